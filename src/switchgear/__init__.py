@@ -1,0 +1,36 @@
+"""Switchgear: circuit breakers for AI agents.
+
+>>> from switchgear import CircuitBreaker, Rejected
+>>> breaker = CircuitBreaker("anthropic", threshold=5, base_timeout=60.0, max_timeout=300.0)
+>>> breaker.call(sum, [1, 2, 3])
+6
+"""
+
+from switchgear.core import detectors
+from switchgear.core.policy import AnyDetector, Policy, WeightedSum
+from switchgear.core.recovery import Cooldown, Latched, WindowEnd
+from switchgear.core.types import Event, EventKind, Mode, Permit, Phase, Reading, Signal
+from switchgear.errors import Rejected, SwitchgearError
+from switchgear.guards.call import CircuitBreaker
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AnyDetector",
+    "CircuitBreaker",
+    "Cooldown",
+    "Event",
+    "EventKind",
+    "Latched",
+    "Mode",
+    "Permit",
+    "Phase",
+    "Policy",
+    "Reading",
+    "Rejected",
+    "Signal",
+    "SwitchgearError",
+    "WeightedSum",
+    "WindowEnd",
+    "detectors",
+]

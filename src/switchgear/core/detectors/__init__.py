@@ -1,0 +1,27 @@
+"""The detectors, one class a file. Adding one: see CONTRIBUTING."""
+
+from switchgear.core.detectors.base import Detector
+from switchgear.core.detectors.consecutive_failures import ConsecutiveFailures
+from switchgear.core.detectors.failure_rate import FailureRate
+from switchgear.core.detectors.failures_in_window import FailuresInWindow
+from switchgear.core.detectors.latency_p95 import LatencyP95
+from switchgear.core.detectors.slow_calls import SlowCalls
+
+ALL: tuple[type[Detector], ...] = (
+    ConsecutiveFailures,
+    FailureRate,
+    FailuresInWindow,
+    LatencyP95,
+    SlowCalls,
+)
+"""The registry: the laws of detectors are tested over it, configuration finds kinds in it."""
+
+__all__ = [
+    "ALL",
+    "ConsecutiveFailures",
+    "Detector",
+    "FailureRate",
+    "FailuresInWindow",
+    "LatencyP95",
+    "SlowCalls",
+]

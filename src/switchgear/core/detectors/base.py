@@ -1,0 +1,56 @@
+"""What every detector is: a value that folds signals into a small memory and reads it."""
+
+from typing import Any, ClassVar
+
+from switchgear.core.record import Record
+from switchgear.core.types import Reading, Signal
+
+Memory = Any
+"""What a detector remembers: immutable, bounded, its own business."""
+
+
+class Detector(Record):
+    """Base of the detectors. Laws, checked for all of them by a test over the registry:
+
+    it can fire from its own fields; it abstains on `None`; folding n equal signals equals folding
+    one with count n; its memory is bounded; what it dumps, it loads.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    """The name in configuration, wire form and messages."""
+    admit: float = 0.0
+    """The share of calls still admitted after this detector trips: 0 cuts."""
+    slow_from_s: ClassVar[float | None] = None
+    """Durations up to this one are all the same to the detector; `None`: all durations are."""
+
+    def start(self) -> Memory:
+        """The memory of a circuit to which nothing has happened."""
+        raise NotImplementedError
+
+    def fold(self, memory: Memory, signal: Signal, now_s: float) -> Memory:
+        """The memory after this signal."""
+        raise NotImplementedError
+
+    def read(self, memory: Memory, now_s: float) -> Reading:
+        """How hot it is, and why."""
+        raise NotImplementedError
+
+    def objection(self, signal: Signal) -> str | None:
+        """Why a probe with these facts has failed although it reports success, if it has."""
+        del signal
+        return None
+
+    def dump(self, memory: Memory) -> Any:
+        """The memory as JSON values."""
+        raise NotImplementedError
+
+    def load(self, data: Any) -> Memory:
+        """The inverse of `dump`. Raises ValueError or TypeError on what it never dumped."""
+        raise NotImplementedError
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 failure`, `2 failures`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,63 @@
+"""Failures within a stretch of time, whatever succeeded in between (seed 002: 3 in 60 s)."""
+
+from typing import Any, ClassVar
+
+from switchgear.core import record
+from switchgear.core.detectors.base import Detector, plural
+from switchgear.core.types import Reading, Signal
+from switchgear.core.window import TimeQueue
+
+
+class FailuresInWindow(Detector):
+    """Trips when `threshold` failures (default 3) lie within `window_s` seconds (default 60).
+
+    A failure leaves the window when exactly `window_s` seconds have passed. Only the last
+    `threshold` times are remembered: older ones can change nothing.
+
+    >>> FailuresInWindow().read(TimeQueue(2, (10.0, 20.0)), now_s=65.0).reason
+    '2 failures in 60 s (threshold 3)'
+    """
+
+    __slots__ = ("threshold", "window_s")
+    kind: ClassVar[str] = "failures_in_window"
+    threshold: int
+    window_s: float
+
+    def __init__(self, threshold: int = 3, window_s: float = 60.0) -> None:
+        self._set(
+            threshold=record.whole("FailuresInWindow.threshold", threshold),
+            window_s=record.seconds("FailuresInWindow.window_s", window_s),
+        )
+
+    def start(self) -> TimeQueue:
+        """No failures yet."""
+        return TimeQueue()
+
+    def fold(self, memory: TimeQueue, signal: Signal, now_s: float) -> TimeQueue:
+        """Remember the time of each failure."""
+        if signal.ok is not False:
+            return memory
+        for _ in range(min(signal.count, self.threshold)):
+            memory = memory.push(now_s)
+            if memory.length > self.threshold:
+                memory = memory.drop_first()
+        return memory.drop_until(now_s - self.window_s)
+
+    def read(self, memory: TimeQueue, now_s: float) -> Reading:
+        """The failures still inside the window against the threshold."""
+        inside = memory.drop_until(now_s - self.window_s).length
+        return Reading(
+            inside / self.threshold,
+            f"{plural(inside, 'failure')} in {self.window_s:g} s (threshold {self.threshold})",
+        )
+
+    def dump(self, memory: TimeQueue) -> list[float]:
+        """The times of the failures, oldest first."""
+        return memory.dump()
+
+    def load(self, data: Any) -> TimeQueue:
+        """The inverse of `dump`; what a smaller threshold has no use for is dropped."""
+        memory = TimeQueue.load(data)
+        while memory.length > self.threshold:
+            memory = memory.drop_first()
+        return memory

@@ -1,0 +1,93 @@
+"""The 95th percentile of latency against a baseline (seed 003: over 3 × baseline in 300 s)."""
+
+from typing import Any, ClassVar
+
+from switchgear.core import record
+from switchgear.core.detectors.base import Detector
+from switchgear.core.types import Reading, Signal
+from switchgear.core.window import TimeWindow
+
+
+class LatencyP95(Detector):
+    """Trips when the p95 of the last `window_s` seconds (300) is over `multiplier` (3) × baseline.
+
+    `baseline_s` is what the p95 is when all is well. The p95 is the nearest-rank one, and exact:
+    it is over the limit when more than 5 % of the calls are, so counting those suffices and no
+    sketch of the distribution is kept. Judges from `min_calls` (20) calls on; time is resolved to
+    a thirtieth of the window. `admit` is the share of calls let through after the trip: 0 cuts,
+    0.5 (the default, as seed 003 says "reduce load") halves. A probe over the limit has failed.
+
+    >>> LatencyP95(baseline_s=90.0).limit_s
+    270.0
+    """
+
+    __slots__ = ("baseline_s", "multiplier", "window_s", "min_calls", "admit")  # noqa: RUF023
+    kind: ClassVar[str] = "latency_p95"
+    baseline_s: float
+    multiplier: float
+    window_s: float
+    min_calls: int
+
+    def __init__(
+        self,
+        baseline_s: float,
+        multiplier: float = 3.0,
+        window_s: float = 300.0,
+        min_calls: int = 20,
+        admit: float = 0.5,
+    ) -> None:
+        self._set(
+            baseline_s=record.seconds("LatencyP95.baseline_s", baseline_s),
+            multiplier=record.at_least("LatencyP95.multiplier", multiplier, 1.0),
+            window_s=record.seconds("LatencyP95.window_s", window_s),
+            min_calls=record.whole("LatencyP95.min_calls", min_calls),
+            admit=record.fraction("LatencyP95.admit", admit, low_open=False, high_open=True),
+        )
+
+    @property
+    def limit_s(self) -> float:
+        """The p95 above which it trips, in seconds."""
+        return self.baseline_s * self.multiplier
+
+    @property
+    def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
+        """The limit."""
+        return self.limit_s
+
+    def start(self) -> TimeWindow:
+        """An empty window."""
+        return TimeWindow()
+
+    def fold(self, memory: TimeWindow, signal: Signal, now_s: float) -> TimeWindow:
+        """Note each call whose time was taken."""
+        if signal.seconds is None or not signal.count:
+            return memory
+        over = signal.seconds > self.limit_s
+        return memory.at(now_s, self.window_s).push(hit=over, count=signal.count)
+
+    def read(self, memory: TimeWindow, now_s: float) -> Reading:
+        """The calls over the limit against the twentieth that may be."""
+        now = memory.at(now_s, self.window_s)
+        if now.total < self.min_calls:
+            return Reading(0.0, f"{now.total} of the {self.min_calls} calls needed to judge")
+        allowed = now.total // 20
+        return Reading(
+            now.hits / (allowed + 1),
+            f"{now.hits} of {now.total} calls in {self.window_s:g} s took longer than "
+            f"{self.limit_s:g} s ({self.multiplier:g} × baseline), {allowed} may",
+        )
+
+    def objection(self, signal: Signal) -> str | None:
+        """A probe over the limit has failed."""
+        if signal.seconds is None or signal.seconds <= self.limit_s:
+            return None
+        return f"took {signal.seconds:.3g} s, longer than {self.limit_s:g} s"
+
+    def dump(self, memory: TimeWindow) -> dict[str, Any]:
+        """The slices, and the window that gives them their length."""
+        return {"window_s": self.window_s, "slices": memory.dump()}
+
+    def load(self, data: Any) -> TimeWindow:
+        """The inverse of `dump`; under another window the slices mean nothing and are let go."""
+        memory = TimeWindow.load(data["slices"])
+        return memory if data["window_s"] == self.window_s else TimeWindow()

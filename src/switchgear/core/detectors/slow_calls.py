@@ -1,0 +1,61 @@
+"""The share of calls that took too long, by a fixed limit."""
+
+from typing import ClassVar
+
+from switchgear.core import record
+from switchgear.core.detectors.shares import ShareOfCalls
+from switchgear.core.types import Reading, Signal
+from switchgear.core.window import CountWindow
+
+
+class SlowCalls(ShareOfCalls):
+    """Trips when more than `threshold` (default 0.5) of the last `window` calls (20) were slow.
+
+    Slow is longer than `slow_s` seconds. `admit` is the share of calls let through after the
+    trip: 0 (the default) cuts, 0.25 reduces the load to a quarter. A probe that is slow has failed.
+
+    >>> SlowCalls(slow_s=10.0).objection(Signal(ok=True, seconds=12.0))
+    'took 12 s, longer than 10 s'
+    """
+
+    __slots__ = ("slow_s", "window", "threshold", "min_calls", "admit")  # noqa: RUF023
+    kind: ClassVar[str] = "slow_calls"
+    slow_s: float
+
+    def __init__(
+        self,
+        slow_s: float,
+        window: int = 20,
+        threshold: float = 0.5,
+        min_calls: int | None = None,
+        admit: float = 0.0,
+    ) -> None:
+        self._set(
+            slow_s=record.seconds("SlowCalls.slow_s", slow_s),
+            admit=record.fraction("SlowCalls.admit", admit, low_open=False, high_open=True),
+        )
+        self._set_share(window, threshold, min_calls)
+
+    @property
+    def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
+        """The limit."""
+        return self.slow_s
+
+    def fold(self, memory: CountWindow, signal: Signal, now_s: float) -> CountWindow:
+        """Note each call whose time was taken."""
+        del now_s
+        if signal.seconds is None:
+            return memory
+        slow = signal.seconds > self.slow_s
+        return memory.push(hit=slow, count=signal.count, size=self.window)
+
+    def read(self, memory: CountWindow, now_s: float) -> Reading:
+        """The share of slow calls against the threshold."""
+        del now_s
+        return self._read_share(memory, f"took longer than {self.slow_s:g} s")
+
+    def objection(self, signal: Signal) -> str | None:
+        """A slow probe has failed."""
+        if signal.seconds is None or signal.seconds <= self.slow_s:
+            return None
+        return f"took {signal.seconds:.3g} s, longer than {self.slow_s:g} s"

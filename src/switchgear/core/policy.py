@@ -1,0 +1,198 @@
+"""What a circuit is judged by: detectors, how they combine, how it recovers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from switchgear.core import record
+from switchgear.core.detectors import ALL, Detector
+from switchgear.core.record import Record
+from switchgear.core.recovery import Cooldown, Recovery
+from switchgear.core.types import Circuit, Reading, Signal
+
+
+class Assessment(NamedTuple):
+    """What all detectors together say."""
+
+    heat: float
+    reason: str
+    admit: float
+    """The share of calls still admitted, should this heat open the circuit."""
+
+
+class AnyDetector(Record):
+    """The circuit is as hot as its hottest detector: one that trips is enough."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "any"
+
+    def check(self, detectors: Sequence[Detector]) -> None:
+        """Any detectors will do."""
+
+    def assess(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> Assessment:
+        """The hottest gives heat and reason; of those that trip, the strictest sets the share."""
+        hottest = max(readings, key=lambda reading: reading.heat)
+        return Assessment(hottest.heat, hottest.reason, _strictest(detectors, readings))
+
+
+class WeightedSum(Record):
+    """Each detector that trips adds its weight; the circuit trips when the sum reaches `threshold`.
+
+    Weights go by kind: `WeightedSum({"failure_rate": 40, "slow_calls": 20}, threshold=60)`.
+    """
+
+    __slots__ = ("weights", "threshold")  # noqa: RUF023  the constructor's order
+    kind: ClassVar[str] = "weighted_sum"
+    weights: tuple[tuple[str, float], ...]
+    threshold: float
+
+    def __init__(
+        self,
+        weights: Mapping[str, float] | Sequence[tuple[str, float]],
+        threshold: float = 60.0,
+    ) -> None:
+        pairs = dict(weights)
+        self._set(
+            weights=tuple(
+                (kind, record.positive(f"WeightedSum.weights[{kind!r}]", weight))
+                for kind, weight in sorted(pairs.items())
+            ),
+            threshold=record.positive("WeightedSum.threshold", threshold),
+        )
+
+    def check(self, detectors: Sequence[Detector]) -> None:
+        """Every detector has a weight, every weight a detector, and together they can trip."""
+        weights = dict(self.weights)
+        kinds = [detector.kind for detector in detectors]
+        for kind in kinds:
+            if kind not in weights:
+                raise ValueError(f"WeightedSum.weights has no weight for the detector {kind!r}")
+        for kind in weights:
+            if kind not in kinds:
+                raise ValueError(
+                    f"WeightedSum.weights names {kind!r}, and the policy has no such detector"
+                )
+        reachable = sum(weights[kind] for kind in kinds)
+        if reachable < self.threshold:
+            raise ValueError(
+                f"WeightedSum.threshold is {self.threshold:g}: it must not be above the sum of "
+                f"the weights, {reachable:g}, or the circuit can never trip"
+            )
+
+    def assess(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> Assessment:
+        """The sum of the weights of those that trip."""
+        weights = dict(self.weights)
+        shares = [
+            (weights[detector.kind], reading.reason)
+            for detector, reading in zip(detectors, readings, strict=True)
+            if reading.heat >= 1.0
+        ]
+        score = sum(weight for weight, _ in shares)
+        evidence = "; ".join(f"{reason} (+{weight:g})" for weight, reason in shares)
+        return Assessment(
+            score / self.threshold,
+            f"score {score:g} of {self.threshold:g}" + (f": {evidence}" if evidence else ""),
+            _strictest(detectors, readings),
+        )
+
+
+def _strictest(detectors: Sequence[Detector], readings: Sequence[Reading]) -> float:
+    shares = [
+        detector.admit
+        for detector, reading in zip(detectors, readings, strict=True)
+        if reading.heat >= 1.0
+    ]
+    return min(shares, default=0.0)
+
+
+class Policy(Record):
+    """How a circuit is judged and how it recovers. Immutable, hashable, shared freely.
+
+    - `detectors`: at least one, from `switchgear.detectors`.
+    - `recovery`: `Cooldown(…)` (the default), `WindowEnd(…)` or `Latched()`.
+    - `combine`: `AnyDetector()` (the default) or `WeightedSum(…)`.
+    - `tripping_at`: the heat, between 0 and 1, from which the circuit is TRIPPING: it still admits
+      but looks at every step. `None` (the default): CLOSED until it opens.
+
+    >>> from switchgear.core.detectors import FailureRate
+    >>> Policy([FailureRate(window=20, threshold=0.5)], tripping_at=0.8).tripping_at
+    0.8
+    """
+
+    __slots__ = ("detectors", "recovery", "combine", "tripping_at")  # noqa: RUF023
+    detectors: tuple[Detector, ...]
+    recovery: Recovery
+    combine: AnyDetector | WeightedSum
+    tripping_at: float | None
+
+    def __init__(
+        self,
+        detectors: Sequence[Detector],
+        recovery: Recovery | None = None,
+        combine: AnyDetector | WeightedSum | None = None,
+        tripping_at: float | None = None,
+    ) -> None:
+        combine = AnyDetector() if combine is None else combine
+        recovery = Cooldown() if recovery is None else recovery
+        if not isinstance(recovery, Recovery):
+            raise ValueError(
+                f"Policy.recovery is {recovery!r}: it must be a Cooldown, WindowEnd or Latched"
+            )
+        if not isinstance(combine, AnyDetector | WeightedSum):
+            raise ValueError(
+                f"Policy.combine is {combine!r}: it must be an AnyDetector or a WeightedSum"
+            )
+        combine.check(checked := _checked_detectors(detectors))
+        if tripping_at is not None:
+            tripping_at = record.fraction(
+                "Policy.tripping_at", tripping_at, low_open=True, high_open=True
+            )
+        self._set(detectors=checked, recovery=recovery, combine=combine, tripping_at=tripping_at)
+
+    @property
+    def slow_from_s(self) -> float | None:
+        """The shortest duration that any detector can tell from 0; `None`: nobody takes time."""
+        limits = [d.slow_from_s for d in self.detectors if d.slow_from_s is not None]
+        return min(limits, default=None)
+
+    def start(self, key: str, now_s: float) -> Circuit:
+        """The circuit to which nothing has happened yet."""
+        return Circuit(key, self.fresh_memories(), seen_s=now_s)
+
+    def fresh_memories(self) -> tuple[Any, ...]:
+        """What the detectors remember at the start."""
+        return tuple(detector.start() for detector in self.detectors)
+
+    def fold(self, memories: tuple[Any, ...], signal: Signal, now_s: float) -> tuple[Any, ...]:
+        """What the detectors remember after this signal."""
+        pairs = zip(self.detectors, memories, strict=True)
+        return tuple(detector.fold(memory, signal, now_s) for detector, memory in pairs)
+
+    def readings(self, memories: tuple[Any, ...], now_s: float) -> tuple[Reading, ...]:
+        """What each detector sees, in the policy's order."""
+        pairs = zip(self.detectors, memories, strict=True)
+        return tuple(detector.read(memory, now_s) for detector, memory in pairs)
+
+    def assess(self, memories: tuple[Any, ...], now_s: float) -> Assessment:
+        """What they see together."""
+        return self.combine.assess(self.detectors, self.readings(memories, now_s))
+
+    def objection(self, signal: Signal) -> str | None:
+        """Why a successful probe has failed all the same, if a detector says so."""
+        for detector in self.detectors:
+            if (objection := detector.objection(signal)) is not None:
+                return objection
+        return None
+
+
+def _checked_detectors(detectors: Any) -> tuple[Detector, ...]:
+    known = ", ".join(sorted(kind.__name__ for kind in ALL))
+    if isinstance(detectors, str | Detector) or not isinstance(detectors, Sequence):
+        raise ValueError(f"Policy.detectors is {detectors!r}: it must be a list of detectors")
+    if not detectors:
+        raise ValueError(f"Policy.detectors is empty: it must hold at least one of {known}")
+    for index, detector in enumerate(detectors):
+        if not isinstance(detector, Detector):
+            raise ValueError(
+                f"Policy.detectors[{index}] is {detector!r}: it must be a detector such as {known}"
+            )
+    return tuple(detectors)

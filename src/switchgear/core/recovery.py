@@ -1,0 +1,138 @@
+"""How an open circuit comes back: after a cooldown, at the end of a window, or not by itself."""
+
+import math
+from typing import ClassVar
+
+from switchgear.core import record
+from switchgear.core.record import Record
+from switchgear.core.types import Signal
+
+
+class Recovery(Record):
+    """Base of the recovery rules."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    probes: int = 0
+    """How many probes may be under way at once; 0: no probing, the circuit just closes."""
+    successes: int = 1
+    """How many successful probes close the circuit."""
+    lease_s: float | None = None
+    """How long a probe may take before its place is given to another; `None`: the cooldown."""
+
+    def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float | None:
+        """How long to stay open from `now_s` on; `None`: until an operator resets."""
+        raise NotImplementedError
+
+
+class Cooldown(Recovery):
+    """Waits `base_s` seconds, then lets probes decide; each failed probe makes the wait longer.
+
+    - The n-th wait is `base_s × factor^(n-1)`, at most `max_s` (default: five times the base).
+    - `jitter` shortens each wait by up to that share, so that many breakers do not return as one.
+      It is a pure function of the circuit's name and the time of the trip.
+    - A failure that carried a Retry-After sets the wait itself, up to `retry_after_max_s` (1 h).
+    - `probes` calls at a time may try; `successes` of them close the circuit, one failure re-opens.
+    - A probe that has not reported after `lease_s` seconds (default: as long as the wait it
+      ended) loses its place, so that a hung probe cannot wedge the circuit.
+
+    >>> [Cooldown(60, max_s=300).wait_s("k", n, Signal(), 0.0) for n in range(5)]
+    [60.0, 120.0, 240.0, 300.0, 300.0]
+    """
+
+    __slots__ = (  # noqa: RUF023  the constructor's order
+        "base_s",
+        "max_s",
+        "factor",
+        "jitter",
+        "probes",
+        "successes",
+        "lease_s",
+        "retry_after_max_s",
+    )
+    kind: ClassVar[str] = "cooldown"
+    base_s: float
+    max_s: float
+    factor: float
+    jitter: float
+    retry_after_max_s: float
+
+    def __init__(
+        self,
+        base_s: float = 60.0,
+        max_s: float | None = None,
+        factor: float = 2.0,
+        jitter: float = 0.0,
+        probes: int = 1,
+        successes: int = 1,
+        lease_s: float | None = None,
+        retry_after_max_s: float = 3600.0,
+    ) -> None:
+        base_s = record.seconds("Cooldown.base_s", base_s)
+        max_s = 5 * base_s if max_s is None else record.seconds("Cooldown.max_s", max_s)
+        if base_s > max_s:
+            raise ValueError(
+                f"Cooldown.base_s is {base_s:g}: it must not be above max_s, {max_s:g}"
+            )
+        self._set(
+            base_s=base_s,
+            max_s=max_s,
+            factor=record.at_least("Cooldown.factor", factor, 1.0),
+            jitter=record.fraction("Cooldown.jitter", jitter, low_open=False, high_open=True),
+            probes=record.whole("Cooldown.probes", probes),
+            successes=record.whole("Cooldown.successes", successes),
+            lease_s=None if lease_s is None else record.seconds("Cooldown.lease_s", lease_s),
+            retry_after_max_s=record.seconds("Cooldown.retry_after_max_s", retry_after_max_s),
+        )
+
+    def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float:
+        """What the other side asked for, else the backoff."""
+        if signal.retry_after_s is not None and signal.retry_after_s > 0:
+            return min(signal.retry_after_s, self.retry_after_max_s)
+        # Beyond 2**1000 a float overflows; the maximum is reached long before.
+        wait = min(self.max_s, self.base_s * self.factor ** min(failed_probes, 300))
+        return wait * (1.0 - self.jitter * spread(key, now_s)) if self.jitter else wait
+
+
+class WindowEnd(Recovery):
+    """Stays open until the current window of `window_s` seconds ends, then closes without a probe.
+
+    For what is counted by the hour or the day: windows begin at multiples of `window_s` on the
+    circuit's clock, so that a day (86,400 s) on a wall clock ends at midnight UTC.
+
+    >>> WindowEnd(3600.0).wait_s("k", 0, Signal(), now_s=3000.0)
+    600.0
+    """
+
+    __slots__ = ("window_s",)
+    kind: ClassVar[str] = "window_end"
+    window_s: float
+
+    def __init__(self, window_s: float) -> None:
+        self._set(window_s=record.seconds("WindowEnd.window_s", window_s))
+
+    def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float:
+        """The rest of the window."""
+        del key, failed_probes, signal
+        return (math.floor(now_s / self.window_s) + 1) * self.window_s - now_s
+
+
+class Latched(Recovery):
+    """Stays open until an operator resets it."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "latched"
+
+    def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> None:
+        """For ever."""
+        del key, failed_probes, signal, now_s
+
+
+def spread(key: str, now_s: float) -> float:
+    """A number in [0, 1) that looks random and is a pure function of its arguments (FNV-1a)."""
+    digest = 0xCBF29CE484222325
+    for byte in f"{key}\0{now_s!r}".encode():
+        digest = ((digest ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    # The low bits of FNV mix best after folding the high ones onto them.
+    return ((digest ^ (digest >> 32)) & 0xFFFFFFFF) / 2**32

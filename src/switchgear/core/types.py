@@ -1,0 +1,212 @@
+"""The words of the mechanism: what a circuit is, what may be said to it, what it answers.
+
+State is a value (`Circuit`), what changes it is a message (`Ask`, `Tell`, `Order`), what happened
+is an `Event`. All are immutable, so any thread may hold any of them.
+"""
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class Phase(StrEnum):
+    """What the evidence says. A text too: `Phase.OPEN == "open"`."""
+
+    CLOSED = "closed"
+    TRIPPING = "tripping"
+    """Worried: admits, and looks at every step."""
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+    """The wait is over; probes decide."""
+
+
+class Mode(StrEnum):
+    """What the operator says, on an axis of its own: evidence accumulates under every mode."""
+
+    AUTO = "auto"
+    HELD_OPEN = "held_open"
+    HELD_CLOSED = "held_closed"
+    SHADOW = "shadow"
+    """Would have tripped, does not: everything is admitted and what would be refused is counted."""
+
+
+class EventKind(StrEnum):
+    """What an event tells of."""
+
+    MOVED = "moved"
+    """The phase changed."""
+    ORDERED = "ordered"
+    """An operator changed the mode, or reset the circuit."""
+    LOAD_CUT = "load_cut"
+    """An open circuit that still admitted a share admits less."""
+    PROBE_EXPIRED = "probe_expired"
+    """A probe did not report in time; its place is free again."""
+
+
+class Signal(NamedTuple):
+    """Facts about something that happened; `None` is "not measured", and who needs it abstains."""
+
+    ok: bool | None = None
+    """Whether it succeeded. `None` is no evidence: a cancelled call, a permit given back."""
+    seconds: float | None = None
+    error: str | None = None
+    """One line about the failure, already redacted by whoever made the signal."""
+    retry_after_s: float | None = None
+    """How long the other side asked us to stay away, from now."""
+    count: int = 1
+    """How many equal things happened in a row; 0 tells nothing but the time."""
+    refused: int = 0
+    """Calls refused by a snapshot of this circuit since the last message."""
+
+
+class Permit(NamedTuple):
+    """Leave to do one thing. Results that come back under an older generation are late."""
+
+    generation: int
+    probe: int = 0
+    """Which probe this is, from 1; 0 is an ordinary call."""
+    lease_until_s: float | None = None
+    """When a probe that has not reported loses its place."""
+
+
+class Ask(NamedTuple):
+    """May I?"""
+
+
+class Tell(NamedTuple):
+    """This happened. Without a permit: seen from outside, now."""
+
+    signal: Signal
+    permit: Permit | None = None
+
+
+class Order(NamedTuple):
+    """An operator's word. Changes the mode, clears the evidence, or both."""
+
+    by: str
+    why: str
+    mode: Mode | None = None
+    reset: bool = False
+
+
+Message = Ask | Tell | Order
+
+
+class Reading(NamedTuple):
+    """What one detector sees."""
+
+    heat: float
+    """0 is calm; 1 and above trips."""
+    reason: str
+    """The evidence in words, with the threshold it is held against."""
+
+
+class Failure(NamedTuple):
+    """One recent failure, kept to explain a trip."""
+
+    at_s: float
+    error: str | None
+
+
+class Outage(NamedTuple):
+    """Why and how long the circuit is open; what a closed circuit has is `NO_OUTAGE`."""
+
+    opened_at_s: float = 0.0
+    retry_at_s: float | None = None
+    """When it will try again; `None`: not by itself."""
+    cooldown_s: float = 0.0
+    """How long this wait is; also how long a probe after it may take, unless the policy says."""
+    failed_probes: int = 0
+    admit: float = 0.0
+    """The share of calls that is still admitted: 0 is cut off, 0.25 is one call in four."""
+    asked: int = 0
+    """Calls that met the reduced load, to admit every so-many-th."""
+    reason: str = ""
+
+
+class Probing(NamedTuple):
+    """The probes of a half-open circuit."""
+
+    permits: tuple[Permit, ...] = ()
+    issued: int = 0
+    successes: int = 0
+
+
+class Totals(NamedTuple):
+    """Everything that was ever told or asked, since the start or the last reset."""
+
+    succeeded: int = 0
+    failed: int = 0
+    ignored: int = 0
+    """Told without a verdict: cancelled, given back, not evidence."""
+    late: int = 0
+    """Told under an older generation, or after the lease: counted, never judged."""
+    refused: int = 0
+    overruled: int = 0
+    """Admitted by the mode against the evidence: what shadow mode would have refused."""
+
+
+NO_OUTAGE = Outage()
+NO_PROBES = Probing()
+NO_TOTALS = Totals()
+
+
+class Circuit(NamedTuple):
+    """One named thing that can be cut. Immutable: `step` makes the next one."""
+
+    key: str
+    memories: tuple[Any, ...]
+    """What each detector of the policy remembers, in the policy's order."""
+    phase: Phase = Phase.CLOSED
+    mode: Mode = Mode.AUTO
+    order: Order | None = None
+    """The last order, for who and why."""
+    generation: int = 1
+    version: int = 0
+    """Rises with every change; who holds the higher version holds the newer state."""
+    event_seq: int = 0
+    seen_s: float = 0.0
+    """The latest time seen; the time of a circuit never runs backwards."""
+    heat: float = 0.0
+    outage: Outage = NO_OUTAGE
+    probing: Probing = NO_PROBES
+    failures: tuple[Failure, ...] = ()
+    totals: Totals = NO_TOTALS
+
+
+class Verdict(NamedTuple):
+    """The answer: to an ask, whether; to anything else, how the circuit stands now."""
+
+    admitted: bool
+    phase: Phase
+    reason: str = ""
+    """Why not; or, while admitted, what the circuit is worried about."""
+    retry_after_s: float | None = None
+    heat: float = 0.0
+    permit: Permit | None = None
+    overruled: bool = False
+    """Admitted only because the mode says so."""
+
+
+class Event(NamedTuple):
+    """Something changed. Numbered per circuit from 1 without gaps, committed with the state."""
+
+    circuit: str
+    seq: int
+    at_s: float
+    kind: EventKind
+    before: Phase
+    after: Phase
+    mode: Mode
+    generation: int
+    reason: str = ""
+    by: str = ""
+    why: str = ""
+    retry_after_s: float | None = None
+
+
+class Step(NamedTuple):
+    """What one message did."""
+
+    circuit: Circuit
+    verdict: Verdict
+    events: tuple[Event, ...]

@@ -1,0 +1,197 @@
+"""Circuits and events as JSON values, with a schema number; old shapes always load.
+
+What is stored must be readable by every later version (golden files keep it so), and what is not
+readable must be an error: a state that cannot be read is never taken for "closed".
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from switchgear.core.policy import Policy
+from switchgear.core.types import (
+    Circuit,
+    Event,
+    EventKind,
+    Failure,
+    Mode,
+    Order,
+    Outage,
+    Permit,
+    Phase,
+    Probing,
+    Totals,
+)
+
+SCHEMA = 1
+
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""For each old schema, how its data becomes that of the next one."""
+
+
+class WireError(ValueError):
+    """Stored data that is no circuit or event: what was read, and what is wrong with it."""
+
+
+def dump_circuit(policy: Policy, circuit: Circuit) -> dict[str, Any]:
+    """A circuit as JSON values; detectors are named, so that a changed policy finds its own."""
+    data = circuit._asdict()
+    data["schema"] = SCHEMA
+    data["memories"] = {
+        name: detector.dump(memory)
+        for name, detector, memory in zip(
+            detector_names(policy), policy.detectors, circuit.memories, strict=True
+        )
+    }
+    data["order"] = None if circuit.order is None else list(circuit.order)
+    data["outage"] = circuit.outage._asdict()
+    data["probing"] = {
+        **circuit.probing._asdict(),
+        "permits": [*map(list, circuit.probing.permits)],
+    }
+    data["failures"] = [*map(list, circuit.failures)]
+    data["totals"] = circuit.totals._asdict()
+    return data
+
+
+def load_circuit(policy: Policy, data: Any) -> Circuit:
+    """The inverse of `dump_circuit`. Raises `WireError`.
+
+    Detectors that the policy has and the data has not start afresh; the others are let go.
+    """
+    try:
+        data = _upgraded(data)
+        circuit = Circuit(
+            key=_text(data["key"]),
+            memories=_memories(policy, data["memories"]),
+            phase=Phase(data["phase"]),
+            mode=Mode(data["mode"]),
+            order=None if data["order"] is None else _order(data["order"]),
+            generation=_count(data["generation"]),
+            version=_count(data["version"]),
+            event_seq=_count(data["event_seq"]),
+            seen_s=_number(data["seen_s"]),
+            heat=_number(data["heat"]),
+            outage=_outage(data["outage"]),
+            probing=_probing(data["probing"]),
+            failures=tuple(Failure(_number(at), _maybe_text(err)) for at, err in data["failures"]),
+            totals=Totals(**{name: _count(value) for name, value in data["totals"].items()}),
+        )
+    except WireError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise WireError(f"not the state of a circuit: {error!r}") from error
+    return circuit
+
+
+def dump_event(event: Event) -> dict[str, Any]:
+    """An event as JSON values."""
+    return {"schema": SCHEMA, **event._asdict()}
+
+
+def load_event(data: Any) -> Event:
+    """The inverse of `dump_event`. Raises `WireError`."""
+    try:
+        data = _upgraded(data)
+        return Event(
+            circuit=_text(data["circuit"]),
+            seq=_count(data["seq"]),
+            at_s=_number(data["at_s"]),
+            kind=EventKind(data["kind"]),
+            before=Phase(data["before"]),
+            after=Phase(data["after"]),
+            mode=Mode(data["mode"]),
+            generation=_count(data["generation"]),
+            reason=_text(data["reason"]),
+            by=_text(data["by"]),
+            why=_text(data["why"]),
+            retry_after_s=_maybe_number(data["retry_after_s"]),
+        )
+    except WireError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WireError(f"not an event: {error!r}") from error
+
+
+def detector_names(policy: Policy) -> list[str]:
+    """A name for each detector: its kind, numbered where a policy has several of a kind."""
+    names: list[str] = []
+    for detector in policy.detectors:
+        same = sum(name.split("#")[0] == detector.kind for name in names)
+        names.append(detector.kind if not same else f"{detector.kind}#{same + 1}")
+    return names
+
+
+def _upgraded(data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise WireError(f"not a JSON object but {type(data).__name__}")
+    schema = data.get("schema")
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise WireError(f"no schema number, but {schema!r}")
+    if schema > SCHEMA:
+        raise WireError(
+            f"written by a newer switchgear: schema {schema}, and this one reads up to {SCHEMA}"
+        )
+    while schema < SCHEMA:
+        data, schema = UPGRADES[schema](data), schema + 1
+    return data
+
+
+def _memories(policy: Policy, data: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(
+        detector.load(data[name]) if name in data else detector.start()
+        for name, detector in zip(detector_names(policy), policy.detectors, strict=True)
+    )
+
+
+def _order(data: Any) -> Order:
+    by, why, mode, reset = data
+    if not isinstance(reset, bool):
+        raise WireError(f"reset is {reset!r}, neither true nor false")
+    return Order(_text(by), _text(why), None if mode is None else Mode(mode), reset)
+
+
+def _outage(data: dict[str, Any]) -> Outage:
+    return Outage(
+        opened_at_s=_number(data["opened_at_s"]),
+        retry_at_s=_maybe_number(data["retry_at_s"]),
+        cooldown_s=_number(data["cooldown_s"]),
+        failed_probes=_count(data["failed_probes"]),
+        admit=_number(data["admit"]),
+        asked=_count(data["asked"]),
+        reason=_text(data["reason"]),
+    )
+
+
+def _probing(data: dict[str, Any]) -> Probing:
+    permits = tuple(
+        Permit(_count(generation), _count(probe), _maybe_number(lease_until_s))
+        for generation, probe, lease_until_s in data["permits"]
+    )
+    return Probing(permits, _count(data["issued"]), _count(data["successes"]))
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise WireError(f"{value!r} is not a count")
+    return value
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise WireError(f"{value!r} is not a finite number")
+    return float(value)
+
+
+def _maybe_number(value: Any) -> float | None:
+    return None if value is None else _number(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise WireError(f"{value!r} is not a text")
+    return value
+
+
+def _maybe_text(value: Any) -> str | None:
+    return None if value is None else _text(value)

@@ -1,0 +1,81 @@
+"""The errors: one root, fields first, prose in `__str__`, all of them picklable.
+
+`Rejected` is raised on the hot path of an open circuit. It has no `__init__` of its own: the
+fields are the exception's `args`, which C code sets, and the sentence is made when it is read.
+"""
+
+from typing import Any
+
+from switchgear.core.types import Phase
+
+
+class SwitchgearError(Exception):
+    """The root of Switchgear's errors."""
+
+
+class Rejected(SwitchgearError):
+    """A circuit did not admit the call; nothing was run.
+
+    `circuit` is its name, `reason` why, `retry_after_s` when it may admit again (seconds from the
+    refusal; `None`: not by itself), `last_error` the last failure it saw, `phase` its phase.
+
+    >>> print(Rejected("provider/x", Phase.OPEN, "5 failures in a row (threshold 5)", 42.0, "529"))
+    circuit 'provider/x' is open: 5 failures in a row (threshold 5), last "529"; retries in 42 s
+    """
+
+    args: tuple[str, Phase, str, float | None, str | None]
+
+    @property
+    def circuit(self) -> str:
+        """The circuit's name."""
+        return self.args[0]
+
+    @property
+    def phase(self) -> Phase:
+        """The circuit's phase at the refusal."""
+        return self.args[1]
+
+    @property
+    def reason(self) -> str:
+        """Why the circuit is open, with the threshold."""
+        return self.args[2]
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """Seconds until it may admit again; `None`: not by itself."""
+        return self.args[3]
+
+    @property
+    def last_error(self) -> str | None:
+        """The last failure the circuit saw, redacted."""
+        return self.args[4]
+
+    def __str__(self) -> str:
+        if len(self.args) != 5:
+            return super().__str__()
+        last = f', last "{self.last_error}"' if self.last_error else ""
+        wait = self.retry_after_s
+        then = "stays so until it is reset" if wait is None else f"retries in {duration(wait)}"
+        phase = self.phase.replace("_", "-")
+        return f"circuit {self.circuit!r} is {phase}: {self.reason}{last}; {then}"
+
+
+class WrongContext(SwitchgearError, RuntimeError):
+    """A `with breaker:` block was left in another context (thread or task) than it was entered."""
+
+    def __str__(self) -> str:
+        name: Any = self.args[0] if self.args else "?"
+        return (
+            f"the block 'with' circuit {name!r} was left in another thread or task than the one "
+            "that entered it; guard the call with breaker.call or @breaker instead"
+        )
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `42 s`, `3 min`, `2 h`: as a person would say it, never shorter than it is."""
+    if seconds < 10:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (float("inf"), 3600, "h")):
+        if seconds < limit:
+            return f"{-int(-seconds // unit)} {name}"
+    return "for ever"
