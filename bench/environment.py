@@ -5,20 +5,26 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.ours import OURS
 from bench.peers import PEERS
 
 
-def describe() -> dict[str, str]:
+class Environment(NamedTuple):
     """Python, machine, and the version of every library in the run."""
-    about = {
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "system": f"{platform.system()} {platform.machine()}",
-        "cpu": f"{_cpu()}, {os.cpu_count()} cores",
-    }
-    versions = {library.distribution: library.version for library in (OURS, *PEERS)}
-    return about | versions
+
+    python: str
+    machine: str
+    versions: dict[str, str]
+
+
+def describe() -> Environment:
+    return Environment(
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        machine=f"{platform.system()} {platform.machine()}, {_cpu()}, {os.cpu_count()} cores",
+        versions={library.distribution: library.version for library in (OURS, *PEERS)},
+    )
 
 
 def _cpu() -> str:

@@ -65,6 +65,7 @@ CIRCUITBREAKER = Library(
     distribution="circuitbreaker",
     refusal=circuitbreaker.CircuitBreakerError,
     create=lambda name: circuitbreaker.CircuitBreaker(name=name),
+    # `call` records but never refuses; only the decorator does. Enough for counting bytes.
     use=lambda breaker, function: breaker.call(function),
     in_a_row=circuitbreaker_in_a_row,
     in_a_row_async=circuitbreaker_in_a_row,

@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from bench.environment import Environment
     from bench.proof import Proof
     from bench.result import Bar, Row, Section
 
 WIDTH = 100
 GAUGE_WIDTH = 30
 EIGHTHS = " ▏▎▍▌▋▊▉█"
+HOW_TO_READ = (
+    "Medians over interleaved rounds; ± is half the distance of the quartiles; "
+    "a ratio is the median of the ratios within each round."
+)
 STYLES = {Role.FLOOR: "dim", Role.OURS: "bold green", Role.PEER: ""}
 
 
@@ -30,11 +35,11 @@ def make_console() -> Console:
     return Console(width=WIDTH, highlight=False)
 
 
-def print_opening(console: Console, about: dict[str, str], proofs: Sequence[Proof]) -> None:
-    console.print(f"[bold]{about['python']}[/] on {about['system']}, {about['cpu']}")
-    libraries = [f"{name} {version}" for name, version in list(about.items())[3:]]
-    console.print(", ".join(libraries), style="dim")
+def print_opening(console: Console, about: Environment, proofs: Sequence[Proof]) -> None:
+    console.print(f"[bold]{about.python}[/] on {about.machine}")
+    console.print(_versions(about), style="dim")
     console.print(f"\n{proof_sentence(proofs)}")
+    console.print(HOW_TO_READ)
 
 
 def proof_sentence(proofs: Sequence[Proof]) -> str:
@@ -83,22 +88,21 @@ def in_words(bar: Bar) -> str:
     return f"{_number(bar.measured)} {bar.promise} (bar: {rule} {bar.limit:,g})"
 
 
-def as_markdown(about: dict[str, str], proofs: Sequence[Proof], sections: Sequence[Section]) -> str:
+def as_markdown(about: Environment, proofs: Sequence[Proof], sections: Sequence[Section]) -> str:
     """The tables for the documentation."""
-    libraries = ", ".join(f"{name} {version}" for name, version in list(about.items())[3:])
     parts = [
-        f"{about['python']} on {about['system']}, {about['cpu']}. {libraries}.",
-        proof_sentence(proofs),
+        f"{about.python} on {about.machine}. {_versions(about)}.",
+        f"{proof_sentence(proofs)} {HOW_TO_READ}",
         _markdown_bars(sections),
         *(_markdown_section(section) for section in sections),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def as_json(about: dict[str, str], proofs: Sequence[Proof], sections: Sequence[Section]) -> str:
+def as_json(about: Environment, proofs: Sequence[Proof], sections: Sequence[Section]) -> str:
     """Everything, with the raw medians in nanoseconds."""
     record: dict[str, Any] = {
-        "about": about,
+        "about": about._asdict(),
         "proofs": [proof._asdict() for proof in proofs],
         "sections": [_record(section) for section in sections],
     }
@@ -108,6 +112,10 @@ def as_json(about: dict[str, str], proofs: Sequence[Proof], sections: Sequence[S
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+def _versions(about: Environment) -> str:
+    return ", ".join(f"{name} {version}" for name, version in about.versions.items())
 
 
 def _record(section: Section) -> dict[str, Any]:

@@ -7,7 +7,7 @@ they are timed: an empty one evicts nothing.
 
 from __future__ import annotations
 
-from bench.floors import bare, fail, succeed
+from bench.floors import UpstreamError, bare, fail, succeed
 from bench.library import Function, Library, Role
 from bench.measure import Contender, Effort, Statement, Timing, interleaved
 from bench.ours import OURS
@@ -28,7 +28,7 @@ def section_of_failures(effort: Effort) -> Section:
 def _section(key: str, outcome: str, function: Function, effort: Effort) -> Section:
     libraries = [library for library in (OURS, *PEERS) if library.by_rate_of is not None]
     floor = bare(function)
-    contenders = [Contender("bare wrapper", Role.FLOOR, lambda: floor, Statement.CALL_CAUGHT)]
+    contenders = [_contender("bare wrapper", Role.FLOOR, floor)]
     for library in libraries:
         contenders += [_filled(library, window, function) for window in effort.windows]
     timings = interleaved(contenders, effort)
@@ -58,9 +58,14 @@ def _filled(library: Library, window: int, function: Function) -> Contender:
     for _ in range(window):
         try:
             guarded()
-        except Exception:
+        except UpstreamError:
             pass
-    return Contender(_name(library, window), library.role, lambda: guarded, Statement.CALL_CAUGHT)
+    return _contender(_name(library, window), library.role, guarded)
+
+
+def _contender(name: str, role: Role, guarded: Function) -> Contender:
+    """Only the function's own error is caught: a breaker that trips after all ends the run."""
+    return Contender(name, role, lambda: guarded, Statement.CALL_CAUGHT, UpstreamError)
 
 
 def _name(library: Library, window: int) -> str:

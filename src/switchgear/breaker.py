@@ -30,16 +30,17 @@ from switchgear.core.types import (
     Totals,
     Verdict,
 )
-from switchgear.errors import Rejected
-from switchgear.runs import FOLD_EVERY_S, Run
+from switchgear.errors import Refusal, Rejected
+from switchgear.locks import ForkSafeLock
+from switchgear.runs import FOLD_EVERY_S, TICKETS, Run
 from switchgear.stores import Store
-from switchgear.stores.locks import ForkSafeLock
 from switchgear.stores.memory import MemoryCell
 
 Sink = Callable[[Event], object]
 """Hears every event after it is committed. What it raises is logged and dropped."""
 
 MANY = 2**62
+NO_REFUSALS = repeat(None, 0)
 _TIME_PASSES = Tell(Signal(count=0))
 
 
@@ -89,12 +90,15 @@ class Breaker:
         self._offset_s = 0.0
         self._sinks = tuple(sinks)
         self._slow_from_s = policy.slow_from_s
-        self._store: Store = MemoryCell()
         self._lock = ForkSafeLock()
-        self._refusals: Iterator[None] = repeat(None, MANY)
-        self._refusals_folded = 0
-        self._refusal: tuple[float, Phase, str, str | None]
+        self._store: Store = MemoryCell(self._lock)
         self._run: Run | None = None
+        """Where successes are counted while the circuit is closed; `None` while it is not."""
+        self._refusal: Refusal | None = None
+        """What everybody is told until its time, while the circuit refuses everybody."""
+        self._refusals: Iterator[None] = NO_REFUSALS
+        """Counts refusals by what is left of it: taking one is atomic and needs no lock."""
+        self._refusals_folded = 0
         self._circuit = policy.start(self.name, self._now_s())
         self._look_at(self._circuit)
 
@@ -113,7 +117,7 @@ class Breaker:
     @property
     def heat(self) -> float:
         """How close to tripping the evidence is now: 0 calm, 1 trips."""
-        return self.policy.assess(self.snapshot().memories, self._now_s()).heat
+        return self.policy.heat(self.snapshot().memories, self._now_s())
 
     @property
     def totals(self) -> Totals:
@@ -180,25 +184,39 @@ class Breaker:
 
     def _ask(self) -> Permit:
         """Ask a circuit that is not simply closed."""
-        now_s = self._clock() + self._offset_s
-        until_s, phase, reason, last_error = self._refusal
-        if now_s < until_s:
-            for _ in self._refusals:
-                break
-            wait_s = None if until_s == math.inf else until_s - now_s
-            raise Rejected(self.name, phase, reason, wait_s, last_error)
+        refused = self._refused()
+        if refused is not None:
+            raise Rejected(*refused)
         self._fold_pending()
         verdict = self._apply(Ask())
         if verdict.permit is None:
-            last_error = self._refusal[3]
-            raise Rejected(
-                self.name, verdict.phase, verdict.reason, verdict.retry_after_s, last_error
-            )
+            wait_s = math.inf if verdict.retry_after_s is None else verdict.retry_after_s
+            now_s = self._clock()
+            last_error = self._last_error(self._circuit)
+            refusal = Refusal(verdict.phase, verdict.reason, now_s + wait_s, last_error)
+            raise Rejected(self.name, refusal, now_s)
         return verdict.permit
+
+    def _refused(self) -> tuple[str, Refusal, float] | None:
+        """What to raise `Rejected` with while the snapshot refuses everybody, counted; else `None`.
+
+        The exception is not made here: who raises what is in a local variable of theirs keeps
+        their own frame alive.
+        """
+        refusal = self._refusal
+        if refusal is None:
+            return None
+        now_s = self._clock()
+        if now_s >= refusal.until_s:
+            return None
+        for _ in self._refusals:
+            break
+        return self.name, refusal, now_s
 
     def _apply(self, message: Message) -> Verdict:
         done = self._store.apply(self.name, self.policy, message, self._now_s())
-        self._adopt(done.circuit)
+        if done.circuit is not self._circuit:
+            self._adopt(done.circuit)
         for event in done.events:
             self._emit(event)
         return done.verdict
@@ -209,22 +227,35 @@ class Breaker:
             if circuit.version < self._circuit.version:
                 return
             self._circuit = circuit
-            left = self._look_at(circuit)
-            late = 0 if left is None else left.drain()
-        if left is not None and late:
-            self._apply(Tell(self._success(late), left.permit))
+            ended = self._look_at(circuit)
+            late = 0 if ended is None else ended.end()
+        if ended is not None and late:
+            self._apply(Tell(self._success(late), ended.permit))
 
     def _look_at(self, circuit: Circuit) -> Run | None:
         """Set what the fast paths read; returns the run that this ends, if it ends one."""
-        flows = circuit.phase is Phase.CLOSED and circuit.mode is not Mode.HELD_OPEN
-        last_error = circuit.failures[-1].error if circuit.failures else None
-        reason = standing(self.policy, circuit, circuit.seen_s).reason
-        self._refusal = (refuses_until_s(self.policy, circuit), circuit.phase, reason, last_error)
         run = self._run
-        if flows and run is not None and run.permit.generation == circuit.generation:
-            return None
-        self._set_run(self._new_run(circuit) if flows else None)
+        if circuit.phase is Phase.CLOSED and circuit.mode is not Mode.HELD_OPEN:
+            if run is not None and run.permit.generation == circuit.generation:
+                return None
+            self._refusal = None
+            self._set_run(self._new_run(circuit))
+            return run
+        self._set_run(None)
+        self._refusal = self._what_to_refuse_with(circuit)
+        if self._refusals is NO_REFUSALS:
+            self._refusals = repeat(None, MANY)
         return run
+
+    def _what_to_refuse_with(self, circuit: Circuit) -> Refusal | None:
+        until_s = refuses_until_s(self.policy, circuit) - self._offset_s
+        if until_s == -math.inf:
+            return None
+        reason = standing(self.policy, circuit, circuit.seen_s).reason
+        return Refusal(circuit.phase, reason, until_s, self._last_error(circuit))
+
+    def _last_error(self, circuit: Circuit) -> str | None:
+        return circuit.failures[-1].error if circuit.failures else None
 
     def _new_run(self, circuit: Circuit) -> Run:
         run = Run(Permit(circuit.generation))
@@ -235,7 +266,9 @@ class Breaker:
         self._run = run
 
     def _due_s(self) -> float:
-        return math.inf if self._slow_from_s is None else self._clock() + FOLD_EVERY_S
+        if self._slow_from_s is None:
+            return math.inf
+        return self._clock() + min(FOLD_EVERY_S, self._slow_from_s)
 
     def _success(self, count: int) -> Signal:
         # Nothing in a run was slow, and to the detectors all durations that are not are alike.
@@ -244,23 +277,26 @@ class Breaker:
     def _fold_run(self, run: Run, *, more: int) -> None:
         """Fold what a run has counted, and `more` that found no ticket."""
         with self._lock:
-            taken = 0
-            if run is self._run:
-                taken = run.drain()
-                run.refill(self._due_s())
+            taken = run.count() if run is self._run else 0
+            run.due_s = self._due_s()
         if taken + more:
             self._apply(Tell(self._success(taken + more), run.permit))
 
     def _fold_pending(self) -> None:
         """Fold the successes and refusals that the circuit has not heard of yet."""
         run = self._run
-        if run is not None:
+        if run is not None and length_hint(run.tickets) + run.counted < TICKETS:
             self._fold_run(run, more=0)
+        if self._refusals is NO_REFUSALS or not self._new_refusals():
+            return
         with self._lock:
-            refused = MANY - length_hint(self._refusals) - self._refusals_folded
+            refused = self._new_refusals()
             self._refusals_folded += refused
         if refused:
             self._apply(Tell(Signal(count=0, refused=refused)))
+
+    def _new_refusals(self) -> int:
+        return MANY - length_hint(self._refusals) - self._refusals_folded
 
     def _emit(self, event: Event) -> None:
         for sink in self._sinks:
@@ -286,8 +322,7 @@ class Breaker:
         breaker = cls(**config)
         breaker._offset_s = now_s - breaker._clock()
         breaker._store.restore(circuit)
-        breaker._circuit = circuit
-        breaker._look_at(circuit)
+        breaker._adopt(circuit)
         return breaker
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -4,7 +4,8 @@
 fields are the exception's `args`, which C code sets, and the sentence is made when it is read.
 """
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 from switchgear.core.types import Phase
 
@@ -13,17 +14,26 @@ class SwitchgearError(Exception):
     """The root of Switchgear's errors."""
 
 
+class Refusal(NamedTuple):
+    """Why a circuit refuses, and until when on its breaker's clock (infinity: not by itself)."""
+
+    phase: Phase
+    reason: str
+    until_s: float
+    last_error: str | None
+
+
 class Rejected(SwitchgearError):
     """A circuit did not admit the call; nothing was run.
 
     `circuit` is its name, `reason` why, `retry_after_s` when it may admit again (seconds from the
     refusal; `None`: not by itself), `last_error` the last failure it saw, `phase` its phase.
 
-    >>> print(Rejected("provider/x", Phase.OPEN, "5 failures in a row (threshold 5)", 42.0, "529"))
-    circuit 'provider/x' is open: 5 failures in a row (threshold 5), last "529"; retries in 42 s
+    >>> print(Rejected("api", Refusal(Phase.OPEN, "5 failures in a row (threshold 5)", 52.0, "529"), 10.0))
+    circuit 'api' is open: 5 failures in a row (threshold 5), last "529"; retries in 42 s
     """
 
-    args: tuple[str, Phase, str, float | None, str | None]
+    args: tuple[str, Refusal, float]
 
     @property
     def circuit(self) -> str:
@@ -33,26 +43,25 @@ class Rejected(SwitchgearError):
     @property
     def phase(self) -> Phase:
         """The circuit's phase at the refusal."""
-        return self.args[1]
+        return self.args[1].phase
 
     @property
     def reason(self) -> str:
-        """Why the circuit is open, with the threshold."""
-        return self.args[2]
+        """Why the circuit refuses, with the threshold."""
+        return self.args[1].reason
 
     @property
     def retry_after_s(self) -> float | None:
         """Seconds until it may admit again; `None`: not by itself."""
-        return self.args[3]
+        until_s = self.args[1].until_s
+        return None if until_s == math.inf else max(0.0, until_s - self.args[2])
 
     @property
     def last_error(self) -> str | None:
         """The last failure the circuit saw, redacted."""
-        return self.args[4]
+        return self.args[1].last_error
 
     def __str__(self) -> str:
-        if len(self.args) != 5:
-            return super().__str__()
         last = f', last "{self.last_error}"' if self.last_error else ""
         wait = self.retry_after_s
         then = "stays so until it is reset" if wait is None else f"retries in {duration(wait)}"

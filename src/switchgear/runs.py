@@ -3,40 +3,52 @@
 A closed circuit admits everyone, so asking it can wait; and successes of calls that were not
 slow are all alike, so telling them can wait too. Each takes a ticket, which is one step of a C
 iterator and therefore atomic; whoever finds no ticket left folds the whole run as one signal.
-A failure folds the run before itself, so the order of evidence is exact. Draining an iterator
-ends it for good: a call that comes back to a run that was taken away finds no ticket, reports
-itself under the run's permit, and so is judged, or late, like any other. Nothing is counted
-twice and nothing is lost.
+Failures and readers fold the run before themselves, so the order of evidence is exact.
+
+When the circuit leaves its generation, the run is ended by taking its remaining tickets away: a
+call that comes back later finds none, reports itself under the run's permit, and is late like
+any other. Nothing is counted twice and nothing is lost.
 """
 
 import math
 from collections.abc import Iterator
 from itertools import repeat
+from operator import length_hint
 
 from switchgear.core.types import Permit
 
-TICKETS = 64
+TICKETS = 4096
 FOLD_EVERY_S = 1.0
-"""How old a run may become when its policy takes times: older, and its time would be wrong."""
+"""How old a run may become when its policy takes times: older, and its time would be wrong.
+
+Never older than the shortest slow call, either: then a call that ends before the run is due,
+as it was when the call began, cannot have been slow, and comparing with `due_s` is enough.
+"""
 
 
 class Run:
-    """Successes under one permit. Tickets may be taken by any thread; the rest needs the owner."""
+    """Successes under one permit. Any thread may take tickets; counting needs the owner's lock."""
 
-    __slots__ = ("due_s", "permit", "plain", "tickets")
+    __slots__ = ("counted", "due_s", "permit", "plain", "tickets")
 
     def __init__(self, permit: Permit) -> None:
         self.permit = permit
         self.tickets: Iterator[None] = repeat(None, TICKETS)
+        self.counted = 0
         self.due_s = math.inf
         self.plain: type | None = None
         """The type of the last result that was no coroutine or generator, to check it once."""
 
-    def drain(self) -> int:
-        """End the iterator and say how many tickets had been taken."""
-        return TICKETS - sum(1 for _ in self.tickets)
+    def count(self) -> int:
+        """How many tickets were taken since the last count; hands out new ones if all were."""
+        left = length_hint(self.tickets)
+        taken = TICKETS - left - self.counted
+        self.counted += taken
+        if not left:
+            self.tickets, self.counted = repeat(None, TICKETS), 0
+        return taken
 
-    def refill(self, due_s: float) -> None:
-        """Hand out tickets again."""
-        self.tickets = repeat(None, TICKETS)
-        self.due_s = due_s
+    def end(self) -> int:
+        """The last count. What comes back after it finds no ticket."""
+        left = len(list(self.tickets))  # taken by C code, each exactly once: by us or by a call
+        return TICKETS - left - self.counted

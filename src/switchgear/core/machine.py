@@ -41,15 +41,14 @@ def step(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
     """
     draft = Draft(policy, circuit, now_s)
     _advance(draft)
-    match message:
-        case Ask():
-            verdict = _ask(draft)
-        case Tell(signal, permit):
-            _tell(draft, signal, permit)
-            verdict = standing(policy, draft.circuit, draft.now_s)
-        case Order():
+    if isinstance(message, Ask):
+        verdict = _ask(draft)
+    else:
+        if isinstance(message, Tell):
+            _tell(draft, message.signal, message.permit)
+        else:
             _obey(draft, message)
-            verdict = standing(policy, draft.circuit, draft.now_s)
+        verdict = standing(policy, draft, draft.now_s)
     return draft.finish(verdict)
 
 
@@ -57,82 +56,71 @@ def step(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
 
 
 def _advance(draft: Draft) -> None:
-    circuit, now_s = draft.circuit, draft.now_s
-    if circuit.phase is Phase.OPEN:
-        retry_at_s = circuit.outage.retry_at_s
-        if retry_at_s is not None and now_s >= retry_at_s:
+    if draft.phase is Phase.OPEN:
+        retry_at_s = draft.outage.retry_at_s
+        if retry_at_s is not None and draft.now_s >= retry_at_s:
             _end_wait(draft)
-    elif circuit.phase is Phase.HALF_OPEN:
+    elif draft.phase is Phase.HALF_OPEN:
         _expire_leases(draft)
-    elif circuit.phase is Phase.TRIPPING:
+    elif draft.phase is Phase.TRIPPING:
         _judge(draft, Signal())
 
 
 def _end_wait(draft: Draft) -> None:
-    outage = draft.circuit.outage
     if not draft.policy.recovery.probes:
         _close(draft, "the window ended")
         return
-    draft.circuit = draft.circuit._replace(
-        generation=draft.circuit.generation + 1, outage=outage._replace(retry_at_s=None)
-    )
-    draft.move(Phase.HALF_OPEN, f"waited {outage.cooldown_s:g} s")
+    draft.generation += 1
+    draft.outage = draft.outage._replace(retry_at_s=None)
+    draft.move(Phase.HALF_OPEN, f"waited {draft.outage.cooldown_s:g} s")
 
 
 def _expire_leases(draft: Draft) -> None:
-    probing = draft.circuit.probing
-    for permit in probing.permits:
+    for permit in draft.probing.permits:
         if permit.lease_until_s is not None and permit.lease_until_s <= draft.now_s:
             _free(draft, permit)
-            draft.note(
-                EventKind.PROBE_EXPIRED,
-                Phase.HALF_OPEN,
-                f"probe {permit.probe} did not report in time",
-            )
+            reason = f"probe {permit.probe} did not report in time"
+            draft.note(EventKind.PROBE_EXPIRED, Phase.HALF_OPEN, reason)
 
 
 # Ask
 
 
 def _ask(draft: Draft) -> Verdict:
-    circuit = draft.circuit
-    permit = None if circuit.mode is Mode.HELD_OPEN else _grant(draft)
-    overruled = permit is None and circuit.mode in {Mode.HELD_CLOSED, Mode.SHADOW}
-    now = standing(draft.policy, draft.circuit, draft.now_s)
-    if overruled:
-        permit = Permit(circuit.generation)
+    permit = None if draft.mode is Mode.HELD_OPEN else _grant(draft)
+    now = standing(draft.policy, draft, draft.now_s)
+    if permit is not None:
+        return now._replace(admitted=True, permit=permit, overruled=False)
+    if draft.mode is Mode.HELD_CLOSED or draft.mode is Mode.SHADOW:
         draft.count(overruled=1)
-    elif permit is None:
-        draft.count(refused=1)
-        return now._replace(admitted=False)
-    return now._replace(admitted=True, permit=permit, overruled=overruled)
+        return now._replace(admitted=True, permit=Permit(draft.generation), overruled=True)
+    draft.count(refused=1)
+    return now._replace(admitted=False)
 
 
 def _grant(draft: Draft) -> Permit | None:
     """The permit that the evidence allows, if any."""
-    circuit = draft.circuit
-    if circuit.phase in {Phase.CLOSED, Phase.TRIPPING}:
-        return Permit(circuit.generation)
-    probing, recovery = circuit.probing, draft.policy.recovery
-    if circuit.phase is Phase.HALF_OPEN and len(probing.permits) < recovery.probes:
-        lease_s = circuit.outage.cooldown_s if recovery.lease_s is None else recovery.lease_s
-        probe = Permit(circuit.generation, probing.issued + 1, draft.now_s + lease_s)
-        issued = Probing((*probing.permits, probe), probe.probe, probing.successes)
-        draft.circuit = circuit._replace(probing=issued)
+    if draft.phase is Phase.CLOSED or draft.phase is Phase.TRIPPING:
+        return Permit(draft.generation)
+    probing, recovery = draft.probing, draft.policy.recovery
+    if draft.phase is Phase.HALF_OPEN and len(probing.permits) < recovery.probes:
+        lease_s = draft.outage.cooldown_s if recovery.lease_s is None else recovery.lease_s
+        probe = Permit(draft.generation, probing.issued + 1, draft.now_s + lease_s)
+        draft.probing = Probing((*probing.permits, probe), probe.probe, probing.successes)
         return probe
     return _reduced_load(draft)
 
 
 def _reduced_load(draft: Draft) -> Permit | None:
     """Every so-many-th call, evenly: a pure function of how many have asked."""
-    outage = draft.circuit.outage
+    outage = draft.outage
     if not outage.admit:
         return None
     asked = outage.asked + 1
-    draft.circuit = draft.circuit._replace(outage=outage._replace(asked=asked))
+    draft.outage = outage._replace(asked=asked)
     if math.floor(asked * outage.admit) == math.floor((asked - 1) * outage.admit):
         return None
-    return Permit(draft.circuit.generation)
+    return Permit(draft.generation)
 
 
 # Tell
@@ -143,8 +131,7 @@ def _tell(draft: Draft, signal: Signal, permit: Permit | None) -> None:
         draft.count(refused=signal.refused)
     if not signal.count:
         return
-    circuit = draft.circuit
-    if permit is not None and _is_late(circuit, permit):
+    if permit is not None and _is_late(draft, permit):
         draft.count(late=signal.count)
         return
     if signal.ok is None:
@@ -153,44 +140,42 @@ def _tell(draft: Draft, signal: Signal, permit: Permit | None) -> None:
         draft.count(succeeded=signal.count)
     else:
         draft.count(failed=signal.count)
-        recent = (*circuit.failures, Failure(draft.now_s, signal.error))[-RECENT_FAILURES:]
-        draft.circuit = draft.circuit._replace(failures=recent)
-    if circuit.phase is not Phase.HALF_OPEN:
-        memories = draft.policy.fold(circuit.memories, signal, draft.now_s)
-        draft.circuit = draft.circuit._replace(memories=memories)
+        recent = (*draft.failures, Failure(draft.now_s, signal.error))
+        draft.failures = recent[-RECENT_FAILURES:]
+    if draft.phase is not Phase.HALF_OPEN:
+        draft.memories = draft.policy.fold(draft.memories, signal, draft.now_s)
         _judge(draft, signal)
     elif permit is None or permit.probe:
         _judge_probe(draft, signal, permit)
     # An ordinary call admitted beside the probes (by reduced load or by the mode) decides nothing.
 
 
-def _is_late(circuit: Circuit, permit: Permit) -> bool:
-    if permit.generation != circuit.generation:
+def _is_late(draft: Draft, permit: Permit) -> bool:
+    if permit.generation != draft.generation:
         return True
-    return permit.probe != 0 and permit not in circuit.probing.permits
+    return permit.probe != 0 and permit not in draft.probing.permits
 
 
 def _judge(draft: Draft, signal: Signal) -> None:
     """Let the evidence move a circuit that is not probing."""
-    circuit = draft.circuit
-    heat, reason, admit = draft.policy.assess(circuit.memories, draft.now_s)
-    if heat != circuit.heat:
-        draft.circuit = circuit = circuit._replace(heat=heat)
-    if circuit.phase is Phase.OPEN:
-        if heat >= 1.0 and admit < circuit.outage.admit:
-            _cut_load(draft, reason, signal, admit)
-        return
-    warn_at = draft.policy.tripping_at
-    if heat >= 1.0:
+    policy, now_s = draft.policy, draft.now_s
+    draft.heat = heat = policy.heat(draft.memories, now_s)
+    warn_at = policy.tripping_at
+    if draft.phase is Phase.OPEN:
+        if heat >= 1.0 and policy.admit(draft.memories, now_s) < draft.outage.admit:
+            _cut_load(draft, signal)
+    elif heat >= 1.0:
+        admit = policy.admit(draft.memories, now_s)
+        reason = policy.reason(draft.memories, now_s)
         _open(draft, reason, signal, admit=admit, failed_probes=0)
     elif warn_at is not None and heat >= warn_at:
-        if reason != circuit.outage.reason:
-            draft.circuit = circuit._replace(outage=NO_OUTAGE._replace(reason=reason))
-        if circuit.phase is Phase.CLOSED:
+        reason = policy.reason(draft.memories, now_s)
+        draft.outage = NO_OUTAGE._replace(reason=reason)
+        if draft.phase is Phase.CLOSED:
             draft.move(Phase.TRIPPING, reason)
-    elif circuit.phase is Phase.TRIPPING:
-        draft.circuit = circuit._replace(outage=NO_OUTAGE)
-        draft.move(Phase.CLOSED, f"calmed down: {reason}")
+    elif draft.phase is Phase.TRIPPING:
+        draft.outage = NO_OUTAGE
+        draft.move(Phase.CLOSED, f"calmed down: {policy.reason(draft.memories, now_s)}")
 
 
 def _judge_probe(draft: Draft, signal: Signal, permit: Permit | None) -> None:
@@ -198,40 +183,44 @@ def _judge_probe(draft: Draft, signal: Signal, permit: Permit | None) -> None:
         _free(draft, permit)
     if signal.ok is None:
         return
-    circuit = draft.circuit
-    objection = "failed" if not signal.ok else draft.policy.objection(signal)
+    objection = draft.policy.objection(signal) if signal.ok else "failed"
     if objection is not None:
-        failed = circuit.outage.failed_probes + 1
+        failed = draft.outage.failed_probes + 1
         reason = f"probe {objection}" + (f" ({failed} in a row)" if failed > 1 else "")
-        _open(draft, reason, signal, admit=circuit.outage.admit, failed_probes=failed)
+        _open(draft, reason, signal, admit=draft.outage.admit, failed_probes=failed)
         return
-    successes = circuit.probing.successes + signal.count
-    draft.circuit = circuit._replace(probing=circuit.probing._replace(successes=successes))
+    successes = draft.probing.successes + signal.count
+    draft.probing = draft.probing._replace(successes=successes)
     needed = draft.policy.recovery.successes
     if successes >= needed:
         _close(draft, "probe succeeded" if needed == 1 else f"{needed} probes succeeded")
 
 
 def _free(draft: Draft, permit: Permit) -> None:
-    probing = draft.circuit.probing
-    left = tuple(other for other in probing.permits if other != permit)
-    draft.circuit = draft.circuit._replace(probing=probing._replace(permits=left))
+    left = tuple(other for other in draft.probing.permits if other != permit)
+    draft.probing = draft.probing._replace(permits=left)
 
 
 def _open(draft: Draft, reason: str, signal: Signal, *, admit: float, failed_probes: int) -> None:
-    draft.circuit = draft.circuit._replace(
-        generation=draft.circuit.generation + 1,
-        probing=NO_PROBES,
-        outage=_outage(draft, reason, signal, admit=admit, failed_probes=failed_probes),
-    )
+    draft.generation += 1
+    draft.probing = NO_PROBES
+    draft.outage = _outage(draft, reason, signal, admit=admit, failed_probes=failed_probes)
     draft.move(Phase.OPEN, reason)
+
+
+def _cut_load(draft: Draft, signal: Signal) -> None:
+    """A stricter detector trips while a share still flows: less flows, and the wait starts anew."""
+    reason = draft.policy.reason(draft.memories, draft.now_s)
+    admit = draft.policy.admit(draft.memories, draft.now_s)
+    draft.outage = _outage(draft, reason, signal, admit=admit, failed_probes=0)
+    draft.note(EventKind.LOAD_CUT, Phase.OPEN, reason)
 
 
 def _outage(
     draft: Draft, reason: str, signal: Signal, *, admit: float, failed_probes: int
 ) -> Outage:
     now_s = draft.now_s
-    wait = draft.policy.recovery.wait_s(draft.circuit.key, failed_probes, signal, now_s)
+    wait = draft.policy.recovery.wait_s(draft.key, failed_probes, signal, now_s)
     return Outage(
         opened_at_s=now_s,
         retry_at_s=None if wait is None else now_s + wait,
@@ -242,40 +231,26 @@ def _outage(
     )
 
 
-def _cut_load(draft: Draft, reason: str, signal: Signal, admit: float) -> None:
-    """A stricter detector trips while a share still flows: less flows, and the wait starts anew."""
-    outage = _outage(draft, reason, signal, admit=admit, failed_probes=0)
-    draft.circuit = draft.circuit._replace(outage=outage)
-    draft.note(EventKind.LOAD_CUT, Phase.OPEN, reason)
-
-
 def _close(draft: Draft, reason: str) -> None:
-    draft.circuit = draft.circuit._replace(
-        generation=draft.circuit.generation + 1,
-        memories=draft.policy.fresh_memories(),
-        heat=0.0,
-        outage=NO_OUTAGE,
-        probing=NO_PROBES,
-    )
-    draft.move(Phase.CLOSED, reason)
+    draft.generation += 1
+    draft.memories = draft.policy.fresh_memories()
+    draft.heat = 0.0
+    draft.outage = NO_OUTAGE
+    draft.probing = NO_PROBES
+    if draft.phase is not Phase.CLOSED:
+        draft.move(Phase.CLOSED, reason)
 
 
 # Order
 
 
 def _obey(draft: Draft, order: Order) -> None:
-    before = draft.circuit
-    mode = before.mode if order.mode is None else order.mode
-    draft.circuit = before._replace(mode=mode, order=order)
-    what = "reset" if order.reset else f"mode {mode}"
-    draft.note(EventKind.ORDERED, before.phase, what, order.by, order.why)
-    if not order.reset:
-        return
-    draft.circuit = draft.circuit._replace(totals=NO_TOTALS, failures=())
-    if before.phase is Phase.CLOSED:
-        fresh = draft.policy.fresh_memories()
-        draft.circuit = draft.circuit._replace(
-            generation=before.generation + 1, memories=fresh, heat=0.0
-        )
-    else:
+    if order.mode is not None:
+        draft.mode = order.mode
+    draft.order = order
+    what = "reset" if order.reset else f"mode {draft.mode}"
+    draft.note(EventKind.ORDERED, draft.phase, what, by=order.by, why=order.why)
+    if order.reset:
+        draft.totals = NO_TOTALS
+        draft.failures = ()
         _close(draft, f"reset by {order.by}")

@@ -4,7 +4,7 @@ The documentation draws its picture of the states from the table.
 """
 
 from switchgear.core.policy import Policy
-from switchgear.core.types import Circuit, Event, EventKind, Phase, Step, Verdict
+from switchgear.core.types import Circuit, Event, EventKind, Phase, Step, Totals, Verdict
 
 LEGAL_MOVES: dict[tuple[Phase, Phase], str] = {
     (Phase.CLOSED, Phase.TRIPPING): "heat reaches tripping_at",
@@ -19,58 +19,108 @@ LEGAL_MOVES: dict[tuple[Phase, Phase], str] = {
 
 
 class Draft:
-    """The circuit while a message is being folded in; lives for one `step`."""
+    """The circuit while a message is being folded in: its fields, to be changed. One `step` long."""
 
-    __slots__ = ("before", "circuit", "events", "now_s", "policy")
+    __slots__ = (*Circuit._fields, "before", "events", "now_s", "policy")
 
     def __init__(self, policy: Policy, circuit: Circuit, now_s: float) -> None:
         self.policy = policy
         self.before = circuit
-        self.circuit = circuit
         self.now_s = max(now_s, circuit.seen_s)
         self.events: list[Event] = []
+        (
+            self.key,
+            self.memories,
+            self.phase,
+            self.mode,
+            self.order,
+            self.generation,
+            self.version,
+            self.event_seq,
+            self.seen_s,
+            self.heat,
+            self.outage,
+            self.probing,
+            self.failures,
+            self.totals,
+        ) = circuit
+
+    def circuit(self) -> Circuit:
+        """The circuit as drafted so far."""
+        return Circuit(
+            self.key,
+            self.memories,
+            self.phase,
+            self.mode,
+            self.order,
+            self.generation,
+            self.version,
+            self.event_seq,
+            self.seen_s,
+            self.heat,
+            self.outage,
+            self.probing,
+            self.failures,
+            self.totals,
+        )
 
     def note(
-        self, kind: EventKind, before: Phase, reason: str, by: str = "", why: str = ""
+        self, kind: EventKind, before: Phase, reason: str, *, by: str = "", why: str = ""
     ) -> None:
         """Number an event and keep it."""
-        circuit = self.circuit
-        self.circuit = circuit = circuit._replace(event_seq=circuit.event_seq + 1)
-        retry_at_s = circuit.outage.retry_at_s
+        self.event_seq += 1
+        retry_at_s = self.outage.retry_at_s
         self.events.append(
             Event(
-                circuit.key,
-                circuit.event_seq,
-                self.now_s,
-                kind,
-                before,
-                circuit.phase,
-                circuit.mode,
-                circuit.generation,
-                reason,
-                by,
-                why,
-                None if retry_at_s is None else max(0.0, retry_at_s - self.now_s),
+                circuit=self.key,
+                seq=self.event_seq,
+                at_s=self.now_s,
+                kind=kind,
+                before=before,
+                after=self.phase,
+                mode=self.mode,
+                generation=self.generation,
+                reason=reason,
+                by=by,
+                why=why,
+                retry_after_s=None if retry_at_s is None else max(0.0, retry_at_s - self.now_s),
             )
         )
 
     def move(self, to: Phase, reason: str) -> None:
         """Change the phase, legally, with an event."""
-        before = self.circuit.phase
+        before = self.phase
         if (before, to) not in LEGAL_MOVES:
             raise AssertionError(f"no circuit moves from {before} to {to}")
-        self.circuit = self.circuit._replace(phase=to)
+        self.phase = to
         self.note(EventKind.MOVED, before, reason)
 
-    def count(self, **more: int) -> None:
+    def count(
+        self,
+        *,
+        succeeded: int = 0,
+        failed: int = 0,
+        ignored: int = 0,
+        late: int = 0,
+        refused: int = 0,
+        overruled: int = 0,
+    ) -> None:
         """Add to the totals."""
-        totals = self.circuit.totals
-        added = {name: getattr(totals, name) + number for name, number in more.items()}
-        self.circuit = self.circuit._replace(totals=totals._replace(**added))
+        old = self.totals
+        self.totals = Totals(
+            old.succeeded + succeeded,
+            old.failed + failed,
+            old.ignored + ignored,
+            old.late + late,
+            old.refused + refused,
+            old.overruled + overruled,
+        )
 
     def finish(self, verdict: Verdict) -> Step:
-        """The result; a change makes a new version."""
-        circuit = self.circuit
-        if circuit is not self.before:
-            circuit = circuit._replace(version=circuit.version + 1, seen_s=self.now_s)
-        return Step(circuit, verdict, tuple(self.events))
+        """The result: the same circuit if nothing changed, else a new version of it."""
+        # Most messages are counted, and what is counted has changed: no need to compare.
+        if self.totals is self.before.totals and self.circuit() == self.before:
+            return Step(self.before, verdict, ())
+        self.version += 1
+        self.seen_s = self.now_s
+        return Step(self.circuit(), verdict, tuple(self.events))

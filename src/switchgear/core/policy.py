@@ -1,7 +1,7 @@
 """What a circuit is judged by: detectors, how they combine, how it recovers."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 from switchgear.core import record
 from switchgear.core.detectors import ALL, Detector
@@ -10,38 +10,46 @@ from switchgear.core.recovery import Cooldown, Recovery
 from switchgear.core.types import Circuit, Reading, Signal
 
 
-class Assessment(NamedTuple):
-    """What all detectors together say."""
+class Combine(Record):
+    """Base of the rules by which detectors judge together."""
 
-    heat: float
-    reason: str
-    admit: float
-    """The share of calls still admitted, should this heat open the circuit."""
+    __slots__ = ()
+
+    def check(self, detectors: Sequence[Detector]) -> None:
+        """Raise ValueError unless these detectors can be combined so."""
+
+    def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
+        """The heat of the circuit."""
+        raise NotImplementedError
+
+    def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
+        """The evidence for that heat, in words."""
+        raise NotImplementedError
 
 
-class AnyDetector(Record):
+class AnyDetector(Combine):
     """The circuit is as hot as its hottest detector: one that trips is enough."""
 
     __slots__ = ()
-    kind: ClassVar[str] = "any"
 
-    def check(self, detectors: Sequence[Detector]) -> None:
-        """Any detectors will do."""
+    def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
+        """That of the hottest."""
+        del detectors
+        return max(heats)
 
-    def assess(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> Assessment:
-        """The hottest gives heat and reason; of those that trip, the strictest sets the share."""
-        hottest = max(readings, key=lambda reading: reading.heat)
-        return Assessment(hottest.heat, hottest.reason, _strictest(detectors, readings))
+    def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
+        """That of the hottest."""
+        del detectors
+        return max(readings, key=lambda reading: reading.heat).reason
 
 
-class WeightedSum(Record):
+class WeightedSum(Combine):
     """Each detector that trips adds its weight; the circuit trips when the sum reaches `threshold`.
 
     Weights go by kind: `WeightedSum({"failure_rate": 40, "slow_calls": 20}, threshold=60)`.
     """
 
     __slots__ = ("weights", "threshold")  # noqa: RUF023  the constructor's order
-    kind: ClassVar[str] = "weighted_sum"
     weights: tuple[tuple[str, float], ...]
     threshold: float
 
@@ -78,30 +86,25 @@ class WeightedSum(Record):
                 f"the weights, {reachable:g}, or the circuit can never trip"
             )
 
-    def assess(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> Assessment:
-        """The sum of the weights of those that trip."""
+    def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
+        """The weights of those that trip, against the threshold."""
+        return self._score(detectors, heats) / self.threshold
+
+    def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
+        """The score, and who contributed what."""
         weights = dict(self.weights)
-        shares = [
-            (weights[detector.kind], reading.reason)
+        evidence = "; ".join(
+            f"{reading.reason} (+{weights[detector.kind]:g})"
             for detector, reading in zip(detectors, readings, strict=True)
             if reading.heat >= 1.0
-        ]
-        score = sum(weight for weight, _ in shares)
-        evidence = "; ".join(f"{reason} (+{weight:g})" for weight, reason in shares)
-        return Assessment(
-            score / self.threshold,
-            f"score {score:g} of {self.threshold:g}" + (f": {evidence}" if evidence else ""),
-            _strictest(detectors, readings),
         )
+        score = self._score(detectors, [reading.heat for reading in readings])
+        return f"score {score:g} of {self.threshold:g}" + (f": {evidence}" if evidence else "")
 
-
-def _strictest(detectors: Sequence[Detector], readings: Sequence[Reading]) -> float:
-    shares = [
-        detector.admit
-        for detector, reading in zip(detectors, readings, strict=True)
-        if reading.heat >= 1.0
-    ]
-    return min(shares, default=0.0)
+    def _score(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
+        weights = dict(self.weights)
+        pairs = zip(detectors, heats, strict=True)
+        return sum(weights[detector.kind] for detector, heat in pairs if heat >= 1.0)
 
 
 class Policy(Record):
@@ -121,14 +124,14 @@ class Policy(Record):
     __slots__ = ("detectors", "recovery", "combine", "tripping_at")  # noqa: RUF023
     detectors: tuple[Detector, ...]
     recovery: Recovery
-    combine: AnyDetector | WeightedSum
+    combine: Combine
     tripping_at: float | None
 
     def __init__(
         self,
         detectors: Sequence[Detector],
         recovery: Recovery | None = None,
-        combine: AnyDetector | WeightedSum | None = None,
+        combine: Combine | None = None,
         tripping_at: float | None = None,
     ) -> None:
         combine = AnyDetector() if combine is None else combine
@@ -137,7 +140,7 @@ class Policy(Record):
             raise ValueError(
                 f"Policy.recovery is {recovery!r}: it must be a Cooldown, WindowEnd or Latched"
             )
-        if not isinstance(combine, AnyDetector | WeightedSum):
+        if not isinstance(combine, Combine):
             raise ValueError(
                 f"Policy.combine is {combine!r}: it must be an AnyDetector or a WeightedSum"
             )
@@ -165,16 +168,31 @@ class Policy(Record):
     def fold(self, memories: tuple[Any, ...], signal: Signal, now_s: float) -> tuple[Any, ...]:
         """What the detectors remember after this signal."""
         pairs = zip(self.detectors, memories, strict=True)
-        return tuple(detector.fold(memory, signal, now_s) for detector, memory in pairs)
+        return tuple([detector.fold(memory, signal, now_s) for detector, memory in pairs])
+
+    def heat(self, memories: tuple[Any, ...], now_s: float) -> float:
+        """How hot the circuit is: 0 calm, 1 trips."""
+        pairs = zip(self.detectors, memories, strict=True)
+        heats = [detector.heat(memory, now_s) for detector, memory in pairs]
+        return self.combine.heat(self.detectors, heats)
 
     def readings(self, memories: tuple[Any, ...], now_s: float) -> tuple[Reading, ...]:
         """What each detector sees, in the policy's order."""
         pairs = zip(self.detectors, memories, strict=True)
-        return tuple(detector.read(memory, now_s) for detector, memory in pairs)
+        return tuple(
+            Reading(detector.heat(memory, now_s), detector.reason(memory, now_s))
+            for detector, memory in pairs
+        )
 
-    def assess(self, memories: tuple[Any, ...], now_s: float) -> Assessment:
-        """What they see together."""
-        return self.combine.assess(self.detectors, self.readings(memories, now_s))
+    def reason(self, memories: tuple[Any, ...], now_s: float) -> str:
+        """The evidence for the heat, in words."""
+        return self.combine.reason(self.detectors, self.readings(memories, now_s))
+
+    def admit(self, memories: tuple[Any, ...], now_s: float) -> float:
+        """The share of calls still admitted should the circuit open: the strictest tripper's."""
+        pairs = zip(self.detectors, memories, strict=True)
+        shares = [detector.admit for detector, memory in pairs if detector.heat(memory, now_s) >= 1]
+        return min(shares, default=0.0)
 
     def objection(self, signal: Signal) -> str | None:
         """Why a successful probe has failed all the same, if a detector says so."""

@@ -23,7 +23,8 @@ class Record:
 
     def fields(self) -> dict[str, Any]:
         """The fields by name, in the order of the constructor's arguments."""
-        return {name: getattr(self, name) for name in type(self).__slots__}
+        names: tuple[str, ...] = type(self).__slots__
+        return {name: getattr(self, name) for name in names}
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed, checked like a new one."""
@@ -36,7 +37,7 @@ class Record:
         raise AttributeError(f"{type(self).__name__} is immutable; it keeps its {name}")
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.fields() == other.fields()  # type: ignore[attr-defined]
+        return isinstance(other, type(self)) and self.fields() == other.fields()
 
     def __hash__(self) -> int:
         return hash((type(self), *self.fields().values()))

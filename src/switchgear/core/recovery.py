@@ -29,7 +29,7 @@ class Recovery(Record):
 class Cooldown(Recovery):
     """Waits `base_s` seconds, then lets probes decide; each failed probe makes the wait longer.
 
-    - The n-th wait is `base_s × factor^(n-1)`, at most `max_s` (default: five times the base).
+    - The n-th wait is `base_s * factor ** (n - 1)`, at most `max_s` (default: five times the base).
     - `jitter` shortens each wait by up to that share, so that many breakers do not return as one.
       It is a pure function of the circuit's name and the time of the trip.
     - A failure that carried a Retry-After sets the wait itself, up to `retry_after_max_s` (1 h).
@@ -62,6 +62,7 @@ class Cooldown(Recovery):
         self,
         base_s: float = 60.0,
         max_s: float | None = None,
+        *,
         factor: float = 2.0,
         jitter: float = 0.0,
         probes: int = 1,

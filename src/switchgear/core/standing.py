@@ -1,17 +1,18 @@
-"""How a circuit stands at a moment: what can be said of it without changing it."""
+"""How a circuit, or the draft of one, stands: what can be said of it without changing it."""
 
 import math
 
 from switchgear.core.policy import Policy
+from switchgear.core.moves import Draft
 from switchgear.core.types import Circuit, Mode, Phase, Verdict
 
 
-def standing(policy: Policy, circuit: Circuit, now_s: float) -> Verdict:
+def standing(policy: Policy, circuit: Circuit | Draft, now_s: float) -> Verdict:
     """Whether calls flow, and if not, why and for how long. `circuit` is advanced to `now_s`."""
     phase, heat = circuit.phase, circuit.heat
     if circuit.mode is Mode.HELD_OPEN:
         return Verdict(False, phase, _order(circuit), None, heat)
-    if phase in {Phase.CLOSED, Phase.TRIPPING}:
+    if phase is Phase.CLOSED or phase is Phase.TRIPPING:
         return Verdict(True, phase, circuit.outage.reason, None, heat)
     flows = circuit.outage.admit > 0.0 or _free_probe(policy, circuit)
     overruled = not flows and circuit.mode is not Mode.AUTO
@@ -25,7 +26,7 @@ def standing(policy: Policy, circuit: Circuit, now_s: float) -> Verdict:
     )
 
 
-def refuses_until_s(policy: Policy, circuit: Circuit) -> float:
+def refuses_until_s(policy: Policy, circuit: Circuit | Draft) -> float:
     """Until when this state refuses everyone, so that refusing needs no message.
 
     Minus infinity: somebody may be admitted now. Infinity: until something else changes it.
@@ -41,17 +42,17 @@ def refuses_until_s(policy: Policy, circuit: Circuit) -> float:
     return -math.inf
 
 
-def _free_probe(policy: Policy, circuit: Circuit) -> bool:
+def _free_probe(policy: Policy, circuit: Circuit | Draft) -> bool:
     taken = len(circuit.probing.permits)
     return circuit.phase is Phase.HALF_OPEN and taken < policy.recovery.probes
 
 
-def _first_lease_s(circuit: Circuit) -> float:
+def _first_lease_s(circuit: Circuit | Draft) -> float:
     """When the first probe under way loses its place, should it not report."""
     return min(permit.lease_until_s or 0.0 for permit in circuit.probing.permits)
 
 
-def _wait_s(policy: Policy, circuit: Circuit, now_s: float) -> float | None:
+def _wait_s(policy: Policy, circuit: Circuit | Draft, now_s: float) -> float | None:
     if circuit.phase is Phase.OPEN:
         retry_at_s = circuit.outage.retry_at_s
         return None if retry_at_s is None else max(0.0, retry_at_s - now_s)
@@ -60,7 +61,7 @@ def _wait_s(policy: Policy, circuit: Circuit, now_s: float) -> float | None:
     return max(0.0, _first_lease_s(circuit) - now_s)
 
 
-def _outage_reason(circuit: Circuit) -> str:
+def _outage_reason(circuit: Circuit | Draft) -> str:
     outage = circuit.outage
     if outage.admit:
         return f"{outage.reason}; load reduced to {outage.admit:.0%}"
@@ -69,6 +70,6 @@ def _outage_reason(circuit: Circuit) -> str:
     return outage.reason
 
 
-def _order(circuit: Circuit) -> str:
+def _order(circuit: Circuit | Draft) -> str:
     order = circuit.order
     return f"held open by {order.by}: {order.why}" if order else "held open"

@@ -52,7 +52,7 @@ class Signal(NamedTuple):
     """One line about the failure, already redacted by whoever made the signal."""
     retry_after_s: float | None = None
     """How long the other side asked us to stay away, from now."""
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]  # tuple.count is nobody's loss
     """How many equal things happened in a row; 0 tells nothing but the time."""
     refused: int = 0
     """Calls refused by a snapshot of this circuit since the last message."""
@@ -69,11 +69,11 @@ class Permit(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """May I?"""
+    """May I do one thing."""
 
 
 class Tell(NamedTuple):
-    """This happened. Without a permit: seen from outside, now."""
+    """What happened. Without a permit: seen from outside, now."""
 
     signal: Signal
     permit: Permit | None = None

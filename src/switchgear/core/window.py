@@ -151,7 +151,7 @@ class TimeWindow(NamedTuple):
 
     total: int = 0
     hits: int = 0
-    index: int = 0
+    slice: int = 0
     """The youngest slice: its number, counted from time zero, and what it holds."""
     slice_total: int = 0
     slice_hits: int = 0
@@ -178,7 +178,7 @@ class TimeWindow(NamedTuple):
         return TimeWindow(
             self.total + count,
             self.hits + more,
-            self.index,
+            self.slice,
             self.slice_total + count,
             self.slice_hits + more,
             self.closed,
@@ -186,7 +186,7 @@ class TimeWindow(NamedTuple):
 
     def dump(self) -> list[list[int]]:
         """The slices that hold anything, oldest first, the youngest always."""
-        return [[*past] for past in self.closed] + [[self.index, self.slice_total, self.slice_hits]]
+        return [[*past] for past in self.closed] + [[self.slice, self.slice_total, self.slice_hits]]
 
     @classmethod
     def load(cls, data: Any) -> Self:
@@ -194,7 +194,7 @@ class TimeWindow(NamedTuple):
         slices = [(int(index), int(total), int(hits)) for index, total, hits in data]
         if any(hits < 0 or hits > total for _, total, hits in slices):
             raise ValueError("a slice cannot hold more hits than signals")
-        if any(now[0] <= before[0] for before, now in zip(slices, slices[1:], strict=False)):
+        if any(now[0] <= before[0] for before, now in zip(slices[:-1], slices[1:], strict=True)):
             raise ValueError("the slices must be in the order of time")
         index, slice_total, slice_hits = slices[-1]
         total = sum(past[1] for past in slices)

@@ -122,9 +122,10 @@ def detector_names(policy: Policy) -> list[str]:
     return names
 
 
-def _upgraded(data: Any) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise WireError(f"not a JSON object but {type(data).__name__}")
+def _upgraded(stored: Any) -> dict[str, Any]:
+    if not isinstance(stored, dict):
+        raise WireError(f"not a JSON object but {type(stored).__name__}")
+    data: dict[str, Any] = stored
     schema = data.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise WireError(f"no schema number, but {schema!r}")

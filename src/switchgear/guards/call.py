@@ -4,6 +4,7 @@ The short wrappers at the end are the hot path. A closed circuit costs them one 
 one ticket to take; everything else happens in the slow paths, which they share.
 """
 
+import math
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import lru_cache, wraps
@@ -109,38 +110,46 @@ class CircuitBreaker(Breaker):
         """
         run = self._fast
         if run is None:
+            refused = self._refused() if self._fallback is None else None
+            if refused is not None:
+                raise Rejected(*refused)
             return cast("T", self._call(function, args, kwargs))
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
             self.failed(run.permit, error, None)
             raise
-        if type(result) is not run.plain:
+        if result.__class__ is not run.plain:
             if type(result) in _LAZY:
                 return cast("T", self._guard_lazy(result, args, kwargs))
-            run.plain = type(result)
+            run.plain = result.__class__
         for _ in run.tickets:
-            return result
-        self._fold_run(run, more=1)
+            break
+        else:
+            self._fold_run(run, more=1)
         return result
 
     async def acall(
         self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Call and await the coroutine function, guarded. Raises what it raises, or `Rejected`."""
-        permit = self.enter_or_fall_back()
-        if permit is None:
-            instead = self.fall_back(args, kwargs)
-            return cast("T", await instead if hasattr(instead, "__await__") else instead)
-        started_s = self.stopwatch()
+        run = self._fast
+        if run is None:
+            refused = self._refused() if self._fallback is None else None
+            if refused is not None:
+                raise Rejected(*refused)
+            return cast("T", await self._acall(function, args, kwargs))
         try:
             pending: Any = function(*args, **kwargs)
-            result = await pending if hasattr(pending, "__await__") else pending
+            if type(pending) is CoroutineType or hasattr(pending, "__await__"):
+                pending = await pending
         except BaseException as error:
-            self.failed(permit, error, self._seconds_since(started_s))
+            self.failed(run.permit, error, None)
             raise
-        self._returned(permit, result, self._seconds_since(started_s))
-        return cast("T", result)
+        for _ in run.tickets:
+            return cast("T", pending)
+        self._fold_run(run, more=1)
+        return cast("T", pending)
 
     def __call__(self, function: F) -> F:
         """Decorate a function, coroutine function, generator, async generator or method."""
@@ -197,11 +206,14 @@ class CircuitBreaker(Breaker):
 
     def enter_or_fall_back(self) -> Permit | None:
         """A permit; or `None` when refused and there is a fallback; or raises `Rejected`."""
+        run = self._run
+        if run is not None:
+            return run.permit
+        if self._fallback is None:
+            return self._ask()
         try:
-            return self.enter()
+            return self._ask()
         except Rejected:
-            if self._fallback is None:
-                raise
             return None
 
     def fall_back(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -215,12 +227,11 @@ class CircuitBreaker(Breaker):
         run = self._run
         if run is None or run.permit is not permit or self._is_slow(seconds):
             self.tell(Signal(ok=True, seconds=seconds), permit)
-        elif run.due_s <= (0.0 if seconds is None else self._clock()):
-            self._fold_run(run, more=1)
-        else:
+            return
+        if seconds is None or self._clock() < run.due_s:
             for _ in run.tickets:
                 return
-            self._fold_run(run, more=1)
+        self._fold_run(run, more=1)
 
     def failed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
         """Tell what an exception means; gives the permit back where it means nothing."""
@@ -267,11 +278,13 @@ class CircuitBreaker(Breaker):
     def _call(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The call in full."""
-        permit = self.enter_or_fall_back()
+        """The call in full: any phase, any policy, with fallback and predicates."""
+        run = self._run
+        permit = self.enter_or_fall_back() if run is None else run.permit
         if permit is None:
             return self.fall_back(args, kwargs)
-        started_s = self.stopwatch()
+        due_s = -math.inf if run is None or self._failure_if_result is not None else run.due_s
+        started_s = self._clock()
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
@@ -281,6 +294,28 @@ class CircuitBreaker(Breaker):
             if permit.probe:
                 self.tell(Signal(), permit)
             return self._guard_lazy(result, args, kwargs)
+        if run is not None and self._clock() < due_s:
+            for _ in run.tickets:
+                return result
+        self._returned(permit, result, self._seconds_since(started_s))
+        return result
+
+    async def _acall(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What `_call` is, awaiting what the function gives."""
+        permit = self.enter_or_fall_back()
+        if permit is None:
+            instead = self.fall_back(args, kwargs)
+            return await instead if hasattr(instead, "__await__") else instead
+        started_s = self.stopwatch()
+        try:
+            result = function(*args, **kwargs)
+            if hasattr(result, "__await__"):
+                result = await result
+        except BaseException as error:
+            self.failed(permit, error, self._seconds_since(started_s))
+            raise
         self._returned(permit, result, self._seconds_since(started_s))
         return result
 
@@ -361,28 +396,34 @@ def _wrapper(breaker: CircuitBreaker, function: Callable[..., Any]) -> Callable[
     ):
         if is_kind(function) or is_kind(method):
             return wrap(breaker, function)
-    return _guarded_timed(breaker, function) if breaker.takes_time else _guarded(breaker, function)
+    if breaker.takes_time and breaker._failure_if_result is None:
+        return _guarded_timed(breaker, function)
+    return _guarded(breaker, function)
 
 
 def _guarded(breaker: CircuitBreaker, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`breaker.call` with the method call taken out."""
+    """`breaker.call` with the method call taken out. Few free variables: each costs every call."""
 
     def guarded(*args: Any, **kwargs: Any) -> Any:
         run = breaker._fast
         if run is None:
+            refused = breaker._refused() if breaker._fallback is None else None
+            if refused is not None:
+                raise Rejected(*refused)
             return breaker._call(function, args, kwargs)
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
             breaker.failed(run.permit, error, None)
             raise
-        if type(result) is not run.plain:
+        if result.__class__ is not run.plain:
             if type(result) in _LAZY:
                 return breaker._guard_lazy(result, args, kwargs)
-            run.plain = type(result)
+            run.plain = result.__class__
         for _ in run.tickets:
-            return result
-        breaker._fold_run(run, more=1)
+            break
+        else:
+            breaker._fold_run(run, more=1)
         return result
 
     return guarded
@@ -390,28 +431,30 @@ def _guarded(breaker: CircuitBreaker, function: Callable[..., Any]) -> Callable[
 
 def _guarded_timed(breaker: CircuitBreaker, function: Callable[..., Any]) -> Callable[..., Any]:
     """The same for a policy that takes times."""
-    clock, slow_from_s = breaker._clock, cast("float", breaker._slow_from_s)
-    is_bad = breaker._failure_if_result is not None
+    clock = breaker._clock
 
     def guarded(*args: Any, **kwargs: Any) -> Any:
         run = breaker._run
-        if run is None or is_bad:
+        if run is None:
+            refused = breaker._refused() if breaker._fallback is None else None
+            if refused is not None:
+                raise Rejected(*refused)
             return breaker._call(function, args, kwargs)
+        due_s = run.due_s
         started_s = clock()
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
             breaker.failed(run.permit, error, clock() - started_s)
             raise
-        if type(result) is not run.plain:
+        if result.__class__ is not run.plain:
             if type(result) in _LAZY:
                 return breaker._guard_lazy(result, args, kwargs)
-            run.plain = type(result)
-        ended_s = clock()
-        if ended_s - started_s <= slow_from_s and ended_s < run.due_s:
+            run.plain = result.__class__
+        if clock() < due_s:
             for _ in run.tickets:
                 return result
-        breaker.succeeded(run.permit, ended_s - started_s)
+        breaker.succeeded(run.permit, clock() - started_s)
         return result
 
     return guarded
@@ -423,7 +466,10 @@ def _guarded_coroutine(
     async def guarded(*args: Any, **kwargs: Any) -> Any:
         run = breaker._fast
         if run is None:
-            return await breaker.acall(function, *args, **kwargs)
+            refused = breaker._refused() if breaker._fallback is None else None
+            if refused is not None:
+                raise Rejected(*refused)
+            return await breaker._acall(function, args, kwargs)
         try:
             result = await function(*args, **kwargs)
         except BaseException as error:

@@ -26,11 +26,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202f\u2060-\u20
 
 
 def redact(text: str) -> str:
-    """One line of at most `LONGEST` characters without secrets and without control characters.
+    r"""One line of at most `LONGEST` characters without secrets and without control characters.
 
-    >>> redact("401 bad key sk-proj-abcdefghijklmnop\\nsee https://u:pw@host/")
+    >>> redact("401 bad key sk-proj-abcdefghijklmnop\nsee https://u:pw@host/")
     '401 bad key [redacted] see https://[redacted]@host/'
     """
-    line = _CONTROL.sub(" ", text[:_LOOKED_AT]).strip()
-    line = _SECRETS.sub("[redacted]", line)
+    line = text[:_LOOKED_AT]
+    if not line.isprintable():
+        line = _CONTROL.sub(" ", line)
+    line = _SECRETS.sub("[redacted]", line).strip()
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

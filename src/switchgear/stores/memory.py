@@ -3,17 +3,21 @@
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.types import Circuit, Message, Step
-from switchgear.stores.locks import ForkSafeLock
+from switchgear.locks import ForkSafeLock
 
 
 class MemoryCell:
-    """Remembers one circuit. Thread-safe and fork-safe; user code never runs under its lock."""
+    """Remembers one circuit. Thread-safe and fork-safe; user code never runs under its lock.
+
+    The lock is the owner's, which takes it for its own short sections too: one lock is smaller
+    than two, and never held by both at once.
+    """
 
     __slots__ = ("_circuit", "_lock")
 
-    def __init__(self) -> None:
+    def __init__(self, lock: ForkSafeLock | None = None) -> None:
         self._circuit: Circuit | None = None
-        self._lock = ForkSafeLock()
+        self._lock = lock or ForkSafeLock()
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Fold one message into the circuit, which starts closed."""

@@ -1,12 +1,11 @@
-"""What every detector is: a value that folds signals into a small memory and reads it."""
+"""What every detector is: a value that folds signals into a small memory and judges it."""
 
 from typing import Any, ClassVar
 
 from switchgear.core.record import Record
-from switchgear.core.types import Reading, Signal
+from switchgear.core.types import Signal
 
-Memory = Any
-"""What a detector remembers: immutable, bounded, its own business."""
+Memory = Any  # what a detector remembers: immutable, bounded, its own business
 
 
 class Detector(Record):
@@ -33,8 +32,12 @@ class Detector(Record):
         """The memory after this signal."""
         raise NotImplementedError
 
-    def read(self, memory: Memory, now_s: float) -> Reading:
-        """How hot it is, and why."""
+    def heat(self, memory: Memory, now_s: float) -> float:
+        """How hot it is at `now_s`: 0 calm, 1 trips."""
+        raise NotImplementedError
+
+    def reason(self, memory: Memory, now_s: float) -> str:
+        """The evidence in words, with the threshold it is held against."""
         raise NotImplementedError
 
     def objection(self, signal: Signal) -> str | None:

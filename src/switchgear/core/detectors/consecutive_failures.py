@@ -4,13 +4,13 @@ from typing import Any, ClassVar
 
 from switchgear.core import record
 from switchgear.core.detectors.base import Detector, plural
-from switchgear.core.types import Reading, Signal
+from switchgear.core.types import Signal
 
 
 class ConsecutiveFailures(Detector):
     """Trips after `threshold` failures (default 5) without a success between them.
 
-    >>> ConsecutiveFailures(threshold=3).read(2, now_s=0.0).reason
+    >>> ConsecutiveFailures(threshold=3).reason(2, now_s=0.0)
     '2 failures in a row (threshold 3)'
     """
 
@@ -32,13 +32,15 @@ class ConsecutiveFailures(Detector):
             return memory
         return 0 if signal.ok else memory + signal.count
 
-    def read(self, memory: int, now_s: float) -> Reading:
+    def heat(self, memory: int, now_s: float) -> float:
         """The row's length against the threshold."""
         del now_s
-        return Reading(
-            memory / self.threshold,
-            f"{plural(memory, 'failure')} in a row (threshold {self.threshold})",
-        )
+        return memory / self.threshold
+
+    def reason(self, memory: int, now_s: float) -> str:
+        """The row's length in words."""
+        del now_s
+        return f"{plural(memory, 'failure')} in a row (threshold {self.threshold})"
 
     def dump(self, memory: int) -> int:
         """The row's length."""

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from switchgear.core.detectors.shares import ShareOfCalls
-from switchgear.core.types import Reading, Signal
+from switchgear.core.types import Signal
 from switchgear.core.window import CountWindow
 
 
@@ -13,7 +13,7 @@ class FailureRate(ShareOfCalls):
     Strictly: at exactly half it does not. Judges from `min_calls` calls on (default: the window
     must be full).
 
-    >>> FailureRate(window=4).read(CountWindow().push(hit=True, count=4, size=4), 0.0).reason
+    >>> FailureRate(window=4).reason(CountWindow().push(hit=True, count=4, size=4), 0.0)
     '4 of the last 4 calls failed (100%, threshold 50%)'
     """
 
@@ -32,7 +32,5 @@ class FailureRate(ShareOfCalls):
             return memory
         return memory.push(hit=not signal.ok, count=signal.count, size=self.window)
 
-    def read(self, memory: CountWindow, now_s: float) -> Reading:
-        """The share of failures against the threshold."""
-        del now_s
-        return self._read_share(memory, "failed")
+    def _verb(self) -> str:
+        return "failed"

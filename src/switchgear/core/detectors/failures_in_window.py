@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from switchgear.core import record
 from switchgear.core.detectors.base import Detector, plural
-from switchgear.core.types import Reading, Signal
+from switchgear.core.types import Signal
 from switchgear.core.window import TimeQueue
 
 
@@ -14,7 +14,7 @@ class FailuresInWindow(Detector):
     A failure leaves the window when exactly `window_s` seconds have passed. Only the last
     `threshold` times are remembered: older ones can change nothing.
 
-    >>> FailuresInWindow().read(TimeQueue(2, (10.0, 20.0)), now_s=65.0).reason
+    >>> FailuresInWindow().reason(TimeQueue(2, (10.0, 20.0)), now_s=65.0)
     '2 failures in 60 s (threshold 3)'
     """
 
@@ -43,13 +43,17 @@ class FailuresInWindow(Detector):
                 memory = memory.drop_first()
         return memory.drop_until(now_s - self.window_s)
 
-    def read(self, memory: TimeQueue, now_s: float) -> Reading:
+    def heat(self, memory: TimeQueue, now_s: float) -> float:
         """The failures still inside the window against the threshold."""
-        inside = memory.drop_until(now_s - self.window_s).length
-        return Reading(
-            inside / self.threshold,
-            f"{plural(inside, 'failure')} in {self.window_s:g} s (threshold {self.threshold})",
-        )
+        return self._inside(memory, now_s) / self.threshold
+
+    def reason(self, memory: TimeQueue, now_s: float) -> str:
+        """The failures still inside the window in words."""
+        inside = plural(self._inside(memory, now_s), "failure")
+        return f"{inside} in {self.window_s:g} s (threshold {self.threshold})"
+
+    def _inside(self, memory: TimeQueue, now_s: float) -> int:
+        return memory.drop_until(now_s - self.window_s).length
 
     def dump(self, memory: TimeQueue) -> list[float]:
         """The times of the failures, oldest first."""

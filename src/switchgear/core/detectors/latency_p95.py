@@ -1,15 +1,15 @@
-"""The 95th percentile of latency against a baseline (seed 003: over 3 × baseline in 300 s)."""
+"""The 95th percentile of latency against a baseline (seed 003: over 3 times the baseline in 300 s)."""
 
 from typing import Any, ClassVar
 
 from switchgear.core import record
 from switchgear.core.detectors.base import Detector
-from switchgear.core.types import Reading, Signal
+from switchgear.core.types import Signal
 from switchgear.core.window import TimeWindow
 
 
 class LatencyP95(Detector):
-    """Trips when the p95 of the last `window_s` seconds (300) is over `multiplier` (3) × baseline.
+    """Trips when the p95 of the last `window_s` seconds (300) is over `multiplier` (3) baselines.
 
     `baseline_s` is what the p95 is when all is well. The p95 is the nearest-rank one, and exact:
     it is over the limit when more than 5 % of the calls are, so counting those suffices and no
@@ -65,16 +65,19 @@ class LatencyP95(Detector):
         over = signal.seconds > self.limit_s
         return memory.at(now_s, self.window_s).push(hit=over, count=signal.count)
 
-    def read(self, memory: TimeWindow, now_s: float) -> Reading:
-        """The calls over the limit against the twentieth that may be."""
+    def heat(self, memory: TimeWindow, now_s: float) -> float:
+        """The calls over the limit against the fewest that put the p95 over it."""
+        now = memory.at(now_s, self.window_s)
+        return 0.0 if now.total < self.min_calls else now.hits / (now.total // 20 + 1)
+
+    def reason(self, memory: TimeWindow, now_s: float) -> str:
+        """The calls over the limit in words."""
         now = memory.at(now_s, self.window_s)
         if now.total < self.min_calls:
-            return Reading(0.0, f"{now.total} of the {self.min_calls} calls needed to judge")
-        allowed = now.total // 20
-        return Reading(
-            now.hits / (allowed + 1),
+            return f"{now.total} of the {self.min_calls} calls needed to judge"
+        return (
             f"{now.hits} of {now.total} calls in {self.window_s:g} s took longer than "
-            f"{self.limit_s:g} s ({self.multiplier:g} × baseline), {allowed} may",
+            f"{self.limit_s:g} s ({self.multiplier:g} x baseline), {now.total // 20} may"
         )
 
     def objection(self, signal: Signal) -> str | None:

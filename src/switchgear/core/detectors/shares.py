@@ -5,7 +5,6 @@ from typing import Any
 
 from switchgear.core import record
 from switchgear.core.detectors.base import Detector
-from switchgear.core.types import Reading
 from switchgear.core.window import CountWindow
 
 
@@ -35,18 +34,28 @@ class ShareOfCalls(Detector):
         """An empty window."""
         return CountWindow()
 
-    def _read_share(self, memory: CountWindow, verb: str) -> Reading:
+    def heat(self, memory: CountWindow, now_s: float) -> float:
+        """The hits against the fewest that are more than the threshold."""
+        del now_s
+        if memory.total < self.min_calls:
+            return 0.0
+        # Rounded: 0.29 * 100 is 28.999999999999996, and 29 of 100 is not more than 0.29.
+        return memory.hits / (math.floor(round(self.threshold * memory.total, 9)) + 1)
+
+    def reason(self, memory: CountWindow, now_s: float) -> str:
+        """The share in words."""
+        del now_s
         total, hits = memory.total, memory.hits
         if total < self.min_calls:
-            return Reading(0.0, f"{total} of the {self.min_calls} calls needed to judge")
-        # The fewest hits that are more than the threshold; rounded, because 0.29 × 100 is
-        # 28.999999999999996 in binary and 29 of 100 is not more than 0.29.
-        needed = math.floor(round(self.threshold * total, 9)) + 1
-        return Reading(
-            hits / needed,
-            f"{hits} of the last {total} calls {verb} "
-            f"({hits / total:.0%}, threshold {self.threshold:.0%})",
+            return f"{total} of the {self.min_calls} calls needed to judge"
+        return (
+            f"{hits} of the last {total} calls {self._verb()} "
+            f"({hits / total:.0%}, threshold {self.threshold:.0%})"
         )
+
+    def _verb(self) -> str:
+        """What the hits did."""
+        raise NotImplementedError
 
     def dump(self, memory: CountWindow) -> list[Any]:
         """The window's bits."""

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from switchgear.core import record
 from switchgear.core.detectors.shares import ShareOfCalls
-from switchgear.core.types import Reading, Signal
+from switchgear.core.types import Signal
 from switchgear.core.window import CountWindow
 
 
@@ -49,10 +49,8 @@ class SlowCalls(ShareOfCalls):
         slow = signal.seconds > self.slow_s
         return memory.push(hit=slow, count=signal.count, size=self.window)
 
-    def read(self, memory: CountWindow, now_s: float) -> Reading:
-        """The share of slow calls against the threshold."""
-        del now_s
-        return self._read_share(memory, f"took longer than {self.slow_s:g} s")
+    def _verb(self) -> str:
+        return f"took longer than {self.slow_s:g} s"
 
     def objection(self, signal: Signal) -> str | None:
         """A slow probe has failed."""
