@@ -326,7 +326,7 @@ class Breaker:
         return breaker
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self)._restore, (self._config(), self.snapshot(), self._now_s())
+        return self._restore, (self._config(), self.snapshot(), self._now_s())
 
     def __repr__(self) -> str:
         circuit = self._circuit
@@ -337,4 +337,4 @@ def log_exception(message: str, *args: object) -> None:
     """Log the exception being handled. Imported late: a hook that never logs must not pay."""
     import logging  # noqa: PLC0415
 
-    logging.getLogger("switchgear").exception(message, *args)
+    logging.getLogger("switchgear").exception(message, *args)  # noqa: LOG004  callers handle one

@@ -72,7 +72,7 @@ def _end_wait(draft: Draft) -> None:
         return
     draft.generation += 1
     draft.outage = draft.outage._replace(retry_at_s=None)
-    draft.move(Phase.HALF_OPEN, f"waited {draft.outage.cooldown_s:g} s")
+    draft.move(Phase.HALF_OPEN, f"waited {round(draft.outage.cooldown_s, 3):g} s")
 
 
 def _expire_leases(draft: Draft) -> None:

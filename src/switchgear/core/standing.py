@@ -2,8 +2,8 @@
 
 import math
 
-from switchgear.core.policy import Policy
 from switchgear.core.moves import Draft
+from switchgear.core.policy import Policy
 from switchgear.core.types import Circuit, Mode, Phase, Verdict
 
 

@@ -1,47 +1,32 @@
-"""The call breaker: functions, coroutines, streams and blocks, guarded by one circuit.
-
-The short wrappers at the end are the hot path. A closed circuit costs them one slot to read and
-one ticket to take; everything else happens in the slow paths, which they share.
-"""
+"""The call breaker: functions, coroutines, streams and blocks, guarded by one circuit."""
 
 import math
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
 from functools import lru_cache, wraps
-from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
+from types import CoroutineType, GeneratorType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
-from switchgear.breaker import Breaker, Sink, log_exception
+from switchgear.breaker import Sink
 from switchgear.clock import Clock, monotonic
 from switchgear.core import record
 from switchgear.core.detectors import ConsecutiveFailures
 from switchgear.core.policy import Policy
 from switchgear.core.recovery import Cooldown
-from switchgear.core.types import Permit, Signal
-from switchgear.errors import Rejected, WrongContext
-from switchgear.guards.evidence import (
-    ExceptionTest,
-    check_test,
-    failure,
-    is_no_evidence,
-    matches,
-)
+from switchgear.core.types import Signal
+from switchgear.errors import Rejected
+from switchgear.guards.blocks import enter_block, leave_block
+from switchgear.guards.evidence import ExceptionTest
+from switchgear.guards.outcome import OutcomeBreaker
 from switchgear.guards.streams import guarded_async_generator, guarded_generator
+from switchgear.guards.wrappers import LAZY, wrapper
 from switchgear.runs import Run
 
 P = ParamSpec("P")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LAZY = frozenset({AsyncGeneratorType, CoroutineType, GeneratorType})
-"""Results that have not happened yet: they are guarded when they do."""
 
-_Entry = tuple["CircuitBreaker", Permit, float, Any]
-_entered: ContextVar[_Entry | None] = ContextVar("switchgear_entered", default=None)
-"""The `with` blocks this task is inside, innermost first, as a linked list."""
-
-
-class CircuitBreaker(Breaker):
+class CircuitBreaker(OutcomeBreaker):
     """Guards calls: forwards them while all is well, refuses them with `Rejected` when not.
 
     - `name`: what is guarded, for messages and logs. Required.
@@ -65,7 +50,7 @@ class CircuitBreaker(Breaker):
     (2, <Phase.CLOSED: 'closed'>)
     """
 
-    __slots__ = ("_failure_if", "_failure_if_result", "_fallback", "_fast", "_ignore")
+    __slots__ = ("_fast",)
 
     def __init__(
         self,
@@ -82,17 +67,6 @@ class CircuitBreaker(Breaker):
         clock: Clock = monotonic,
         sinks: tuple[Sink, ...] | list[Sink] = (),
     ) -> None:
-        for field, hook in (("fallback", fallback), ("failure_if_result", failure_if_result)):
-            if hook is not None and not callable(hook):
-                raise ValueError(f"CircuitBreaker.{field} is {hook!r}: it must be callable")
-        check_test("CircuitBreaker.failure_if", failure_if)
-        check_test("CircuitBreaker.ignore", ignore)
-        self._fallback = fallback
-        self._failure_if = failure_if
-        self._failure_if_result = failure_if_result
-        self._ignore = ignore
-        self._fast: Run | None = None
-        """The run, where a bare call needs neither clock nor predicate; else `None`."""
         numbers = (threshold, base_timeout, max_timeout)
         if policy is None:
             policy = _classic(*_checked(*numbers))
@@ -101,7 +75,18 @@ class CircuitBreaker(Breaker):
                 "CircuitBreaker.policy is given: threshold, base_timeout and max_timeout "
                 "belong into it then"
             )
-        super().__init__(name, policy, clock=clock, sinks=sinks)
+        self._fast: Run | None = None
+        """The run, where a bare call needs neither clock nor predicate; else `None`."""
+        super().__init__(
+            name,
+            policy,
+            fallback=fallback,
+            failure_if=failure_if,
+            failure_if_result=failure_if_result,
+            ignore=ignore,
+            clock=clock,
+            sinks=sinks,
+        )
 
     def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the function, guarded. Raises what it raises, or `Rejected`.
@@ -120,7 +105,7 @@ class CircuitBreaker(Breaker):
             self.failed(run.permit, error, None)
             raise
         if result.__class__ is not run.plain:
-            if type(result) in _LAZY:
+            if type(result) in LAZY:
                 return cast("T", self._guard_lazy(result, args, kwargs))
             run.plain = result.__class__
         for _ in run.tickets:
@@ -160,12 +145,12 @@ class CircuitBreaker(Breaker):
                 f"circuit {self.name!r} cannot guard {function!r}: decorate a function or a "
                 "method; for one call use breaker.call(function, ...)"
             )
-        guarded: Any = wraps(function)(_wrapper(self, function))
+        guarded: Any = wraps(function)(wrapper(self, function))
         guarded.breaker = self
         return cast("F", guarded)
 
     def __enter__(self) -> Self:
-        _entered.set((self, self.enter(), self.stopwatch(), _entered.get()))
+        enter_block(self, self.enter(), self.stopwatch())
         return self
 
     def __exit__(
@@ -174,13 +159,12 @@ class CircuitBreaker(Breaker):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        entry, rest = _take_entry(self, _entered.get())
-        _entered.set(rest)
-        _, permit, started_s, _ = entry
+        block = leave_block(self)
+        seconds = self.seconds_since(block.started_s)
         if error is None:
-            self.succeeded(permit, self._seconds_since(started_s))
+            self.succeeded(block.permit, seconds)
         else:
-            self.failed(permit, error, self._seconds_since(started_s))
+            self.failed(block.permit, error, seconds)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -192,83 +176,6 @@ class CircuitBreaker(Breaker):
         traceback: TracebackType | None,
     ) -> None:
         self.__exit__(kind, error, traceback)
-
-    # What the wrappers share. Not for users; the other guards' files use them.
-
-    @property
-    def takes_time(self) -> bool:
-        """Whether any detector wants to know how long calls take."""
-        return self._slow_from_s is not None
-
-    def stopwatch(self) -> float:
-        """Seconds for measuring durations; not read when nobody wants them."""
-        return 0.0 if self._slow_from_s is None else self._clock()
-
-    def enter_or_fall_back(self) -> Permit | None:
-        """A permit; or `None` when refused and there is a fallback; or raises `Rejected`."""
-        run = self._run
-        if run is not None:
-            return run.permit
-        if self._fallback is None:
-            return self._ask()
-        try:
-            return self._ask()
-        except Rejected:
-            return None
-
-    def fall_back(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the fallback gives instead of the refused call."""
-        if self._fallback is None:  # pragma: no cover  callers were told that there is one
-            raise AssertionError("no fallback")
-        return self._fallback(*args, **kwargs)
-
-    def succeeded(self, permit: Permit, seconds: float | None) -> None:
-        """Tell a success: by a ticket of the run, if it is as unremarkable as that."""
-        run = self._run
-        if run is None or run.permit is not permit or self._is_slow(seconds):
-            self.tell(Signal(ok=True, seconds=seconds), permit)
-            return
-        if seconds is None or self._clock() < run.due_s:
-            for _ in run.tickets:
-                return
-        self._fold_run(run, more=1)
-
-    def failed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
-        """Tell what an exception means; gives the permit back where it means nothing."""
-        if self._is_failure(error):
-            self.tell(failure(error, seconds), permit)
-        else:
-            self.tell(Signal(), permit)
-
-    def _returned(self, permit: Permit, result: Any, seconds: float | None) -> None:
-        if self._is_bad(result):
-            self.tell(Signal(ok=False, seconds=seconds, error="the result is a failure"), permit)
-        else:
-            self.succeeded(permit, seconds)
-
-    def _is_slow(self, seconds: float | None) -> bool:
-        return seconds is not None and seconds > cast("float", self._slow_from_s)
-
-    def _is_failure(self, error: BaseException) -> bool:
-        if is_no_evidence(error):
-            return False
-        try:
-            return not matches(self._ignore, error) and matches(self._failure_if, error)
-        except Exception:  # noqa: BLE001  the caller's exception is never replaced
-            log_exception("failure_if or ignore of circuit %r failed", self.name)
-            return True
-
-    def _is_bad(self, result: Any) -> bool:
-        if self._failure_if_result is None:
-            return False
-        try:
-            return bool(self._failure_if_result(result))
-        except Exception:  # noqa: BLE001  the caller gets the result that was made
-            log_exception("failure_if_result of circuit %r failed", self.name)
-            return False
-
-    def _seconds_since(self, started_s: float) -> float | None:
-        return None if self._slow_from_s is None else self._clock() - started_s
 
     def _set_run(self, run: Run | None) -> None:
         super()._set_run(run)
@@ -288,16 +195,16 @@ class CircuitBreaker(Breaker):
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
-            self.failed(permit, error, self._seconds_since(started_s))
+            self.failed(permit, error, self.seconds_since(started_s))
             raise
-        if type(result) in _LAZY:
+        if type(result) in LAZY:
             if permit.probe:
                 self.tell(Signal(), permit)
             return self._guard_lazy(result, args, kwargs)
         if run is not None and self._clock() < due_s:
             for _ in run.tickets:
                 return result
-        self._returned(permit, result, self._seconds_since(started_s))
+        self.returned(permit, result, self.seconds_since(started_s))
         return result
 
     async def _acall(
@@ -314,9 +221,9 @@ class CircuitBreaker(Breaker):
             if hasattr(result, "__await__"):
                 result = await result
         except BaseException as error:
-            self.failed(permit, error, self._seconds_since(started_s))
+            self.failed(permit, error, self.seconds_since(started_s))
             raise
-        self._returned(permit, result, self._seconds_since(started_s))
+        self.returned(permit, result, self.seconds_since(started_s))
         return result
 
     def _guard_lazy(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -330,15 +237,6 @@ class CircuitBreaker(Breaker):
         if type(result) is GeneratorType:
             return guarded_generator(self, already_made)(*args, **kwargs)
         return guarded_async_generator(self, already_made)(*args, **kwargs)
-
-    def _config(self) -> dict[str, Any]:
-        return {
-            **super()._config(),
-            "fallback": self._fallback,
-            "failure_if": self._failure_if,
-            "failure_if_result": self._failure_if_result,
-            "ignore": self._ignore,
-        }
 
 
 def _checked(threshold: int, base_timeout: float, max_timeout: float) -> tuple[int, float, float]:
@@ -359,16 +257,6 @@ def _classic(threshold: int, base_timeout: float, max_timeout: float) -> Policy:
     return Policy([ConsecutiveFailures(threshold)], Cooldown(base_timeout, max_timeout))
 
 
-def _take_entry(breaker: CircuitBreaker, stack: _Entry | None) -> tuple[_Entry, _Entry | None]:
-    """The innermost block of this breaker, and the stack without it."""
-    if stack is None:
-        raise WrongContext(breaker.name)
-    if stack[0] is breaker:
-        return stack, stack[3]
-    entry, rest = _take_entry(breaker, stack[3])
-    return entry, (*stack[:3], rest)
-
-
 async def _await_lazy(
     breaker: CircuitBreaker, coroutine: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -379,105 +267,3 @@ async def _await_lazy(
         return await breaker.acall(already_made, *args, **kwargs)
     finally:
         coroutine.close()  # refused: it never ran, and need not warn that nobody awaited it
-
-
-# The wrappers that decorate
-
-
-def _wrapper(breaker: CircuitBreaker, function: Callable[..., Any]) -> Callable[..., Any]:
-    # A process that guards by `call` alone never pays for this import.
-    import inspect  # noqa: PLC0415
-
-    method = getattr(function, "__call__", None)  # noqa: B004  an object may have an async one
-    for is_kind, wrap in (
-        (inspect.isasyncgenfunction, guarded_async_generator),
-        (inspect.isgeneratorfunction, guarded_generator),
-        (inspect.iscoroutinefunction, _guarded_coroutine),
-    ):
-        if is_kind(function) or is_kind(method):
-            return wrap(breaker, function)
-    if breaker.takes_time and breaker._failure_if_result is None:
-        return _guarded_timed(breaker, function)
-    return _guarded(breaker, function)
-
-
-def _guarded(breaker: CircuitBreaker, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`breaker.call` with the method call taken out. Few free variables: each costs every call."""
-
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        run = breaker._fast
-        if run is None:
-            refused = breaker._refused() if breaker._fallback is None else None
-            if refused is not None:
-                raise Rejected(*refused)
-            return breaker._call(function, args, kwargs)
-        try:
-            result = function(*args, **kwargs)
-        except BaseException as error:
-            breaker.failed(run.permit, error, None)
-            raise
-        if result.__class__ is not run.plain:
-            if type(result) in _LAZY:
-                return breaker._guard_lazy(result, args, kwargs)
-            run.plain = result.__class__
-        for _ in run.tickets:
-            break
-        else:
-            breaker._fold_run(run, more=1)
-        return result
-
-    return guarded
-
-
-def _guarded_timed(breaker: CircuitBreaker, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for a policy that takes times."""
-    clock = breaker._clock
-
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        run = breaker._run
-        if run is None:
-            refused = breaker._refused() if breaker._fallback is None else None
-            if refused is not None:
-                raise Rejected(*refused)
-            return breaker._call(function, args, kwargs)
-        due_s = run.due_s
-        started_s = clock()
-        try:
-            result = function(*args, **kwargs)
-        except BaseException as error:
-            breaker.failed(run.permit, error, clock() - started_s)
-            raise
-        if result.__class__ is not run.plain:
-            if type(result) in _LAZY:
-                return breaker._guard_lazy(result, args, kwargs)
-            run.plain = result.__class__
-        if clock() < due_s:
-            for _ in run.tickets:
-                return result
-        breaker.succeeded(run.permit, clock() - started_s)
-        return result
-
-    return guarded
-
-
-def _guarded_coroutine(
-    breaker: CircuitBreaker, function: Callable[..., Awaitable[Any]]
-) -> Callable[..., Awaitable[Any]]:
-    async def guarded(*args: Any, **kwargs: Any) -> Any:
-        run = breaker._fast
-        if run is None:
-            refused = breaker._refused() if breaker._fallback is None else None
-            if refused is not None:
-                raise Rejected(*refused)
-            return await breaker._acall(function, args, kwargs)
-        try:
-            result = await function(*args, **kwargs)
-        except BaseException as error:
-            breaker.failed(run.permit, error, None)
-            raise
-        for _ in run.tickets:
-            return result
-        breaker._fold_run(run, more=1)
-        return result
-
-    return guarded

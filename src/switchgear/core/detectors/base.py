@@ -9,9 +9,9 @@ Memory = Any  # what a detector remembers: immutable, bounded, its own business
 
 
 class Detector(Record):
-    """Base of the detectors. Laws, checked for all of them by a test over the registry:
+    """Base of the detectors.
 
-    it can fire from its own fields; it abstains on `None`; folding n equal signals equals folding
+    Laws, checked for all of them by a test over the registry: it can fire from its own fields; it abstains on `None`; folding n equal signals equals folding
     one with count n; its memory is bounded; what it dumps, it loads.
     """
 

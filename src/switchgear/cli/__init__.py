@@ -1,0 +1,31 @@
+"""The command. Thin: parse, call, print. What a verb needs is imported when it is used."""
+
+import click
+
+from switchgear import __version__
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="switchgear")
+def main() -> None:
+    """Circuit breakers for AI agents: notice, warn, cut, explain, and let the current flow again."""
+
+
+@main.command()
+@click.option(
+    "--speed",
+    type=click.FloatRange(0.1, 20.0),
+    default=1.0,
+    show_default=True,
+    help="Run that many times faster; the waits of the breaker shrink alike.",
+)
+def demo(speed: float) -> None:
+    """Watch a breaker at work: a stand-in agent, a provider that goes down and comes back.
+
+    The provider is a real HTTP server on this machine's loopback and the calls are real; nothing
+    leaves the machine and no key is needed. Takes about 15 seconds. Exit code 0 when the circuit
+    opened, probed and closed as it should, else 1.
+    """
+    from switchgear.cli.demo import run_demo  # noqa: PLC0415
+
+    raise SystemExit(run_demo(speed))

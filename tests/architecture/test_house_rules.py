@@ -1,0 +1,109 @@
+"""The rules of the house, each told in a sentence when it is broken."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import switchgear
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "switchgear"
+CORE_MAY_IMPORT = {"collections.abc", "enum", "math", "typing"}
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def imported_modules(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+    return names
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((SOURCE / "core").rglob("*.py")), ids=lambda path: path.name
+)
+def test_the_core_imports_only_itself_and_a_few_pure_modules(path: Path) -> None:
+    others = {name for name in imported_modules(path) if not name.startswith("switchgear.core")}
+    assert others <= CORE_MAY_IMPORT, f"{path.name} imports {sorted(others - CORE_MAY_IMPORT)}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_every_file_says_why_it_exists_and_is_one_room(path: Path) -> None:
+    text = path.read_text()
+    assert ast.get_docstring(ast.parse(text)), f"{path.name} has no module docstring"
+    assert text.count("\n") <= 400, f"{path.name} has grown beyond one room"
+
+
+def test_no_function_is_longer_than_fifty_lines() -> None:
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                code = node.body[-1].end_lineno or 0
+                lines = code - node.body[0].lineno + 1
+                assert lines <= 50, f"{path.name}: {node.name} is {lines} lines long"
+
+
+def test_there_is_no_utils_room() -> None:
+    assert not [path for path in MODULES if path.stem in {"utils", "util", "helpers", "common"}]
+
+
+def test_the_public_surface_is_small_sorted_and_documented() -> None:
+    names = switchgear.__all__
+    assert len(names) <= 25
+    assert names == sorted(names)
+    assert all(getattr(switchgear, name).__doc__ for name in names)
+
+
+def test_importing_the_library_loads_neither_the_command_nor_heavy_modules() -> None:
+    heavy = {"asyncio", "click", "dataclasses", "inspect", "logging", "rich", "sqlite3", "http"}
+    script = "import sys, switchgear; print(*sys.modules)"
+    loaded = set(
+        run(
+            sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, 'src'); {script}"
+        ).stdout.split()
+    )
+    assert "switchgear.guards.call" in loaded
+    assert not heavy & loaded
+
+
+def test_imports_point_one_way() -> None:
+    done = run(str(Path(sys.executable).parent / "lint-imports"), "--no-cache")
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_sources_are_formatted_and_linted() -> None:
+    for command in (["format", "--check"], ["check"]):
+        done = run(sys.executable, "-m", "ruff", *command, "--no-cache", ".")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_types_are_strict() -> None:
+    done = run(sys.executable, "-m", "mypy")
+    assert done.returncode == 0, done.stdout
+
+
+def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
+    commands = [
+        line
+        for line in (ROOT / ".ci" / "run").read_text().splitlines()
+        if line and not line.startswith(("#", "set ", "cd "))
+    ]
+    assert commands == ["make test"]
+    assert "make test" in (ROOT / "README.md").read_text()
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == switchgear.__version__
+    assert f"## [{switchgear.__version__}]" in (ROOT / "CHANGELOG.md").read_text()

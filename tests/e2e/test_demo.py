@@ -1,0 +1,58 @@
+"""The command as a newcomer meets it, in a process of its own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def switchgear(*arguments: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "switchgear", *arguments],
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "COLUMNS": "80", **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_demo_shows_a_circuit_that_opens_probes_and_closes(tmp_path: Path) -> None:
+    done = switchgear("demo", "--speed", "10", home=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    phases = re.findall(r"[●○◐] (\S+)", done.stdout)
+    assert phases[:3] == ["closed", "open", "half-open"]
+    assert phases[-2:] == ["half-open", "closed"]
+    assert "5 failures in a row (threshold 5); next try in 0.2 s" in done.stdout
+    assert "answered      60 of 60" in done.stdout
+
+
+def test_the_demo_writes_no_escape_codes_into_a_pipe(tmp_path: Path) -> None:
+    done = switchgear("demo", "--speed", "20", home=tmp_path)
+    assert "\x1b" not in done.stdout
+
+
+def test_the_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    switchgear("demo", "--speed", "20", home=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bad_speed_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    done = switchgear("demo", "--speed", "0", home=tmp_path)
+    assert done.returncode == 2
+    assert "0.0 is not in the range 0.1<=x<=20.0" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_verb_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    done = switchgear("dmeo", home=tmp_path)
+    assert done.returncode == 2
+    assert "No such command 'dmeo'" in done.stderr
+
+
+def test_help_and_version_answer(tmp_path: Path) -> None:
+    assert "Circuit breakers for AI agents" in switchgear("--help", home=tmp_path).stdout
+    assert re.fullmatch(
+        r"switchgear, version \d+\.\d+\.\d+\n", switchgear("--version", home=tmp_path).stdout
+    )
