@@ -96,7 +96,7 @@ def line(start: Point, end: Point, label: Point) -> Route:
 NODES: dict[Phase, Node] = {
     Phase.CLOSED: Node(170, 230, "calls flow"),
     Phase.TRIPPING: Node(500, 72, "calls flow, each is judged"),
-    Phase.OPEN: Node(830, 230, "calls are refused"),
+    Phase.OPEN: Node(830, 230, "calls are cut or reduced"),
     Phase.HALF_OPEN: Node(500, 388, "probes decide"),
 }
 
@@ -105,7 +105,7 @@ ROUTES: dict[tuple[Phase, Phase], Route] = {
         (140, 196), (145, 110), (285, 58), (405, 58), (214, 88), "end"
     ),
     (Phase.TRIPPING, Phase.CLOSED): Route(
-        (445, 106), (425, 150), (310, 185), (230, 195), (434, 152), "start"
+        (448, 106), (436, 172), (216, 130), (206, 195), (446, 140), "start"
     ),
     (Phase.TRIPPING, Phase.OPEN): Route(
         (595, 58), (715, 58), (855, 110), (860, 196), (786, 88), "start"
@@ -116,7 +116,7 @@ ROUTES: dict[tuple[Phase, Phase], Route] = {
         (860, 264), (855, 350), (715, 402), (595, 402), (786, 384), "start"
     ),
     (Phase.HALF_OPEN, Phase.OPEN): Route(
-        (555, 354), (575, 310), (690, 275), (770, 265), (566, 322), "end"
+        (552, 354), (564, 288), (784, 330), (794, 265), (542, 324), "end"
     ),
     (Phase.HALF_OPEN, Phase.CLOSED): Route(
         (405, 402), (285, 402), (145, 350), (140, 264), (214, 384), "end"

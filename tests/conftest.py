@@ -1,0 +1,29 @@
+"""How hard hypothesis tries: chosen by HYPOTHESIS_PROFILE, `ci` where the environment says CI.
+
+- `default`: a developer's run; new examples each time.
+- `ci`: the same examples each time, so that a change is judged by itself and not by luck.
+- `mutants`: few and fixed examples, no shrinking; one run per mutant must be quick.
+- `deep`: for a night, or after a change of the machine.
+"""
+
+import os
+
+from hypothesis import HealthCheck, Phase, settings
+
+QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
+
+settings.register_profile("default", deadline=None, max_examples=100)
+settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, print_blob=True)
+settings.register_profile("deep", deadline=None, max_examples=3000, suppress_health_check=QUIET)
+settings.register_profile(
+    "mutants",
+    deadline=None,
+    max_examples=30,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=QUIET,
+)
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
+)

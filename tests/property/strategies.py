@@ -1,0 +1,115 @@
+"""Random policies, signals and histories. Numbers are small and meet each other's limits often."""
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from switchgear.core import detectors
+from switchgear.core.detectors import Detector
+from switchgear.core.policy import AnyDetector, Combine, Policy, WeightedSum
+from switchgear.core.recovery import Cooldown, Latched, Recovery, WindowEnd
+from switchgear.core.types import Signal
+
+# Multiples of a quarter are exact in binary, so sums and differences of times are exact, too.
+DURATIONS = st.sampled_from((0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.5, 9.0))
+SHARES = st.sampled_from((0.0, 0.05, 0.25, 0.29, 0.3, 0.5, 0.6, 0.7, 0.75, 0.99))
+ADMITS = st.sampled_from((0.0, 0.0, 0.1, 0.25, 0.3, 0.5, 0.75, 0.9))
+WINDOWS = st.sampled_from((1, 2, 3, 4, 5, 7, 10, 20, 100, 300))
+TICKS = st.sampled_from((0.0, 0.0, 0.25, 0.5, 1.0, 1.75, 3.0, 10.0, 31.25))
+
+
+@st.composite
+def share_fields(draw: st.DrawFn) -> tuple[int, float, int | None]:
+    window = draw(WINDOWS)
+    return window, draw(SHARES), draw(st.none() | st.integers(1, window))
+
+
+@st.composite
+def slow_calls(draw: st.DrawFn) -> detectors.SlowCalls:
+    window, threshold, min_calls = draw(share_fields())
+    return detectors.SlowCalls(draw(DURATIONS), window, threshold, min_calls, draw(ADMITS))
+
+
+CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
+    detectors.ConsecutiveFailures: st.builds(detectors.ConsecutiveFailures, st.integers(1, 7)),
+    detectors.FailureRate: share_fields().map(lambda fields: detectors.FailureRate(*fields)),
+    detectors.FailuresInWindow: st.builds(
+        detectors.FailuresInWindow, st.sampled_from((1, 2, 3, 4, 6, 33, 70)), DURATIONS
+    ),
+    detectors.LatencyP95: st.builds(
+        detectors.LatencyP95,
+        baseline_s=st.sampled_from((0.25, 0.5, 1.0, 1.5)),
+        multiplier=st.sampled_from((1.0, 1.5, 2.0, 3.0)),
+        window_s=st.sampled_from((0.25, 1.0, 3.0, 7.5, 30.0, 300.0)),
+        min_calls=st.sampled_from((1, 2, 5, 20, 21, 40)),
+        admit=ADMITS,
+    ),
+    detectors.SlowCalls: slow_calls(),
+}
+"""How to draw each detector of the registry; a new detector needs a row."""
+
+ANY_DETECTOR = st.one_of(*CONFIGS.values())
+
+SIGNALS = st.builds(
+    Signal,
+    ok=st.sampled_from((None, True, True, False, False, False)),
+    seconds=st.none() | DURATIONS,
+    error=st.sampled_from((None, "529 overloaded")),
+    retry_after_s=st.sampled_from((None, None, None, None, 0.0, -1.0, 2.5, 20.0, 1e6)),
+    count=st.sampled_from((0, 1, 1, 1, 1, 2, 3, 5, 21, 300)),
+    refused=st.sampled_from((0, 0, 0, 0, 0, 1, 4)),
+)
+
+
+@st.composite
+def histories(draw: st.DrawFn, max_size: int = 30) -> list[tuple[float, Signal]]:
+    """Signals at times that never run backwards."""
+    now_s = draw(st.sampled_from((0.0, 0.25, 1000.0, 1.75e9)))
+    history = []
+    for tick, signal in draw(st.lists(st.tuples(TICKS, SIGNALS), max_size=max_size)):
+        now_s += tick
+        history.append((now_s, signal))
+    return history
+
+
+COOLDOWNS: SearchStrategy[Recovery] = st.builds(
+    lambda base_s, growth, **fields: Cooldown(base_s, base_s * growth, **fields),
+    DURATIONS,
+    st.sampled_from((1.0, 2.0, 2.5, 5.0, 16.0)),
+    factor=st.sampled_from((1.0, 1.5, 2.0, 3.0)),
+    jitter=st.sampled_from((0.0, 0.0, 0.5, 0.9)),
+    probes=st.integers(1, 3),
+    successes=st.integers(1, 3),
+    lease_s=st.none() | DURATIONS,
+    retry_after_max_s=st.sampled_from((2.0, 10.0, 3600.0)),
+)
+RECOVERIES: SearchStrategy[Recovery] = st.one_of(
+    COOLDOWNS, COOLDOWNS, COOLDOWNS, st.builds(WindowEnd, DURATIONS), st.just(Latched())
+)
+
+
+@st.composite
+def weights(draw: st.DrawFn, among: list[Detector]) -> WeightedSum:
+    pairs = {detector.kind: draw(st.sampled_from((10.0, 20.0, 40.0, 60.0))) for detector in among}
+    reachable = sum(pairs[detector.kind] for detector in among)
+    return WeightedSum(pairs, draw(st.sampled_from((0.25, 0.5, 0.75, 1.0))) * reachable)
+
+
+@st.composite
+def policies(draw: st.DrawFn, recoveries: SearchStrategy[Recovery] = RECOVERIES) -> Policy:
+    """One to four detectors, of the same kind now and then, under any rules."""
+    among = draw(st.lists(ANY_DETECTOR, min_size=1, max_size=4))
+    combine: Combine = draw(st.just(AnyDetector()) | weights(among))
+    warn_at = draw(st.none() | st.sampled_from((0.2, 0.25, 0.5, 0.75, 0.9)))
+    return Policy(among, draw(recoveries), combine, warn_at)
+
+
+def hottest(policy: Policy) -> Signal:
+    """A signal that trips every detector there is, at once."""
+    return Signal(
+        ok=False, seconds=1e6, error="storm", count=max(map(most_calls, policy.detectors))
+    )
+
+
+def most_calls(detector: Detector) -> int:
+    """How many equal calls every detector has seen enough of."""
+    return max(value for value in (*detector.fields().values(), 1) if isinstance(value, int))
