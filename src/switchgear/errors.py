@@ -5,7 +5,7 @@ fields are the exception's `args`, which C code sets, and the sentence is made w
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from switchgear.core.types import Phase
 
@@ -78,6 +78,76 @@ class WrongContext(SwitchgearError, RuntimeError):
             f"the block 'with' circuit {name!r} was left in another thread or task than the one "
             "that entered it; guard the call with breaker.call or @breaker instead"
         )
+
+
+class OrderRefused(SwitchgearError):
+    """An order came without the operator token that the configuration asks for."""
+
+    def __str__(self) -> str:
+        name: Any = self.args[0] if self.args else "?"
+        return (
+            f"circuit {name!r} takes orders only with the operator token; pass --token-file or set "
+            "SWITCHGEAR_TOKEN"
+        )
+
+
+class StoreError(SwitchgearError):
+    """A store could not do what it was asked. `store` is where, `why` what went wrong."""
+
+    args: tuple[str, str, str]
+    problem: ClassVar[str] = "failed"
+    """What kind of trouble this is, in a word or two."""
+
+    def __init__(self, store: str, why: str, what_to_do: str) -> None:
+        super().__init__(store, why, what_to_do)
+
+    @property
+    def store(self) -> str:
+        """Where: the URL of the store, without a password."""
+        return self.args[0]
+
+    @property
+    def why(self) -> str:
+        """What went wrong."""
+        return self.args[1]
+
+    @property
+    def what_to_do(self) -> str:
+        """The way out."""
+        return self.args[2]
+
+    def __str__(self) -> str:
+        return f"store {self.store} {self.problem}: {self.why}; {self.what_to_do}"
+
+
+class StoreUnavailable(StoreError):
+    """It cannot be reached, or did not answer in time. Trying again may help."""
+
+    problem = "cannot be reached"
+
+
+class StoreFull(StoreError):
+    """There is no room left to write."""
+
+    problem = "is full"
+
+
+class StoreReadOnly(StoreError):
+    """It can be read but not written."""
+
+    problem = "is read-only"
+
+
+class StoreCorrupt(StoreError):
+    """What is there is no store of ours, or is damaged."""
+
+    problem = "is corrupt"
+
+
+class StoreTooNew(StoreError):
+    """It was written by a newer Switchgear."""
+
+    problem = "is too new"
 
 
 def duration(seconds: float) -> str:

@@ -131,6 +131,8 @@ def _tell(draft: Draft, signal: Signal, permit: Permit | None) -> None:
         draft.count(refused=signal.refused)
     if not signal.count:
         return
+    if signal.cost_micros:
+        draft.count(cost_micros=signal.cost_micros * signal.count)
     if permit is not None and _is_late(draft, permit):
         draft.count(late=signal.count)
         return
@@ -247,9 +249,12 @@ def _close(draft: Draft, reason: str) -> None:
 def _obey(draft: Draft, order: Order) -> None:
     if order.mode is not None:
         draft.mode = order.mode
-    draft.order = order
-    what = "reset" if order.reset else f"mode {draft.mode}"
-    draft.note(EventKind.ORDERED, draft.phase, what, by=order.by, why=order.why)
+        draft.order = order  # who holds it stays known, whoever resets the evidence later
+    if order.kind is not EventKind.ORDERED:
+        draft.note(order.kind, draft.phase, order.why, by=order.by)
+    else:
+        what = "reset" if order.reset else f"mode {draft.mode}"
+        draft.note(EventKind.ORDERED, draft.phase, what, by=order.by, why=order.why)
     if order.reset:
         draft.totals = NO_TOTALS
         draft.failures = ()

@@ -104,6 +104,7 @@ class Draft:
         late: int = 0,
         refused: int = 0,
         overruled: int = 0,
+        cost_micros: int = 0,
     ) -> None:
         """Add to the totals."""
         old = self.totals
@@ -114,6 +115,7 @@ class Draft:
             old.late + late,
             old.refused + refused,
             old.overruled + overruled,
+            old.cost_micros + cost_micros,
         )
 
     def finish(self, verdict: Verdict) -> Step:

@@ -1,7 +1,7 @@
 """What a circuit is judged by: detectors, how they combine, how it recovers."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from switchgear.core import record
 from switchgear.core.detectors import ALL, Detector
@@ -14,6 +14,9 @@ class Combine(Record):
     """Base of the rules by which detectors judge together."""
 
     __slots__ = ()
+
+    kind: ClassVar[str]
+    """The name in configuration and wire form."""
 
     def check(self, detectors: Sequence[Detector]) -> None:
         """Raise ValueError unless these detectors can be combined so."""
@@ -31,6 +34,7 @@ class AnyDetector(Combine):
     """The circuit is as hot as its hottest detector: one that trips is enough."""
 
     __slots__ = ()
+    kind: ClassVar[str] = "any"
 
     def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
         """That of the hottest."""
@@ -50,6 +54,7 @@ class WeightedSum(Combine):
     """
 
     __slots__ = ("weights", "threshold")  # noqa: RUF023  the constructor's order
+    kind: ClassVar[str] = "weighted_sum"
     weights: tuple[tuple[str, float], ...]
     threshold: float
 
@@ -115,17 +120,20 @@ class Policy(Record):
     - `combine`: `AnyDetector()` (the default) or `WeightedSum(…)`.
     - `tripping_at`: the heat, between 0 and 1, from which the circuit is TRIPPING: it still admits
       but looks at every step. `None` (the default): CLOSED until it opens.
+    - `strict`: refuse while the state is unknown, that is while a shared store cannot be reached,
+      and ask the store before every call. Default: go on from the last known state, and say so.
 
     >>> from switchgear.core.detectors import FailureRate
     >>> Policy([FailureRate(window=20, threshold=0.5)], tripping_at=0.8).tripping_at
     0.8
     """
 
-    __slots__ = ("detectors", "recovery", "combine", "tripping_at")  # noqa: RUF023
+    __slots__ = ("detectors", "recovery", "combine", "tripping_at", "strict")  # noqa: RUF023
     detectors: tuple[Detector, ...]
     recovery: Recovery
     combine: Combine
     tripping_at: float | None
+    strict: bool
 
     def __init__(
         self,
@@ -133,6 +141,8 @@ class Policy(Record):
         recovery: Recovery | None = None,
         combine: Combine | None = None,
         tripping_at: float | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
         combine = AnyDetector() if combine is None else combine
         recovery = Cooldown() if recovery is None else recovery
@@ -149,7 +159,15 @@ class Policy(Record):
             tripping_at = record.fraction(
                 "Policy.tripping_at", tripping_at, low_open=True, high_open=True
             )
-        self._set(detectors=checked, recovery=recovery, combine=combine, tripping_at=tripping_at)
+        if not isinstance(strict, bool):
+            raise ValueError(f"Policy.strict is {strict!r}: it must be true or false")
+        self._set(
+            detectors=checked,
+            recovery=recovery,
+            combine=combine,
+            tripping_at=tripping_at,
+            strict=strict,
+        )
 
     @property
     def slow_from_s(self) -> float | None:

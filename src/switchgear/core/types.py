@@ -40,6 +40,12 @@ class EventKind(StrEnum):
     """An open circuit that still admitted a share admits less."""
     PROBE_EXPIRED = "probe_expired"
     """A probe did not report in time; its place is free again."""
+    STORE_LOST = "store_lost"
+    """The store cannot be reached; the circuit goes on from its last known state."""
+    STORE_BACK = "store_back"
+    """The store is reached again, and has been told what happened meanwhile."""
+    STATE_UNREADABLE = "state_unreadable"
+    """What was stored could not be read; it was set aside and the circuit starts anew."""
 
 
 class Signal(NamedTuple):
@@ -52,6 +58,8 @@ class Signal(NamedTuple):
     """One line about the failure, already redacted by whoever made the signal."""
     retry_after_s: float | None = None
     """How long the other side asked us to stay away, from now."""
+    cost_micros: int | None = None
+    """What it cost, in millionths of a dollar."""
     count: int = 1  # type: ignore[assignment]  # tuple.count is nobody's loss
     """How many equal things happened in a row; 0 tells nothing but the time."""
     refused: int = 0
@@ -86,6 +94,8 @@ class Order(NamedTuple):
     why: str
     mode: Mode | None = None
     reset: bool = False
+    kind: EventKind = EventKind.ORDERED
+    """The event it makes; other than ORDERED it is Switchgear's own remark, not an operator's."""
 
 
 Message = Ask | Tell | Order
@@ -143,6 +153,8 @@ class Totals(NamedTuple):
     refused: int = 0
     overruled: int = 0
     """Admitted by the mode against the evidence: what shadow mode would have refused."""
+    cost_micros: int = 0
+    """What was told of costs, in millionths of a dollar."""
 
 
 NO_OUTAGE = Outage()

@@ -23,9 +23,18 @@ from switchgear.core.types import (
     Totals,
 )
 
-SCHEMA = 1
+SCHEMA = 2
 
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+
+def _count_costs(data: dict[str, Any]) -> dict[str, Any]:
+    """Schema 2: circuits count costs. Events did not change."""
+    if isinstance(data.get("totals"), dict):
+        return {**data, "totals": {**data["totals"], "cost_micros": 0}}
+    return data
+
+
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _count_costs}
 """For each old schema, how its data becomes that of the next one."""
 
 
@@ -43,7 +52,7 @@ def dump_circuit(policy: Policy, circuit: Circuit) -> dict[str, Any]:
             detector_names(policy), policy.detectors, circuit.memories, strict=True
         )
     }
-    data["order"] = None if circuit.order is None else list(circuit.order)
+    data["order"] = None if circuit.order is None else _dump_order(circuit.order)
     data["outage"] = circuit.outage._asdict()
     data["probing"] = {
         **circuit.probing._asdict(),
@@ -143,6 +152,11 @@ def _memories(policy: Policy, data: dict[str, Any]) -> tuple[Any, ...]:
         detector.load(data[name]) if name in data else detector.start()
         for name, detector in zip(detector_names(policy), policy.detectors, strict=True)
     )
+
+
+def _dump_order(order: Order) -> list[Any]:
+    # The kind of its event is not of the state: whether an operator said it or we did is history.
+    return [order.by, order.why, order.mode, order.reset]
 
 
 def _order(data: Any) -> Order:

@@ -1,0 +1,34 @@
+"""Messages as JSON values, for stores that hand them from one process to another.
+
+Unlike circuits and events they are not kept: one version of Switchgear reads what it wrote itself,
+and what it cannot read it refuses with `WireError`.
+"""
+
+from typing import Any
+
+from switchgear.core.types import Ask, EventKind, Message, Mode, Order, Permit, Signal, Tell
+from switchgear.core.wire import WireError
+
+
+def dump_message(message: Message) -> list[Any]:
+    """A message as JSON values."""
+    if isinstance(message, Tell):
+        return ["tell", list(message.signal), None if message.permit is None else [*message.permit]]
+    return [type(message).__name__.lower(), list(message)]
+
+
+def load_message(data: Any) -> Message:
+    """The inverse of `dump_message`. Raises `WireError`."""
+    try:
+        kind, fields, *rest = data
+        if kind == "ask":
+            return Ask(*fields)
+        if kind == "order":
+            by, why, mode, reset, event = fields
+            return Order(by, why, None if mode is None else Mode(mode), reset, EventKind(event))
+        if kind == "tell":
+            (permit,) = rest
+            return Tell(Signal(*fields), None if permit is None else Permit(*permit))
+    except (TypeError, ValueError) as error:
+        raise WireError(f"not a message: {error!r}") from error
+    raise WireError(f"not a message: it begins with {kind!r}")

@@ -1,0 +1,126 @@
+"""What a store is. It folds a message in one transaction and never judges: `step` does.
+
+Two sizes: a breaker needs only `Remembers`; a panel needs a `Store`, which holds many circuits,
+their policies and one ordered stream of events, and is shared by processes or machines.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from switchgear.core.machine import step
+from switchgear.core.policy import Policy
+from switchgear.core.types import Circuit, Event, EventKind, Message, Mode, Order, Step, Tell
+
+KEEP_EVENTS = 10_000
+"""How many events a store keeps by default, over all circuits."""
+IDLE_S = 30 * 86_400.0
+"""After how many seconds without a change a circuit counts as abandoned."""
+
+
+class Found(NamedTuple):
+    """A stored circuit and the policy that judged it last."""
+
+    circuit: Circuit
+    policy: Policy
+
+
+class Entry(NamedTuple):
+    """An event in the stream of its store."""
+
+    cursor: str
+    """Its place in the stream: `events(after=cursor)` goes on behind it."""
+    event: Event
+
+
+class Vacuumed(NamedTuple):
+    """What a vacuum removed."""
+
+    circuits: int
+    events: int
+
+
+class Remembers(Protocol):
+    """What a breaker needs. Safe to call from any thread; nothing of the user's runs inside."""
+
+    refresh_s: float | None
+    """How old a snapshot may get before it is read again; `None`: nobody else changes it."""
+
+    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """Load the circuit (or start it), `step` it, save it with its events: all or nothing."""
+
+    async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """The same without blocking the event loop."""
+
+
+class Store(Remembers, Protocol):
+    """What a panel needs: many circuits, one stream of events, one clock.
+
+    Every method raises `StoreError` when the store cannot do it: what, where, why, what to do.
+    """
+
+    label: str
+    """Where it is, for messages: the URL without a password."""
+
+    def now_s(self) -> float:
+        """Seconds since the epoch on the store's clock, the same for all who share it."""
+
+    def get(self, key: str) -> Found | None:
+        """One circuit as stored, not advanced to now; `None`: there is none of that name."""
+
+    def find(self, glob: str = "*") -> Iterable[Found]:
+        """The circuits whose names match, sorted by name. `*` matches `/` too."""
+
+    def events(
+        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
+    ) -> list[Entry]:
+        """The events behind a cursor, oldest first; without one, the newest, still oldest first."""
+
+    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+        """Take over a circuit remembered elsewhere, unless as new a version is here: then false."""
+
+    def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
+        """Remove the oldest events, and closed circuits in AUTO that nobody touched for long."""
+
+    def on_change(self, listener: Callable[[Circuit], object]) -> None:
+        """Call the listener with circuits that others moved, if the store can push; else nothing.
+
+        The listener runs in a thread of the store. What it raises is logged and dropped.
+        """
+
+    def facts(self) -> dict[str, str]:
+        """What `switchgear doctor` shows: versions, sizes, settings. Raises if it is not well."""
+
+    def close(self) -> None:
+        """Let go of files and connections. Idempotent."""
+
+
+def is_only_time(message: Message) -> bool:
+    """Whether a message says nothing but what time it is: then reading is usually enough."""
+    return isinstance(message, Tell) and not message.signal.count and not message.signal.refused
+
+
+def is_abandoned(circuit: Circuit, idle_s: float, now_s: float) -> bool:
+    """Whether a vacuum may forget a circuit: held and open ones are somebody's decision."""
+    return (
+        now_s - circuit.seen_s >= idle_s and circuit.mode is Mode.AUTO and circuit.phase == "closed"
+    )
+
+
+def start_anew(
+    policy: Policy, key: str, message: Message, now_s: float, *, why: str, event_seq: int
+) -> Step:
+    """Fold a message into a circuit whose stored state could not be read.
+
+    It never silently counts as closed: an event says so, and a strict policy refuses until an
+    operator releases it. `event_seq` is the last number its events had, as far as is known.
+    """
+    fresh = policy.start(key, now_s)._replace(event_seq=event_seq)
+    remark = Order(
+        "switchgear",
+        f"{why}; its evidence is lost and it starts anew",
+        mode=Mode.HELD_OPEN if policy.strict else None,
+        kind=EventKind.STATE_UNREADABLE,
+    )
+    started = step(policy, fresh, remark, now_s)
+    done = step(policy, started.circuit, message, now_s)
+    return done._replace(events=started.events + done.events)
