@@ -68,7 +68,7 @@ class Store(Remembers, Protocol):
         """One circuit as stored, not advanced to now; `None`: there is none of that name."""
 
     def find(self, glob: str = "*") -> Iterable[Found]:
-        """The circuits whose names match, sorted by name. `*` matches `/` too."""
+        """The circuits whose names match (see `switchgear.glob`), sorted by name."""
 
     def events(
         self, *, after: str | None = None, glob: str = "*", limit: int = 1000

@@ -1,9 +1,17 @@
-"""A circuit in this process's memory: a lock, `step`, one assignment."""
+"""Circuits in this process's memory: a lock, `step`, one assignment."""
 
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import time
+from typing import Any
+
+from switchgear.clock import Clock
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
-from switchgear.core.types import Circuit, Message, Step
+from switchgear.core.types import Circuit, Event, Message, Step
+from switchgear.glob import matcher
 from switchgear.locks import ForkSafeLock
+from switchgear.stores.base import KEEP_EVENTS, Entry, Found, Vacuumed, is_abandoned
 
 
 class MemoryCell:
@@ -14,6 +22,8 @@ class MemoryCell:
     """
 
     __slots__ = ("_circuit", "_lock")
+
+    refresh_s: float | None = None
 
     def __init__(self, lock: ForkSafeLock | None = None) -> None:
         self._circuit: Circuit | None = None
@@ -27,6 +37,118 @@ class MemoryCell:
             self._circuit = done.circuit
         return done
 
+    async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """The same: nothing here waits."""
+        return self.apply(key, policy, message, now_s)
+
     def restore(self, circuit: Circuit) -> None:
         """Take over a circuit that was remembered elsewhere."""
         self._circuit = circuit
+
+
+class MemoryStore:
+    """Remembers many circuits and their events, as long as the process lives. Thread-safe."""
+
+    refresh_s: float | None = None
+    label = "memory:"
+
+    def __init__(self, *, clock: Clock | None = None, keep_events: int = KEEP_EVENTS) -> None:
+        self._clock = clock or time
+        self._lock = ForkSafeLock()
+        self._found: dict[str, Found] = {}
+        self._events: deque[Entry] = deque(maxlen=keep_events)
+        self._written = 0
+
+    def now_s(self) -> float:
+        """Seconds since the epoch."""
+        return self._clock()
+
+    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """Fold one message into the circuit, which starts closed."""
+        with self._lock:
+            known = self._found.get(key)
+            circuit = _fitted(known, policy) if known else policy.start(key, now_s)
+            done = step(policy, circuit, message, now_s)
+            # Asking a circuit that nobody has told anything must not make it exist.
+            if known or done.circuit is not circuit:
+                self._found[key] = Found(done.circuit, policy)
+            self._write(done.events)
+        return done
+
+    async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """The same: nothing here waits."""
+        return self.apply(key, policy, message, now_s)
+
+    def get(self, key: str) -> Found | None:
+        """One circuit as it was left."""
+        return self._found.get(key)
+
+    def find(self, glob: str = "*") -> list[Found]:
+        """The circuits whose names match, sorted by name."""
+        matches = matcher(glob)
+        with self._lock:
+            return [found for key, found in sorted(self._found.items()) if matches(key)]
+
+    def events(
+        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
+    ) -> list[Entry]:
+        """The events behind a cursor, or the newest; oldest first."""
+        matches = matcher(glob)
+        with self._lock:
+            entries = [entry for entry in self._events if matches(entry.event.circuit)]
+        if after is None:
+            return entries[-limit:] if limit else []
+        behind = int(after)
+        return [entry for entry in entries if int(entry.cursor) > behind][:limit]
+
+    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+        """Take over a circuit remembered elsewhere, unless as new a version is here."""
+        key = found.circuit.key
+        with self._lock:
+            known = self._found.get(key)
+            if known is not None and known.circuit.version >= found.circuit.version:
+                return False
+            self._found[key] = found
+            seen = {(entry.event.circuit, entry.event.seq) for entry in self._events}
+            self._write([event for event in events if (event.circuit, event.seq) not in seen])
+        return True
+
+    def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
+        """Remove the oldest events and abandoned circuits."""
+        with self._lock:
+            gone = [
+                key
+                for key, found in self._found.items()
+                if is_abandoned(found.circuit, idle_s, now_s)
+            ]
+            for key in gone:
+                del self._found[key]
+            extra = max(0, len(self._events) - keep_events)
+            for _ in range(extra):
+                self._events.popleft()
+        return Vacuumed(len(gone), extra)
+
+    def on_change(self, listener: Callable[[Circuit], object]) -> None:
+        """Nobody else changes circuits in this process's memory."""
+
+    def facts(self) -> dict[str, str]:
+        """Counts."""
+        return {"circuits": str(len(self._found)), "events": str(len(self._events))}
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _write(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._written += 1
+            self._events.append(Entry(str(self._written), event))
+
+
+def _fitted(found: Found, policy: Policy) -> Circuit:
+    """The circuit with memories that fit this policy; each detector finds its own again."""
+    if found.policy is policy or found.policy == policy:
+        return found.circuit
+    from switchgear.core.wire import dump_circuit, load_circuit  # noqa: PLC0415  seldom needed
+
+    data: Any = dump_circuit(found.policy, found.circuit)
+    return load_circuit(policy, data)
