@@ -31,7 +31,7 @@ class MemoryCell:
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Fold one message into the circuit, which starts closed."""
-        with self._lock:
+        with self._lock.taken():
             circuit = self._circuit or policy.start(key, now_s)
             done = step(policy, circuit, message, now_s)
             self._circuit = done.circuit
@@ -65,7 +65,7 @@ class MemoryStore:
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Fold one message into the circuit, which starts closed."""
-        with self._lock:
+        with self._lock.taken():
             known = self._found.get(key)
             circuit = _fitted(known, policy) if known else policy.start(key, now_s)
             done = step(policy, circuit, message, now_s)
@@ -86,7 +86,7 @@ class MemoryStore:
     def find(self, glob: str = "*") -> list[Found]:
         """The circuits whose names match, sorted by name."""
         matches = matcher(glob)
-        with self._lock:
+        with self._lock.taken():
             return [found for key, found in sorted(self._found.items()) if matches(key)]
 
     def events(
@@ -94,7 +94,7 @@ class MemoryStore:
     ) -> list[Entry]:
         """The events behind a cursor, or the newest; oldest first."""
         matches = matcher(glob)
-        with self._lock:
+        with self._lock.taken():
             entries = [entry for entry in self._events if matches(entry.event.circuit)]
         if after is None:
             return entries[-limit:] if limit else []
@@ -104,7 +104,7 @@ class MemoryStore:
     def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere, unless as new a version is here."""
         key = found.circuit.key
-        with self._lock:
+        with self._lock.taken():
             known = self._found.get(key)
             if known is not None and known.circuit.version >= found.circuit.version:
                 return False
@@ -115,7 +115,7 @@ class MemoryStore:
 
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """Remove the oldest events and abandoned circuits."""
-        with self._lock:
+        with self._lock.taken():
             gone = [
                 key
                 for key, found in self._found.items()

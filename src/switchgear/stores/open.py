@@ -1,0 +1,92 @@
+"""From a URL to a store, and where the embedded default lies."""
+
+import os
+from weakref import WeakValueDictionary
+
+from switchgear.clock import Clock
+from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Store
+from switchgear.stores.memory import MemoryStore
+from switchgear.stores.resilient import Resilient
+
+FOLDER = ".switchgear"
+PROJECT_MARKS = (FOLDER, "switchgear.yaml", "switchgear.yml", "switchgear.toml", ".git")
+SCHEMES = (
+    "memory:, sqlite:///relative/path, sqlite:////absolute/path, redis://host, rediss://host, "
+    "unix:///socket, valkey://host, redis+cluster://host"
+)
+
+_reopened: "WeakValueDictionary[tuple[str, bool], Resilient]" = WeakValueDictionary()
+
+
+def open_store(
+    url: str | None = None,
+    *,
+    clock: Clock | None = None,
+    keep_events: int = KEEP_EVENTS,
+    idle_s: float = IDLE_S,
+) -> Store:
+    """The store that the URL names; without one, the SQLite file of the project or the user.
+
+    Raises ValueError for a URL of no known kind, `StoreError` for a store that cannot be used.
+    """
+    if url is None:
+        return _sqlite(default_file(), clock, keep_events)
+    if not isinstance(url, str) or ":" not in url:
+        raise ValueError(f"store is {url!r}: it must be a URL such as {SCHEMES}")
+    scheme = url.split(":", 1)[0]
+    if url == "memory:":
+        return MemoryStore(clock=clock, keep_events=keep_events)
+    if scheme == "sqlite":
+        return _sqlite(_path(url), clock, keep_events)
+    if scheme.split("+")[0] in ("redis", "rediss", "valkey", "valkeys", "unix"):
+        return _redis(url, clock, keep_events, idle_s)
+    raise ValueError(f"store is {url!r}: its scheme must be one of {SCHEMES}")
+
+
+def default_file(start: str | None = None) -> str:
+    """`.switchgear/state.db` of the project around `start` (default: the working directory).
+
+    A project is the nearest folder above that has a `.switchgear` folder, a configuration or a
+    `.git`; outside any project it is `switchgear/state.db` in the user's state folder (XDG).
+    """
+    here = os.path.abspath(start or os.getcwd())
+    home = os.path.expanduser("~")
+    while here != home:
+        if any(os.path.exists(os.path.join(here, mark)) for mark in PROJECT_MARKS):
+            return os.path.join(here, FOLDER, "state.db")
+        parent = os.path.dirname(here)
+        if parent == here:
+            break
+        here = parent
+    state = os.environ.get("XDG_STATE_HOME") or os.path.join(home, ".local", "state")
+    return os.path.join(state, "switchgear", "state.db")
+
+
+def reopen(url: str, locked: bool) -> Resilient:  # noqa: FBT001  pickle calls it by position
+    """The store of a breaker that was pickled in another process, once per process."""
+    known = _reopened.get((url, locked))
+    if known is None:
+        known = _reopened[url, locked] = Resilient(open_store(url), url=url, locked=locked)
+    return known
+
+
+def _path(url: str) -> str:
+    if not url.startswith("sqlite:///") or len(url) == len("sqlite:///"):
+        raise ValueError(
+            f"store is {url!r}: it must be sqlite:///relative/path or sqlite:////absolute/path"
+        )
+    return os.path.expanduser(url.removeprefix("sqlite:///"))
+
+
+def _sqlite(path: str, clock: Clock | None, keep_events: int) -> Store:
+    from switchgear.stores.sqlite import SqliteStore  # noqa: PLC0415  a store imports its own needs
+
+    return SqliteStore(path, clock=clock, keep_events=keep_events)
+
+
+def _redis(url: str, clock: Clock | None, keep_events: int, idle_s: float) -> Store:
+    from switchgear.stores.redis import RedisStore  # noqa: PLC0415
+
+    return RedisStore(url, clock=clock, keep_events=keep_events, idle_s=idle_s)
+
+

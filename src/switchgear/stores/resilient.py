@@ -1,0 +1,307 @@
+"""What happens while a shared store cannot be reached: life goes on, and is told later.
+
+Circuits go on from their last known state in this process's memory, an event says so, and what
+is told meanwhile is queued. About once a second one caller tries again. When the store is back,
+it gets back a state that it lost (a Redis that restarted empty), hears the queue in order, and
+another event says how long it was gone. Strict policies refuse instead of guessing, and orders of
+operators fail, because somebody must know that they did not arrive.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+from typing import Any
+
+from switchgear.clock import Clock
+from switchgear.core.machine import step
+from switchgear.core.policy import Policy
+from switchgear.core.types import (
+    Ask,
+    Circuit,
+    Event,
+    EventKind,
+    Message,
+    Order,
+    Signal,
+    Step,
+    Tell,
+    Verdict,
+)
+from switchgear.errors import OrderRefused, StoreError, duration
+from switchgear.locks import ForkSafeLock
+from switchgear.stores.backlog import Backlog
+from switchgear.stores.base import Entry, Found, Store, Vacuumed
+
+RETRY_S = 1.0
+
+
+class Resilient:
+    """A store that never stops a breaker. Thread-safe; the inner store is called without a lock.
+
+    `url`: how another process opens the same store. `locked`: orders are refused with `OrderRefused`, because the operator token was not given.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        url: str | None = None,
+        locked: bool = False,
+        clock: Clock = monotonic,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        self.inner = store
+        self.url = url
+        self.label = store.label
+        self._locked = locked
+        self._clock = clock
+        self._retry_s = retry_s
+        self._lock = ForkSafeLock()
+        self._returning = threading.Lock()
+        self._inside: set[int] = set()
+        self._known: dict[str, Found] = {}
+        """What the store was last seen to hold."""
+        self._shift: dict[str, int] = {}
+        """What is added to versions, so that they rise for our readers even if the store's fell."""
+        self._away: dict[str, Backlog] = {}
+        """Circuits that live here while the store is gone."""
+        self._news: dict[str, tuple[Event, ...]] = {}
+        """Events of a return that the circuit's breaker has not heard yet."""
+        self._lost: StoreError | None = None
+        self._lost_at_s = self._retry_at_s = 0.0
+
+    @property
+    def refresh_s(self) -> float | None:
+        """That of the store; while it is gone, the time until the next try."""
+        return self._retry_s if self._lost is not None else self.inner.refresh_s
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the store is gone just now."""
+        return self._lost is not None
+
+    def is_mine(self) -> bool:
+        """Whether this very thread is inside `apply`: then a finalizer must not come in again."""
+        return threading.get_ident() in self._inside
+
+    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """Fold a message in the store; or here, while the store is gone."""
+        self._check(key, message)
+        me = threading.get_ident()
+        self._inside.add(me)
+        try:
+            if self._lost is not None and not self._come_back():
+                return self._fold_here(key, policy, message, now_s)
+            try:
+                done = self.inner.apply(key, policy, message, now_s)
+            except StoreError as error:
+                self._lose(error, message)
+                return self._fold_here(key, policy, message, now_s)
+            return self._seen(key, policy, done)
+        finally:
+            self._inside.discard(me)
+
+    async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """The same without blocking the event loop."""
+        self._check(key, message)
+        if self._lost is not None:
+            from asyncio import to_thread  # noqa: PLC0415  no event loop, no import
+
+            if not await to_thread(self._come_back):
+                return self._fold_here(key, policy, message, now_s)
+        try:
+            done = await self.inner.aapply(key, policy, message, now_s)
+        except StoreError as error:
+            self._lose(error, message)
+            return self._fold_here(key, policy, message, now_s)
+        return self._seen(key, policy, done)
+
+    def seen(self, circuit: Circuit) -> Circuit:
+        """A circuit that the store pushed, as this process counts its versions."""
+        with self._lock.taken():
+            known = self._known.get(circuit.key)
+            if known is not None and known.circuit.version < circuit.version:
+                self._known[circuit.key] = known._replace(circuit=circuit)
+            return self._shifted(circuit)
+
+    def forget_fork(self) -> None:
+        """In a forked child: locks that another thread of the parent held are held by nobody."""
+        self._returning = threading.Lock()
+        self._inside.clear()
+
+    # The rest of a store: readers and operators want to know when it is gone.
+
+    def now_s(self) -> float:
+        """The store's clock, which goes on while the store is gone."""
+        return self.inner.now_s()
+
+    def get(self, key: str) -> Found | None:
+        """One circuit as stored."""
+        return self.inner.get(key)
+
+    def find(self, glob: str = "*") -> Iterable[Found]:
+        """The circuits whose names match, sorted by name."""
+        return self.inner.find(glob)
+
+    def events(
+        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
+    ) -> list[Entry]:
+        """The events behind a cursor, or the newest."""
+        return self.inner.events(after=after, glob=glob, limit=limit)
+
+    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+        """Take over a circuit remembered elsewhere: as good as an order."""
+        self._check(found.circuit.key, Order("import", "import"))
+        return self.inner.put(found, events)
+
+    def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
+        """Remove the oldest events and abandoned circuits."""
+        return self.inner.vacuum(keep_events=keep_events, idle_s=idle_s, now_s=now_s)
+
+    def on_change(self, listener: Callable[[Circuit], object]) -> None:
+        """Call the listener with circuits that others moved."""
+        self.inner.on_change(lambda circuit: listener(self.seen(circuit)))
+
+    def facts(self) -> dict[str, str]:
+        """What `switchgear doctor` shows."""
+        return self.inner.facts()
+
+    def close(self) -> None:
+        """Try once more to tell what is queued, then let go."""
+        if self._lost is not None:
+            self._retry_at_s = self._clock()
+            self._come_back()
+        self.inner.close()
+
+    # Here
+
+    def _check(self, key: str, message: Message) -> None:
+        if self._locked and isinstance(message, Order) and message.kind is EventKind.ORDERED:
+            raise OrderRefused(key)
+
+    def _seen(self, key: str, policy: Policy, done: Step) -> Step:
+        with self._lock.taken():
+            known = self._known.get(key)
+            if known is None or known.circuit.version <= done.circuit.version:
+                self._known[key] = Found(done.circuit, policy)
+            news = self._news.pop(key, ()) if self._news else ()
+            circuit = self._shifted(done.circuit)
+        return Step(circuit, done.verdict, news + done.events)
+
+    def _shifted(self, circuit: Circuit) -> Circuit:
+        shift = self._shift.get(circuit.key, 0)
+        return circuit._replace(version=circuit.version + shift) if shift else circuit
+
+    def _lose(self, error: StoreError, message: Message) -> None:
+        if isinstance(message, Order):
+            raise error
+        with self._lock.taken():
+            now_s = self._clock()
+            if self._lost is None:
+                self._lost_at_s = now_s
+            self._lost = error
+            self._retry_at_s = now_s + self._retry_s
+
+    def _fold_here(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """Fold a message into the last known state, and queue what must be told later."""
+        lost = self._lost
+        with self._lock.taken():
+            backlog = self._away.get(key)
+            events: tuple[Event, ...] = ()
+            if backlog is None:
+                backlog = self._away[key] = Backlog(policy, self._start(key, policy, now_s))
+                why = f"{lost}; goes on from the last known state"
+                remark = Order("switchgear", why, kind=EventKind.STORE_LOST)
+                gone = step(policy, backlog.circuit, remark, now_s)
+                backlog.circuit, events = gone.circuit, gone.events
+            if isinstance(message, Ask) and policy.strict:
+                backlog.add(Tell(Signal(count=0, refused=1)))
+                return Step(backlog.circuit, self._strict(backlog.circuit), events)
+            done = step(policy, backlog.circuit, message, now_s)
+            backlog.circuit = done.circuit
+            if isinstance(message, Tell):
+                backlog.add(message)
+            elif not done.verdict.admitted:
+                backlog.add(Tell(Signal(count=0, refused=1)))
+        return done._replace(events=events + done.events)
+
+    def _start(self, key: str, policy: Policy, now_s: float) -> Circuit:
+        known = self._known.get(key)
+        return policy.start(key, now_s) if known is None else self._shifted(known.circuit)
+
+    def _strict(self, circuit: Circuit) -> Verdict:
+        why = f"its policy is strict and its state unknown: {self._lost}"
+        return Verdict(False, circuit.phase, why, self._retry_s, circuit.heat)
+
+    def _come_back(self) -> bool:
+        """Try the store again, if it is time; true when it is back and has heard everything."""
+        if self._clock() < self._retry_at_s or not self._returning.acquire(blocking=False):
+            return False
+        try:
+            while (backlog := self._next_to_tell()) is not None:
+                self._return(backlog)
+        except StoreError as error:
+            with self._lock.taken():
+                self._lost = error
+                self._retry_at_s = self._clock() + self._retry_s
+            return False
+        finally:
+            self._returning.release()
+        return True
+
+    def _next_to_tell(self) -> Backlog | None:
+        """A circuit of which the store has yet to hear; if there is none, the store is back."""
+        with self._lock.taken():
+            for backlog in self._away.values():
+                if backlog.first() is not None or not backlog.remarked:
+                    return backlog
+            # Nobody can queue more in between: that takes the same lock.
+            for key, backlog in self._away.items():
+                behind = backlog.circuit.version + 1 - self._known[key].circuit.version
+                self._shift[key] = max(self._shift.get(key, 0), behind)
+            self._away.clear()
+            self._lost = None
+        return None
+
+    def _return(self, backlog: Backlog) -> None:
+        """Bring one circuit back: its state if the store lost it, then what it has not heard."""
+        key, policy = backlog.circuit.key, backlog.policy
+        known = self._known.get(key)
+        if known is not None:
+            self.inner.put(known)  # does nothing when the store has not lost it
+        while (message := self._first_of(backlog)) is not None:
+            done = self.inner.apply(key, policy, message, self.inner.now_s())
+            self._was_told(backlog, message, done)
+        if not backlog.remarked:
+            gone = duration(self._clock() - self._lost_at_s)
+            told = f"it was told {backlog.told} things that it had missed"
+            why = f"the store {self.label} is back after {gone}; {told}"
+            remark = Order("switchgear", why, kind=EventKind.STORE_BACK)
+            done = self.inner.apply(key, policy, remark, self.inner.now_s())
+            self._was_told(backlog, None, done)
+
+    def _first_of(self, backlog: Backlog) -> Tell | None:
+        with self._lock.taken():
+            return backlog.first()
+
+    def _was_told(self, backlog: Backlog, message: Tell | None, done: Step) -> None:
+        key = done.circuit.key
+        with self._lock.taken():
+            if message is None:
+                backlog.remarked = True
+            else:
+                backlog.drop_first(message)
+            self._known[key] = Found(done.circuit, backlog.policy)
+            self._news[key] = self._news.get(key, ()) + done.events
+
+    # Pickling
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from switchgear.stores.open import reopen  # noqa: PLC0415  it opens what is below us
+
+        if self.url is None or self.url.startswith("memory:"):
+            raise TypeError(
+                f"the store {self.label} lives in this process and does not pickle; a panel over "
+                "SQLite or Redis does"
+            )
+        return reopen, (self.url, self._locked)
