@@ -21,7 +21,7 @@ class MemoryCell:
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Fold one message into the circuit, which starts closed."""
-        with self._lock:
+        with self._lock.taken():
             circuit = self._circuit or policy.start(key, now_s)
             done = step(policy, circuit, message, now_s)
             self._circuit = done.circuit
