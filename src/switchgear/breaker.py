@@ -6,12 +6,13 @@ without a lock, and it owns the run of successes that the snapshot has not seen 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from operator import length_hint
 from typing import Any, Self
 
-from switchgear.clock import Clock, monotonic
+from switchgear.clock import Clock, Shifted, monotonic
 from switchgear.core import record
 from switchgear.core.policy import Policy
 from switchgear.core.standing import refuses_until_s, standing
@@ -43,6 +44,10 @@ MANY = 2**62
 NO_REFUSALS = repeat(None, 0)
 _TIME_PASSES = Tell(Signal(count=0))
 
+_FLOWING = (Phase.CLOSED, Phase.TRIPPING)
+_deferred: "deque[tuple[Breaker, Message]]" = deque()
+"""What finalizers and signal handlers said in the middle of a section of the breaker itself."""
+
 
 class Breaker:
     """A circuit at work. Thread-safe, task-safe, fork-safe; no lock is held during user code.
@@ -56,7 +61,6 @@ class Breaker:
         "_circuit",
         "_clock",
         "_lock",
-        "_offset_s",
         "_refusal",
         "_refusals",
         "_refusals_folded",
@@ -82,13 +86,9 @@ class Breaker:
             raise ValueError(f"{owner}.policy is {policy!r}: it must be a Policy")
         if not callable(clock):
             raise ValueError(f"{owner}.clock is {clock!r}: it must be callable, giving seconds")
-        for sink in sinks:
-            if not callable(sink):
-                raise ValueError(f"{owner}.sinks holds {sink!r}: a sink must be callable")
         self.policy = policy
         self._clock = clock
-        self._offset_s = 0.0
-        self._sinks = tuple(sinks)
+        self._sinks = _checked_sinks(f"{owner}.sinks", sinks)
         self._slow_from_s = policy.slow_from_s
         self._lock = ForkSafeLock()
         self._store: Store = MemoryCell(self._lock)
@@ -99,8 +99,8 @@ class Breaker:
         self._refusals: Iterator[None] = NO_REFUSALS
         """Counts refusals by what is left of it: taking one is atomic and needs no lock."""
         self._refusals_folded = 0
-        self._circuit = policy.start(self.name, self._now_s())
-        self._look_at(self._circuit)
+        self._circuit = policy.start(self.name, clock())
+        self._look_at(self._circuit, self._due_s())
 
     # Reading
 
@@ -117,7 +117,7 @@ class Breaker:
     @property
     def heat(self) -> float:
         """How close to tripping the evidence is now: 0 calm, 1 trips."""
-        return self.policy.heat(self.snapshot().memories, self._now_s())
+        return self.policy.heat(self.snapshot().memories, self._clock())
 
     @property
     def totals(self) -> Totals:
@@ -126,7 +126,7 @@ class Breaker:
 
     def readings(self) -> dict[str, Reading]:
         """What each detector sees now, by its kind."""
-        readings = self.policy.readings(self.snapshot().memories, self._now_s())
+        readings = self.policy.readings(self.snapshot().memories, self._clock())
         return {
             detector.kind: reading
             for detector, reading in zip(self.policy.detectors, readings, strict=True)
@@ -147,6 +147,8 @@ class Breaker:
 
     def tell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """Say what became of it. A signal with `ok=None` gives the permit back unused."""
+        if signal.count < 0 or signal.refused < 0:
+            raise ValueError(f"signal is {signal!r}: its count and refused must not be below 0")
         self._fold_pending()
         return self._apply(Tell(signal, permit))
 
@@ -179,9 +181,6 @@ class Breaker:
 
     # The inside
 
-    def _now_s(self) -> float:
-        return self._clock() + self._offset_s
-
     def _ask(self) -> Permit:
         """Ask a circuit that is not simply closed."""
         refused = self._refused()
@@ -192,8 +191,7 @@ class Breaker:
         if verdict.permit is None:
             wait_s = math.inf if verdict.retry_after_s is None else verdict.retry_after_s
             now_s = self._clock()
-            last_error = self._last_error(self._circuit)
-            refusal = Refusal(verdict.phase, verdict.reason, now_s + wait_s, last_error)
+            refusal = self._refusal_of(self._circuit, verdict, now_s + wait_s)
             raise Rejected(self.name, refusal, now_s)
         return verdict.permit
 
@@ -214,53 +212,72 @@ class Breaker:
         return self.name, refusal, now_s
 
     def _apply(self, message: Message) -> Verdict:
-        done = self._store.apply(self.name, self.policy, message, self._now_s())
+        now_s = self._clock()
+        if self._lock.is_mine():
+            return self._defer(message, now_s)
+        done = self._store.apply(self.name, self.policy, message, now_s)
         if done.circuit is not self._circuit:
             self._adopt(done.circuit)
         for event in done.events:
             self._emit(event)
+        if _deferred:
+            _hear_deferred()
         return done.verdict
+
+    def _defer(self, message: Message, now_s: float) -> Verdict:
+        """Answer a finalizer or signal handler that interrupted this thread at its bookkeeping.
+
+        What it tells is heard right after; what it asks is answered by the snapshot, and no
+        probe is given away.
+        """
+        circuit = self._circuit
+        verdict = standing(self.policy, circuit, max(now_s, circuit.seen_s))
+        if not isinstance(message, Ask):
+            _deferred.append((self, message))
+        elif verdict.admitted and (verdict.phase in _FLOWING or circuit.mode is not Mode.AUTO):
+            return verdict._replace(permit=Permit(circuit.generation))
+        else:
+            _deferred.append((self, Tell(Signal(count=0, refused=1))))
+        return verdict
 
     def _adopt(self, circuit: Circuit) -> None:
         """Make this the snapshot, unless another thread has already seen a newer one."""
-        with self._lock:
+        due_s = self._due_s()
+        with self._lock.taken():
             if circuit.version < self._circuit.version:
                 return
-            self._circuit = circuit
-            ended = self._look_at(circuit)
+            ended = self._look_at(circuit, due_s)
             late = 0 if ended is None else ended.end()
+            # Last: a fork or an interrupt before this leaves a snapshot that the next message mends.
+            self._circuit = circuit
         if ended is not None and late:
             self._apply(Tell(self._success(late), ended.permit))
 
-    def _look_at(self, circuit: Circuit) -> Run | None:
+    def _look_at(self, circuit: Circuit, due_s: float) -> Run | None:
         """Set what the fast paths read; returns the run that this ends, if it ends one."""
         run = self._run
         if circuit.phase is Phase.CLOSED and circuit.mode is not Mode.HELD_OPEN:
             if run is not None and run.permit.generation == circuit.generation:
                 return None
             self._refusal = None
-            self._set_run(self._new_run(circuit))
+            self._set_run(Run(Permit(circuit.generation), due_s))
             return run
         self._set_run(None)
-        self._refusal = self._what_to_refuse_with(circuit)
         if self._refusals is NO_REFUSALS:
-            self._refusals = repeat(None, MANY)
+            self._refusals = repeat(None, MANY)  # before the refusal, or somebody is not counted
+        self._refusal = self._what_to_refuse_with(circuit)
         return run
 
     def _what_to_refuse_with(self, circuit: Circuit) -> Refusal | None:
-        until_s = refuses_until_s(self.policy, circuit) - self._offset_s
+        until_s = refuses_until_s(self.policy, circuit)
         if until_s == -math.inf:
             return None
-        reason = standing(self.policy, circuit, circuit.seen_s).reason
-        return Refusal(circuit.phase, reason, until_s, self._last_error(circuit))
+        return self._refusal_of(circuit, standing(self.policy, circuit, circuit.seen_s), until_s)
 
-    def _last_error(self, circuit: Circuit) -> str | None:
-        return circuit.failures[-1].error if circuit.failures else None
-
-    def _new_run(self, circuit: Circuit) -> Run:
-        run = Run(Permit(circuit.generation))
-        run.due_s = self._due_s()
-        return run
+    def _refusal_of(self, circuit: Circuit, verdict: Verdict, until_s: float) -> Refusal:
+        last_error = circuit.failures[-1].error if circuit.failures else None
+        held = circuit.mode is Mode.HELD_OPEN
+        return Refusal(verdict.phase, verdict.reason, until_s, last_error, held)
 
     def _set_run(self, run: Run | None) -> None:
         self._run = run
@@ -276,9 +293,11 @@ class Breaker:
 
     def _fold_run(self, run: Run, *, more: int) -> None:
         """Fold what a run has counted, and `more` that found no ticket."""
-        with self._lock:
-            taken = run.count() if run is self._run else 0
-            run.due_s = self._due_s()
+        due_s, taken = self._due_s(), 0
+        if not self._lock.is_mine():
+            with self._lock.taken():
+                taken = run.count() if run is self._run else 0
+                run.due_s = due_s
         if taken + more:
             self._apply(Tell(self._success(taken + more), run.permit))
 
@@ -287,9 +306,9 @@ class Breaker:
         run = self._run
         if run is not None and length_hint(run.tickets) + run.counted < TICKETS:
             self._fold_run(run, more=0)
-        if self._refusals is NO_REFUSALS or not self._new_refusals():
+        if self._refusals is NO_REFUSALS or not self._new_refusals() or self._lock.is_mine():
             return
-        with self._lock:
+        with self._lock.taken():
             refused = self._new_refusals()
             self._refusals_folded += refused
         if refused:
@@ -312,7 +331,7 @@ class Breaker:
         return {
             "name": self.name,
             "policy": self.policy,
-            "clock": self._clock,
+            "clock": self._clock.clock if isinstance(self._clock, Shifted) else self._clock,
             "sinks": self._sinks,
         }
 
@@ -320,17 +339,39 @@ class Breaker:
     def _restore(cls, config: dict[str, Any], circuit: Circuit, now_s: float) -> Self:
         """A breaker in the state it was pickled in; its time goes on from there."""
         breaker = cls(**config)
-        breaker._offset_s = now_s - breaker._clock()
+        by_s = now_s - breaker._clock()
+        if by_s:
+            breaker._clock = Shifted(breaker._clock, by_s)
         breaker._store.restore(circuit)
         breaker._adopt(circuit)
         return breaker
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._restore, (self._config(), self.snapshot(), self._now_s())
+        return self._restore, (self._config(), self.snapshot(), self._clock())
 
     def __repr__(self) -> str:
         circuit = self._circuit
         return f"<{type(self).__name__} {self.name!r} {circuit.phase} mode={circuit.mode}>"
+
+
+def _checked_sinks(field: str, sinks: Any) -> tuple[Sink, ...]:
+    if not isinstance(sinks, Iterable) or isinstance(sinks, str):
+        raise ValueError(f"{field} is {sinks!r}: it must be a list of callables")
+    checked = tuple(sinks)
+    for sink in checked:
+        if not callable(sink):
+            raise ValueError(f"{field} holds {sink!r}: a sink must be callable")
+    return checked
+
+
+def _hear_deferred() -> None:
+    """Fold what was put off, once: what cannot be folded yet is put off again."""
+    for _ in range(len(_deferred)):
+        try:
+            breaker, message = _deferred.popleft()
+        except IndexError:
+            return  # another thread hears it
+        breaker._apply(message)  # noqa: SLF001
 
 
 def log_exception(message: str, *args: object) -> None:

@@ -21,6 +21,8 @@ class Refusal(NamedTuple):
     reason: str
     until_s: float
     last_error: str | None
+    held: bool = False
+    """Whether it refuses because an operator says so, and not the evidence."""
 
 
 class Rejected(SwitchgearError):
@@ -62,6 +64,8 @@ class Rejected(SwitchgearError):
         return self.args[1].last_error
 
     def __str__(self) -> str:
+        if self.args[1].held:
+            return f"circuit {self.circuit!r} is {self.reason}; stays so until it is released"
         last = f', last "{self.last_error}"' if self.last_error else ""
         wait = self.retry_after_s
         then = "stays so until it is reset" if wait is None else f"retries in {duration(wait)}"
@@ -151,10 +155,15 @@ class StoreTooNew(StoreError):
 
 
 def duration(seconds: float) -> str:
-    """`0.4 s`, `42 s`, `3 min`, `2 h`: as a person would say it, never shorter than it is."""
-    if seconds < 10:
-        return f"{seconds:.1f} s".replace(".0 s", " s")
-    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (float("inf"), 3600, "h")):
-        if seconds < limit:
-            return f"{-int(-seconds // unit)} {name}"
-    return "for ever"
+    """`0.4 s`, `42 s`, `3 min`, `2 h`: as a person would say it, never shorter than it is.
+
+    >>> duration(0.35), duration(41.2), duration(121.0)
+    ('0.4 s', '42 s', '3 min')
+    """
+    # Rounded first: 60.0000000001 is what sums of floats make of 60, and no reason to say 61.
+    seconds = round(seconds, 6)
+    tenths = math.ceil(round(seconds * 10, 5))
+    if tenths < 100:
+        return f"{tenths / 10:g} s"
+    unit_s, unit = (1, "s") if seconds < 120 else (60, "min") if seconds < 7200 else (3600, "h")
+    return f"{math.ceil(seconds / unit_s)} {unit}"

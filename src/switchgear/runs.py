@@ -10,7 +10,6 @@ call that comes back later finds none, reports itself under the run's permit, an
 any other. Nothing is counted twice and nothing is lost.
 """
 
-import math
 from collections.abc import Iterator
 from itertools import repeat
 from operator import length_hint
@@ -31,11 +30,11 @@ class Run:
 
     __slots__ = ("counted", "due_s", "permit", "plain", "tickets")
 
-    def __init__(self, permit: Permit) -> None:
+    def __init__(self, permit: Permit, due_s: float) -> None:
         self.permit = permit
         self.tickets: Iterator[None] = repeat(None, TICKETS)
         self.counted = 0
-        self.due_s = math.inf
+        self.due_s = due_s
         self.plain: type | None = None
         """The type of the last result that was no coroutine or generator, to check it once."""
 
@@ -51,4 +50,6 @@ class Run:
     def end(self) -> int:
         """The last count. What comes back after it finds no ticket."""
         left = len(list(self.tickets))  # taken by C code, each exactly once: by us or by a call
-        return TICKETS - left - self.counted
+        taken = TICKETS - left - self.counted
+        self.counted = TICKETS
+        return taken

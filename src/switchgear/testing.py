@@ -18,5 +18,7 @@ class FakeClock:
         return self.now_s
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Let time pass. Raises ValueError when told to run backwards: no breaker's clock does."""
+        if not seconds >= 0:
+            raise ValueError(f"seconds is {seconds!r}: it must be a number of at least 0")
         self.now_s += seconds

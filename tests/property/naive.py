@@ -6,13 +6,14 @@ against. One row of `KINDS` for each detector of the registry; a new detector ne
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cache
 from math import ceil, floor
 from typing import Any, NamedTuple
 
 from switchgear.core import detectors
 from switchgear.core.detectors import Detector
 from switchgear.core.policy import AnyDetector, Policy, WeightedSum
-from switchgear.core.types import Signal
+from switchgear.core.types import Reading, Signal
 
 History = Sequence[tuple[float, Signal]]
 
@@ -27,51 +28,72 @@ def exact(number: float) -> Fraction:
     return Fraction(repr(number))
 
 
+def some(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count != 1 else ''}"
+
+
 def consecutive_failures(
     detector: detectors.ConsecutiveFailures, history: History, now_s: float
-) -> float:
+) -> Reading:
     row = 0
     for _, signal in reversed(each(history)):
         if signal.ok:
             break
         row += signal.ok is False
-    return row / detector.threshold
+    reason = f"{some(row, 'failure')} in a row (threshold {detector.threshold})"
+    return Reading(row / detector.threshold, reason)
 
 
 def failures_in_window(
     detector: detectors.FailuresInWindow, history: History, now_s: float
-) -> float:
+) -> Reading:
     failed = [at_s for at_s, signal in each(history) if signal.ok is False]
-    inside = [at_s for at_s in failed if now_s - at_s < detector.window_s]
-    return min(len(inside), detector.threshold) / detector.threshold
+    inside = len([at_s for at_s in failed if now_s - at_s < detector.window_s])
+    known = min(inside, detector.threshold)
+    held_against = f"in {detector.window_s:g} s (threshold {detector.threshold})"
+    return Reading(known / detector.threshold, f"{some(known, 'failure')} {held_against}")
 
 
-def share(detector: detectors.FailureRate | detectors.SlowCalls, hits: Sequence[bool]) -> float:
+@cache
+def fewest_above(threshold: float, total: int) -> int:
+    """The smallest number that is more than that share of the total."""
+    return next(n for n in range(total + 2) if n > exact(threshold) * total)
+
+
+def share(
+    detector: detectors.FailureRate | detectors.SlowCalls, hits: Sequence[bool], verb: str
+) -> Reading:
     last = hits[-detector.window :]
     if len(last) < detector.min_calls:
-        return 0.0
-    fewest = next(n for n in range(len(last) + 2) if n > exact(detector.threshold) * len(last))
-    return sum(last) / fewest
+        return Reading(0.0, f"{len(last)} of the {detector.min_calls} calls needed to judge")
+    percent = f"{sum(last) / len(last):.0%}, threshold {detector.threshold:.0%}"
+    return Reading(
+        sum(last) / fewest_above(detector.threshold, len(last)),
+        f"{sum(last)} of the last {len(last)} calls {verb} ({percent})",
+    )
 
 
-def failure_rate(detector: detectors.FailureRate, history: History, now_s: float) -> float:
-    return share(detector, [s.ok is False for _, s in each(history) if s.ok is not None])
+def failure_rate(detector: detectors.FailureRate, history: History, now_s: float) -> Reading:
+    outcomes = [s.ok is False for _, s in each(history) if s.ok is not None]
+    return share(detector, outcomes, "failed")
 
 
-def slow_calls(detector: detectors.SlowCalls, history: History, now_s: float) -> float:
+def slow_calls(detector: detectors.SlowCalls, history: History, now_s: float) -> Reading:
     times = [s.seconds for _, s in each(history) if s.seconds is not None]
-    return share(detector, [seconds > detector.slow_s for seconds in times])
+    verb = f"took longer than {detector.slow_s:g} s"
+    return share(detector, [seconds > detector.slow_s for seconds in times], verb)
 
 
 def p95_sample(detector: detectors.LatencyP95, history: History, now_s: float) -> list[float]:
     """The durations in the window; time is resolved to a thirtieth of it."""
-
-    def thirtieth(at_s: float) -> int:
-        return floor(Fraction(at_s) * 30 / Fraction(detector.window_s))
-
-    first = thirtieth(now_s) - 29
+    first = thirtieth(now_s, detector.window_s) - 29
     timed = [(at_s, s.seconds) for at_s, s in each(history) if s.seconds is not None]
-    return [seconds for at_s, seconds in timed if thirtieth(at_s) >= first]
+    return [seconds for at_s, seconds in timed if thirtieth(at_s, detector.window_s) >= first]
+
+
+@cache
+def thirtieth(at_s: float, window_s: float) -> int:
+    return floor(Fraction(at_s) * 30 / Fraction(window_s))
 
 
 def p95(sample: Sequence[float]) -> float:
@@ -79,27 +101,39 @@ def p95(sample: Sequence[float]) -> float:
     return sorted(sample)[ceil(Fraction(95, 100) * len(sample)) - 1]
 
 
-def latency_p95(detector: detectors.LatencyP95, history: History, now_s: float) -> float:
+@cache
+def fewest_over_p95(size: int) -> int:
+    """How many of so many must be over a limit for their p95 to be over it."""
+    return next(n for n in range(size + 1) if p95([0.0] * (size - n) + [1.0] * n) > 0.5)
+
+
+def latency_p95(detector: detectors.LatencyP95, history: History, now_s: float) -> Reading:
     sample = p95_sample(detector, history, now_s)
     limit_s = detector.baseline_s * detector.multiplier
     if len(sample) < detector.min_calls:
-        return 0.0
+        return Reading(0.0, f"{len(sample)} of the {detector.min_calls} calls needed to judge")
     over = sum(seconds > limit_s for seconds in sample)
-    fewest = next(
-        n for n in range(len(sample) + 1) if p95([0.0] * (len(sample) - n) + [1.0] * n) > 0.5
-    )
-    return over / fewest
+    fewest = fewest_over_p95(len(sample))
+    took = f"{over} of {len(sample)} calls in {detector.window_s:g} s took longer than {limit_s:g} s"
+    reason = f"{took} ({detector.multiplier:g} x baseline), {fewest - 1} may"
+    return Reading(over / fewest, reason)
 
 
-def never_objects(detector: Any, signal: Signal) -> bool:
-    return False
+def never_objects(detector: Any, signal: Signal) -> str | None:
+    return None
+
+
+def too_long(signal: Signal, limit_s: float) -> str | None:
+    if signal.seconds is None or signal.seconds <= limit_s:
+        return None
+    return f"took {signal.seconds:.3g} s, longer than {limit_s:g} s"
 
 
 class Kind(NamedTuple):
-    heat: Callable[[Any, History, float], float]
+    reading: Callable[[Any, History, float], Reading]
     memory_bound: Callable[[Any], int]
     """How many bytes the pickled memory may have, whatever happened."""
-    objects: Callable[[Any, Signal], bool] = never_objects
+    objection: Callable[[Any, Signal], str | None] = never_objects
 
 
 KINDS: dict[type[Detector], Kind] = {
@@ -109,36 +143,41 @@ KINDS: dict[type[Detector], Kind] = {
     detectors.LatencyP95: Kind(
         latency_p95,
         lambda _: 1200,
-        lambda d, s: s.seconds is not None and s.seconds > d.baseline_s * d.multiplier,
+        lambda d, s: too_long(s, d.baseline_s * d.multiplier),
     ),
     detectors.SlowCalls: Kind(
         slow_calls,
         lambda d: 400 + d.window // 4,
-        lambda d, s: s.seconds is not None and s.seconds > d.slow_s,
+        lambda d, s: too_long(s, d.slow_s),
     ),
 }
 
 
-def heats(policy: Policy, history: History, now_s: float) -> list[float]:
-    return [KINDS[type(d)].heat(d, history, now_s) for d in policy.detectors]
+class Judgement(NamedTuple):
+    """What the detectors of a policy say together."""
 
-
-def heat(policy: Policy, history: History, now_s: float) -> float:
-    """How the detectors judge together."""
-    each_heat = heats(policy, history, now_s)
-    if isinstance(policy.combine, WeightedSum):
-        weights = dict(policy.combine.weights)
-        pairs = zip(policy.detectors, each_heat, strict=True)
-        return sum(weights[d.kind] for d, hot in pairs if hot >= 1) / policy.combine.threshold
-    assert isinstance(policy.combine, AnyDetector)
-    return max(each_heat)
-
-
-def admit(policy: Policy, history: History, now_s: float) -> float:
+    heat: float
+    reason: str
+    admit: float
     """The share that the strictest of those that trip still admits."""
-    pairs = zip(policy.detectors, heats(policy, history, now_s), strict=True)
-    return min([getattr(d, "admit", 0.0) for d, hot in pairs if hot >= 1], default=0.0)
 
 
-def objects(policy: Policy, signal: Signal) -> bool:
-    return any(KINDS[type(d)].objects(d, signal) for d in policy.detectors)
+def judgement(policy: Policy, history: History, now_s: float) -> Judgement:
+    pairs = [(d, KINDS[type(d)].reading(d, history, now_s)) for d in policy.detectors]
+    tripped = [(d, reading) for d, reading in pairs if reading.heat >= 1]
+    admit = min([d.admit for d, _ in tripped], default=0.0)
+    if not isinstance(policy.combine, WeightedSum):
+        assert isinstance(policy.combine, AnyDetector)
+        hottest = sorted(pairs, key=lambda pair: -pair[1].heat)[0][1]
+        return Judgement(hottest.heat, hottest.reason, admit)
+    weights, needed = dict(policy.combine.weights), policy.combine.threshold
+    score = sum(weights[d.kind] for d, _ in tripped)
+    parts = [f"{reading.reason} (+{weights[d.kind]:g})" for d, reading in tripped]
+    reason = ": ".join(filter(None, [f"score {score:g} of {needed:g}", "; ".join(parts)]))
+    return Judgement(score / needed, reason, admit)
+
+
+def objection(policy: Policy, signal: Signal) -> str | None:
+    """What the first detector that minds says of a successful probe."""
+    said = [KINDS[type(d)].objection(d, signal) for d in policy.detectors]
+    return next((words for words in said if words is not None), None)

@@ -61,7 +61,10 @@ def _advance(draft: Draft) -> None:
         if retry_at_s is not None and draft.now_s >= retry_at_s:
             _end_wait(draft)
     elif draft.phase is Phase.HALF_OPEN:
-        _expire_leases(draft)
+        if draft.policy.recovery.probes:
+            _expire_leases(draft)
+        else:  # the circuit was stored under another policy than it is loaded by
+            _open(draft, draft.outage.reason, Signal(), admit=draft.outage.admit, failed_probes=0)
     elif draft.phase is Phase.TRIPPING:
         _judge(draft, Signal())
 
@@ -248,8 +251,7 @@ def _close(draft: Draft, reason: str) -> None:
 
 def _obey(draft: Draft, order: Order) -> None:
     if order.mode is not None:
-        draft.mode = order.mode
-        draft.order = order  # who holds it stays known, whoever resets the evidence later
+        draft.mode, draft.order = order.mode, order
     if order.kind is not EventKind.ORDERED:
         draft.note(order.kind, draft.phase, order.why, by=order.by)
     else:

@@ -14,7 +14,7 @@ LEGAL_MOVES: dict[tuple[Phase, Phase], str] = {
     (Phase.OPEN, Phase.HALF_OPEN): "the cooldown is over",
     (Phase.OPEN, Phase.CLOSED): "the window ends, or reset",
     (Phase.HALF_OPEN, Phase.CLOSED): "enough probes succeed, or reset",
-    (Phase.HALF_OPEN, Phase.OPEN): "a probe fails",
+    (Phase.HALF_OPEN, Phase.OPEN): "a probe fails, or the policy no longer probes",
 }
 
 

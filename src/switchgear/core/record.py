@@ -54,6 +54,9 @@ def _remake(kind: type[Record], fields: dict[str, Any]) -> Record:
     return kind(**fields)
 
 
+# Compared with, because an integer beyond it is finite and no float all the same.
+_LARGEST = math.nextafter(math.inf, 0.0)
+
 # Each check names the owner and field, the value, and the rule, and returns the value.
 
 
@@ -91,6 +94,19 @@ def at_least(field: str, value: Any, least: float) -> float:
     return float(number)
 
 
+def number(field: str, value: Any) -> float:
+    """A finite number."""
+    return float(_number(field, value, "must be a finite number"))
+
+
+def row(field: str, value: Any, length: int | None = None) -> list[Any]:
+    """A list, of that length if one is given."""
+    if not isinstance(value, list) or (length is not None and len(value) != length):
+        size = "" if length is None else f" of {length}"
+        raise ValueError(f"{field} is {value!r}: it must be a list{size}")
+    return value
+
+
 def text(field: str, value: Any) -> str:
     """A string with something in it."""
     if not isinstance(value, str) or not value.strip():
@@ -102,7 +118,7 @@ def _number(field: str, value: Any, rule: str, *, above: float = -math.inf) -> f
     if (
         not isinstance(value, int | float)
         or isinstance(value, bool)
-        or not math.isfinite(value)
+        or not -_LARGEST <= value <= _LARGEST
         or value <= above
     ):
         raise ValueError(f"{field} is {value!r}: it {rule}")

@@ -91,9 +91,14 @@ class Cooldown(Recovery):
         """What the other side asked for, else the backoff."""
         if signal.retry_after_s is not None and signal.retry_after_s > 0:
             return min(signal.retry_after_s, self.retry_after_max_s)
-        # Beyond 2**1000 a float overflows; the maximum is reached long before.
-        wait = min(self.max_s, self.base_s * self.factor ** min(failed_probes, 300))
+        wait = self._backoff_s(failed_probes)
         return wait * (1.0 - self.jitter * spread(key, now_s)) if self.jitter else wait
+
+    def _backoff_s(self, failed_probes: int) -> float:
+        try:
+            return min(self.max_s, self.base_s * self.factor**failed_probes)
+        except OverflowError:  # the power is beyond all floats, so beyond the maximum
+            return self.max_s
 
 
 class WindowEnd(Recovery):
@@ -133,7 +138,7 @@ class Latched(Recovery):
 def spread(key: str, now_s: float) -> float:
     """A number in [0, 1) that looks random and is a pure function of its arguments (FNV-1a)."""
     digest = 0xCBF29CE484222325
-    for byte in f"{key}\0{now_s!r}".encode():
+    for byte in f"{key}\0{now_s!r}".encode(errors="surrogatepass"):
         digest = ((digest ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
     # The low bits of FNV mix best after folding the high ones onto them.
     return ((digest ^ (digest >> 32)) & 0xFFFFFFFF) / 2**32

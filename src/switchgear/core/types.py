@@ -171,7 +171,7 @@ class Circuit(NamedTuple):
     phase: Phase = Phase.CLOSED
     mode: Mode = Mode.AUTO
     order: Order | None = None
-    """The last order, for who and why."""
+    """The last order that set the mode, for who holds it and why."""
     generation: int = 1
     version: int = 0
     """Rises with every change; who holds the higher version holds the newer state."""

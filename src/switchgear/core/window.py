@@ -7,6 +7,8 @@ touched; the long tuple of full chunks in between is copied once in `CHUNK` sign
 
 from typing import Any, NamedTuple, Self
 
+from switchgear.core import record
+
 BITS = 256
 TIMES = 32
 SLICES = 30
@@ -68,12 +70,16 @@ class CountWindow(NamedTuple):
         return [self.total, f"{bits:x}"]
 
     @classmethod
-    def load(cls, data: Any) -> Self:
-        """The inverse of `dump`; raises ValueError or TypeError on anything else."""
-        total, digits = data
-        bits = int(digits, 16)
-        if not isinstance(total, int) or total < 0 or bits < 0 or bits.bit_length() > total:
-            raise ValueError(f"a window of {total!r} signals cannot hold the bits {digits!r}")
+    def load(cls, data: Any, size: int) -> Self:
+        """The youngest `size` signals of a dump; raises ValueError on anything else."""
+        length, digits = record.row("a window of signals", data, 2)
+        length = record.whole("the length of a window", length, least=0)
+        bits = int(record.text("the bits of a window", digits), 16)
+        if f"{bits:x}" != digits or bits < 0 or bits.bit_length() > length:
+            raise ValueError(f"a window of {length} signals cannot hold the bits {digits!r}")
+        # Cut before it is chunked: a length that is a mistake must not cost its size in memory.
+        total = min(length, size)
+        bits &= (1 << total) - 1
         oldest_length = total % BITS
         middle = tuple(
             (bits >> shift) & ((1 << BITS) - 1)
@@ -133,10 +139,8 @@ class TimeQueue(NamedTuple):
 
     @classmethod
     def load(cls, data: Any) -> Self:
-        """The inverse of `dump`; raises ValueError or TypeError on anything else."""
-        if not isinstance(data, list):
-            raise TypeError(f"a list of times is expected, not {data!r}")
-        times = tuple(float(at_s) for at_s in data)
+        """The inverse of `dump`; raises ValueError on anything else."""
+        times = tuple(record.number("a time", at_s) for at_s in record.row("the times", data))
         if list(times) != sorted(times):
             raise ValueError("the times must not run backwards")
         return cls(len(times), (), (), times, 0)
@@ -190,13 +194,24 @@ class TimeWindow(NamedTuple):
 
     @classmethod
     def load(cls, data: Any) -> Self:
-        """The inverse of `dump`; raises ValueError or TypeError on anything else."""
-        slices = [(int(index), int(total), int(hits)) for index, total, hits in data]
-        if any(hits < 0 or hits > total for _, total, hits in slices):
-            raise ValueError("a slice cannot hold more hits than signals")
+        """The inverse of `dump`; raises ValueError on anything else."""
+        slices = [_slice(past) for past in record.row("the slices", data)]
+        if not slices:
+            raise ValueError("a window has one slice at least")
         if any(now[0] <= before[0] for before, now in zip(slices[:-1], slices[1:], strict=True)):
             raise ValueError("the slices must be in the order of time")
         index, slice_total, slice_hits = slices[-1]
+        if slices[0][0] <= index - SLICES:
+            raise ValueError(f"a window has {SLICES} slices at most, from the first to the last")
         total = sum(past[1] for past in slices)
         hits = sum(past[2] for past in slices)
         return cls(total, hits, index, slice_total, slice_hits, tuple(slices[:-1]))
+
+
+def _slice(data: Any) -> tuple[int, int, int]:
+    index, total, hits = record.row("a slice", data, 3)
+    record.whole("the number of a slice", index, least=0)
+    record.whole("the signals of a slice", total, least=0)
+    if record.whole("the hits of a slice", hits, least=0) > total:
+        raise ValueError(f"a slice of {total} signals cannot hold {hits} hits")
+    return index, total, hits

@@ -4,10 +4,10 @@ What is stored must be readable by every later version (golden files keep it so)
 readable must be an error: a state that cannot be read is never taken for "closed".
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
+from switchgear.core import record
 from switchgear.core.policy import Policy
 from switchgear.core.types import (
     Circuit,
@@ -83,12 +83,14 @@ def load_circuit(policy: Policy, data: Any) -> Circuit:
             heat=_number(data["heat"]),
             outage=_outage(data["outage"]),
             probing=_probing(data["probing"]),
-            failures=tuple(Failure(_number(at), _maybe_text(err)) for at, err in data["failures"]),
+            failures=tuple(
+                _failure(failure) for failure in record.row("failures", data["failures"])
+            ),
             totals=Totals(**{name: _count(value) for name, value in data["totals"].items()}),
         )
     except WireError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WireError(f"not the state of a circuit: {error!r}") from error
     return circuit
 
@@ -147,7 +149,9 @@ def _upgraded(stored: Any) -> dict[str, Any]:
     return data
 
 
-def _memories(policy: Policy, data: dict[str, Any]) -> tuple[Any, ...]:
+def _memories(policy: Policy, data: Any) -> tuple[Any, ...]:
+    if not isinstance(data, dict):
+        raise WireError(f"memories is {data!r}, not an object")
     return tuple(
         detector.load(data[name]) if name in data else detector.start()
         for name, detector in zip(detector_names(policy), policy.detectors, strict=True)
@@ -160,7 +164,7 @@ def _dump_order(order: Order) -> list[Any]:
 
 
 def _order(data: Any) -> Order:
-    by, why, mode, reset = data
+    by, why, mode, reset = record.row("order", data, 4)
     if not isinstance(reset, bool):
         raise WireError(f"reset is {reset!r}, neither true nor false")
     return Order(_text(by), _text(why), None if mode is None else Mode(mode), reset)
@@ -172,18 +176,25 @@ def _outage(data: dict[str, Any]) -> Outage:
         retry_at_s=_maybe_number(data["retry_at_s"]),
         cooldown_s=_number(data["cooldown_s"]),
         failed_probes=_count(data["failed_probes"]),
-        admit=_number(data["admit"]),
+        admit=record.fraction("admit", data["admit"], low_open=False, high_open=True),
         asked=_count(data["asked"]),
         reason=_text(data["reason"]),
     )
 
 
 def _probing(data: dict[str, Any]) -> Probing:
-    permits = tuple(
-        Permit(_count(generation), _count(probe), _maybe_number(lease_until_s))
-        for generation, probe, lease_until_s in data["permits"]
-    )
+    permits = tuple(_permit(permit) for permit in record.row("permits", data["permits"]))
     return Probing(permits, _count(data["issued"]), _count(data["successes"]))
+
+
+def _permit(data: Any) -> Permit:
+    generation, probe, lease_until_s = record.row("permit", data, 3)
+    return Permit(_count(generation), _count(probe), _number(lease_until_s))
+
+
+def _failure(data: Any) -> Failure:
+    at_s, error = record.row("failure", data, 2)
+    return Failure(_number(at_s), _maybe_text(error))
 
 
 def _count(value: Any) -> int:
@@ -193,9 +204,7 @@ def _count(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise WireError(f"{value!r} is not a finite number")
-    return float(value)
+    return record.number("a number", value)
 
 
 def _maybe_number(value: Any) -> float | None:

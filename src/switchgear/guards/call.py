@@ -3,7 +3,7 @@
 import math
 from collections.abc import Awaitable, Callable
 from functools import lru_cache, wraps
-from types import CoroutineType, GeneratorType, TracebackType
+from types import CoroutineType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
 from switchgear.breaker import Sink
@@ -12,13 +12,13 @@ from switchgear.core import record
 from switchgear.core.detectors import ConsecutiveFailures
 from switchgear.core.policy import Policy
 from switchgear.core.recovery import Cooldown
-from switchgear.core.types import Signal
+from switchgear.core.types import Permit
 from switchgear.errors import Rejected
 from switchgear.guards.blocks import enter_block, leave_block
 from switchgear.guards.evidence import ExceptionTest
+from switchgear.guards.lazy import LAZY, guard_lazy, is_lazy_function
 from switchgear.guards.outcome import OutcomeBreaker
-from switchgear.guards.streams import guarded_async_generator, guarded_generator
-from switchgear.guards.wrappers import LAZY, wrapper
+from switchgear.guards.wrappers import wrapper
 from switchgear.runs import Run
 
 P = ParamSpec("P")
@@ -72,8 +72,8 @@ class CircuitBreaker(OutcomeBreaker):
             policy = _classic(*_checked(*numbers))
         elif numbers != (5, 60.0, 300.0):
             raise ValueError(
-                "CircuitBreaker.policy is given: threshold, base_timeout and max_timeout "
-                "belong into it then"
+                f"CircuitBreaker.policy is given, and threshold is {threshold!r}, base_timeout "
+                f"{base_timeout!r}, max_timeout {max_timeout!r}: they belong into the policy then"
             )
         self._fast: Run | None = None
         """The run, where a bare call needs neither clock nor predicate; else `None`."""
@@ -104,10 +104,10 @@ class CircuitBreaker(OutcomeBreaker):
         except BaseException as error:
             self.failed(run.permit, error, None)
             raise
-        if result.__class__ is not run.plain:
+        if type(result) is not run.plain:
             if type(result) in LAZY:
-                return cast("T", self._guard_lazy(result, args, kwargs))
-            run.plain = result.__class__
+                return cast("T", guard_lazy(self, result, None, args, kwargs))
+            run.plain = type(result)
         for _ in run.tickets:
             break
         else:
@@ -187,31 +187,52 @@ class CircuitBreaker(OutcomeBreaker):
     ) -> Any:
         """The call in full: any phase, any policy, with fallback and predicates."""
         run = self._run
-        permit = self.enter_or_fall_back() if run is None else run.permit
+        if run is None:
+            return self._call_with_leave(function, args, kwargs)
+        due_s = -math.inf if self._failure_if_result is not None else run.due_s
+        started_s = self._clock()
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            self.failed(run.permit, error, self.seconds_since(started_s))
+            raise
+        if type(result) in LAZY:
+            return guard_lazy(self, result, None, args, kwargs)
+        if self._clock() < due_s:
+            for _ in run.tickets:
+                return result
+        self.returned(run.permit, result, self.seconds_since(started_s))
+        return result
+
+    def _call_with_leave(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The call while the circuit is not simply closed."""
+        if is_lazy_function(function):
+            return wrapper(self, function)(*args, **kwargs)  # asks for leave when it runs
+        permit = self.enter_or_fall_back()
         if permit is None:
             return self.fall_back(args, kwargs)
-        due_s = -math.inf if run is None or self._failure_if_result is not None else run.due_s
-        started_s = self._clock()
+        started_s = self.stopwatch()
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
             self.failed(permit, error, self.seconds_since(started_s))
             raise
         if type(result) in LAZY:
-            if permit.probe:
-                self.tell(Signal(), permit)
-            return self._guard_lazy(result, args, kwargs)
-        if run is not None and self._clock() < due_s:
-            for _ in run.tickets:
-                return result
+            return guard_lazy(self, result, permit, args, kwargs)
         self.returned(permit, result, self.seconds_since(started_s))
         return result
 
     async def _acall(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        enter: Callable[[], Permit | None] | None = None,
     ) -> Any:
-        """What `_call` is, awaiting what the function gives."""
-        permit = self.enter_or_fall_back()
+        """What `_call` is, awaiting what the function gives; `enter` asks for leave."""
+        permit = (enter or self.enter_or_fall_back)()
         if permit is None:
             instead = self.fall_back(args, kwargs)
             return await instead if hasattr(instead, "__await__") else instead
@@ -225,18 +246,6 @@ class CircuitBreaker(OutcomeBreaker):
             raise
         self.returned(permit, result, self.seconds_since(started_s))
         return result
-
-    def _guard_lazy(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A guarded coroutine or generator in place of a bare one that a function returned."""
-
-        def already_made(*_: Any, **__: Any) -> Any:
-            return result
-
-        if type(result) is CoroutineType:
-            return _await_lazy(self, result, args, kwargs)
-        if type(result) is GeneratorType:
-            return guarded_generator(self, already_made)(*args, **kwargs)
-        return guarded_async_generator(self, already_made)(*args, **kwargs)
 
 
 def _checked(threshold: int, base_timeout: float, max_timeout: float) -> tuple[int, float, float]:
@@ -255,15 +264,3 @@ def _checked(threshold: int, base_timeout: float, max_timeout: float) -> tuple[i
 def _classic(threshold: int, base_timeout: float, max_timeout: float) -> Policy:
     """The policy of seed 004; shared, so that ten thousand breakers hold it once."""
     return Policy([ConsecutiveFailures(threshold)], Cooldown(base_timeout, max_timeout))
-
-
-async def _await_lazy(
-    breaker: CircuitBreaker, coroutine: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    def already_made(*_: Any, **__: Any) -> Any:
-        return coroutine
-
-    try:
-        return await breaker.acall(already_made, *args, **kwargs)
-    finally:
-        coroutine.close()  # refused: it never ran, and need not warn that nobody awaited it

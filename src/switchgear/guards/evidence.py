@@ -83,9 +83,8 @@ def retry_after_s(error: BaseException) -> float | None:
         headers = getattr(response, "headers", None) or getattr(error, "headers", None)
         if headers is None:
             return None
-        milliseconds = _header(headers, "retry-after-ms")
-        if milliseconds is not None and (wait := _seconds(milliseconds)) is not None:
-            return wait / 1000.0
+        if (milliseconds := _seconds(_header(headers, "retry-after-ms"))) is not None:
+            return milliseconds / 1000.0
         return _seconds(_header(headers, "retry-after"))
     except Exception:  # noqa: BLE001  a strange exception object must not hide the exception
         return None
@@ -93,21 +92,24 @@ def retry_after_s(error: BaseException) -> float | None:
 
 def _header(headers: Any, name: str) -> Any:
     """A header whatever the case it is written in; plain dictionaries do not fold it for us."""
-    for spelling in (name, name.title()):
-        value = headers.get(spelling)
-        if value is not None:
-            return value
+    value = headers.get(name)
+    if value is not None:
+        return value
+    for spelling in headers:
+        if isinstance(spelling, str) and spelling.lower() == name:
+            return headers[spelling]
     return None
 
 
 def _seconds(value: Any) -> float | None:
     if value is None or isinstance(value, bool):
         return None
-    if isinstance(value, str):
-        value = _parsed(value.strip())
-    if hasattr(value, "total_seconds"):
-        value = value.total_seconds()
-    number = float(value)
+    try:
+        if hasattr(value, "total_seconds"):
+            value = value.total_seconds()
+        number = _parsed(value.strip()) if isinstance(value, str) else float(value)
+    except (ArithmeticError, TypeError, ValueError):
+        return None
     return number if math.isfinite(number) and number > 0 else None
 
 

@@ -36,7 +36,7 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
     ),
 )
 _CONTROL = re.compile(
-    r"\x1b\[[0-?]{0,30}[ -/]{0,5}[@-~]?|[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]+"
+    r"\x1b\[[0-?]{0,30}[ -/]{0,5}[@-~]?|[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff]+"
 )
 
 

@@ -5,25 +5,32 @@ Closing it early is no evidence, and gives the permit back. The time taken is th
 while the consumer holds an item, the clock stands still.
 """
 
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
+
+from switchgear.core.types import Permit
 
 if TYPE_CHECKING:
     from switchgear.guards.call import CircuitBreaker
 
+Enter = Callable[[], Permit | None]
+
 
 def guarded_generator(
-    breaker: "CircuitBreaker", function: Callable[..., Generator[Any, Any, Any]]
+    breaker: "CircuitBreaker",
+    function: Callable[..., Generator[Any, Any, Any]],
+    enter: Enter | None = None,
 ) -> Callable[..., Generator[Any, Any, Any]]:
-    """The generator function with a breaker around it."""
+    """The generator function with a breaker around it; `enter` asks it for leave."""
+    enter = enter or breaker.enter_or_fall_back
 
     def guarded(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        permit = breaker.enter_or_fall_back()
+        permit = enter()
         if permit is None:
             return (yield from breaker.fall_back(args, kwargs))
-        stream = _Timed(function(*args, **kwargs), breaker)
+        stream = _Timed(breaker)
         try:
-            result = yield from stream
+            result = yield from stream.of(function(*args, **kwargs))
         except BaseException as error:
             breaker.failed(permit, error, stream.seconds)
             raise
@@ -38,10 +45,15 @@ class _Timed:
 
     __slots__ = ("_breaker", "_generator", "_seconds")
 
-    def __init__(self, generator: Generator[Any, Any, Any], breaker: "CircuitBreaker") -> None:
-        self._generator = generator
+    _generator: Generator[Any, Any, Any]
+
+    def __init__(self, breaker: "CircuitBreaker") -> None:
         self._breaker = breaker
         self._seconds = 0.0
+
+    def of(self, generator: Generator[Any, Any, Any]) -> "_Timed":
+        self._generator = generator
+        return self
 
     @property
     def seconds(self) -> float | None:
@@ -56,33 +68,39 @@ class _Timed:
     def send(self, value: Any) -> Any:
         return self._timed(self._generator.send, value)
 
-    def throw(self, error: BaseException) -> Any:
-        return self._timed(self._generator.throw, error)
+    def throw(self, *error: Any) -> Any:
+        # As type, value and traceback, too: contextlib of Python 3.11 throws so.
+        return self._timed(self._generator.throw, *error)
 
     def close(self) -> None:
         self._generator.close()
 
-    def _timed(self, advance: Callable[[Any], Any], value: Any) -> Any:
+    def _timed(self, advance: Callable[..., Any], *value: Any) -> Any:
         started_s = self._breaker.stopwatch()
         try:
-            return advance(value)
+            return advance(*value)
         finally:
             self._seconds += self._breaker.stopwatch() - started_s
 
 
 def guarded_async_generator(
-    breaker: "CircuitBreaker", function: Callable[..., AsyncGenerator[Any, Any]]
+    breaker: "CircuitBreaker",
+    function: Callable[..., AsyncGenerator[Any, Any]],
+    enter: Enter | None = None,
 ) -> Callable[..., AsyncGenerator[Any, Any]]:
-    """The async generator function with a breaker around it."""
+    """The async generator function with a breaker around it; `enter` asks it for leave."""
+    enter = enter or breaker.enter_or_fall_back
 
     async def guarded(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        permit = breaker.enter_or_fall_back()
+        permit = enter()
         if permit is None:
-            async for item in breaker.fall_back(args, kwargs):
+            instead = breaker.fall_back(args, kwargs)
+            async for item in instead if hasattr(instead, "__aiter__") else _one_by_one(instead):
                 yield item
             return
-        stream = _AsyncTimed(function(*args, **kwargs), breaker)
+        stream = _AsyncTimed(breaker)
         try:
+            stream.of(function(*args, **kwargs))
             item = await stream.advance(None, None)
             while item is not _END:
                 sent = thrown = None
@@ -106,15 +124,25 @@ def guarded_async_generator(
 _END = object()
 
 
+async def _one_by_one(items: Iterable[Any]) -> AsyncGenerator[Any, Any]:
+    """The items of a fallback that is not async: a plain list serves streams of both kinds."""
+    for item in items:
+        yield item
+
+
 class _AsyncTimed:
     """What `_Timed` is, for an async generator; Python has no `yield from` for those."""
 
     __slots__ = ("_breaker", "_generator", "_seconds")
 
-    def __init__(self, generator: AsyncGenerator[Any, Any], breaker: "CircuitBreaker") -> None:
-        self._generator = generator
+    _generator: AsyncGenerator[Any, Any]
+
+    def __init__(self, breaker: "CircuitBreaker") -> None:
         self._breaker = breaker
         self._seconds = 0.0
+
+    def of(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generator = generator
 
     @property
     def seconds(self) -> float | None:

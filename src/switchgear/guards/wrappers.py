@@ -6,17 +6,14 @@ the slow paths of the breaker, whose inside they know. They repeat each other an
 """
 
 from collections.abc import Awaitable, Callable
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from switchgear.errors import Rejected
+from switchgear.guards.lazy import LAZY, guard_lazy
 from switchgear.guards.streams import guarded_async_generator, guarded_generator
 
 if TYPE_CHECKING:
     from switchgear.guards.call import CircuitBreaker
-
-LAZY = frozenset({AsyncGeneratorType, CoroutineType, GeneratorType})
-"""Results that have not happened yet: they are guarded when they do."""
 
 
 def wrapper(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,10 +49,10 @@ def _guarded(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callabl
         except BaseException as error:
             breaker.failed(run.permit, error, None)
             raise
-        if result.__class__ is not run.plain:
+        if type(result) is not run.plain:
             if type(result) in LAZY:
-                return breaker._guard_lazy(result, args, kwargs)
-            run.plain = result.__class__
+                return guard_lazy(breaker, result, None, args, kwargs)
+            run.plain = type(result)
         for _ in run.tickets:
             break
         else:
@@ -83,10 +80,10 @@ def _guarded_timed(breaker: "CircuitBreaker", function: Callable[..., Any]) -> C
         except BaseException as error:
             breaker.failed(run.permit, error, clock() - started_s)
             raise
-        if result.__class__ is not run.plain:
+        if type(result) is not run.plain:
             if type(result) in LAZY:
-                return breaker._guard_lazy(result, args, kwargs)
-            run.plain = result.__class__
+                return guard_lazy(breaker, result, None, args, kwargs)
+            run.plain = type(result)
         if clock() < due_s:
             for _ in run.tickets:
                 return result

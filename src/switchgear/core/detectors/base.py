@@ -11,8 +11,9 @@ Memory = Any  # what a detector remembers: immutable, bounded, its own business
 class Detector(Record):
     """Base of the detectors.
 
-    Laws, checked for all of them by a test over the registry: it can fire from its own fields; it abstains on `None`; folding n equal signals equals folding
-    one with count n; its memory is bounded; what it dumps, it loads.
+    Laws, checked for all of them by a test over the registry: it can fire from its own fields; it
+    abstains on `None`; folding n equal signals equals folding one with count n; its memory is
+    bounded; what it dumps, it loads.
     """
 
     __slots__ = ()
@@ -50,7 +51,7 @@ class Detector(Record):
         raise NotImplementedError
 
     def load(self, data: Any) -> Memory:
-        """The inverse of `dump`. Raises ValueError or TypeError on what it never dumped."""
+        """The inverse of `dump`. Raises ValueError on what it never dumped."""
         raise NotImplementedError
 
 

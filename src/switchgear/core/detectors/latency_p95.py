@@ -92,5 +92,8 @@ class LatencyP95(Detector):
 
     def load(self, data: Any) -> TimeWindow:
         """The inverse of `dump`; under another window the slices mean nothing and are let go."""
+        if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
+            raise ValueError(f"the memory of a p95 is {data!r}: it must have window_s and slices")
+        window_s = record.seconds("window_s", data["window_s"])
         memory = TimeWindow.load(data["slices"])
-        return memory if data["window_s"] == self.window_s else TimeWindow()
+        return memory if window_s == self.window_s else TimeWindow()

@@ -11,7 +11,8 @@ from switchgear.core.window import CountWindow
 class ShareOfCalls(Detector):
     """Trips when more than `threshold` of the last `window` calls are hits, strictly.
 
-    Silent until `min_calls` calls are in the window. Subclasses say what a hit is.
+    So `threshold` is below 1: no share is more than all. Silent until `min_calls` calls are in
+    the window. Subclasses say what a hit is.
     """
 
     __slots__ = ()
@@ -27,7 +28,7 @@ class ShareOfCalls(Detector):
             raise ValueError(
                 f"{owner}.min_calls is {least}: it must not be above window, which is {window}"
             )
-        share = record.fraction(f"{owner}.threshold", threshold, low_open=False, high_open=False)
+        share = record.fraction(f"{owner}.threshold", threshold, low_open=False, high_open=True)
         self._set(window=window, threshold=share, min_calls=least)
 
     def start(self) -> CountWindow:
@@ -63,4 +64,4 @@ class ShareOfCalls(Detector):
 
     def load(self, data: Any) -> CountWindow:
         """The inverse of `dump`; a smaller window keeps the youngest calls."""
-        return CountWindow.load(data).fit(self.window)
+        return CountWindow.load(data, self.window)

@@ -1,0 +1,82 @@
+"""Results that have not happened yet: a coroutine or generator is guarded when it runs.
+
+Calling a coroutine function only makes a coroutine. Who counts that as a success has guarded
+nothing, so what a guarded function gives is looked at, and replaced by its guarded self.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from switchgear.core.types import Permit, Signal
+from switchgear.guards.streams import guarded_async_generator, guarded_generator
+
+if TYPE_CHECKING:
+    from switchgear.guards.call import CircuitBreaker
+
+LAZY = frozenset({AsyncGeneratorType, CoroutineType, GeneratorType})
+_LAZY_CODE = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR of `inspect`
+
+
+def is_lazy_function(function: Any) -> bool:
+    """Whether calling it runs nothing yet, as far as its code can tell."""
+    while isinstance(function, partial):
+        function = function.func
+    if type(function) is not FunctionType and type(function) is not MethodType:
+        function = getattr(type(function), "__call__", None)  # noqa: B004  an object may have a lazy one
+    if type(function) is MethodType:
+        function = function.__func__
+    return type(function) is FunctionType and bool(function.__code__.co_flags & _LAZY_CODE)
+
+
+class Made:
+    """A coroutine or generator that was made and has not started, with its permit if it has one.
+
+    If it never starts (refused, cancelled, dropped), its permit is given back, and it is closed
+    so that nobody is warned of a coroutine that was rightly not awaited.
+    """
+
+    __slots__ = ("_breaker", "_lazy", "_permit")
+
+    def __init__(self, breaker: "CircuitBreaker", lazy: Any, permit: Permit | None) -> None:
+        self._breaker = breaker
+        self._lazy = lazy
+        self._permit = permit
+
+    def enter(self) -> Permit | None:
+        """Its permit, or leave asked for now."""
+        permit, self._permit = self._permit, None
+        return self._breaker.enter_or_fall_back() if permit is None else permit
+
+    def start(self, *_: Any, **__: Any) -> Any:
+        """The coroutine or generator, to be run now."""
+        lazy, self._lazy = self._lazy, None
+        return lazy
+
+    def __del__(self) -> None:
+        if type(self._lazy) is CoroutineType:
+            self._lazy.close()
+        if self._permit is not None:
+            self._breaker.tell(Signal(), self._permit)
+
+
+def guard_lazy(
+    breaker: "CircuitBreaker",
+    lazy: Any,
+    permit: Permit | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """A guarded coroutine or generator in place of the bare one that a function returned."""
+    made = Made(breaker, lazy, permit)
+    guarded: Any
+    if type(lazy) is CoroutineType:
+        guarded = breaker._acall(made.start, args, kwargs, made.enter)  # noqa: SLF001
+    else:
+        guard: Callable[..., Any] = (
+            guarded_generator if type(lazy) is GeneratorType else guarded_async_generator
+        )
+        guarded = guard(breaker, made.start, made.enter)(*args, **kwargs)
+    guarded.__name__, guarded.__qualname__ = lazy.__name__, lazy.__qualname__
+    return guarded
