@@ -1,26 +1,17 @@
 """The one stateful object: it joins a circuit's policy, store, clock and sinks.
 
-A `Breaker` knows asking and telling, but nothing of functions, loops or hooks; the guards do.
-It keeps a snapshot of the circuit, so that a closed circuit is passed and an open one refused
-without a lock, and it owns the run of successes that the snapshot has not seen yet.
+A `Breaker` knows asking, telling and orders, but nothing of functions, loops or hooks; the guards
+do. How it gets by without a lock and without I/O is the business of `live.py`.
 """
 
-import math
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
-from operator import length_hint
+from collections.abc import Iterable
 from typing import Any, Self
 
 from switchgear.clock import Clock, Shifted, monotonic
 from switchgear.core import record
 from switchgear.core.policy import Policy
-from switchgear.core.standing import refuses_until_s, standing
 from switchgear.core.types import (
-    Ask,
     Circuit,
-    Event,
-    Message,
     Mode,
     Order,
     Permit,
@@ -31,46 +22,20 @@ from switchgear.core.types import (
     Totals,
     Verdict,
 )
-from switchgear.errors import Refusal, Rejected
-from switchgear.locks import ForkSafeLock
-from switchgear.runs import FOLD_EVERY_S, TICKETS, Run
-from switchgear.stores import Store
+from switchgear.live import TIME_PASSES, LiveCircuit, Sink
+from switchgear.stores.base import Remembers
 from switchgear.stores.memory import MemoryCell
 
-Sink = Callable[[Event], object]
-"""Hears every event after it is committed. What it raises is logged and dropped."""
 
-MANY = 2**62
-NO_REFUSALS = repeat(None, 0)
-_TIME_PASSES = Tell(Signal(count=0))
-
-_FLOWING = (Phase.CLOSED, Phase.TRIPPING)
-_deferred: "deque[tuple[Breaker, Message]]" = deque()
-"""What finalizers and signal handlers said in the middle of a section of the breaker itself."""
-
-
-class Breaker:
+class Breaker(LiveCircuit):
     """A circuit at work. Thread-safe, task-safe, fork-safe; no lock is held during user code.
 
     `name` names the circuit; `policy` judges it; `clock` gives seconds and never runs backwards;
-    `sinks` are called with each `Event`, in order within a thread.
+    `sinks` are called with each `Event`, in order within a thread. `store` and `wall` come from a
+    `Panel`, which shares circuits between processes.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_circuit",
-        "_clock",
-        "_lock",
-        "_refusal",
-        "_refusals",
-        "_refusals_folded",
-        "_run",
-        "_sinks",
-        "_slow_from_s",
-        "_store",
-        "name",
-        "policy",
-    )
+    __slots__ = ()
 
     def __init__(
         self,
@@ -79,28 +44,17 @@ class Breaker:
         *,
         clock: Clock = monotonic,
         sinks: tuple[Sink, ...] | list[Sink] = (),
+        store: Remembers | None = None,
+        wall: Clock | None = None,
     ) -> None:
         owner = type(self).__name__
-        self.name = record.text(f"{owner}.name", name)
+        name = record.text(f"{owner}.name", name)
         if not isinstance(policy, Policy):
             raise ValueError(f"{owner}.policy is {policy!r}: it must be a Policy")
         if not callable(clock):
             raise ValueError(f"{owner}.clock is {clock!r}: it must be callable, giving seconds")
-        self.policy = policy
-        self._clock = clock
-        self._sinks = _checked_sinks(f"{owner}.sinks", sinks)
-        self._slow_from_s = policy.slow_from_s
-        self._lock = ForkSafeLock()
-        self._store: Store = MemoryCell(self._lock)
-        self._run: Run | None = None
-        """Where successes are counted while the circuit is closed; `None` while it is not."""
-        self._refusal: Refusal | None = None
-        """What everybody is told until its time, while the circuit refuses everybody."""
-        self._refusals: Iterator[None] = NO_REFUSALS
-        """Counts refusals by what is left of it: taking one is atomic and needs no lock."""
-        self._refusals_folded = 0
-        self._circuit = policy.start(self.name, clock())
-        self._look_at(self._circuit, self._due_s())
+        checked = _checked_sinks(f"{owner}.sinks", sinks)
+        super().__init__(name, policy, clock=clock, sinks=checked, store=store, wall=wall)
 
     # Reading
 
@@ -117,7 +71,7 @@ class Breaker:
     @property
     def heat(self) -> float:
         """How close to tripping the evidence is now: 0 calm, 1 trips."""
-        return self.policy.heat(self.snapshot().memories, self._clock())
+        return self.policy.heat(self.snapshot().memories, self._now_s())
 
     @property
     def totals(self) -> Totals:
@@ -126,7 +80,7 @@ class Breaker:
 
     def readings(self) -> dict[str, Reading]:
         """What each detector sees now, by its kind."""
-        readings = self.policy.readings(self.snapshot().memories, self._clock())
+        readings = self.policy.readings(self.snapshot().memories, self._now_s())
         return {
             detector.kind: reading
             for detector, reading in zip(self.policy.detectors, readings, strict=True)
@@ -135,22 +89,48 @@ class Breaker:
     def snapshot(self) -> Circuit:
         """The circuit as it is now, with every finished call folded in."""
         self._fold_pending()
-        self._apply(_TIME_PASSES)
+        self._apply(TIME_PASSES)
         return self._circuit
 
     # Asking and telling
 
     def enter(self) -> Permit:
         """Ask for leave to do one thing; hand the permit back with `tell`. Raises `Rejected`."""
-        run = self._run
+        run = self._fresh_run()
         return self._ask() if run is None else run.permit
 
     def tell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """Say what became of it. A signal with `ok=None` gives the permit back unused."""
-        if signal.count < 0 or signal.refused < 0:
-            raise ValueError(f"signal is {signal!r}: its count and refused must not be below 0")
+        _check_counts(signal)
         self._fold_pending()
         return self._apply(Tell(signal, permit))
+
+    async def aenter(self) -> Permit:
+        """What `enter` is, without blocking the event loop while a shared store is asked."""
+        run = await self._afresh_run()
+        return await self._aask() if run is None else run.permit
+
+    async def atell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
+        """What `tell` is, without blocking the event loop while a shared store is told."""
+        _check_counts(signal)
+        await self._afold_pending()
+        return await self._aapply(Tell(signal, permit))
+
+    def flush(self) -> None:
+        """Fold what was counted and not yet told."""
+        self._fold_pending()
+
+    def adopt(self, circuit: Circuit) -> None:
+        """Take note of a newer state that a shared store pushed."""
+        late = self._adopt(circuit)
+        if late is not None:
+            self._apply(late)
+
+    def refresh(self) -> None:
+        """Fold what is pending and, where others share the circuit, see what they did."""
+        self._fold_pending()
+        if self._wall is not None:
+            self._apply(TIME_PASSES)
 
     # Orders
 
@@ -179,179 +159,46 @@ class Breaker:
         self._fold_pending()
         self._apply(order)
 
-    # The inside
-
-    def _ask(self) -> Permit:
-        """Ask a circuit that is not simply closed."""
-        refused = self._refused()
-        if refused is not None:
-            raise Rejected(*refused)
-        self._fold_pending()
-        verdict = self._apply(Ask())
-        if verdict.permit is None:
-            wait_s = math.inf if verdict.retry_after_s is None else verdict.retry_after_s
-            now_s = self._clock()
-            refusal = self._refusal_of(self._circuit, verdict, now_s + wait_s)
-            raise Rejected(self.name, refusal, now_s)
-        return verdict.permit
-
-    def _refused(self) -> tuple[str, Refusal, float] | None:
-        """What to raise `Rejected` with while the snapshot refuses everybody, counted; else `None`.
-
-        The exception is not made here: who raises what is in a local variable of theirs keeps
-        their own frame alive.
-        """
-        refusal = self._refusal
-        if refusal is None:
-            return None
-        now_s = self._clock()
-        if now_s >= refusal.until_s:
-            return None
-        for _ in self._refusals:
-            break
-        return self.name, refusal, now_s
-
-    def _apply(self, message: Message) -> Verdict:
-        now_s = self._clock()
-        if self._lock.is_mine():
-            return self._defer(message, now_s)
-        done = self._store.apply(self.name, self.policy, message, now_s)
-        if done.circuit is not self._circuit:
-            self._adopt(done.circuit)
-        for event in done.events:
-            self._emit(event)
-        if _deferred:
-            _hear_deferred()
-        return done.verdict
-
-    def _defer(self, message: Message, now_s: float) -> Verdict:
-        """Answer a finalizer or signal handler that interrupted this thread at its bookkeeping.
-
-        What it tells is heard right after; what it asks is answered by the snapshot, and no
-        probe is given away.
-        """
-        circuit = self._circuit
-        verdict = standing(self.policy, circuit, max(now_s, circuit.seen_s))
-        if not isinstance(message, Ask):
-            _deferred.append((self, message))
-        elif verdict.admitted and (verdict.phase in _FLOWING or circuit.mode is not Mode.AUTO):
-            return verdict._replace(permit=Permit(circuit.generation))
-        else:
-            _deferred.append((self, Tell(Signal(count=0, refused=1))))
-        return verdict
-
-    def _adopt(self, circuit: Circuit) -> None:
-        """Make this the snapshot, unless another thread has already seen a newer one."""
-        due_s = self._due_s()
-        with self._lock.taken():
-            if circuit.version < self._circuit.version:
-                return
-            ended = self._look_at(circuit, due_s)
-            late = 0 if ended is None else ended.end()
-            # Last: a fork or an interrupt before this leaves a snapshot that the next message mends.
-            self._circuit = circuit
-        if ended is not None and late:
-            self._apply(Tell(self._success(late), ended.permit))
-
-    def _look_at(self, circuit: Circuit, due_s: float) -> Run | None:
-        """Set what the fast paths read; returns the run that this ends, if it ends one."""
-        run = self._run
-        if circuit.phase is Phase.CLOSED and circuit.mode is not Mode.HELD_OPEN:
-            if run is not None and run.permit.generation == circuit.generation:
-                return None
-            self._refusal = None
-            self._set_run(Run(Permit(circuit.generation), due_s))
-            return run
-        self._set_run(None)
-        if self._refusals is NO_REFUSALS:
-            self._refusals = repeat(None, MANY)  # before the refusal, or somebody is not counted
-        self._refusal = self._what_to_refuse_with(circuit)
-        return run
-
-    def _what_to_refuse_with(self, circuit: Circuit) -> Refusal | None:
-        until_s = refuses_until_s(self.policy, circuit)
-        if until_s == -math.inf:
-            return None
-        return self._refusal_of(circuit, standing(self.policy, circuit, circuit.seen_s), until_s)
-
-    def _refusal_of(self, circuit: Circuit, verdict: Verdict, until_s: float) -> Refusal:
-        last_error = circuit.failures[-1].error if circuit.failures else None
-        held = circuit.mode is Mode.HELD_OPEN
-        return Refusal(verdict.phase, verdict.reason, until_s, last_error, held)
-
-    def _set_run(self, run: Run | None) -> None:
-        self._run = run
-
-    def _due_s(self) -> float:
-        if self._slow_from_s is None:
-            return math.inf
-        return self._clock() + min(FOLD_EVERY_S, self._slow_from_s)
-
-    def _success(self, count: int) -> Signal:
-        # Nothing in a run was slow, and to the detectors all durations that are not are alike.
-        return Signal(ok=True, seconds=None if self._slow_from_s is None else 0.0, count=count)
-
-    def _fold_run(self, run: Run, *, more: int) -> None:
-        """Fold what a run has counted, and `more` that found no ticket."""
-        due_s, taken = self._due_s(), 0
-        if not self._lock.is_mine():
-            with self._lock.taken():
-                taken = run.count() if run is self._run else 0
-                run.due_s = due_s
-        if taken + more:
-            self._apply(Tell(self._success(taken + more), run.permit))
-
-    def _fold_pending(self) -> None:
-        """Fold the successes and refusals that the circuit has not heard of yet."""
-        run = self._run
-        if run is not None and length_hint(run.tickets) + run.counted < TICKETS:
-            self._fold_run(run, more=0)
-        if self._refusals is NO_REFUSALS or not self._new_refusals() or self._lock.is_mine():
-            return
-        with self._lock.taken():
-            refused = self._new_refusals()
-            self._refusals_folded += refused
-        if refused:
-            self._apply(Tell(Signal(count=0, refused=refused)))
-
-    def _new_refusals(self) -> int:
-        return MANY - length_hint(self._refusals) - self._refusals_folded
-
-    def _emit(self, event: Event) -> None:
-        for sink in self._sinks:
-            try:
-                sink(event)
-            except Exception:  # noqa: BLE001  observers cannot hurt the observed
-                log_exception("a sink of circuit %r failed on %r", self.name, event)
-
     # Pickling
 
     def _config(self) -> dict[str, Any]:
         """The arguments that make a breaker like this one."""
-        return {
+        config: dict[str, Any] = {
             "name": self.name,
             "policy": self.policy,
             "clock": self._clock.clock if isinstance(self._clock, Shifted) else self._clock,
             "sinks": self._sinks,
         }
+        return config if self._wall is None else {**config, "store": self._store}
 
     @classmethod
     def _restore(cls, config: dict[str, Any], circuit: Circuit, now_s: float) -> Self:
         """A breaker in the state it was pickled in; its time goes on from there."""
+        store: Any = config.get("store")
+        if store is not None:
+            shared = cls(**config, wall=store.now_s)
+            shared.refresh()
+            return shared
         breaker = cls(**config)
         by_s = now_s - breaker._clock()
         if by_s:
             breaker._clock = Shifted(breaker._clock, by_s)
-        breaker._store.restore(circuit)
+        if isinstance(breaker._store, MemoryCell):
+            breaker._store.restore(circuit)
         breaker._adopt(circuit)
         return breaker
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._restore, (self._config(), self.snapshot(), self._clock())
+        return self._restore, (self._config(), self.snapshot(), self._now_s())
 
     def __repr__(self) -> str:
         circuit = self._circuit
         return f"<{type(self).__name__} {self.name!r} {circuit.phase} mode={circuit.mode}>"
+
+
+def _check_counts(signal: Signal) -> None:
+    if signal.count < 0 or signal.refused < 0:
+        raise ValueError(f"signal is {signal!r}: its count and refused must not be below 0")
 
 
 def _checked_sinks(field: str, sinks: Any) -> tuple[Sink, ...]:
@@ -362,20 +209,3 @@ def _checked_sinks(field: str, sinks: Any) -> tuple[Sink, ...]:
         if not callable(sink):
             raise ValueError(f"{field} holds {sink!r}: a sink must be callable")
     return checked
-
-
-def _hear_deferred() -> None:
-    """Fold what was put off, once: what cannot be folded yet is put off again."""
-    for _ in range(len(_deferred)):
-        try:
-            breaker, message = _deferred.popleft()
-        except IndexError:
-            return  # another thread hears it
-        breaker._apply(message)  # noqa: SLF001
-
-
-def log_exception(message: str, *args: object) -> None:
-    """Log the exception being handled. Imported late: a hook that never logs must not pay."""
-    import logging  # noqa: PLC0415
-
-    logging.getLogger("switchgear").exception(message, *args)  # noqa: LOG004  callers handle one

@@ -6,7 +6,6 @@ from functools import lru_cache, wraps
 from types import CoroutineType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
-from switchgear.breaker import Sink
 from switchgear.clock import Clock, monotonic
 from switchgear.core import record
 from switchgear.core.detectors import ConsecutiveFailures
@@ -19,7 +18,9 @@ from switchgear.guards.evidence import ExceptionTest
 from switchgear.guards.lazy import LAZY, guard_lazy, is_lazy_function
 from switchgear.guards.outcome import OutcomeBreaker
 from switchgear.guards.wrappers import wrapper
+from switchgear.live import Sink
 from switchgear.runs import Run
+from switchgear.stores.base import Remembers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,6 +41,7 @@ class CircuitBreaker(OutcomeBreaker):
     - `failure_if_result`: a predicate on the result; true means that the call failed after all.
     - `ignore`: exceptions that are no evidence: types or a predicate.
     - `clock`: seconds, monotonic. `sinks`: called with each `Event`.
+    - `store`, `wall`: set by `Panel.breaker(…)`, for a circuit that processes share.
 
     Cancellation, KeyboardInterrupt, GeneratorExit and the `Rejected` of another circuit are never
     evidence. Raises ValueError when an argument is out of range. Thread-safe, task-safe,
@@ -66,6 +68,8 @@ class CircuitBreaker(OutcomeBreaker):
         ignore: ExceptionTest = (),
         clock: Clock = monotonic,
         sinks: tuple[Sink, ...] | list[Sink] = (),
+        store: Remembers | None = None,
+        wall: Clock | None = None,
     ) -> None:
         numbers = (threshold, base_timeout, max_timeout)
         if policy is None:
@@ -86,6 +90,8 @@ class CircuitBreaker(OutcomeBreaker):
             ignore=ignore,
             clock=clock,
             sinks=sinks,
+            store=store,
+            wall=wall,
         )
 
     def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -129,11 +135,11 @@ class CircuitBreaker(OutcomeBreaker):
             if type(pending) is CoroutineType or hasattr(pending, "__await__"):
                 pending = await pending
         except BaseException as error:
-            self.failed(run.permit, error, None)
+            await self.afailed(run.permit, error, None)
             raise
         for _ in run.tickets:
             return cast("T", pending)
-        self._fold_run(run, more=1)
+        await self._afold_run(run, more=1)
         return cast("T", pending)
 
     def __call__(self, function: F) -> F:
@@ -167,7 +173,8 @@ class CircuitBreaker(OutcomeBreaker):
             self.failed(block.permit, error, seconds)
 
     async def __aenter__(self) -> Self:
-        return self.__enter__()
+        enter_block(self, await self.aenter(), self.stopwatch())
+        return self
 
     async def __aexit__(
         self,
@@ -175,18 +182,23 @@ class CircuitBreaker(OutcomeBreaker):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.__exit__(kind, error, traceback)
+        block = leave_block(self)
+        seconds = self.seconds_since(block.started_s)
+        if error is None:
+            await self.asucceeded(block.permit, seconds)
+        else:
+            await self.afailed(block.permit, error, seconds)
 
     def _set_run(self, run: Run | None) -> None:
         super()._set_run(run)
-        bare = self._slow_from_s is None and self._failure_if_result is None
+        bare = self._slow_from_s is None and self._failure_if_result is None and not self._polls
         self._fast = run if bare else None
 
     def _call(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """The call in full: any phase, any policy, with fallback and predicates."""
-        run = self._run
+        run = self._fresh_run()
         if run is None:
             return self._call_with_leave(function, args, kwargs)
         due_s = -math.inf if self._failure_if_result is not None else run.due_s
@@ -229,10 +241,10 @@ class CircuitBreaker(OutcomeBreaker):
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        enter: Callable[[], Permit | None] | None = None,
+        enter: Callable[[], Awaitable[Permit | None]] | None = None,
     ) -> Any:
         """What `_call` is, awaiting what the function gives; `enter` asks for leave."""
-        permit = (enter or self.enter_or_fall_back)()
+        permit = await (enter or self.aenter_or_fall_back)()
         if permit is None:
             instead = self.fall_back(args, kwargs)
             return await instead if hasattr(instead, "__await__") else instead
@@ -242,9 +254,9 @@ class CircuitBreaker(OutcomeBreaker):
             if hasattr(result, "__await__"):
                 result = await result
         except BaseException as error:
-            self.failed(permit, error, self.seconds_since(started_s))
+            await self.afailed(permit, error, self.seconds_since(started_s))
             raise
-        self.returned(permit, result, self.seconds_since(started_s))
+        await self.areturned(permit, result, self.seconds_since(started_s))
         return result
 
 
@@ -258,6 +270,11 @@ def _checked(threshold: int, base_timeout: float, max_timeout: float) -> tuple[i
             f"which is {max_timeout:g}"
         )
     return threshold, base_timeout, max_timeout
+
+
+def classic_policy() -> Policy:
+    """The policy of `CircuitBreaker(name)`."""
+    return _classic(5, 60.0, 300.0)
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,6 @@ Calling a coroutine function only makes a coroutine. Who counts that as a succes
 nothing, so what a guarded function gives is looked at, and replaced by its guarded self.
 """
 
-from collections.abc import Callable
 from functools import partial
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -49,6 +48,11 @@ class Made:
         permit, self._permit = self._permit, None
         return self._breaker.enter_or_fall_back() if permit is None else permit
 
+    async def aenter(self) -> Permit | None:
+        """The same without blocking the event loop."""
+        permit, self._permit = self._permit, None
+        return await self._breaker.aenter_or_fall_back() if permit is None else permit
+
     def start(self, *_: Any, **__: Any) -> Any:
         """The coroutine or generator, to be run now."""
         lazy, self._lazy = self._lazy, None
@@ -72,11 +76,10 @@ def guard_lazy(
     made = Made(breaker, lazy, permit)
     guarded: Any
     if type(lazy) is CoroutineType:
-        guarded = breaker._acall(made.start, args, kwargs, made.enter)  # noqa: SLF001
+        guarded = breaker._acall(made.start, args, kwargs, made.aenter)  # noqa: SLF001
+    elif type(lazy) is GeneratorType:
+        guarded = guarded_generator(breaker, made.start, made.enter)(*args, **kwargs)
     else:
-        guard: Callable[..., Any] = (
-            guarded_generator if type(lazy) is GeneratorType else guarded_async_generator
-        )
-        guarded = guard(breaker, made.start, made.enter)(*args, **kwargs)
+        guarded = guarded_async_generator(breaker, made.start, made.aenter)(*args, **kwargs)
     guarded.__name__, guarded.__qualname__ = lazy.__name__, lazy.__qualname__
     return guarded

@@ -5,9 +5,9 @@ coroutine, stream, block) all report here.
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
-from switchgear.breaker import Breaker, Sink, log_exception
+from switchgear.breaker import Breaker
 from switchgear.clock import Clock
 from switchgear.core.policy import Policy
 from switchgear.core.types import Permit, Signal
@@ -19,6 +19,11 @@ from switchgear.guards.evidence import (
     is_no_evidence,
     matches,
 )
+from switchgear.live import Sink, log_exception
+from switchgear.runs import Run
+from switchgear.stores.base import Remembers
+
+BAD_RESULT = "the result is a failure"
 
 
 class OutcomeBreaker(Breaker):
@@ -37,6 +42,8 @@ class OutcomeBreaker(Breaker):
         ignore: ExceptionTest,
         clock: Clock,
         sinks: tuple[Sink, ...] | list[Sink],
+        store: Remembers | None,
+        wall: Clock | None,
     ) -> None:
         owner = type(self).__name__
         for field, hook in (("fallback", fallback), ("failure_if_result", failure_if_result)):
@@ -48,7 +55,7 @@ class OutcomeBreaker(Breaker):
         self._failure_if = failure_if
         self._failure_if_result = failure_if_result
         self._ignore = ignore
-        super().__init__(name, policy, clock=clock, sinks=sinks)
+        super().__init__(name, policy, clock=clock, sinks=sinks, store=store, wall=wall)
 
     @property
     def takes_time(self) -> bool:
@@ -61,13 +68,19 @@ class OutcomeBreaker(Breaker):
 
     def enter_or_fall_back(self) -> Permit | None:
         """A permit; or `None` when refused and there is a fallback; or raises `Rejected`."""
-        run = self._run
-        if run is not None:
-            return run.permit
         if self._fallback is None:
-            return self._ask()
+            return self.enter()
         try:
-            return self._ask()
+            return self.enter()
+        except Rejected:
+            return None
+
+    async def aenter_or_fall_back(self) -> Permit | None:
+        """The same without blocking the event loop."""
+        if self._fallback is None:
+            return await self.aenter()
+        try:
+            return await self.aenter()
         except Rejected:
             return None
 
@@ -77,33 +90,63 @@ class OutcomeBreaker(Breaker):
             raise AssertionError("no fallback")
         return self._fallback(*args, **kwargs)
 
+    # Each of these tells; its twin with an `a` does so without blocking the event loop.
+
     def succeeded(self, permit: Permit, seconds: float | None) -> None:
         """Tell a success: by a ticket of the run, if it is as unremarkable as that."""
-        run = self._run
-        if run is None or run.permit is not permit or self._is_slow(seconds):
+        run = self._run_of(permit, seconds)
+        if run is None:
             self.tell(Signal(ok=True, seconds=seconds), permit)
-            return
-        if seconds is None or self._clock() < run.due_s:
-            for _ in run.tickets:
-                return
-        self._fold_run(run, more=1)
+        elif not self._takes_ticket(run):
+            self._fold_run(run, more=1)
+
+    async def asucceeded(self, permit: Permit, seconds: float | None) -> None:
+        """Tell a success."""
+        run = self._run_of(permit, seconds)
+        if run is None:
+            await self.atell(Signal(ok=True, seconds=seconds), permit)
+        elif not self._takes_ticket(run):
+            await self._afold_run(run, more=1)
 
     def failed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
         """Tell what an exception means; gives the permit back where it means nothing."""
-        if self._is_failure(error):
-            self.tell(failure(error, seconds), permit)
-        else:
-            self.tell(Signal(), permit)
+        self.tell(self._meaning(error, seconds), permit)
+
+    async def afailed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
+        """Tell what an exception means."""
+        await self.atell(self._meaning(error, seconds), permit)
 
     def returned(self, permit: Permit, result: Any, seconds: float | None) -> None:
         """Tell what a result means."""
         if self._is_bad(result):
-            self.tell(Signal(ok=False, seconds=seconds, error="the result is a failure"), permit)
+            self.tell(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit)
         else:
             self.succeeded(permit, seconds)
 
+    async def areturned(self, permit: Permit, result: Any, seconds: float | None) -> None:
+        """Tell what a result means."""
+        if self._is_bad(result):
+            await self.atell(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit)
+        else:
+            await self.asucceeded(permit, seconds)
+
+    def _run_of(self, permit: Permit, seconds: float | None) -> Run | None:
+        """The run that counts such a success; `None` where it must be told by itself."""
+        run = self._run
+        return None if run is None or run.permit is not permit or self._is_slow(seconds) else run
+
+    def _takes_ticket(self, run: Run) -> bool:
+        if self._clock() < run.due_s:
+            for _ in run.tickets:
+                return True
+        return False
+
+    def _meaning(self, error: BaseException, seconds: float | None) -> Signal:
+        return failure(error, seconds) if self._is_failure(error) else Signal()
+
     def _is_slow(self, seconds: float | None) -> bool:
-        return seconds is not None and seconds > cast("float", self._slow_from_s)
+        limit_s = self._slow_from_s
+        return seconds is not None and limit_s is not None and seconds > limit_s
 
     def _is_failure(self, error: BaseException) -> bool:
         if is_no_evidence(error):

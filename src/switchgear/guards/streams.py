@@ -5,7 +5,7 @@ Closing it early is no evidence, and gives the permit back. The time taken is th
 while the consumer holds an item, the clock stands still.
 """
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from switchgear.core.types import Permit
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from switchgear.guards.call import CircuitBreaker
 
 Enter = Callable[[], Permit | None]
+AsyncEnter = Callable[[], Awaitable[Permit | None]]
 
 
 def guarded_generator(
@@ -86,13 +87,13 @@ class _Timed:
 def guarded_async_generator(
     breaker: "CircuitBreaker",
     function: Callable[..., AsyncGenerator[Any, Any]],
-    enter: Enter | None = None,
+    enter: AsyncEnter | None = None,
 ) -> Callable[..., AsyncGenerator[Any, Any]]:
     """The async generator function with a breaker around it; `enter` asks it for leave."""
-    enter = enter or breaker.enter_or_fall_back
+    enter = enter or breaker.aenter_or_fall_back
 
     async def guarded(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        permit = enter()
+        permit = await enter()
         if permit is None:
             instead = breaker.fall_back(args, kwargs)
             async for item in instead if hasattr(instead, "__aiter__") else _one_by_one(instead):
@@ -114,9 +115,9 @@ def guarded_async_generator(
                 item = await stream.advance(sent, thrown)
         except BaseException as error:
             thrown = None  # a frame that holds its own exception would outlive the call
-            breaker.failed(permit, error, stream.seconds)
+            await breaker.afailed(permit, error, stream.seconds)
             raise
-        breaker.succeeded(permit, stream.seconds)
+        await breaker.asucceeded(permit, stream.seconds)
 
     return guarded
 

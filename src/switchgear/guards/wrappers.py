@@ -29,7 +29,7 @@ def wrapper(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable
     ):
         if is_kind(function) or is_kind(method):
             return wrap(breaker, function)
-    if breaker.takes_time and breaker._failure_if_result is None:
+    if breaker.takes_time and breaker._failure_if_result is None and not breaker._polls:
         return _guarded_timed(breaker, function)
     return _guarded(breaker, function)
 
@@ -106,11 +106,11 @@ def _guarded_coroutine(
         try:
             result = await function(*args, **kwargs)
         except BaseException as error:
-            breaker.failed(run.permit, error, None)
+            await breaker.afailed(run.permit, error, None)
             raise
         for _ in run.tickets:
             return result
-        breaker._fold_run(run, more=1)
+        await breaker._afold_run(run, more=1)
         return result
 
     return guarded

@@ -42,8 +42,9 @@ class Vacuumed(NamedTuple):
 class Remembers(Protocol):
     """What a breaker needs. Safe to call from any thread; nothing of the user's runs inside."""
 
-    refresh_s: float | None
-    """How old a snapshot may get before it is read again; `None`: nobody else changes it."""
+    @property
+    def refresh_s(self) -> float | None:
+        """How old a snapshot may get before it is read again; `None`: changes are pushed."""
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Load the circuit (or start it), `step` it, save it with its events: all or nothing."""
@@ -51,8 +52,11 @@ class Remembers(Protocol):
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """The same without blocking the event loop."""
 
+    def is_mine(self) -> bool:
+        """Whether this very thread is inside `apply`, and was interrupted there by a finalizer."""
 
-class Store(Remembers, Protocol):
+
+class Store(Protocol):
     """What a panel needs: many circuits, one stream of events, one clock.
 
     Every method raises `StoreError` when the store cannot do it: what, where, why, what to do.
@@ -60,6 +64,18 @@ class Store(Remembers, Protocol):
 
     label: str
     """Where it is, for messages: the URL without a password."""
+    pushes: bool
+    """Whether `on_change` will ever call: then a panel listens, and snapshots need no polling."""
+
+    @property
+    def refresh_s(self) -> float | None:
+        """How old a snapshot may get before it is read again; `None`: changes are pushed."""
+
+    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """Load the circuit (or start it), `step` it, save it with its events: all or nothing."""
+
+    async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """The same without blocking the event loop."""
 
     def now_s(self) -> float:
         """Seconds since the epoch on the store's clock, the same for all who share it."""

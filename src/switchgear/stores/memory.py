@@ -41,6 +41,10 @@ class MemoryCell:
         """The same: nothing here waits."""
         return self.apply(key, policy, message, now_s)
 
+    def is_mine(self) -> bool:
+        """Never asked: the owner's lock is this one, and the owner looks at it first."""
+        return False
+
     def restore(self, circuit: Circuit) -> None:
         """Take over a circuit that was remembered elsewhere."""
         self._circuit = circuit
@@ -51,6 +55,7 @@ class MemoryStore:
 
     refresh_s: float | None = None
     label = "memory:"
+    pushes = False
 
     def __init__(self, *, clock: Clock | None = None, keep_events: int = KEEP_EVENTS) -> None:
         self._clock = clock or time

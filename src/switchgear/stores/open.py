@@ -31,7 +31,7 @@ def open_store(
     """
     if url is None:
         return _sqlite(default_file(), clock, keep_events)
-    if not isinstance(url, str) or ":" not in url:
+    if ":" not in url:
         raise ValueError(f"store is {url!r}: it must be a URL such as {SCHEMES}")
     scheme = url.split(":", 1)[0]
     if url == "memory:":
@@ -88,5 +88,3 @@ def _redis(url: str, clock: Clock | None, keep_events: int, idle_s: float) -> St
     from switchgear.stores.redis import RedisStore  # noqa: PLC0415
 
     return RedisStore(url, clock=clock, keep_events=keep_events, idle_s=idle_s)
-
-

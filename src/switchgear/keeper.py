@@ -1,0 +1,62 @@
+"""The background of a panel whose store pushes changes: pushes arrive, counts leave in time.
+
+Over Redis a closed call sends nothing and reads no clock, so somebody else must see to it that
+successes are folded about once a second, and that the snapshots are read again while no pushes
+come. Over SQLite the calls themselves do, and no thread is needed.
+"""
+
+import threading
+from collections.abc import Mapping
+
+from switchgear.breaker import Breaker
+from switchgear.core.types import Circuit
+from switchgear.live import log_exception
+from switchgear.runs import FOLD_EVERY_S
+from switchgear.stores.resilient import Resilient
+
+
+class Keeper:
+    """Owns at most one daemon thread. Thread-safe; `start` is cheap when it is running."""
+
+    def __init__(self, store: Resilient, breakers: Mapping[str, Breaker]) -> None:
+        self._store = store
+        self._breakers = breakers
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Listen and look after the breakers, if the store is one that pushes."""
+        if self._thread is not None or not self._store.inner.pushes:
+            return
+        self._thread = threading.Thread(target=self._run, name="switchgear-keeper", daemon=True)
+        self._store.on_change(self._pushed)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=5.0)
+
+    def forget_fork(self) -> None:
+        """In a forked child: the thread stayed with the parent; begin again when needed."""
+        was_running, self._thread = self._thread is not None, None
+        self._stopped = threading.Event()
+        if was_running:
+            self.start()
+
+    def _pushed(self, circuit: Circuit) -> None:
+        breaker = self._breakers.get(circuit.key)
+        if breaker is not None:
+            breaker.adopt(circuit)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(FOLD_EVERY_S):
+            for breaker in list(self._breakers.values()):
+                try:
+                    if self._store.refresh_s is None:
+                        breaker.flush()
+                    else:
+                        breaker.refresh()
+                except Exception:  # noqa: BLE001  one circuit's trouble is not the others'
+                    log_exception("circuit %r could not be looked after", breaker.name)

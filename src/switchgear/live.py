@@ -1,0 +1,351 @@
+"""A circuit as one process holds it: what the fast paths read, and what the circuit has yet to hear.
+
+A closed circuit is passed and an open one refused by a snapshot, without a lock; successes and
+refusals are counted meanwhile and folded in later. Everything else is a message to the store.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from operator import length_hint
+
+from switchgear.clock import Clock
+from switchgear.core.policy import Policy
+from switchgear.core.standing import refuses_until_s, standing
+from switchgear.core.types import (
+    Ask,
+    Circuit,
+    Event,
+    Message,
+    Mode,
+    Permit,
+    Phase,
+    Signal,
+    Step,
+    Tell,
+    Verdict,
+)
+from switchgear.errors import Refusal, Rejected
+from switchgear.locks import ForkSafeLock
+from switchgear.runs import FOLD_EVERY_S, TICKETS, Run
+from switchgear.stores.base import Remembers
+from switchgear.stores.memory import MemoryCell
+
+Sink = Callable[[Event], object]
+"""Hears every event after it is committed. What it raises is logged and dropped."""
+
+MANY = 2**62
+NO_REFUSALS = repeat(None, 0)
+TIME_PASSES = Tell(Signal(count=0))
+
+_FLOWING = (Phase.CLOSED, Phase.TRIPPING)
+_deferred: "deque[tuple[LiveCircuit, Message]]" = deque()
+"""What finalizers and signal handlers said in the middle of a section of the breaker itself."""
+
+
+class LiveCircuit:
+    """The inside of a breaker. Thread-safe, task-safe, fork-safe; user code runs under no lock.
+
+    Without a `store` it remembers the circuit itself. A store that others share comes with its
+    `wall`, the clock of those who share it; `clock` then only measures how long things take.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_circuit",
+        "_clock",
+        "_lock",
+        "_refusal",
+        "_refusals",
+        "_refusals_folded",
+        "_refuse_until_s",
+        "_run",
+        "_sinks",
+        "_slow_from_s",
+        "_store",
+        "_wall",
+        "name",
+        "policy",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        policy: Policy,
+        *,
+        clock: Clock,
+        sinks: tuple[Sink, ...],
+        store: Remembers | None,
+        wall: Clock | None,
+    ) -> None:
+        self.name = name
+        self.policy = policy
+        self._clock = clock
+        self._wall = wall
+        self._sinks = sinks
+        self._slow_from_s = policy.slow_from_s
+        self._lock = ForkSafeLock()
+        self._store: Remembers = MemoryCell(self._lock) if store is None else store
+        self._run: Run | None = None
+        """Where successes are counted while the circuit is closed; `None` while it is not."""
+        self._refusal: Refusal | None = None
+        """What everybody is told until its time, while the circuit refuses everybody."""
+        self._refuse_until_s = -math.inf
+        self._refusals: Iterator[None] = NO_REFUSALS
+        """Counts refusals by what is left of it: taking one is atomic and needs no lock."""
+        self._refusals_folded = 0
+        self._circuit = policy.start(self.name, self._now_s())
+        self._look_at(self._circuit, self._due_s())
+
+    # Time
+
+    def _now_s(self) -> float:
+        """Now, as the circuit counts time."""
+        return self._clock() if self._wall is None else self._wall()
+
+    def _due_s(self) -> float:
+        """When, on our own clock, a run must be folded and a snapshot read again."""
+        limits = [] if self._slow_from_s is None else [FOLD_EVERY_S, self._slow_from_s]
+        if self._wall is not None:
+            refresh_s = self._store.refresh_s
+            limits.append(FOLD_EVERY_S if refresh_s is None else refresh_s)
+        return self._clock() + min(limits) if limits else math.inf
+
+    @property
+    def _polls(self) -> bool:
+        """Whether a snapshot must be read again now and then, because nobody pushes changes."""
+        return self._wall is not None and self._store.refresh_s is not None
+
+    @property
+    def _asks_always(self) -> bool:
+        """Whether nothing passes or is refused unasked: a strict policy over a shared store."""
+        return self.policy.strict and self._wall is not None
+
+    def _fresh_run(self) -> Run | None:
+        """The run to count a call in, if the circuit is closed: as far as is known, and we look."""
+        run = self._run
+        if run is not None and self._polls and self._clock() >= run.due_s:
+            self._fold_pending()
+            self._apply(TIME_PASSES)
+            run.due_s = self._due_s()
+            return self._run
+        return run
+
+    async def _afresh_run(self) -> Run | None:
+        run = self._run
+        if run is not None and self._polls and self._clock() >= run.due_s:
+            await self._afold_pending()
+            await self._aapply(TIME_PASSES)
+            run.due_s = self._due_s()
+            return self._run
+        return run
+
+    # Asking
+
+    def _ask(self) -> Permit:
+        """Ask a circuit that is not simply closed."""
+        refused = self._refused()
+        if refused is not None:
+            raise Rejected(*refused)
+        self._fold_pending()
+        return self._permit(self._apply(Ask()))
+
+    async def _aask(self) -> Permit:
+        refused = self._refused()
+        if refused is not None:
+            raise Rejected(*refused)
+        await self._afold_pending()
+        return self._permit(await self._aapply(Ask()))
+
+    def _permit(self, verdict: Verdict) -> Permit:
+        if verdict.permit is None:
+            wait_s = math.inf if verdict.retry_after_s is None else verdict.retry_after_s
+            now_s = self._clock()
+            refusal = self._refusal_of(self._circuit, verdict, now_s + wait_s)
+            raise Rejected(self.name, refusal, now_s)
+        return verdict.permit
+
+    def _refused(self) -> tuple[str, Refusal, float] | None:
+        """What to raise `Rejected` with while the snapshot refuses everybody, counted; else `None`.
+
+        The exception is not made here: who raises what is in a local variable of theirs keeps
+        their own frame alive.
+        """
+        refusal = self._refusal
+        if refusal is None:
+            return None
+        now_s = self._clock()
+        if now_s >= self._refuse_until_s:
+            return None
+        for _ in self._refusals:
+            break
+        return self.name, refusal, now_s
+
+    # Messages
+
+    def _apply(self, message: Message) -> Verdict:
+        now_s = self._now_s()
+        if self._lock.is_mine() or self._store.is_mine():
+            return self._defer(message, now_s)
+        done = self._store.apply(self.name, self.policy, message, now_s)
+        late = self._take(done)
+        if late is not None:
+            self._apply(late)
+        return done.verdict
+
+    async def _aapply(self, message: Message) -> Verdict:
+        if self._wall is None:
+            return self._apply(message)  # in memory: nothing to wait for
+        done = await self._store.aapply(self.name, self.policy, message, self._now_s())
+        late = self._take(done)
+        if late is not None:
+            await self._aapply(late)
+        return done.verdict
+
+    def _take(self, done: Step) -> Message | None:
+        """Adopt what a message did; returns what is still to be told because of it."""
+        late = self._adopt(done.circuit) if done.circuit is not self._circuit else None
+        for event in done.events:
+            self._emit(event)
+        if _deferred:
+            _hear_deferred()
+        return late
+
+    def _defer(self, message: Message, now_s: float) -> Verdict:
+        """Answer a finalizer or signal handler that interrupted this thread at its bookkeeping.
+
+        What it tells is heard right after; what it asks is answered by the snapshot, and no
+        probe is given away.
+        """
+        circuit = self._circuit
+        verdict = standing(self.policy, circuit, max(now_s, circuit.seen_s))
+        if not isinstance(message, Ask):
+            _deferred.append((self, message))
+        elif verdict.admitted and (verdict.phase in _FLOWING or circuit.mode is not Mode.AUTO):
+            return verdict._replace(permit=Permit(circuit.generation))
+        else:
+            _deferred.append((self, Tell(Signal(count=0, refused=1))))
+        return verdict
+
+    def _adopt(self, circuit: Circuit) -> Message | None:
+        """Make this the snapshot, unless another thread has already seen a newer one."""
+        due_s = self._due_s()
+        with self._lock.taken():
+            if circuit.version < self._circuit.version:
+                return None
+            ended = self._look_at(circuit, due_s)
+            late = 0 if ended is None else ended.end()
+            # Last: a fork or an interrupt before this leaves a snapshot that the next message mends.
+            self._circuit = circuit
+        return Tell(self._success(late), ended.permit) if ended is not None and late else None
+
+    # The snapshot
+
+    def _look_at(self, circuit: Circuit, due_s: float) -> Run | None:
+        """Set what the fast paths read; returns the run that this ends, if it ends one."""
+        run = self._run
+        closed = circuit.phase is Phase.CLOSED and circuit.mode is not Mode.HELD_OPEN
+        if closed and not self._asks_always:
+            if run is not None and run.permit.generation == circuit.generation:
+                return None
+            self._refusal = None
+            self._set_run(Run(Permit(circuit.generation), due_s))
+            return run
+        self._set_run(None)
+        if self._refusals is NO_REFUSALS:
+            self._refusals = repeat(None, MANY)  # before the refusal, or somebody is not counted
+        self._refusal = None if self._asks_always else self._what_to_refuse_with(circuit, due_s)
+        return run
+
+    def _what_to_refuse_with(self, circuit: Circuit, due_s: float) -> Refusal | None:
+        until_s = refuses_until_s(self.policy, circuit)
+        if until_s == -math.inf:
+            return None
+        if self._wall is not None:
+            until_s += self._clock() - self._wall()
+        self._refuse_until_s = min(until_s, due_s) if self._polls else until_s
+        return self._refusal_of(circuit, standing(self.policy, circuit, circuit.seen_s), until_s)
+
+    def _refusal_of(self, circuit: Circuit, verdict: Verdict, until_s: float) -> Refusal:
+        last_error = circuit.failures[-1].error if circuit.failures else None
+        held = circuit.mode is Mode.HELD_OPEN
+        return Refusal(verdict.phase, verdict.reason, until_s, last_error, held)
+
+    def _set_run(self, run: Run | None) -> None:
+        self._run = run
+
+    # What the circuit has yet to hear
+
+    def _success(self, count: int) -> Signal:
+        # Nothing in a run was slow, and to the detectors all durations that are not are alike.
+        return Signal(ok=True, seconds=None if self._slow_from_s is None else 0.0, count=count)
+
+    def _fold_run(self, run: Run, *, more: int) -> None:
+        """Fold what a run has counted, and `more` that found no ticket."""
+        message = self._counted(run, more)
+        if message is not None:
+            self._apply(message)
+
+    async def _afold_run(self, run: Run, *, more: int) -> None:
+        message = self._counted(run, more)
+        if message is not None:
+            await self._aapply(message)
+
+    def _counted(self, run: Run, more: int) -> Message | None:
+        due_s, taken = self._due_s(), 0
+        if not self._lock.is_mine():
+            with self._lock.taken():
+                taken = run.count() if run is self._run else 0
+                run.due_s = due_s
+        return Tell(self._success(taken + more), run.permit) if taken + more else None
+
+    def _fold_pending(self) -> None:
+        """Fold the successes and refusals that the circuit has not heard of yet."""
+        for message in self._pending():
+            self._apply(message)
+
+    async def _afold_pending(self) -> None:
+        for message in self._pending():
+            await self._aapply(message)
+
+    def _pending(self) -> Iterator[Message]:
+        run = self._run
+        if run is not None and length_hint(run.tickets) + run.counted < TICKETS:
+            successes = self._counted(run, 0)
+            if successes is not None:
+                yield successes
+        if self._refusals is NO_REFUSALS or not self._new_refusals() or self._lock.is_mine():
+            return
+        with self._lock.taken():
+            refused = self._new_refusals()
+            self._refusals_folded += refused
+        if refused:
+            yield Tell(Signal(count=0, refused=refused))
+
+    def _new_refusals(self) -> int:
+        return MANY - length_hint(self._refusals) - self._refusals_folded
+
+    def _emit(self, event: Event) -> None:
+        for sink in self._sinks:
+            try:
+                sink(event)
+            except Exception:  # noqa: BLE001  observers cannot hurt the observed
+                log_exception("a sink of circuit %r failed on %r", self.name, event)
+
+
+def _hear_deferred() -> None:
+    """Fold what was put off, once: what cannot be folded yet is put off again."""
+    for _ in range(len(_deferred)):
+        try:
+            live, message = _deferred.popleft()
+        except IndexError:
+            return  # another thread hears it
+        live._apply(message)  # noqa: SLF001
+
+
+def log_exception(message: str, *args: object) -> None:
+    """Log the exception being handled. Imported late: a hook that never logs must not pay."""
+    import logging  # noqa: PLC0415
+
+    logging.getLogger("switchgear").exception(message, *args)  # noqa: LOG004  callers handle one

@@ -1,0 +1,255 @@
+"""The circuits of one installation: their store, their policies, their sinks, one event stream."""
+
+import atexit
+import os
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from hmac import compare_digest
+from typing import Any, NamedTuple, Self
+from weakref import WeakSet
+
+from switchgear.clock import Clock, monotonic
+from switchgear.core import record
+from switchgear.core.machine import step
+from switchgear.core.policy import Policy
+from switchgear.core.standing import standing
+from switchgear.core.types import Circuit, Message, Mode, Order, Reading, Step, Verdict
+from switchgear.errors import Rejected
+from switchgear.guards.call import CircuitBreaker, classic_policy
+from switchgear.guards.leave import Leave
+from switchgear.keeper import Keeper
+from switchgear.live import TIME_PASSES, Sink
+from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Vacuumed
+from switchgear.stores.open import open_store
+from switchgear.stores.resilient import Resilient
+
+PolicyOf = Callable[[str], Policy | None]
+
+_panels: "WeakSet[Panel]" = WeakSet()
+
+
+class View(NamedTuple):
+    """A circuit as it stands now, read without changing it."""
+
+    circuit: Circuit
+    policy: Policy
+    verdict: Verdict
+    readings: tuple[Reading, ...]
+    """What each detector of the policy sees, in the policy's order."""
+
+    @property
+    def name(self) -> str:
+        """The circuit's name."""
+        return self.circuit.key
+
+
+class Panel:
+    """Many circuits over one store. Thread-safe; in a forked child it opens its own connections.
+
+    - `url`: `memory:`, `sqlite:///path` or `redis://host`; default: the SQLite file of the project
+      (`.switchgear/state.db`) or, outside any project, of the user.
+    - `policies`: names to policies, a function or a dictionary; what it does not know is judged by
+      the policy it was judged by last, or by that of `CircuitBreaker(name)`.
+    - `sinks`: called with each `Event` that this process makes.
+    - `operator_token_sha256`: where given, orders need the `token` that has this digest.
+    - `clock`: seconds; for tests. `keep_events`, `idle_s`: what `vacuum` leaves.
+
+    Nothing is opened before it is needed; a store that cannot be reached is an event, not an
+    exception, unless you ask for its contents. Raises ValueError for what is out of range.
+
+    >>> with Panel("memory:") as panel:
+    ...     panel.breaker("provider/anthropic").call(len, "abc")
+    ...     [view.name for view in panel.circuits("provider/*")]
+    3
+    ['provider/anthropic']
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        policies: PolicyOf | dict[str, Policy] | None = None,
+        sinks: Sequence[Sink] = (),
+        operator_token_sha256: str | None = None,
+        token: str | None = None,
+        clock: Clock | None = None,
+        keep_events: int = KEEP_EVENTS,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self._keep_events = record.whole("Panel.keep_events", keep_events)
+        self._idle_s = record.seconds("Panel.idle_s", idle_s)
+        store = open_store(url, clock=clock, keep_events=keep_events, idle_s=idle_s)
+        self._clock = clock or monotonic
+        self._policies = policies.get if isinstance(policies, dict) else policies
+        self._sinks = tuple(sinks)
+        self._breakers: dict[str, CircuitBreaker] = {}
+        locked = operator_token_sha256 is not None and not _fits(token, operator_token_sha256)
+        self.store = Resilient(store, url=url, locked=locked, clock=self._clock)
+        self._keeper = Keeper(self.store, self._breakers)
+        _panels.add(self)
+
+    # Breakers
+
+    def breaker(self, name: str, policy: Policy | None = None, **options: Any) -> CircuitBreaker:
+        """The breaker of this circuit, the same object each time.
+
+        `options` are those of `CircuitBreaker`: `fallback`, `failure_if`, `ignore`, `sinks`…
+        Raises ValueError when it was made before with another policy or with options.
+        """
+        known = self._breakers.get(name)
+        if known is None:
+            known = self._made(name, policy, options)
+        elif options or (policy is not None and policy != known.policy):
+            raise ValueError(
+                f"circuit {name!r} already has a breaker here; give its policy and options the "
+                "first time only"
+            )
+        return known
+
+    def ask_all(self, names: Sequence[str]) -> Leave:
+        """Leave to do one thing that answers to several circuits; all admit it, or none does.
+
+        A context manager: what happens inside is told to each of them. Raises `Rejected` by the
+        first that refuses, after giving back what the others granted.
+        """
+        breakers = [self.breaker(name) for name in dict.fromkeys(names)]
+        if not breakers:
+            raise ValueError("names is empty: it must name at least one circuit")
+        leave = Leave()
+        try:
+            for breaker in breakers:
+                leave.take(breaker)
+        except Rejected:
+            leave.give_back()
+            raise
+        return leave
+
+    def policy_of(self, name: str) -> Policy:
+        """The policy that judges a circuit: configured, else stored with it, else the default."""
+        policy = None if self._policies is None else self._policies(name)
+        if policy is None:
+            found = self.store.get(name)
+            policy = classic_policy() if found is None else found.policy
+        return policy
+
+    # Reading
+
+    def circuits(self, glob: str = "*") -> Iterator[View]:
+        """The circuits whose names match, sorted, each as it stands now."""
+        self.flush()
+        now_s = self.store.now_s()
+        for found in self.store.find(glob):
+            yield _view(found, now_s)
+
+    def __iter__(self) -> Iterator[View]:
+        return self.circuits()
+
+    def view(self, name: str) -> View | None:
+        """One circuit as it stands now; `None`: there is none of that name."""
+        self.flush()
+        found = self.store.get(name)
+        return None if found is None else _view(found, self.store.now_s())
+
+    def events(
+        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
+    ) -> list[Entry]:
+        """The events behind a cursor, oldest first; without one, the newest."""
+        return self.store.events(after=after, glob=glob, limit=limit)
+
+    # Steering
+
+    def order(
+        self, name: str, *, by: str, why: str, mode: Mode | None = None, reset: bool = False
+    ) -> Step:
+        """An operator's word, with who and why. Raises `OrderRefused` without a needed token."""
+        return self.apply(name, Order(record.text("by", by), record.text("why", why), mode, reset))
+
+    def apply(self, name: str, message: Message) -> Step:
+        """Send one message to a circuit, judged by its policy."""
+        record.text("name", name)
+        done = self.store.apply(name, self.policy_of(name), message, self.store.now_s())
+        breaker = self._breakers.get(name)
+        if breaker is not None:
+            breaker.refresh()
+        for event in done.events:
+            for sink in self._sinks:
+                sink(event)
+        return done
+
+    def vacuum(self) -> Vacuumed:
+        """Remove the oldest events, and circuits that nobody has touched for long."""
+        now_s = self.store.now_s()
+        return self.store.vacuum(keep_events=self._keep_events, idle_s=self._idle_s, now_s=now_s)
+
+    # Life
+
+    def flush(self) -> None:
+        """Fold what the breakers of this process have counted and not yet told."""
+        for breaker in list(self._breakers.values()):
+            breaker.refresh()
+
+    def close(self) -> None:
+        """Tell what is pending and let go of the store. Idempotent."""
+        self._keeper.stop()
+        self.flush()
+        self.store.close()
+        _panels.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Panel {self.store.label} circuits={len(self._breakers)}>"
+
+    def _made(self, name: str, policy: Policy | None, options: dict[str, Any]) -> CircuitBreaker:
+        made = CircuitBreaker(
+            name,
+            policy=policy or self.policy_of(name),
+            sinks=(*self._sinks, *options.pop("sinks", ())),
+            clock=self._clock,
+            store=self.store,
+            wall=self.store.now_s,
+            **options,
+        )
+        breaker = self._breakers.setdefault(name, made)  # another thread may have been quicker
+        breaker.refresh()
+        self._keeper.start()
+        return breaker
+
+    def _after_fork(self) -> None:
+        self.store.forget_fork()
+        self._keeper.forget_fork()
+
+
+def _view(found: Found, now_s: float) -> View:
+    circuit = step(found.policy, found.circuit, TIME_PASSES, now_s).circuit
+    at_s = max(now_s, circuit.seen_s)
+    return View(
+        circuit,
+        found.policy,
+        standing(found.policy, circuit, at_s),
+        found.policy.readings(circuit.memories, at_s),
+    )
+
+
+def _fits(token: str | None, digest: str) -> bool:
+    if token is None:
+        return False
+    return compare_digest(sha256(token.encode()).hexdigest(), digest.lower())
+
+
+def _forked() -> None:
+    for panel in list(_panels):
+        panel._after_fork()  # noqa: SLF001
+
+
+def _at_exit() -> None:
+    for panel in list(_panels):
+        panel.close()
+
+
+os.register_at_fork(after_in_child=_forked)
+atexit.register(_at_exit)
