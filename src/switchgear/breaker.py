@@ -12,6 +12,7 @@ from switchgear.core import record
 from switchgear.core.policy import Policy
 from switchgear.core.types import (
     Circuit,
+    Message,
     Mode,
     Order,
     Permit,
@@ -102,8 +103,12 @@ class Breaker(LiveCircuit):
     def tell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """Say what became of it. A signal with `ok=None` gives the permit back unused."""
         _check_counts(signal)
+        return self.send(Tell(signal, permit))
+
+    def send(self, message: Message) -> Verdict:
+        """Send any message to the circuit, after what is still pending."""
         self._fold_pending()
-        return self._apply(Tell(signal, permit))
+        return self._apply(message)
 
     async def aenter(self) -> Permit:
         """What `enter` is, without blocking the event loop while a shared store is asked."""
@@ -156,8 +161,7 @@ class Breaker(LiveCircuit):
 
     def _order(self, by: str, why: str, mode: Mode | None, *, reset: bool = False) -> None:
         order = Order(record.text("by", by), record.text("why", why), mode, reset)
-        self._fold_pending()
-        self._apply(order)
+        self.send(order)
 
     # Pickling
 

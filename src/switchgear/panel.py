@@ -13,7 +13,7 @@ from switchgear.core import record
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.standing import standing
-from switchgear.core.types import Circuit, Message, Mode, Order, Reading, Step, Verdict
+from switchgear.core.types import Circuit, Message, Mode, Order, Reading, Verdict
 from switchgear.errors import Rejected
 from switchgear.guards.call import CircuitBreaker, classic_policy
 from switchgear.guards.leave import Leave
@@ -160,21 +160,14 @@ class Panel:
 
     def order(
         self, name: str, *, by: str, why: str, mode: Mode | None = None, reset: bool = False
-    ) -> Step:
+    ) -> Verdict:
         """An operator's word, with who and why. Raises `OrderRefused` without a needed token."""
-        return self.apply(name, Order(record.text("by", by), record.text("why", why), mode, reset))
+        order = Order(record.text("by", by), record.text("why", why), mode, reset)
+        return self.send(name, order)
 
-    def apply(self, name: str, message: Message) -> Step:
-        """Send one message to a circuit, judged by its policy."""
-        record.text("name", name)
-        done = self.store.apply(name, self.policy_of(name), message, self.store.now_s())
-        breaker = self._breakers.get(name)
-        if breaker is not None:
-            breaker.refresh()
-        for event in done.events:
-            for sink in self._sinks:
-                sink(event)
-        return done
+    def send(self, name: str, message: Message) -> Verdict:
+        """Send one message to a circuit, whatever its breaker would make of it."""
+        return self.breaker(name).send(message)
 
     def vacuum(self) -> Vacuumed:
         """Remove the oldest events, and circuits that nobody has touched for long."""

@@ -26,7 +26,6 @@ from switchgear.core.types import (
 SCHEMA = 2
 
 
-
 def _count_costs(data: dict[str, Any]) -> dict[str, Any]:
     """Schema 2: circuits count costs. Events did not change."""
     if isinstance(data.get("totals"), dict):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from time import time
 from typing import Any
 
-from switchgear.clock import Clock
+from switchgear.clock import Clock, Shifted, monotonic
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.types import Circuit, Event, Message, Step
@@ -58,7 +58,8 @@ class MemoryStore:
     pushes = False
 
     def __init__(self, *, clock: Clock | None = None, keep_events: int = KEEP_EVENTS) -> None:
-        self._clock = clock or time
+        # The wall clock as it stood at the start, going on evenly whoever sets it.
+        self._clock = clock or Shifted(monotonic, time() - monotonic())
         self._lock = ForkSafeLock()
         self._found: dict[str, Found] = {}
         self._events: deque[Entry] = deque(maxlen=keep_events)
