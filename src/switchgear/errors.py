@@ -5,7 +5,7 @@ fields are the exception's `args`, which C code sets, and the sentence is made w
 """
 
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from switchgear.core.types import Phase
 
@@ -119,6 +119,10 @@ class StoreError(SwitchgearError):
     def what_to_do(self) -> str:
         """The way out."""
         return self.args[2]
+
+    def again(self) -> Self:
+        """A new one that says the same: an exception is raised once."""
+        return type(self)(*self.args)
 
     def __str__(self) -> str:
         return f"store {self.store} {self.problem}: {self.why}; {self.what_to_do}"

@@ -19,7 +19,7 @@ from switchgear.guards.call import CircuitBreaker, classic_policy
 from switchgear.guards.leave import Leave
 from switchgear.keeper import Keeper
 from switchgear.live import TIME_PASSES, Sink
-from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Vacuumed
+from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Store, Vacuumed
 from switchgear.stores.open import open_store
 from switchgear.stores.resilient import Resilient
 
@@ -46,8 +46,8 @@ class View(NamedTuple):
 class Panel:
     """Many circuits over one store. Thread-safe; in a forked child it opens its own connections.
 
-    - `url`: `memory:`, `sqlite:///path` or `redis://host`; default: the SQLite file of the project
-      (`.switchgear/state.db`) or, outside any project, of the user.
+    - `store`: `memory:`, `sqlite:///path` or `redis://host`, or a store; default: the SQLite file
+      of the project (`.switchgear/state.db`) or, outside any project, of the user.
     - `policies`: names to policies, a function or a dictionary; what it does not know is judged by
       the policy it was judged by last, or by that of `CircuitBreaker(name)`.
     - `sinks`: called with each `Event` that this process makes.
@@ -66,7 +66,7 @@ class Panel:
 
     def __init__(
         self,
-        url: str | None = None,
+        store: str | Store | None = None,
         *,
         policies: PolicyOf | dict[str, Policy] | None = None,
         sinks: Sequence[Sink] = (),
@@ -78,7 +78,9 @@ class Panel:
     ) -> None:
         self._keep_events = record.whole("Panel.keep_events", keep_events)
         self._idle_s = record.seconds("Panel.idle_s", idle_s)
-        store = open_store(url, clock=clock, keep_events=keep_events, idle_s=idle_s)
+        url = store if isinstance(store, str) else None
+        if store is None or isinstance(store, str):
+            store = open_store(url, clock=clock, keep_events=keep_events, idle_s=idle_s)
         self._clock = clock or monotonic
         self._policies = policies.get if isinstance(policies, dict) else policies
         self._sinks = tuple(sinks)

@@ -1,4 +1,13 @@
-"""For the tests of people who use Switchgear: a clock that moves when it is told to."""
+"""For the tests of people who use Switchgear: a clock to move, a store to cut off."""
+
+from collections.abc import Sequence
+
+from switchgear.clock import Clock
+from switchgear.core.policy import Policy
+from switchgear.core.types import Event, Message, Step
+from switchgear.errors import StoreError, StoreUnavailable
+from switchgear.stores.base import Found
+from switchgear.stores.memory import MemoryStore
 
 
 class FakeClock:
@@ -22,3 +31,53 @@ class FakeClock:
         if not seconds >= 0:
             raise ValueError(f"seconds is {seconds!r}: it must be a number of at least 0")
         self.now_s += seconds
+
+
+class FlakyStore(MemoryStore):
+    """A store in memory that can be cut off, for tests of what happens then.
+
+    >>> store = FlakyStore()
+    >>> store.cut()
+    >>> store.get("api")
+    Traceback (most recent call last):
+    switchgear.errors.StoreUnavailable: store flaky: cannot be reached: it was cut off; call mend()
+    """
+
+    label = "flaky:"
+
+    def __init__(self, *, clock: Clock | None = None, refresh_s: float | None = None) -> None:
+        super().__init__(clock=clock)
+        self.refresh_s = refresh_s
+        self.tries = 0
+        """How often it was called while it was cut off."""
+        self._error: StoreError | None = None
+
+    def cut(self, error: StoreError | None = None) -> None:
+        """From now on every call fails."""
+        self._error = error or StoreUnavailable(self.label, "it was cut off", "call mend()")
+
+    def mend(self, *, empty: bool = False) -> None:
+        """It works again; `empty`: and has forgotten everything."""
+        self._error = None
+        if empty:
+            super().__init__(clock=self._clock)
+
+    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """As in memory, unless it is cut off."""
+        self._check()
+        return super().apply(key, policy, message, now_s)
+
+    def get(self, key: str) -> Found | None:
+        """As in memory, unless it is cut off."""
+        self._check()
+        return super().get(key)
+
+    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+        """As in memory, unless it is cut off."""
+        self._check()
+        return super().put(found, events)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            self.tries += 1
+            raise self._error

@@ -95,7 +95,7 @@ class Resilient:
             try:
                 done = self.inner.apply(key, policy, message, now_s)
             except StoreError as error:
-                self._lose(error, message)
+                self._lose(error)
                 return self._fold_here(key, policy, message, now_s)
             return self._seen(key, policy, done)
         finally:
@@ -112,7 +112,7 @@ class Resilient:
         try:
             done = await self.inner.aapply(key, policy, message, now_s)
         except StoreError as error:
-            self._lose(error, message)
+            self._lose(error)
             return self._fold_here(key, policy, message, now_s)
         return self._seen(key, policy, done)
 
@@ -192,9 +192,7 @@ class Resilient:
         shift = self._shift.get(circuit.key, 0)
         return circuit._replace(version=circuit.version + shift) if shift else circuit
 
-    def _lose(self, error: StoreError, message: Message) -> None:
-        if isinstance(message, Order):
-            raise error
+    def _lose(self, error: StoreError) -> None:
         with self._lock.taken():
             now_s = self._clock()
             if self._lost is None:
@@ -205,6 +203,8 @@ class Resilient:
     def _fold_here(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Fold a message into the last known state, and queue what must be told later."""
         lost = self._lost
+        if isinstance(message, Order) and lost is not None:
+            raise lost.again()
         with self._lock.taken():
             backlog = self._away.get(key)
             events: tuple[Event, ...] = ()

@@ -1,0 +1,249 @@
+"""Many circuits over one store, in one process."""
+
+import hashlib
+import pickle
+
+import pytest
+
+from switchgear import CircuitBreaker, Cooldown, Mode, Phase, Policy, Rejected, Signal, detectors
+from switchgear.core.types import Ask, EventKind
+from switchgear.errors import OrderRefused
+from switchgear.panel import Panel
+from switchgear.testing import FakeClock
+
+BAD = Signal(ok=False, error="529 overloaded")
+QUICK = Policy([detectors.ConsecutiveFailures(2)], Cooldown(10.0))
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(1000.0)
+
+
+@pytest.fixture
+def panel(clock: FakeClock):
+    with Panel("memory:", clock=clock, policies={"quick": QUICK}) as panel:
+        yield panel
+
+
+def test_the_breaker_of_a_name_is_one_object(panel: Panel) -> None:
+    assert panel.breaker("api") is panel.breaker("api")
+    assert isinstance(panel.breaker("api"), CircuitBreaker)
+
+
+def test_a_second_policy_for_the_same_name_is_refused_and_the_first_stays(panel: Panel) -> None:
+    first = panel.breaker("api", QUICK)
+    with pytest.raises(ValueError, match="'api' already has a breaker"):
+        panel.breaker("api", QUICK.replace(tripping_at=0.5))
+    with pytest.raises(ValueError, match="'api' already has a breaker"):
+        panel.breaker("api", fallback=len)
+    assert panel.breaker("api", QUICK) is first
+
+
+def test_the_policy_is_the_configured_one_else_the_stored_one_else_the_default(
+    clock: FakeClock,
+) -> None:
+    panel = Panel("memory:", clock=clock, policies={"quick": QUICK})
+    assert panel.policy_of("quick") == QUICK
+    assert panel.policy_of("api") == CircuitBreaker("api").policy
+    other = QUICK.replace(tripping_at=0.5)
+    panel.breaker("api", other).tell(BAD)
+    again = Panel(panel.store.inner, clock=clock)
+    assert again.breaker("api").policy == other
+
+
+def test_breakers_of_two_panels_over_one_store_are_one_circuit(clock: FakeClock) -> None:
+    one = Panel("memory:", clock=clock)
+    two = Panel(one.store.inner, clock=clock)
+    one.breaker("api", QUICK).tell(BAD)
+    two.breaker("api", QUICK).tell(BAD)
+    assert one.breaker("api").state == "open"
+    with pytest.raises(Rejected, match="2 failures in a row"):
+        one.breaker("api").call(len, "abc")
+
+
+def test_circuits_are_found_by_glob_and_shown_as_they_stand_now(
+    panel: Panel, clock: FakeClock
+) -> None:
+    panel.breaker("provider/b", QUICK).call(len, "abc")
+    for _ in range(2):
+        panel.breaker("provider/a", QUICK).tell(BAD)
+    panel.breaker("op/git", QUICK).call(len, "abc")
+    assert [view.name for view in panel] == ["op/git", "provider/a", "provider/b"]
+    assert [view.name for view in panel.circuits("provider/*")] == ["provider/a", "provider/b"]
+    (view,) = panel.circuits("provider/a")
+    assert view.circuit.phase is Phase.OPEN
+    assert view.verdict.retry_after_s == 10.0
+    assert view.readings[0].reason == "2 failures in a row (threshold 2)"
+    clock.advance(10.0)
+    shown = panel.view("provider/a")
+    assert shown is not None
+    assert shown.circuit.phase is Phase.HALF_OPEN
+
+
+def test_looking_changes_nothing(panel: Panel, clock: FakeClock) -> None:
+    for _ in range(2):
+        panel.breaker("api", QUICK).tell(BAD)
+    stored = panel.store.inner.get("api")
+    clock.advance(10.0)
+    other = Panel(panel.store.inner, clock=clock)
+    assert [view.circuit.phase for view in other] == [Phase.HALF_OPEN]
+    assert panel.store.inner.get("api") == stored
+
+
+def test_a_circuit_that_nothing_happened_to_does_not_exist(panel: Panel) -> None:
+    assert panel.view("api") is None
+    assert list(panel) == []
+    assert panel.breaker("api").state == "closed"
+    assert panel.view("api") is None
+
+
+def test_one_event_stream_goes_on_behind_a_cursor(panel: Panel) -> None:
+    for name in ("a", "b"):
+        for _ in range(2):
+            panel.breaker(name, QUICK).tell(BAD)
+    entries = panel.events()
+    assert [entry.event.circuit for entry in entries] == ["a", "b"]
+    assert panel.events(after=entries[-1].cursor) == []
+    panel.order("a", by="ada", why="fixed", reset=True)
+    behind = panel.events(after=entries[-1].cursor)
+    assert [entry.event.kind for entry in behind] == [EventKind.ORDERED, EventKind.MOVED]
+    assert panel.events(glob="b") == entries[1:]
+    assert panel.events(limit=1) == behind[-1:]
+
+
+def test_sinks_of_the_panel_hear_every_circuit_and_cannot_hurt_it(clock: FakeClock) -> None:
+    heard = []
+
+    def fails(_: object) -> None:
+        raise RuntimeError("sink")
+
+    panel = Panel("memory:", clock=clock, sinks=[fails, heard.append])
+    panel.order("a", by="ada", why="drill", mode=Mode.HELD_OPEN)
+    panel.breaker("b", QUICK, sinks=[heard.append]).tell(BAD._replace(count=2))
+    assert [event.circuit for event in heard] == ["a", "b", "b"]
+
+
+# Leave of several circuits
+
+
+def test_leave_of_several_is_told_to_each(panel: Panel) -> None:
+    with panel.ask_all(["team", "quick", "team"]) as leave:
+        assert leave.circuits == ["team", "quick"]
+    with pytest.raises(KeyError), panel.ask_all(["team", "quick"]):
+        raise KeyError("x")
+    for name in ("team", "quick"):
+        totals = panel.breaker(name).totals
+        assert (totals.succeeded, totals.failed) == (1, 1)
+
+
+def test_when_one_refuses_the_others_get_their_permits_back(panel: Panel, clock: FakeClock) -> None:
+    for _ in range(2):
+        panel.breaker("quick").tell(BAD)
+    panel.order("held", by="ada", why="drill", mode=Mode.HELD_OPEN)
+    clock.advance(10.0)
+    with pytest.raises(Rejected, match="held open by ada"):
+        panel.ask_all(["quick", "held"])
+    assert panel.breaker("quick").snapshot().probing.permits == ()
+    panel.order("held", by="ada", why="over", mode=Mode.AUTO)
+    with panel.ask_all(["quick", "held"]):
+        assert len(panel.breaker("quick").snapshot().probing.permits) == 1
+    assert panel.breaker("quick").state == "closed"
+
+
+def test_leave_given_back_is_no_evidence(panel: Panel) -> None:
+    panel.ask_all(["a", "b"]).give_back()
+    assert panel.breaker("a").totals.ignored == panel.breaker("b").totals.ignored == 1
+
+
+def test_leave_of_nobody_is_an_error(panel: Panel) -> None:
+    with pytest.raises(ValueError, match="names is empty"):
+        panel.ask_all([])
+
+
+# Orders and the operator token
+
+
+def test_orders_need_the_token_where_one_is_configured(clock: FakeClock) -> None:
+    digest = hashlib.sha256(b"open sesame").hexdigest()
+    owner = Panel("memory:", clock=clock, operator_token_sha256=digest, token="open sesame")
+    owner.order("api", by="ada", why="drill", mode=Mode.HELD_OPEN)
+    for token in (None, "open", digest):
+        guarded = Panel(owner.store.inner, clock=clock, operator_token_sha256=digest, token=token)
+        with pytest.raises(OrderRefused, match="'api' takes orders only with the operator token"):
+            guarded.order("api", by="agent", why="let me", mode=Mode.AUTO)
+        with pytest.raises(OrderRefused):
+            guarded.breaker("api").release(by="agent", why="let me")
+        with pytest.raises(OrderRefused):
+            guarded.send("api", guarded_order())
+        assert guarded.breaker("api").mode is Mode.HELD_OPEN
+    assert [entry.event.by for entry in owner.events()] == ["ada"]
+
+
+def guarded_order():
+    from switchgear.core.types import Order  # noqa: PLC0415
+
+    return Order("agent", "let me", Mode.AUTO)
+
+
+def test_without_the_token_everything_else_works(clock: FakeClock) -> None:
+    digest = hashlib.sha256(b"secret").hexdigest()
+    panel = Panel("memory:", clock=clock, operator_token_sha256=digest)
+    assert panel.breaker("api").call(len, "abc") == 3
+    assert panel.send("api", Ask()).admitted
+
+
+# Retention, pickling, closing
+
+
+def test_vacuum_forgets_abandoned_circuits_and_old_events_but_no_decision(
+    clock: FakeClock,
+) -> None:
+    panel = Panel("memory:", clock=clock, keep_events=2, idle_s=100.0)
+    panel.breaker("done", QUICK).call(len, "abc")
+    panel.breaker("open", QUICK).tell(BAD._replace(count=2))
+    panel.order("held", by="ada", why="drill", mode=Mode.HELD_CLOSED)
+    panel.order("held", by="ada", why="still", mode=Mode.HELD_CLOSED)
+    panel.flush()
+    clock.advance(100.0)
+    assert Panel(panel.store.inner, clock=clock, idle_s=100.0, keep_events=2).vacuum() == (1, 0)
+    assert [found.circuit.key for found in panel.store.find()] == ["held", "open"]
+    assert len(panel.events()) == 2
+
+
+def test_a_breaker_of_a_memory_panel_says_why_it_does_not_pickle(panel: Panel) -> None:
+    with pytest.raises(TypeError, match="lives in this process and does not pickle"):
+        pickle.dumps(panel.breaker("api"))
+
+
+def test_closing_tells_what_was_counted(clock: FakeClock) -> None:
+    panel = Panel("memory:", clock=clock)
+    for _ in range(3):
+        panel.breaker("api").call(len, "abc")
+    store = panel.store.inner
+    assert store.get("api") is None
+    panel.close()
+    found = store.get("api")
+    assert found is not None
+    assert found.circuit.totals.succeeded == 3
+    panel.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgres://x", "scheme must be one of memory:"),
+        ("state.db", "must be a URL such as memory:"),
+        ("sqlite://state.db", "sqlite:///relative/path or sqlite:////absolute/path"),
+        ("sqlite:///", "sqlite:///relative/path or sqlite:////absolute/path"),
+    ],
+)
+def test_a_url_of_no_known_kind_is_refused_with_what_is_allowed(url: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Panel(url)
+
+
+@pytest.mark.parametrize("field", ["keep_events", "idle_s"])
+def test_retention_must_be_positive(field: str) -> None:
+    with pytest.raises(ValueError, match=rf"Panel\.{field} is -1"):
+        Panel("memory:", **{field: -1})

@@ -1,0 +1,352 @@
+"""What happens while a shared store is gone, and when it is back."""
+
+import asyncio
+import threading
+
+import pytest
+
+from switchgear import Cooldown, Mode, Phase, Policy, Rejected, Signal, detectors
+from switchgear.core.types import EventKind, Tell
+from switchgear.errors import StoreFull, StoreUnavailable
+from switchgear.panel import Panel
+from switchgear.stores.backlog import LISTED, Backlog
+from switchgear.testing import FakeClock, FlakyStore
+
+BAD = Signal(ok=False, error="529 overloaded")
+POLICY = Policy([detectors.ConsecutiveFailures(3)], Cooldown(10.0))
+STRICT = POLICY.replace(strict=True)
+
+
+class Bench:
+    """A clock, a store to cut off, a panel over it, and what its sinks heard."""
+
+    def __init__(self, policy: Policy = POLICY, refresh_s: float | None = 0.1) -> None:
+        self.clock = FakeClock(1000.0)
+        self.store = FlakyStore(clock=self.clock, refresh_s=refresh_s)
+        self.heard = []
+        self.panel = Panel(self.store, clock=self.clock, sinks=[self.heard.append])
+        self.breaker = self.panel.breaker("api", policy)
+
+    def kinds(self) -> list[EventKind]:
+        return [event.kind for event in self.heard]
+
+    def stored(self):
+        found = self.store.get("api")
+        assert found is not None
+        return found.circuit
+
+
+def test_calls_go_on_and_an_event_says_so() -> None:
+    bench = Bench()
+    bench.store.cut()
+    assert bench.breaker.call(len, "abc") == 3
+    with pytest.raises(ZeroDivisionError):
+        bench.breaker.call(lambda: 1 / 0)
+    assert bench.kinds() == [EventKind.STORE_LOST]
+    assert "flaky: cannot be reached: it was cut off" in bench.heard[0].reason
+    assert bench.breaker.call(len, "abc") == 3
+
+
+def test_the_last_known_state_holds_and_goes_on_by_itself() -> None:
+    bench = Bench()
+    bench.breaker.tell(BAD._replace(count=2))
+    bench.store.cut()
+    bench.breaker.tell(BAD)
+    with pytest.raises(Rejected, match="3 failures in a row"):
+        bench.breaker.call(len, "abc")
+    assert bench.kinds() == [EventKind.STORE_LOST, EventKind.MOVED]
+    bench.clock.advance(10.0)
+    assert bench.breaker.call(len, "abc") == 3
+    assert bench.breaker.state == "closed"
+
+
+def test_on_return_the_store_hears_everything_once_and_in_order() -> None:
+    bench = Bench()
+    bench.breaker.call(len, "abc")
+    bench.breaker.tell(BAD)
+    bench.store.cut()
+    for _ in range(5):
+        bench.breaker.call(len, "abc")
+    bench.breaker.tell(BAD._replace(error="last"))
+    bench.store.mend()
+    bench.clock.advance(1.0)
+    assert bench.breaker.totals[:2] == (6, 2)
+    assert bench.stored().totals[:2] == (6, 2)
+    assert bench.stored().failures[-1].error == "last"
+    assert bench.kinds() == [EventKind.STORE_LOST, EventKind.STORE_BACK]
+    assert "is back after 1 s; it was told 6 things that it had missed" in bench.heard[-1].reason
+    assert [entry.event.kind for entry in bench.store.events()] == [EventKind.STORE_BACK]
+
+
+def test_a_trip_that_happened_meanwhile_happens_in_the_store_too() -> None:
+    bench = Bench()
+    bench.store.cut()
+    for _ in range(3):
+        bench.breaker.tell(BAD)
+    assert bench.breaker.state == "open"
+    bench.store.mend()
+    bench.clock.advance(1.0)
+    assert bench.breaker.state == "open"
+    assert bench.stored().phase is Phase.OPEN
+    with pytest.raises(Rejected):
+        bench.breaker.call(len, "abc")
+
+
+def test_a_trip_that_others_made_meanwhile_is_seen_on_return() -> None:
+    bench = Bench()
+    other = Panel(bench.store, clock=bench.clock).breaker("api", POLICY)
+    bench.store.cut()
+    assert bench.breaker.call(len, "abc") == 3
+    bench.store.mend()
+    for _ in range(3):
+        other.tell(BAD)
+    bench.clock.advance(1.0)
+    with pytest.raises(Rejected, match="3 failures in a row"):
+        bench.breaker.call(len, "abc")
+
+
+def test_a_store_that_comes_back_empty_gets_the_last_known_state() -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.breaker.tell(BAD)
+    bench.store.cut()
+    bench.clock.advance(1.0)
+    with pytest.raises(Rejected):
+        bench.breaker.call(len, "abc")
+    assert bench.breaker.state == "open"  # looks, and finds the store gone
+    bench.store.mend(empty=True)
+    bench.clock.advance(1.0)
+    assert bench.breaker.state == "open"
+    assert bench.stored().phase is Phase.OPEN
+    assert bench.stored().totals.failed == 3
+
+
+def test_versions_never_fall_for_readers_when_the_store_lost_some() -> None:
+    bench = Bench()
+    for _ in range(20):
+        bench.breaker.tell(Signal(ok=True))
+    before = bench.breaker.snapshot().version
+    bench.store.cut()
+    for _ in range(20):
+        bench.breaker.tell(Signal(ok=True))
+    away = bench.breaker.snapshot().version
+    bench.store.mend()
+    bench.clock.advance(1.0)
+    back = bench.breaker.snapshot().version
+    assert before < away < back
+    bench.breaker.hold_open(by="ada", why="drill")
+    with pytest.raises(Rejected, match="held open by ada"):
+        bench.breaker.call(len, "abc")
+
+
+def test_the_store_is_tried_about_once_a_second_not_at_every_call() -> None:
+    bench = Bench()
+    bench.store.cut()
+    for _ in range(100):
+        bench.breaker.tell(BAD)
+    assert bench.store.tries == 1
+    bench.clock.advance(0.99)
+    bench.breaker.tell(BAD)
+    assert bench.store.tries == 1
+    bench.clock.advance(0.01)
+    bench.breaker.tell(BAD)
+    assert bench.store.tries == 2
+
+
+def test_one_outage_is_one_event_each_way_however_many_tries_it_takes() -> None:
+    bench = Bench()
+    bench.store.cut()
+    for _ in range(5):
+        bench.breaker.tell(Signal(ok=True))
+        bench.clock.advance(1.0)
+    bench.store.mend()
+    bench.breaker.tell(Signal(ok=True))
+    assert bench.kinds() == [EventKind.STORE_LOST, EventKind.STORE_BACK]
+    assert bench.stored().totals.succeeded == 6
+
+
+def test_a_store_that_goes_again_while_it_is_told_hears_nothing_twice() -> None:
+    bench = Bench()
+    bench.store.cut()
+    for error in ("a", "b", "c"):
+        bench.breaker.tell(Signal(ok=False, error=error))
+    bench.store.mend()
+    bench.clock.advance(1.0)
+    real, told = bench.store.apply, []
+
+    def fails_at_the_second(key, policy, message, now_s):
+        told.append(message)
+        if len(told) == 2:
+            raise StoreUnavailable("flaky:", "gone again", "wait")
+        return real(key, policy, message, now_s)
+
+    bench.store.apply = fails_at_the_second
+    bench.breaker.tell(Signal(ok=True))
+    bench.store.apply = real
+    bench.clock.advance(1.0)
+    bench.breaker.tell(Signal(ok=True))
+    totals = bench.stored().totals
+    assert (totals.failed, totals.succeeded) == (3, 2)
+
+
+def test_a_full_store_is_gone_too_and_the_event_says_that_it_is_full() -> None:
+    bench = Bench()
+    bench.store.cut(StoreFull("flaky:", "no space left", "make room"))
+    bench.breaker.tell(BAD)
+    assert "flaky: is full: no space left; make room" in bench.heard[0].reason
+
+
+def test_an_order_fails_loudly_when_the_store_is_gone() -> None:
+    bench = Bench()
+    bench.store.cut()
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        bench.breaker.hold_open(by="ada", why="drill")
+    bench.breaker.tell(BAD)
+    with pytest.raises(StoreUnavailable):
+        bench.breaker.hold_open(by="ada", why="drill")
+    assert bench.breaker.mode is Mode.AUTO
+
+
+# Strict
+
+
+def test_a_strict_circuit_refuses_while_its_store_is_gone_and_admits_when_it_is_back() -> None:
+    bench = Bench(STRICT)
+    assert bench.breaker.call(len, "abc") == 3
+    bench.store.cut()
+    with pytest.raises(Rejected, match="its policy is strict and its state unknown") as refused:
+        bench.breaker.call(len, "abc")
+    assert refused.value.retry_after_s == 1.0
+    assert bench.kinds() == [EventKind.STORE_LOST]
+    bench.store.mend()
+    bench.clock.advance(1.0)
+    assert bench.breaker.call(len, "abc") == 3
+    assert bench.stored().totals.refused == 1
+    assert bench.stored().totals.succeeded == 2
+
+
+def test_a_strict_circuit_asks_before_every_call() -> None:
+    bench = Bench(STRICT)
+    other = Panel(bench.store, clock=bench.clock).breaker("api", STRICT)
+    assert bench.breaker.call(len, "abc") == 3
+    other.hold_open(by="ada", why="drill")
+    with pytest.raises(Rejected, match="held open by ada"):
+        bench.breaker.call(len, "abc")
+    other.release(by="ada", why="over")
+    assert bench.breaker.call(len, "abc") == 3
+
+
+# Polling
+
+
+def test_what_others_did_is_seen_when_the_snapshot_is_old() -> None:
+    bench = Bench()
+    other = Panel(bench.store, clock=bench.clock).breaker("api", POLICY)
+    assert bench.breaker.call(len, "abc") == 3
+    for _ in range(3):
+        other.tell(BAD)
+    bench.clock.advance(0.1)
+    with pytest.raises(Rejected):
+        bench.breaker.call(len, "abc")
+    other.reset(by="ada", why="fixed")
+    bench.clock.advance(0.1)
+    assert bench.breaker.call(len, "abc") == 3
+
+
+def test_successes_of_several_are_counted_in_one_circuit() -> None:
+    bench = Bench()
+    other = Panel(bench.store, clock=bench.clock).breaker("api", POLICY)
+    guarded = bench.breaker(len)
+    for _ in range(10):
+        guarded("abc")
+        with other:
+            bench.clock.advance(0.03)
+    assert bench.breaker.totals.succeeded == bench.stored().totals.succeeded
+    assert other.totals.succeeded == 20
+
+
+# Async
+
+
+def test_the_same_from_an_event_loop() -> None:
+    bench = Bench()
+
+    async def fails() -> None:
+        raise KeyError("x")
+
+    async def works() -> int:
+        return 3
+
+    async def main() -> None:
+        assert await bench.breaker.acall(works) == 3
+        bench.store.cut()
+        for _ in range(3):
+            with pytest.raises(KeyError):
+                await bench.breaker.acall(fails)
+        with pytest.raises(Rejected):
+            await bench.breaker.acall(works)
+        bench.store.mend()
+        bench.clock.advance(1.0)
+        with pytest.raises(Rejected):
+            async with bench.breaker:
+                pytest.fail("it was admitted")
+
+    asyncio.run(main())
+    bench.breaker.refresh()
+    assert bench.stored().phase is Phase.OPEN
+    assert bench.stored().totals[:2] == (1, 3)
+
+
+# Threads
+
+
+def test_nothing_is_lost_or_doubled_by_threads_over_a_store_that_comes_and_goes() -> None:
+    bench = Bench(Policy([detectors.ConsecutiveFailures(10**9)]), refresh_s=None)
+    threads, each = 8, 300
+    start = threading.Barrier(threads + 1)
+
+    def work() -> None:
+        start.wait()
+        for number in range(each):
+            bench.breaker.tell(Signal(ok=number % 3 != 0, error=f"error {number % 7}"))
+
+    def flicker() -> None:
+        start.wait()
+        for _ in range(40):
+            bench.store.cut()
+            bench.clock.advance(1.0)
+            bench.store.mend()
+            bench.clock.advance(1.0)
+
+    crew = [threading.Thread(target=work) for _ in range(threads)]
+    crew.append(threading.Thread(target=flicker))
+    for thread in crew:
+        thread.start()
+    for thread in crew:
+        thread.join()
+    bench.clock.advance(1.0)
+    bench.breaker.refresh()
+    totals = bench.stored().totals
+    assert totals.failed == threads * each // 3
+    assert totals.succeeded == threads * each - totals.failed
+    numbers = [entry.event.seq for entry in bench.store.events()]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+# The backlog
+
+
+def test_a_backlog_is_bounded_and_loses_no_count() -> None:
+    backlog = Backlog(POLICY, POLICY.start("api", 0.0))
+    for number in range(3 * LISTED):
+        backlog.add(Tell(Signal(ok=False, error=f"error {number}")))
+    assert len(backlog._messages) == LISTED
+    assert sum(message.signal.count for message in backlog._messages) == 3 * LISTED
+
+
+def test_different_costs_are_never_counted_together() -> None:
+    backlog = Backlog(POLICY, POLICY.start("api", 0.0))
+    for cost in (5, 5, 7):
+        backlog.add(Tell(Signal(ok=True, cost_micros=cost)))
+    spent = [message.signal.cost_micros * message.signal.count for message in backlog._messages]
+    assert spent == [10, 7]
