@@ -1,0 +1,61 @@
+"""What a configuration is, once it is read: plain values, nothing of the file's syntax."""
+
+from typing import NamedTuple
+
+from switchgear.core.policy import Policy
+from switchgear.glob import matcher
+from switchgear.guards.redact import redact
+from switchgear.sinks import Sink
+from switchgear.stores.base import IDLE_S, KEEP_EVENTS
+
+
+class Retention(NamedTuple):
+    """What a store keeps: see `Store.vacuum`."""
+
+    events: int = KEEP_EVENTS
+    idle_s: float = IDLE_S
+
+
+class Rule(NamedTuple):
+    """Which policy the circuits have whose names match a glob."""
+
+    match: str
+    policy: Policy
+
+
+class Config(NamedTuple):
+    """An installation's choices. Immutable; any thread may read it.
+
+    >>> Config().policy_for("provider/anthropic") is None
+    True
+    """
+
+    store: str | None = None
+    """The URL of the store, complete: variables filled in, paths absolute. May hold a password."""
+    operator_token_sha256: str | None = None
+    """The SHA-256 of the token that orders need, as 64 hexadecimal digits; `None`: they need none."""
+    retention: Retention = Retention()
+    policies: dict[str, Policy] = {}  # noqa: RUF012  nobody changes it
+    """The policies that the file names; presets are not among them."""
+    circuits: tuple[Rule, ...] = ()
+    sinks: tuple[Sink, ...] = ()
+    source: str | None = None
+    """The file it was read from; `None`: from none."""
+
+    def policy_for(self, name: str) -> Policy | None:
+        """The policy of a circuit: that of the first match; `None`: the file does not say."""
+        for rule in self.circuits:
+            if matcher(rule.match)(name):
+                return rule.policy
+        return None
+
+    def __repr__(self) -> str:
+        store = None if self.store is None else redact(self.store)
+        return (
+            f"<Config of {self.source!r}: store {store!r}, {len(self.policies)} policies, "
+            f"{len(self.circuits)} rules for circuits, {len(self.sinks)} sinks>"
+        )
+
+
+DEFAULT = Config()
+"""What holds where there is no file."""

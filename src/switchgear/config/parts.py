@@ -1,0 +1,162 @@
+"""Nodes to detectors, recovery rules, combine rules and sinks, by the registries alone.
+
+Nothing here knows a detector: the keys are the arguments of its constructor, and the rules are
+those that the constructor checks. A new detector is configurable the moment it is registered.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+from switchgear.config.problems import Node, Report, shown, suggestion
+
+T = TypeVar("T")
+
+_BLAMED = re.compile(
+    r"(?P<owner>\w+)\.(?P<field>\w+)(?:\['(?P<item>[^']*)'\])? (?P<rest>.*)", re.DOTALL
+)
+REQUIRED: Any = object()
+"""The default of a field that has none."""
+
+
+class Field(NamedTuple):
+    """An argument of a constructor."""
+
+    default: Any
+    annotation: Any
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether its value is a mapping; else it is a single value."""
+        return "Mapping" in str(self.annotation)
+
+
+@lru_cache
+def fields_of(kind: Callable[..., Any]) -> dict[str, Field]:
+    """The fields of a part: the arguments of its constructor, in order."""
+    import inspect  # noqa: PLC0415  importing the configuration's errors must not cost this
+
+    arguments = inspect.signature(kind).parameters.values()
+    return {
+        argument.name: Field(
+            REQUIRED if argument.default is argument.empty else argument.default,
+            argument.annotation,
+        )
+        for argument in arguments
+        if argument.kind not in {argument.VAR_POSITIONAL, argument.VAR_KEYWORD}
+    }
+
+
+def kind_and_fields(
+    node: Node, kinds: Mapping[str, Any], report: Report
+) -> tuple[str, Node] | None:
+    """Which kind a part is and what it says: `latched` or `cooldown: {base_s: 60}`."""
+    allowed = ", ".join(sorted(kinds))
+    if isinstance(node.value, str):
+        name, inner = node.value, Node({}, node.line, node.key)
+    elif isinstance(node.value, dict) and len(node.value) == 1:
+        [(name, inner)] = node.value.items()
+    elif isinstance(node.value, dict) and node.value:
+        names = ", ".join(map(shown, node.value))
+        report.add(node, f"has {len(node.value)} keys, {names}: it must have one of {allowed}")
+        return None
+    else:
+        report.add(node, f"is {shown(node.value)}: it must be one of {allowed}")
+        return None
+    if name not in kinds:
+        report.add(inner, f"unknown kind {shown(name)}; {suggestion(name, kinds)}")
+        return None
+    return name, inner
+
+
+def build_part(
+    node: Node,
+    kinds: Mapping[str, Callable[..., T]],
+    report: Report,
+    prepare: Callable[[str, Node], Any] | None = None,
+) -> T | None:
+    """The part that a node describes; `None` after what is wrong has been reported.
+
+    `prepare` turns the text of a field into the constructor's argument, such as a path.
+    """
+    found = kind_and_fields(node, kinds, report)
+    if found is None:
+        return None
+    name, inner = found
+    before = report.added
+    fields = fields_of(kinds[name])
+    nodes = report.mapping(inner, fields)
+    given: dict[str, Any] = {}
+    for field, child in nodes.items():
+        if fields[field].is_mapping != isinstance(child.value, dict) or child.value == []:
+            must = "a mapping" if fields[field].is_mapping else "a single value"
+            report.add(child, f"is {shown(child.value)}: it must be {must}")
+        elif isinstance(child.value, list):
+            report.add(child, "is a list: it must be a single value")
+        elif prepare is not None and isinstance(child.value, str):
+            prepared = prepare(field, child)
+            if prepared is not None:  # else it has been reported
+                given[field] = prepared
+        else:
+            given[field] = child.plain()
+    missing = [
+        field
+        for field, (default, _) in fields.items()
+        if default is REQUIRED and field not in nodes
+    ]
+    for field in missing:
+        report.add(inner, f"{name} needs the key {field!r}")
+    if report.added > before and any(
+        default is REQUIRED and field not in given for field, (default, _) in fields.items()
+    ):
+        return None
+    part = construct(kinds[name], given, nodes, inner, report)
+    return part if report.added == before else None
+
+
+def construct(
+    make: Callable[..., T],
+    given: dict[str, Any],
+    nodes: Mapping[str, Node],
+    place: Node,
+    report: Report,
+) -> T | None:
+    """Call a constructor; what it objects to is reported at the key it names.
+
+    It raises for one field at a time, so the field is left out and it is asked again: everything
+    that is wrong is told at once.
+    """
+    arguments = dict(given)
+    failed = False
+    while True:
+        try:
+            made = make(**arguments)
+        except (ValueError, TypeError, OverflowError) as error:
+            if failed and isinstance(error, TypeError):
+                return None  # a required field was the bad one
+            failed = True
+            field = _report_objection(str(error), nodes, place, report)
+            if field not in arguments:
+                return None
+            del arguments[field]
+        else:
+            return None if failed else made
+
+
+def _report_objection(message: str, nodes: Mapping[str, Node], place: Node, report: Report) -> str:
+    """Report an objection where it belongs; returns the field it blames, if any."""
+    found = _BLAMED.fullmatch(message)
+    if found is None:
+        report.add(place, message)
+        return ""
+    field, item, rest = found["field"], found["item"], found["rest"]
+    if field not in nodes:
+        report.add(place, message)
+        return field
+    node = nodes[field]
+    if item is not None and isinstance(node.value, dict) and item in node.value:
+        node = node.value[item]
+    # The key in front of the message already names the field, unless the part as a whole is meant.
+    report.add(node, rest if node.key.endswith(item or field) else message)
+    return field

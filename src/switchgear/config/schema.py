@@ -1,0 +1,181 @@
+"""The JSON Schema of the configuration file, made from the registries.
+
+Types and defaults are those of the constructors; limits are found by asking the constructors, so
+that no rule is written twice and none can be out of date.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from switchgear.config.model import Retention
+from switchgear.config.parts import REQUIRED, Field, fields_of
+from switchgear.config.policies import POLICY_KEYS
+from switchgear.core.policy import Policy
+from switchgear.core.policy_wire import COMBINES, DETECTORS, RECOVERIES
+from switchgear.presets import DESCRIPTIONS, PRESETS
+from switchgear.sinks import SINKS
+from switchgear.sinks.log import LEVELS
+
+Schema = dict[str, Any]
+_HUGE = 1e6
+
+
+def schema() -> Schema:
+    """The whole schema."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Switchgear configuration",
+        **_maybe(_mapping(_sections())),
+        "$defs": {
+            "policy": _policy(),
+            "policy_name": _policy_name(),
+            "detector": _one_of(DETECTORS),
+            "recovery": _one_of(RECOVERIES),
+            "combine": _one_of(COMBINES),
+            "sink": _one_of(SINKS),
+        },
+    }
+
+
+def _sections() -> dict[str, Schema]:
+    retention = Retention()
+    policies = {"type": "object", "additionalProperties": _ref("policy")}
+    rule = _mapping(
+        {
+            "match": _text("The name of a circuit, or a glob; the first match wins."),
+            "policy": {"anyOf": [_ref("policy_name"), _ref("policy")]},
+        },
+        required=("match", "policy"),
+    )
+    return {
+        "store": _maybe(
+            _text("memory:, sqlite:///path, redis://host or rediss://host; ${NAME} is a variable.")
+        ),
+        "operator_token_sha256": _maybe(
+            _text("The SHA-256 of the token that orders need, or ${NAME}.")
+        ),
+        "retention": _maybe(
+            _mapping(
+                {
+                    "events": {"type": "integer", "minimum": 1, "default": retention.events},
+                    "idle_days": {
+                        "type": "number",
+                        "exclusiveMinimum": 0,
+                        "default": retention.idle_s / 86_400,
+                    },
+                }
+            )
+        ),
+        "policies": _maybe(policies),
+        "circuits": _maybe({"type": "array", "items": rule}),
+        "sinks": _maybe({"type": "array", "items": _ref("sink")}),
+    }
+
+
+def _policy() -> Schema:
+    limits = fields_of(Policy)
+    properties: dict[str, Schema] = {
+        "extends": _maybe(_ref("policy_name")),
+        "detectors": {"type": "array", "items": _ref("detector"), "minItems": 1},
+        "recovery": _ref("recovery"),
+        "combine": _ref("combine"),
+        "tripping_at": _value(_policy_with, "tripping_at", limits["tripping_at"]),
+        "strict": {"type": "boolean", "default": limits["strict"].default},
+    }
+    return _mapping({key: properties[key] for key in POLICY_KEYS})
+
+
+def _policy_with(**field: Any) -> Policy:
+    return Policy([kind() for kind in DETECTORS.values() if not _required(kind)], **field)
+
+
+def _policy_name() -> Schema:
+    presets = [{"const": name, "description": DESCRIPTIONS[name]} for name in PRESETS]
+    return {"anyOf": [*presets, _text("A name of the policies section.")]}
+
+
+def _one_of(kinds: Mapping[str, Callable[..., Any]]) -> Schema:
+    """A part: the bare name of a kind that needs nothing, or one kind with its fields."""
+    bare = [kind for kind in sorted(kinds) if not _required(kinds[kind])]
+    return {
+        "oneOf": [
+            {"enum": bare},
+            {
+                **_mapping({kind: _part(kinds[kind]) for kind in sorted(kinds)}),
+                "minProperties": 1,
+                "maxProperties": 1,
+            },
+        ]
+    }
+
+
+def _part(kind: Callable[..., Any]) -> Schema:
+    fields = fields_of(kind)
+    required = _required(kind)
+    about = (kind.__doc__ or "").strip().partition("\n\n")[0]
+    properties = {name: _value(kind, name, field) for name, field in fields.items()}
+    part = {**_mapping(properties, required=required), "description": " ".join(about.split())}
+    return part if required else _maybe(part)
+
+
+def _required(kind: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(name for name, field in fields_of(kind).items() if field.default is REQUIRED)
+
+
+def _value(kind: Callable[..., Any], name: str, field: Field) -> Schema:
+    annotation = str(field.annotation)
+    default = {} if field.default is REQUIRED else {"default": field.default}
+    if field.is_mapping:
+        numbers = {"type": "number", "exclusiveMinimum": 0}
+        return {"type": "object", "additionalProperties": numbers, **default}
+    if field.annotation is str:
+        texts: Schema = {"enum": list(LEVELS)} if name == "level" else {"type": "string"}
+        return {**texts, **default}
+    is_whole = "int" in annotation
+    names = ["integer" if is_whole else "number", *(["null"] if "None" in annotation else [])]
+    limits = {"minimum": 1} if is_whole else _limits(kind, name)
+    return {"type": names if len(names) > 1 else names[0], **limits, **default}
+
+
+def _limits(kind: Callable[..., Any], field: str) -> Schema:
+    """Between which numbers a field must be, as its constructor says."""
+    fields = fields_of(kind)
+    others: Schema = {name: {} if fields[name].is_mapping else 1.0 for name in _required(kind)}
+
+    def accepts(value: float) -> bool:
+        try:
+            kind(**{**others, field: value})
+        except ValueError:
+            return False
+        return True
+
+    limits: Schema = {}
+    if accepts(0.0):
+        limits["minimum"] = 0
+    elif accepts(1.0) and not accepts(0.999):
+        limits["minimum"] = 1
+    else:
+        limits["exclusiveMinimum"] = 0
+    if not accepts(_HUGE):
+        limits["maximum" if accepts(1.0) else "exclusiveMaximum"] = 1
+    return limits
+
+
+def _mapping(properties: dict[str, Schema], required: tuple[str, ...] = ()) -> Schema:
+    found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**found, "required": list(required)} if required else found
+
+
+def _maybe(inner: Schema) -> Schema:
+    """The same, or nothing at all."""
+    if "type" in inner:
+        return {**inner, "type": [inner["type"], "null"]}
+    return {"anyOf": [inner, {"type": "null"}]}
+
+
+def _text(description: str) -> Schema:
+    return {"type": "string", "minLength": 1, "description": description}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}
