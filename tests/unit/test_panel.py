@@ -2,11 +2,13 @@
 
 import hashlib
 import pickle
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from switchgear import CircuitBreaker, Cooldown, Mode, Phase, Policy, Rejected, Signal, detectors
-from switchgear.core.types import Ask, EventKind
+from switchgear.core.types import Ask, Event, EventKind, Order
 from switchgear.errors import OrderRefused
 from switchgear.panel import Panel
 from switchgear.testing import FakeClock
@@ -21,7 +23,7 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def panel(clock: FakeClock):
+def panel(clock: FakeClock) -> Iterator[Panel]:
     with Panel("memory:", clock=clock, policies={"quick": QUICK}) as panel:
         yield panel
 
@@ -113,7 +115,7 @@ def test_one_event_stream_goes_on_behind_a_cursor(panel: Panel) -> None:
 
 
 def test_sinks_of_the_panel_hear_every_circuit_and_cannot_hurt_it(clock: FakeClock) -> None:
-    heard = []
+    heard: list[Event] = []
 
     def fails(_: object) -> None:
         raise RuntimeError("sink")
@@ -175,15 +177,9 @@ def test_orders_need_the_token_where_one_is_configured(clock: FakeClock) -> None
         with pytest.raises(OrderRefused):
             guarded.breaker("api").release(by="agent", why="let me")
         with pytest.raises(OrderRefused):
-            guarded.send("api", guarded_order())
+            guarded.send("api", Order("agent", "let me", Mode.AUTO))
         assert guarded.breaker("api").mode is Mode.HELD_OPEN
     assert [entry.event.by for entry in owner.events()] == ["ada"]
-
-
-def guarded_order():
-    from switchgear.core.types import Order  # noqa: PLC0415
-
-    return Order("agent", "let me", Mode.AUTO)
 
 
 def test_without_the_token_everything_else_works(clock: FakeClock) -> None:
@@ -245,5 +241,6 @@ def test_a_url_of_no_known_kind_is_refused_with_what_is_allowed(url: str, messag
 
 @pytest.mark.parametrize("field", ["keep_events", "idle_s"])
 def test_retention_must_be_positive(field: str) -> None:
+    wrong: dict[str, Any] = {field: -1}
     with pytest.raises(ValueError, match=rf"Panel\.{field} is -1"):
-        Panel("memory:", **{field: -1})
+        Panel("memory:", **wrong)
