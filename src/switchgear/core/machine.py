@@ -238,8 +238,8 @@ def _outage(
 
 def _close(draft: Draft, reason: str) -> None:
     draft.generation += 1
-    draft.memories = draft.policy.fresh_memories()
-    draft.heat = 0.0
+    draft.memories = draft.policy.recovered_memories(draft.memories)
+    draft.heat = draft.policy.heat(draft.memories, draft.now_s)
     draft.outage = NO_OUTAGE
     draft.probing = NO_PROBES
     if draft.phase is not Phase.CLOSED:
@@ -260,4 +260,5 @@ def _obey(draft: Draft, order: Order) -> None:
     if order.reset:
         draft.totals = NO_TOTALS
         draft.failures = ()
+        draft.memories = draft.policy.fresh_memories()
         _close(draft, f"reset by {order.by}")

@@ -183,6 +183,11 @@ class Policy(Record):
         """What the detectors remember at the start."""
         return tuple(detector.start() for detector in self.detectors)
 
+    def recovered_memories(self, memories: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What the detectors remember after the circuit has come back by itself."""
+        pairs = zip(self.detectors, memories, strict=True)
+        return tuple(detector.recovered(memory) for detector, memory in pairs)
+
     def fold(self, memories: tuple[Any, ...], signal: Signal, now_s: float) -> tuple[Any, ...]:
         """What the detectors remember after this signal."""
         pairs = zip(self.detectors, memories, strict=True)

@@ -64,6 +64,13 @@ class Signal(NamedTuple):
     """How many equal things happened in a row; 0 tells nothing but the time."""
     refused: int = 0
     """Calls refused by a snapshot of this circuit since the last message."""
+    files_changed: int | None = None
+    """How many files differ from what they were before, committed or not."""
+    tests_passing: int | None = None
+    output_chars: int | None = None
+    """How long the output was, in characters."""
+    at_s: float | None = None
+    """When it was measured, in seconds since the epoch, by whoever measured it."""
 
 
 class Permit(NamedTuple):

@@ -5,6 +5,9 @@ from switchgear.core.detectors.consecutive_failures import ConsecutiveFailures
 from switchgear.core.detectors.failure_rate import FailureRate
 from switchgear.core.detectors.failures_in_window import FailuresInWindow
 from switchgear.core.detectors.latency_p95 import LatencyP95
+from switchgear.core.detectors.no_progress import NoProgress
+from switchgear.core.detectors.output_decline import OutputDecline
+from switchgear.core.detectors.same_error import SameError
 from switchgear.core.detectors.slow_calls import SlowCalls
 
 ALL: tuple[type[Detector], ...] = (
@@ -12,6 +15,9 @@ ALL: tuple[type[Detector], ...] = (
     FailureRate,
     FailuresInWindow,
     LatencyP95,
+    NoProgress,
+    OutputDecline,
+    SameError,
     SlowCalls,
 )
 """The registry: the laws of detectors are tested over it, configuration finds kinds in it."""
@@ -23,5 +29,8 @@ __all__ = [
     "FailureRate",
     "FailuresInWindow",
     "LatencyP95",
+    "NoProgress",
+    "OutputDecline",
+    "SameError",
     "SlowCalls",
 ]

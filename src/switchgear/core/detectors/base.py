@@ -46,6 +46,11 @@ class Detector(Record):
         del signal
         return None
 
+    def recovered(self, memory: Memory) -> Memory:
+        """The memory of a circuit that has come back: nothing, unless something outlasts a trip."""
+        del memory
+        return self.start()
+
     def dump(self, memory: Memory) -> Any:
         """The memory as JSON values."""
         raise NotImplementedError
@@ -53,6 +58,10 @@ class Detector(Record):
     def load(self, data: Any) -> Memory:
         """The inverse of `dump`. Raises ValueError on what it never dumped."""
         raise NotImplementedError
+
+
+LAST_CHANCE = 0.999
+"""As hot as it gets without tripping: the next step decides."""
 
 
 def plural(count: int, noun: str) -> str:

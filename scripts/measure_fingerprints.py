@@ -1,0 +1,210 @@
+"""How well do error fingerprints group? One table, on labelled lines and pairs.
+
+    python scripts/measure_fingerprints.py FOLDER
+
+FOLDER holds `log_lines.jsonl.gz` (`system`, `message`, `group`) and `agent_error_pairs.jsonl.gz`
+(`source`, `a`, `b`, `same`). Grouping accuracy is the share of lines whose predicted group is
+exactly the true one; pair accuracy is the share of pairs that are rightly called the same or not.
+drain3 learns from the lines it sees and so is no function of the text; it is shown if installed.
+"""
+
+import gzip
+import json
+import statistics
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from switchgear.core.fingerprint import documented, fingerprint
+
+TUNED_ON = {"BGL", "Hadoop", "Linux", "enigma_nyu_ctf", "sweagent_multi_java"}
+"""The sources whose mistakes were looked at while the default was made; the others were not."""
+
+Keys = Callable[[Sequence[str]], list[str]]
+
+
+def by_text(function: Callable[[str], str]) -> Keys:
+    """The keys of texts by a function of each text alone."""
+    return lambda texts: [function(text) for text in texts]
+
+
+def by_drain3(texts: Sequence[str]) -> list[str]:
+    """The clusters that drain3 ends with, having seen all the texts."""
+    from drain3 import TemplateMiner  # noqa: PLC0415  optional
+
+    miner = TemplateMiner()
+    return [str(miner.add_log_message(" ".join(text.split()))["cluster_id"]) for text in texts]
+
+
+def methods() -> dict[str, Keys]:
+    """What is compared, by name."""
+    found = {
+        "exact text": by_text(str),
+        "documented": by_text(documented),
+        "default": by_text(fingerprint),
+    }
+    try:
+        by_drain3(["is it there?"])
+    except ImportError:
+        return found
+    return {**found, "drain3": by_drain3}
+
+
+def grouping_accuracy(keys: Sequence[str], groups: Sequence[str]) -> float:
+    """The share of lines whose predicted group is exactly the true one."""
+    pairs = Counter(zip(keys, groups, strict=True))
+    predicted, true = Counter(keys), Counter(groups)
+    return sum(n for (key, group), n in pairs.items() if n == predicted[key] == true[group]) / len(
+        keys
+    )
+
+
+def pair_accuracy(keys: Sequence[str], groups: Sequence[str]) -> float:
+    """The share of all pairs of lines that are rightly called the same or not the same."""
+
+    def pairs(counts: Counter[Any]) -> int:
+        return sum(n * (n - 1) // 2 for n in counts.values())
+
+    both = pairs(Counter(zip(keys, groups, strict=True)))
+    everything = len(keys) * (len(keys) - 1) // 2
+    wrong = pairs(Counter(keys)) + pairs(Counter(groups)) - 2 * both
+    return 1 - wrong / everything
+
+
+def rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a gzip JSONL file."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def line_scores(folder: Path, ways: dict[str, Keys]) -> dict[str, list[tuple[float, float]]]:
+    """Grouping and pair accuracy of each way, by system."""
+    systems: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows(folder / "log_lines.jsonl.gz"):
+        systems[row["system"]].append(row)
+    scores = {}
+    for system, found in systems.items():
+        groups = [row["group"] for row in found]
+        keyed = [way([row["message"] for row in found]) for way in ways.values()]
+        scores[system] = [(grouping_accuracy(k, groups), pair_accuracy(k, groups)) for k in keyed]
+    return scores
+
+
+def agent_scores(folder: Path, ways: dict[str, Keys]) -> dict[str, tuple[int, list[float]]]:
+    """The number of pairs of agents' errors and each way's accuracy on them, by source."""
+    sources: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows(folder / "agent_error_pairs.jsonl.gz"):
+        sources[row["source"]].append(row)
+    scores = {}
+    for source, found in sources.items():
+        right = []
+        for way in ways.values():
+            keys = way([text for row in found for text in (row["a"], row["b"])])
+            said = [a == b for a, b in zip(keys[::2], keys[1::2], strict=True)]
+            right.append(
+                statistics.mean(s == bool(r["same"]) for s, r in zip(said, found, strict=True))
+            )
+        scores[source] = len(found), right
+    return scores
+
+
+def show_lines(scores: dict[str, list[tuple[float, float]]]) -> None:
+    """The table of the log lines, and the means over the systems."""
+    for tuned in (True, False):
+        systems = [system for system in scores if (system in TUNED_ON) is tuned]
+        for system in systems:
+            cells = " | ".join(f"{ga:.2f} / {pa:.3f}" for ga, pa in scores[system])
+            print(f"| {system}{' (tuned on)' if tuned else ''} | {cells} |")
+        columns = zip(*(scores[system] for system in systems), strict=True)
+        means = [
+            [statistics.mean(part) for part in zip(*column, strict=True)] for column in columns
+        ]
+        cells = " | ".join(f"**{ga:.2f} / {pa:.3f}**" for ga, pa in means)
+        print(f"| **mean, {'' if tuned else 'not '}tuned on** | {cells} |")
+
+
+def show_agents(scores: dict[str, tuple[int, list[float]]]) -> None:
+    """The table of agents' errors, over all pairs of the sources."""
+    for tuned in (True, False):
+        chosen = [score for source, score in scores.items() if (source in TUNED_ON) is tuned]
+        count = sum(n for n, _ in chosen)
+        columns = zip(*([n * share for share in right] for n, right in chosen), strict=True)
+        cells = " | ".join(f"**{sum(column) / count:.3f}**" for column in columns)
+        print(
+            f"| **{count} pairs of agents' errors, {'' if tuned else 'not '}tuned on** | {cells} |"
+        )
+
+
+def show_cost(folder: Path) -> None:
+    """What a key costs."""
+    lines = [row["message"] for row in rows(folder / "log_lines.jsonl.gz")]
+    for name, function in (("default", fingerprint), ("documented", documented)):
+        taken = []
+        for line in lines:
+            start = time.perf_counter()
+            function(line)
+            taken.append(time.perf_counter() - start)
+        worst_ms = max(_milliseconds(function, text) for text in hostile_texts())
+        print(
+            f"{name}: {statistics.median(taken) * 1e6:.1f} µs a line (median); "
+            f"the worst of {len(hostile_texts())} hostile texts of 1 MB: {worst_ms:.1f} ms"
+        )
+
+
+def hostile_texts() -> list[str]:
+    """Texts of a million characters, each made to keep some pattern busy."""
+    parts = [
+        "1",
+        "abcdef0",
+        "at a(",
+        "at ",
+        "/a",
+        "a.",
+        "a=",
+        "a:1",
+        "a@",
+        " ",
+        "\t\n",
+        "\x1b[",
+        "# ",
+    ]
+    parts += [
+        "1 ",
+        "a/b.c ",
+        "0x",
+        "é",
+        "port 1 ",
+        "a.com.",
+        "1.2.3.4:",
+        "a1b",
+        "-1",
+        "ab://",
+        "x.1/",
+    ]
+    parts += ["error\n", "a1b2c3d4 ", "(1:2)", "12345678-1234-", "\\", "E0308 ", "code=1 ", "user "]
+    return [(part * (1_000_000 // len(part) + 1))[:1_000_000] for part in parts]
+
+
+def _milliseconds(function: Callable[[str], str], text: str) -> float:
+    start = time.perf_counter()
+    function(text)
+    return (time.perf_counter() - start) * 1e3
+
+
+def main() -> None:
+    """Print the table."""
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    folder, ways = Path(sys.argv[1]), methods()
+    print(f"| grouping / pair accuracy | {' | '.join(ways)} |")
+    print(f"|---|{'---|' * len(ways)}")
+    show_lines(line_scores(folder, ways))
+    show_agents(agent_scores(folder, ways))
+    show_cost(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Outputs that get shorter and stay short: an agent that has given up without saying so (seed 000)."""
+
+from typing import Any, ClassVar
+
+from switchgear.core import record
+from switchgear.core.detectors.base import LAST_CHANCE, Detector, plural
+from switchgear.core.detectors.outputs import BASELINE, DECLINED, NEEDED, Outputs, median
+from switchgear.core.types import Signal
+
+
+class OutputDecline(Detector):
+    """Trips when the output stays under `threshold` (default 0.7) of the baseline's length.
+
+    The baseline is the median of the iterations before, 20 at most, and needs `min_iterations`
+    (3) of them. One output under it is the last warning, a second in a row trips.
+
+    >>> OutputDecline().reason(Outputs((1000, 1200, 900, 90), low=1), now_s=0.0)
+    'output of 90 characters, 9% of the 1000 of 3 iterations before (threshold 70%)'
+    """
+
+    __slots__ = ("threshold", "min_iterations")  # noqa: RUF023  the constructor's order
+    kind: ClassVar[str] = "output_decline"
+    threshold: float
+    min_iterations: int
+
+    def __init__(self, threshold: float = DECLINED, min_iterations: int = NEEDED) -> None:
+        least = record.whole("OutputDecline.min_iterations", min_iterations)
+        if least > BASELINE:
+            raise ValueError(
+                f"OutputDecline.min_iterations is {least}: it must not be above {BASELINE}, the "
+                "most that the baseline has"
+            )
+        share = record.fraction(
+            "OutputDecline.threshold", threshold, low_open=True, high_open=False
+        )
+        self._set(threshold=share, min_iterations=least)
+
+    def start(self) -> Outputs:
+        """No output yet."""
+        return Outputs()
+
+    def fold(self, memory: Outputs, signal: Signal, now_s: float) -> Outputs:
+        """Judge each output that was measured by those before it."""
+        del now_s
+        if signal.output_chars is None:
+            return memory
+        # Equal outputs are the baseline of one another before there are this many.
+        for _ in range(min(signal.count, BASELINE + 2)):
+            memory = memory.push(
+                signal.output_chars, share=self.threshold, needed=self.min_iterations
+            )
+        return memory
+
+    def heat(self, memory: Outputs, now_s: float) -> float:
+        """One low output warns, two trip."""
+        del now_s
+        return LAST_CHANCE if memory.low == 1 else memory.low / 2
+
+    def reason(self, memory: Outputs, now_s: float) -> str:
+        """The last output against its baseline."""
+        del now_s
+        baseline = memory.lengths[:-1]
+        if len(baseline) < self.min_iterations:
+            seen = len(memory.lengths)
+            return f"{seen} of the {self.min_iterations + 1} outputs needed to judge"
+        chars, middle = memory.lengths[-1], median(baseline)
+        share = f"{chars / middle:.0%}" if middle else "none"
+        return (
+            f"output of {plural(chars, 'character')}, {share} of the {middle:g} of "
+            f"{plural(len(baseline), 'iteration')} before (threshold {self.threshold:.0%})"
+        )
+
+    def dump(self, memory: Outputs) -> list[Any]:
+        """The lengths, and the row of low ones."""
+        return memory.dump()
+
+    def load(self, data: Any) -> Outputs:
+        """The inverse of `dump`."""
+        return Outputs.load(data)

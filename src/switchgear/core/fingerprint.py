@@ -1,0 +1,249 @@
+"""Text to key: the same for what is the same error, although its numbers and paths differ.
+
+A key is a pure function of the text, the same in every process and every version (golden files
+keep it so). Two ways, by name: `fingerprint` (the default) and `documented`, the steps of seed 001.
+
+`re` and `hashlib` cost a hook process milliseconds, so they are imported when a first error comes.
+No pattern can explode: repeats are bounded and never nested in a repeat of the same characters,
+and at most `LOOKED_AT` characters are read, whatever the length of the text (ADR 0012).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+LOOKED_AT = 8_192
+"""Characters that a key can depend on: of a longer text the first and the last half of these."""
+DOCUMENTED_LENGTH = 500
+_GIST_LINES = 12
+
+_SIGNS = (
+    *("error", "exception", "fail", "fatal", "panic", "denied", "refused", "not found", "no such"),
+    *("cannot", "can't", "unable", "invalid", "killed", "timed out", "timeout", "abort"),
+    *("undefined", "unexpected"),
+)
+"""Words by which a line of a longer output is known to be about an error."""
+_CODES = ("code", "status", "errno")
+_CODES_ALONE = ("error", "exit", "http", "signal", "rc")
+"""A number right behind one of these says which error it is, and is kept; `AssertionError: 5` not."""
+_SERVICE_PORTS = 10_000
+"""Ports below it are kept, of hosts by name and of this machine: they say which service it was.
+
+With the bare number of another machine they are as variable as it: one of many, or a peer's.
+"""
+_LOOPBACK = ("127.", "0.0.0.0")  # noqa: S104  nothing is bound here
+
+_NAMES = ("user", "User", "username")
+"""The word behind one of these is somebody's name."""
+_UNITS = frozenset(
+    "ns us µs ms s sec secs second seconds min mins minute minutes h hour hours "
+    "B KB MB GB KiB MiB GiB byte bytes %".split()
+)
+"""A unit behind a number is as variable as the number."""
+_AROUND = "()[]{}<>,;:.=#'\"!"
+
+_VARIABLE = r"""
+  (?P<value> (?<=\w=) [^\s'"`,;()\[\]{}<>]{1,2000} )
+| (?P<url>  \b[a-zA-Z][a-zA-Z0-9+.]{1,9}:// [^\s/'"<>()\[\]{},;]{0,300} (?:/[^\s'"<>()\[\]{},;]{0,2000})? )
+| (?P<path> (?<![\w)\]>]) (?:~|\.{1,2}|[A-Za-z]:)? [/\\] [^\s'"`<>()\[\]{},;:|=]{1,2000}
+          | (?<![\w./-]) (?=[\w.-]{1,200}/) [\w./-]{1,400} \.[a-zA-Z]\w{0,5} \b )
+| (?P<mail> (?<![\w.+-]) [\w.+-]{1,64} @ [\w-]{1,63} \.[\w.-]{1,200} )
+| (?P<host> (?<![\w.-]) (?=[a-zA-Z0-9-]{1,63}\.) [a-zA-Z0-9.-]{1,250}
+            \.(?:com|net|org|edu|gov|io|local|internal|localdomain|lan) (?:\.[a-z]{2})? (?![\w.-])
+            (?::\d{1,5}\b)? | \blocalhost:\d{1,5}\b )
+| (?P<ip>   (?<![\w.]) \d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3} (?![\w.]) (?::\d{1,5}\b)? )
+| (?P<hex>  (?<!\w) [0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12} (?!\w)
+          | 0[xX][0-9a-fA-F]{1,2000}
+          | (?<![A-Za-z0-9]) (?=[a-fA-F]{0,40}\d) [0-9a-fA-F]{7,2000} (?![A-Za-z0-9])
+          | (?<![A-Za-z0-9]) (?=[A-Za-z]{0,60}\d{1,60}[A-Za-z]{1,60}\d) [A-Za-z0-9]{8,2000}
+          | (?<![A-Za-z0-9]) [0-9a-fA-F]{1,4} : [0-9a-fA-F]{1,4} : [0-9a-fA-F]{1,4} : [0-9a-fA-F:]{3,40} )
+| (?P<number> (?:(?<![A-Za-z0-9])[-+])? \d [\d.,:]{0,2000} (?:(?:[numkKMGT]?i?[sBb]|min|sec|hours?|%)(?!\w))? )
+"""
+_STACK = r"\bat [^\n()]{1,100}\([^\n()]{1,500}:\d{1,9}:\d{1,9}\)"
+
+_tools: "dict[str, Any]" = {}
+"""Compiled patterns and hash functions, made at the first use and the same ever after."""
+
+
+def fingerprint(text: str) -> str:
+    """The key of an error: 16 hexadecimal digits, equal for texts that differ in variables only.
+
+    Numbers, addresses, paths, hexadecimal values and the values of `name=value` are variables.
+    Error codes and the ports of services are not. Of an output of several lines, those count that
+    are about an error.
+
+    >>> fingerprint("exit code 1 after 3.2 s") == fingerprint("exit code 1 after 41 ms")
+    True
+    >>> fingerprint("exit code 1 after 3.2 s") == fingerprint("exit code 137 after 3.2 s")
+    False
+    """
+    hashed: str = _tool("blake2b")(
+        template(text).encode(errors="replace"), digest_size=8
+    ).hexdigest()
+    return hashed
+
+
+def template(text: str) -> str:
+    """What `fingerprint` hashes: the lines that matter, each with its variables masked.
+
+    >>> template("GET https://api.test/v1/7 failed: HTTP 503 after 3.2 s")
+    'GET <url> failed: HTTP 503 after #'
+    """
+    return "\n".join(dict.fromkeys(map(_masked_line, _telling_lines(text))))
+
+
+def gist(text: str) -> str:
+    """The lines of an output that are about an error, on one line; a line alone is itself."""
+    return " ".join(" ".join(_telling_lines(text)).split())
+
+
+def documented(text: str) -> str:
+    """The key of seed 001: the first 8 hexadecimal digits of the MD5 of the normalised text."""
+    data = normalised(text).encode(errors="replace")
+    hashed: str = _tool("md5")(data, usedforsecurity=False).hexdigest()
+    return hashed[:8]
+
+
+def normalised(text: str) -> str:
+    """The normalisation of seed 001: lower case; STACK, HEX and N for what varies; 500 characters.
+
+    Stack traces and hexadecimal values are replaced before bare numbers, which would leave
+    nothing of them to find; the three words stay in capitals, as the seed's example has them.
+
+    >>> normalised("Crash at 0x7F3A, line 42, at run (/src/app.ts:42:10)")
+    'crash at HEX, line N, STACK'
+    """
+    line = _tool("stack").sub("STACK", text[:LOOKED_AT].lower())
+    line = _tool("digits").sub(_hex_or_number, line)
+    return line.strip()[:DOCUMENTED_LENGTH]
+
+
+FINGERPRINTS: dict[str, Callable[[str], str]] = {"default": fingerprint, "documented": documented}
+"""The ways to make a key, by the name that configuration has for them."""
+
+
+def _telling_lines(text: str) -> list[str]:
+    if len(text) > LOOKED_AT:
+        text = f"{text[: LOOKED_AT // 2]}\n{text[-LOOKED_AT // 2 :]}"
+    if "\x1b" in text:
+        text = _tool("escape").sub("", text)
+    lines = [line for line in text.splitlines() if line and not line.isspace()]
+    if len(lines) < 2:
+        return lines
+    telling = [line for line in lines if _is_telling(line.lower())] or lines
+    different = list(dict.fromkeys(telling))
+    half = _GIST_LINES // 2
+    return different if len(different) <= _GIST_LINES else different[:half] + different[-half:]
+
+
+def _is_telling(line: str) -> bool:
+    return any(sign in line for sign in _SIGNS)
+
+
+def _masked_line(line: str) -> str:
+    words = line.split()
+    if not words:
+        return ""
+    substitute = _tool("variable").sub
+    suspicious = _tool("suspicious").search
+    out: list[str] = []
+    before = ""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if before in _NAMES or (before == "for" and after == "from"):
+            out.append("<name>")
+        elif not word.isalpha() and suspicious(word):
+            if _tells_which(word, before, after, out):
+                out.append(word)
+            else:
+                out.append(substitute(_mask, word))
+        elif word not in _UNITS or out[-1:] != ["#"]:
+            out.append(word)
+        before = word
+    masked: str = _tool("run").sub("#", " ".join(out))
+    return masked
+
+
+def _tells_which(word: str, before: str, after: str, out: list[str]) -> bool:
+    """Whether a word that is a number says which error it is, by the words around it."""
+    number = word.strip(_AROUND)
+    if not (number.isdigit() and len(number) <= 5):
+        return False
+    sign = before.strip(_AROUND).lower()
+    if sign == "port":  # the port of a peer is whatever was free
+        return len(out) < 2 or out[-2] != "<ip>"
+    if _names_a_code(sign) or sign.startswith("http/"):
+        return True
+    return len(number) == 3 and number[0] in "45" and after[:1].isupper()  # 404 Not Found
+
+
+def _mask(match: Any) -> str:
+    kind: str = match.lastgroup
+    found: str = match[0]
+    if kind == "number":
+        return _masked_number(match.string, match.start(), match.end(), found)
+    if kind == "value":
+        name = match.string[: match.start() - 1]
+        return found if found.isdigit() and len(found) <= 5 and _names_a_code(name) else "#"
+    if kind == "hex":
+        return "#"
+    if kind in ("host", "url") or found.startswith(_LOOPBACK):
+        port = (found if kind != "url" else found.split("/", 3)[2]).rpartition(":")[2]
+        return f"<{kind}>:{port}" if _is_service(port) else f"<{kind}>"
+    return f"<{kind}>"
+
+
+def _masked_number(word: str, start: int, end: int, number: str) -> str:
+    head = word[:start]
+    bare = number.rstrip(".,:")
+    rest = number[len(bare) :]
+    if head and bare.isdigit():
+        if len(bare) <= 5 and head[-1] in "=:#([" and _names_a_code(head):
+            return number
+        if 3 <= len(bare) <= 5 and not word[end : end + 1].isalnum() and _is_series(head):
+            return number
+    return f"#{rest}"
+
+
+def _names_a_code(head: str) -> bool:
+    head = head.rstrip(_AROUND).lower()
+    if head.endswith(_CODES):
+        return True
+    sign = next((sign for sign in _CODES_ALONE if head.endswith(sign)), None)
+    return sign is not None and not head[: -len(sign)][-1:].isalnum()
+
+
+def _is_service(port: str) -> bool:
+    return port.isdigit() and len(port) <= 5 and int(port) < _SERVICE_PORTS
+
+
+def _is_series(head: str) -> bool:
+    """Whether a number behind this is one of a series of codes: E0308, TS2304, ORA-00942."""
+    letters = head.removesuffix("-")
+    letters = letters[len(letters.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")) :]
+    before = head.removesuffix("-")[: -len(letters) or None][-1:]
+    return 1 <= len(letters) <= 5 and not (before.isalnum() or before in ("-", "_"))
+
+
+def _hex_or_number(match: Any) -> str:
+    return "HEX" if match[0].startswith("0x") else "N"
+
+
+def _tool(name: str) -> Any:
+    if not _tools:
+        _tools.update(_made())
+    return _tools[name]
+
+
+def _made() -> Iterable[tuple[str, Any]]:
+    import hashlib  # noqa: PLC0415  see the docstring of the module
+    import re  # noqa: PLC0415
+
+    return {
+        "blake2b": hashlib.blake2b,
+        "md5": hashlib.md5,
+        "variable": re.compile(_VARIABLE, re.VERBOSE | re.ASCII),
+        "suspicious": re.compile(r"[0-9/\\=@]|\.[a-z]"),
+        "run": re.compile(r"#(?:[ ,]{1,3}#)+"),
+        "escape": re.compile(r"\x1b\[[0-?]{0,30}[ -/]{0,5}[@-~]?"),
+        "stack": re.compile(_STACK, re.ASCII),
+        "digits": re.compile(r"0x[0-9a-f]+|[0-9]+"),
+    }.items()
