@@ -12,6 +12,8 @@ from switchgear.core.recovery import Cooldown, Latched, WindowEnd
 from switchgear.core.types import Event, EventKind, Mode, Permit, Phase, Reading, Signal
 from switchgear.errors import Rejected, SwitchgearError
 from switchgear.guards.call import CircuitBreaker
+from switchgear.guards.loop import LoopBreaker
+from switchgear.guards.loop_facts import Decision, IterationMetrics
 
 __version__ = "0.1.0"
 
@@ -19,9 +21,12 @@ __all__ = [
     "AnyDetector",
     "CircuitBreaker",
     "Cooldown",
+    "Decision",
     "Event",
     "EventKind",
+    "IterationMetrics",
     "Latched",
+    "LoopBreaker",
     "Mode",
     "Permit",
     "Phase",

@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
 from math import ceil, floor
+from statistics import median
 from typing import Any, NamedTuple
 
 from switchgear.core import detectors
 from switchgear.core.detectors import Detector
+from switchgear.core.fingerprint import FINGERPRINTS
 from switchgear.core.policy import AnyDetector, Policy, WeightedSum
 from switchgear.core.types import Reading, Signal
 
@@ -114,9 +116,86 @@ def latency_p95(detector: detectors.LatencyP95, history: History, now_s: float) 
         return Reading(0.0, f"{len(sample)} of the {detector.min_calls} calls needed to judge")
     over = sum(seconds > limit_s for seconds in sample)
     fewest = fewest_over_p95(len(sample))
-    took = f"{over} of {len(sample)} calls in {detector.window_s:g} s took longer than {limit_s:g} s"
+    took = (
+        f"{over} of {len(sample)} calls in {detector.window_s:g} s took longer than {limit_s:g} s"
+    )
     reason = f"{took} ({detector.multiplier:g} x baseline), {fewest - 1} may"
     return Reading(over / fewest, reason)
+
+
+def no_progress(detector: detectors.NoProgress, history: History, now_s: float) -> Reading:
+    row, best, lows = 0, None, [False]
+    outputs: list[int] = []
+    for _, signal in each(history):
+        files, tests, chars = signal.files_changed, signal.tests_passing, signal.output_chars
+        if files is tests is chars is None:
+            continue
+        if chars is not None:
+            lows.append(is_low(outputs, chars, detector.recovers_at, 3))
+            outputs.append(chars)
+        back = chars is not None and lows[-2] and not lows[-1]
+        recovered = back and outputs[-1] > outputs[-2]
+        if files or (tests is not None and best is not None and tests > best) or recovered:
+            row = 0
+        elif files is not None or tests is not None:
+            row += 1
+        best = max((count for count in (best, tests) if count is not None), default=None)
+    stood = f"{some(row, 'iteration')} without progress"
+    reason = f"{stood} (threshold {detector.threshold}, then one more)"
+    if row <= detector.threshold:
+        return Reading(0.999 * row / detector.threshold, reason)
+    return Reading(row / (detector.threshold + 1), reason)
+
+
+def is_low(before: Sequence[int], chars: int, share: float, needed: int) -> bool:
+    return len(before) >= needed and chars < exact(share) * Fraction(median(before[-20:]))
+
+
+def output_decline(detector: detectors.OutputDecline, history: History, now_s: float) -> Reading:
+    outputs = [s.output_chars for _, s in each(history) if s.output_chars is not None]
+    needed = detector.min_iterations
+    lows = [
+        is_low(outputs[:n], chars, detector.threshold, needed) for n, chars in enumerate(outputs)
+    ]
+    row = next((n for n, low in enumerate(reversed(lows)) if not low), len(lows))
+    heat = {0: 0.0, 1: 0.999}.get(row, row / 2)
+    before = outputs[:-1][-20:]
+    if len(before) < needed:
+        seen = len(outputs)
+        return Reading(heat, f"{seen} of the {needed + 1} outputs needed to judge")
+    middle = median(before)
+    share = f"{outputs[-1] / middle:.0%}" if middle else "none"
+    return Reading(
+        heat,
+        f"output of {some(outputs[-1], 'character')}, {share} of the {middle:g} of "
+        f"{some(len(before), 'iteration')} before (threshold {detector.threshold:.0%})",
+    )
+
+
+def same_error(detector: detectors.SameError, history: History, now_s: float) -> Reading:
+    key_of = FINGERPRINTS[detector.fingerprint]
+    counts: dict[str, int] = {}
+    texts: dict[str, str] = {}
+    row: list[str] = []
+    for _, signal in each(history):
+        if signal.ok:
+            row = []
+        if signal.ok is not False or signal.error is None:
+            continue
+        key = key_of(signal.error)
+        row = [*row, key] if row[-1:] == [key] else [key]
+        if key not in counts and len(counts) == detector.remember:
+            del counts[min(counts, key=lambda other: counts[other])]
+        texts[key] = texts[key] if key in counts else signal.error
+        counts[key] = counts.get(key, 0) + 1
+    if detector.scope == "consecutive":
+        counts = {row[0]: len(row)} if row else {}
+    if not counts:
+        return Reading(0.0, f"no error is counted (threshold {detector.threshold})")
+    worst = max(counts, key=lambda key: counts[key])
+    in_a_row = " in a row" if detector.scope == "consecutive" else ""
+    times = f"{some(counts[worst], 'time')}{in_a_row} (threshold {detector.threshold})"
+    return Reading(counts[worst] / detector.threshold, f'the same error {times}: "{texts[worst]}"')
 
 
 def never_objects(detector: Any, signal: Signal) -> str | None:
@@ -145,6 +224,13 @@ KINDS: dict[type[Detector], Kind] = {
         lambda _: 1200,
         lambda d, s: too_long(s, d.baseline_s * d.multiplier),
     ),
+    detectors.NoProgress: Kind(
+        no_progress,
+        lambda _: 500,
+        lambda _, s: "made no progress" if s.files_changed == 0 else None,
+    ),
+    detectors.OutputDecline: Kind(output_decline, lambda _: 400),
+    detectors.SameError: Kind(same_error, lambda d: 400 + 330 * d.remember),
     detectors.SlowCalls: Kind(
         slow_calls,
         lambda d: 400 + d.window // 4,

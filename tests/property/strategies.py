@@ -43,20 +43,40 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
         min_calls=st.sampled_from((1, 2, 5, 20, 21, 40)),
         admit=ADMITS,
     ),
+    detectors.NoProgress: st.builds(
+        detectors.NoProgress, st.integers(1, 5), st.sampled_from((0.1, 0.5, 0.7, 1.0))
+    ),
+    detectors.OutputDecline: st.builds(
+        detectors.OutputDecline, st.sampled_from((0.1, 0.29, 0.5, 0.7, 1.0)), st.integers(1, 20)
+    ),
+    detectors.SameError: st.builds(
+        detectors.SameError,
+        st.integers(1, 7),
+        st.sampled_from(("total", "consecutive")),
+        st.sampled_from(("default", "documented")),
+        st.sampled_from((1, 2, 3, 32)),
+    ),
     detectors.SlowCalls: slow_calls(),
 }
 """How to draw each detector of the registry; a new detector needs a row."""
 
-ANY_DETECTOR = st.one_of(*CONFIGS.values())
+FORGETFUL = [kind for kind in CONFIGS if kind.recovered is Detector.recovered]
+"""Those that remember nothing of the time before a recovery, as most do."""
+
+ANY_DETECTOR = st.one_of(*(CONFIGS[kind] for kind in FORGETFUL))
 
 SIGNALS = st.builds(
     Signal,
     ok=st.sampled_from((None, True, True, False, False, False)),
     seconds=st.none() | DURATIONS,
-    error=st.sampled_from((None, "529 overloaded")),
+    error=st.sampled_from((None, "529 overloaded", "exit code 1", "exit code 2", "no /a", "no /b")),
     retry_after_s=st.sampled_from((None, None, None, None, 0.0, -1.0, 2.5, 20.0, 1e6)),
     count=st.sampled_from((0, 1, 1, 1, 1, 2, 3, 5, 21, 300)),
     refused=st.sampled_from((0, 0, 0, 0, 0, 1, 4)),
+    files_changed=st.sampled_from((None, 0, 0, 0, 0, 3)),
+    tests_passing=st.sampled_from((None, None, None, 0, 4, 7)),
+    output_chars=st.sampled_from((None, None, 0, 10, 35, 50, 70, 100, 100)),
+    at_s=st.sampled_from((None, 0.25, 1.75e9)),
 )
 
 
@@ -105,11 +125,22 @@ def policies(draw: st.DrawFn, recoveries: SearchStrategy[Recovery] = RECOVERIES)
 
 def hottest(policy: Policy) -> Signal:
     """A signal that trips every detector there is, at once."""
-    return Signal(
-        ok=False, seconds=1e6, error="storm", count=max(map(most_calls, policy.detectors))
-    )
+    return worst_signal()._replace(count=max(map(most_calls, policy.detectors)))
+
+
+def worst_signal() -> Signal:
+    """All that can be wrong with one thing that happened."""
+    return Signal(ok=False, seconds=1e6, error="storm", files_changed=0, tests_passing=0)
+
+
+def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
+    """What trips this detector: the worst, again and again, after better times."""
+    good = [Signal(output_chars=1000)] * most_calls(detector)
+    bad = [worst_signal()] * most_calls(detector)
+    worst = [worst_signal()._replace(output_chars=0)] * 2
+    return [(0.0, signal) for signal in [*good, *bad, *worst]]
 
 
 def most_calls(detector: Detector) -> int:
     """How many equal calls every detector has seen enough of."""
-    return max(value for value in (*detector.fields().values(), 1) if isinstance(value, int))
+    return max(value for value in (*detector.fields().values(), 1) if isinstance(value, int)) + 1

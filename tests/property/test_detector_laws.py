@@ -11,7 +11,7 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from property import naive
-from property.strategies import CONFIGS, SHARES, SIGNALS, histories, most_calls
+from property.strategies import CONFIGS, SHARES, SIGNALS, histories, worst_history
 from switchgear.core import detectors
 from switchgear.core.detectors import ALL, Detector
 from switchgear.core.machine import step
@@ -55,10 +55,8 @@ def test_kinds_name_one_detector_each() -> None:
 @given(st.data())
 def test_it_can_fire_from_its_own_fields(kind: type[Detector], data: st.DataObject) -> None:
     detector = data.draw(CONFIGS[kind])
-    worst = Signal(ok=False, seconds=1e6)
-    history = [(0.0, worst)] * most_calls(detector)
     assert detector.heat(detector.start(), 0.0) < 1
-    assert detector.heat(remembered(detector, history), 0.0) >= 1
+    assert detector.heat(remembered(detector, worst_history(detector)), 0.0) >= 1
 
 
 @pytest.mark.parametrize("kind", [detectors.FailureRate, detectors.SlowCalls])
@@ -122,7 +120,15 @@ def test_its_memory_is_bounded_by_its_fields(kind: type[Detector], data: st.Data
     memory, bound, now_s = detector.start(), naive.KINDS[kind].memory_bound(detector), 1.75e9
     for number in range(10_000):
         now_s += random.choice((0.0, 0.0, 0.0, 0.03125, 0.25))
-        fact = Signal(random.random() < 0.1, random.choice((None, 0.25, 9.0)))
+        fact = Signal(
+            random.random() < 0.1,
+            random.choice((None, 0.25, 9.0)),
+            error=f"{random.choice('abcdefgh') * 190} {number % 300:b}x",
+            files_changed=random.choice((None, 0)),
+            tests_passing=number,
+            output_chars=random.randrange(100_000),
+            at_s=now_s,
+        )
         memory = detector.fold(memory, fact, now_s)
         if number % 1000 == 999:
             assert len(pickle.dumps(memory)) <= bound
@@ -159,7 +165,8 @@ def test_what_it_never_dumped_it_refuses(
     detector.load(json.loads(json.dumps(detector.dump(memory), allow_nan=False)))
     assert detector.heat(memory, 0.0) >= 0
     assert detector.reason(memory, 0.0)
-    assert detector.fold(memory, Signal(ok=False, seconds=9.0, count=3), 1.0) != detector.start()
+    fact = Signal(ok=False, seconds=9.0, error="boom", count=3, files_changed=0, output_chars=5)
+    assert detector.fold(memory, fact, 1.0) != detector.start()
 
 
 @over_the_registry
@@ -217,14 +224,16 @@ def test_its_reason_names_what_it_is_held_against(
     kind: type[Detector], data: st.DataObject
 ) -> None:
     detector = data.draw(CONFIGS[kind])
-    history = [(1.0, Signal(ok=False, seconds=1e6))] * most_calls(detector)
-    reason = detector.reason(remembered(detector, history), 1.0)
+    reason = detector.reason(remembered(detector, worst_history(detector)), 0.0)
     config = detector.fields()
     held_against = {
         "consecutive_failures": lambda: f"(threshold {config['threshold']})",
         "failure_rate": lambda: f"threshold {config['threshold']:.0%}",
         "failures_in_window": lambda: f"(threshold {config['threshold']})",
         "latency_p95": lambda: f"{config['baseline_s'] * config['multiplier']:g} s",
+        "no_progress": lambda: f"(threshold {config['threshold']}, then one more)",
+        "output_decline": lambda: f"(threshold {config['threshold']:.0%})",
+        "same_error": lambda: f"(threshold {config['threshold']})",
         "slow_calls": lambda: f"threshold {config['threshold']:.0%}",
     }
     assert held_against[kind.kind]() in reason
@@ -254,6 +263,7 @@ def test_a_circuit_trips_by_each_detector_alone() -> None:
     for kind in ALL:
         detector = find(CONFIGS[kind], lambda _: True, random=Random(0))
         policy = Policy([detector])
-        worst = Signal(ok=False, seconds=1e6, count=most_calls(detector))
-        done = step(policy, policy.start("k", 0.0), Tell(worst, Permit(1)), 0.0)
-        assert done.circuit.phase is Phase.OPEN
+        circuit = policy.start("k", 0.0)
+        for _, signal in worst_history(detector):
+            circuit = step(policy, circuit, Tell(signal, Permit(1)), 0.0).circuit
+        assert circuit.phase is Phase.OPEN

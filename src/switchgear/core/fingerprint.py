@@ -34,9 +34,9 @@ _LOOPBACK = ("127.", "0.0.0.0")  # noqa: S104  nothing is bound here
 
 _NAMES = ("user", "User", "username")
 """The word behind one of these is somebody's name."""
-_UNITS = frozenset(
-    "ns us µs ms s sec secs second seconds min mins minute minutes h hour hours "
-    "B KB MB GB KiB MiB GiB byte bytes %".split()
+_UNITS = (
+    *("ns", "us", "µs", "ms", "s", "sec", "secs", "second", "seconds", "min", "minute", "minutes"),
+    *("h", "hour", "hours", "B", "KB", "MB", "GB", "KiB", "MiB", "GiB", "byte", "bytes", "%"),
 )
 """A unit behind a number is as variable as the number."""
 _AROUND = "()[]{}<>,;:.=#'\"!"
@@ -58,7 +58,10 @@ _VARIABLE = r"""
           | (?<![A-Za-z0-9]) [0-9a-fA-F]{1,4} : [0-9a-fA-F]{1,4} : [0-9a-fA-F]{1,4} : [0-9a-fA-F:]{3,40} )
 | (?P<number> (?:(?<![A-Za-z0-9])[-+])? \d [\d.,:]{0,2000} (?:(?:[numkKMGT]?i?[sBb]|min|sec|hours?|%)(?!\w))? )
 """
-_STACK = r"\bat [^\n()]{1,100}\([^\n()]{1,500}:\d{1,9}:\d{1,9}\)"
+_STACK = (
+    r"\bat (?:async |new )?[^\s()]{1,200} (?:\[as [^\s()\[\]]{1,100}\] )?"
+    r"\([^\n()]{1,500}:\d{1,9}:\d{1,9}\)"
+)
 
 _tools: "dict[str, Any]" = {}
 """Compiled patterns and hash functions, made at the first use and the same ever after."""
@@ -112,7 +115,7 @@ def normalised(text: str) -> str:
     >>> normalised("Crash at 0x7F3A, line 42, at run (/src/app.ts:42:10)")
     'crash at HEX, line N, STACK'
     """
-    line = _tool("stack").sub("STACK", text[:LOOKED_AT].lower())
+    line: str = _tool("stack").sub("STACK", text[:LOOKED_AT].lower())
     line = _tool("digits").sub(_hex_or_number, line)
     return line.strip()[:DOCUMENTED_LENGTH]
 

@@ -40,8 +40,8 @@ _CONTROL = re.compile(
 )
 
 
-def redact(text: str) -> str:
-    r"""One line of at most `LONGEST` characters without secrets and without control characters.
+def redact(text: str, longest: int = LONGEST) -> str:
+    r"""One line of at most `longest` characters without secrets and without control characters.
 
     >>> redact("401 bad key sk-proj-abcdefghijklmnop\nsee https://u:pw@host/")
     '401 bad key [redacted] see https://[redacted]@host/'
@@ -56,7 +56,7 @@ def redact(text: str) -> str:
                 line = pattern.sub(_blank, line)
                 break
     line = line.strip()
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+    return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def _blank(match: re.Match[str]) -> str:

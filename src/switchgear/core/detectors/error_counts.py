@@ -27,7 +27,7 @@ class Errors(NamedTuple):
     row: int = 0
     """How often the last error came in a row."""
 
-    def count(self, key: str, text: str, times: int, *, room: int) -> "Errors":
+    def plus(self, key: str, text: str, times: int, *, room: int) -> "Errors":
         """The error came so many times more; the rarest of the others makes room for it."""
         others = tuple(error for error in self.seen if error.key != key)
         forgotten = self.forgotten

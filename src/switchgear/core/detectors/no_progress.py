@@ -58,7 +58,7 @@ class NoProgress(Detector):
         progress = (
             bool(signal.files_changed)
             or (tests is not None and best is not None and tests > best)
-            or outputs.low < memory.outputs.low
+            or outputs.has_recovered_from(memory.outputs)
         )
         if tests is not None:
             best = tests if best is None else max(best, tests)

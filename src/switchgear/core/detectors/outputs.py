@@ -25,6 +25,10 @@ class Outputs(NamedTuple):
         is_low = len(baseline) >= needed and chars < limit(baseline, share)
         return Outputs((*baseline, chars), self.low + 1 if is_low else 0)
 
+    def has_recovered_from(self, before: "Outputs") -> bool:
+        """Whether the output grew out of being low; a baseline that sank to it is no recovery."""
+        return bool(before.low) and not self.low and self.lengths[-1] > before.lengths[-1]
+
     def dump(self) -> list[Any]:
         """The lengths, and the row of low ones."""
         return [list(self.lengths), self.low]

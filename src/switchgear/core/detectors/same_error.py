@@ -14,10 +14,9 @@ SCOPES = ("total", "consecutive")
 class SameError(Detector):
     """Trips when one error has come `threshold` times (default 5), whatever came in between.
 
-    Errors are told apart by their `fingerprint`: `"default"` or `"documented"` (seed 001), see
-    `switchgear.core.fingerprint`. With `scope="consecutive"` another error or a success ends the
-    count. `remember` errors are kept (default 32); beyond it, the rarest are forgotten first.
-    A trip that is recovered from forgives the error that caused it, and only that one.
+    Errors are told apart by their `fingerprint`: `"default"` or `"documented"` (seed 001). With
+    `scope="consecutive"` another error or a success ends the count. `remember` errors are kept
+    (32), the rarest forgotten first. A recovery forgives the error that caused the trip, no other.
 
     >>> SameError().reason(Errors((Seen("a3f1", 2, "no such table"),)), now_s=0.0)
     'the same error 2 times (threshold 5): "no such table"'
@@ -58,7 +57,7 @@ class SameError(Detector):
         if signal.error is None:
             return memory
         key = FINGERPRINTS[self.fingerprint](signal.error)
-        return memory.count(key, signal.error, signal.count, room=self.remember)
+        return memory.plus(key, signal.error, signal.count, room=self.remember)
 
     def worst(self, memory: Errors) -> Seen | None:
         """The error that counts most, as often as it counts; `None`: there was none."""
