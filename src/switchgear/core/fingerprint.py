@@ -25,6 +25,11 @@ _SIGNS = (
 _CODES = ("code", "status", "errno")
 _CODES_ALONE = ("error", "exit", "http", "signal", "rc")
 """A number right behind one of these says which error it is, and is kept; `AssertionError: 5` not."""
+_HTTP = (
+    *("400", "401", "402", "403", "404", "405", "408", "409", "410", "413", "415", "422", "424"),
+    *("425", "429", "431", "451", "500", "501", "502", "503", "504", "520", "521", "522", "524"),
+    "529",
+)
 _SERVICE_PORTS = 10_000
 """Ports below it are kept, of hosts by name and of this machine: they say which service it was.
 
@@ -39,6 +44,7 @@ _UNITS = (
     *("h", "hour", "hours", "B", "KB", "MB", "GB", "KiB", "MiB", "GiB", "byte", "bytes", "%"),
 )
 """A unit behind a number is as variable as the number."""
+_LOOKED_BACK = 40
 _AROUND = "()[]{}<>,;:.=#'\"!"
 
 _VARIABLE = r"""
@@ -158,7 +164,7 @@ def _masked_line(line: str) -> str:
                 out.append(word)
             else:
                 out.append(substitute(_mask, word))
-        elif word not in _UNITS or out[-1:] != ["#"]:
+        elif not (out and out[-1] == "#" and word in _UNITS):
             out.append(word)
         before = word
     masked: str = _tool("run").sub("#", " ".join(out))
@@ -168,14 +174,17 @@ def _masked_line(line: str) -> str:
 def _tells_which(word: str, before: str, after: str, out: list[str]) -> bool:
     """Whether a word that is a number says which error it is, by the words around it."""
     number = word.strip(_AROUND)
-    if not (number.isdigit() and len(number) <= 5):
+    if not (number.isdecimal() and len(number) <= 5):
         return False
     sign = before.strip(_AROUND).lower()
     if sign == "port":  # the port of a peer is whatever was free
         return len(out) < 2 or out[-2] != "<ip>"
     if _names_a_code(sign) or sign.startswith("http/"):
         return True
-    return len(number) == 3 and number[0] in "45" and after[:1].isupper()  # 404 Not Found
+    # 404 Not Found, 529 overloaded; but 512 files is a count.
+    if len(number) == 3 and number[0] in "45":
+        return after[:1].isupper() or (not out and number in _HTTP)
+    return False
 
 
 def _mask(match: Any) -> str:
@@ -184,8 +193,9 @@ def _mask(match: Any) -> str:
     if kind == "number":
         return _masked_number(match.string, match.start(), match.end(), found)
     if kind == "value":
-        name = match.string[: match.start() - 1]
-        return found if found.isdigit() and len(found) <= 5 and _names_a_code(name) else "#"
+        start = match.start() - 1
+        name = match.string[max(0, start - _LOOKED_BACK) : start]
+        return found if len(found) <= 16 and found.isalnum() and _names_a_code(name) else "#"
     if kind == "hex":
         return "#"
     if kind in ("host", "url") or found.startswith(_LOOPBACK):
@@ -195,10 +205,10 @@ def _mask(match: Any) -> str:
 
 
 def _masked_number(word: str, start: int, end: int, number: str) -> str:
-    head = word[:start]
+    head = word[max(0, start - _LOOKED_BACK) : start]
     bare = number.rstrip(".,:")
     rest = number[len(bare) :]
-    if head and bare.isdigit():
+    if head and bare.isdecimal():
         if len(bare) <= 5 and head[-1] in "=:#([" and _names_a_code(head):
             return number
         if 3 <= len(bare) <= 5 and not word[end : end + 1].isalnum() and _is_series(head):
@@ -215,7 +225,7 @@ def _names_a_code(head: str) -> bool:
 
 
 def _is_service(port: str) -> bool:
-    return port.isdigit() and len(port) <= 5 and int(port) < _SERVICE_PORTS
+    return port.isdecimal() and len(port) <= 5 and int(port) < _SERVICE_PORTS
 
 
 def _is_series(head: str) -> bool:

@@ -190,6 +190,7 @@ def _judge_probe(draft: Draft, signal: Signal, permit: Permit | None) -> None:
         return
     objection = draft.policy.objection(signal) if signal.ok else "failed"
     if objection is not None:
+        draft.memories = draft.policy.probed_memories(draft.memories, signal, draft.now_s)
         failed = draft.outage.failed_probes + 1
         reason = f"probe {objection}" + (f" ({failed} in a row)" if failed > 1 else "")
         _open(draft, reason, signal, admit=draft.outage.admit, failed_probes=failed)

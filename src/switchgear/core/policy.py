@@ -188,6 +188,13 @@ class Policy(Record):
         pairs = zip(self.detectors, memories, strict=True)
         return tuple(detector.recovered(memory) for detector, memory in pairs)
 
+    def probed_memories(
+        self, memories: tuple[Any, ...], signal: Signal, now_s: float
+    ) -> tuple[Any, ...]:
+        """What the detectors remember after a probe that failed."""
+        pairs = zip(self.detectors, memories, strict=True)
+        return tuple(detector.probed(memory, signal, now_s) for detector, memory in pairs)
+
     def fold(self, memories: tuple[Any, ...], signal: Signal, now_s: float) -> tuple[Any, ...]:
         """What the detectors remember after this signal."""
         pairs = zip(self.detectors, memories, strict=True)

@@ -51,6 +51,11 @@ class Detector(Record):
         del memory
         return self.start()
 
+    def probed(self, memory: Memory, signal: Signal, now_s: float) -> Memory:
+        """The memory after a probe that failed: the same, unless every failure is to be kept."""
+        del signal, now_s
+        return memory
+
     def dump(self, memory: Memory) -> Any:
         """The memory as JSON values."""
         raise NotImplementedError

@@ -47,7 +47,7 @@ class NoProgress(Detector):
         settled = min(signal.count, BASELINE + 2)
         for _ in range(settled):
             memory = self._one(memory, signal)
-        if not memory.iterations:
+        if not memory.iterations or not _counts(signal):
             return memory
         return memory._replace(iterations=memory.iterations + signal.count - settled)
 
@@ -64,8 +64,8 @@ class NoProgress(Detector):
             best = tests if best is None else max(best, tests)
         if progress:
             return Standstill(0, best, signal.at_s or memory.progress_at_s, outputs)
-        measured = signal.files_changed is not None or tests is not None
-        return Standstill(memory.iterations + measured, best, memory.progress_at_s, outputs)
+        iterations = memory.iterations + _counts(signal)
+        return Standstill(iterations, best, memory.progress_at_s, outputs)
 
     def heat(self, memory: Standstill, now_s: float) -> float:
         """The standstill against the threshold; at it, the last chance, beyond it a trip."""
@@ -93,3 +93,8 @@ class NoProgress(Detector):
     def load(self, data: Any) -> Standstill:
         """The inverse of `dump`."""
         return Standstill.load(data)
+
+
+def _counts(signal: Signal) -> bool:
+    """Whether enough was measured to say that an iteration made no progress."""
+    return signal.files_changed is not None or signal.tests_passing is not None

@@ -86,6 +86,10 @@ class SameError(Detector):
         seen = [e._replace(times=0) if e.times >= self.threshold else e for e in memory.seen]
         return Errors(tuple(seen), memory.forgotten)
 
+    def probed(self, memory: Errors, signal: Signal, now_s: float) -> Errors:
+        """The error of a failed probe counts like any other."""
+        return self.fold(memory, signal, now_s)
+
     def dump(self, memory: Errors) -> list[Any]:
         """The counts."""
         return memory.dump()
