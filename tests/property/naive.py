@@ -124,17 +124,15 @@ def latency_p95(detector: detectors.LatencyP95, history: History, now_s: float) 
 
 
 def no_progress(detector: detectors.NoProgress, history: History, now_s: float) -> Reading:
-    row, best, lows = 0, None, [False]
-    outputs: list[int] = []
+    row, best = 0, None
+    lows, baseline = [False], list[int]()
     for _, signal in each(history):
         files, tests, chars = signal.files_changed, signal.tests_passing, signal.output_chars
         if files is tests is chars is None:
             continue
         if chars is not None:
-            lows.append(is_low(outputs, chars, detector.recovers_at, 3))
-            outputs.append(chars)
-        back = chars is not None and lows[-2] and not lows[-1]
-        recovered = back and outputs[-1] > outputs[-2]
+            lows.append(judged(baseline, chars, detector.recovers_at, 3))
+        recovered = chars is not None and lows[-2] and not lows[-1]
         if files or (tests is not None and best is not None and tests > best) or recovered:
             row = 0
         elif files is not None or tests is not None:
@@ -147,29 +145,27 @@ def no_progress(detector: detectors.NoProgress, history: History, now_s: float) 
     return Reading(row / (detector.threshold + 1), reason)
 
 
-def is_low(before: Sequence[int], chars: int, share: float, needed: int) -> bool:
-    return len(before) >= needed and chars < exact(share) * Fraction(median(before[-20:]))
+def judged(baseline: list[int], chars: int, share: float, needed: int) -> bool:
+    """Whether an output is low; if it is not, it joins the baseline."""
+    usual = Fraction(median(baseline[-20:])) if len(baseline) >= needed else Fraction(0)
+    if chars < exact(share) * usual:
+        return True
+    baseline.append(chars)
+    return False
 
 
 def output_decline(detector: detectors.OutputDecline, history: History, now_s: float) -> Reading:
     outputs = [s.output_chars for _, s in each(history) if s.output_chars is not None]
-    needed = detector.min_iterations
-    lows = [
-        is_low(outputs[:n], chars, detector.threshold, needed) for n, chars in enumerate(outputs)
-    ]
+    needed, baseline = detector.min_iterations, list[int]()
+    lows = [judged(baseline, chars, detector.threshold, needed) for chars in outputs]
     row = next((n for n, low in enumerate(reversed(lows)) if not low), len(lows))
     heat = {0: 0.0, 1: 0.999}.get(row, row / 2)
-    before = outputs[:-1][-20:]
-    if len(before) < needed:
-        seen = len(outputs)
-        return Reading(heat, f"{seen} of the {needed + 1} outputs needed to judge")
-    middle = median(before)
-    share = f"{outputs[-1] / middle:.0%}" if middle else "none"
-    return Reading(
-        heat,
-        f"output of {some(outputs[-1], 'character')}, {share} of the {middle:g} of "
-        f"{some(len(before), 'iteration')} before (threshold {detector.threshold:.0%})",
-    )
+    if len(baseline) < needed:
+        return Reading(heat, f"{len(baseline)} of the {needed} outputs needed to judge")
+    middle = median(baseline[-20:])
+    share = f"{outputs[-1] / middle:.0%}" if middle else "all"
+    said = f"output of {some(outputs[-1], 'character')}, {share} of the usual {middle:g}"
+    return Reading(heat, f"{said} (threshold {detector.threshold:.0%})")
 
 
 def same_error(detector: detectors.SameError, history: History, now_s: float) -> Reading:

@@ -114,6 +114,13 @@ def text(field: str, value: Any) -> str:
     return value
 
 
+def one_of(field: str, value: Any, known: tuple[str, ...]) -> str:
+    """One of a few words."""
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{field} is {value!r}: it must be one of {', '.join(known)}")
+    return value
+
+
 def _number(field: str, value: Any, rule: str, *, above: float = -math.inf) -> float:
     if (
         not isinstance(value, int | float)

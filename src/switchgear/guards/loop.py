@@ -197,7 +197,7 @@ class LoopBreaker(Breaker):
             error_counts={}
             if errors is None
             else {e.text: e.times for e in errors.seen if e.times},
-            output_trend=[] if outputs is None else list(outputs.lengths),
+            output_trend=[] if outputs is None else list(outputs.latest),
             last_progress=_date(None if standstill is None else standstill.progress_at_s),
         )
 

@@ -14,8 +14,7 @@ class NoProgress(Detector):
 
     Progress is measured, never claimed: files changed, more tests passing than ever before, or an
     output that is back at `recovers_at` (0.7) of its baseline after it was under it. The first
-    count of tests is only what later ones are held against. An iteration counts when its files or
-    its tests were measured.
+    count of tests is no progress. An iteration counts when its files or tests were measured.
 
     >>> NoProgress().reason(Standstill(iterations=2), now_s=0.0)
     '2 iterations without progress (threshold 3, then one more)'
@@ -43,13 +42,15 @@ class NoProgress(Detector):
         del now_s
         if signal.files_changed is None and signal.tests_passing is signal.output_chars is None:
             return memory
-        # From then on equal signals change nothing but the length of the standstill.
-        settled = min(signal.count, BASELINE + 2)
-        for _ in range(settled):
+        steps = min(signal.count, BASELINE + 1)
+        for _ in range(steps):
             memory = self._one(memory, signal)
-        if not memory.iterations or not _counts(signal):
-            return memory
-        return memory._replace(iterations=memory.iterations + signal.count - settled)
+        # From then on equal signals change nothing but how long it lasts.
+        if (more := signal.count - steps) and signal.output_chars is not None:
+            memory = memory._replace(outputs=memory.outputs.settled(more))
+        if more and memory.iterations and _counts(signal):
+            memory = memory._replace(iterations=memory.iterations + more)
+        return memory
 
     def _one(self, memory: Standstill, signal: Signal) -> Standstill:
         outputs, best, tests = memory.outputs, memory.best_tests, signal.tests_passing
@@ -64,8 +65,7 @@ class NoProgress(Detector):
             best = tests if best is None else max(best, tests)
         if progress:
             return Standstill(0, best, signal.at_s or memory.progress_at_s, outputs)
-        iterations = memory.iterations + _counts(signal)
-        return Standstill(iterations, best, memory.progress_at_s, outputs)
+        return Standstill(memory.iterations + _counts(signal), best, memory.progress_at_s, outputs)
 
     def heat(self, memory: Standstill, now_s: float) -> float:
         """The standstill against the threshold; at it, the last chance, beyond it a trip."""

@@ -11,11 +11,12 @@ from switchgear.core.types import Signal
 class OutputDecline(Detector):
     """Trips when the output stays under `threshold` (default 0.7) of the baseline's length.
 
-    The baseline is the median of the iterations before, 20 at most, and needs `min_iterations`
-    (3) of them. One output under it is the last warning, a second in a row trips.
+    The baseline is the median of the iterations before that were not under it themselves, the
+    last 20, and needs `min_iterations` (3). One output under it is the last warning, a second in
+    a row trips.
 
-    >>> OutputDecline().reason(Outputs((1000, 1200, 900, 90), low=1), now_s=0.0)
-    'output of 90 characters, 9% of the 1000 of 3 iterations before (threshold 70%)'
+    >>> OutputDecline().reason(Outputs((900, 90), (1000, 1200, 900), low=1), now_s=0.0)
+    'output of 90 characters, 9% of the usual 1000 (threshold 70%)'
     """
 
     __slots__ = ("threshold", "min_iterations")  # noqa: RUF023  the constructor's order
@@ -44,12 +45,12 @@ class OutputDecline(Detector):
         del now_s
         if signal.output_chars is None:
             return memory
-        # Equal outputs are the baseline of one another before there are this many.
-        for _ in range(min(signal.count, BASELINE + 2)):
+        steps = min(signal.count, BASELINE + 1)
+        for _ in range(steps):
             memory = memory.push(
                 signal.output_chars, share=self.threshold, needed=self.min_iterations
             )
-        return memory
+        return memory.settled(signal.count - steps)
 
     def heat(self, memory: Outputs, now_s: float) -> float:
         """One low output warns, two trip."""
@@ -59,15 +60,14 @@ class OutputDecline(Detector):
     def reason(self, memory: Outputs, now_s: float) -> str:
         """The last output against its baseline."""
         del now_s
-        baseline = memory.lengths[:-1]
-        if len(baseline) < self.min_iterations:
-            seen = len(memory.lengths)
-            return f"{seen} of the {self.min_iterations + 1} outputs needed to judge"
-        chars, middle = memory.lengths[-1], median(baseline)
-        share = f"{chars / middle:.0%}" if middle else "none"
+        outputs, middle = len(memory.baseline), median(memory.baseline or (0,))
+        if outputs < self.min_iterations:
+            return f"{outputs} of the {self.min_iterations} outputs needed to judge"
+        chars = memory.latest[-1]
+        share = f"{chars / middle:.0%}" if middle else "all"
         return (
-            f"output of {plural(chars, 'character')}, {share} of the {middle:g} of "
-            f"{plural(len(baseline), 'iteration')} before (threshold {self.threshold:.0%})"
+            f"output of {plural(chars, 'character')}, {share} of the usual {middle:g} "
+            f"(threshold {self.threshold:.0%})"
         )
 
     def dump(self, memory: Outputs) -> list[Any]:

@@ -5,53 +5,53 @@ from typing import Any, NamedTuple, Self
 from switchgear.core import record
 
 BASELINE = 20
-"""How many iterations make the baseline, at most: the last ones before the one that is judged."""
+"""How many outputs make the baseline, at most."""
 NEEDED = 3
-"""How many iterations the baseline needs by default."""
+"""How many outputs the baseline needs by default."""
 DECLINED = 0.7
 """Under this share of the baseline the output has declined, by default."""
 
 
 class Outputs(NamedTuple):
-    """The latest lengths of a loop's output, and how many in a row were under the baseline."""
+    """The lengths of a loop's outputs, in characters, oldest first."""
 
-    lengths: tuple[int, ...] = ()
-    """In characters, oldest first: the one judged last, and its baseline before it."""
+    latest: tuple[int, ...] = ()
+    baseline: tuple[int, ...] = ()
+    """Those of the latest that were not low: a decline must not become the standard."""
     low: int = 0
+    """How many in a row were under the baseline."""
 
     def push(self, chars: int, *, share: float, needed: int) -> "Outputs":
-        """One iteration more; low if it is under `share` of the baseline's median."""
-        baseline = self.lengths[-BASELINE:]
-        is_low = len(baseline) >= needed and chars < limit(baseline, share)
-        return Outputs((*baseline, chars), self.low + 1 if is_low else 0)
+        """One output more; low if it is under `share` of the baseline's median."""
+        latest, baseline = (*self.latest, chars)[-BASELINE:], self.baseline
+        # Rounded: 0.7 * 3 is 2.0999999999999996.
+        if len(baseline) >= needed and chars < round(share * median(baseline), 9):
+            return Outputs(latest, baseline, self.low + 1)
+        return Outputs(latest, (*baseline, chars)[-BASELINE:], 0)
+
+    def settled(self, more: int) -> "Outputs":
+        """After so many more equal to the last `BASELINE`, which change nothing but the row."""
+        return self._replace(low=self.low + more) if self.low else self
 
     def has_recovered_from(self, before: "Outputs") -> bool:
-        """Whether the output grew out of being low; a baseline that sank to it is no recovery."""
-        return bool(before.low) and not self.low and self.lengths[-1] > before.lengths[-1]
+        """Whether the output is long again, after it was low."""
+        return bool(before.low) and not self.low
 
     def dump(self) -> list[Any]:
-        """The lengths, and the row of low ones."""
-        return [list(self.lengths), self.low]
+        """The fields."""
+        return [list(self.latest), list(self.baseline), self.low]
 
     @classmethod
     def load(cls, data: Any) -> Self:
         """The inverse of `dump`; raises ValueError on anything else."""
-        lengths, low = record.row("the outputs", data, 2)
-        chars = tuple(
-            record.whole("a length", length, least=0) for length in record.row("lengths", lengths)
-        )
-        if len(chars) > BASELINE + 1:
-            raise ValueError(f"at most {BASELINE + 1} lengths are remembered, not {len(chars)}")
+        latest, baseline, low = record.row("the outputs", data, 3)
         low = record.whole("low outputs in a row", low, least=0)
-        if low and not chars:
+        loaded = cls(_lengths("the latest", latest), _lengths("the baseline", baseline), low)
+        if bool(loaded.latest) is not bool(loaded.baseline):
+            raise ValueError("outputs have a baseline as soon as there is one")
+        if low and not loaded.latest:
             raise ValueError(f"no output cannot have been low {low} times")
-        return cls(chars, low)
-
-
-def limit(baseline: tuple[int, ...], share: float) -> float:
-    """The length under which an output is low; the baseline must not be empty."""
-    # Rounded: 0.7 * 3 is 2.0999999999999996.
-    return round(share * median(baseline), 9)
+        return loaded
 
 
 def median(lengths: tuple[int, ...]) -> float:
@@ -59,3 +59,10 @@ def median(lengths: tuple[int, ...]) -> float:
     ordered = sorted(lengths)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _lengths(field: str, data: Any) -> tuple[int, ...]:
+    lengths = tuple(record.whole("a length", chars, least=0) for chars in record.row(field, data))
+    if len(lengths) > BASELINE:
+        raise ValueError(f"{field} are {len(lengths)}: they must not be more than {BASELINE}")
+    return lengths

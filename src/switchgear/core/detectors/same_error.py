@@ -38,8 +38,8 @@ class SameError(Detector):
     ) -> None:
         self._set(
             threshold=record.whole("SameError.threshold", threshold),
-            scope=_one_of("SameError.scope", scope, SCOPES),
-            fingerprint=_one_of("SameError.fingerprint", fingerprint, tuple(FINGERPRINTS)),
+            scope=record.one_of("SameError.scope", scope, SCOPES),
+            fingerprint=record.one_of("SameError.fingerprint", fingerprint, tuple(FINGERPRINTS)),
             remember=record.whole("SameError.remember", remember),
         )
 
@@ -97,9 +97,3 @@ class SameError(Detector):
     def load(self, data: Any) -> Errors:
         """The inverse of `dump`; what a smaller memory has no room for is forgotten."""
         return Errors.load(data, room=self.remember)
-
-
-def _one_of(field: str, value: Any, known: tuple[str, ...]) -> str:
-    if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{field} is {value!r}: it must be one of {', '.join(known)}")
-    return value
