@@ -189,9 +189,13 @@ def hostile_texts() -> list[str]:
 
 
 def _milliseconds(function: Callable[[str], str], text: str) -> float:
-    start = time.perf_counter()
-    function(text)
-    return (time.perf_counter() - start) * 1e3
+    """The best of three, because others are at work on the machine, too."""
+    taken = []
+    for _ in range(3):
+        start = time.perf_counter()
+        function(text)
+        taken.append(time.perf_counter() - start)
+    return min(taken) * 1e3
 
 
 def main() -> None:

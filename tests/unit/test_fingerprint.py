@@ -38,6 +38,10 @@ SAME = [
     ("  broken   pipe\n", "broken pipe"),
     ("opening…\nValueError: bad x\nclosing", "ValueError: bad x"),
     ("AssertionError: 5 != 6", "AssertionError: 7 != 8"),
+    ("lost on Thu Jun 9 06:07:04 2005", "lost on Fri Nov 13 16:17:24 2026"),
+    ("pod web-7d9f8b6c5-x2x4z failed", "pod web-54f6dd89b-q7k2m failed"),
+    ("trace 7f3a failed", "trace 12bc failed"),
+    ("error in line 1\nerror in line 2", "error in line 4\nerror in line 9\nerror in line 12"),
 ]
 DIFFERENT = [
     ("exit code 1", "exit code 137"),
@@ -59,6 +63,8 @@ DIFFERENT = [
     ("No module named 'a'", "No module named 'b'"),
     ("killed by signal 9", "killed by signal 15"),
     ("KeyError: name", "TypeError: name"),
+    ("E999 SyntaxError", "E902 SyntaxError"),
+    ("May I fail", "Jun I fail"),
     ("FAILED tests/test_a.py::test_one\nok", "FAILED tests/test_a.py::test_two\nok"),
 ]
 

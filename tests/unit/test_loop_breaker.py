@@ -199,6 +199,14 @@ def test_of_an_output_of_many_lines_those_are_kept_that_tell() -> None:
     assert loop.status().error_counts == {"FAILED test_x.py::test_y": 1}
 
 
+def test_a_long_error_is_the_same_when_a_number_at_its_front_is_longer() -> None:
+    loop = LoopBreaker("loop/1")
+    tail = "cannot be replicated because the target is full and nobody knows another one " * 9
+    for block in (7, 123456789012345678901234567890):
+        loop.record_failure(f"error: block {block} of request {block} {tail}")
+    assert loop.stats().unique_errors == 1
+
+
 def test_however_many_errors_there_are_a_few_are_remembered_and_all_are_counted() -> None:
     loop = LoopBreaker("loop/1", consecutive_failures=None)
     for number in range(2000):

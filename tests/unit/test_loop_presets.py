@@ -1,5 +1,7 @@
 """The presets of loops: complete, in range, and each limit alive."""
 
+from pathlib import Path
+
 import pytest
 
 from switchgear import LoopBreaker, Signal
@@ -75,3 +77,12 @@ def test_the_limits_of_a_preset_trip_a_loop_exactly_when_they_say(preset: LoopPr
             assert not repeating.record_failure("a")
             repeating.tell(Signal(ok=True))
         assert repeating.record_failure("a")
+
+
+@every_preset
+def test_the_documentation_shows_a_preset_as_it_is(preset: LoopPreset) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "loops.md").read_text(encoding="utf-8")
+    validate, commit = ("yes" if on else "no" for on in (preset.validate, preset.commit))
+    limits = f"{preset.max_iterations} | {preset.consecutive_failures} | {preset.same_error}"
+    row = f"| `{preset.name}` | {limits} | {validate} | {commit} | {preset.description} |"
+    assert row in page

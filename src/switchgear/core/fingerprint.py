@@ -15,6 +15,7 @@ LOOKED_AT = 8_192
 """Characters that a key can depend on: of a longer text the first and the last half of these."""
 DOCUMENTED_LENGTH = 500
 _GIST_LINES = 12
+_GIST_WORDS = 40
 
 _SIGNS = (
     *("error", "exception", "fail", "fatal", "panic", "denied", "refused", "not found", "no such"),
@@ -44,6 +45,12 @@ _UNITS = (
     *("h", "hour", "hours", "B", "KB", "MB", "GB", "KiB", "MiB", "GiB", "byte", "bytes", "%"),
 )
 """A unit behind a number is as variable as the number."""
+_CALENDAR = frozenset(
+    (
+        *("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
+        *("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
+    )
+)
 _LOOKED_BACK = 40
 _AROUND = "()[]{}<>,;:.=#'\"!"
 
@@ -60,7 +67,8 @@ _VARIABLE = r"""
 | (?P<hex>  (?<!\w) [0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12} (?!\w)
           | 0[xX][0-9a-fA-F]{1,2000}
           | (?<![A-Za-z0-9]) (?=[a-fA-F]{0,40}\d) [0-9a-fA-F]{7,2000} (?![A-Za-z0-9])
-          | (?<![A-Za-z0-9]) (?=[A-Za-z]{0,60}\d{1,60}[A-Za-z]{1,60}\d) [A-Za-z0-9]{8,2000}
+          | (?<![A-Za-z0-9]) (?=[A-Za-z]{0,60}\d{1,60}[A-Za-z]{1,60}\d) [A-Za-z0-9]{5,2000}
+          | (?<![A-Za-z0-9]) (?=\d{0,6}[a-f]) (?=[a-f]{0,6}\d) [0-9a-f]{4,6} (?![A-Za-z0-9])
           | (?<![A-Za-z0-9]) [0-9a-fA-F]{1,4} : [0-9a-fA-F]{1,4} : [0-9a-fA-F]{1,4} : [0-9a-fA-F:]{3,40} )
 | (?P<number> (?:(?<![A-Za-z0-9])[-+])? \d [\d.,:]{0,2000} (?:(?:[numkKMGT]?i?[sBb]|min|sec|hours?|%)(?!\w))? )
 """
@@ -97,12 +105,18 @@ def template(text: str) -> str:
     >>> template("GET https://api.test/v1/7 failed: HTTP 503 after 3.2 s")
     'GET <url> failed: HTTP 503 after #'
     """
-    return "\n".join(dict.fromkeys(map(_masked_line, _telling_lines(text))))
+    return "\n".join(_telling_lines(text))
 
 
 def gist(text: str) -> str:
-    """The lines of an output that are about an error, on one line; a line alone is itself."""
-    return " ".join(" ".join(_telling_lines(text)).split())
+    """The lines of an output that are about an error, on one line of at most 40 words.
+
+    Words and not characters, so that a longer number at the front cuts nothing off at the end.
+    """
+    words = " ".join(_telling_lines(text).values()).split()
+    if len(words) > _GIST_WORDS:
+        words = [*words[: _GIST_WORDS - 12], "…", *words[-12:]]
+    return " ".join(words)
 
 
 def documented(text: str) -> str:
@@ -130,18 +144,22 @@ FINGERPRINTS: dict[str, Callable[[str], str]] = {"default": fingerprint, "docume
 """The ways to make a key, by the name that configuration has for them."""
 
 
-def _telling_lines(text: str) -> list[str]:
+def _telling_lines(text: str) -> dict[str, str]:
+    """The lines that matter, as they are, each under its masked form; no form comes twice."""
     if len(text) > LOOKED_AT:
         text = f"{text[: LOOKED_AT // 2]}\n{text[-LOOKED_AT // 2 :]}"
     if "\x1b" in text:
         text = _tool("escape").sub("", text)
     lines = [line for line in text.splitlines() if line and not line.isspace()]
-    if len(lines) < 2:
-        return lines
-    telling = [line for line in lines if _is_telling(line.lower())] or lines
-    different = list(dict.fromkeys(telling))
-    half = _GIST_LINES // 2
-    return different if len(different) <= _GIST_LINES else different[:half] + different[-half:]
+    if len(lines) > 1:
+        lines = [line for line in lines if _is_telling(line.lower())] or lines
+    found: dict[str, str] = {}
+    for line in lines:
+        found.setdefault(_masked_line(line), line)
+    if len(found) > _GIST_LINES:
+        half, pairs = _GIST_LINES // 2, list(found.items())
+        found = dict(pairs[:half] + pairs[-half:])
+    return found
 
 
 def _is_telling(line: str) -> bool:
@@ -159,6 +177,8 @@ def _masked_line(line: str) -> str:
     for word, after in zip(words, [*words[1:], ""], strict=True):
         if before in _NAMES or (before == "for" and after == "from"):
             out.append("<name>")
+        elif word in _CALENDAR and (after[:1].isdecimal() or after in _CALENDAR):
+            out.append("#")
         elif not word.isalpha() and suspicious(word):
             if _tells_which(word, before, after, out):
                 out.append(word)

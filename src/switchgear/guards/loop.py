@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
+LONGEST_GIST = 600
+"""Characters kept of an error: forty words, unless they are long ones."""
+
+
 class LoopBreaker(Breaker):
     """Stops a loop that fails, repeats an error, stands still or dries up, and says why.
 
@@ -146,7 +150,7 @@ class LoopBreaker(Breaker):
         same_error = self._same_error()
         if same_error is not None and same_error.fingerprint == "documented":
             return redact(error, DOCUMENTED_LENGTH)
-        return redact(gist(error))
+        return redact(gist(error), LONGEST_GIST)
 
     # Asking
 
