@@ -41,6 +41,7 @@ SAME = [
     ("lost on Thu Jun 9 06:07:04 2005", "lost on Fri Nov 13 16:17:24 2026"),
     ("pod web-7d9f8b6c5-x2x4z failed", "pod web-54f6dd89b-q7k2m failed"),
     ("trace 7f3a failed", "trace 12bc failed"),
+    ("no password for alice from 10.0.0.1", "no password for bob from 10.0.0.2"),
     ("error in line 1\nerror in line 2", "error in line 4\nerror in line 9\nerror in line 12"),
 ]
 DIFFERENT = [
@@ -111,6 +112,11 @@ def test_any_text_has_keys_and_its_gist_is_one_line(text: str) -> None:
     assert re.fullmatch("[0-9a-f]{16}", fingerprint(text))
     assert re.fullmatch("[0-9a-f]{8}", documented(text))
     assert len(gist(text).splitlines()) <= 1
+
+
+def test_of_many_telling_lines_the_first_and_the_last_six_count() -> None:
+    lines = [f"error {letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+    assert template("\n".join(lines)).split("\n") == lines[:6] + lines[-6:]
 
 
 # Seed 001, step by step

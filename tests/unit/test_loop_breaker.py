@@ -167,6 +167,14 @@ def test_held_open_it_must_stop_and_says_who_holds_it() -> None:
     assert loop.trip_reason() == "Circuit breaker tripped: held open by ann: deploy"
 
 
+def test_held_open_it_names_the_holder_and_not_what_tripped_it_before() -> None:
+    loop = LoopBreaker("loop/1")
+    for error in "abc":
+        loop.record_failure(error)
+    loop.hold_open(by="ann", why="deploy")
+    assert loop.trip_reason() == "Circuit breaker tripped: held open by ann: deploy"
+
+
 def test_in_shadow_mode_it_goes_on_and_tells_what_it_would_have_said() -> None:
     loop = LoopBreaker("loop/1")
     loop.shadow(by="ann", why="trial")
@@ -175,6 +183,16 @@ def test_in_shadow_mode_it_goes_on_and_tells_what_it_would_have_said() -> None:
 
 
 # What is kept of errors
+
+
+def test_output_recovers_at_the_share_that_counts_as_decline() -> None:
+    def standstill(percent: int) -> int:
+        loop = LoopBreaker("loop/1", output_decline_percent=percent, no_progress=9)
+        for chars in (1000, 1000, 1000, 500, 600):
+            loop.record_progress(IterationMetrics(0, None, chars))
+        return loop.status().consecutive_no_progress
+
+    assert (standstill(55), standstill(70)) == (0, 5)
 
 
 def test_secrets_are_not_kept() -> None:

@@ -84,4 +84,4 @@ def failures_policy(
 def _one_retry(cooldown_s: float) -> Recovery:
     wait_s = record.seconds("LoopBreaker.cooldown_s", cooldown_s)
     # An iteration of an agent takes longer than the wait; the default lease would be the wait.
-    return Cooldown(wait_s, wait_s, factor=1.0, lease_s=max(wait_s, 3600.0))
+    return Cooldown(wait_s, max_s=wait_s, lease_s=max(wait_s, 3600.0))
