@@ -4,7 +4,7 @@ No window, ring, queue or running sum: a list of `(time, signal)` and the senten
 against. One row of `KINDS` for each detector of the registry; a new detector needs a row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import cache
 from math import ceil, floor
@@ -123,10 +123,15 @@ def latency_p95(detector: detectors.LatencyP95, history: History, now_s: float) 
     return Reading(over / fewest, reason)
 
 
+def one_by_one(history: History) -> Iterator[tuple[float, Signal]]:
+    """Each thing that happened by itself: a signal with count n happened n times."""
+    return ((at_s, signal) for at_s, signal in history for _ in range(signal.count))
+
+
 def no_progress(detector: detectors.NoProgress, history: History, now_s: float) -> Reading:
     row, best = 0, None
     lows, baseline = [False], list[int]()
-    for _, signal in each(history):
+    for _, signal in one_by_one(history):
         files, tests, chars = signal.files_changed, signal.tests_passing, signal.output_chars
         if files is tests is chars is None:
             continue
@@ -155,7 +160,7 @@ def judged(baseline: list[int], chars: int, share: float, needed: int) -> bool:
 
 
 def output_decline(detector: detectors.OutputDecline, history: History, now_s: float) -> Reading:
-    outputs = [s.output_chars for _, s in each(history) if s.output_chars is not None]
+    outputs = [s.output_chars for _, s in one_by_one(history) if s.output_chars is not None]
     needed, baseline = detector.min_iterations, list[int]()
     lows = [judged(baseline, chars, detector.threshold, needed) for chars in outputs]
     row = next((n for n, low in enumerate(reversed(lows)) if not low), len(lows))
@@ -173,7 +178,7 @@ def same_error(detector: detectors.SameError, history: History, now_s: float) ->
     counts: dict[str, int] = {}
     texts: dict[str, str] = {}
     row: list[str] = []
-    for _, signal in each(history):
+    for _, signal in one_by_one(history):
         if signal.ok:
             row = []
         if signal.ok is not False or signal.error is None:
