@@ -1,0 +1,221 @@
+"""The ways in which the stand-in works and gets stuck, one per name.
+
+A scenario is a function of the iteration's number and of what is in the working directory, so a
+run is the same every time. Each yields the lines of the house's stream (see `command.py`), and
+really does what it tells: files are edited, commands are run, their failures are theirs.
+"""
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+Scenario = Callable[[int], Iterator[Line | float]]
+"""Given the iteration, from 1: lines to print and seconds to pause."""
+
+_BODIES = {
+    "square": "return side * side",
+    "rectangle": "return width * height",
+    "triangle": "return base * height / 2",
+    "cube": "return side**3",
+}
+_STUB = re.compile(r"def (\w+)\([^)]*\) -> float:\n    (raise NotImplementedError)")
+_MODEL = "demo-model"
+_FILLER = (
+    "I went through the module once more and compared the signatures with the tests. "
+    "The approach stands, the details need another look. "
+)
+_EXCUSES = (
+    "I reviewed the layout of the module and have a clear picture now.",
+    "The structure is understood; the design of the next step is taking shape.",
+    "Good progress: the plan covers every function and its edge cases.",
+    "I refined the plan and weighed two alternatives against each other.",
+    "Nearly there: the remaining question is how to name the helpers.",
+)
+
+
+def works(iteration: int) -> Iterator[Line | float]:
+    """Implements one function each iteration, runs the tests, and says so when all are done."""
+    del iteration
+    yield 0.4
+    source = Path("shapes.py")
+    text = source.read_text(encoding="utf-8") if source.exists() else ""
+    stub = _STUB.search(text)
+    if stub is None:
+        yield {"type": "text", "text": "Every function is implemented."}
+        yield _usage(900, 40, 0.004)
+        yield {"type": "result", "text": "All functions are implemented. DONE", "success": True}
+        return
+    body = _BODIES.get(stub[1], "return 0.0")
+    source.write_text(text[: stub.start(2)] + body + text[stub.end(2) :], encoding="utf-8")
+    yield {"type": "text", "text": f"Implementing {stub[1]}. {_FILLER}"}
+    yield {
+        "type": "tool",
+        "name": "edit",
+        "arguments": {"path": "shapes.py", "new": body},
+        "ok": True,
+    }
+    yield 0.4
+    yield _ran(sys.executable, "-B", "-m", "unittest", "-q")
+    yield _usage(1_500, 220, 0.012)
+    left = len(_STUB.findall(source.read_text(encoding="utf-8")))
+    yield {"type": "result", "text": f"Implemented {stub[1]}; {left} left.", "success": left == 0}
+
+
+def same_error(iteration: int) -> Iterator[Line | float]:
+    """Runs the same failing command again and again."""
+    yield {"type": "text", "text": f"Attempt {iteration}: using the fast implementation. {_FILLER}"}
+    for _ in range(2):
+        yield 0.3
+        yield _ran(sys.executable, "-B", "-c", "import shapes_fast")
+    yield _usage(1_800, 160, 0.013)
+    yield {
+        "type": "result",
+        "text": "The fast implementation cannot be imported.",
+        "success": False,
+    }
+
+
+def no_progress(iteration: int) -> Iterator[Line | float]:
+    """Changes nothing and finds new words for it each time."""
+    yield 0.4
+    words = _EXCUSES[(iteration - 1) % len(_EXCUSES)]
+    names = " ".join(sorted(path.name for path in Path().iterdir() if path.is_file()))
+    yield {
+        "type": "tool",
+        "name": "read",
+        "arguments": {"path": "shapes.py"},
+        "ok": True,
+        "output": names,
+    }
+    yield {"type": "text", "text": f"{words} {_FILLER}"}
+    yield _usage(1_600, 180, 0.011)
+    yield {"type": "result", "text": words, "success": True}
+
+
+def declining(iteration: int) -> Iterator[Line | float]:
+    """Goes on changing something, with less and less to say."""
+    yield 0.4
+    notes = Path("notes.md")
+    old = notes.read_text(encoding="utf-8") if notes.exists() else "# Notes\n"
+    notes.write_text(f"{old}- thought {iteration}\n", encoding="utf-8")
+    yield {
+        "type": "tool",
+        "name": "write",
+        "arguments": {"path": "notes.md", "n": iteration},
+        "ok": True,
+    }
+    length = 1_200 if iteration <= 3 else max(20, 1_200 // 3 ** (iteration - 3))
+    yield {"type": "text", "text": (_FILLER * 20)[:length]}
+    yield _usage(1_200, length // 4, 0.006)
+    yield {"type": "result", "text": "ok", "success": None}
+
+
+def hangs(iteration: int) -> Iterator[Line | float]:
+    """Says one thing and then nothing, for ever."""
+    yield {"type": "text", "text": f"Iteration {iteration}: waiting for the language server."}
+    for _ in itertools.count():
+        yield 60.0
+
+
+def expensive(iteration: int) -> Iterator[Line | float]:
+    """Makes a little progress for a lot of money."""
+    yield 0.4
+    ledger = Path("ledger.txt")
+    old = ledger.read_text(encoding="utf-8") if ledger.exists() else ""
+    ledger.write_text(f"{old}entry {iteration}\n", encoding="utf-8")
+    yield {
+        "type": "tool",
+        "name": "write",
+        "arguments": {"path": "ledger.txt", "n": iteration},
+        "ok": True,
+    }
+    yield {"type": "text", "text": f"Considered every alternative in depth. {_FILLER}"}
+    yield _usage(180_000, 12_000, 0.75)
+    yield {"type": "result", "text": f"Entry {iteration} is written.", "success": None}
+
+
+def asks(iteration: int) -> Iterator[Line | float]:
+    """Needs a human to decide."""
+    del iteration
+    yield 0.4
+    yield {"type": "text", "text": f"Two readings of the task are possible. {_FILLER}"}
+    yield _usage(1_000, 90, 0.006)
+    yield {"type": "question", "text": "Should triangle() take three sides or base and height?"}
+    yield {"type": "result", "text": "I need a decision before I go on.", "success": None}
+
+
+def claims_done(iteration: int) -> Iterator[Line | float]:
+    """Says that everything is done and has changed nothing."""
+    del iteration
+    yield 0.4
+    yield {"type": "text", "text": f"All functions are implemented and all tests pass. {_FILLER}"}
+    yield _usage(900, 60, 0.005)
+    yield {"type": "result", "text": "Everything is implemented and tested. DONE", "success": True}
+
+
+def provider_down(iteration: int) -> Iterator[Line | float]:
+    """Cannot reach its provider and gives up."""
+    del iteration
+    down = "connection refused: api.example.invalid:443"
+    for final in (False, False, True):
+        yield 0.3
+        yield {"type": "error", "message": down, "final": final}
+    yield {"type": "result", "text": down, "success": False}
+
+
+def rate_limited(iteration: int) -> Iterator[Line | float]:
+    """Is told to wait once, in the second iteration, and works otherwise."""
+    if iteration == 2:
+        said = "429 too many requests"
+        yield {"type": "error", "message": said, "status": 429, "retry_after_s": 2, "final": True}
+        yield {"type": "result", "text": said, "success": False}
+    else:
+        yield from works(iteration)
+
+
+def story(iteration: int) -> Iterator[Line | float]:
+    """Works twice, then loses its way: what a newcomer is shown."""
+    yield from works(iteration) if iteration <= 2 else same_error(iteration)
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "story": story,
+    "works": works,
+    "same-error": same_error,
+    "no-progress": no_progress,
+    "declining": declining,
+    "hangs": hangs,
+    "expensive": expensive,
+    "asks": asks,
+    "claims-done": claims_done,
+    "provider-down": provider_down,
+    "rate-limited": rate_limited,
+}
+
+
+def _usage(input_tokens: int, output_tokens: int, dollars: float) -> Line:
+    return {
+        "type": "usage",
+        "model": _MODEL,
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
+        "cost_usd": dollars,
+    }
+
+
+def _ran(*argv: str) -> Line:
+    """A command that was really run, as a tool step."""
+    done = subprocess.run(  # noqa: S603 - our own arguments
+        argv, capture_output=True, text=True, check=False, env={**os.environ, "NO_COLOR": "1"}
+    )
+    shown = " ".join(("python", *argv[2:]))
+    said = (done.stdout + done.stderr).strip()
+    outcome = {"output": said} if done.returncode == 0 else {"error": said}
+    ok = done.returncode == 0
+    return {"type": "tool", "name": "bash", "arguments": {"command": shown}, "ok": ok, **outcome}

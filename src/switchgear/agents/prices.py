@@ -1,0 +1,75 @@
+"""What a run cost, in integer millionths of a dollar.
+
+The agent's own figure is taken where it gives one. Else tokens are priced by the list of the
+package genai-prices (`pip install switchgear[prices]`), whose data comes with it: nothing is asked
+over the network. An unknown price is None, with the reason, and never 0.
+"""
+
+from collections.abc import Iterable
+from decimal import ROUND_CEILING
+from typing import NamedTuple
+
+from switchgear.agents.events import Usage
+
+
+class Cost(NamedTuple):
+    """A cost, or why there is none."""
+
+    micros: int | None
+    source: str
+    """"agent", "price list", "agent and price list", or "" where the cost is not known."""
+    unknown: str = ""
+    """A sentence on what is not known; empty where all is."""
+
+
+def cost_of(usages: Iterable[Usage]) -> Cost:
+    """What the latest usage of each model adds up to; no usage at all is not known either.
+
+    >>> cost_of([Usage("any", 10, 1, cost_micros=42)])
+    Cost(micros=42, source='agent', unknown='')
+    """
+    total, sources, problems = 0, set(), []
+    models = tuple(usages)
+    for usage in models:
+        if usage.cost_micros is not None:
+            total += usage.cost_micros
+            sources.add("agent")
+            continue
+        priced, problem = _listed(usage)
+        if priced is None:
+            problems.append(problem)
+        else:
+            total += priced
+            sources.add("price list")
+    if not models:
+        return Cost(None, "", "the agent told no usage")
+    if problems:
+        return Cost(None, "", "; ".join(problems))
+    return Cost(total, " and ".join(sorted(sources)))
+
+
+def _listed(usage: Usage) -> tuple[int | None, str]:
+    if not (usage.input_tokens or usage.output_tokens):
+        return None, "the agent told neither tokens nor cost"
+    if usage.model is None:
+        return None, "the agent named no model, so its tokens have no price; name it by --model"
+    try:
+        from genai_prices import Usage as Tokens  # noqa: PLC0415 - an extra, and slow to import
+        from genai_prices import calc_price  # noqa: PLC0415
+    except ImportError:
+        missing = "there is no price list: python3 -m pip install 'switchgear[prices]'"
+        return None, missing
+    provider, _, name = usage.model.rpartition("/")
+    tokens = Tokens(
+        input_tokens=max(usage.input_tokens, usage.cache_read_tokens + usage.cache_write_tokens),
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+    )
+    for provider_id in dict.fromkeys((provider or None, None)):
+        try:
+            price = calc_price(tokens, model_ref=name, provider_id=provider_id).total_price
+        except (LookupError, ValueError):
+            continue
+        return int((price * 1_000_000).to_integral_value(ROUND_CEILING)), ""
+    return None, f"the price list does not know the model {usage.model!r}"

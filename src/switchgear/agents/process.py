@@ -1,0 +1,322 @@
+"""One run of one agent: started, read as it goes, ended in time, with nothing left behind.
+
+The agent runs under a warden (see there), so that ending it ends all it started. Here its output
+is read as it comes, with a deadline for the whole and a watchdog for silence, and memory stays
+bounded whatever it prints.
+"""
+
+import enum
+import os
+import selectors
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+from switchgear.agents import warden
+from switchgear.agents.base import Agent, Invocation, StreamReader
+from switchgear.agents.events import Result, StreamEvent, Usage, usage_by_model
+from switchgear.agents.lines import Lines
+from switchgear.agents.remains import end_marked
+from switchgear.agents.text import clean
+
+MARK = "SWITCHGEAR_PROCESS"
+"""The variable that marks all processes of one run."""
+WITHHELD = ("SWITCHGEAR_TOKEN",)
+"""Variables that an agent never gets: the guarded must not unguard themselves."""
+_CHUNK = 65_536
+_TAIL_LINES = 200
+_MOST_EVENTS = 5_000
+_WARDEN = str(Path(warden.__file__).resolve())
+
+
+class End(enum.Enum):
+    """Why a run is over."""
+
+    EXITED = "exited"
+    DEADLINE = "deadline"
+    IDLE = "idle"
+    STOPPED = "stopped"
+    KILLED = "killed"
+    NOT_FOUND = "not_found"
+    LOST = "lost"
+    """Something killed the warden; what the agent's exit code was is not known."""
+
+
+class Run(NamedTuple):
+    """What one run of an agent came to. Immutable."""
+
+    end: End
+    exit_code: int | None
+    """None: not known. Negative: ended by that signal."""
+    duration_s: float
+    events: tuple[StreamEvent, ...]
+    """The newest 5,000; `on_event` saw all."""
+    events_dropped: int
+    output_chars: int
+    """What the agent said, without the envelope of its format."""
+    output_bytes: int
+    """All it printed, to stdout and stderr."""
+    tail: str
+    """The last lines it printed, redacted."""
+    lines: int
+    unknown_lines: int
+    usage: tuple[Usage, ...]
+    """The last figures of each model: see `switchgear.agents.prices.cost_of`."""
+    result: Result | None
+    """The agent's own words on its end, if it had any."""
+    problem: str = ""
+    """A sentence, where the agent could not be started or was lost."""
+
+
+class AgentProcess:
+    """One run of an agent.
+
+    `run` blocks in one thread; `stop` and `kill` may be called from any thread, from `on_event`
+    and from a signal handler, at any time, also before and after.
+
+    `deadline_s` bounds the whole run, `idle_s` the time without any output, each None for never.
+    `grace_s` is what a gentle end may take before all that is left is killed. `env` is the whole
+    environment (default: ours); variables of `WITHHELD` are left out in any case.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        prompt: str,
+        cwd: Path | str,
+        *,
+        model: str | None = None,
+        extra: tuple[str, ...] = (),
+        env: Mapping[str, str] | None = None,
+        deadline_s: float | None = None,
+        idle_s: float | None = None,
+        grace_s: float = 5.0,
+        on_event: Callable[[StreamEvent], None] | None = None,
+    ) -> None:
+        self.agent = agent
+        self.cwd = Path(cwd).absolute()
+        self.invocation: Invocation = agent.invocation(prompt, self.cwd, model=model, extra=extra)
+        self.reader: StreamReader = agent.reader(model=model)
+        self.deadline_s = deadline_s
+        self.idle_s = idle_s
+        self.grace_s = grace_s
+        self.on_event = on_event
+        self.env = _environment(env, self.invocation, self.cwd)
+        self._control_read, self._control_write = os.pipe()
+        # Reentrant, because a signal handler may order while an order is being given.
+        self._control = threading.RLock()
+        self._orders: list[End] = []
+        self._events: deque[StreamEvent] = deque(maxlen=_MOST_EVENTS)
+        self._seen = 0
+        self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
+        self._usage: dict[str | None, Usage] = {}
+        self._result: Result | None = None
+        self._bytes = 0
+        self._status = b""
+
+    def stop(self) -> None:
+        """Ends it gently: SIGTERM to all its processes, SIGKILL after the grace period."""
+        self._order(End.STOPPED, b"T")
+
+    def kill(self) -> None:
+        """Ends it at once: SIGKILL to all its processes."""
+        self._order(End.KILLED, b"K")
+
+    def run(self) -> Run:
+        """Runs the agent to its end, whatever that is. To be called once."""
+        began_s = time.monotonic()
+        if problem := self._missing():
+            self._close_control()
+            return self._outcome(End.NOT_FOUND, None, began_s, problem)
+        try:
+            process, status = self._start()
+            with process:
+                try:
+                    self._watch(process, status, began_s)
+                except BaseException:
+                    self.kill()
+                    raise
+                finally:
+                    os.close(status)
+        finally:
+            self._close_control()
+            end_marked(f"{MARK}={self.env[MARK]}", lost=not self._status)
+        return self._concluded(began_s)
+
+    def _missing(self) -> str:
+        if not self.cwd.is_dir():
+            raise ValueError(f"cwd is {str(self.cwd)!r}: it must be a directory")
+        program = self.invocation.argv[0]
+        where = str(self.cwd / program) if os.sep in program else program
+        if shutil.which(where, path=self.env.get("PATH", os.defpath)):
+            return ""
+        return (
+            f"the agent {self.agent.name!r} is not there: no program {program!r} on the PATH;"
+            f" install it with: {self.agent.install}"
+        )
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], int]:
+        status_read, status_write = os.pipe()
+        argv = [sys.executable, "-I", "-S", _WARDEN]
+        argv += [str(self._control_read), str(status_write), str(self.grace_s)]
+        try:
+            with tempfile.TemporaryFile() as stdin:
+                stdin.write((self.invocation.stdin or "").encode("utf-8", "replace"))
+                stdin.seek(0)
+                process = subprocess.Popen(  # noqa: S603 - running what the user names is the job
+                    [*argv, *self.invocation.argv],
+                    stdin=stdin,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    cwd=self.cwd,
+                    env=self.env,
+                    pass_fds=(self._control_read, status_write),
+                    start_new_session=True,
+                )
+        except BaseException:
+            os.close(status_read)
+            raise
+        finally:
+            os.close(status_write)
+        return process, status_read
+
+    def _watch(self, process: subprocess.Popen[bytes], status: int, began_s: float) -> None:
+        """Reads all there is until the warden and every holder of the pipes is gone."""
+        outputs = {cast("IO[bytes]", process.stdout).fileno(): (Lines(), False)}
+        outputs[cast("IO[bytes]", process.stderr).fileno()] = (Lines(), True)
+        last_output_s = began_s
+        with selectors.DefaultSelector() as ready:
+            for descriptor in (*outputs, status):
+                os.set_blocking(descriptor, False)
+                ready.register(descriptor, selectors.EVENT_READ)
+            while status in ready.get_map():
+                for key, _ in ready.select(self._patience_s(began_s, last_output_s)):
+                    chunk = os.read(key.fd, _CHUNK)
+                    if not chunk:
+                        ready.unregister(key.fd)
+                    elif key.fd == status:
+                        self._status += chunk
+                    else:
+                        last_output_s = time.monotonic()
+                        self._read(chunk, *outputs[key.fd])
+                self._look_at_the_clock(began_s, last_output_s)
+            for descriptor, sink in outputs.items():  # what was printed just before the end
+                if descriptor in ready.get_map():
+                    self._drain(descriptor, *sink)
+        for lines, is_error in outputs.values():
+            for line in lines.close():
+                self._line(line, is_error=is_error)
+
+    def _patience_s(self, began_s: float, last_output_s: float) -> float | None:
+        if self._orders or self._status:
+            return None
+        ends = [began_s + self.deadline_s] if self.deadline_s is not None else []
+        ends += [last_output_s + self.idle_s] if self.idle_s is not None else []
+        return max(0.0, min(ends) - time.monotonic()) if ends else None
+
+    def _look_at_the_clock(self, began_s: float, last_output_s: float) -> None:
+        now_s = time.monotonic()
+        if self._orders or self._status:
+            return
+        if self.deadline_s is not None and now_s >= began_s + self.deadline_s:
+            self._order(End.DEADLINE, b"T")
+        elif self.idle_s is not None and now_s >= last_output_s + self.idle_s:
+            self._order(End.IDLE, b"T")
+
+    def _drain(self, descriptor: int, lines: Lines, is_error: bool) -> None:  # noqa: FBT001
+        while True:
+            try:
+                chunk = os.read(descriptor, _CHUNK)
+            except BlockingIOError:
+                return
+            if not chunk:
+                return
+            self._read(chunk, lines, is_error)
+
+    def _read(self, chunk: bytes, lines: Lines, is_error: bool) -> None:  # noqa: FBT001
+        self._bytes += len(chunk)
+        for line in lines.feed(chunk):
+            self._line(line, is_error=is_error)
+
+    def _line(self, line: bytes, *, is_error: bool) -> None:
+        self._tail.append(line[:2_000])
+        for event in self.reader.feed(line, stderr=is_error):
+            self._happened(event)
+
+    def _happened(self, event: StreamEvent) -> None:
+        self._seen += 1
+        self._events.append(event)
+        if isinstance(event, Usage):
+            self._usage[event.model] = event
+        elif isinstance(event, Result):
+            self._result = event
+        if self.on_event is not None:
+            self.on_event(event)
+
+    def _order(self, end: End, order: bytes) -> None:
+        with self._control:
+            if self._control_write < 0:  # it is over already
+                return
+            if not self._status:  # else the agent has ended by itself, and only remains are left
+                self._orders.append(end)
+            try:
+                os.write(self._control_write, order)
+            except BrokenPipeError:
+                return
+
+    def _close_control(self) -> None:
+        with self._control:
+            for descriptor in (self._control_read, self._control_write):
+                os.close(descriptor)
+            self._control_read = self._control_write = -1
+
+    def _concluded(self, began_s: float) -> Run:
+        word, _, number = self._status.decode("ascii", "replace").strip().partition(" ")
+        if word == "error":
+            reason = os.strerror(int(number))
+            program = self.invocation.argv[0]
+            problem = f"the agent's program {program!r} cannot be started: {reason}"
+            return self._outcome(End.NOT_FOUND, None, began_s, problem)
+        code = int(number) if word == "exit" else None
+        for event in self.reader.close(code if not self._orders else None):
+            self._happened(event)
+        if self._orders:
+            return self._outcome(self._orders[-1], code, began_s)
+        if code is None:
+            return self._outcome(End.LOST, None, began_s, "the agent's warden was killed")
+        return self._outcome(End.EXITED, code, began_s)
+
+    def _outcome(self, end: End, code: int | None, began_s: float, problem: str = "") -> Run:
+        tail = b"\n".join(self._tail).decode("utf-8", "replace")
+        return Run(
+            end=end,
+            exit_code=code,
+            duration_s=time.monotonic() - began_s,
+            events=tuple(self._events),
+            events_dropped=self._seen - len(self._events),
+            output_chars=self.reader.output_chars,
+            output_bytes=self._bytes,
+            tail=clean(tail, 8_000),
+            lines=self.reader.lines,
+            unknown_lines=self.reader.unknown_lines,
+            usage=usage_by_model(self._usage.values()),
+            result=self._result,
+            problem=problem,
+        )
+
+
+def _environment(
+    env: Mapping[str, str] | None, invocation: Invocation, cwd: Path
+) -> dict[str, str]:
+    whole = dict(os.environ if env is None else env)
+    for name in WITHHELD:
+        whole.pop(name, None)
+    return {**whole, **invocation.env, "PWD": str(cwd), MARK: uuid.uuid4().hex}
