@@ -60,7 +60,12 @@ class Errors(NamedTuple):
     def load(cls, data: Any, *, room: int) -> Self:
         """The inverse of `dump`, as far as there is room; raises ValueError on anything else."""
         rows, forgotten, row_key, row = record.row("the errors", data, 4)
-        seen = tuple(_seen(error) for error in record.row("the errors seen", rows))
+        seen = tuple(
+            Seen(record.text("its key", key), record.whole("its count", times, least=0), text)
+            for key, times, text in (record.row("an error", r, 3) for r in record.row("them", rows))
+        )
+        if not all(isinstance(error.text, str) and len(error.text) <= SAMPLE for error in seen):
+            raise ValueError(f"the text of an error must be one of at most {SAMPLE} characters")
         if len({error.key for error in seen}) != len(seen):
             raise ValueError("an error is remembered twice")
         forgotten = record.whole("errors forgotten", forgotten, least=0)
@@ -76,10 +81,3 @@ def _fitted(seen: tuple[Seen, ...], forgotten: int, room: int) -> tuple[tuple[Se
         rarest = min(seen, key=lambda error: error.times)
         seen, forgotten = tuple(error for error in seen if error is not rarest), forgotten + 1
     return seen, forgotten
-
-
-def _seen(data: Any) -> Seen:
-    key, times, text = record.row("an error", data, 3)
-    if not isinstance(text, str) or len(text) > SAMPLE:
-        raise ValueError(f"the text of an error is {text!r}: it must be at most {SAMPLE} long")
-    return Seen(record.text("its key", key), record.whole("its count", times, least=0), text)

@@ -47,6 +47,8 @@ class Outputs(NamedTuple):
         latest, baseline, low = record.row("the outputs", data, 3)
         low = record.whole("low outputs in a row", low, least=0)
         loaded = cls(_lengths("the latest", latest), _lengths("the baseline", baseline), low)
+        if max(len(loaded.latest), len(loaded.baseline)) > BASELINE:
+            raise ValueError(f"at most {BASELINE} outputs are remembered")
         if bool(loaded.latest) is not bool(loaded.baseline):
             raise ValueError("outputs have a baseline as soon as there is one")
         if low and not loaded.latest:
@@ -62,7 +64,4 @@ def median(lengths: tuple[int, ...]) -> float:
 
 
 def _lengths(field: str, data: Any) -> tuple[int, ...]:
-    lengths = tuple(record.whole("a length", chars, least=0) for chars in record.row(field, data))
-    if len(lengths) > BASELINE:
-        raise ValueError(f"{field} are {len(lengths)}: they must not be more than {BASELINE}")
-    return lengths
+    return tuple(record.whole("a length", chars, least=0) for chars in record.row(field, data))
