@@ -60,19 +60,20 @@ class Errors(NamedTuple):
     def load(cls, data: Any, *, room: int) -> Self:
         """The inverse of `dump`, as far as there is room; raises ValueError on anything else."""
         rows, forgotten, row_key, row = record.row("the errors", data, 4)
-        seen = tuple(
-            Seen(record.text("its key", key), record.whole("its count", times, least=0), text)
-            for key, times, text in (record.row("an error", r, 3) for r in record.row("them", rows))
-        )
-        if not all(isinstance(error.text, str) and len(error.text) <= SAMPLE for error in seen):
-            raise ValueError(f"the text of an error must be one of at most {SAMPLE} characters")
+        seen = []
+        for error in record.row("the errors seen", rows):
+            key, times, text = record.row("an error", error, 3)
+            if not isinstance(text, str) or len(text) > SAMPLE:
+                raise ValueError(f"{text!r} must be a text of at most {SAMPLE} characters")
+            count = record.whole("its count", times, least=0)
+            seen.append(Seen(record.text("its key", key), count, text))
         if len({error.key for error in seen}) != len(seen):
             raise ValueError("an error is remembered twice")
         forgotten = record.whole("errors forgotten", forgotten, least=0)
         row = record.whole("errors in a row", row, least=0)
         if not isinstance(row_key, str) or bool(row_key) is not bool(row):
             raise ValueError(f"{row} errors in a row cannot be of the key {row_key!r}")
-        return cls(*_fitted(seen, forgotten, room), row_key, row)
+        return cls(*_fitted(tuple(seen), forgotten, room), row_key, row)
 
 
 def _fitted(seen: tuple[Seen, ...], forgotten: int, room: int) -> tuple[tuple[Seen, ...], int]:
