@@ -4,6 +4,7 @@ Both documented front ends are here, over the one mechanism: metrics of progress
 decisions out (000), and successes and failures in, tripped or not out (001).
 """
 
+from collections.abc import Callable
 from time import time
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,17 +19,19 @@ from switchgear.core.detectors import (
 )
 from switchgear.core.fingerprint import DOCUMENTED_LENGTH, gist
 from switchgear.core.policy import Policy
-from switchgear.core.types import Circuit, Mode, Permit, Phase, Signal, Verdict
+from switchgear.core.types import Circuit, Event, Mode, Permit, Phase, Signal, Verdict
 from switchgear.guards.loop_facts import Decision, IterationMetrics, LoopStats, LoopStatus
 from switchgear.guards.loop_policy import failures_policy, loop_policy, stagnation_policy
 from switchgear.guards.loop_words import decision_words, failures_in_a_row, trip_words
 from switchgear.guards.redact import redact
-from switchgear.live import TIME_PASSES, Sink
+from switchgear.live import TIME_PASSES
 from switchgear.stores.base import Remembers
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+
+Sink = Callable[[Event], object]
 
 LONGEST_GIST = 600
 """Characters kept of an error: forty words, unless they are long ones."""
@@ -128,7 +131,7 @@ class LoopBreaker(Breaker):
         self.tell(metrics.signal())
 
     def record_error(self, error: str) -> None:
-        """Say which error an iteration ended with."""
+        """Say which error an iteration ended with; it counts as one that failed."""
         self.record_failure(error)
 
     def record_success(self) -> None:
