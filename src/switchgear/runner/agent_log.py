@@ -1,0 +1,58 @@
+"""The log of an iteration: what the agent did, in lines, redacted and of bounded length."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from switchgear.agents.events import (
+    AgentError,
+    Question,
+    Result,
+    StreamEvent,
+    TextOutput,
+    ToolStep,
+)
+
+LONGEST = 1_000_000
+"""Characters of one log; then it says that it is full."""
+
+
+class AgentLog:
+    """Writes the events of a stream to a file. Their texts are already redacted."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8", errors="replace")
+        self._left = LONGEST
+
+    def event(self, event: StreamEvent) -> None:
+        """Write what an event tells, if it tells anything."""
+        if isinstance(event, TextOutput):
+            self.write(event.text)
+        elif isinstance(event, ToolStep):
+            how = "?" if event.ok is None else "ok" if event.ok else "failed"
+            error = f"\n    {event.error}" if event.error else ""
+            self.write(f"[{event.tool}] {event.arguments}: {how}{error}")
+        elif isinstance(event, AgentError):
+            self.write(f"[{event.kind}] {event.text}")
+        elif isinstance(event, Question):
+            self.write(f"[question] {event.text}")
+        elif isinstance(event, Result):
+            self.write(f"[result] {event.text}")
+
+    def write(self, text: str) -> None:
+        """Write a text, if there is room for it."""
+        if self._left <= 0:
+            return
+        self._left -= len(text) + 1
+        self._file.write(f"{text}\n" if self._left > 0 else "[the rest is left out]\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()

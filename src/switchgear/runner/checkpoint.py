@@ -1,0 +1,78 @@
+"""Partial work is never thrown away: at every end the state of the folder is kept and summed up."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from switchgear.measure.git import Git, GitError
+from switchgear.measure.tree import Tree
+from switchgear.runner.ends import Ending
+from switchgear.runner.iteration import Workshop, mark
+from switchgear.runner.state import RunState
+
+LISTED = 200
+
+
+class Checkpoint(NamedTuple):
+    """What was kept, and how to get at it."""
+
+    how: str
+    """The command that shows or unpacks it."""
+    files: tuple[str, ...]
+    """The paths that differ from the start of the run, the first 200."""
+    changed: int
+    """How many there are."""
+    added_lines: int | None = None
+    removed_lines: int | None = None
+    """`None`: not counted, outside git."""
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {**self._asdict(), "files": list(self.files)}
+
+    def text(self) -> str:
+        """In a line."""
+        lines = ""
+        if self.added_lines is not None:
+            lines = f" (+{self.added_lines} -{self.removed_lines} lines)"
+        return f"{self.changed} files{lines}; {self.how}"
+
+
+def keep(shop: Workshop, state: RunState, ending: Ending, notes: list[str]) -> Checkpoint | None:
+    """Keep the state of the folder as it is now. What goes wrong becomes a note."""
+    now = mark(shop.tree)
+    if now is None:
+        notes.append("the state of the folder could not be kept: it cannot be measured")
+        return None
+    first = " ".join(shop.options.task.split())[:60]
+    message = f"switchgear run {shop.record.id}: {ending.reason}\n\n{first}"
+    try:
+        how = shop.tree.keep(now, f"runs/{shop.record.id}", message)
+    except (GitError, OSError) as error:
+        notes.append(f"the state of the folder could not be kept: {error}")
+        return None
+    paths = _paths(shop.tree, state, now)
+    added, removed = _lines(shop.folder, state.start_mark, now)
+    return Checkpoint(how, paths[:LISTED], len(paths), added, removed)
+
+
+def _paths(tree: Tree, state: RunState, now: str) -> tuple[str, ...]:
+    try:
+        if state.start_mark is not None:
+            return tree.change(state.start_mark, now).paths
+    except (KeyError, GitError):
+        pass  # the start was another process's: what the iterations changed must do
+    return state.changed
+
+
+def _lines(folder: Path, start: str | None, now: str) -> tuple[int | None, int | None]:
+    git = Git.find(folder)
+    if git is None or start is None:
+        return None, None
+    try:
+        listed = git("diff-tree", "-r", "--numstat", "--no-renames", start, now)
+    except GitError:
+        return None, None
+    rows = [line.split("\t", 2) for line in listed.splitlines()]
+    # A binary file has "-" for both.
+    pairs = [(int(row[0]), int(row[1])) for row in rows if len(row) == 3 and row[0].isdecimal()]
+    return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)

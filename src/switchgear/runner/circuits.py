@@ -1,0 +1,186 @@
+"""The circuits that a run answers to: its loop, and the provider behind its agent.
+
+The loop's circuit is named by folder and task, so that starting the same thing again meets the
+evidence that the last run left.
+"""
+
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from switchgear.breaker import Breaker
+from switchgear.core.policy import Policy
+from switchgear.core.types import Mode, Permit, Phase, Signal
+from switchgear.errors import Rejected
+from switchgear.guards.loop import LoopBreaker
+from switchgear.guards.loop_policy import loop_policy
+from switchgear.guards.redact import redact
+from switchgear.live import Sink
+from switchgear.panel import Panel
+from switchgear.runner.judge import Judgement
+from switchgear.runner.options import RunOptions
+
+WARM = 0.6
+"""From this heat on the agent is told the evidence: two of three failures, three of five errors."""
+
+
+class Measured(NamedTuple):
+    """The numbers of an iteration that are told to the loop's circuit."""
+
+    seconds: float
+    cost_micros: int | None = None
+    files_changed: int | None = None
+    tests_passing: int | None = None
+    output_chars: int | None = None
+    repeats: int = 1
+    """How often the error came within the iteration, where that is why it was stopped."""
+
+
+class Leave(NamedTuple):
+    """Leave of both circuits for one iteration."""
+
+    loop: Permit
+    provider: Permit
+
+
+class Circuits:
+    """Asks and tells both circuits. Used by one thread."""
+
+    def __init__(
+        self,
+        panel: Panel,
+        name: str,
+        options: RunOptions,
+        *,
+        policy: Policy | None = None,
+        sinks: tuple[Sink, ...] = (),
+    ) -> None:
+        self.loop = loop_breaker(panel, name, policy or policy_of(options), sinks)
+        provider = f"provider/{options.agent_label.partition(':')[0]}"
+        self.provider: Breaker = panel.breaker(provider)
+
+    def ask(self) -> Leave:
+        """Leave for one iteration. Raises `Rejected` by the circuit that refuses."""
+        for breaker in (self.loop, self.provider):
+            breaker.refresh()
+        loop = self.loop.enter()
+        try:
+            return Leave(loop, self.provider.enter())
+        except Rejected:
+            self.loop.tell(Signal(), self._alive(loop))
+            raise
+
+    def give_back(self, leave: Leave) -> None:
+        """Nothing was done with it."""
+        self.loop.tell(Signal(), self._alive(leave.loop))
+        self.provider.tell(Signal(), leave.provider)
+
+    def tell_loop(self, leave: Leave, judged: Judgement, measured: Measured) -> bool:
+        """What the iteration was. Returns whether the loop may go on, by the evidence and mode."""
+        verdict = None
+        permit: Permit | None = self._alive(leave.loop)
+        for signal in _signals(judged, measured, probing=bool(leave.loop.probe)):
+            error = None if signal.error is None else self.loop.kept(signal.error)
+            verdict = self.loop.tell(signal._replace(error=error), permit)
+            permit = None
+        return verdict is None or verdict.admitted
+
+    def tell_provider(self, leave: Leave, judged: Judgement, seconds: float) -> None:
+        """Whether the provider did its part; where that is not known, nothing."""
+        trouble = judged.provider
+        if trouble is not None:
+            signal = Signal(
+                ok=False,
+                seconds=seconds,
+                error=redact(trouble.text),
+                retry_after_s=trouble.retry_after_s,
+            )
+        else:
+            signal = Signal(ok=None if judged.outcome == "stopped" else True)
+        self.provider.tell(signal, leave.provider)
+
+    def would_stop(self) -> bool:
+        """Whether only the mode lets the loop go on."""
+        circuit = self.loop.snapshot()
+        return circuit.phase is Phase.OPEN and circuit.mode in {Mode.SHADOW, Mode.HELD_CLOSED}
+
+    def nudge(self) -> str | None:
+        """The evidence for the next prompt, when the loop is close to being stopped."""
+        if self.loop.heat < WARM:
+            return None
+        return "\n".join(f"- {reason}" for reason in self.evidence()) or None
+
+    def reason(self) -> str:
+        """Why the loop is stopped, or would be but for its mode."""
+        circuit = self.loop.snapshot()
+        tripped = self.loop.trip_reason()
+        return tripped or f"Circuit breaker tripped: {circuit.outage.reason}"
+
+    def evidence(self) -> tuple[str, ...]:
+        """What each detector that is hot sees, the hottest first."""
+        readings = sorted(self.loop.readings().values(), key=lambda reading: -reading.heat)
+        return tuple(reading.reason for reading in readings if reading.heat >= WARM)
+
+    def facts(self) -> dict[str, Any]:
+        """How the loop's circuit stands, for the record."""
+        readings = self.loop.readings().items()
+        return {
+            "phase": str(self.loop.snapshot().phase),
+            "heat": round(self.loop.heat, 4),
+            "readings": [
+                {"kind": kind, "heat": round(reading.heat, 4), "reason": reading.reason}
+                for kind, reading in readings
+            ],
+        }
+
+    def _alive(self, permit: Permit) -> Permit | None:
+        """A probe that took longer than its lease still decides, unless another has since."""
+        lease_s = permit.lease_until_s
+        if lease_s is None or self.loop._now_s() < lease_s:  # noqa: SLF001  its clock is the judge
+            return permit
+        return None if permit.generation == self.loop.snapshot().generation else permit
+
+
+def loop_name(folder: Path, options: RunOptions) -> str:
+    """The circuit of a task in a folder, whatever the limits of a run are."""
+    whole = "\0".join((str(folder.resolve()), options.task, options.plan or ""))
+    digest = blake2b(whole.encode(errors="surrogateescape"), digest_size=4).hexdigest()
+    return f"loop/{digest}"
+
+
+def policy_of(options: RunOptions) -> Policy:
+    """The policy that the options describe."""
+    return loop_policy(
+        consecutive_failures=options.consecutive_failures,
+        same_error=options.same_error,
+        no_progress=options.no_progress,
+        output_decline_percent=options.output_decline_percent,
+    )
+
+
+def loop_breaker(
+    panel: Panel, name: str, policy: Policy, sinks: tuple[Sink, ...] = ()
+) -> LoopBreaker:
+    """The loop's breaker over the panel's store."""
+    store = panel.store
+    return LoopBreaker(name, policy=policy, sinks=sinks, store=store, wall=store.now_s)
+
+
+def _signals(judged: Judgement, measured: Measured, *, probing: bool) -> list[Signal]:
+    """The iteration as facts. What was not the loop's doing tells its cost and any progress."""
+    signal = Signal(seconds=measured.seconds, cost_micros=measured.cost_micros)
+    if judged.outcome in {"stopped", "blocked", "provider"}:
+        return [signal._replace(files_changed=measured.files_changed or None)]
+    signal = signal._replace(
+        files_changed=measured.files_changed,
+        tests_passing=measured.tests_passing,
+        output_chars=measured.output_chars,
+    )
+    if judged.ok is None:
+        # A retry that reports nothing decides nothing; one without progress must decide.
+        return [signal._replace(ok=True if probing else None)]
+    if judged.ok or measured.repeats <= 1:
+        return [signal._replace(ok=judged.ok, error=judged.error)]
+    # Each repetition within the iteration is one more of the same error, but one iteration.
+    again = Signal(ok=False, error=judged.error, count=measured.repeats)
+    return [signal, again]

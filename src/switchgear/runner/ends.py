@@ -1,0 +1,47 @@
+"""How a run can end. Each way has a name, an exit code of its own and a meaning."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class ExitReason(StrEnum):
+    """Why a run ended."""
+
+    COMPLETED = "completed"
+    CIRCUIT_BREAKER = "circuit_breaker"
+    BUDGET = "budget"
+    TIMEOUT = "timeout"
+    MAX_ITERATIONS = "max_iterations"
+    RATE_LIMIT = "rate_limit"
+    BLOCKED = "blocked"
+    AGENT_ERROR = "agent_error"
+    INTERRUPTED = "interrupted"
+
+
+class End(NamedTuple):
+    """The exit code of a reason, and what it means."""
+
+    code: int
+    meaning: str
+
+
+class Ending(NamedTuple):
+    """Why a run stops: the reason, a sentence, and what it rests on."""
+
+    reason: ExitReason
+    sentence: str
+    evidence: tuple[str, ...] = ()
+
+
+ENDS: dict[ExitReason, End] = {
+    ExitReason.COMPLETED: End(0, "the task is done as far as was measured"),
+    ExitReason.CIRCUIT_BREAKER: End(10, "the loop failed, repeated an error or stood still"),
+    ExitReason.BUDGET: End(11, "the next iteration would cost more than is left"),
+    ExitReason.TIMEOUT: End(12, "the time for the run was over"),
+    ExitReason.MAX_ITERATIONS: End(13, "all iterations were used and the task is not done"),
+    ExitReason.RATE_LIMIT: End(14, "the provider, or --rate-limit, would have it wait too long"),
+    ExitReason.BLOCKED: End(15, "the agent asks something that only you can answer"),
+    ExitReason.AGENT_ERROR: End(16, "the agent could not be run"),
+    ExitReason.INTERRUPTED: End(130, "you stopped it"),
+}
+"""Exit code 2 is left for what the command was told wrongly, 1 for a defect of ours."""

@@ -1,0 +1,59 @@
+"""What a run remembers of an iteration: its counts, and what the next prompt must say. Pure."""
+
+from switchgear.runner.iteration import Iteration
+from switchgear.runner.judge import tests_passing
+from switchgear.runner.state import KEPT_PATHS, RunState
+
+
+def counted(state: RunState, done: Iteration, *, would_stop: bool) -> RunState:
+    """The state after an iteration."""
+    tests = tests_passing(done.validated)
+    paths = () if done.change is None else done.change.paths
+    lost = done.judged.provider is not None
+    known = [number for number in (state.best_tests, tests) if number is not None]
+    if done.run.lines:  # an agent that never ran cost nothing, and nothing unknown
+        state = state.paid(done.cost.micros)
+    return state._replace(
+        iterations=state.iterations + 1,
+        lost=state.lost + lost,
+        tokens=state.tokens
+        + sum(usage.input_tokens + usage.output_tokens for usage in done.run.usage),
+        tests_passing=state.tests_passing if tests is None else tests,
+        best_tests=max(known, default=None),
+        changed=tuple(sorted({*state.changed, *paths}))[:KEPT_PATHS],
+        uncommitted=tuple(sorted({*state.uncommitted, *paths}))[:KEPT_PATHS],
+        provider_failures=state.provider_failures + 1 if lost else 0,
+        provider_waited_s=state.provider_waited_s if lost else 0.0,
+        would_stop=state.would_stop + would_stop,
+        last_error=done.judged.error or state.last_error,
+    )
+
+
+def for_next(
+    state: RunState, done: Iteration, *, error: str | None, nudge: str | None, notes: list[str]
+) -> RunState:
+    """The state with what the next prompt must say; `error` is what is kept of the error."""
+    said = [done.judged.remark] if done.judged.remark else []
+    if done.judged.outcome == "failed" and error:
+        said.append(f"The last iteration failed: {error}")
+    again = done.watch.repeated
+    if again is not None:
+        said.append(
+            f"It was stopped because `{again.arguments}` failed {again.times} times in a row"
+        )
+    said += [note for note in notes if note.startswith("the commit was refused")]
+    failed = done.validated is not None and done.validated.ok is False
+    tail = done.validated.tail[-4000:] if failed and done.validated else None
+    return state._replace(notes=tuple(said), nudge=nudge, failed_output=tail)
+
+
+def notes_on(done: Iteration) -> list[str]:
+    """What there is to know of an iteration that is no failure."""
+    notes = []
+    if done.change is None:
+        notes.append("the folder could not be measured in this iteration")
+    if done.cost.unknown and done.run.lines:
+        notes.append(f"the price of this iteration is not known: {done.cost.unknown}")
+    if done.judged.claims and done.judged.outcome != "completed":
+        notes.append(f"the agent says that it is done: {done.judged.remark or 'not proven'}")
+    return notes

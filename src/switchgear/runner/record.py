@@ -1,0 +1,185 @@
+"""A run is a folder: run.json, iterations.jsonl, the prompts and the logs of its iterations.
+
+run.json is written whole and put in place at once, so that whoever reads it never sees half of it.
+What cannot be read is said, and hurts no other run.
+"""
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from switchgear.errors import SwitchgearError
+from switchgear.measure.tree import OURS
+from switchgear.stores.open import default_file
+
+SCHEMA = 1
+RUNS = "runs"
+LONGEST_FILE = 50_000_000
+
+
+class RunUnreadable(SwitchgearError):
+    """A run that is not there or cannot be read. `run` is its id, `why` what is wrong with it."""
+
+    args: tuple[str, str]
+
+    def __str__(self) -> str:
+        return f"run {self.args[0]!r} {self.args[1]}"
+
+
+class RunFolder:
+    """The files of one run. Written by the process that runs it, read by any."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.path.name
+
+    @property
+    def notes(self) -> Path:
+        """Where the measuring of the working folder keeps its own files."""
+        return self.path / "notes"
+
+    def prompt_file(self, number: int) -> Path:
+        """The prompt of an iteration."""
+        return self.path / "prompts" / f"{number:04}.txt"
+
+    def log_file(self, number: int) -> Path:
+        """What the agent did in an iteration."""
+        return self.path / "logs" / f"{number:04}.log"
+
+    def make(self) -> None:
+        """Make the folder, for the user only; what is in it may be private."""
+        _keep_out_of_git(self.path.parents[1])
+        for folder in (self.path, self.path / "prompts", self.path / "logs"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def write(self, run: dict[str, Any]) -> None:
+        """Put run.json in place."""
+        whole = json.dumps({"schema": SCHEMA, **run}, indent=1, ensure_ascii=True)
+        beside = self.path / f".run.json.{os.getpid()}"
+        with beside.open("w", encoding="ascii") as file:
+            file.write(whole + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self.path / "run.json")
+
+    def add(self, facts: dict[str, Any]) -> None:
+        """Add an iteration to iterations.jsonl."""
+        with (self.path / "iterations.jsonl").open("a", encoding="ascii") as file:
+            file.write(json.dumps(facts, ensure_ascii=True) + "\n")
+
+    def read(self) -> dict[str, Any]:
+        """What run.json holds. Raises `RunUnreadable`."""
+        try:
+            with (self.path / "run.json").open(encoding="utf-8") as file:
+                run = json.loads(file.read(LONGEST_FILE))
+        except FileNotFoundError:
+            why = "has no run.json" if self.path.is_dir() else "is not there"
+            raise RunUnreadable(self.id, why) from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise RunUnreadable(self.id, f"cannot be read: {error}") from error
+        if not isinstance(run, dict) or not run.keys() >= _REQUIRED:
+            raise RunUnreadable(self.id, "cannot be read: its run.json is none of ours")
+        if not isinstance(run["schema"], int) or run["schema"] > SCHEMA:
+            raise RunUnreadable(self.id, "was written by a newer Switchgear")
+        return run
+
+    def iterations(self) -> Iterator[dict[str, Any]]:
+        """The iterations, as far as they can be read: a line that was cut off is left out."""
+        with suppress(OSError), (self.path / "iterations.jsonl").open("rb") as file:
+            for line in file:
+                with suppress(ValueError, RecursionError):
+                    facts = json.loads(line)
+                    if isinstance(facts, dict):
+                        yield facts
+
+
+_REQUIRED = {"schema", "id", "task", "options", "state", "folder", "circuit"}
+
+
+class Listed(NamedTuple):
+    """One run of a list: what it holds, or why that is not known."""
+
+    id: str
+    run: dict[str, Any] | None
+    problem: str = ""
+
+
+def runs_root(start: Path) -> Path:
+    """Where the runs of a project are: in `.switchgear` of the project, else of the folder."""
+    found = Path(default_file(str(start))).parent
+    return (found if found.name == OURS else start / OURS) / RUNS
+
+
+def new_run(root: Path, now_s: float | None = None) -> RunFolder:
+    """A folder for a new run; its id sorts by time."""
+    at = datetime.fromtimestamp(time.time() if now_s is None else now_s, UTC)
+    folder = RunFolder(root / f"{at:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}")
+    folder.make()
+    return folder
+
+
+def find_run(root: Path, name: str) -> RunFolder:
+    """A run by its id, by the beginning or the end of it, or `last`. Raises `RunUnreadable`."""
+    ids = _ids(root)
+    if name == "last" and ids:
+        return RunFolder(root / ids[-1])
+    if name in ids:
+        return RunFolder(root / name)
+    found = [each for each in ids if name and (each.startswith(name) or each.endswith(name))]
+    if len(found) == 1:
+        return RunFolder(root / found[0])
+    if found:
+        raise RunUnreadable(name, f"is not one run but {len(found)}: {', '.join(found[:5])}")
+    hint = f"`switchgear runs` lists {len(ids)}" if ids else "there are no runs yet"
+    raise RunUnreadable(name, f"is not in {root}; {hint}")
+
+
+def list_runs(root: Path) -> list[Listed]:
+    """All runs, the newest last; those that cannot be read are among them, with the reason."""
+    found = []
+    for name in _ids(root):
+        try:
+            found.append(Listed(name, RunFolder(root / name).read()))
+        except RunUnreadable as problem:
+            found.append(Listed(name, None, problem.args[1]))
+    return found
+
+
+def is_alive(run: dict[str, Any]) -> bool:
+    """Whether the process that runs it is still there."""
+    pid = run.get("pid")
+    if run.get("end") is not None or not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _ids(root: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    except OSError:
+        return []
+
+
+def _keep_out_of_git(ours: Path) -> None:
+    """Our folder in a project is nobody's change: it ignores itself, as caches do."""
+    ours.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ignore = ours / ".gitignore"
+    if ours.name == OURS and not ignore.exists():
+        with suppress(OSError):
+            ignore.write_text("*\n", encoding="ascii")

@@ -1,0 +1,114 @@
+"""How a run ended: the reason, the evidence, what was done, and how to go on. As text and as JSON."""
+
+import shlex
+from typing import Any, NamedTuple
+
+from switchgear.errors import duration
+from switchgear.guards.loop_facts import LoopStats
+from switchgear.runner.budget import dollars
+from switchgear.runner.checkpoint import Checkpoint
+from switchgear.runner.ends import ENDS, ExitReason
+from switchgear.runner.options import RunOptions
+from switchgear.runner.state import RunState
+
+
+class RunResult(NamedTuple):
+    """The end of a run."""
+
+    run: str
+    exit_reason: ExitReason
+    reason: str
+    """A sentence."""
+    evidence: tuple[str, ...]
+    stats: LoopStats
+    state: RunState
+    options: RunOptions
+    circuit: str
+    checkpoint: Checkpoint | None = None
+    report: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def success(self) -> bool:
+        """Whether the task is done, as far as was measured."""
+        return self.exit_reason is ExitReason.COMPLETED
+
+    @property
+    def exit_code(self) -> int:
+        """What the command exits with."""
+        return ENDS[self.exit_reason].code
+
+    @property
+    def resume(self) -> str | None:
+        """The command that goes on with it; `None`: it is done."""
+        return None if self.success else resume_command(self)
+
+    def dump(self) -> dict[str, Any]:
+        """The documented result: what `--json` prints."""
+        state = self.state
+        kept = self.checkpoint
+        return {
+            "success": self.success,
+            "exit_reason": str(self.exit_reason),
+            "exit_code": self.exit_code,
+            "reason": self.reason,
+            "evidence": list(self.evidence),
+            "iterations": state.iterations,
+            "stats": {
+                "circuit_breaker": self.stats._asdict(),
+                "files_changed": len(state.changed),
+                "tests_passing": state.tests_passing,
+                "cost_micros": state.spent_micros,
+                "unknown_prices": state.unknown_prices,
+                "tokens": state.tokens,
+                "seconds": round(state.seconds, 3),
+                "lost_to_provider": state.lost,
+                "would_have_stopped": state.would_stop,
+            },
+            "run": self.run,
+            "circuit": self.circuit,
+            "resume": self.resume,
+            "report": self.report,
+            "checkpoint": None if kept is None else kept.dump(),
+            "notes": list(self.notes),
+        }
+
+    def text(self) -> str:
+        """The same for a person."""
+        state = self.state
+        head = f"{self.exit_reason}: {self.reason}"
+        lines = [head, *(f"  evidence: {each}" for each in self.evidence)]
+        cost = dollars(state.spent_micros)
+        if state.unknown_prices:
+            cost += f" and {state.unknown_prices} iterations of unknown price"
+        tests = "" if state.tests_passing is None else f", {state.tests_passing} tests passing"
+        lines.append(
+            f"  done so far: {state.iterations} iterations in {duration(state.seconds)}, "
+            f"{len(state.changed)} files changed{tests}, {cost}"
+        )
+        if self.checkpoint is not None:
+            lines.append(f"  kept: {self.checkpoint.text()}")
+        lines += [f"  note: {note}" for note in self.notes]
+        if self.report is not None:
+            lines.append(f"  report: {self.report}")
+        if self.resume is not None:
+            lines.append(f"  go on: {self.resume}")
+        return "\n".join(lines)
+
+
+def resume_command(result: RunResult) -> str:
+    """The command that goes on, with the option without which it would end again at once."""
+    more = {
+        ExitReason.CIRCUIT_BREAKER: " --force-close --why 'what is different now'",
+        ExitReason.BUDGET: _more_budget(result),
+        ExitReason.TIMEOUT: " --more-time 30m",
+        ExitReason.MAX_ITERATIONS: f" --max-iterations {result.options.max_iterations * 2}",
+        ExitReason.BLOCKED: " --answer 'your answer'",
+    }
+    return f"switchgear resume {shlex.quote(result.run)}{more.get(result.exit_reason, '')}"
+
+
+def _more_budget(result: RunResult) -> str:
+    if result.state.unknown_prices and not result.options.allow_unknown_price:
+        return " --allow-unknown-price"
+    return f" --budget {2 * (result.options.budget_micros or 0) / 1_000_000:g}"

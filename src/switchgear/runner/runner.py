@@ -1,0 +1,355 @@
+"""The loop of `switchgear run`: ask, wait, let the agent work, measure, tell, and go on or stop.
+
+Whatever happens, the run ends with a reason, its evidence, what was done, and how to go on.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from switchgear.agents.base import Agent
+from switchgear.core.policy import Policy
+from switchgear.errors import OrderRefused
+from switchgear.live import Sink
+from switchgear.measure.tree import open_tree
+from switchgear.panel import Panel
+from switchgear.runner.checkpoint import keep
+from switchgear.runner.circuits import Circuits, Leave, Measured, loop_name
+from switchgear.runner.commits import commit_paths
+from switchgear.runner.ends import Ending, ExitReason
+from switchgear.runner.gate import Gate
+from switchgear.runner.interrupt import Interrupt
+from switchgear.runner.iteration import (
+    AgentUnusable,
+    Iteration,
+    Workshop,
+    facts_of,
+    iso,
+    iterate,
+    mark,
+)
+from switchgear.runner.judge import tests_passing
+from switchgear.runner.ledger import counted, for_next, notes_on
+from switchgear.runner.options import AUTO, RunOptions
+from switchgear.runner.pace import HOUR_S
+from switchgear.runner.plan import read_plan
+from switchgear.runner.prompt import Standing, prompt_of
+from switchgear.runner.providing import pause_for
+from switchgear.runner.record import RunFolder
+from switchgear.runner.result import RunResult
+from switchgear.runner.state import RunState
+from switchgear.runner.validation import detect
+from switchgear.runner.view import View
+from switchgear.runner.waiting import Time
+
+BY = "switchgear run"
+NO_TESTS = (
+    "no test command was found (pytest, npm test, go test, cargo test), so nothing validates the "
+    "work; name one by --validate CMD"
+)
+
+
+class Setting(NamedTuple):
+    """What a run is given beside its options; each has a sensible default."""
+
+    view: View = View()
+    interrupt: Interrupt | None = None
+    time: Time = Time()
+    policy: Policy | None = None
+    """Instead of the one that the options describe."""
+    sinks: tuple[Sink, ...] = ()
+    report: Callable[[RunFolder], Path] | None = None
+    """Writes a report of the finished run, and says where."""
+    answer: str | None = None
+    """What the operator says to the agent's question, in the first prompt."""
+
+
+class Runner:
+    """Runs an agent in a loop until it is done or must stop. Used once, by one thread.
+
+    `record` is the folder of the run, `folder` where the agent works; `state` is how far the run
+    had come, when it is resumed.
+    """
+
+    def __init__(
+        self,
+        options: RunOptions,
+        agent: Agent,
+        record: RunFolder,
+        *,
+        folder: Path,
+        panel: Panel,
+        state: RunState | None = None,
+        setting: Setting | None = None,
+    ) -> None:
+        setting = setting or Setting()
+        self._notes: list[str] = []
+        if options.validate == AUTO:
+            options = options._replace(validate=detect(folder))
+            self._notes += [NO_TESTS] if options.validate is None else []
+        self.state = state or RunState()
+        self._resumed = state is not None
+        self._setting = setting
+        self._answer = setting.answer
+        self.circuits = Circuits(
+            panel, loop_name(folder, options), options, policy=setting.policy, sinks=setting.sinks
+        )
+        self.shop = Workshop(
+            options,
+            agent,
+            folder,
+            record,
+            open_tree(folder, record.notes),
+            setting.view,
+            setting.interrupt or Interrupt(),
+            setting.time,
+        )
+        self._gate = Gate(self.shop, self.circuits, self._left_s)
+        self._began_at_s = setting.time.wall()
+        self._began_s = setting.time.clock()
+        self._used_before_s = self.state.seconds
+        self._mark: str | None = None
+        self._evidence: tuple[str, ...] = ()
+
+    @property
+    def circuit(self) -> str:
+        """The name of the loop's circuit."""
+        return self.circuits.loop.name
+
+    def run(self) -> RunResult:
+        """Run to the end, whatever that is."""
+        self._begin()
+        try:
+            ending = self._loop()
+        except BaseException:
+            # A defect, or a view that raises: what was done so far is kept all the same.
+            self._finish(Ending(ExitReason.AGENT_ERROR, "Switchgear itself failed"))
+            raise
+        return self._finish(ending)
+
+    def _begin(self) -> None:
+        self._gate.remember(self.state.begun_s)
+        self._mark = mark(self.shop.tree)
+        if self.state.start_mark is None:
+            self.state = self.state._replace(start_mark=self._mark)
+        if self.shop.options.shadow:
+            self.circuits.loop.shadow(by=BY, why="--shadow")
+        self._write()
+        self.shop.view.started(self._run())
+        for note in self._notes:
+            self.shop.view.noted(note)
+
+    def _loop(self) -> Ending:
+        while True:
+            ending = self._gate.objection(self.state, self._evidence)
+            if ending is not None:
+                return ending
+            leave = self._gate.ask()
+            if isinstance(leave, Ending):
+                return leave
+            if leave is None:
+                continue
+            ending = self._pace(leave) or self._iterate(leave)
+            if ending is not None:
+                return ending
+
+    def _pace(self, leave: Leave) -> Ending | None:
+        waited_from_s = self.shop.time.wall()
+        begun_s = self._gate.pace()
+        if isinstance(begun_s, Ending):
+            self.circuits.give_back(leave)
+            return begun_s
+        if begun_s - waited_from_s >= 1.0:
+            self._mark = mark(self.shop.tree)  # somebody may have worked here meanwhile
+        recent = (at_s for at_s in (*self.state.begun_s, begun_s) if begun_s - at_s < HOUR_S)
+        self.state = self.state._replace(begun_s=tuple(recent))
+        return None
+
+    # One iteration
+
+    def _iterate(self, leave: Leave) -> Ending | None:
+        before, shop = self.state, self.shop
+        number = before.iterations + 1
+        prompt = self._prompt(number)
+        shop.record.prompt_file(number).write_text(prompt, encoding="utf-8", errors="replace")
+        shop.view.iteration_started(number, self._run())
+        try:
+            done = iterate(shop, before, prompt=prompt, before=self._mark, left_s=self._left_s())
+        except AgentUnusable as problem:
+            self.circuits.give_back(leave)
+            return Ending(ExitReason.AGENT_ERROR, str(problem))
+        goes_on = self._tell(leave, done)
+        would_stop = goes_on and self.circuits.would_stop()
+        self.state = counted(before, done, would_stop=would_stop)
+        notes = notes_on(done)
+        if would_stop:
+            notes.append(f"would have stopped here: {self.circuits.reason()}")
+        commit = self._commit(done, notes)
+        if done.validated is None and commit is None:
+            self._mark = done.mark
+        else:
+            self._mark = mark(shop.tree)  # what validation and hooks changed is no progress
+        self._keep_facts(done, before, notes, prompt_chars=len(prompt), commit=commit)
+        return self._ending(done, goes_on=goes_on)
+
+    def _prompt(self, number: int) -> str:
+        options, state = self.shop.options, self.state
+        plan = None if options.plan is None else read_plan(self.shop.folder / options.plan)
+        answer, self._answer = self._answer, None
+        standing = Standing(number, state.notes, state.nudge, state.failed_output, answer, plan)
+        return prompt_of(options, standing)
+
+    def _tell(self, leave: Leave, done: Iteration) -> bool:
+        repeated = done.watch.repeated
+        measured = Measured(
+            seconds=done.seconds,
+            cost_micros=done.cost.micros,
+            files_changed=None if done.change is None else len(done.change),
+            tests_passing=tests_passing(done.validated),
+            output_chars=done.run.output_chars,
+            repeats=1 if repeated is None else repeated.times,
+        )
+        self.circuits.tell_provider(leave, done.judged, done.seconds)
+        return self.circuits.tell_loop(leave, done.judged, measured)
+
+    def _commit(self, done: Iteration, notes: list[str]) -> str | None:
+        validated = done.validated is None or done.validated.ok is True
+        if not (self.shop.options.commit and done.judged.ok is True and validated):
+            return None
+        if not self.state.uncommitted:
+            return None
+        first = " ".join(self.shop.options.task.split())[:60]
+        message = f"{first}\n\nIteration {done.number} of switchgear run {self.shop.record.id}"
+        made = commit_paths(self.shop.folder, self.state.uncommitted, message)
+        if made.problem is None:
+            self.state = self.state._replace(uncommitted=())
+        else:
+            notes.append(made.problem)
+        return made.commit
+
+    def _keep_facts(
+        self, done: Iteration, before: RunState, notes: list[str], **more: object
+    ) -> None:
+        judged, shop = done.judged, self.shop
+        error = None if judged.error is None else self.circuits.loop.kept(judged.error)
+        facts = {
+            **facts_of(done, shop, before),
+            **self.circuits.facts(),
+            **more,
+            "error": error,
+            "nudge": before.nudge,
+            "would_stop": self.state.would_stop > before.would_stop,
+            "notes": notes,
+        }
+        nudge = self.circuits.nudge()
+        self.state = for_next(self.state, done, error=error, nudge=nudge, notes=notes)
+        self.state = self.state._replace(seconds=self._used_s())
+        self._evidence = tuple(text for text in (error, judged.remark) if text)
+        shop.record.add(facts)
+        self._write()
+        shop.view.iteration_ended(facts, self._run())
+
+    def _ending(self, done: Iteration, *, goes_on: bool) -> Ending | None:
+        judged = done.judged
+        if judged.end is not None:
+            return Ending(judged.end, judged.reason, _proof(done))
+        if not goes_on:
+            evidence = dict.fromkeys((*self.circuits.evidence(), *self._evidence))
+            return Ending(ExitReason.CIRCUIT_BREAKER, self.circuits.reason(), tuple(evidence))
+        if judged.provider is None:
+            return None
+        pause = pause_for(judged.provider, self.state, self.circuits.provider)
+        if pause.ends is not None:
+            return Ending(pause.ends, pause.why, (judged.provider.text,))
+        waited_s = self.state.provider_waited_s + pause.seconds
+        self.state = self.state._replace(provider_waited_s=waited_s)
+        return self._gate.wait(pause.why, pause.seconds, pause.too_long)
+
+    # The end
+
+    def _finish(self, ending: Ending) -> RunResult:
+        shop, loop = self.shop, self.circuits.loop
+        self.state = self.state._replace(seconds=self._used_s())
+        stats = loop.stats()
+        kept = keep(shop, self.state, ending, self._notes)
+        with suppress(OrderRefused):
+            if shop.options.shadow:
+                loop.release(by=BY, why="the run is over")
+            if ending.reason is ExitReason.COMPLETED:
+                loop.reset(by=BY, why="the task is done")
+        result = RunResult(
+            run=shop.record.id,
+            exit_reason=ending.reason,
+            reason=ending.sentence,
+            evidence=ending.evidence,
+            stats=stats,
+            state=self.state,
+            options=shop.options,
+            circuit=self.circuit,
+            checkpoint=kept,
+            notes=tuple(self._notes),
+        )
+        self._write(result)
+        if self._setting.report is not None:
+            result = _reported(result, shop.record, self._setting.report)
+            self._write(result)
+        shop.view.ended(result)
+        return result
+
+    # Inside
+
+    def _used_s(self) -> float:
+        return self._used_before_s + self.shop.time.clock() - self._began_s
+
+    def _left_s(self) -> float | None:
+        limit_s = self.shop.options.timeout_s
+        return None if limit_s is None else limit_s - self._used_s()
+
+    def _run(self, result: RunResult | None = None) -> dict[str, Any]:
+        """What run.json holds."""
+        shop = self.shop
+        return {
+            "id": shop.record.id,
+            "task": shop.options.task,
+            "agent": shop.options.agent_label,
+            "folder": str(shop.folder),
+            "circuit": self.circuit,
+            "started_at": iso(self._began_at_s),
+            "ended_at": None if result is None else iso(shop.time.wall()),
+            "pid": os.getpid(),
+            "resumed": self._resumed,
+            "options": shop.options.dump(),
+            "state": self.state.dump(),
+            **self.circuits.facts(),
+            "time_left_s": self._left_s(),
+            "notes": list(self._notes),
+            "end": None if result is None else result.dump(),
+        }
+
+    def _write(self, result: RunResult | None = None) -> None:
+        self.shop.record.write(self._run(result))
+
+
+def _proof(done: Iteration) -> tuple[str, ...]:
+    """What an end rests on that the iteration itself decided."""
+    if done.judged.end is ExitReason.INTERRUPTED:
+        return ()
+    words = [done.judged.provider.text] if done.judged.provider else []
+    if done.validated is not None and done.validated.ok:
+        words.append(f"`{done.validated.command}` passes")
+    if done.change:
+        words.append(f"changed: {', '.join(done.change.paths[:10])}")
+    return tuple(words)
+
+
+def _reported(
+    result: RunResult, record: RunFolder, write: Callable[[RunFolder], Path]
+) -> RunResult:
+    """With a report; one that cannot be written is a note."""
+    try:
+        return result._replace(report=str(write(record)))
+    except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
+        note = f"the report could not be written: {error}"
+        return result._replace(notes=(*result.notes, note))

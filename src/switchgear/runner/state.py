@@ -1,0 +1,81 @@
+"""How far a run has come: all that must outlast the process, as JSON values."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+from switchgear.core import record
+from switchgear.runner.budget import RECENT, Budget
+
+KEPT_PATHS = 2_000
+
+
+class RunState(NamedTuple):
+    """How far a run has come. Immutable: each iteration makes the next one."""
+
+    iterations: int = 0
+    lost: int = 0
+    """Iterations that the provider failed; they do not count against the maximum."""
+    seconds: float = 0.0
+    """The time used in all, with all that was waited."""
+    spent_micros: int = 0
+    recent_micros: tuple[int, ...] = ()
+    unknown_prices: int = 0
+    tokens: int = 0
+    best_tests: int | None = None
+    tests_passing: int | None = None
+    changed: tuple[str, ...] = ()
+    """The paths that any iteration changed, sorted."""
+    uncommitted: tuple[str, ...] = ()
+    """Those of them that no commit of ours holds yet."""
+    start_mark: str | None = None
+    begun_s: tuple[float, ...] = ()
+    """When iterations of the last hour began, in seconds since the epoch."""
+    provider_waited_s: float = 0.0
+    """How long the provider was waited for since it last worked."""
+    provider_failures: int = 0
+    """In a row."""
+    would_stop: int = 0
+    """Iterations after which only --shadow let the loop go on."""
+    notes: tuple[str, ...] = ()
+    """For the next prompt."""
+    nudge: str | None = None
+    failed_output: str | None = None
+    last_error: str | None = None
+
+    @property
+    def used(self) -> int:
+        """Iterations that count against the maximum."""
+        return self.iterations - self.lost
+
+    def budget(self, limit_micros: int | None) -> Budget:
+        """What was spent, against a limit."""
+        return Budget(limit_micros, self.spent_micros, self.recent_micros, self.unknown_prices)
+
+    def paid(self, cost_micros: int | None) -> Self:
+        """After an iteration that cost so much."""
+        after = self.budget(None).after(cost_micros)
+        return self._replace(
+            spent_micros=after.spent_micros,
+            recent_micros=after.recent_micros,
+            unknown_prices=after.unknown,
+        )
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {key: list(v) if isinstance(v, tuple) else v for key, v in self._asdict().items()}
+
+    @classmethod
+    def load(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `dump`. Raises ValueError for what it never dumped."""
+        known = {key: data[key] for key in cls._fields if key in data}
+        for key in ("iterations", "lost", "spent_micros", "unknown_prices", "would_stop"):
+            record.whole(f"state.{key}", known.get(key, 0), least=0)
+        seconds = known.get("seconds", 0.0)
+        if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds >= 0:
+            raise ValueError(f"state.seconds is {seconds!r}: it must be a number of at least 0")
+        for key in ("recent_micros", "changed", "uncommitted", "begun_s", "notes"):
+            value = known.get(key, [])
+            if not isinstance(value, list):
+                raise ValueError(f"state.{key} is {value!r}: it must be a list")
+            known[key] = tuple(value[-RECENT:] if key == "recent_micros" else value)
+        return cls(**known)

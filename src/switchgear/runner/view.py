@@ -1,0 +1,120 @@
+"""Who watches a run: every method may be left out, and none can change what the run does.
+
+`Lines` prints one plain line for each thing that happened, for pipes and logs.
+"""
+
+import sys
+from typing import IO, TYPE_CHECKING, Any
+
+from switchgear.agents.events import AgentError, StreamEvent, ToolStep
+from switchgear.errors import duration
+from switchgear.runner.budget import dollars
+
+if TYPE_CHECKING:
+    from switchgear.runner.result import RunResult
+
+_COUNTDOWN_S = 30
+"""In plain lines a countdown is told at its start and then so often."""
+
+
+class View:
+    """Watches a run. Called in the run's thread; to be quick, and not to raise."""
+
+    def started(self, run: dict[str, Any]) -> None:
+        """The run begins or goes on; `run` is what run.json holds."""
+
+    def waiting(self, why: str, left_s: float) -> None:
+        """It waits; called about once a second."""
+
+    def iteration_started(self, number: int, run: dict[str, Any]) -> None:
+        """An iteration begins; `run["options"]` and `run["state"]` have the limits and the use."""
+
+    def event(self, event: StreamEvent) -> None:
+        """The agent did something."""
+
+    def validating(self, command: str) -> None:
+        """The validation runs."""
+
+    def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
+        """An iteration is over; `facts` is its line of iterations.jsonl."""
+
+    def noted(self, text: str) -> None:
+        """Something to know that is no failure."""
+
+    def ended(self, result: "RunResult") -> None:
+        """The run is over."""
+
+
+class Lines(View):
+    """Plain lines, one for each thing that happened."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._waiting: str | None = None
+        self._told_s = 0.0
+
+    def started(self, run: dict[str, Any]) -> None:
+        """Which run, which circuit."""
+        again = f", resumed after iteration {run['state']['iterations']}" if run["resumed"] else ""
+        self._say(f"run {run['id']}: {run['agent']} on {run['circuit']}{again}")
+        self._say(f"task: {_line(run['task'])}")
+
+    def waiting(self, why: str, left_s: float) -> None:
+        """At its start, and every half minute."""
+        if why != self._waiting or self._told_s - left_s >= _COUNTDOWN_S or left_s > self._told_s:
+            self._waiting, self._told_s = why, left_s
+            self._say(f"waiting {duration(left_s)}: {why}")
+
+    def iteration_started(self, number: int, run: dict[str, Any]) -> None:
+        """Its number."""
+        self._waiting = None
+        self._say(
+            f"iteration {number} of {run['options']['max_iterations'] + run['state']['lost']}"
+        )
+
+    def event(self, event: StreamEvent) -> None:
+        """Steps and complaints; words are in the log."""
+        if isinstance(event, ToolStep):
+            how = "?" if event.ok is None else "ok" if event.ok else "failed"
+            self._say(f"  {event.tool} {_line(event.arguments, 100)}: {how}")
+        elif isinstance(event, AgentError):
+            self._say(f"  {event.kind}: {_line(event.text)}")
+
+    def validating(self, command: str) -> None:
+        """The command."""
+        self._say(f"  validation: {_line(command)}")
+
+    def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
+        """What was measured, and how hot it is."""
+        del run
+        parts = [f"{facts['outcome']} in {duration(facts['seconds'])}"]
+        if facts["files_changed"] is not None:
+            parts.append(f"{facts['files_changed']} files changed")
+        if facts["tests_passing"] is not None:
+            parts.append(f"{facts['tests_passing']} tests passing")
+        cost = facts["cost_micros"]
+        parts.append("price unknown" if cost is None else dollars(cost))
+        parts.append(f"{facts['phase'].replace('_', '-')}, heat {facts['heat']:.0%}")
+        self._say("  " + "; ".join(parts))
+        if facts["error"]:
+            self._say(f"  error: {_line(facts['error'])}")
+        for note in facts["notes"]:
+            self.noted(note)
+
+    def noted(self, text: str) -> None:
+        """The note."""
+        self._say(f"  note: {_line(text, 600)}")
+
+    def ended(self, result: "RunResult") -> None:
+        """How, why, and what can be done next."""
+        self._say(result.text())
+
+    def _say(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+
+def _line(text: str, longest: int = 300) -> str:
+    """One harmless line."""
+    text = " ".join(text.split())
+    text = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return "".join(sign if sign.isprintable() else "�" for sign in text)

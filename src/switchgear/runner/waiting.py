@@ -1,0 +1,37 @@
+"""Waiting that is seen and can be ended: a countdown, in slices, on a clock that tests can move."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from switchgear.clock import Clock
+from switchgear.runner.interrupt import Interrupt
+from switchgear.runner.view import View
+
+SLICE_S = 0.2
+
+
+class Time(NamedTuple):
+    """Where a run's time comes from."""
+
+    clock: Clock = time.monotonic
+    """For spans: never runs backwards."""
+    wall: Clock = time.time
+    """For dates: seconds since the epoch."""
+    sleep: Callable[[float], None] = time.sleep
+
+
+def wait(why: str, seconds: float, *, on: Time, view: View, interrupt: Interrupt) -> bool:
+    """Let that time pass, showing what is left each second. False: somebody asked to stop."""
+    until_s = on.clock() + seconds
+    shown = None
+    while not interrupt.asked:
+        left_s = until_s - on.clock()
+        if left_s <= 0:
+            return True
+        if math.ceil(left_s) != shown:
+            shown = math.ceil(left_s)
+            view.waiting(why, float(shown))
+        on.sleep(min(SLICE_S, left_s))
+    return False

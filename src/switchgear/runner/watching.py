@@ -1,0 +1,149 @@
+"""What is noted while an agent works: its steps, errors, words and costs, and when to stop it.
+
+One `Watch` per iteration, fed with the events of the stream as they come. It answers with a reason
+to stop the agent now: it repeats one failing step, or it has spent what was left.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+from switchgear.agents.events import (
+    AgentError,
+    Question,
+    Result,
+    StreamEvent,
+    TextOutput,
+    ToolStep,
+    Usage,
+)
+from switchgear.core.fingerprint import fingerprint, gist
+from switchgear.guards.redact import redact
+
+KEPT_ERRORS = 20
+KEPT_TOOLS = 20
+_KEPT_TEXT = 4_000
+
+
+class SeenError(NamedTuple):
+    """An error of the stream, as it is kept of an iteration."""
+
+    source: str
+    """`tool` or `agent`."""
+    kind: str
+    """The tool's name, or the kind of the agent's complaint."""
+    text: str
+    key: str
+    """Its fingerprint."""
+    times: int = 1
+
+
+class Repeated(NamedTuple):
+    """A step that failed in the same way again and again, without one that succeeded between."""
+
+    tool: str
+    arguments: str
+    error: str
+    times: int
+
+
+class Watch:
+    """Folds the events of one iteration. Used by one thread.
+
+    - `promise`: the text that says "done"; it may be spread over several pieces of output.
+    - `same_error`: after so many equal failures of steps in a row the agent is stopped.
+    - `left_micros`: what may still be spent.
+    """
+
+    def __init__(
+        self,
+        *,
+        promise: str | None = None,
+        same_error: int | None = None,
+        left_micros: int | None = None,
+    ) -> None:
+        self._promise = promise
+        self._same_error = same_error
+        self._left_micros = left_micros
+        self._row_key: str | None = None
+        self._row: Repeated | None = None
+        self._said = ""
+        self._usages: dict[str | None, Usage] = {}
+        self.promised = False
+        self.steps = 0
+        self.tools: Counter[str] = Counter()
+        self.errors: dict[str, SeenError] = {}
+        self.complaint: AgentError | None = None
+        """The last complaint of agent or provider that nothing has got over since."""
+        self.question: Question | None = None
+        self.result: Result | None = None
+        self.repeated: Repeated | None = None
+        self.last_tool_error: str | None = None
+
+    def see(self, event: StreamEvent) -> str | None:
+        """Note an event. Returns why the agent must be stopped now: `stuck`, `budget` or `None`."""
+        if isinstance(event, ToolStep):
+            return self._step(event)
+        if isinstance(event, TextOutput):
+            self._say(event.text)
+        elif isinstance(event, Usage):
+            return self._spend(event)
+        elif isinstance(event, AgentError):
+            self.complaint = event
+            self._error("agent", event.kind, event.text)
+        elif isinstance(event, Question):
+            self.question = event
+        elif isinstance(event, Result):
+            self.result = event
+            self._say(event.text)
+        return None
+
+    @property
+    def usages(self) -> tuple[Usage, ...]:
+        """The latest usage of each model."""
+        return tuple(self._usages.values())
+
+    @property
+    def last_words(self) -> str:
+        """The end of what the agent said."""
+        return self._said[-_KEPT_TEXT:]
+
+    def _step(self, step: ToolStep) -> str | None:
+        self.steps += 1
+        self.tools[step.tool] += 1
+        if step.ok:
+            self._row_key = self._row = None
+            if self.complaint is not None and not self.complaint.final:
+                self.complaint = None  # it tried again and got on
+            return None
+        if step.ok is None or step.error is None:
+            return None
+        self.last_tool_error = step.error
+        key = self._error("tool", step.tool, step.error)
+        times = self._row.times + 1 if self._row is not None and key == self._row_key else 1
+        self._row_key = key
+        self._row = Repeated(step.tool, step.arguments, redact(gist(step.error)), times)
+        if self._same_error is not None and times >= self._same_error:
+            self.repeated = self._row
+            return "stuck"
+        return None
+
+    def _spend(self, usage: Usage) -> str | None:
+        self._usages[usage.model] = usage
+        if self._left_micros is None:
+            return None
+        known = sum(each.cost_micros or 0 for each in self._usages.values())
+        return "budget" if known > self._left_micros else None
+
+    def _say(self, text: str) -> None:
+        self._said = f"{self._said}\n{text}"[-2 * _KEPT_TEXT :]
+        if self._promise is not None and self._promise in self._said:
+            self.promised = True
+
+    def _error(self, source: str, kind: str, text: str) -> str:
+        key = fingerprint(text)
+        seen = self.errors.get(f"{source} {key}")
+        if seen is not None:
+            self.errors[f"{source} {key}"] = seen._replace(times=seen.times + 1)
+        elif len(self.errors) < KEPT_ERRORS:
+            self.errors[f"{source} {key}"] = SeenError(source, kind, redact(gist(text)), key)
+        return key
