@@ -5,10 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench docs mutants clean
+.PHONY: help demo test e2e check format bench docs mutants clean
 
 help:  ## list these verbs
-	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo:  ## watch a breaker at work in the terminal (about 20 seconds)
 	@scripts/venv $(VENV) -e .
@@ -17,6 +17,11 @@ demo:  ## watch a breaker at work in the terminal (about 20 seconds)
 test:  ## set up and pass all tests
 	@scripts/venv $(VENV) -e '.[dev]'
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+e2e:  ## real agent CLIs against a scripted model API on loopback (needs node and npm)
+	@scripts/venv $(VENV) -e '.[dev]'
+	@$(BIN)/python tests/e2e/agents/installing.py
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m e2e_agents tests/e2e/agents
 
 check:  ## format, lint, strict types, import rules
 	@scripts/venv $(VENV) -e '.[dev]'

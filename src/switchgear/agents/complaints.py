@@ -43,26 +43,35 @@ _PHRASES: tuple[tuple[ErrorKind, tuple[str, ...]], ...] = (
         "rate_limit",
         ("rate limit", "rate_limit", "ratelimit", "too many requests", "resource_exhausted", "usage limit"),
     ),
-    ("overloaded", ("overloaded", "service unavailable", "at capacity")),
+    ("overloaded", ("overloaded", "service unavailable", "at capacity", "high demand")),
     (
         "auth",
         (
             *("invalid api key", "invalid x-api-key", "incorrect api key", "api key not valid"),
             *("authentication", "unauthorized", "not logged in", "please run /login", "no api key"),
-            *("api_key environment variable", "please set an auth method"),
+            *("api_key environment variable", "auth method"),
         ),
     ),
     (
         "connection",
         (
             *("econnrefused", "econnreset", "enotfound", "etimedout", "eai_again", "fetch failed"),
-            *("connection refused", "connection reset", "connection error", "connect error"),
+            *("connection refused", "connection reset", "connection failed", "connection error", "connect error"),
             *("connecterror", "unable to connect", "cannot connect", "could not connect"),
             *("network error", "stream disconnected", "error sending request", "socket hang up"),
         ),
     ),
     ("server", ("internal server error", "bad gateway", "internal_error", "api_error")),
 )  # fmt: skip
+_FAILED_COMMAND = re.compile(
+    r"""(?mx)
+    :\ (?:command\ )?not\ found$ | :\ No\ such\ file\ or\ directory | :\ Permission\ denied
+    | ^Traceback\ \(most\ recent\ call\ last\):$ | ^\w{1,60}(?:Error|Exception):\ 
+    | ^(?:fatal|error|Error|ERROR|npm\ ERR!|npm\ error|panic|Blocked):? [ ]
+    | ^make(?:\[\d\])?:\ \*\*\* | ^error\[E\d{4}\]: | ^FAILED\b | ^--- FAIL: | ^(?:=+\ )?\d{1,9}\ failed
+    | [ ]FAILED$ | ^Tests:.{0,80}\ failed | ^FAIL\b
+    """
+)
 _UNITS = {"m": 60.0, "h": 3600.0}
 
 
@@ -98,6 +107,15 @@ def known_complaint(text: str) -> AgentError | None:
         return None
     found = complaint(text)
     return None if found.kind == "other" else found
+
+
+def looks_failed(output: str) -> bool:
+    """Whether a command's output reads like a failure, for agents that hide the exit code.
+
+    >>> looks_failed("cat: a.toml: No such file or directory"), looks_failed("3 passed")
+    (True, False)
+    """
+    return _FAILED_COMMAND.search(output[-_LOOKED_AT:]) is not None
 
 
 def _kind(text: str, status: int | None) -> ErrorKind:

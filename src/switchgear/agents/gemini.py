@@ -1,6 +1,7 @@
 """Gemini CLI, headless: `--output-format stream-json`.
 
-A tool result says "success" even when the command failed, so the exit code is read from its text.
+A tool result says "success" even when the command failed. Where the command printed nothing, its
+exit code is in the text; where it printed something, only its own words tell, so they are read.
 Tokens come only at the end, retries not at all, and a loop it stopped itself ends as "success".
 """
 
@@ -18,7 +19,7 @@ from switchgear.agents.base import (
     at,
     words,
 )
-from switchgear.agents.complaints import complaint
+from switchgear.agents.complaints import complaint, looks_failed
 from switchgear.agents.events import Question, Result, StreamEvent
 from switchgear.agents.text import clean
 
@@ -68,6 +69,9 @@ class GeminiReader(JsonReader):
         for match in _EXIT_CODE.finditer(output[-2_000:]):
             code = int(match[1])
         ok = line.get("status") == "success" and code in {None, 0}
+        call = self._calls.get(str(line.get("tool_id")))
+        if ok and code is None and call is not None and call.tool == "run_shell_command":
+            ok = not looks_failed(output)
         yield from self.finished(line.get("tool_id"), ok=ok, output=output)
 
     def _result(self, line: dict[str, Any]) -> Iterator[StreamEvent]:

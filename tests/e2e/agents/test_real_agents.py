@@ -1,0 +1,119 @@
+"""Real agent CLIs run headless through our process and our reader, against the scripted API."""
+
+from pathlib import Path
+
+import pytest
+
+from e2e.agents.fake_llm import ScriptedApi
+from e2e.agents.worlds import World
+from switchgear.agents.events import AgentError, ToolStep
+from switchgear.agents.prices import cost_of
+from switchgear.agents.process import AgentProcess, End, Run
+
+pytestmark = [pytest.mark.e2e_agents, pytest.mark.timeout(240)]
+
+
+def run(world: World, project: Path, deadline_s: float = 90.0) -> Run:
+    process = AgentProcess(
+        world.agent,
+        "Check the settings.",
+        project,
+        model=world.model,
+        env=world.env,
+        deadline_s=deadline_s,
+        grace_s=2.0,
+    )
+    return process.run()
+
+
+def steps_of(done: Run) -> list[ToolStep]:
+    return [event for event in done.events if isinstance(event, ToolStep)]
+
+
+def test_a_step_its_outcome_the_usage_and_the_result_are_seen(
+    world: World, api: ScriptedApi, project: Path
+) -> None:
+    done = run(world, project)
+    assert done.end is End.EXITED, done
+    assert done.exit_code == 0, done.tail
+    [step] = steps_of(done)
+    assert step.ok is True
+    assert "echo hello" in step.arguments
+    assert done.result is not None
+    assert done.result.text == "Done."
+    assert done.result.claimed_success is True
+    assert sum(usage.input_tokens for usage in done.usage) >= 2_000
+    assert sum(usage.output_tokens for usage in done.usage) >= 40
+    cost = cost_of(done.usage)
+    assert cost.micros is not None, cost.unknown
+    assert cost.micros > 0
+    assert done.unknown_lines == 0, done.tail
+
+
+def test_a_failing_command_is_a_failed_step_with_its_words(
+    world: World, api: ScriptedApi, project: Path
+) -> None:
+    api.play("same-error")
+    done = run(world, project)
+    [step] = steps_of(done)
+    assert step.ok is False
+    assert "No such file" in str(step.error)
+
+
+def test_edits_are_really_made_in_the_project(
+    world: World, api: ScriptedApi, project: Path
+) -> None:
+    api.play("steady-progress")
+    done = run(world, project)
+    assert (project / "progress.txt").read_text() == "line 0\nline 1\nline 2\n"
+    assert done.result is not None
+    assert done.result.text.endswith("DONE")
+
+
+def test_an_endless_loop_is_stopped_from_outside_and_repeats_one_call(
+    world: World, api: ScriptedApi, project: Path
+) -> None:
+    api.play("same-error-for-ever")
+    process = AgentProcess(
+        world.agent,
+        "Check the settings.",
+        project,
+        model=world.model,
+        env=world.env,
+        deadline_s=90.0,
+        grace_s=2.0,
+        on_event=lambda event: process.stop() if seen(event) else None,
+    )
+    failed: list[ToolStep] = []
+
+    def seen(event: object) -> bool:
+        if isinstance(event, ToolStep) and event.ok is False:
+            failed.append(event)
+        return len(failed) == 3
+
+    done = process.run()
+    assert done.end is End.STOPPED, done
+    assert len({step.call_key for step in failed}) == 1
+
+
+@pytest.mark.parametrize("scenario", ["server-errors", "refused"])
+def test_a_dead_provider_is_an_error_or_silence_and_never_success(
+    world: World, api: ScriptedApi, project: Path, scenario: str
+) -> None:
+    if scenario == "refused":
+        api.refuse()
+    else:
+        api.play(scenario)
+    done = run(world, project, deadline_s=20.0)
+    errors = [event for event in done.events if isinstance(event, AgentError)]
+    assert done.result is None or done.result.claimed_success is False
+    assert steps_of(done) == []
+    assert errors or done.end is End.DEADLINE, done
+    assert all(error.kind in {"server", "connection", "overloaded"} for error in errors), errors
+
+
+def test_work_that_costs_is_priced(world: World, api: ScriptedApi, project: Path) -> None:
+    api.play("expensive")
+    cost = cost_of(run(world, project).usage)
+    assert cost.micros is not None, cost.unknown
+    assert cost.micros > 1_000_000

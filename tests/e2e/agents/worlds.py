@@ -1,0 +1,120 @@
+"""A clean world for each agent CLI: own home, dummy keys, no telemetry, our API as its provider.
+
+All of it is environment and configuration files, no argument, so that the agent can also be started
+by `switchgear run --agent NAME` in the same world.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from e2e.agents.installing import node_folder, program
+from switchgear.agents.base import Agent
+from switchgear.agents.registry import AGENTS
+
+
+class World(NamedTuple):
+    """Everything that a run of one agent needs."""
+
+    agent: Agent
+    model: str
+    env: dict[str, str]
+    """The whole environment: nothing of the machine's is in it."""
+
+
+def world_of(name: str, url: str, home: Path) -> World:
+    home.mkdir(parents=True, exist_ok=True)
+    node = node_folder()
+    path = [str(program(name).parent), *([str(node)] if node else []), "/usr/bin", "/bin"]
+    plain = {
+        "HOME": str(home),
+        "PATH": os.pathsep.join(path),
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "NO_COLOR": "1",
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "NO_PROXY": "127.0.0.1",
+    }
+    model, special = WORLDS[name](url, home)
+    return World(AGENTS[name], model, {**plain, **special})
+
+
+def claude(url: str, home: Path) -> tuple[str, dict[str, str]]:
+    return "claude-sonnet-4-5", {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": "dummy",
+        "CLAUDE_CONFIG_DIR": str(home / ".claude"),
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_MAX_RETRIES": "2",
+        "DISABLE_TELEMETRY": "1",
+        "DISABLE_ERROR_REPORTING": "1",
+        "DISABLE_AUTOUPDATER": "1",
+    }
+
+
+def codex(url: str, home: Path) -> tuple[str, dict[str, str]]:
+    folder = home / ".codex"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.toml").write_text(
+        f"""
+model_provider = "scripted"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.scripted]
+name = "scripted"
+base_url = "{url}/v1"
+env_key = "SCRIPTED_KEY"
+wire_api = "responses"
+request_max_retries = 1
+stream_max_retries = 2
+"""
+    )
+    return "gpt-5", {"CODEX_HOME": str(folder), "SCRIPTED_KEY": "dummy"}
+
+
+def gemini(url: str, home: Path) -> tuple[str, dict[str, str]]:
+    folder = home / ".gemini"
+    folder.mkdir(exist_ok=True)
+    settings = {
+        "general": {"maxAttempts": 2, "disableAutoUpdate": True},
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+    }
+    (folder / "settings.json").write_text(json.dumps(settings))
+    return "gemini-2.5-pro", {
+        "GEMINI_API_KEY": "dummy",
+        "GOOGLE_GEMINI_BASE_URL": url,
+        "GEMINI_TELEMETRY_ENABLED": "false",
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+    }
+
+
+def opencode(url: str, home: Path) -> tuple[str, dict[str, str]]:
+    folder = home / ".config" / "opencode"
+    folder.mkdir(parents=True, exist_ok=True)
+    model = {
+        "name": "scripted",
+        "tool_call": True,
+        "cost": {"input": 3, "output": 15},
+        "limit": {"context": 1_000_000, "output": 100_000},
+    }
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "scripted",
+        "options": {"baseURL": f"{url}/v1", "apiKey": "dummy"},
+        "models": {"scripted-model": model},
+    }
+    settings = {"autoupdate": False, "share": "disabled", "provider": {"scripted": provider}}
+    (folder / "opencode.json").write_text(json.dumps(settings))
+    return "scripted/scripted-model", {
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "OPENCODE_DISABLE_SHARE": "1",
+    }
+
+
+WORLDS = {"claude": claude, "codex": codex, "gemini": gemini, "opencode": opencode}
