@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 from weakref import WeakSet
 
 from switchgear.clock import Clock, monotonic
@@ -41,6 +41,41 @@ class View(NamedTuple):
     def name(self) -> str:
         """The circuit's name."""
         return self.circuit.key
+
+
+class Retained(Protocol):
+    """How much a store keeps."""
+
+    @property
+    def events(self) -> int:
+        """How many events."""
+
+    @property
+    def idle_s(self) -> float:
+        """After how many seconds without a change a circuit is forgotten."""
+
+
+class Configured(Protocol):
+    """What a panel wants to know of a configuration; `switchgear.config.Config` is one."""
+
+    @property
+    def store(self) -> str | None:
+        """The URL of the store."""
+
+    @property
+    def operator_token_sha256(self) -> str | None:
+        """The digest of the token that orders need."""
+
+    @property
+    def retention(self) -> Retained:
+        """How much the store keeps."""
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Who hears the events."""
+
+    def policy_for(self, name: str) -> Policy | None:
+        """The policy of a circuit, if it says."""
 
 
 class Panel:
@@ -89,6 +124,22 @@ class Panel:
         self.store = Resilient(store, url=url, locked=locked, clock=self._clock)
         self._keeper = Keeper(self.store, self._breakers)
         _panels.add(self)
+
+    @classmethod
+    def from_config(
+        cls, config: "Configured", *, token: str | None = None, clock: Clock | None = None
+    ) -> Self:
+        """The panel that a configuration describes: `Panel.from_config(load_config(path))`."""
+        return cls(
+            config.store,
+            policies=config.policy_for,
+            sinks=config.sinks,
+            operator_token_sha256=config.operator_token_sha256,
+            token=token,
+            clock=clock,
+            keep_events=config.retention.events,
+            idle_s=config.retention.idle_s,
+        )
 
     # Breakers
 
