@@ -73,13 +73,21 @@ class Report:
         self.added = 0
         """How often something was found wrong: whoever sees it grow knows that its part is bad."""
         self._problems: dict[Problem, None] = {}  # a part inherited twice is told once
+        self._unreadable: set[str] = set()
 
     def add(self, node: Node, message: str) -> None:
         """Note what is wrong with this node."""
         self.added += 1
+        if node.key in self._unreadable:
+            return
         self._problems[Problem(self.path, node.line, node.key, message)] = None
         if len(self._problems) >= MOST_PROBLEMS:
             self.fail(None, f"has {MOST_PROBLEMS} problems or more; mend these first")
+
+    def add_unreadable(self, node: Node, message: str) -> None:
+        """Note a value that stands for nothing; what else is found wrong with it does not count."""
+        self.add(node, message)
+        self._unreadable.add(node.key)
 
     def fail(self, line: int | None, message: str) -> NoReturn:
         """Note what makes it useless to read on, and give up."""
