@@ -14,8 +14,8 @@ from switchgear.core.policy import Policy
 from switchgear.core.types import Ask, Circuit, Event, Message, Step
 from switchgear.stores import sqlite_rows as rows
 from switchgear.stores.base import Found, is_only_time, start_anew
-from switchgear.stores.sqlite_link import Link, write
-from switchgear.stores.sqlite_rows import ROW, Row, Unreadable
+from switchgear.stores.sqlite_link import Link, undo
+from switchgear.stores.sqlite_rows import ROW, UNWRITTEN, Row, Unreadable, Written
 
 TRIM_EVERY = 256
 KNOWN = 1024
@@ -38,6 +38,7 @@ class _Known(NamedTuple):
     policy: Policy
     state: bytes
     policy_text: bytes
+    written: Written = UNWRITTEN
 
 
 class Folding:
@@ -60,8 +61,15 @@ class Folding:
             done = self._peek(db, known, message, now_s)
             if done is not None:
                 return done
-        done, known = write(db, self._fold_in, known, message, now_s)
-        self._remember(key, known)
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            done, seen = self._fold_in(db, known, message, now_s)
+            db.execute("COMMIT")
+        except BaseException:
+            undo(db)
+            raise
+        if seen is not None:
+            self._remember(key, seen)
         return done
 
     def _peek(
@@ -82,35 +90,35 @@ class Folding:
                 circuit = self._read(known, row)
             except Unreadable:
                 return None
-            self._remember(key, known._replace(circuit=circuit, state=row.state))
+            if circuit is not known.circuit:
+                self._remember(key, known._replace(circuit=circuit, state=row.state))
         done = step(policy, circuit, message, now_s)
         return done if done.circuit is circuit else None
 
     def _fold_in(
         self, db: sqlite3.Connection, known: _Known, message: Message, now_s: float
-    ) -> tuple[Step, _Known]:
+    ) -> tuple[Step, _Known | None]:
         """Fold a message in, inside a transaction."""
-        key, policy = known.circuit.key, known.policy
-        found = db.execute(_LOAD, (key,)).fetchone()
-        if found is None:
+        seen, policy, state, policy_text, _ = known
+        row = db.execute(_LOAD, (seen.key,)).fetchone()
+        if row is None:
             return self._start(db, known, message, now_s)
-        row = Row(*found)
-        if row.policy != known.policy_text:
-            self._check_policy(db, key, row, now_s)
+        if row[1] != policy_text:
+            self._check_policy(db, seen.key, Row(*row), now_s)
         try:
-            circuit = self._read(known, row)
+            circuit = seen if row[0] == state else rows.read_circuit(policy, seen.key, row[0])
             done = step(policy, circuit, message, now_s)
-            if done.events and done.events[0].seq <= self._last_seq(db, key):
+            if done.events and done.events[0].seq <= self._last_seq(db, seen.key):
                 raise Unreadable("its events have gone on further than its stored state knows")
         except Unreadable as why:
-            return self._start_anew(db, known, row, message, now_s, why=str(why))
-        if done.circuit is circuit and row.policy == known.policy_text:
-            return done, known._replace(circuit=circuit, state=row.state)
-        return done, self._save(db, known, row, done.circuit, done.events)
+            return self._start_anew(db, known, Row(*row), message, now_s, why=str(why))
+        if done.circuit is circuit and row[1] == policy_text:
+            return done, None
+        return done, self._save(db, known, Row(*row), done.circuit, done.events)
 
     def _start(
         self, db: sqlite3.Connection, known: _Known, message: Message, now_s: float
-    ) -> tuple[Step, _Known]:
+    ) -> tuple[Step, _Known | None]:
         """Fold a message into a circuit that is not stored."""
         key, policy = known.circuit.key, known.policy
         # A circuit of that name may have been vacuumed away, and its events not yet.
@@ -123,7 +131,7 @@ class Folding:
             fresh = policy.start(key, now_s)._replace(event_seq=seq)
             done = step(policy, fresh, message, now_s)
             if done.circuit is fresh:
-                return done, known
+                return done, None
         return done, self._save(db, known, None, done.circuit, done.events)
 
     def _start_anew(
@@ -135,7 +143,7 @@ class Folding:
         now_s: float,
         *,
         why: str,
-    ) -> tuple[Step, _Known]:
+    ) -> tuple[Step, _Known | None]:
         """Fold a message into a circuit whose row cannot be read, and keep what the row held."""
         key = known.circuit.key
         self._keep_unreadable(db, key, row, now_s, why)
@@ -154,8 +162,10 @@ class Folding:
         circuit: Circuit,
         events: Sequence[Event],
     ) -> _Known:
-        state = rows.circuit_text(known.policy, circuit)
-        phase, mode = circuit.phase.value, circuit.mode.value
+        written = rows.written(known.policy, circuit, known.written)
+        state = written.text()
+        # The plain texts of the enum members; `value` is a slow property.
+        phase, mode = circuit.phase._value_, circuit.mode._value_
         values = (circuit.version, phase, mode, circuit.seen_s, circuit.event_seq, state)
         if row is None:
             db.execute(_INSERT, (*values, known.policy_text.decode(), circuit.key))
@@ -165,7 +175,7 @@ class Folding:
             db.execute(_UPDATE_ALL, (*values, known.policy_text.decode(), row.id))
         if events:
             self._add_events(db, events)
-        return known._replace(circuit=circuit, state=state.encode())
+        return _Known(circuit, known.policy, state.encode(), known.policy_text, written)
 
     def _add_events(self, db: sqlite3.Connection, events: Sequence[Event]) -> None:
         for event in events:

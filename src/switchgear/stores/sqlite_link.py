@@ -33,10 +33,15 @@ def write(db: sqlite3.Connection, work: Callable[..., T], *arguments: Any) -> T:
         result = work(db, *arguments)
         db.execute("COMMIT")
     except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
+        undo(db)
         raise
     return result
+
+
+def undo(db: sqlite3.Connection) -> None:
+    """Leave a transaction that failed, unless SQLite has left it by itself."""
+    if db.in_transaction:
+        db.execute("ROLLBACK")
 
 
 class Link:

@@ -1,15 +1,39 @@
 """Rows of a SQLite store as circuits and events, and back. Nothing here is trusted to be whole."""
 
 import json
-from typing import Any, NamedTuple
+import json.encoder
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
 from switchgear.core.policy import Policy
 from switchgear.core.policy_wire import dump_policy, load_policy
 from switchgear.core.types import Circuit, Event, EventKind, Mode, Phase
-from switchgear.core.wire import WireError, dump_circuit, dump_event, load_circuit, load_event
+from switchgear.core.wire import (
+    SCHEMA,
+    WireError,
+    dump_event,
+    dump_field,
+    load_circuit,
+    load_event,
+)
 
-# A state with a NaN in it could not be read again, so it must not be written.
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+def _encoder() -> Callable[[Any], str]:
+    """JSON without spaces, and without NaN: a state that holds one could not be read again."""
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+    # What `JSONEncoder.encode` makes for each text, made once: a third of a message's JSON.
+    escape = json.encoder.encode_basestring_ascii
+    encode = make(None, _no_json, escape, None, ":", ",", False, False, False)
+    return lambda value: "".join(encode(value, 0))
+
+
+def _no_json(value: Any) -> NoReturn:
+    raise TypeError(f"{value!r} cannot be stored as JSON")
+
+
+_encode = _encoder()
 LARGEST = 2**63 - 1
 _AHEAD = 2**31
 """How far numbers of a circuit stay away from the largest that SQLite can hold."""
@@ -26,14 +50,14 @@ class Newer(Exception):
 class Row(NamedTuple):
     """A row of `circuits`; the columns are what SQLite gives, so of any type if damaged."""
 
+    state: Any
+    policy: Any
     id: int
     version: Any
     event_seq: Any
-    state: Any
-    policy: Any
 
 
-ROW = "id, version, event_seq, state, policy"
+ROW = "state, policy, id, version, event_seq"
 
 
 def policy_text(policy: Policy) -> str:
@@ -41,9 +65,36 @@ def policy_text(policy: Policy) -> str:
     return _encode(dump_policy(policy))
 
 
-def circuit_text(policy: Policy, circuit: Circuit) -> str:
-    """A circuit as it is stored."""
-    return _encode(dump_circuit(policy, circuit))
+class Written(NamedTuple):
+    """A circuit and the text of each of its fields: most messages change only a few of them."""
+
+    circuit: Circuit | None
+    texts: list[str]
+
+    def text(self) -> str:
+        """The circuit as it is stored."""
+        return f'{{"schema":{SCHEMA},{",".join(self.texts)}}}'
+
+
+UNWRITTEN = Written(None, [])
+
+
+def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
+    """The texts of a circuit's fields; those that have not changed are taken from `before`."""
+    if before.circuit is None:
+        pairs = zip(Circuit._fields, circuit, strict=True)
+        return Written(circuit, [_field_text(policy, name, value) for name, value in pairs])
+    texts = [
+        text if now is then else _field_text(policy, name, now)
+        for name, now, then, text in zip(
+            Circuit._fields, circuit, before.circuit, before.texts, strict=True
+        )
+    ]
+    return Written(circuit, texts)
+
+
+def _field_text(policy: Policy, name: str, value: Any) -> str:
+    return f'"{name}":{_encode(dump_field(policy, name, value))}'
 
 
 def event_text(event: Event) -> str:
