@@ -4,8 +4,6 @@ from typing import Any
 
 from switchgear.stores.redis.script import Names
 
-SETTINGS = ("redis_mode", "role")
-
 
 def facts(client: Any, names: Names, *, cluster: bool) -> dict[str, str]:
     """What the node that holds our keys says of itself."""
@@ -21,7 +19,7 @@ def facts(client: Any, names: Names, *, cluster: bool) -> dict[str, str]:
         "replicas": str(info.get("connected_slaves", "?")),
         "memory": _memory(info),
         "eviction": _eviction(str(info.get("maxmemory_policy", "?")), info.get("maxmemory", 0)),
-        "persistence": _persistence(info),
+        "persistence": _persistence(client, info, target),
         "events": str(client.xlen(names.log)),
         "namespace": names.namespace,
     }
@@ -43,10 +41,13 @@ def _eviction(policy: str, limit: int) -> str:
     return policy
 
 
-def _persistence(info: dict[str, Any]) -> str:
+def _persistence(client: Any, info: dict[str, Any], target: dict[str, Any]) -> str:
     if info.get("aof_enabled"):
         return "append-only file"
-    if info.get("rdb_last_save_time") and info.get("rdb_saves", 1):
-        saved = "snapshots" if info.get("rdb_changes_since_last_save") is not None else "?"
-        return f"{saved}, if `save` is set; a crash loses what came after the last one"
+    try:
+        saves = client.config_get("save", **target).get("save")
+    except Exception:  # noqa: BLE001  many servers do not tell
+        return "snapshots, if any: the server does not say"
+    if saves:
+        return f"snapshots ({saves}): a crash loses what came after the last one"
     return "WARNING, none: a restart forgets every circuit"

@@ -80,6 +80,22 @@ BY_WORD: tuple[tuple[tuple[str, ...], type[StoreError], str, str], ...] = (
 )
 
 
+WORDS = {
+    "AuthenticationError": "NOAUTH",
+    "AuthenticationWrongNumberOfArgsError": "NOAUTH",
+    "AuthorizationError": "NOAUTH",
+    "NoPermissionError": "NOPERM",
+    "BusyLoadingError": "LOADING",
+    "OutOfMemoryError": "OOM",
+    "ReadOnlyError": "READONLY",
+    "ClusterDownError": "CLUSTERDOWN",
+    "SlotNotCoveredError": "CLUSTERDOWN",
+    "TryAgainError": "TRYAGAIN",
+    "AskError": "MOVED",
+}
+"""The word by which the server began, which the redis package takes off."""
+
+
 def store_error(
     label: str, error: BaseException, timeout_s: float, secret: str | None
 ) -> StoreError:
@@ -89,11 +105,10 @@ def store_error(
     text = str(error) or type(error).__name__
     if secret:
         text = text.replace(secret, "***")
+    said = [WORDS.get(kind.__name__, "") for kind in type(error).__mro__]
     for words, kind, why, what_to_do in BY_WORD:
-        if any(re.search(rf"\b{word}\b", text) for word in words):
+        if any(word in said or re.search(rf"\b{word}\b", text) for word in words):
             return kind(label, why, what_to_do)
-    if isinstance(error, of_redis.BusyLoadingError):
-        return StoreUnavailable(label, *BY_WORD[2][2:])
     if isinstance(error, of_redis.TimeoutError | TimeoutError):
         return StoreUnavailable(
             label, f"no answer within {timeout_s:g} s", "check that it runs and can be reached"
