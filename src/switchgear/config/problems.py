@@ -12,6 +12,7 @@ from switchgear.errors import SwitchgearError
 
 LONGEST_SHOWN = 60
 """Characters shown of a value or key."""
+LONGEST_MESSAGE = 400
 MOST_PROBLEMS = 100
 """Nobody reads more, and a file of garbage would have thousands."""
 MOST_NAMES = 500
@@ -80,7 +81,7 @@ class Report:
         self.added += 1
         if node.key in self._unreadable:
             return
-        self._problems[Problem(self.path, node.line, node.key, message)] = None
+        self._problems[Problem(self.path, node.line, node.key, _short(message))] = None
         if len(self._problems) >= MOST_PROBLEMS:
             self.fail(None, f"has {MOST_PROBLEMS} problems or more; mend these first")
 
@@ -91,7 +92,7 @@ class Report:
 
     def fail(self, line: int | None, message: str) -> NoReturn:
         """Note what makes it useless to read on, and give up."""
-        self._problems[Problem(self.path, line, "", message)] = None
+        self._problems[Problem(self.path, line, "", _short(message))] = None
         raise self.error()
 
     def error(self) -> ConfigError:
@@ -164,6 +165,13 @@ def join(key: str, name: str | int) -> str:
     if not _PLAIN_NAME.fullmatch(name) or len(name) > LONGEST_SHOWN:
         return f"{key}[{shown(name)}]"
     return f"{key}.{name}" if key else name
+
+
+def _short(message: str) -> str:
+    """A constructor's or parser's message without the middle of what it quotes at length."""
+    if len(message) > LONGEST_MESSAGE:
+        message = f"{message[: LONGEST_MESSAGE // 2]} … {message[-LONGEST_MESSAGE // 2 :]}"
+    return message if message.isprintable() else ascii(message)[1:-1]
 
 
 def _shown_path(path: str) -> str:
