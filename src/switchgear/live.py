@@ -184,8 +184,8 @@ class LiveCircuit:
 
     # Messages
 
-    def _apply(self, message: Message) -> Verdict:
-        now_s = self._now_s()
+    def _apply(self, message: Message, ago_s: float = 0.0) -> Verdict:
+        now_s = self._now_s() - ago_s
         if self._lock.is_mine() or self._store.is_mine():
             return self._defer(message, now_s)
         done = self._store.apply(self.name, self.policy, message, now_s)
@@ -194,10 +194,11 @@ class LiveCircuit:
             self._apply(late)
         return done.verdict
 
-    async def _aapply(self, message: Message) -> Verdict:
+    async def _aapply(self, message: Message, ago_s: float = 0.0) -> Verdict:
         if self._wall is None:
-            return self._apply(message)  # in memory: nothing to wait for
-        done = await self._store.aapply(self.name, self.policy, message, self._now_s())
+            return self._apply(message, ago_s)  # in memory: nothing to wait for
+        now_s = self._now_s() - ago_s
+        done = await self._store.aapply(self.name, self.policy, message, now_s)
         late = self._take(done)
         if late is not None:
             await self._aapply(late)
@@ -283,45 +284,51 @@ class LiveCircuit:
 
     def _fold_run(self, run: Run, *, more: int) -> None:
         """Fold what a run has counted, and `more` that found no ticket."""
-        message = self._counted(run, more)
-        if message is not None:
-            self._apply(message)
+        for message, ago_s in self._counted(run, more):
+            self._apply(message, ago_s)
 
     async def _afold_run(self, run: Run, *, more: int) -> None:
-        message = self._counted(run, more)
-        if message is not None:
-            await self._aapply(message)
+        for message, ago_s in self._counted(run, more):
+            await self._aapply(message, ago_s)
 
-    def _counted(self, run: Run, more: int) -> Message | None:
-        due_s, taken = self._due_s(), 0
+    def _counted(self, run: Run, more: int) -> Iterator[tuple[Message, float]]:
+        """What a run has counted as a message, and how long ago that was.
+
+        Tickets are taken only before a run is due, so an overdue run is as old as that: a pause
+        does not make its successes new.
+        """
+        now_s, due_s, taken, was_due_s = self._clock(), self._due_s(), 0, run.due_s
         if not self._lock.is_mine():
             with self._lock.taken():
                 taken = run.count() if run is self._run else 0
                 run.due_s = due_s
-        return Tell(self._success(taken + more), run.permit) if taken + more else None
+        overdue_s = max(0.0, now_s - was_due_s)
+        if taken and more and overdue_s:
+            yield Tell(self._success(taken), run.permit), overdue_s
+            yield Tell(self._success(more), run.permit), 0.0
+        elif taken + more:
+            yield Tell(self._success(taken + more), run.permit), 0.0 if more else overdue_s
 
     def _fold_pending(self) -> None:
         """Fold the successes and refusals that the circuit has not heard of yet."""
-        for message in self._pending():
-            self._apply(message)
+        for message, ago_s in self._pending():
+            self._apply(message, ago_s)
 
     async def _afold_pending(self) -> None:
-        for message in self._pending():
-            await self._aapply(message)
+        for message, ago_s in self._pending():
+            await self._aapply(message, ago_s)
 
-    def _pending(self) -> Iterator[Message]:
+    def _pending(self) -> Iterator[tuple[Message, float]]:
         run = self._run
         if run is not None and length_hint(run.tickets) + run.counted < TICKETS:
-            successes = self._counted(run, 0)
-            if successes is not None:
-                yield successes
+            yield from self._counted(run, 0)
         if self._refusals is NO_REFUSALS or not self._new_refusals() or self._lock.is_mine():
             return
         with self._lock.taken():
             refused = self._new_refusals()
             self._refusals_folded += refused
         if refused:
-            yield Tell(Signal(count=0, refused=refused))
+            yield Tell(Signal(count=0, refused=refused)), 0.0
 
     def _new_refusals(self) -> int:
         return MANY - length_hint(self._refusals) - self._refusals_folded
