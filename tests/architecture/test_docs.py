@@ -232,6 +232,15 @@ def test_every_link_inside_the_repository_leads_somewhere(page: Path) -> None:
             assert anchor in anchors(file), f"{page_name(page)} links to {target}: no such heading"
 
 
+def test_every_test_that_the_page_on_correctness_names_exists() -> None:
+    page = (DOCS / "correctness.md").read_text(encoding="utf-8")
+    named = re.findall(r"\| `(tests/[\w/]+\.py)` `(\w+)` \|$", page, re.MULTILINE)
+    assert named
+    for path, test in named:
+        text = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).exists() else ""
+        assert f"def {test}(" in text, f"docs/correctness.md names {path} {test}: there is none"
+
+
 def test_every_decision_is_in_the_index_and_in_the_navigation() -> None:
     index = (DOCS / "adr" / "index.md").read_text(encoding="utf-8")
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -266,12 +275,13 @@ def test_every_detector_is_described_with_its_fields_and_defaults(kind: Callable
         ), f"docs/detectors.md must say: {kind.__name__} has a field {field.name}, {default}"
 
 
-def is_about_stored_data(file: Path, function: ast.AST) -> bool:
-    """Whether what it raises reaches the reader inside "not the state of a circuit: …"."""
-    name = getattr(function, "name", "")
-    return name == "load" or (
-        file.name == "wire.py" and name.startswith("_") and name != "_upgraded"
-    )
+def is_about_stored_data(file: Path, node: ast.AST) -> bool:
+    """Whether it is a function whose errors reach the reader as "not the state of a circuit: …"."""
+    if not isinstance(node, ast.FunctionDef):
+        return False
+    if file.name == "wire.py":
+        return node.name.startswith("_") and node.name != "_upgraded"
+    return node.name == "load" or file.name == "window.py"
 
 
 def raised_texts() -> Iterator[tuple[str, str]]:
