@@ -4,9 +4,10 @@ No window, ring, queue or running sum: a list of `(time, signal)` and the senten
 against. One row of `KINDS` for each detector of the registry; a new detector needs a row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cache
+from itertools import islice, takewhile
 from math import ceil, floor
 from typing import Any, NamedTuple
 
@@ -18,9 +19,11 @@ from switchgear.core.types import Reading, Signal
 History = Sequence[tuple[float, Signal]]
 
 
-def each(history: History) -> list[tuple[float, Signal]]:
+def newest_first(history: History) -> Iterator[tuple[float, Signal]]:
     """One entry for each thing that happened: a signal with count n happened n times."""
-    return [(at_s, signal) for at_s, signal in history for _ in range(signal.count)]
+    for at_s, signal in reversed(history):
+        for _ in range(signal.count):
+            yield at_s, signal
 
 
 def exact(number: float) -> Fraction:
@@ -36,7 +39,7 @@ def consecutive_failures(
     detector: detectors.ConsecutiveFailures, history: History, now_s: float
 ) -> Reading:
     row = 0
-    for _, signal in reversed(each(history)):
+    for _, signal in newest_first(history):
         if signal.ok:
             break
         row += signal.ok is False
@@ -47,9 +50,9 @@ def consecutive_failures(
 def failures_in_window(
     detector: detectors.FailuresInWindow, history: History, now_s: float
 ) -> Reading:
-    failed = [at_s for at_s, signal in each(history) if signal.ok is False]
-    inside = len([at_s for at_s in failed if now_s - at_s < detector.window_s])
-    known = min(inside, detector.threshold)
+    failed = (at_s for at_s, signal in newest_first(history) if signal.ok is False)
+    inside = takewhile(lambda at_s: now_s - at_s < detector.window_s, failed)
+    known = len([*islice(inside, detector.threshold)])
     held_against = f"in {detector.window_s:g} s (threshold {detector.threshold})"
     return Reading(known / detector.threshold, f"{some(known, 'failure')} {held_against}")
 
@@ -61,9 +64,9 @@ def fewest_above(threshold: float, total: int) -> int:
 
 
 def share(
-    detector: detectors.FailureRate | detectors.SlowCalls, hits: Sequence[bool], verb: str
+    detector: detectors.FailureRate | detectors.SlowCalls, hits: Iterable[bool], verb: str
 ) -> Reading:
-    last = hits[-detector.window :]
+    last = [*islice(hits, detector.window)]
     if len(last) < detector.min_calls:
         return Reading(0.0, f"{len(last)} of the {detector.min_calls} calls needed to judge")
     percent = f"{sum(last) / len(last):.0%}, threshold {detector.threshold:.0%}"
@@ -74,21 +77,23 @@ def share(
 
 
 def failure_rate(detector: detectors.FailureRate, history: History, now_s: float) -> Reading:
-    outcomes = [s.ok is False for _, s in each(history) if s.ok is not None]
+    outcomes = (s.ok is False for _, s in newest_first(history) if s.ok is not None)
     return share(detector, outcomes, "failed")
 
 
 def slow_calls(detector: detectors.SlowCalls, history: History, now_s: float) -> Reading:
-    times = [s.seconds for _, s in each(history) if s.seconds is not None]
+    times = (s.seconds for _, s in newest_first(history) if s.seconds is not None)
     verb = f"took longer than {detector.slow_s:g} s"
-    return share(detector, [seconds > detector.slow_s for seconds in times], verb)
+    return share(detector, (seconds > detector.slow_s for seconds in times), verb)
 
 
-def p95_sample(detector: detectors.LatencyP95, history: History, now_s: float) -> list[float]:
-    """The durations in the window; time is resolved to a thirtieth of it."""
+def p95_sample(
+    detector: detectors.LatencyP95, history: History, now_s: float
+) -> list[tuple[float, int]]:
+    """The durations in the window and how often each; time is resolved to a thirtieth of it."""
     first = thirtieth(now_s, detector.window_s) - 29
-    timed = [(at_s, s.seconds) for at_s, s in each(history) if s.seconds is not None]
-    return [seconds for at_s, seconds in timed if thirtieth(at_s, detector.window_s) >= first]
+    timed = [(at_s, s.seconds, s.count) for at_s, s in history if s.seconds is not None]
+    return [(took, n) for at_s, took, n in timed if thirtieth(at_s, detector.window_s) >= first]
 
 
 @cache
@@ -101,20 +106,20 @@ def p95(sample: Sequence[float]) -> float:
     return sorted(sample)[ceil(Fraction(95, 100) * len(sample)) - 1]
 
 
-@cache
 def fewest_over_p95(size: int) -> int:
-    """How many of so many must be over a limit for their p95 to be over it."""
-    return next(n for n in range(size + 1) if p95([0.0] * (size - n) + [1.0] * n) > 0.5)
+    """How many must be over a limit for the p95 to be: the one of its rank and all above it."""
+    return size - ceil(Fraction(95, 100) * size) + 1
 
 
 def latency_p95(detector: detectors.LatencyP95, history: History, now_s: float) -> Reading:
     sample = p95_sample(detector, history, now_s)
     limit_s = detector.baseline_s * detector.multiplier
-    if len(sample) < detector.min_calls:
-        return Reading(0.0, f"{len(sample)} of the {detector.min_calls} calls needed to judge")
-    over = sum(seconds > limit_s for seconds in sample)
-    fewest = fewest_over_p95(len(sample))
-    took = f"{over} of {len(sample)} calls in {detector.window_s:g} s took longer than {limit_s:g} s"
+    size = sum(count for _, count in sample)
+    if size < detector.min_calls:
+        return Reading(0.0, f"{size} of the {detector.min_calls} calls needed to judge")
+    over = sum(count for seconds, count in sample if seconds > limit_s)
+    fewest = fewest_over_p95(size)
+    took = f"{over} of {size} calls in {detector.window_s:g} s took longer than {limit_s:g} s"
     reason = f"{took} ({detector.multiplier:g} x baseline), {fewest - 1} may"
     return Reading(over / fewest, reason)
 
