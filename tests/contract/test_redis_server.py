@@ -214,6 +214,7 @@ def test_close_closes_the_connections_of_a_running_loop(server: Server, store: R
     eventually(lambda: connections() <= 1, "only the one who asks is connected")
 
 
+@pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
 def test_a_forked_child_uses_connections_of_its_own(store: RedisStore) -> None:
     tell(store, SUCCEEDED)
     store.on_change(lambda _: None)

@@ -5,6 +5,7 @@ that lost its data is given back.
 """
 
 import itertools
+import math
 import os
 import secrets
 
@@ -78,6 +79,14 @@ class KnownCircuits:
         if self._is_ours(begins) or (copy is not None and not self.keep(sealed)):
             return None
         return sealed
+
+    def forget(self, key: str) -> None:
+        """Note that a circuit was removed on purpose: only its numbers are remembered."""
+        with self._lock.taken():
+            copy = self._circuits.get(key)
+            if copy is not None:
+                circuit = copy.circuit._replace(seen_s=-math.inf)
+                self._circuits[key] = copy._replace(begins=b"gone", circuit=circuit)
 
     def keys(self) -> list[str]:
         """The circuits that are remembered."""

@@ -114,6 +114,8 @@ class Protocol:
     def forget(self, begins: bytes, key: str) -> Generator[Call, Any, bool]:
         """Remove a circuit, if it is still as it was."""
         removed = yield Script(script.FORGET, (self.names.circuit(key),), (begins,))
+        if removed:
+            self.known.forget(key)
         return bool(removed)
 
     # The queue
@@ -151,7 +153,12 @@ class Protocol:
         """Fold what waits and commit it; our own step, if it was among it and nobody was faster."""
         base = self._base(key, policy, lost.have, mail.now_s)
         start = yield from self._start(key, policy, base, mail.now_s)
-        folded = fold_queue(self.texts, policy, start.circuit, lost.waiting, patient=patient)
+        folded = fold_queue(
+            self.texts, policy, start.circuit, lost.waiting, own=mail.token, patient=patient
+        )
+        if folded.raised is not None:
+            yield self._withdrawal(key, mail)
+            raise folded.raised
         folded.events[:0] = start.events
         exchange = self._commit(
             folded.policy, base, folded.circuit, tuple(folded.events), always=True
@@ -176,8 +183,7 @@ class Protocol:
 
     def _withdraw(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step]:
         """Give up waiting. Either the message is out of the queue, or its answer is there."""
-        keys = (self.names.inbox(key), self.names.answers + mail.token)
-        removed, answer = yield Script(script.WITHDRAW, keys, (envelope.seal_mail(mail),))
+        removed, answer = yield self._withdrawal(key, mail)
         if not removed and answer not in (None, script.LEAD):
             return self._answered(policy, answer)
         raise StoreUnavailable(
@@ -185,6 +191,10 @@ class Protocol:
             f"circuit {key!r} has more writers than it can hear within {self._timeout_s:g} s",
             "try again, or raise the timeout",
         )
+
+    def _withdrawal(self, key: str, mail: Mail) -> Script:
+        keys = (self.names.inbox(key), self.names.answers + mail.token)
+        return Script(script.WITHDRAW, keys, (envelope.seal_mail(mail),))
 
     # One exchange
 

@@ -17,7 +17,9 @@ class Folded:
         self.policy = policy
         self.events: list[Event] = []
         self.steps: dict[str, Step | None] = {}
-        """By token, in order; `None`: a message that nobody could read."""
+        """By token, in order; `None`: a message that cannot be folded."""
+        self.raised: Exception | None = None
+        """What a detector raised on our own message."""
 
     def fold(self, mail: envelope.Mail, policy: Policy) -> None:
         """Fold one more message."""
@@ -39,27 +41,37 @@ class Folded:
 
 
 def fold_queue(
-    texts: PolicyTexts, policy: Policy, circuit: Circuit, waiting: list[bytes], *, patient: bool
+    texts: PolicyTexts,
+    policy: Policy,
+    circuit: Circuit,
+    waiting: list[bytes],
+    *,
+    own: str,
+    patient: bool,
 ) -> Folded:
     """Fold the messages in their order.
 
-    A message whose policy has detectors unknown here is left to its owner, who comes next and
-    knows them. If the owner is gone (we are not patient), it is folded as well as we can.
+    One that cannot be folded here (its policy has detectors unknown here, or one that raises) is
+    left to its owner, who comes next and knows it. If the owner is gone (we are not patient), it
+    is folded as well as we can, or not at all: it must not block the queue.
     """
     folded = Folded(circuit, policy)
     own_text = texts.text(policy)
     for raw in waiting:
+        token = envelope.token_of(raw)
         try:
             mail = envelope.unseal_mail(raw)
-        except WireError:
+            judge = policy if mail.policy_text == own_text else _judge(texts, mail.policy_text)
+            if judge is None and patient:
+                break
+            folded.fold(mail, policy if judge is None else judge)
+        except Exception as error:  # noqa: BLE001  a detector of somebody's raises what it likes
+            if token == own:
+                folded.raised = error
+                break
             if patient:
                 break
-            folded.steps[envelope.token_of(raw)] = None
-            continue
-        judge = policy if mail.policy_text == own_text else _judge(texts, mail.policy_text)
-        if judge is None and patient:
-            break
-        folded.fold(mail, policy if judge is None else judge)
+            folded.steps[token] = None
     return folded
 
 
