@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from contract.backends import Backend
+from contract.backends import BACKENDS, Backend
 from stress.crew import together
 from switchgear.core.detectors import ConsecutiveFailures, FailureRate
 from switchgear.core.machine import step
@@ -77,11 +76,12 @@ def numbers(entries: list[Entry]) -> list[int]:
 class StoreContract:
     """Tests that each store must pass."""
 
-    place: ClassVar[Callable[[Path], AbstractContextManager[Backend]]]
+    place: ClassVar[str]
+    """Which of the backends."""
 
     @pytest.fixture
     def backend(self, tmp_path: Path) -> Iterator[Backend]:
-        with type(self).place(tmp_path) as backend:
+        with BACKENDS[self.place](tmp_path) as backend:
             yield backend
 
     @pytest.fixture

@@ -52,6 +52,8 @@ class SqliteStore:
     >>> store.close()
     """
 
+    pushes = False
+
     def __init__(
         self,
         path: str | os.PathLike[str],
