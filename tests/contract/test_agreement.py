@@ -14,7 +14,7 @@ from property.strategies import SIGNALS, TICKS, policies
 from switchgear.core.detectors import ConsecutiveFailures, FailureRate
 from switchgear.core.policy import Policy
 from switchgear.core.recovery import Cooldown
-from switchgear.core.types import Ask, Message, Mode, Order, Permit, Signal, Tell
+from switchgear.core.types import Ask, EventKind, Message, Mode, Order, Permit, Signal, Tell
 from switchgear.core.wire import dump_circuit
 from switchgear.stores.base import Store
 
@@ -26,19 +26,25 @@ POLICY = Policy(
     tripping_at=0.6,
 )
 
+# Each field is drawn by name: left out, hypothesis would make up values of its type.
 ORDERS = st.builds(
     Order,
-    st.just("ada"),
-    st.just("a drill"),
+    by=st.just("ada"),
+    why=st.just("a drill"),
     mode=st.none() | st.sampled_from(Mode),
     reset=st.booleans(),
+    kind=st.just(EventKind.ORDERED),
+)
+TOLD = st.builds(
+    lambda signal, cost: signal._replace(cost_micros=cost),
+    SIGNALS,
+    st.sampled_from((None, None, 0, 7, 2_500_000)),
 )
 MESSAGES = st.one_of(
     st.just(Ask()),
     st.just(Ask()),
-    st.builds(Tell, SIGNALS),
-    st.builds(Tell, SIGNALS),
-    st.builds(Tell, SIGNALS, permit=st.just(Permit(0))),
+    st.builds(Tell, signal=TOLD, permit=st.none()),
+    st.builds(Tell, signal=TOLD, permit=st.just(Permit(0))),
     ORDERS,
 )
 SCRIPTS = st.lists(
