@@ -190,9 +190,9 @@ class CircuitBreaker(OutcomeBreaker):
             await self.afailed(block.permit, error, seconds)
 
     def _set_run(self, run: Run | None) -> None:
-        super()._set_run(run)
         bare = self._slow_from_s is None and self._failure_if_result is None and not self._polls
         self._fast = run if bare else None
+        super()._set_run(run)  # last: an interrupt before it is mended by the next message
 
     def _call(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
