@@ -7,7 +7,7 @@ without a lock, and it owns the run of successes that the snapshot has not seen 
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from itertools import repeat
 from operator import length_hint
 from typing import Any, Self
@@ -19,7 +19,6 @@ from switchgear.core.standing import refuses_until_s, standing
 from switchgear.core.types import (
     Ask,
     Circuit,
-    Event,
     Message,
     Mode,
     Order,
@@ -32,13 +31,11 @@ from switchgear.core.types import (
     Verdict,
 )
 from switchgear.errors import Refusal, Rejected
+from switchgear.listeners import Sink, checked_sinks, emit
 from switchgear.locks import ForkSafeLock
 from switchgear.runs import FOLD_EVERY_S, TICKETS, Run
 from switchgear.stores import Store
 from switchgear.stores.memory import MemoryCell
-
-Sink = Callable[[Event], object]
-"""Hears every event after it is committed. What it raises is logged and dropped."""
 
 MANY = 2**62
 NO_REFUSALS = repeat(None, 0)
@@ -88,7 +85,7 @@ class Breaker:
             raise ValueError(f"{owner}.clock is {clock!r}: it must be callable, giving seconds")
         self.policy = policy
         self._clock = clock
-        self._sinks = _checked_sinks(f"{owner}.sinks", sinks)
+        self._sinks = checked_sinks(f"{owner}.sinks", sinks)
         self._slow_from_s = policy.slow_from_s
         self._lock = ForkSafeLock()
         self._store: Store = MemoryCell(self._lock)
@@ -219,7 +216,7 @@ class Breaker:
         if done.circuit is not self._circuit:
             self._adopt(done.circuit)
         for event in done.events:
-            self._emit(event)
+            emit(event, self._sinks)
         if _deferred:
             _hear_deferred()
         return done.verdict
@@ -317,13 +314,6 @@ class Breaker:
     def _new_refusals(self) -> int:
         return MANY - length_hint(self._refusals) - self._refusals_folded
 
-    def _emit(self, event: Event) -> None:
-        for sink in self._sinks:
-            try:
-                sink(event)
-            except Exception:  # noqa: BLE001  observers cannot hurt the observed
-                log_exception("a sink of circuit %r failed on %r", self.name, event)
-
     # Pickling
 
     def _config(self) -> dict[str, Any]:
@@ -354,16 +344,6 @@ class Breaker:
         return f"<{type(self).__name__} {self.name!r} {circuit.phase} mode={circuit.mode}>"
 
 
-def _checked_sinks(field: str, sinks: Any) -> tuple[Sink, ...]:
-    if not isinstance(sinks, Iterable) or isinstance(sinks, str):
-        raise ValueError(f"{field} is {sinks!r}: it must be a list of callables")
-    checked = tuple(sinks)
-    for sink in checked:
-        if not callable(sink):
-            raise ValueError(f"{field} holds {sink!r}: a sink must be callable")
-    return checked
-
-
 def _hear_deferred() -> None:
     """Fold what was put off, once: what cannot be folded yet is put off again."""
     for _ in range(len(_deferred)):
@@ -372,10 +352,3 @@ def _hear_deferred() -> None:
         except IndexError:
             return  # another thread hears it
         breaker._apply(message)  # noqa: SLF001
-
-
-def log_exception(message: str, *args: object) -> None:
-    """Log the exception being handled. Imported late: a hook that never logs must not pay."""
-    import logging  # noqa: PLC0415
-
-    logging.getLogger("switchgear").exception(message, *args)  # noqa: LOG004  callers handle one

@@ -6,7 +6,6 @@ from functools import lru_cache, wraps
 from types import CoroutineType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
-from switchgear.breaker import Sink
 from switchgear.clock import Clock, monotonic
 from switchgear.core import record
 from switchgear.core.detectors import ConsecutiveFailures
@@ -19,6 +18,7 @@ from switchgear.guards.evidence import ExceptionTest
 from switchgear.guards.lazy import LAZY, guard_lazy, is_lazy_function
 from switchgear.guards.outcome import OutcomeBreaker
 from switchgear.guards.wrappers import wrapper
+from switchgear.listeners import Sink
 from switchgear.runs import Run
 
 P = ParamSpec("P")

@@ -7,7 +7,7 @@ coroutine, stream, block) all report here.
 from collections.abc import Callable
 from typing import Any, cast
 
-from switchgear.breaker import Breaker, Sink, log_exception
+from switchgear.breaker import Breaker
 from switchgear.clock import Clock
 from switchgear.core.policy import Policy
 from switchgear.core.types import Permit, Signal
@@ -19,6 +19,7 @@ from switchgear.guards.evidence import (
     is_no_evidence,
     matches,
 )
+from switchgear.listeners import Sink, log_exception
 
 
 class OutcomeBreaker(Breaker):
