@@ -177,15 +177,13 @@ def _statements(node: ast.stmt) -> Iterator[str]:
         yield "pass"
 
 
-def _mutant(
-    file: str, source: str, function: str, node: ast.expr | ast.stmt, text: str
-) -> Mutant:
+def _mutant(file: str, source: str, function: str, node: ast.expr | ast.stmt, text: str) -> Mutant:
     lines = [line.encode() for line in source.splitlines(keepends=True)]
     first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
     head = lines[first][: node.col_offset].decode()
     tail = lines[last][node.end_col_offset :].decode()
     changed = head + text + tail
-    before = b"".join(lines[: first]).decode()
+    before = b"".join(lines[:first]).decode()
     after = b"".join(lines[last + 1 :]).decode()
     original = b"".join(lines[first : last + 1]).decode()
     return Mutant(

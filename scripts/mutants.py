@@ -5,8 +5,8 @@
     python scripts/mutants.py --sample 50 --seed 7 some, drawn
     python scripts/mutants.py --list               show the mutants and run nothing
 
-Each mutant lives in a temporary copy of the package, never in the checkout. A parent process has
-imported pytest and hypothesis once and forks a child for each mutant, so a quick kill takes a
+Each mutant lives in a temporary copy of package and tests, never in the checkout. A parent process
+has imported pytest and hypothesis once and forks a child for each mutant, so a quick kill takes a
 fraction of a second. A mutant that no test can tell from the original is explained in
 `mutants_explained.toml`; any other that survives makes the command fail.
 """
@@ -54,12 +54,19 @@ FILES = (
     "core/detectors/slow_calls.py",
     "runs.py",
 )
-# The quickest killers first: a run stops at the first failure.
+# Whoever knows a file best meets its mutants first and alone; most end there, within a second.
+FIRST = {
+    "core/recovery.py": "tests/unit/test_recovery.py",
+    "core/record.py": "tests/unit/test_recovery.py",
+    "core/window.py": "tests/unit/test_windows.py",
+    "core/wire.py": "tests/unit/test_wire.py",
+    "runs.py": "tests/unit/test_runs.py",
+}
 TESTS = (
     "tests/unit/test_detectors.py",
+    "tests/property/test_step_laws.py",
     "tests/unit/test_recovery.py",
     "tests/unit/test_runs.py",
-    "tests/property/test_step_laws.py",
     "tests/unit/test_wire.py",
     "tests/unit/test_windows.py",
     "tests/property/test_detector_laws.py",
@@ -81,13 +88,16 @@ class Result(NamedTuple):
 
 
 class Slot:
-    """A copy of the package in which one mutant at a time lives and is tested by a child."""
+    """A copy of package and tests in which one mutant at a time lives and is tested by a child."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(PACKAGE, folder / "switchgear", ignore=ignore)
+        shutil.copytree(ROOT / "tests", folder / "tests", ignore=ignore)
+        shutil.copy(ROOT / "pyproject.toml", folder)
         self.child = 0
+        self.original = ""
         self.started_s = 0.0
         self.mutant: Mutant | None = None
 
@@ -95,14 +105,15 @@ class Slot:
         """Fork a child that tests the mutant, or the package as it is."""
         self.mutant, self.started_s = mutant, time.monotonic()
         if mutant is not None:
-            (self.folder / "switchgear" / mutant.file).write_text(mutant.source)
+            path = self.folder / "switchgear" / mutant.file
+            self.original = path.read_text()
+            path.write_text(mutant.source)
         sys.stdout.flush()
         self.child = os.fork()
         if not self.child:
-            # Compiled files are told apart by second and size, and so are not enough for mutants;
-            # the run without a mutant has left those of the tests.
+            # Compiled files are told apart by second and size: too coarse to tell mutants apart.
             sys.dont_write_bytecode = mutant is not None
-            _test(self.folder)
+            _test(self.folder, _order(mutant))
 
     def outcome(self, limit_s: float) -> int | None:
         """The child's exit code, 1 if it had to be stopped, `None` while it runs."""
@@ -114,12 +125,21 @@ class Slot:
             os.waitpid(self.child, 0)
             status = 1 << 8
         if self.mutant is not None:
-            kept = (PACKAGE / self.mutant.file).read_text()
-            (self.folder / "switchgear" / self.mutant.file).write_text(kept)
+            (self.folder / "switchgear" / self.mutant.file).write_text(self.original)
         return os.waitstatus_to_exitcode(status)
 
 
-def _test(folder: Path) -> None:
+def _order(mutant: Mutant | None) -> list[list[str]]:
+    """The tests in batches: a mutant that survives one meets the next."""
+    if mutant is None:
+        return [[*TESTS]]
+    by_hand, walks = TESTS[0], TESTS[1]
+    known = by_hand if "detectors/" in mutant.file or "policy" in mutant.file else walks
+    first = FIRST.get(mutant.file, known)
+    return [[first], [test for test in TESTS if test != first]]
+
+
+def _test(folder: Path, batches: list[list[str]]) -> None:
     """In the child: run the tests on the package in the folder, and exit."""
     code = 1
     try:
@@ -129,8 +149,10 @@ def _test(folder: Path) -> None:
         os.dup2(output, 2)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         sys.path.insert(0, str(folder))
-        os.chdir(ROOT)
-        code = int(pytest.main([*OPTIONS, *(test for test in TESTS if (ROOT / test).exists())]))
+        os.chdir(folder)
+        code = 0
+        while batches and not code:
+            code = int(pytest.main([*OPTIONS, *batches.pop(0)]))
         module = sys.modules.get("switchgear")
         if module is not None and not str(module.__file__).startswith(str(folder)):
             code = 99  # the tests have seen another copy: nothing is proven
@@ -141,11 +163,12 @@ def _test(folder: Path) -> None:
         os._exit(code)
 
 
-def run(mutants: Sequence[Mutant], jobs: int, limit_s: float) -> Iterator[Result]:
+def run(mutants: Sequence[Mutant], jobs: int) -> Iterator[Result]:
     """Test the mutants, so many at a time; results come as they end."""
     waiting = list(reversed(mutants))
     with tempfile.TemporaryDirectory() as folder:
         slots = [Slot(Path(folder, str(number))) for number in range(jobs)]
+        limit_s = max(20.0, 4 * max(passing_s(slots)))
         while waiting or any(slot.child for slot in slots):
             for slot in slots:
                 if slot.child and (code := slot.outcome(limit_s)) is not None:
@@ -158,17 +181,20 @@ def run(mutants: Sequence[Mutant], jobs: int, limit_s: float) -> Iterator[Result
             time.sleep(0.005)
 
 
-def baseline_s() -> float:
+def passing_s(slots: Sequence[Slot]) -> Iterator[float]:
     """How long the tests take on the package as it is, which they must pass."""
-    with tempfile.TemporaryDirectory() as folder:
-        slot = Slot(Path(folder, "slot"))
+    for slot in slots:
         slot.start(None)
+    for slot in slots:
         while (code := slot.outcome(600.0)) is None:
             time.sleep(0.01)
         if code:
             output = (slot.folder / "output").read_text()
             sys.exit(f"{output}\nthe tests fail without any mutant (exit code {code})")
-        return time.monotonic() - slot.started_s
+        yield time.monotonic() - slot.started_s
+        slot.child = 0
+        for compiled in (slot.folder / "switchgear").rglob("__pycache__"):  # the tests' stay
+            shutil.rmtree(compiled)
 
 
 def explanations() -> dict[tuple[str, str, str, str], str]:
@@ -230,9 +256,8 @@ def main() -> int:
         print(f"\n{len(mutants)} mutants")
         return 0
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"
-    started_s, limit_s = time.monotonic(), max(20.0, 4 * options.jobs * baseline_s())
-    results, progress = [], sys.stderr.isatty()
-    for result in run(mutants, options.jobs, limit_s):
+    started_s, results, progress = time.monotonic(), list[Result](), sys.stderr.isatty()
+    for result in run(mutants, options.jobs):
         results.append(result)
         if progress:
             print(f"\r{len(results)} of {len(mutants)}", end="", file=sys.stderr)

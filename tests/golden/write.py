@@ -13,7 +13,6 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from golden.scenarios import SCENARIOS, lived  # noqa: E402  found by the line above
-
 from switchgear.core.policy import Policy  # noqa: E402
 from switchgear.core.types import Circuit  # noqa: E402
 from switchgear.core.wire import SCHEMA, dump_circuit, dump_event  # noqa: E402
@@ -46,4 +45,4 @@ if __name__ == "__main__":
     for name, text in files().items():
         if not (HERE / name).exists():
             (HERE / name).write_text(text)
-            print(f"wrote {name}")
+            sys.stdout.write(f"wrote {name}\n")

@@ -177,7 +177,8 @@ def test_the_limits_themselves_are_allowed() -> None:
 
 # Policies
 
-TWO: list[Detector] = [ConsecutiveFailures(2), FailureRate(4)]
+TWO: Any = [ConsecutiveFailures(2), FailureRate(4)]
+ANY: Any = Policy  # to call it as its types forbid
 
 
 def test_the_defaults_of_a_policy() -> None:
@@ -192,12 +193,12 @@ def test_the_defaults_of_a_policy() -> None:
     ("make", "message"),
     [
         (lambda: Policy([]), "Policy.detectors is empty: it must hold at least one of Consecutive"),
-        (lambda: Policy("abc"), "Policy.detectors is 'abc': it must be a list of detectors"),
-        (lambda: Policy(TWO[0]), "Policy.detectors is ConsecutiveFailures(threshold=2): it must"),
-        (lambda: Policy({1}), "Policy.detectors is {1}: it must be a list"),
-        (lambda: Policy([*TWO, "x"]), "Policy.detectors[2] is 'x': it must be a detector such as"),
-        (lambda: Policy(TWO, recovery="x"), "Policy.recovery is 'x': it must be a Cooldown, Win"),
-        (lambda: Policy(TWO, combine="x"), "Policy.combine is 'x': it must be an AnyDetector or"),
+        (lambda: ANY("abc"), "Policy.detectors is 'abc': it must be a list of detectors"),
+        (lambda: ANY(TWO[0]), "Policy.detectors is ConsecutiveFailures(threshold=2): it must"),
+        (lambda: ANY({1}), "Policy.detectors is {1}: it must be a list"),
+        (lambda: ANY([*TWO, "x"]), "Policy.detectors[2] is 'x': it must be a detector such as"),
+        (lambda: ANY(TWO, recovery="x"), "Policy.recovery is 'x': it must be a Cooldown, Win"),
+        (lambda: ANY(TWO, combine="x"), "Policy.combine is 'x': it must be an AnyDetector or"),
         (lambda: Policy(TWO, tripping_at=0.0), "Policy.tripping_at is 0.0: it must be above 0 and"),
         (lambda: Policy(TWO, tripping_at=1.0), "Policy.tripping_at is 1.0: it must be above 0 and"),
         (lambda: Policy(TWO, tripping_at=-1), "Policy.tripping_at is -1: it must be above 0"),
@@ -237,12 +238,18 @@ def test_a_score_that_is_just_reachable_is_allowed() -> None:
 
 @pytest.mark.parametrize("base", [Detector(), Combine(), Recovery()], ids=repr)
 def test_a_base_decides_nothing(base: Any) -> None:
-    methods = {
-        Detector: (("start",), ("fold", 0, BAD, 0.0), ("heat", 0, 0.0), ("reason", 0, 0.0))
-        + (("dump", 0), ("load", 0)),
-        Combine: (("heat", [], []), ("reason", [], [])),
-        Recovery: (("wait_s", "k", 0, BAD, 0.0),),
+    methods: dict[type, dict[str, tuple[Any, ...]]] = {
+        Detector: {
+            "start": (),
+            "fold": (0, BAD, 0.0),
+            "heat": (0, 0.0),
+            "reason": (0, 0.0),
+            "dump": (0,),
+            "load": (0,),
+        },
+        Combine: {"heat": ([], []), "reason": ([], [])},
+        Recovery: {"wait_s": ("k", 0, BAD, 0.0)},
     }
-    for name, *arguments in methods[type(base)]:
+    for name, arguments in methods[type(base)].items():
         with pytest.raises(NotImplementedError):
             getattr(base, name)(*arguments)

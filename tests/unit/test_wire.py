@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -202,7 +203,7 @@ def test_a_changed_event_is_refused_or_loads_to_an_event(path: Path) -> None:
 @pytest.mark.parametrize("path", WHOLE, ids=repr)
 @pytest.mark.parametrize("value", [None, True, -1, 1.0, "1", [1]], ids=repr)
 def test_a_count_must_be_a_count(path: tuple[str, ...], value: Any) -> None:
-    with pytest.raises(WireError, match="a count is .*: it must be a whole number"):
+    with pytest.raises(WireError, match=r"a count is .*: it must be a whole number"):
         load_circuit(Policy(ALL_DETECTORS), changed(stored(), path, value))
     assert load_circuit(Policy(ALL_DETECTORS), changed(stored(), path, 0))
 
@@ -278,7 +279,5 @@ def test_nothing_but_a_wire_error_comes_of_random_values(junk: Any, seed: int) -
         data[key] = junk.get(key, junk) if isinstance(junk, dict) else junk
     for load in (lambda value: load_circuit(Policy(ALL_DETECTORS), value), load_event):
         for value in (junk, data):
-            try:
+            with suppress(WireError):
                 load(value)
-            except WireError as error:
-                assert str(error)
