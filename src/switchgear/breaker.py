@@ -4,7 +4,6 @@ A `Breaker` knows asking, telling and orders, but nothing of functions, loops or
 do. How it gets by without a lock and without I/O is the business of `live.py`.
 """
 
-from collections.abc import Iterable
 from typing import Any, Self
 
 from switchgear.clock import Clock, Shifted, monotonic
@@ -23,7 +22,8 @@ from switchgear.core.types import (
     Totals,
     Verdict,
 )
-from switchgear.live import TIME_PASSES, LiveCircuit, Sink
+from switchgear.listeners import Sink, checked_sinks
+from switchgear.live import TIME_PASSES, LiveCircuit
 from switchgear.stores.base import Remembers
 from switchgear.stores.memory import MemoryCell
 
@@ -54,7 +54,7 @@ class Breaker(LiveCircuit):
             raise ValueError(f"{owner}.policy is {policy!r}: it must be a Policy")
         if not callable(clock):
             raise ValueError(f"{owner}.clock is {clock!r}: it must be callable, giving seconds")
-        checked = _checked_sinks(f"{owner}.sinks", sinks)
+        checked = checked_sinks(f"{owner}.sinks", sinks)
         super().__init__(name, policy, clock=clock, sinks=checked, store=store, wall=wall)
 
     # Reading
@@ -203,13 +203,3 @@ class Breaker(LiveCircuit):
 def _check_counts(signal: Signal) -> None:
     if signal.count < 0 or signal.refused < 0:
         raise ValueError(f"signal is {signal!r}: its count and refused must not be below 0")
-
-
-def _checked_sinks(field: str, sinks: Any) -> tuple[Sink, ...]:
-    if not isinstance(sinks, Iterable) or isinstance(sinks, str):
-        raise ValueError(f"{field} is {sinks!r}: it must be a list of callables")
-    checked = tuple(sinks)
-    for sink in checked:
-        if not callable(sink):
-            raise ValueError(f"{field} holds {sink!r}: a sink must be callable")
-    return checked

@@ -6,7 +6,7 @@ refusals are counted meanwhile and folded in later. Everything else is a message
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import repeat
 from operator import length_hint
 
@@ -16,7 +16,6 @@ from switchgear.core.standing import refuses_until_s, standing
 from switchgear.core.types import (
     Ask,
     Circuit,
-    Event,
     Message,
     Mode,
     Permit,
@@ -27,13 +26,11 @@ from switchgear.core.types import (
     Verdict,
 )
 from switchgear.errors import Refusal, Rejected
+from switchgear.listeners import Sink, emit
 from switchgear.locks import ForkSafeLock
 from switchgear.runs import FOLD_EVERY_S, TICKETS, Run
 from switchgear.stores.base import Remembers
 from switchgear.stores.memory import MemoryCell
-
-Sink = Callable[[Event], object]
-"""Hears every event after it is committed. What it raises is logged and dropped."""
 
 MANY = 2**62
 NO_REFUSALS = repeat(None, 0)
@@ -208,7 +205,7 @@ class LiveCircuit:
         """Adopt what a message did; returns what is still to be told because of it."""
         late = self._adopt(done.circuit) if done.circuit is not self._circuit else None
         for event in done.events:
-            self._emit(event)
+            emit(event, self._sinks)
         if _deferred:
             _hear_deferred()
         return late
@@ -333,13 +330,6 @@ class LiveCircuit:
     def _new_refusals(self) -> int:
         return MANY - length_hint(self._refusals) - self._refusals_folded
 
-    def _emit(self, event: Event) -> None:
-        for sink in self._sinks:
-            try:
-                sink(event)
-            except Exception:  # noqa: BLE001  observers cannot hurt the observed
-                log_exception("a sink of circuit %r failed on %r", self.name, event)
-
 
 def _hear_deferred() -> None:
     """Fold what was put off, once: what cannot be folded yet is put off again."""
@@ -349,10 +339,3 @@ def _hear_deferred() -> None:
         except IndexError:
             return  # another thread hears it
         live._apply(message)  # noqa: SLF001
-
-
-def log_exception(message: str, *args: object) -> None:
-    """Log the exception being handled. Imported late: a hook that never logs must not pay."""
-    import logging  # noqa: PLC0415
-
-    logging.getLogger("switchgear").exception(message, *args)  # noqa: LOG004  callers handle one

@@ -18,7 +18,8 @@ from switchgear.errors import Rejected
 from switchgear.guards.call import CircuitBreaker, classic_policy
 from switchgear.guards.leave import Leave
 from switchgear.keeper import Keeper
-from switchgear.live import TIME_PASSES, Sink
+from switchgear.listeners import Sink
+from switchgear.live import TIME_PASSES
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Store, Vacuumed
 from switchgear.stores.open import open_store
 from switchgear.stores.resilient import Resilient

@@ -1,4 +1,4 @@
-"""What the detectors' documentation says, recomputed from the full list of signals.
+"""What detectors and recovery rules are documented to do, recomputed from the full history.
 
 No window, ring, queue or running sum: a list of `(time, signal)` and the sentence it is held
 against. One row of `KINDS` for each detector of the registry; a new detector needs a row.
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from switchgear.core import detectors
 from switchgear.core.detectors import Detector
 from switchgear.core.policy import AnyDetector, Policy, WeightedSum
+from switchgear.core.recovery import Cooldown, WindowEnd
 from switchgear.core.types import Reading, Signal
 
 History = Sequence[tuple[float, Signal]]
@@ -173,7 +174,7 @@ def judgement(policy: Policy, history: History, now_s: float) -> Judgement:
     admit = min([d.admit for d, _ in tripped], default=0.0)
     if not isinstance(policy.combine, WeightedSum):
         assert isinstance(policy.combine, AnyDetector)
-        hottest = sorted(pairs, key=lambda pair: -pair[1].heat)[0][1]
+        hottest = next(r for _, r in pairs if r.heat == max(other.heat for _, other in pairs))
         return Judgement(hottest.heat, hottest.reason, admit)
     weights, needed = dict(policy.combine.weights), policy.combine.threshold
     score = sum(weights[d.kind] for d, _ in tripped)
@@ -186,3 +187,29 @@ def objection(policy: Policy, signal: Signal) -> str | None:
     """What the first detector that minds says of a successful probe."""
     said = [KINDS[type(d)].objection(d, signal) for d in policy.detectors]
     return next((words for words in said if words is not None), None)
+
+
+def fnv(key: str, now_s: float) -> float:
+    """The jitter's number, from the published definition of 64-bit FNV-1a, folded to 32 bits."""
+    value = 14695981039346656037
+    for byte in key.encode("utf-8", "surrogatepass") + b"\0" + repr(now_s).encode():
+        value = (value ^ byte) * 1099511628211 % 2**64
+    return ((value // 2**32) ^ (value % 2**32)) / 2**32
+
+
+def wait_s(
+    policy: Policy, key: str, failed_probes: int, asked: float | None, now_s: float
+) -> float | None:
+    """How long the recovery keeps an open circuit open; `None` for ever."""
+    rule = policy.recovery
+    if isinstance(rule, WindowEnd):
+        return (floor(now_s / rule.window_s) + 1) * rule.window_s - now_s
+    if not isinstance(rule, Cooldown):
+        return None
+    if asked is not None and asked > 0:
+        return min(asked, rule.retry_after_max_s)
+    wait = rule.base_s
+    for _ in range(failed_probes):
+        wait *= rule.factor
+    wait = min(wait, rule.max_s)
+    return wait * (1.0 - rule.jitter * fnv(key, now_s)) if rule.jitter else wait

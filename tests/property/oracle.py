@@ -6,11 +6,11 @@ Nothing here comes from `machine.py`, `moves.py`, `standing.py`, `recovery.py` o
 """
 
 from math import floor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from property import naive
 from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown, WindowEnd
+from switchgear.core.recovery import Cooldown
 from switchgear.core.types import (
     Ask,
     Circuit,
@@ -32,35 +32,11 @@ from switchgear.core.types import (
 )
 
 
-def fnv(key: str, now_s: float) -> float:
-    """The jitter's number, from the published definition of 64-bit FNV-1a, folded to 32 bits."""
-    value = 14695981039346656037
-    for byte in key.encode("utf-8", "surrogatepass") + b"\0" + repr(now_s).encode():
-        value = (value ^ byte) * 1099511628211 % 2**64
-    return ((value // 2**32) ^ (value % 2**32)) / 2**32
-
-
-def wait_s(policy: Policy, key: str, failed_probes: int, asked: float | None, now_s: float) -> Any:
-    """How long the recovery keeps an open circuit open; `None` for ever."""
-    rule = policy.recovery
-    if isinstance(rule, WindowEnd):
-        return (floor(now_s / rule.window_s) + 1) * rule.window_s - now_s
-    if not isinstance(rule, Cooldown):
-        return None
-    if asked is not None and asked > 0:
-        return min(asked, rule.retry_after_max_s)
-    wait = rule.base_s
-    for _ in range(failed_probes):
-        wait *= rule.factor
-    wait = min(wait, rule.max_s)
-    return wait * (1.0 - rule.jitter * fnv(key, now_s)) if rule.jitter else wait
-
-
 class Told(NamedTuple):
     """One line of the ledger."""
 
     column: str
-    count: int
+    times: int
     failure: Failure | None = None
 
 
@@ -78,7 +54,8 @@ class Oracle:
         self.forget_outage()
 
     def forget_outage(self) -> None:
-        self.opened_at_s, self.retry_at_s, self.cooldown_s = 0.0, None, 0.0
+        self.opened_at_s, self.cooldown_s = 0.0, 0.0
+        self.retry_at_s: float | None = None
         self.failed_probes, self.admit, self.reason = 0, 0.0, ""
         self.met_reduced_load: list[bool] = []
         self.forget_probes()
@@ -107,7 +84,7 @@ class Oracle:
 
     def circuit(self) -> Circuit:
         columns = {
-            name: sum(told.count for told in self.ledger if told.column == name)
+            name: sum(told.times for told in self.ledger if told.column == name)
             for name in Totals._fields
         }
         failures = tuple(told.failure for told in self.ledger if told.failure is not None)
@@ -293,7 +270,7 @@ class Oracle:
         self, reason: str, asked: float | None, admit: float, failed_probes: int
     ) -> None:
         self.forget_outage()
-        wait = wait_s(self.policy, self.key, failed_probes, asked, self.now_s)
+        wait = naive.wait_s(self.policy, self.key, failed_probes, asked, self.now_s)
         self.opened_at_s, self.reason = self.now_s, reason
         self.failed_probes, self.admit = failed_probes, admit
         if wait is not None:

@@ -80,7 +80,7 @@ EXCEPTIONS = (
 def test_a_breaker_refuses_bad_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as raised:
         CircuitBreaker(**{"name": "api", **arguments})
-    assert str(raised.value) == message
+    assert str(raised.value).startswith(message)
 
 
 @pytest.mark.parametrize(

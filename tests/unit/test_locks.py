@@ -55,3 +55,24 @@ def test_after_a_fork_a_lock_that_was_held_is_free_and_is_still_one_lock(
     assert lock.taken() is fresh
     with fresh:
         assert lock.is_mine()
+
+
+def test_threads_that_meet_at_an_old_lock_of_the_parent_make_one_new_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lock, got = ForkSafeLock(), list[object]()
+    other = threading.Thread(target=lambda: got.append(lock.taken()), daemon=True)
+    make = threading.RLock
+
+    def make_while_the_other_asks() -> object:
+        if not other.ident:
+            other.start()
+            other.join(0.05)  # it must wait for us; if it does not, it has made a second lock
+        return make()
+
+    monkeypatch.setattr(locks, "_forks", locks._forks + 1)
+    monkeypatch.setattr(threading, "RLock", make_while_the_other_asks)
+    got.append(lock.taken())
+    other.join(5.0)
+    assert len(got) == 2
+    assert got[0] is got[1] is lock.taken()

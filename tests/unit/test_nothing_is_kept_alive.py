@@ -34,7 +34,6 @@ class Canary:
 
 @pytest.fixture(autouse=True)
 def collector_off() -> Iterator[None]:
-    gc.collect()
     gc.disable()
     yield
     gc.enable()

@@ -56,14 +56,16 @@ def _remake(kind: type[Record], fields: dict[str, Any]) -> Record:
 
 # Compared with, because an integer beyond it is finite and no float all the same.
 _LARGEST = math.nextafter(math.inf, 0.0)
+_UNCOUNTABLE = 2**63
 
 # Each check names the owner and field, the value, and the rule, and returns the value.
 
 
 def whole(field: str, value: Any, *, least: int = 1) -> int:
-    """An integer of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{field} is {value!r}: it must be a whole number of at least {least}")
+    """An integer of at least `least`, and small enough to be counted up to."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < _UNCOUNTABLE:
+        rule = f"must be a whole number of at least {least}, and below 2**63"
+        raise ValueError(f"{field} is {value!r}: it {rule}")
     return value
 
 

@@ -201,9 +201,7 @@ def _failure(data: Any) -> Failure:
 
 
 def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise WireError(f"{value!r} is not a count")
-    return value
+    return record.whole("a count", value, least=0)
 
 
 def _number(value: Any) -> float:

@@ -18,7 +18,7 @@ from switchgear.guards.evidence import ExceptionTest
 from switchgear.guards.lazy import LAZY, guard_lazy, is_lazy_function
 from switchgear.guards.outcome import OutcomeBreaker
 from switchgear.guards.wrappers import wrapper
-from switchgear.live import Sink
+from switchgear.listeners import Sink
 from switchgear.runs import Run
 from switchgear.stores.base import Remembers
 

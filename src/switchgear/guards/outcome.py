@@ -19,7 +19,7 @@ from switchgear.guards.evidence import (
     is_no_evidence,
     matches,
 )
-from switchgear.live import Sink, log_exception
+from switchgear.listeners import Sink, log_exception
 from switchgear.runs import Run
 from switchgear.stores.base import Remembers
 
