@@ -39,7 +39,7 @@ def parsed(url: str) -> Address:
     scheme, found, rest = url.partition("://")
     if not found or scheme not in SCHEMES:
         raise ValueError(
-            f"the URL of a Redis store begins with {scheme!r}: it must be one of "
+            f"the URL of a Redis store begins with {url.partition(':')[0]!r}: it must begin with "
             + ", ".join(f"{name}://" for name in SCHEMES)
         )
     cluster = scheme.endswith("+cluster")

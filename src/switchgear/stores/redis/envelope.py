@@ -174,9 +174,9 @@ def unseal_mail(raw: bytes) -> Mail:
         raise WireError(f"not a message: {error!r}") from error
 
 
-def token_of(raw: bytes) -> str:
+def token_of(raw: bytes) -> bytes:
     """Whose message it is."""
-    return raw.partition(b"\n")[0].decode(errors="replace")
+    return raw.partition(b"\n")[0]
 
 
 def seal_answer(verdict: Verdict, events: tuple[Event, ...]) -> bytes:

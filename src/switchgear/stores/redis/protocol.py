@@ -6,8 +6,8 @@ inbox, where the first in the queue folds everybody's messages in one commit and
 """
 
 import re
-import time
 from collections.abc import Generator, Sequence
+from time import monotonic
 from typing import Any, NamedTuple
 
 from switchgear.core.machine import step
@@ -125,20 +125,20 @@ class Protocol:
     ) -> Generator[Call, Any, Step]:
         """Wait in the inbox for an answer; lead when it is our turn, or when nobody does."""
         self.known.heat(key, hot=len(lost.waiting) > 1)
-        deadline_s = time.monotonic() + self._timeout_s
+        deadline_s = monotonic() + self._timeout_s
         patient = True
         while True:
             if lost.mail not in (None, script.LEAD):
                 return self._answered(policy, lost.mail or b"")
-            place = _place(lost.waiting, mail.token)
+            left_s = deadline_s - monotonic()
+            if left_s <= 0:
+                return (yield from self._withdraw(key, policy, mail))
+            place = _place(lost.waiting, mail.token.encode())
             if place == 0 or (place is not None and not patient):
                 done, lost = yield from self._lead(key, policy, mail, lost, patient=patient)
                 if done is not None:
                     return done
                 continue
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0:
-                return (yield from self._withdraw(key, policy, mail))
             popped = yield Command(
                 "blpop", (self.names.answers + mail.token, min(PATIENCE_S, max(left_s, 0.01)))
             )
@@ -154,7 +154,12 @@ class Protocol:
         base = self._base(key, policy, lost.have, mail.now_s)
         start = yield from self._start(key, policy, base, mail.now_s)
         folded = fold_queue(
-            self.texts, policy, start.circuit, lost.waiting, own=mail.token, patient=patient
+            self.texts,
+            policy,
+            start.circuit,
+            lost.waiting,
+            own=mail.token.encode(),
+            patient=patient,
         )
         if folded.raised is not None:
             yield self._withdrawal(key, mail)
@@ -163,12 +168,12 @@ class Protocol:
         exchange = self._commit(
             folded.policy, base, folded.circuit, tuple(folded.events), always=True
         )
-        exchange = exchange._replace(answers=folded.answers(mail.token), token=mail.token)
+        exchange = exchange._replace(answers=folded.answers(mail.token.encode()), token=mail.token)
         beaten = yield from self._exchange(key, exchange)
         if beaten is not None:
             return None, beaten
         self.known.keep(Sealed(exchange.mine, folded.circuit, folded.policy))
-        own = folded.steps.get(mail.token)
+        own = folded.steps.get(mail.token.encode())
         if own is not None:
             circuit = envelope.refitted(folded.circuit, folded.policy, policy)
             return own._replace(circuit=circuit), lost
@@ -194,7 +199,7 @@ class Protocol:
 
     def _withdrawal(self, key: str, mail: Mail) -> Script:
         keys = (self.names.inbox(key), self.names.answers + mail.token)
-        return Script(script.WITHDRAW, keys, (envelope.seal_mail(mail),))
+        return Script(script.WITHDRAW, keys, (envelope.seal_mail(mail), self.names.answers))
 
     # One exchange
 
@@ -306,7 +311,7 @@ def _again(policy: Policy, old: Circuit, new: Circuit | None, now_s: float) -> C
     )
 
 
-def _place(waiting: list[bytes], token: str) -> int | None:
+def _place(waiting: list[bytes], token: bytes) -> int | None:
     for place, raw in enumerate(waiting):
         if envelope.token_of(raw) == token:
             return place

@@ -16,8 +16,8 @@ class Folded:
         self.circuit = circuit
         self.policy = policy
         self.events: list[Event] = []
-        self.steps: dict[str, Step | None] = {}
-        """By token, in order; `None`: a message that cannot be folded."""
+        self.steps: dict[bytes, Step | None] = {}
+        """By token, in order; `None`, by the whole of it: a message that cannot be folded."""
         self.raised: Exception | None = None
         """What a detector raised on our own message."""
 
@@ -27,9 +27,9 @@ class Folded:
         done = step(policy, before, mail.message, mail.now_s)
         self.circuit, self.policy = done.circuit, policy
         self.events += done.events
-        self.steps[mail.token] = done
+        self.steps[mail.token.encode()] = done
 
-    def answers(self, own: str) -> tuple[tuple[str, bytes], ...]:
+    def answers(self, own: bytes) -> tuple[tuple[bytes, bytes], ...]:
         """What to answer whom. We know our own, and who cannot be understood waits in vain."""
         return tuple(
             (
@@ -46,7 +46,7 @@ def fold_queue(
     circuit: Circuit,
     waiting: list[bytes],
     *,
-    own: str,
+    own: bytes,
     patient: bool,
 ) -> Folded:
     """Fold the messages in their order.
@@ -58,7 +58,6 @@ def fold_queue(
     folded = Folded(circuit, policy)
     own_text = texts.text(policy)
     for raw in waiting:
-        token = envelope.token_of(raw)
         try:
             mail = envelope.unseal_mail(raw)
             judge = policy if mail.policy_text == own_text else _judge(texts, mail.policy_text)
@@ -66,12 +65,12 @@ def fold_queue(
                 break
             folded.fold(mail, policy if judge is None else judge)
         except Exception as error:  # noqa: BLE001  a detector of somebody's raises what it likes
-            if token == own:
+            if envelope.token_of(raw) == own:
                 folded.raised = error
                 break
             if patient:
                 break
-            folded.steps[token] = None
+            folded.steps[raw] = None
     return folded
 
 

@@ -36,8 +36,9 @@ local same = how == '-' and not have
 if have and how == '=' then same = have:sub(1, #what) == what end
 if have and how == '#' then same = have == what end
 for i = 1, taken do
-  local begins = ARGV[12 + lines + 2 * i] .. '\\n'
-  same = same and waiting[i] and waiting[i]:sub(1, #begins) == begins
+  local whose = ARGV[12 + lines + 2 * i]
+  local line = whose .. '\\n'
+  same = same and waiting[i] and (waiting[i]:sub(1, #line) == line or waiting[i] == whose)
 end
 
 if same and new == '' then return {{1, now[1], now[2]}} end
@@ -83,8 +84,15 @@ if have and have:sub(1, #ARGV[1]) == ARGV[1] then return redis.call('DEL', KEYS[
 return 0
 """
 
-WITHDRAW = """
-return {redis.call('LREM', KEYS[1], 1, ARGV[1]), redis.call('LPOP', KEYS[2])}
+WITHDRAW = f"""
+local removed = redis.call('LREM', KEYS[1], 1, ARGV[1])
+local next_one = redis.call('LINDEX', KEYS[1], 0)
+if removed == 1 and next_one then
+  local theirs = ARGV[2] .. next_one:match('^[^\\n]*')
+  redis.call('RPUSH', theirs, '{LEAD.decode()}')
+  redis.call('PEXPIRE', theirs, {ANSWER_MS})
+end
+return {{removed, redis.call('LPOP', KEYS[2])}}
 """
 
 
@@ -187,8 +195,8 @@ class Exchange(NamedTuple):
     token: str = ""
     publish: bool = False
     events: tuple[bytes, ...] = ()
-    answers: tuple[tuple[str, bytes], ...] = ()
-    """The messages taken out of the inbox: whose, and what to answer."""
+    answers: tuple[tuple[bytes, bytes], ...] = ()
+    """The messages taken out of the inbox: whose (or the whole, if unreadable), what to answer."""
 
     def call(self, names: Names, key: str, *, keep: int, idle_ms: int) -> Script:
         """The call of the script that does it."""
