@@ -1,5 +1,6 @@
 """Whatever a file holds, it is a configuration or a `ConfigError`: nothing else, ever."""
 
+import copy
 import json
 import random
 from pathlib import Path
@@ -18,6 +19,7 @@ TEXTS = {
     "switchgear.toml": WHOLE_TOML,
     "pyproject.toml": WHOLE_PROJECT,
 }
+DOCUMENT = yaml.safe_load(WHOLE_YAML)
 NAMES = st.sampled_from(sorted(TEXTS))
 SPICE = [
     b"&a",
@@ -128,7 +130,7 @@ VALUES = st.recursive(
 def test_a_whole_file_with_any_value_anywhere(
     tmp_path: Path, value: Any, chance: random.Random
 ) -> None:
-    document = yaml.safe_load(WHOLE_YAML)
+    document = copy.deepcopy(DOCUMENT)
     place, key = chance.choice(_places(document))
     place[key] = value
     read(tmp_path, "switchgear.yaml", json.dumps(document).encode())
@@ -147,8 +149,8 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 def test_every_place_takes_only_what_belongs_there(tmp_path: Path) -> None:
     """A mapping in place of each scalar, a scalar in place of each container: an error each time."""
-    for index in range(len(_places(yaml.safe_load(WHOLE_YAML)))):
-        document = yaml.safe_load(WHOLE_YAML)
+    for index in range(len(_places(DOCUMENT))):
+        document = copy.deepcopy(DOCUMENT)
         place, key = _places(document)[index]
         place[key] = True if isinstance(place[key], dict | list) else {"x": 1}
         error = read(tmp_path, "switchgear.yaml", json.dumps(document).encode())

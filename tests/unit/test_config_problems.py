@@ -3,16 +3,27 @@
 import os
 import pickle
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from switchgear import SwitchgearError
+from switchgear import SwitchgearError, detectors
 from switchgear.config import ConfigError, Problem, load_config
 from switchgear.config.places import LARGEST_BYTES
 from switchgear.config.policies import LONGEST_CHAIN, MOST_DETECTORS
 from switchgear.config.problems import MOST_PROBLEMS
 from switchgear.config.yaml_tree import DEEPEST
+
+
+def rule_of(check: Callable[[], object]) -> str:
+    """What a constructor says of a bad value, without the value: the loader repeats it."""
+    with pytest.raises(ValueError) as caught:
+        check()
+    return str(caught.value).partition(": ")[2]
+
+
+WHOLE = rule_of(lambda: detectors.ConsecutiveFailures(0))
 
 
 @pytest.fixture(autouse=True)
@@ -70,17 +81,13 @@ stor: x
             "switchgear.yaml:5: policies.patient.detectors[0].consecutive_failures.thresold: "
             "unknown key; did you mean 'threshold'?"
         ),
-        (
-            "switchgear.yaml:7: policies.patient.detectors[1].failure_rate.window: is '20': it must "
-            "be a whole number of at least 1"
-        ),
+        (f"switchgear.yaml:7: policies.patient.detectors[1].failure_rate.window: is '20': {WHOLE}"),
         (
             "switchgear.yaml:8: policies.patient.detectors[1].failure_rate.threshold: is True: it "
             "must be at least 0 and below 1"
         ),
         (
-            "switchgear.yaml:9: policies.patient.detectors[1].failure_rate.min_calls: is 3.5: it "
-            "must be a whole number of at least 1"
+            f"switchgear.yaml:9: policies.patient.detectors[1].failure_rate.min_calls: is 3.5: {WHOLE}"
         ),
         (
             "switchgear.yaml:10: policies.patient.detectors[2].slow_calls: slow_calls needs the key "
@@ -99,7 +106,7 @@ stor: x
             "switchgear.yaml:15: circuits[0].policy: is 'pateint': there is no such policy or "
             "preset; did you mean 'patient'?"
         ),
-        "switchgear.yaml:16: retention.events: is 0: it must be a whole number of at least 1",
+        f"switchgear.yaml:16: retention.events: is 0: {WHOLE}",
         "switchgear.yaml:17: stor: unknown key; did you mean 'store'?",
     ]
 
@@ -135,7 +142,7 @@ match = [1]
             "switchgear.toml:2: note: unknown key; allowed: circuits, operator_token_sha256, "
             "policies, retention, sinks, store"
         ),
-        "switchgear.toml:7: retention.events: is True: it must be a whole number of at least 1",
+        f"switchgear.toml:7: retention.events: is True: {WHOLE}",
         (
             "switchgear.toml:13: policies['a.b'].detectors[1].failure_rate.threshold: is 'x': it "
             "must be at least 0 and below 1"
@@ -315,10 +322,7 @@ def test_nothing_is_said_about_values_that_nobody_wrote() -> None:
         "  b: {extends: provider, recovery: {cooldown: {base_s: 42, max_s: 30}}}\n"
     )
     assert told == [
-        (
-            "switchgear.yaml:2: policies.a.detectors[0].failure_rate.window: is 'x': it must be a "
-            "whole number of at least 1"
-        ),
+        (f"switchgear.yaml:2: policies.a.detectors[0].failure_rate.window: is 'x': {WHOLE}"),
         (
             "switchgear.yaml:3: policies.b.recovery.cooldown.base_s: is 42: it must not be above "
             "max_s, 30"
@@ -392,6 +396,13 @@ def test_bytes_that_are_no_text_are_told_with_their_line() -> None:
 
 def test_a_file_that_is_too_large_is_told() -> None:
     assert problems(b"#" * (LARGEST_BYTES + 1)) == ["switchgear.yaml: is larger than 256 KiB"]
+
+
+def test_a_long_value_is_not_quoted_at_length() -> None:
+    [told] = problems(f"sinks: [log: {{level: {'x' * 5000}}}]")
+    assert told.startswith("switchgear.yaml:1: sinks[0].log.level: is 'xxx")
+    assert told.endswith("xxx': it must be one of debug, info, warning, error, critical")
+    assert len(told) < 500
 
 
 # Files that would cost too much

@@ -179,6 +179,17 @@ def test_a_full_disk_is_logged_and_the_next_line_starts_anew(
     assert [load_event(json.loads(line)) for line in whole] == [MOVED, MOVED]
 
 
+def test_a_line_of_which_nothing_was_written_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Jsonl(str(tmp_path / "e"))
+    monkeypatch.setattr(os, "write", lambda file, data: 0)
+    sink(MOVED)
+    monkeypatch.undo()
+    sink(MOVED)
+    assert (tmp_path / "e").read_text().startswith("{")
+
+
 def test_jsonl_leaves_no_file_open(tmp_path: Path) -> None:
     before = list(Path("/proc/self/fd").iterdir())
     for path in (tmp_path / "e", tmp_path):
