@@ -23,17 +23,9 @@ from switchgear.core.types import (
     Totals,
 )
 
-SCHEMA = 2
+SCHEMA = 1
 
-
-def _count_costs(data: dict[str, Any]) -> dict[str, Any]:
-    """Schema 2: circuits count costs. Events did not change."""
-    if isinstance(data.get("totals"), dict):
-        return {**data, "totals": {**data["totals"], "cost_micros": 0}}
-    return data
-
-
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _count_costs}
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """For each old schema, how its data becomes that of the next one."""
 
 
