@@ -4,6 +4,7 @@ import os
 import pickle
 import sqlite3
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -33,13 +34,26 @@ def set_aside(path: Path) -> list[Path]:
     return sorted(file for file in found if not file.name.endswith(("-wal", "-shm")))
 
 
+def lock_away(path: Path) -> None:
+    """Make a file and its folder read-only, but for root, and reachable for anybody."""
+    path.parent.chmod(0o555)
+    for file in path.parent.iterdir():
+        file.chmod(0o444)
+    folder = path.parent.parent
+    while not folder.stat().st_mode & 0o001:  # else nobody could come near at all
+        folder.chmod(folder.stat().st_mode | 0o111)
+        folder = folder.parent
+
+
 def in_a_fork(work: Callable[[], Any], *, as_nobody: bool = False) -> Any:
     """What `work` returns in a forked child, or the exception it raises there.
 
     As nobody: the tests may run as root, whom no file is read-only to.
     """
     reader, writer = os.pipe()
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of other tests are idle
+        child = os.fork()
     if not child:
         try:
             if as_nobody and os.geteuid() == 0:

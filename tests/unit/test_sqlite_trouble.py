@@ -17,7 +17,7 @@ import pytest
 from switchgear.core.types import Ask, Phase
 from switchgear.errors import StoreFull, StoreReadOnly, StoreUnavailable
 from switchgear.stores.sqlite import SqliteStore
-from unit.sqlite_places import FAILED, NOW_S, OK, POLICY, in_a_fork
+from unit.sqlite_places import FAILED, NOW_S, OK, POLICY, in_a_fork, lock_away
 
 
 @pytest.fixture
@@ -142,16 +142,6 @@ def _fill(store: SqliteStore) -> None:
 # Read-only
 
 
-def _lock_away(path: Path) -> None:
-    path.parent.chmod(0o555)
-    for file in path.parent.iterdir():
-        file.chmod(0o444)
-    folder = path.parent.parent
-    while not folder.stat().st_mode & 0o001:  # else nobody could come near at all
-        folder.chmod(folder.stat().st_mode | 0o111)
-        folder = folder.parent
-
-
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_a_read_only_file_can_be_read_and_not_written(tmp_path: Path, is_closed: bool) -> None:
     path = tmp_path / "shared" / "state.db"
@@ -160,7 +150,7 @@ def test_a_read_only_file_can_be_read_and_not_written(tmp_path: Path, is_closed:
         writer.apply("api", POLICY, FAILED, NOW_S)
     if is_closed:
         writer.close()
-    _lock_away(path)
+    lock_away(path)
 
     def look() -> tuple[str, int, str]:
         store = SqliteStore(path)
@@ -180,7 +170,7 @@ def test_a_read_only_file_can_be_read_and_not_written(tmp_path: Path, is_closed:
 def test_a_folder_in_which_nothing_can_be_made_is_read_only(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
-    _lock_away(folder / "state.db")
+    lock_away(folder / "state.db")
     for path in (folder / "state.db", folder / "deeper" / "state.db"):
         store = SqliteStore(path)
         error = in_a_fork(partial(store.get, "api"), as_nobody=True)

@@ -159,6 +159,9 @@ class DatabaseFile:
             raise Damaged("the file is empty")
         db = self._connection(self.path, "rw")
         try:
+            # Ours are moved here whole. SQLite takes a stump of a file for an empty database.
+            if not sqlite_schema.check(db, self.label):
+                raise Damaged("the file holds nothing")
             sqlite_schema.migrate(db, self.label)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
@@ -210,7 +213,10 @@ class DatabaseFile:
         logged = os.path.exists(self.path + "-wal")
         db = self._connection(self.path, "ro" if logged else "ro&immutable=1")
         try:
-            if sqlite_schema.check(db, self.label) < len(sqlite_schema.MIGRATIONS):
+            layout = sqlite_schema.check(db, self.label)
+            if not layout:
+                raise StoreCorrupt(self.label, "the file holds nothing", "name another file")
+            if layout < len(sqlite_schema.MIGRATIONS):
                 why = "its layout is an older one, and it cannot be brought up to date"
                 raise StoreReadOnly(self.label, why, "open it once where it can be written")
         except sqlite3.Error as error:
