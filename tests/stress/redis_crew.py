@@ -123,3 +123,12 @@ def hear_a_trip(gate: Any, index: int, url: str) -> float:
         assert heard[0].phase is Phase.OPEN
     store.close()
     return at_s
+
+
+def tell_until_killed(url: str, counts: Any) -> None:
+    """Tell without end; `counts` are what was sent and what was answered."""
+    store = RedisStore(url, timeout_s=10.0)
+    while True:
+        counts[0] += 1
+        store.apply("hot", POLICY, SUCCEEDED, store.now_s())
+        counts[1] += 1

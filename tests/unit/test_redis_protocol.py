@@ -12,6 +12,7 @@ from switchgear.errors import StoreUnavailable
 from switchgear.stores.redis import envelope, script
 from switchgear.stores.redis.protocol import Protocol
 from switchgear.stores.redis.script import LEAD, Command, Script
+from switchgear.stores.redis.server_clock import ServerClock
 from switchgear.testing import FakeClock
 
 POLICY = Policy([ConsecutiveFailures(3)])
@@ -28,7 +29,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 
 @pytest.fixture
 def rules(clock: FakeClock) -> Protocol:
-    return Protocol("redis://h", "ns", keep=100, idle_s=60.0, timeout_s=1.0)
+    return Protocol("redis://h", "ns", ServerClock(clock), keep=100, idle_s=60.0, timeout_s=1.0)
 
 
 def lost(have: bytes | None, *waiting: bytes, mail: bytes | None = None) -> list[Any]:
@@ -183,3 +184,18 @@ def test_and_no_longer_once_it_found_itself_alone(rules: Protocol) -> None:
     with pytest.raises(StopIteration):
         work.send(DONE)
     assert begun(rules).send(None).args[0].startswith(b"=")
+
+
+def test_the_server_is_told_until_when_an_answer_is_waited_for(
+    rules: Protocol, clock: FakeClock
+) -> None:
+    assert begun(rules).send(None).args[13] == b"", "its clock is not known yet"
+    rules._clock.learn(5000.0, 0.0, 0.0)
+    work = begun(rules)
+    assert work.send(None).args[13] == 5_001_000_000
+    late = [2, b"9000", b"0"]
+    rules._clock.learn(9000.0, 0.0, 0.0)
+    assert work.send(late).args[13] == 9_001_000_000, "its clock was set: once more"
+    work.send(late)
+    with pytest.raises(StoreUnavailable, match="clock"):
+        work.send(late)

@@ -21,11 +21,16 @@ from switchgear.stores.redis.envelope import Mail, Sealed
 from switchgear.stores.redis.known import KnownCircuits
 from switchgear.stores.redis.queue import fold_queue
 from switchgear.stores.redis.script import Call, Command, Exchange, Lost, Names, Script
+from switchgear.stores.redis.server_clock import ServerClock
 
 TRIES = 2
 """Lost races before a message queues."""
+TRIES_IN_TIME = 3
+"""How often an exchange is begun that the server finds too late: its clock was set."""
 PATIENCE_S = 0.1
 """How long one in the queue waits for whoever leads it before leading it themselves."""
+GRACE_S = 1.0
+"""How much longer than the idle time the server keeps a circuit: who misses it knows why."""
 BEYOND = 1_000_000
 """How far the version of a circuit that starts anew jumps: nobody holds a newer, lost one."""
 TAIL = 1000
@@ -60,12 +65,20 @@ class Protocol:
     """What the exchanges of one store have in common. Any thread may run any generator of it."""
 
     def __init__(
-        self, label: str, namespace: str, *, keep: int, idle_s: float, timeout_s: float
+        self,
+        label: str,
+        namespace: str,
+        clock: ServerClock,
+        *,
+        keep: int,
+        idle_s: float,
+        timeout_s: float,
     ) -> None:
         self.label = label
         self.names = Names(namespace)
         self.known = KnownCircuits()
         self.texts = envelope.PolicyTexts()
+        self._clock = clock
         self._keep = keep
         self._idle_s = idle_s
         self._timeout_s = timeout_s
@@ -205,8 +218,16 @@ class Protocol:
 
     def _exchange(self, key: str, exchange: Exchange) -> Generator[Call, Any, Lost | None]:
         idle_ms = max(1, int(self._idle_s * 1000))
-        reply = yield exchange.call(self.names, key, keep=self._keep, idle_ms=idle_ms)
-        return script.outcome(reply)
+        for _ in range(TRIES_IN_TIME):
+            # A server that was frozen must not do what its client has given up and tells again.
+            until_s = self._clock() + self._timeout_s if self._clock.is_set else None
+            reply = yield exchange.call(
+                self.names, key, keep=self._keep, idle_ms=idle_ms, until_s=until_s
+            )
+            if not script.is_late(reply):
+                return script.outcome(reply)
+        why = "its clock jumps, or its answers take longer than the timeout"
+        raise StoreUnavailable(self.label, why, "check the server's clock and load")
 
     def _join(self, mail: Mail, exchange: Exchange) -> Exchange:
         return exchange._replace(entry=envelope.seal_mail(mail), token=mail.token)
@@ -232,7 +253,7 @@ class Protocol:
             base.expected,
             value,
             begins,
-            ttl_ms=max(1, int(self._idle_s * 1000)) if fades else None,
+            ttl_ms=int((self._idle_s + GRACE_S) * 1000) if fades else None,
             aside=self.names.unreadable(circuit.key, circuit.seen_s) if base.broken else "",
             publish=bool(events),
             events=tuple(map(envelope.seal_event, events)),

@@ -20,11 +20,13 @@ local value, log, inbox = KEYS[1], KEYS[2], KEYS[3]
 local expected, mine, new, ttl_ms, alone = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local aside, aside_ms, entry, token = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local answers, channel, keep, lines = ARGV[10], ARGV[11], ARGV[12], tonumber(ARGV[13])
-local taken = (#ARGV - 13 - lines) / 2
+local until_us = tonumber(ARGV[14])
+local taken = (#ARGV - 14 - lines) / 2
 
+local now = redis.call('TIME')
+if until_us and now[1] * 1000000 + now[2] > until_us then return {{2, now[1], now[2]}} end
 local have = redis.call('GET', value)
 local waiting = redis.call('LRANGE', inbox, 0, {BATCH - 1})
-local now = redis.call('TIME')
 
 local function answer(to, text)
   redis.call('RPUSH', answers .. to, text)
@@ -36,7 +38,7 @@ local same = how == '-' and not have
 if have and how == '=' then same = have:sub(1, #what) == what end
 if have and how == '#' then same = have == what end
 for i = 1, taken do
-  local whose = ARGV[12 + lines + 2 * i]
+  local whose = ARGV[13 + lines + 2 * i]
   local line = whose .. '\\n'
   same = same and waiting[i] and (waiting[i]:sub(1, #line) == line or waiting[i] == whose)
 end
@@ -50,13 +52,13 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
     redis.call('PEXPIRE', aside, aside_ms)
   end
   if ttl_ms == '' then redis.call('SET', value, new) else redis.call('SET', value, new, 'PX', ttl_ms) end
-  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[13 + i]) end
+  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[14 + i]) end
   if channel ~= '' then redis.call('PUBLISH', channel, new) end
   if taken > 0 then
     redis.call('LTRIM', inbox, taken, -1)
     for i = 1, taken do
-      local text = ARGV[13 + lines + 2 * i]
-      if text ~= '' then answer(ARGV[12 + lines + 2 * i], text .. '\\n' .. new) end
+      local text = ARGV[14 + lines + 2 * i]
+      if text ~= '' then answer(ARGV[13 + lines + 2 * i], text .. '\\n' .. new) end
     end
     local next_one = redis.call('LINDEX', inbox, 0)
     if next_one then answer(next_one:match('^[^\\n]*'), '{LEAD.decode()}') end
@@ -198,8 +200,10 @@ class Exchange(NamedTuple):
     answers: tuple[tuple[bytes, bytes], ...] = ()
     """The messages taken out of the inbox: whose (or the whole, if unreadable), what to answer."""
 
-    def call(self, names: Names, key: str, *, keep: int, idle_ms: int) -> Script:
-        """The call of the script that does it."""
+    def call(
+        self, names: Names, key: str, *, keep: int, idle_ms: int, until_s: float | None = None
+    ) -> Script:
+        """The call of the script that does it, unless it is later than that on the server."""
         keys = (names.circuit(key), names.log, names.inbox(key))
         args: list[Any] = [
             self.expected,
@@ -215,11 +219,17 @@ class Exchange(NamedTuple):
             names.channel if self.publish else b"",
             keep,
             len(self.events),
+            b"" if until_s is None else int(until_s * 1e6),
             *self.events,
         ]
         for token, text in self.answers:
             args += (token, text)
         return Script(EXCHANGE, keys, tuple(args))
+
+
+def is_late(reply: Any) -> bool:
+    """Whether the server found that nobody waits for the answer any more, and did nothing."""
+    return int(reply[0]) == 2
 
 
 def outcome(reply: Any) -> Lost | None:

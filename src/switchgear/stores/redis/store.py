@@ -59,9 +59,11 @@ class RedisStore:
         self._address = address.parsed(url)
         self.label = self._address.label
         self._timeout_s = record.seconds("RedisStore.timeout_s", timeout_s)
+        self._server_clock = ServerClock()
         self._protocol = Protocol(
             self.label,
             reading.checked_namespace(namespace),
+            self._server_clock,
             keep=record.whole("RedisStore.keep_events", keep_events),
             idle_s=record.seconds("RedisStore.idle_s", idle_s),
             timeout_s=self._timeout_s,
@@ -69,7 +71,6 @@ class RedisStore:
         self._names = self._protocol.names
         self._clients = Clients(self._address, self._timeout_s)
         self._clock = clock
-        self._server_clock = ServerClock()
         self._ask_time_at_s = 0.0
         self._push = Push(self._clients.another, self._names, self._protocol.known, self._timeout_s)
 
