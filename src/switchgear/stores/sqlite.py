@@ -235,8 +235,8 @@ def _vacuum(db: sqlite3.Connection, keep_events: int, idle_s: float, now_s: floa
 
 
 def _shrink(db: sqlite3.Connection) -> None:
-    db.execute("PRAGMA incremental_vacuum").fetchall()
-    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    # As a script, because `execute` would let the first go on for a single page only.
+    db.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _facts(db: sqlite3.Connection) -> dict[str, str]:
