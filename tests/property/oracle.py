@@ -207,6 +207,7 @@ class Oracle:
         self.ledger += [Told("refused", signal.refused)] if signal.refused else []
         if signal.count == 0:
             return
+        self.ledger.append(Told("cost_micros", signal.count * (signal.cost_micros or 0)))
         if permit is not None and self.comes_late(permit):
             self.ledger.append(Told("late", signal.count))
             return
@@ -285,9 +286,13 @@ class Oracle:
 
     def obey(self, order: Order) -> None:
         if order.mode is not None:
-            self.mode, self.order = order.mode, order
-        words = "reset" if order.reset else f"mode {self.mode}"
-        self.event(EventKind.ORDERED, self.phase, words, order.by, order.why)
+            self.mode = order.mode
+            self.order = Order(order.by, order.why, order.mode, order.reset)
+        if order.kind is EventKind.ORDERED:
+            words = "reset" if order.reset else f"mode {self.mode}"
+            self.event(EventKind.ORDERED, self.phase, words, order.by, order.why)
+        else:
+            self.event(order.kind, self.phase, order.why, order.by)
         if order.reset:
             self.ledger = []
             self.close(f"reset by {order.by}")

@@ -57,6 +57,7 @@ SIGNALS = st.builds(
     retry_after_s=st.sampled_from((None, None, None, None, 0.0, -1.0, 2.5, 20.0, 1e6)),
     count=st.sampled_from((0, 1, 1, 1, 1, 2, 3, 5, 21, 300)),
     refused=st.sampled_from((0, 0, 0, 0, 0, 1, 4)),
+    cost_micros=st.sampled_from((None, None, None, 0, 1, 1_250_000)),
 )
 
 FEW_SIGNALS = SIGNALS.map(lambda signal: signal._replace(count=min(signal.count, 21)))

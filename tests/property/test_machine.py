@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from property.strategies import FEW_SIGNALS, TICKS, policies
 from property.walker import Walker
 from switchgear.core.policy import Policy
-from switchgear.core.types import Ask, Mode, Order, Phase, Signal, Tell
+from switchgear.core.types import Ask, EventKind, Mode, Order, Phase, Signal, Tell
 
 RETRY_AFTERS = st.sampled_from((None, None, 0.0, -1.0, 2.5, 1e6))
 RESULTS = st.sampled_from(
@@ -18,6 +18,8 @@ MESSAGES = st.one_of(
     FEW_SIGNALS.map(Tell),
     st.sampled_from([Order("bob", "clock", mode) for mode in (None, *Mode)]),
     st.just(Order("bob", "clock", reset=True)),
+    st.just(Order("switchgear", "gone", kind=EventKind.STORE_LOST)),
+    st.just(Order("switchgear", "torn", Mode.HELD_OPEN, kind=EventKind.STATE_UNREADABLE)),
 )
 
 

@@ -91,6 +91,7 @@ def test_everything_told_and_every_refusal_is_in_the_totals_once(
     turned_away = asked is not None and not asked.verdict.admitted
     assert gained.refused == signal.refused + turned_away
     assert gained.overruled == (asked is not None and asked.verdict.overruled)
+    assert gained.cost_micros == signal.count * (signal.cost_micros or 0)
     assert gained.succeeded + gained.failed + gained.ignored + gained.late == signal.count
     assert min(gained) >= 0
 

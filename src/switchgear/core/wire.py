@@ -154,8 +154,7 @@ def _memories(policy: Policy, data: Any) -> tuple[Any, ...]:
 
 
 def _dump_order(order: Order) -> list[Any]:
-    # The kind of its event is not of the state: whether an operator said it or we did is history.
-    return [order.by, order.why, order.mode, order.reset]
+    return [order.by, order.why, order.mode, order.reset]  # its kind is history, not state
 
 
 def _order(data: Any) -> Order:
