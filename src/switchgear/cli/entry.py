@@ -43,6 +43,13 @@ class Verbs(click.Group):
         del ctx
         return list(self.commands)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; click would make exit code 1, which has a meaning, of a broken pipe."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise SystemExit(BROKEN_PIPE) from None
+
     def main(  # type: ignore[override]  # click's overloads say what follows from the flag
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **options: Any
     ) -> Any:
@@ -69,8 +76,8 @@ def _ended(error: BaseException) -> int:
         return _broken_pipe()
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else TROUBLE
-    if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
-        return INTERRUPTED
+    if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
+        return INTERRUPTED  # click's Abort hides which key it was
     Fail(_sentence(error)).show()
     context = getattr(error, "ctx", None)
     if context is not None:
@@ -81,8 +88,10 @@ def _ended(error: BaseException) -> int:
 def _sentence(error: BaseException) -> str:
     if isinstance(error, click.Abort):
         return "nothing was done"
+    if isinstance(error, Fail):
+        return error.message
     if isinstance(error, click.ClickException):
-        return error.format_message()
+        return " ".join(error.format_message().split())  # click lists choices in lines
     if isinstance(error, SwitchgearError | ValueError):
         return str(error)
     if isinstance(error, OSError):

@@ -46,7 +46,7 @@ def wrapped(text: Text, width: int | None, indent: int) -> list[Text]:
     """A text in lines of that width; all but the first are indented."""
     if width is None or cell_len(text.plain) <= width:
         return [text]
-    indent = min(indent, width // 3)
+    indent = min(indent, width * 2 // 3)
     lines: list[Text] = []
     left, room = text, width
     while cell_len(left.plain) > room:
@@ -79,12 +79,12 @@ def _last_cells(text: str, width: int) -> str:
 
 
 def _cut(text: str, room: int) -> int:
-    """Where to break: behind the last word that fits, or inside one that is longer than a line."""
+    """Where to break: behind the last word that fits, or inside one that would leave a gap."""
     fits = len(chop_cells(text, room)[0])
     if text[fits : fits + 1] == " ":
         return fits
     space = text.rfind(" ", 1, fits)
-    return space if space > 0 and text[:space].strip() else max(fits, 1)
+    return space if space > room // 3 and text[:space].strip() else max(fits, 1)
 
 
 def _indented(text: Text, indent: int) -> Text:

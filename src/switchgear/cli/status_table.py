@@ -27,6 +27,7 @@ STYLES = {
 _TROUBLE = {Phase.OPEN: 0, Phase.HALF_OPEN: 1, Phase.TRIPPING: 2, Phase.CLOSED: 3}
 _COUNTS = ("OK", "FAILED", "REFUSED")
 _BAR = 8
+_PADDED = 48
 _HEAT = _BAR + 5
 
 
@@ -66,14 +67,16 @@ def table(views: Sequence[View], width: int | None, signs: Signs) -> list[Text]:
         for column, head in enumerate(_COUNTS)
     ]
     longest = max(cell_len(_named(row)) for row in rows)
-    name_width = max(longest, 7)
+    # In a pipe no name is cut, and a very long one does not move the others' columns.
+    name_width = max(longest if width is not None else min(longest, _PADDED), 7)
     one_line = width is None or width >= WIDE
     if width is not None:
         taken = 13 + 2 + _HEAT + sum(2 + count for count in widths)
         name_width = min(name_width, width // 3 if one_line else width - taken)
     lines = [_head(name_width, widths, one_line=one_line)]
     for row in rows:
-        line = _line(row, name_width, widths, signs)
+        uncut = max(name_width, cell_len(_named(row))) if width is None else name_width
+        line = _line(row, uncut, widths, signs)
         detail = [] if not row.detail else _detail(row, line, width, signs, one_line=one_line)
         lines += detail or [line]
     return lines
@@ -101,7 +104,7 @@ def lamp(view: View, signs: Signs) -> Text:
     return Text(f"{shown} {words(phase)}", style)
 
 
-def detail_of(view: View) -> str:
+def detail_of(view: View, longest_error: int = 100) -> str:
     """Why it is as it is, the last error, the next try: in one sentence."""
     circuit, verdict = view.circuit, view.verdict
     parts: list[str] = []
@@ -116,7 +119,7 @@ def detail_of(view: View) -> str:
     if reason:
         parts.append(clean(reason))
     if parts and circuit.failures and circuit.failures[-1].error and reason:
-        parts.append(f'last "{clean(circuit.failures[-1].error)}"')
+        parts.append(f'last "{clean(circuit.failures[-1].error, longest_error)}"')
     return "; ".join([*parts, *_next_try(view)])
 
 
@@ -207,7 +210,8 @@ def _narrow(row: Row, width: int, signs: Signs) -> list[Text]:
         for count, label in zip(row.counts, _COUNTS, strict=True)
         if count != "0"
     )
-    lines = wrapped(_name(row, cell_len(_named(row)), signs), width, 2)
+    two_lines = 2 * width - 4  # as much of a name as anybody wants to read
+    lines = wrapped(_name(row, min(cell_len(_named(row)), two_lines), signs), width, 2)
     lines += wrapped(Text.assemble("  ", first), width, 2)
     lines += wrapped(Text(f"  {counts}", "dim"), width, 2) if counts else []
     lines += wrapped(Text(f"  {signs.corner} {row.detail}"), width, 4) if row.detail else []
