@@ -102,10 +102,19 @@ def act(walker: Walker, random: Random) -> None:
     one(verbs)()
 
 
+def change_recovery(walker: Walker, random: Random) -> None:
+    """The circuit goes on under another policy, as one that was stored does after an upgrade."""
+    policy = walker.policy.replace(recovery=a_recovery(random))
+    walker.policy = walker.oracle.policy = policy
+
+
 def walk(seed: int, verbs: int = 40) -> Walker:
     """One walk under one policy; every step of it is checked."""
     random = Random(seed)
     walker = Walker(a_policy(random), random.choice(("k", "op/ü", "a\udc80")), 1000.0)
     for _ in range(verbs):
         act(walker, random)
+        if random.random() < 0.03:
+            walker.half_open()
+            change_recovery(walker, random)
     return walker

@@ -97,7 +97,8 @@ class Walker:
         answer = step(self.policy, circuit, Ask(), now_s).verdict
         if now_s < until_s:
             assert not answer.admitted
-            if until_s < math.inf:
+            crowded = len(circuit.probing.permits) > self.policy.recovery.probes  # it was changed
+            if until_s < math.inf and not crowded:
                 assert step(self.policy, circuit, Ask(), until_s).verdict.admitted
         elif not circuit.outage.admit:
             assert answer.admitted
