@@ -169,7 +169,8 @@ class Walker:
         self.meet_reduced_load(3, signal)
 
     def worry_and_calm(self, signal: Signal, quiet_s: float) -> None:
-        """One failure after the other until the circuit worries; then nothing but time."""
+        """One failure after the other until a reset circuit worries; then nothing but time."""
+        self.order(Mode.AUTO, reset=True)
         for _ in range(12):
             if self.circuit.phase is not Phase.CLOSED:
                 break
