@@ -16,6 +16,7 @@ from switchgear.core.types import Ask, Mode, Order, Signal, Tell
 
 TIMES = (0.25, 0.5, 1.0, 1.5, 3.0, 9.0)
 ADMITS = (0.0, 0.1, 0.25, 0.3, 0.5, 0.75, 0.9)
+BAD = Signal(ok=False, seconds=9.0)
 SHARES = (0.0, 0.25, 0.29, 0.5, 0.7, 0.99)
 
 
@@ -24,9 +25,9 @@ def a_detector(random: Random) -> Detector:
     window = one((1, 2, 3, 5, 10, 20))
     least = one((None, random.randint(1, window)))
     kinds: tuple[Callable[[], Detector], ...] = (
-        lambda: detectors.ConsecutiveFailures(random.randint(1, 5)),
+        lambda: detectors.ConsecutiveFailures(random.randint(1, 6)),
         lambda: detectors.FailureRate(window, one(SHARES), least),
-        lambda: detectors.FailuresInWindow(random.randint(1, 5), one(TIMES)),
+        lambda: detectors.FailuresInWindow(random.randint(1, 6), one(TIMES)),
         lambda: detectors.SlowCalls(one(TIMES), window, one(SHARES), least, one(ADMITS)),
         lambda: detectors.LatencyP95(
             one((0.25, 0.5, 1.0)), one((1.0, 2.0)), one((1.0, 7.5)), one((1, 3, 20)), one(ADMITS)
@@ -58,7 +59,7 @@ def a_policy(random: Random) -> Policy:
         weights = {detector.kind: random.choice((10.0, 20.0, 40.0)) for detector in among}
         reachable = sum(weights[detector.kind] for detector in among)
         combine = WeightedSum(weights, reachable * random.choice((0.25, 0.5, 1.0)))
-    warn_at = random.choice((None, 0.2, 0.5, 0.75))
+    warn_at = random.choice((None, 0.1, 0.2, 0.5, 0.75))
     return Policy(among, a_recovery(random), combine, warn_at)
 
 
@@ -92,7 +93,8 @@ def act(walker: Walker, random: Random) -> None:
         lambda: walker.bring_stale(signal, random.randint(1, 9)),
         lambda: walker.meet_reduced_load(random.randint(1, 12), signal),
         lambda: walker.escalate(signal),
-        lambda: walker.worry_and_calm(signal, one((0.0, 0.25, 3.0, 9.0))),
+        lambda: walker.worry_and_calm(one((signal, BAD, BAD)), one((0.0, 0.25, 3.0, 9.0))),
+        lambda: walker.worry_and_calm(BAD, 9.0),
         lambda: walker.order(mode, reset=reset and one((True, False))),
         lambda: walker.order(Mode.AUTO, reset=False),
         lambda: walker.say(
@@ -102,10 +104,19 @@ def act(walker: Walker, random: Random) -> None:
     one(verbs)()
 
 
+def change_recovery(walker: Walker, random: Random) -> None:
+    """The circuit goes on under another policy, as one that was stored does after an upgrade."""
+    policy = walker.policy.replace(recovery=a_recovery(random))
+    walker.policy = walker.oracle.policy = policy
+
+
 def walk(seed: int, verbs: int = 40) -> Walker:
     """One walk under one policy; every step of it is checked."""
     random = Random(seed)
     walker = Walker(a_policy(random), random.choice(("k", "op/ü", "a\udc80")), 1000.0)
     for _ in range(verbs):
         act(walker, random)
+        if random.random() < 0.03:
+            walker.half_open()
+            change_recovery(walker, random)
     return walker

@@ -24,7 +24,7 @@ def test_the_corpus_walks_as_the_oracle_says(block: int) -> None:
 
 
 def test_the_corpus_makes_every_legal_move_and_no_other() -> None:
-    moves = set().union(*(walk(seed).moves for seed in SEEDS[:40]))
+    moves = set().union(*(walk(seed).moves for seed in SEEDS[::2]))
     assert moves == set(LEGAL_MOVES)
 
 

@@ -97,7 +97,8 @@ class Walker:
         answer = step(self.policy, circuit, Ask(), now_s).verdict
         if now_s < until_s:
             assert not answer.admitted
-            if until_s < math.inf:
+            crowded = len(circuit.probing.permits) > self.policy.recovery.probes  # it was changed
+            if until_s < math.inf and not crowded:
                 assert step(self.policy, circuit, Ask(), until_s).verdict.admitted
         elif not circuit.outage.admit:
             assert answer.admitted
@@ -168,7 +169,8 @@ class Walker:
         self.meet_reduced_load(3, signal)
 
     def worry_and_calm(self, signal: Signal, quiet_s: float) -> None:
-        """One failure after the other until the circuit worries; then nothing but time."""
+        """One failure after the other until a reset circuit worries; then nothing but time."""
+        self.order(Mode.AUTO, reset=True)
         for _ in range(12):
             if self.circuit.phase is not Phase.CLOSED:
                 break

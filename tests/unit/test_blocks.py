@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -111,8 +112,6 @@ def test_tasks_are_inside_at_the_same_time_each_with_its_own_outcome() -> None:
 
 
 def test_threads_are_inside_at_the_same_time_each_with_its_own_outcome() -> None:
-    import threading  # noqa: PLC0415
-
     breaker = CircuitBreaker("api", threshold=1000, clock=FakeClock())
     everybody = threading.Barrier(8)
 
@@ -190,6 +189,15 @@ def test_leaving_a_block_that_was_never_entered_is_an_error() -> None:
     with pytest.raises(WrongContext):
         breaker.__exit__(None, None, None)
     assert breaker.totals.succeeded == 0
+
+
+def test_a_block_is_left_once_and_then_forgotten() -> None:
+    breaker = CircuitBreaker("api", clock=FakeClock())
+    with breaker:
+        pass
+    with pytest.raises(WrongContext):
+        breaker.__exit__(None, None, None)
+    assert breaker.totals.succeeded == 1
 
 
 def test_a_probe_left_in_another_context_does_not_wedge_the_circuit() -> None:

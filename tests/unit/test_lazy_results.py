@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from switchgear import CircuitBreaker, Policy, Rejected, Signal, detectors
-from switchgear.guards.lazy import is_lazy_function
+from switchgear.guards.lazy import lazy_code
 from switchgear.testing import FakeClock
 from unit.shapes import driven
 
@@ -86,7 +86,7 @@ def probing(policy: Policy | None = None) -> CircuitBreaker:
 def test_what_only_makes_a_coroutine_or_generator_is_known_before_it_is_called(
     function: Callable[..., Any],
 ) -> None:
-    assert is_lazy_function(function)
+    assert lazy_code(function) is not None
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,36 @@ def test_what_only_makes_a_coroutine_or_generator_is_known_before_it_is_called(
     ],
 )
 def test_what_runs_when_it_is_called_is_not_taken_for_lazy(function: Callable[..., Any]) -> None:
-    assert not is_lazy_function(function)
+    assert lazy_code(function) is None
+
+
+@pytest.mark.parametrize("phase", ["closed", "half_open"])
+@pytest.mark.parametrize(
+    "function",
+    [coroutine, Client().ask, AsyncCallable(), partial(coroutine), partial(AsyncCallable())],
+)
+def test_call_guards_every_kind_of_coroutine_function_in_every_phase(
+    function: Callable[..., Any], phase: str
+) -> None:
+    breaker = probing() if phase == "half_open" else CircuitBreaker("api", clock=FakeClock())
+    assert driven(breaker.call(function)) == "answer"
+    assert breaker.totals.succeeded == 1
+    assert breaker.state == "closed"
+
+
+@pytest.mark.parametrize("phase", ["closed", "half_open"])
+def test_an_async_generator_function_given_to_acall_is_guarded_too(phase: str) -> None:
+    breaker = probing() if phase == "half_open" else CircuitBreaker("api", clock=FakeClock())
+    acall: Callable[..., Any] = breaker.acall
+    before = breaker.totals
+
+    async def main() -> list[int]:
+        stream = await acall(async_generator)
+        assert breaker.totals == before
+        return [item async for item in stream]
+
+    assert driven(main()) == [1]
+    assert breaker.totals.succeeded == 1
 
 
 def test_a_failing_coroutine_given_to_call_counts_when_it_is_awaited_and_not_before() -> None:

@@ -261,7 +261,7 @@ STORE_ERRORS = (
     errors.StoreCorrupt,
     errors.StoreTooNew,
 )
-MAKERS = (
+MAKERS: tuple[Callable[[], Exception], ...] = (
     latched,
     waiting,
     wrong_context,

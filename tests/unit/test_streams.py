@@ -254,6 +254,28 @@ def test_closing_an_async_stream_early_is_no_failure_and_leaves_its_place() -> N
     assert breaker.state == "half_open"
 
 
+def test_closing_an_async_stream_waits_until_its_producer_has_cleaned_up() -> None:
+    breaker, log = CircuitBreaker("api", clock=FakeClock()), list[str]()
+
+    @breaker
+    async def items() -> AsyncGenerator[int]:
+        try:
+            yield 1
+        finally:
+            await asyncio.sleep(0)
+            log.append("cleaned up")
+
+    async def main() -> None:
+        stream = items()
+        await anext(stream)
+        await stream.aclose()
+        log.append("closed")
+
+    asyncio.run(main())
+    assert log == ["cleaned up", "closed"]
+    assert counts(breaker) == {"ignored": 1}
+
+
 def test_an_async_stream_left_by_break_is_closed_by_its_loop_and_leaves_its_place() -> None:
     breaker = probing(FakeClock())
 
