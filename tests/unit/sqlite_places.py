@@ -39,10 +39,9 @@ def lock_away(path: Path) -> None:
     path.parent.chmod(0o555)
     for file in path.parent.iterdir():
         file.chmod(0o444)
-    folder = path.parent.parent
-    while not folder.stat().st_mode & 0o001:  # else nobody could come near at all
-        folder.chmod(folder.stat().st_mode | 0o111)
-        folder = folder.parent
+    for folder in path.parent.parents:
+        if not folder.stat().st_mode & 0o001:  # else nobody could come near at all
+            folder.chmod(folder.stat().st_mode | 0o111)
 
 
 def in_a_fork(work: Callable[[], Any], *, as_nobody: bool = False) -> Any:
