@@ -12,7 +12,7 @@ from servers.server import Server, running
 from stress.redis_crew import POLICY, SUCCEEDED, tell_until_killed
 from switchgear.stores.redis import RedisStore
 
-CREW, KILLS = 4, 30
+CREW, KILLS = 4, 20
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ Calling a coroutine function only makes a coroutine. Who counts that as a succes
 nothing, so what a guarded function gives is looked at, and replaced by its guarded self.
 """
 
+from collections.abc import Callable
 from functools import partial
 from types import (
     AsyncGeneratorType,

@@ -12,7 +12,7 @@ from switchgear.errors import (
 
 BY_WORD: tuple[tuple[tuple[str, ...], type[StoreError], str, str], ...] = (
     (
-        ("NOAUTH", "WRONGPASS", "invalid password", "invalid username-password"),
+        ("NOAUTH", "WRONGPASS", "unauthenticated", "invalid password", "invalid username-password"),
         StoreUnavailable,
         "the server refused the user or the password",
         "put the right ones into the URL",
