@@ -11,6 +11,7 @@ from switchgear.core.policy import Policy
 from switchgear.core.types import Ask, Circuit, Order, Phase, Signal, Tell
 from switchgear.stores.redis import RedisStore
 from switchgear.stores.redis.envelope import Mail, seal_mail
+from switchgear.stores.redis.script import BATCH, Script
 
 POLICY = Policy([ConsecutiveFailures(3)])
 FAILED = Tell(Signal(ok=False, error="529"))
@@ -152,3 +153,38 @@ def test_processes_with_different_policies_share_a_queue(server: Server) -> None
     assert found.policy in policies
     for store in stores:
         store.close()
+
+
+def test_a_long_queue_is_folded_in_bounded_parts_and_the_next_in_it_is_woken(
+    server: Server, store: RedisStore
+) -> None:
+    tell(store)
+    left_behind(server, *[FAILED] * (BATCH + 10))
+    assert tell(store).totals.failed == BATCH + 10
+    woken = server.say("LRANGE", f"{{switchgear}}:answer:dead-{BATCH}", "0", "0")
+    assert woken.endswith("lead\r\n")
+    assert server.say("PTTL", f"{{switchgear}}:answer:dead-{BATCH}") > ":0", "and it fades"
+
+
+def test_a_commit_that_is_sent_twice_is_done_once(server: Server, store: RedisStore) -> None:
+    tell(store)
+    work = store._protocol.apply("api", POLICY, FAILED, store.now_s())
+    call = work.send(None)
+    assert isinstance(call, Script)
+    client = store._clients.blocking()
+    replies = [client.eval(call.text, *call.arguments()) for _ in range(2)]
+    assert [reply[0] for reply in replies] == [1, 1], "both say that it is done"
+    found = store.get("api")
+    assert found is not None
+    assert found.circuit.totals.failed == 1
+
+
+def test_a_message_that_is_queued_twice_waits_once(server: Server, store: RedisStore) -> None:
+    tell(store)
+    store._protocol.known.heat("api", hot=True)
+    call = store._protocol.apply("api", POLICY, FAILED, store.now_s()).send(None)
+    assert isinstance(call, Script)
+    client = store._clients.blocking()
+    for _ in range(2):
+        client.eval(call.text, *call.arguments())
+    assert server.say("LLEN", INBOX).startswith(":1")

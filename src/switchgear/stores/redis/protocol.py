@@ -147,7 +147,9 @@ class Protocol:
             if left_s <= 0:
                 return (yield from self._withdraw(key, policy, mail))
             place = _place(lost.waiting, mail.token.encode())
-            if place == 0 or (place is not None and not patient):
+            # Not to be seen: answered, or behind more than one commit takes.
+            waits = place is not None or len(lost.waiting) >= script.BATCH
+            if place == 0 or (waits and not patient):
                 done, lost = yield from self._lead(key, policy, mail, lost, patient=patient)
                 if done is not None:
                     return done
