@@ -221,7 +221,7 @@ def show(mutant: Mutant) -> None:
     print(f"\nsrc/switchgear/{mutant.file}:{mutant.line} in {mutant.function}")
     for line in difflib.ndiff(mutant.original.splitlines(), mutant.mutated.splitlines()):
         if not line.startswith("? "):
-            print(f"    {line}")
+            print(f"    {line}", flush=True)
 
 
 def table(results: Sequence[Result], excused: Counter[str]) -> None:
@@ -271,6 +271,8 @@ def main() -> int:
     started_s, results, progress = time.monotonic(), list[Result](), sys.stderr.isatty()
     for result in run(mutants, options.jobs):
         results.append(result)
+        if not result.killed and result.mutant.key not in why:
+            show(result.mutant)
         if progress or len(results) % 100 == 0:
             end = "\r" if progress else "\n"
             print(f"{len(results)} of {len(mutants)}", end=end, file=sys.stderr, flush=True)
@@ -279,11 +281,9 @@ def main() -> int:
     table(results, Counter(mutant.file for mutant in survivors if mutant.key in why))
     slowest = max(results, key=lambda result: result.seconds)
     print(f"\n{time.monotonic() - started_s:.0f} s, the slowest {slowest.seconds:.0f} s")
-    for mutant in unexplained:
-        show(mutant)
     stale = [] if options.sample else _stale(options.only, why, survivors)
     for file, function, original, mutated in stale:
-        print(f"\nstale explanation: {file} {function}: {original!r} → {mutated!r}")
+        print(f"stale explanation: {file} {function}: {original!r} → {mutated!r}")
     return 1 if unexplained or stale else 0
 
 
