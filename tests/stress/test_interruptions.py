@@ -20,7 +20,7 @@ import switchgear
 from stress.crew import in_time
 from switchgear import CircuitBreaker, Policy, Rejected, Signal, detectors
 from switchgear.core.machine import step
-from switchgear.stores import Store, memory
+from switchgear.stores import memory
 from switchgear.testing import FakeClock
 
 SOURCE = str(Path(switchgear.__file__).parent)
@@ -127,27 +127,24 @@ def test_a_signal_handler_may_use_the_breaker_it_interrupts(
     assert sum(breaker.totals) == sum(before) + 2
 
 
-class Overtaken:
+class Overtaken(memory.MemoryCell):
     """A store whose first answer arrives after somebody else's later one has been acted on."""
 
-    def __init__(self, store: Store, meanwhile: Callable[[], object]) -> None:
-        self._store = store
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__()
         self._meanwhile: Callable[[], object] | None = meanwhile
 
     def apply(self, *message: Any) -> Any:
-        done = self._store.apply(*message)
+        done = super().apply(*message)
         meanwhile, self._meanwhile = self._meanwhile, None
         if meanwhile is not None:
             in_time(lambda: [meanwhile()])
         return done
 
-    def restore(self, circuit: Any) -> None:
-        self._store.restore(circuit)
-
 
 def test_a_thread_that_was_overtaken_does_not_put_back_an_older_state() -> None:
     breaker = CircuitBreaker("api", threshold=2, clock=FakeClock())
-    breaker._store = Overtaken(breaker._store, lambda: breaker.tell(Signal(ok=False)))
+    breaker._store = Overtaken(lambda: breaker.tell(Signal(ok=False)))
     breaker.tell(Signal(ok=False))  # while this failure is on its way back, the second one trips
     ran = list[str]()
     with pytest.raises(Rejected):
