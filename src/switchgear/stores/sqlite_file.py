@@ -56,14 +56,17 @@ class DatabaseFile:
     def open(self) -> Opened:
         """A connection to the file, which is begun if there is none and replaced if damaged."""
         there = self._look()
-        if there and not (os.access(self.path, os.W_OK) and os.access(self._folder, os.W_OK)):
+        if there and not os.access(self._folder, os.W_OK):
             return self._open_to_read()
         if not there:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
         lock = self._lock()
         try:
+            # Looked at again, because only now nobody else moves it.
             if not self._look():
                 self._begin()
+            elif not os.access(self.path, os.W_OK):
+                return self._open_to_read()
             try:
                 return self._connect()
             except Damaged:
