@@ -10,8 +10,9 @@ from switchgear.core import detectors
 from switchgear.core.policy import AnyDetector, Policy, WeightedSum
 from switchgear.core.recovery import Cooldown, Latched, WindowEnd
 from switchgear.core.types import Event, EventKind, Mode, Permit, Phase, Reading, Signal
-from switchgear.errors import Rejected, SwitchgearError
+from switchgear.errors import Rejected, StoreError, SwitchgearError
 from switchgear.guards.call import CircuitBreaker
+from switchgear.panel import Panel
 
 __version__ = "0.1.0"
 
@@ -23,12 +24,14 @@ __all__ = [
     "EventKind",
     "Latched",
     "Mode",
+    "Panel",
     "Permit",
     "Phase",
     "Policy",
     "Reading",
     "Rejected",
     "Signal",
+    "StoreError",
     "SwitchgearError",
     "WeightedSum",
     "WindowEnd",
