@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from switchgear.cli.entry import fail
-from switchgear.cli.options import circuit_argument, given, json_option, number, store_options
+from switchgear.cli.options import (
+    checked_text,
+    circuit_argument,
+    given,
+    json_option,
+    number,
+    store_options,
+)
 from switchgear.cli.text import clean, signs_for, words
 
 if TYPE_CHECKING:
@@ -159,7 +166,12 @@ def _as_json(
 @click.command(short_help="Tell a circuit what happened.")
 @circuit_argument()
 @click.argument("outcome", type=click.Choice(["success", "failure", "ignored"]))
-@click.option("--error", metavar="TEXT", help="What went wrong; secrets in it are redacted.")
+@click.option(
+    "--error",
+    metavar="TEXT",
+    callback=checked_text,
+    help="What went wrong; secrets in it are redacted.",
+)
 @click.option("--seconds", type=number("seconds"), help="How long it took.")
 @click.option("--cost", metavar="USD", help="What it cost, each time.")
 @click.option("--permit", metavar="TOKEN", help="What 'check --take' printed.")

@@ -43,12 +43,14 @@ class Session:
         store: Choice,
         locked: bool = False,
         label: str | None = None,
+        borrowed: bool = False,
     ) -> None:
         self.panel = panel
         self.config = config
         self.store = store
         self.locked = locked
         """Whether orders are refused, because the operator token was not given."""
+        self._borrowed = borrowed
         self.label = label or panel.store.label
 
     def now_s(self) -> float:
@@ -85,7 +87,8 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.panel.close()
+        if not self._borrowed:
+            self.panel.close()
 
 
 def open_panel(*, reading: bool = False) -> "Panel":
@@ -100,7 +103,8 @@ def open_session(*, reading: bool = False) -> Session:
 
     injected = click.get_current_context().find_object(Panel)
     if injected is not None:
-        return Session(injected, DEFAULT, store=Choice(injected.store.label, "given"))
+        choice = Choice(injected.store.label, "given")
+        return Session(injected, DEFAULT, store=choice, borrowed=True)
     config = load_chosen_config()
     choice = choose_store(config)
     absent = file_of(choice) if reading else None

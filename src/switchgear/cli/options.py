@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from switchgear.cli.entry import fail
+from switchgear.cli.text import typed
 
 F = TypeVar("F", bound=Callable[..., Any])
 GIVEN = "switchgear.given"
@@ -75,12 +76,22 @@ def _checked_name(ctx: click.Context, parameter: click.Parameter, value: str) ->
     """Refuse what no store can keep."""
     del ctx, parameter
     try:
+        value = typed(value)
         value.encode()
-    except UnicodeEncodeError:
+    except UnicodeError:
         raise click.BadParameter("a circuit's name must be UTF-8 text") from None
     if not value.strip():
         raise click.BadParameter("a circuit's name must not be empty")
     return value
+
+
+def checked_text(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A text as it was typed."""
+    del ctx, parameter
+    try:
+        return None if value is None else typed(value)
+    except UnicodeError:
+        return value  # whoever keeps it replaces what is no text
 
 
 def _complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from switchgear.cli.entry import fail
-from switchgear.cli.options import circuit_argument, store_options, token_option
+from switchgear.cli.options import checked_text, circuit_argument, store_options, token_option
 from switchgear.cli.text import clean, plural, words
 
 if TYPE_CHECKING:
@@ -36,8 +36,12 @@ class Word(NamedTuple):
 def order_options(verb: F) -> F:
     """Who, why, and what every order takes."""
     options = (
-        click.option("--why", metavar="TEXT", help="Why; asked for at a terminal."),
-        click.option("--by", metavar="NAME", help="Who. [default: the login name]"),
+        click.option(
+            "--why", metavar="TEXT", callback=checked_text, help="Why; asked for at a terminal."
+        ),
+        click.option(
+            "--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]"
+        ),
         click.option("--yes", "-y", is_flag=True, help="Do not ask when several circuits match."),
         click.option("--create", is_flag=True, help="Also a circuit that does not exist yet."),
         token_option,

@@ -5,6 +5,7 @@ obey it: what is not printable is shown as an escape, so that it is seen and doe
 """
 
 import math
+import os
 import sys
 from datetime import UTC, datetime
 from typing import IO, NamedTuple
@@ -56,6 +57,18 @@ def clean(text: str, longest: int = LONGEST) -> str:
     return "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
     )
+
+
+def typed(text: str) -> str:
+    """An argument as it was typed: in an ASCII locale Python hides UTF-8 behind surrogates.
+
+    Raises UnicodeError for bytes that are no UTF-8.
+    """
+    return os.fsencode(text).decode() if _hidden(text) else text
+
+
+def _hidden(text: str) -> bool:
+    return any("\udc80" <= sign <= "\udcff" for sign in text)
 
 
 def words(value: str) -> str:
