@@ -15,7 +15,7 @@ from switchgear.core.policy import Policy
 from switchgear.core.types import Ask, EventKind, Mode, Order, Phase
 from switchgear.core.wire import SCHEMA
 from switchgear.errors import StoreCorrupt, StoreTooNew
-from switchgear.stores import sqlite_schema
+from switchgear.stores import sqlite_link, sqlite_schema
 from switchgear.stores.base import Found
 from switchgear.stores.sqlite import SqliteStore
 from unit.sqlite_places import (
@@ -31,6 +31,12 @@ from unit.sqlite_places import (
 )
 
 UNREADABLE = EventKind.STATE_UNREADABLE
+
+
+@pytest.fixture(autouse=True)
+def _always_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test waits until it is time to look whether the file was moved."""
+    monkeypatch.setattr(sqlite_link, "LOOK_S", 0.0)
 
 
 @pytest.fixture
@@ -288,7 +294,9 @@ def test_a_circuit_that_was_vacuumed_away_numbers_its_events_on(store: SqliteSto
     store.apply("api", POLICY, Order("ada", "done", mode=Mode.AUTO), NOW_S)
     assert store.vacuum(keep_events=10, idle_s=0.0, now_s=NOW_S).circuits == 1
     tripped(store)
-    assert [entry.event.seq for entry in store.events()] == [1, 2, 3]
+    events = [entry.event for entry in store.events()]
+    assert [event.seq for event in events] == [1, 2, 3]
+    assert events[-1].kind is EventKind.MOVED, "nothing was unreadable"
 
 
 # Newer

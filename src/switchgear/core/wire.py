@@ -121,7 +121,10 @@ def load_event(data: Any) -> Event:
 
 def detector_names(policy: Policy) -> list[str]:
     """A name for each detector: its kind, numbered where a policy has several of a kind."""
-    names: list[str] = []
+    names = [detector.kind for detector in policy.detectors]
+    if len(set(names)) == len(names):
+        return names
+    names = []
     for detector in policy.detectors:
         same = sum(name.split("#")[0] == detector.kind for name in names)
         names.append(detector.kind if not same else f"{detector.kind}#{same + 1}")

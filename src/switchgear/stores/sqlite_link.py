@@ -25,6 +25,9 @@ from switchgear.stores.sqlite_schema import set_aside_stamps
 
 T = TypeVar("T")
 
+LOOK_S = 0.05
+"""How often a busy process looks whether its file is still the one at the path."""
+
 
 def write(db: sqlite3.Connection, work: Callable[..., T], *arguments: Any) -> T:
     """Do something in a transaction: all or nothing."""
@@ -56,6 +59,7 @@ class Link:
         self._opened_by = 0
         self._stamps: list[str] = []
         self._gave_up_s = 0.0
+        self._look_at_s = 0.0
 
     def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Do something with the connection, again if the file turns out to be another one."""
@@ -79,8 +83,11 @@ class Link:
                     continue
                 except Newer as newer:
                     raise self.too_new(newer) from None
+                if asked_s < self._look_at_s:
+                    return result
                 # Asked after the commit: what went into a file that was moved away is done anew.
                 if opened.identity == self._file.identity():
+                    self._look_at_s = asked_s + LOOK_S
                     if opened.read_only:
                         self._let_go()  # the next look must see what others wrote
                     return result
@@ -129,6 +136,7 @@ class Link:
 
     def _let_go(self) -> None:
         opened, self._opened = self._opened, None
+        self._look_at_s = 0.0
         if opened is not None:
             if self._opened_by == os.getpid():
                 opened.db.close()
