@@ -321,7 +321,7 @@ def test_the_help_of_the_command_loads_nothing_heavy(run: Run, tmp_path: Path) -
     )
     loaded = set(done.stderr.split())
     assert "Usage: switchgear" in done.stdout
-    assert not loaded & {"rich", "yaml", "sqlite3", "redis", "asyncio", "switchgear.panel"}
+    assert not loaded & {"rich", "yaml", "sqlite3", "redis", "asyncio", "switchgear.config"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +187,5 @@ def test_any_value_anywhere_is_taken_or_refused_and_never_a_traceback(data: Any)
 def test_a_flipped_byte_is_taken_or_refused_and_never_a_traceback(at: int, byte: int) -> None:
     whole = bytearray(b"\n".join(LINES))
     whole[at] = byte
-    try:
+    with suppress(BadLines):
         read_lines(bytes(whole).split(b"\n"), NOW_S)
-    except BadLines as error:
-        assert str(error).startswith("line ")

@@ -8,7 +8,7 @@ from switchgear.cli.entry import Verbs
 from switchgear.cli.options import color_option, store_options
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("switchgear", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="switchgear")
 @store_options
 @color_option

@@ -14,7 +14,7 @@ from switchgear.cli.options import (
     number,
     store_options,
 )
-from switchgear.cli.text import clean, signs_for, words
+from switchgear.cli.text import clean, say, signs_for, words
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Session
@@ -49,14 +49,14 @@ def check(circuit: str, *, take: bool, as_json: bool) -> int:
         if as_json:
             from switchgear.cli.values import printed
 
-            click.echo(printed(_as_json(circuit, state, verdict, token, answers)))
+            say(printed(_as_json(circuit, state, verdict, token, answers)))
         elif take and verdict.admitted:
-            click.echo(token)
+            say(token)
         else:
-            click.echo(_sentence(circuit, state, verdict))
+            say(_sentence(circuit, state, verdict))
             for answer in answers:
                 then = f"\n         {clean(answer['command'])}" if answer["command"] else ""
-                click.echo(f"  {answer['option']:5}  {answer['what']}{then}")
+                say(f"  {answer['option']:5}  {answer['what']}{then}")
     return 0 if verdict.admitted else REFUSED
 
 
@@ -211,13 +211,13 @@ def record(
         from switchgear.cli.values import of_event, printed, stands
 
         events = [of_event(event) for event in done.events]
-        click.echo(printed({**stands(circuit, done), "late": late, "events": events}))
+        say(printed({**stands(circuit, done), "late": late, "events": events}))
         return
-    click.echo(clean(f"recorded {outcome} of {circuit}") + _times(facts["count"]))
+    say(clean(f"recorded {outcome} of {circuit}") + _times(facts["count"]))
     if late:
-        click.echo("the permit was from before the last trip: counted, not judged")
+        say("the permit was from before the last trip: counted, not judged")
     for event in done.events:
-        click.echo(_told(event))
+        say(_told(event))
 
 
 def _times(count: int) -> str:

@@ -7,7 +7,7 @@ import click
 
 from switchgear.cli.entry import fail
 from switchgear.cli.options import json_option, store_options
-from switchgear.cli.text import clean, plural
+from switchgear.cli.text import clean, plural, say
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Choice
@@ -41,7 +41,7 @@ def check(file: str | None) -> None:
         f"{plural(len(loaded.circuits), 'rule')} for circuits",
         plural(len(loaded.sinks), "sink"),
     ]
-    click.echo(clean(f"{path} is well: {', '.join(told)}"))
+    say(clean(f"{path} is well: {', '.join(told)}"))
 
 
 @config.command()
@@ -56,18 +56,18 @@ def show(*, as_json: bool) -> None:
     loaded = load_chosen_config()
     values = _effective(loaded, choose_store(loaded), found)
     if as_json:
-        click.echo(printed(values))
+        say(printed(values))
         return
     for key, entry in values.items():
         value = entry["value"]
         source = f"  # {entry['from']}"
         if isinstance(value, dict | list) and value:
-            click.echo(clean(f"{key}:{source}"))
+            say(clean(f"{key}:{source}"))
             rows = value.items() if isinstance(value, dict) else enumerate(value, 1)
             for name, item in rows:
-                click.echo(clean(f"  {name}: {_compact(item)}", 2000))
+                say(clean(f"  {name}: {_compact(item)}", 2000))
         else:
-            click.echo(clean(f"{key}: {_compact(value)}{source}", 2000))
+            say(clean(f"{key}: {_compact(value)}{source}", 2000))
 
 
 def _compact(value: Any) -> str:
@@ -117,7 +117,7 @@ def schema() -> None:
     from switchgear.cli.values import printed
     from switchgear.config import config_schema
 
-    click.echo(printed(config_schema()))
+    say(printed(config_schema()))
 
 
 @config.command()
@@ -133,12 +133,10 @@ def token(output: str | None) -> None:
     made = f"swg_{secrets.token_urlsafe(32)}"
     line = f'operator_token_sha256: "{sha256(made.encode()).hexdigest()}"'
     if output is None:
-        click.echo(
-            "The token, shown this once; orders take it by --token-file or SWITCHGEAR_TOKEN:"
-        )
-        click.echo(f"  {made}")
-        click.echo("The line for switchgear.yaml:")
-        click.echo(f"  {line}")
+        say("The token, shown this once; orders take it by --token-file or SWITCHGEAR_TOKEN:")
+        say(f"  {made}")
+        say("The line for switchgear.yaml:")
+        say(f"  {line}")
         return
     try:
         handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -146,7 +144,7 @@ def token(output: str | None) -> None:
         fail(f"{output} is there already; a token is never overwritten")
     with open(handle, "w", encoding="ascii") as file:
         file.write(made + "\n")
-    click.echo(line)
+    say(line)
 
 
 @click.command(short_help="Completion for bash, zsh or fish.")
@@ -166,4 +164,4 @@ def completion(shell: str) -> None:
     if made is None:
         fail(f"click knows no completion for {shell}")
     instance = made(root, {}, "switchgear", "_SWITCHGEAR_COMPLETE")
-    click.echo(instance.source_template % instance.source_vars())
+    say(instance.source_template % instance.source_vars())

@@ -158,9 +158,11 @@ def _store(choice: Choice) -> Iterator[Finding]:
 
 def _room_for(file: str) -> Iterator[Finding]:
     folder = os.path.dirname(file)
-    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+    while not os.path.lexists(folder) and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if not os.path.isdir(folder):
+        yield Finding(PROBLEM, f"{folder} is no folder", "name another place with --store")
+    elif not os.access(folder, os.W_OK | os.X_OK):
         yield Finding(PROBLEM, f"{folder} cannot be written", "name another place with --store")
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from switchgear.cli.text import clean
+from switchgear.cli.text import clean, say
 from switchgear.errors import SwitchgearError
 
 INTERRUPTED, BROKEN_PIPE, TROUBLE = 130, 141, 2
@@ -27,7 +27,7 @@ class Fail(click.ClickException):
         """Print it; each of its lines by itself."""
         del file
         for line in self.message.splitlines():
-            click.echo(f"switchgear: {clean(line, 2000)}", err=True)
+            say(f"switchgear: {clean(line, 2000)}", err=True)
 
 
 def fail(sentence: str) -> NoReturn:
@@ -81,7 +81,7 @@ def _ended(error: BaseException) -> int:
     Fail(_sentence(error)).show()
     context = getattr(error, "ctx", None)
     if context is not None:
-        click.echo(f"Try '{context.command_path} --help'.", err=True)
+        say(f"Try '{context.command_path} --help'.", err=True)
     return TROUBLE
 
 

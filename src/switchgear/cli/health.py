@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from switchgear.cli.options import color_option, json_option, store_options, token_option
+from switchgear.cli.text import say
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
@@ -29,7 +30,7 @@ def doctor(*, as_json: bool) -> int:
         from switchgear.cli.values import printed
 
         found = [finding._asdict() for finding in findings]
-        click.echo(printed({"exit_code": code, "findings": found}))
+        say(printed({"exit_code": code, "findings": found}))
         return code
     _draw(findings)
     return code

@@ -16,6 +16,7 @@ from switchgear.cli.options import (
     parse_since,
     store_options,
 )
+from switchgear.cli.text import say
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Session
@@ -52,11 +53,11 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
         if as_json:
             from switchgear.cli.values import of_view, printed
 
-            click.echo(printed([of_view(view) for view in views]))
+            say(printed([of_view(view) for view in views]))
         elif views:
             _draw(session, views, everything=everything)
         elif trouble is None:
-            click.echo(nothing(session, glob))
+            say(nothing(session, glob))
     if trouble is not None:
         raise trouble
 
@@ -126,7 +127,7 @@ def show(circuit: str, *, as_json: bool, count: int) -> None:
         if as_json:
             from switchgear.cli.values import of_page, printed
 
-            click.echo(printed(of_page(view, entries)))
+            say(printed(of_page(view, entries)))
             return
         from switchgear.cli.circuit_page import Page
         from switchgear.cli.screen import Screen
@@ -186,7 +187,7 @@ def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_
         print_entries(entries)
         if not follow:
             if not entries and not as_json:
-                click.echo("Nothing happened.", err=True)
+                say("Nothing happened.", err=True)
             return
         cursor = begin.cursor if not entries else entries[-1].cursor
         if cursor is None:
@@ -216,7 +217,7 @@ def _printer(session: "Session", *, as_json: bool) -> "Callable[[list[Entry]], N
 
     def print_json(entries: "list[Entry]") -> None:
         for entry in entries:
-            click.echo(printed(of_entry(entry), indent=None))
+            say(printed(of_entry(entry), indent=None))
 
     if as_json:
         return print_json

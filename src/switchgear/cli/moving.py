@@ -15,7 +15,7 @@ from switchgear.cli.options import (
     store_options,
     token_option,
 )
-from switchgear.cli.text import clean, plural
+from switchgear.cli.text import clean, plural, say
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
 # ruff: noqa: PLC0415, PTH100, PTH105, PTH108, PTH120, PTH123
@@ -37,10 +37,10 @@ def export_verb(glob: str, *, output: str | None) -> None:
         lines = export_lines(session.panel, glob)
         if output is None or output == "-":
             for line in lines:
-                click.echo(line)
+                say(line)
             return
         count = _write(output, lines)
-    click.echo(clean(f"{plural(count, 'line')} written to {output}"), err=True)
+    say(clean(f"{plural(count, 'line')} written to {output}"), err=True)
 
 
 def _write(path: str, lines: Iterable[str]) -> int:
@@ -89,9 +89,9 @@ def import_verb(file: str) -> None:
                 else:
                     kept += 1
             except Exception:
-                click.echo(f"{written} of {plural(len(taken), 'circuit')} taken before:", err=True)
+                say(f"{written} of {plural(len(taken), 'circuit')} taken before:", err=True)
                 raise
-    click.echo(f"{plural(written, 'circuit')} taken, {kept} kept as they are (as new or newer)")
+    say(f"{plural(written, 'circuit')} taken, {kept} kept as they are (as new or newer)")
 
 
 def _read(path: str) -> list[bytes]:
@@ -132,6 +132,6 @@ def vacuum(*, keep_events: int | None, idle_days: float | None, as_json: bool) -
     if as_json:
         from switchgear.cli.values import printed
 
-        click.echo(printed(gone._asdict()))
+        say(printed(gone._asdict()))
         return
-    click.echo(f"removed {plural(gone.circuits, 'circuit')} and {plural(gone.events, 'event')}")
+    say(f"removed {plural(gone.circuits, 'circuit')} and {plural(gone.events, 'event')}")

@@ -12,6 +12,7 @@ import click
 
 from switchgear.cli.entry import fail
 from switchgear.cli.options import given
+from switchgear.cli.text import say
 
 if TYPE_CHECKING:
     from switchgear.config import Config
@@ -81,7 +82,7 @@ class Session:
             try:
                 sink(event)
             except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
-                click.echo(f"switchgear: a sink failed: {error}", err=True)
+                say(f"switchgear: a sink failed: {error}", err=True)
 
     def __enter__(self) -> Self:
         return self

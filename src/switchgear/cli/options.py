@@ -63,13 +63,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def circuit_argument(name: str = "circuit", *, default: str | None = None) -> Callable[[F], F]:
     """A circuit's name, or a glob over names; completed from the store."""
-    return click.argument(
-        name,
-        default=default,
-        required=default is None,
-        callback=_checked_name,
-        shell_complete=_complete_name,
-    )
+    # To click, None is a default too.
+    how: dict[str, Any] = {} if default is None else {"default": default}
+    return click.argument(name, callback=_checked_name, shell_complete=_complete_name, **how)
 
 
 def _checked_name(ctx: click.Context, parameter: click.Parameter, value: str) -> str:

@@ -11,7 +11,7 @@ import click
 
 from switchgear.cli.entry import fail
 from switchgear.cli.options import checked_text, circuit_argument, store_options, token_option
-from switchgear.cli.text import clean, plural, words
+from switchgear.cli.text import clean, plural, say, words
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Session
@@ -93,7 +93,7 @@ def _give(word: Word, mode: "Mode | None", *, reset: bool) -> None:
         session.demand_operator(word.target)
         names = _targets(session, word, only_held=mode == "auto")
         if not names:
-            click.echo(clean(f"{word.target}: not held; nothing to do"))
+            say(clean(f"{word.target}: not held; nothing to do"))
             return
         _confirm(names, yes=word.yes)
         order = Order(_who(word.by), _reason(word.why), mode, reset)
@@ -102,11 +102,11 @@ def _give(word: Word, mode: "Mode | None", *, reset: bool) -> None:
                 done = session.send(name, order)
             except Exception:
                 if index:
-                    click.echo(f"{index} of {len(names)} circuits had it before this:", err=True)
+                    say(f"{index} of {len(names)} circuits had it before this:", err=True)
                 raise
             what = "reset" if reset else "released" if mode == "auto" else words(done.circuit.mode)
             stands = f"{words(done.circuit.phase)}" + _still(done.circuit.mode, reset=reset)
-            click.echo(clean(f"{name}: {what} by {order.by}: {order.why}; it is {stands}", 1000))
+            say(clean(f"{name}: {what} by {order.by}: {order.why}; it is {stands}", 1000))
 
 
 def _still(mode: "Mode", *, reset: bool) -> str:
@@ -139,9 +139,9 @@ def _confirm(names: Sequence[str], *, yes: bool) -> None:
     if not sys.stdin.isatty():
         fail(f"this means {count}; add --yes if that is what you want")
     for name in names[:_LISTED]:
-        click.echo(f"  {clean(name)}", err=True)
+        say(f"  {clean(name)}", err=True)
     if len(names) > _LISTED:
-        click.echo(f"  and {len(names) - _LISTED:,} more", err=True)
+        say(f"  and {len(names) - _LISTED:,} more", err=True)
     if not click.confirm(f"Give the order to {count}?", err=True):
         fail("no order was given")
 

@@ -59,6 +59,11 @@ def clean(text: str, longest: int = LONGEST) -> str:
     )
 
 
+def say(text: str | None, *, err: bool = False) -> None:
+    """Print a line at once, as the stream encodes it: click would send UTF-8 to ASCII terminals."""
+    print(text, file=sys.stderr if err else sys.stdout, flush=True)
+
+
 def typed(text: str) -> str:
     """An argument as it was typed: in an ASCII locale Python hides UTF-8 behind surrogates.
 
