@@ -142,6 +142,17 @@ def test_many_who_meet_the_damage_at_once_set_it_aside_once(path: Path) -> None:
         store.close()
 
 
+def test_who_meets_the_damage_second_leaves_the_new_file_alone(path: Path) -> None:
+    with closing(SqliteStore(path)) as one, closing(SqliteStore(path)) as other:
+        tripped(one)
+        tripped(other)
+        for store in (one, other):
+            assert store._link._opened is not None
+            store._link._file.set_aside(store._link._opened.identity)
+            store.apply("api", POLICY, OK, NOW_S)
+    assert len(set_aside(path)) == 1
+
+
 def test_who_was_at_work_on_the_old_file_goes_on_with_the_new_one(
     store: SqliteStore, path: Path
 ) -> None:
