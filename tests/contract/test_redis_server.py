@@ -117,6 +117,15 @@ def test_the_stream_of_events_stays_near_its_limit(server: Server) -> None:
     store.close()
 
 
+def test_many_events_are_read_page_by_page_each_once(store: RedisStore) -> None:
+    order = Order("ann", "again", mode=Mode.SHADOW)
+    for _ in range(620):
+        tell(store, order)
+    newest = store.events(limit=10_000)
+    assert [entry.event.seq for entry in newest] == list(range(1, 621))
+    assert store.events(after=newest[9].cursor, limit=10_000) == newest[10:]
+
+
 def test_circuits_are_found_without_the_keys_command(server: Server, store: RedisStore) -> None:
     for name in ("b/1", "a/2", "a/1", "a[x]/*"):
         store.apply(name, POLICY, FAILED, store.now_s())
@@ -306,6 +315,7 @@ def test_state_that_cannot_be_read_is_kept_beside_and_the_circuit_starts_anew(
     assert done.circuit.totals.failed == 1
     kept = server.say("KEYS", "{switchgear}:unreadable:api:*").split("\r\n")[2]
     assert server.say("GET", kept) == f"${len(raw)}\r\n{raw}\r\n"
+    assert int(server.say("PTTL", kept)[1:]) > 0, "but not for ever"
     assert tell(store).totals.failed == 2, "the old client takes it for the newer one"
     fresh.close()
 
