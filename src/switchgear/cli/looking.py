@@ -158,7 +158,8 @@ def watch(glob: str, *, interval: float, times: int | None) -> None:
 
     screen = Screen()
     with open_session() as session:
-        on = watch_screen if screen.console.is_terminal else watch_lines
+        drawn = screen.console.is_terminal and not screen.console.is_dumb_terminal
+        on = watch_screen if drawn else watch_lines
         try:
             on(session, glob, screen, interval_s=interval, times=times)
         except KeyboardInterrupt:

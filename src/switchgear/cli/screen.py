@@ -4,6 +4,7 @@ Everything is printed as `Text`, never as markup: a name such as `[red]` is only
 """
 
 import os
+from shutil import get_terminal_size
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
@@ -32,7 +33,9 @@ class Screen:
     def width(self) -> int | None:
         """Columns of the terminal; `None`: as many as it takes."""
         if self.console.is_terminal:
-            return max(self.console.width, 20)
+            # To rich a dumb terminal has 80 columns, whatever it has.
+            dumb = self.console.is_dumb_terminal
+            return max(get_terminal_size().columns if dumb else self.console.width, 20)
         told = os.environ.get("COLUMNS", "")
         return max(int(told), 20) if told.isdecimal() and int(told) else None
 
