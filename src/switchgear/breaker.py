@@ -27,6 +27,9 @@ from switchgear.live import TIME_PASSES, LiveCircuit
 from switchgear.stores.base import Remembers
 from switchgear.stores.memory import MemoryCell
 
+MOST = 10**12
+"""More than anybody counts or pays at once, and a thousand times that is still a sum we can keep."""
+
 
 class Breaker(LiveCircuit):
     """A circuit at work. Thread-safe, task-safe, fork-safe; no lock is held during user code.
@@ -102,11 +105,12 @@ class Breaker(LiveCircuit):
 
     def tell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """Say what became of it. A signal with `ok=None` gives the permit back unused."""
-        _check_counts(signal)
         return self.send(Tell(signal, permit))
 
     def send(self, message: Message) -> Verdict:
         """Send any message to the circuit, after what is still pending."""
+        if isinstance(message, Tell):
+            _check_counts(message.signal)
         self._fold_pending()
         return self._apply(message)
 
@@ -201,5 +205,16 @@ class Breaker(LiveCircuit):
 
 
 def _check_counts(signal: Signal) -> None:
-    if signal.count < 0 or signal.refused < 0:
-        raise ValueError(f"signal is {signal!r}: its count and refused must not be below 0")
+    """What is counted is kept for ever: a number that no store can load must not get that far."""
+    cost_micros = signal.cost_micros or 0
+    numbers: tuple[Any, ...] = (
+        signal.count,
+        signal.refused,
+        cost_micros,
+        signal.count * cost_micros,
+    )
+    if not all(isinstance(number, int) and 0 <= number < MOST for number in numbers):
+        raise ValueError(
+            f"signal is {signal!r}: its count, refused and cost_micros must be whole numbers, "
+            f"not below 0 and below {MOST:g}"
+        )

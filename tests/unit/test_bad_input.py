@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -152,11 +152,21 @@ def test_an_order_needs_who_and_why_and_changes_nothing_without(
     assert seen == []
 
 
-@pytest.mark.parametrize("signal", [Signal(ok=False, count=-1), Signal(ok=True, refused=-1)])
-def test_a_signal_of_less_than_nothing_is_refused_and_changes_nothing(signal: Signal) -> None:
+@pytest.mark.parametrize(
+    "signal",
+    [
+        Signal(ok=False, count=-1),
+        Signal(ok=True, refused=-1),
+        Signal(ok=True, cost_micros=-5),
+        Signal(ok=True, cost_micros=cast("int", 1.5)),
+        Signal(ok=True, count=10**30),
+        Signal(ok=True, count=10**9, cost_micros=10**9),
+    ],
+)
+def test_a_signal_of_what_cannot_be_counted_is_refused_and_changes_nothing(signal: Signal) -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     before = breaker.snapshot()
-    with pytest.raises(ValueError, match=r"signal is Signal\(.*must not be below 0"):
+    with pytest.raises(ValueError, match=r"signal is Signal\(.*must be whole numbers"):
         breaker.tell(signal)
     assert breaker.snapshot() is before
 

@@ -73,7 +73,7 @@ class MemoryStore:
         """Fold one message into the circuit, which starts closed."""
         with self._lock.taken():
             known = self._found.get(key)
-            circuit = _fitted(known, policy) if known else policy.start(key, now_s)
+            circuit = _fitted(known, policy) if known else self._start(key, policy, now_s)
             done = step(policy, circuit, message, now_s)
             # Asking a circuit that nobody has told anything must not make it exist.
             if known or done.circuit is not circuit:
@@ -143,6 +143,11 @@ class MemoryStore:
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+    def _start(self, key: str, policy: Policy, now_s: float) -> Circuit:
+        # One of that name may have been vacuumed away, and its events not yet.
+        seqs = [entry.event.seq for entry in self._events if entry.event.circuit == key]
+        return policy.start(key, now_s)._replace(event_seq=max(seqs, default=0))
 
     def _write(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -30,7 +30,9 @@ def open_store(
     Raises ValueError for a URL of no known kind, `StoreError` for a store that cannot be used.
     """
     if url is None:
-        return _sqlite(default_file(), clock, keep_events)
+        path = default_file()
+        _keep_out_of_git(os.path.dirname(path))
+        return _sqlite(path, clock, keep_events)
     if ":" not in url:
         raise ValueError(f"store is {url!r}: it must be a URL such as {SCHEMES}")
     scheme = url.split(":", 1)[0]
@@ -76,6 +78,18 @@ def _path(url: str) -> str:
             f"store is {url!r}: it must be sqlite:///relative/path or sqlite:////absolute/path"
         )
     return os.path.expanduser(url.removeprefix("sqlite:///"))
+
+
+def _keep_out_of_git(folder: str) -> None:
+    """Our folder in a project is nobody's change: it ignores itself, as caches do."""
+    if os.path.basename(folder) != FOLDER or os.path.exists(folder):
+        return
+    try:
+        os.makedirs(folder, mode=0o700)
+        with open(os.path.join(folder, ".gitignore"), "w", encoding="utf-8") as file:
+            file.write("*\n")
+    except OSError:
+        return  # the store is about to say why, in better words
 
 
 def _sqlite(path: str, clock: Clock | None, keep_events: int) -> Store:

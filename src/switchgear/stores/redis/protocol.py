@@ -5,10 +5,9 @@ blocking and the asyncio client. Two tries by compare-and-set; then the message 
 inbox, where the first in the queue folds everybody's messages in one commit and answers them.
 """
 
-import re
 from collections.abc import Generator, Sequence
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
@@ -17,6 +16,15 @@ from switchgear.core.wire import WireError
 from switchgear.errors import StoreTooNew, StoreUnavailable
 from switchgear.stores.base import Found, is_abandoned, start_anew
 from switchgear.stores.redis import envelope, script
+from switchgear.stores.redis.basis import (
+    Base,
+    Start,
+    again,
+    base_of,
+    last_seq,
+    place_of,
+    salvaged_version,
+)
 from switchgear.stores.redis.envelope import Mail, Sealed
 from switchgear.stores.redis.known import KnownCircuits
 from switchgear.stores.redis.queue import fold_queue
@@ -35,30 +43,6 @@ BEYOND = 1_000_000
 """How far the version of a circuit that starts anew jumps: nobody holds a newer, lost one."""
 TAIL = 1000
 """How many events are searched for the last number of a circuit whose state is lost."""
-
-
-class Base(NamedTuple):
-    """What the next message is folded into."""
-
-    expected: bytes
-    """What the server must have for the commit to count, as `script.Exchange` wants it."""
-    circuit: Circuit | None = None
-    broken: str = ""
-    """Why the stored state could not be read."""
-    version: int = 0
-    """The last version of a state that is given up, as far as is known."""
-    event_seq: int = 0
-    fits: bool = True
-    """Whether the stored policy is the one that judges now."""
-    restored: str = ""
-    """Why this is our own copy and not the server's."""
-
-
-class Start(NamedTuple):
-    """The circuit before the message, and the events that it already brings."""
-
-    circuit: Circuit
-    events: tuple[Event, ...]
 
 
 class Protocol:
@@ -95,7 +79,7 @@ class Protocol:
             assert lost is not None
             return (yield from self._queue(key, policy, mail, lost))
         copy = self.known.get(key, policy)
-        base = Base(b"-") if copy is None else _base_of(copy)
+        base = Base(b"-") if copy is None else base_of(copy)
         tries = TRIES + (copy is None)
         while True:
             tries -= 1
@@ -146,7 +130,7 @@ class Protocol:
             left_s = deadline_s - monotonic()
             if left_s <= 0:
                 return (yield from self._withdraw(key, policy, mail))
-            place = _place(lost.waiting, mail.token.encode())
+            place = place_of(lost.waiting, mail.token.encode())
             # Not to be seen: answered, or behind more than one commit takes.
             waits = place is not None or len(lost.waiting) >= script.BATCH
             if place == 0 or (waits and not patient):
@@ -274,7 +258,7 @@ class Protocol:
         """The circuit before the message, and the remarks that it needs."""
         if base.broken:
             newest = yield Command("xrevrange", (self.names.log, "+", "-", TAIL))
-            seq = max(_last_seq(key, newest), base.event_seq)
+            seq = max(last_seq(key, newest), base.event_seq)
             only_time = Tell(Signal(count=0))
             done = start_anew(policy, key, only_time, now_s, why=base.broken, event_seq=seq)
             version = max(base.version, done.circuit.version) + BEYOND
@@ -295,16 +279,16 @@ class Protocol:
         stored = None if raw is None else self._read(key, policy, raw)
         if isinstance(stored, str):
             last = Circuit(key, ()) if copy is None else copy.circuit
-            version = max(_salvaged_version(raw or b""), last.version)
+            version = max(salvaged_version(raw or b""), last.version)
             return Base(b"#" + (raw or b""), None, stored, version, last.event_seq)
         if stored is not None:
             self.known.keep(stored)
-        base = Base(b"-") if stored is None else _base_of(stored)
+        base = Base(b"-") if stored is None else base_of(stored)
         version = -1 if base.circuit is None else base.circuit.version
         if copy is None or copy.circuit.version <= version:
             return base
         if is_abandoned(copy.circuit, self._idle_s, now_s):
-            return base._replace(circuit=_again(policy, copy.circuit, base.circuit, now_s))
+            return base._replace(circuit=again(policy, copy.circuit, base.circuit, now_s))
         there = "nothing" if stored is None else f"version {version}"
         why = f"the store had lost its state ({there} there, version {copy.circuit.version} here)"
         return base._replace(circuit=copy.circuit, restored=f"{why}; restored")
@@ -318,42 +302,3 @@ class Protocol:
             raise StoreTooNew(self.label, f"circuit {key!r}: {error}", what_to_do) from error
         except WireError as error:
             return str(error)
-
-
-def _base_of(sealed: Sealed) -> Base:
-    return Base(b"=" + sealed.begins, sealed.circuit, fits=sealed.fits)
-
-
-def _again(policy: Policy, old: Circuit, new: Circuit | None, now_s: float) -> Circuit:
-    """The circuit in place of an abandoned one: its numbers go on, so that it is the newer."""
-    circuit = policy.start(old.key, now_s) if new is None else new
-    return circuit._replace(
-        version=old.version,
-        event_seq=max(circuit.event_seq, old.event_seq),
-        generation=max(circuit.generation, old.generation + 1),
-    )
-
-
-def _place(waiting: list[bytes], token: bytes) -> int | None:
-    for place, raw in enumerate(waiting):
-        if envelope.token_of(raw) == token:
-            return place
-    return None
-
-
-def _last_seq(key: str, entries: Any) -> int:
-    """The number of the newest event of a circuit among these entries of the stream."""
-    for _, fields in entries:
-        try:
-            event = envelope.unseal_event(fields.get(b"e", b""))
-        except WireError:
-            continue
-        if event.circuit == key:
-            return event.seq
-    return 0
-
-
-def _salvaged_version(raw: bytes) -> int:
-    """The version that a value we cannot read had, as far as can be seen."""
-    found = re.match(rb'\{"stamp":"(\d{1,15})-', raw)
-    return int(found[1]) if found else 0
