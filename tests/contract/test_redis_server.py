@@ -14,6 +14,7 @@ import servers.certificates
 from servers.proxy import Proxy
 from servers.server import Server, eventually, running
 from switchgear.core.detectors import ConsecutiveFailures
+from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.types import Ask, Circuit, EventKind, Mode, Order, Phase, Signal, Tell
 from switchgear.errors import (
@@ -23,6 +24,7 @@ from switchgear.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
+from switchgear.stores.base import Found
 from switchgear.stores.redis import RedisStore
 
 POLICY = Policy([ConsecutiveFailures(3)])
@@ -145,6 +147,18 @@ def test_namespaces_do_not_meet(server: Server, store: RedisStore) -> None:
     assert not list(other.find())
     assert not other.events()
     other.close()
+
+
+def test_a_circuit_taken_over_brings_only_the_events_that_are_not_here(store: RedisStore) -> None:
+    order = Order("ann", "again", mode=Mode.SHADOW)
+    tell(store, order)
+    found = store.get("api")
+    assert found is not None
+    ahead = step(POLICY, found.circuit, order, 1.0)
+    events = (store.events()[0].event, *ahead.events)
+    assert store.put(Found(ahead.circuit, POLICY), events)
+    assert [entry.event.seq for entry in store.events()] == [1, 2]
+    assert not store.put(Found(ahead.circuit, POLICY), events)
 
 
 # Scripts and connections

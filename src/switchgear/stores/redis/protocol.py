@@ -102,7 +102,9 @@ class Protocol:
             base = self._base(key, found.policy, lost.have, found.circuit.seen_s, ours=False)
             if base.circuit is not None and base.circuit.version >= version:
                 return False
-            exchange = self._commit(found.policy, base, found.circuit, tuple(events))
+            here = 0 if base.circuit is None else base.circuit.event_seq
+            new = tuple(event for event in events if event.seq > here)
+            exchange = self._commit(found.policy, base, found.circuit, new)
             exchange = exchange._replace(alone=False, publish=True)
             lost = yield from self._exchange(key, exchange)
         self.known.keep(Sealed(exchange.mine, found.circuit, found.policy))
