@@ -3,11 +3,13 @@
 import json
 import os
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -217,6 +219,29 @@ def test_an_export_comes_back_exactly(run: Run, tmp_path: Path) -> None:
     assert run("export", "--store", store).stdout == out.read_text()
     again = run("import", "-", "--store", store, given=out.read_text())
     assert again.stdout == "0 circuits taken, 2 kept as they are (as new or newer)\n"
+
+
+@pytest.mark.parametrize(
+    "mending",
+    [("record", "a", "success"), ("reset", "a", "--why", "damaged"), ("check", "a", "--take")],
+    ids=lambda verb: verb[0],
+)
+def test_a_damaged_circuit_hides_no_other_and_can_be_mended(
+    run: Run, tmp_path: Path, mending: tuple[str, ...]
+) -> None:
+    run("record", "a", "success")
+    run("record", "b", "success")
+    with closing(sqlite3.connect(tmp_path / "project" / ".switchgear" / "state.db")) as db, db:
+        db.execute("UPDATE circuits SET state = '{}' WHERE key = 'a'")
+    seen = run("status")
+    assert seen.returncode == 2
+    assert "● closed     b" in seen.stdout
+    assert "'a': its stored state cannot be read" in seen.stderr
+    assert run("show", "a").returncode == 2
+    assert run(*mending).returncode == 0
+    assert run("status").returncode == 0
+    told = json.loads(run("events", "a", "--json").stdout.splitlines()[0])
+    assert told["kind"] == "state_unreadable"
 
 
 def test_vacuum_removes_old_events(run: Run) -> None:

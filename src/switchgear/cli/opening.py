@@ -16,6 +16,7 @@ from switchgear.cli.text import say
 
 if TYPE_CHECKING:
     from switchgear.config import Config
+    from switchgear.core.policy import Policy
     from switchgear.core.types import Event, Message, Step
     from switchgear.panel import Panel
 
@@ -65,10 +66,20 @@ class Session:
         if isinstance(message, Order):
             self.demand_operator(name)
         store = self.panel.store.inner
-        done = store.apply(name, self.panel.policy_of(name), message, store.now_s())
+        done = store.apply(name, self._policy_of(name), message, store.now_s())
         for event in done.events:
             self._tell_sinks(event)
         return done
+
+    def _policy_of(self, name: str) -> "Policy":
+        """The circuit's policy; of one that cannot be read the default, so that it can go on."""
+        from switchgear.errors import StoreCorrupt
+        from switchgear.guards.call import classic_policy
+
+        try:
+            return self.panel.policy_of(name)
+        except StoreCorrupt:
+            return classic_policy()
 
     def demand_operator(self, what: str) -> None:
         """Raise `OrderRefused` unless orders may be given."""

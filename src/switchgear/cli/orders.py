@@ -116,9 +116,13 @@ def _still(mode: "Mode", *, reset: bool) -> str:
 def _targets(session: "Session", word: Word, *, only_held: bool) -> list[str]:
     """The circuits that are meant: one of that very name, else those that match."""
     from switchgear.cli.opening import unknown_circuit
+    from switchgear.errors import StoreCorrupt
     from switchgear.glob import is_plain
 
-    exact = session.panel.store.get(word.target)
+    try:
+        exact = session.panel.store.get(word.target)
+    except StoreCorrupt:
+        return [word.target]  # it is there, and an order to it mends it
     found = [exact] if exact is not None else []
     if exact is None and not is_plain(word.target):
         found = list(session.panel.store.find(word.target))
