@@ -62,7 +62,7 @@ def test_a_killed_server_is_unreachable_at_once_and_used_again_when_it_is_back(
         started_s = time.monotonic()
         with pytest.raises(StoreUnavailable, match="check that it runs"):
             tell(store)
-        assert time.monotonic() - started_s < TIMEOUT_S
+        assert time.monotonic() - started_s < TIMEOUT_S + SLACK_S
     before_s = store.now_s()
     assert before_s > 1e9, "the clock goes on"
     server.start()

@@ -86,4 +86,4 @@ def test_one_failure_in_each_of_five_processes_makes_one_trip(server: Server) ->
 
 def test_a_trip_reaches_seven_other_processes_at_once(server: Server) -> None:
     at_s = in_processes(hear_a_trip, 8, server.url)
-    assert max(at_s) - min(at_s) < 0.5, "generous: the machine may be busy"
+    assert max(at_s) - min(at_s) < 2.0, "generous: the machine may be busy"

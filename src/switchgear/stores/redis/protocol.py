@@ -39,8 +39,6 @@ PATIENCE_S = 0.1
 """How long one in the queue waits for whoever leads it before leading it themselves."""
 GRACE_S = 1.0
 """How much longer than the idle time the server keeps a circuit: who misses it knows why."""
-BEYOND = 1_000_000
-"""How far the version of a circuit that starts anew jumps: nobody holds a newer, lost one."""
 TAIL = 1000
 """How many events are searched for the last number of a circuit whose state is lost."""
 
@@ -263,7 +261,7 @@ class Protocol:
             seq = max(last_seq(key, newest), base.event_seq)
             only_time = Tell(Signal(count=0))
             done = start_anew(policy, key, only_time, now_s, why=base.broken, event_seq=seq)
-            version = max(base.version, done.circuit.version) + BEYOND
+            version = max(base.version + 1, done.circuit.version)
             return Start(done.circuit._replace(version=version), done.events)
         if base.circuit is None:
             return Start(policy.start(key, now_s), ())
