@@ -7,12 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 
 import switchgear
 from switchgear import detectors
+from switchgear.stores.redis.trouble import BY_WORD
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -148,21 +149,36 @@ def raised_texts() -> Iterator[tuple[str, str]]:
             for node in ast.walk(function)
         }
         for node in ast.walk(tree):
-            if node in inner or not isinstance(node, ast.Raise):
+            if node in inner:
                 continue
-            if longest := longest_piece(node.exc):
-                yield f"{file.relative_to(ROOT).as_posix()}:{node.lineno}", longest
+            longest = ""
+            if isinstance(node, ast.Raise):
+                longest = longest_piece(node.exc, 0)
+            elif is_store_error(node):
+                longest = longest_piece(node, 1)
+            if longest:
+                line = getattr(node, "lineno", "?")
+                yield f"{file.relative_to(ROOT).as_posix()}:{line}", longest
 
 
-def longest_piece(raised: ast.expr | None) -> str:
-    """The longest fixed piece of the text that is raised; empty if it says nothing by itself."""
-    if not isinstance(raised, ast.Call) or not raised.args:
+def is_store_error(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Whether a `StoreError` is made here, perhaps to be raised elsewhere: it says why second."""
+    return (
+        isinstance(node, ast.Call)
+        and re.fullmatch(r"Store[A-Z]\w+", getattr(node.func, "id", "")) is not None
+        and len(node.args) == 3
+    )
+
+
+def longest_piece(raised: ast.expr | None, argument: int) -> str:
+    """The longest fixed piece of the text in an argument; empty if it says nothing by itself."""
+    if not isinstance(raised, ast.Call) or len(raised.args) <= argument:
         return ""
     if getattr(raised.func, "id", "") == "AssertionError":
         return ""
     pieces = [
         piece.value
-        for piece in ast.walk(raised.args[0])
+        for piece in ast.walk(raised.args[argument])
         if isinstance(piece, ast.Constant) and isinstance(piece.value, str)
     ]
     longest = max(pieces, key=len, default="").strip(" :;,'(")
@@ -173,3 +189,15 @@ def test_every_error_message_is_explained_in_troubleshooting() -> None:
     page = " ".join((DOCS / "troubleshooting.md").read_text(encoding="utf-8").split())
     missing = [f'{where} raises "…{text}…"' for where, text in raised_texts() if text not in page]
     assert not missing, "docs/troubleshooting.md does not explain:\n" + "\n".join(missing)
+
+
+def test_everything_that_a_redis_server_may_object_to_is_explained_in_troubleshooting() -> None:
+    page = " ".join((DOCS / "troubleshooting.md").read_text(encoding="utf-8").split())
+    missing = [why for _, _, why, _ in BY_WORD if why not in page]
+    assert not missing, f"docs/troubleshooting.md does not explain {missing}"
+
+
+def test_every_kind_of_event_is_in_the_table_of_concepts() -> None:
+    page = (DOCS / "concepts.md").read_text(encoding="utf-8")
+    for kind in switchgear.EventKind:
+        assert f"| `{kind}` |" in page, f"docs/concepts.md does not list the event {kind}"
