@@ -149,6 +149,17 @@ def test_the_doctor_looks_after_the_token(project: Path) -> None:
     assert any("does not fit" in what for what in wrong)
 
 
+def test_the_doctor_minds_a_token_that_others_can_read(project: Path) -> None:
+    (project / "switchgear.yaml").write_text(f"operator_token_sha256: '{DIGEST}'\n")
+    token = project / "token"
+    token.write_text(TOKEN + "\n")
+    token.chmod(0o644)
+    warned = findings(run("doctor", "--json", "--token-file", "token"))["warning"]
+    assert warned == ["others can read the token in token"]
+    token.chmod(0o600)
+    assert run("doctor", "--token-file", "token").exit_code == 0
+
+
 def test_the_doctor_minds_a_configuration_that_everybody_may_write(project: Path) -> None:
     file = project / "switchgear.yaml"
     file.write_text("{}\n")

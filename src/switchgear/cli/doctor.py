@@ -21,6 +21,7 @@ from switchgear.cli.opening import (
     open_session,
     read_token,
 )
+from switchgear.cli.options import given
 from switchgear.cli.text import ASCII, clock_time, plural, signs_for
 from switchgear.config import DEFAULT, ConfigError
 from switchgear.core.types import EventKind
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from switchgear.config import Config
 
 # Paths are texts here, as in the stores.
-# ruff: noqa: PTH112, PTH116, PTH120
+# ruff: noqa: PTH111, PTH112, PTH116, PTH120
 
 GOOD, NOTE, WARNING, PROBLEM = "good", "note", "warning", "problem"
 _OLDEST_PYTHON = (3, 11)
@@ -105,6 +106,9 @@ def _token(config: "Config") -> Iterator[Finding]:
         return
     if not fits(token, digest):
         yield Finding(WARNING, "the operator token given here does not fit the configured one")
+    path = given("token_file")
+    if path is not None and os.stat(os.path.expanduser(path)).st_mode & 0o077:
+        yield Finding(WARNING, f"others can read the token in {path}", f"chmod 600 {path}")
     if os.environ.get(TOKEN_VARIABLE):
         what = f"{TOKEN_VARIABLE} is set here: programs started from here, agents too, have it"
         yield Finding(WARNING, what, "keep it in a file that agents cannot read: --token-file")

@@ -184,7 +184,7 @@ def read_token() -> str | None:
     """The operator token of `--token-file` or SWITCHGEAR_TOKEN."""
     path = given("token_file")
     if path is None:
-        return os.environ.get(TOKEN_VARIABLE) or None
+        return os.environ.get(TOKEN_VARIABLE, "").strip() or None
     try:
         with open(os.path.expanduser(path), encoding="utf-8") as file:
             token = file.read(10_000).strip()
