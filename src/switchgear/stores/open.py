@@ -42,7 +42,8 @@ def open_store(
         return _sqlite(_path(url), clock, keep_events)
     if scheme.split("+")[0] in ("redis", "rediss", "valkey", "valkeys", "unix"):
         return _redis(url, clock, keep_events, idle_s)
-    raise ValueError(f"store is {url!r}: its scheme must be one of {SCHEMES}")
+    # Only the scheme is shown: the rest may hold a password.
+    raise ValueError(f"store is '{scheme}:…': its scheme must be one of {SCHEMES}")
 
 
 def default_file(start: str | None = None) -> str:
