@@ -60,14 +60,21 @@ class PolicyTexts:
     def __init__(self) -> None:
         self._texts: dict[Policy, str] = {}
         self._policies: dict[str, Policy] = {}
+        self._last: tuple[Policy | None, str] = (None, "")
 
     def text(self, policy: Policy) -> str:
         """The policy as JSON."""
+        last, text = self._last
+        return text if last is policy else self._looked_up(policy)
+
+    def _looked_up(self, policy: Policy) -> str:
+        """The same by its value, which takes longer: a policy has many fields to hash."""
         text = self._texts.get(policy)
         if text is None:
             if len(self._texts) >= POLICIES_KEPT:
                 self._texts.clear()
             text = self._texts[policy] = compact(dump_policy(policy))
+        self._last = policy, text
         return text
 
     def policy(self, text: str) -> Policy:

@@ -74,7 +74,9 @@ if entry ~= '' and not mail then
   if not known then
     redis.call('RPUSH', inbox, entry)
     redis.call('PEXPIRE', inbox, aside_ms)
-    if #waiting < {BATCH} then waiting[#waiting + 1] = entry end
+    -- Who is not the first waits, and need not be sent what the first has to fold.
+    if #waiting > 0 then return {{0, now[1], now[2], false, {{waiting[1]:match('^[^\\n]*'), entry}}, false}} end
+    waiting[1] = entry
   end
 end
 return {{0, now[1], now[2], have, waiting, mail}}
