@@ -29,7 +29,7 @@ CROWD = 16
 REACHED_WITHIN_MS = 100.0
 AT_MOST_TIMES_PING = 10.0
 ENDS_WITHIN_S = 10.0
-HEAD_START_S = 0.1
+HEAD_START_S = 0.05
 """So that all have read their orders before the phase begins."""
 
 
