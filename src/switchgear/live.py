@@ -28,7 +28,7 @@ from switchgear.core.types import (
 from switchgear.errors import Refusal, Rejected
 from switchgear.listeners import Sink, emit
 from switchgear.locks import ForkSafeLock
-from switchgear.runs import FOLD_EVERY_S, TICKETS, Run
+from switchgear.runs import FOLD_EVERY_S, Run
 from switchgear.stores.base import Remembers
 from switchgear.stores.memory import MemoryCell
 
@@ -246,6 +246,7 @@ class LiveCircuit:
         closed = circuit.phase is Phase.CLOSED and circuit.mode is not Mode.HELD_OPEN
         if closed and not self._asks_always:
             if run is not None and run.permit.generation == circuit.generation:
+                self._set_run(run)  # again: pushes may have begun or ceased to arrive
                 return None
             self._refusal = None
             self._set_run(Run(Permit(circuit.generation), due_s))
@@ -280,13 +281,28 @@ class LiveCircuit:
         return Signal(ok=True, seconds=None if self._slow_from_s is None else 0.0, count=count)
 
     def _fold_run(self, run: Run, *, more: int) -> None:
-        """Fold what a run has counted, and `more` that found no ticket."""
-        for message, ago_s in self._counted(run, more):
-            self._apply(message, ago_s)
+        """Fold what a run has counted, and `more` that found no ticket; or leave it to the keeper."""
+        if not self._put_off(run, more):
+            for message, ago_s in self._counted(run, more):
+                self._apply(message, ago_s)
 
     async def _afold_run(self, run: Run, *, more: int) -> None:
-        for message, ago_s in self._counted(run, more):
-            await self._aapply(message, ago_s)
+        if not self._put_off(run, more):
+            for message, ago_s in self._counted(run, more):
+                await self._aapply(message, ago_s)
+
+    def _put_off(self, run: Run, more: int) -> bool:
+        """Whether it could be left to the keeper of the panel, who folds it within the second.
+
+        Where changes are pushed a closed call sends nothing, however many there are.
+        """
+        if self._wall is None or self._polls or self._lock.is_mine():
+            return False
+        with self._lock.taken():
+            if run is self._run:
+                run.put_off(more)
+                return True
+        return False
 
     def _counted(self, run: Run, more: int) -> Iterator[tuple[Message, float]]:
         """What a run has counted as a message, and how long ago that was.
@@ -317,7 +333,7 @@ class LiveCircuit:
 
     def _pending(self) -> Iterator[tuple[Message, float]]:
         run = self._run
-        if run is not None and length_hint(run.tickets) + run.counted < TICKETS:
+        if run is not None and run.is_pending:
             yield from self._counted(run, 0)
         if self._refusals is NO_REFUSALS or not self._new_refusals() or self._lock.is_mine():
             return

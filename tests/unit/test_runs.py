@@ -43,5 +43,27 @@ def test_a_run_that_has_ended_has_no_tickets() -> None:
     assert run.end() == 0
 
 
+def test_what_is_put_off_is_in_the_next_count() -> None:
+    run = new_run()
+    assert not run.is_pending
+    assert take(run, TICKETS) == TICKETS
+    run.put_off(more=1)
+    assert run.is_pending
+    assert take(run, 5) == 5
+    run.put_off(more=0)
+    assert run.count() == TICKETS + 6
+    assert not run.is_pending
+    assert run.count() == 0
+
+
+def test_what_was_put_off_is_in_the_last_count() -> None:
+    run = new_run()
+    take(run, TICKETS)
+    run.put_off(more=1)
+    assert take(run, 2) == 2
+    assert run.end() == TICKETS + 3
+    assert run.end() == 0
+
+
 def test_a_run_is_large_and_its_time_short() -> None:
     assert (runs.TICKETS, runs.FOLD_EVERY_S) == (4096, 1.0)
