@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 interlock_redis: Any = import_module("interlock.integrations.redis")
 redis: Any = import_module("redis")
 
-BURST = 1_000
-"""So few that what this process does once a second, or once in 4,096 calls, seldom falls in."""
-BURSTS = 101
+BURST = 10_000
+"""So few that what this process does once a second seldom falls in."""
+BURSTS = 51
+WARM_UP_S = 2.0
+"""Connections are made and threads started; what is measured is how it goes on."""
 HEARD_WITHIN_S = 10.0
 FLOOR, IN_MEMORY, OVER_REDIS = "bare wrapper", "switchgear, in memory", "switchgear, Redis"
 
@@ -69,6 +71,7 @@ def section(effort: Effort) -> Section:
                 for succeed in (floors.succeed,)
             ),
         ]
+        _warm_up([contender.fresh() for contender in contenders])
         timings = interleaved(contenders, effort)
         about = server.version
     return _section(contenders, timings, bursts, about)
@@ -100,14 +103,29 @@ def _section(
     )
 
 
+def _warm_up(functions: list[Function]) -> None:
+    """Use them now and then, as one does."""
+    until_s = time.monotonic() + WARM_UP_S
+    while time.monotonic() < until_s:
+        for function in functions:
+            function()
+        time.sleep(0.01)
+
+
 def _commands_of_bursts(server: Server, guarded: Function) -> list[int]:
-    guarded()
+    _warm_up([guarded])
     counts = []
     for _ in range(BURSTS):
         before = server.commands()
         for _ in range(BURST):
             guarded()
         counts.append(server.commands() - before)
+    # Nothing at all would mean that calls are not counted, or commands are not.
+    before, deadline_s = server.commands(), time.monotonic() + HEARD_WITHIN_S
+    while server.commands() == before:
+        if time.monotonic() > deadline_s:
+            raise NotGuardingError(f"{OVER_REDIS} never told the server of its calls")
+        time.sleep(0.05)
     return counts
 
 
