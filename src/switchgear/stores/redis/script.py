@@ -56,12 +56,13 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
   if channel ~= '' then redis.call('PUBLISH', channel, new) end
   if taken > 0 then
     redis.call('LTRIM', inbox, taken, -1)
+    -- Who leads next is woken first: everybody else in the queue waits for them.
+    local next_one = redis.call('LINDEX', inbox, 0)
+    if next_one then answer(next_one:match('^[^\\n]*'), '{LEAD.decode()}') end
     for i = 1, taken do
       local text = ARGV[14 + lines + 2 * i]
       if text ~= '' then answer(ARGV[13 + lines + 2 * i], text .. '\\n' .. new) end
     end
-    local next_one = redis.call('LINDEX', inbox, 0)
-    if next_one then answer(next_one:match('^[^\\n]*'), '{LEAD.decode()}') end
   end
   return {{1, now[1], now[2]}}
 end
