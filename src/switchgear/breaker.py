@@ -24,6 +24,7 @@ from switchgear.core.types import (
 )
 from switchgear.listeners import Sink, checked_sinks
 from switchgear.live import TIME_PASSES, LiveCircuit
+from switchgear.redact import redact
 from switchgear.stores.base import Remembers
 from switchgear.stores.memory import MemoryCell
 
@@ -104,11 +105,14 @@ class Breaker(LiveCircuit):
         return self._ask() if run is None else run.permit
 
     def tell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
-        """Say what became of it. A signal with `ok=None` gives the permit back unused."""
-        return self.send(Tell(signal, permit))
+        """Say what became of it; secrets in its error text are redacted.
+
+        A signal with `ok=None` gives the permit back unused.
+        """
+        return self.send(Tell(_redacted(signal), permit))
 
     def send(self, message: Message) -> Verdict:
-        """Send any message to the circuit, after what is still pending."""
+        """Send any message to the circuit as it is, after what is still pending."""
         if isinstance(message, Tell):
             _check_counts(message.signal)
         self._fold_pending()
@@ -121,9 +125,14 @@ class Breaker(LiveCircuit):
 
     async def atell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """What `tell` is, without blocking the event loop while a shared store is told."""
-        _check_counts(signal)
+        return await self.asend(Tell(_redacted(signal), permit))
+
+    async def asend(self, message: Message) -> Verdict:
+        """What `send` is, without blocking the event loop."""
+        if isinstance(message, Tell):
+            _check_counts(message.signal)
         await self._afold_pending()
-        return await self._aapply(Tell(signal, permit))
+        return await self._aapply(message)
 
     def flush(self) -> None:
         """Fold what was counted and not yet told."""
@@ -202,6 +211,10 @@ class Breaker(LiveCircuit):
     def __repr__(self) -> str:
         circuit = self._circuit
         return f"<{type(self).__name__} {self.name!r} {circuit.phase} mode={circuit.mode}>"
+
+
+def _redacted(signal: Signal) -> Signal:
+    return signal if signal.error is None else signal._replace(error=redact(signal.error))
 
 
 def _check_counts(signal: Signal) -> None:

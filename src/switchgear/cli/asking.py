@@ -189,7 +189,7 @@ def record(
     from switchgear.cli.opening import open_session
     from switchgear.cli.permit_token import load_permit
     from switchgear.core.types import Signal, Tell
-    from switchgear.guards.redact import redact
+    from switchgear.redact import redact
 
     ok = {"success": True, "failure": False, "ignored": None}[outcome]
     if ok is not False and (facts["error"] is not None or facts["retry_after"] is not None):

@@ -80,7 +80,7 @@ def _effective(loaded: "Config", store: "Choice", found: "Choice") -> dict[str, 
     from switchgear.cli.opening import file_of
     from switchgear.config import DEFAULT
     from switchgear.core.policy_wire import dump_policy
-    from switchgear.guards.redact import redact
+    from switchgear.redact import redact
 
     source = loaded.source or "default"
 

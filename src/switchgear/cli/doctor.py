@@ -16,7 +16,6 @@ from switchgear.cli.opening import (
     choose_store,
     chosen_config_file,
     file_of,
-    fits,
     load_chosen_config,
     open_session,
     read_token,
@@ -26,7 +25,8 @@ from switchgear.cli.text import ASCII, clock_time, plural, signs_for
 from switchgear.config import DEFAULT, ConfigError
 from switchgear.core.types import EventKind
 from switchgear.errors import StoreError
-from switchgear.guards.redact import redact
+from switchgear.redact import redact
+from switchgear.stores.operator import fits
 
 if TYPE_CHECKING:
     from switchgear.config import Config

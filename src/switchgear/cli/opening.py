@@ -16,7 +16,6 @@ from switchgear.cli.text import say
 
 if TYPE_CHECKING:
     from switchgear.config import Config
-    from switchgear.core.policy import Policy
     from switchgear.core.types import Event, Message, Step
     from switchgear.panel import Panel
 
@@ -43,14 +42,12 @@ class Session:
         config: "Config",
         *,
         store: Choice,
-        locked: bool = False,
         label: str | None = None,
         borrowed: bool = False,
     ) -> None:
         self.panel = panel
         self.config = config
         self.store = store
-        self.locked = locked
         """Whether orders are refused, because the operator token was not given."""
         self._borrowed = borrowed
         self.label = label or panel.store.label
@@ -66,27 +63,14 @@ class Session:
         if isinstance(message, Order):
             self.demand_operator(name)
         store = self.panel.store.inner
-        done = store.apply(name, self._policy_of(name), message, store.now_s())
+        done = store.apply(name, self.panel.policy_of(name), message, store.now_s())
         for event in done.events:
             self._tell_sinks(event)
         return done
 
-    def _policy_of(self, name: str) -> "Policy":
-        """The circuit's policy; of one that cannot be read the default, so that it can go on."""
-        from switchgear.errors import StoreCorrupt
-        from switchgear.guards.call import classic_policy
-
-        try:
-            return self.panel.policy_of(name)
-        except StoreCorrupt:
-            return classic_policy()
-
     def demand_operator(self, what: str) -> None:
         """Raise `OrderRefused` unless orders may be given."""
-        from switchgear.errors import OrderRefused
-
-        if self.locked:
-            raise OrderRefused(what)
+        self.panel.store.operator.demand(self.panel.store.inner, what)
 
     def _tell_sinks(self, event: "Event") -> None:
         for sink in self.config.sinks:
@@ -133,8 +117,7 @@ def open_session(*, reading: bool = False) -> Session:
         idle_s=config.retention.idle_s,
     )
     label = None if absent is None else f"{_SQLITE}{absent} (not there yet)"
-    locked = not fits(token, config.operator_token_sha256)
-    return Session(panel, config, store=choice, locked=locked, label=label)
+    return Session(panel, config, store=choice, label=label)
 
 
 def chosen_config_file() -> Choice:
@@ -193,17 +176,6 @@ def read_token() -> str | None:
     if not token:
         fail(f"--token-file {path}: it is empty")
     return token
-
-
-def fits(token: str | None, digest: str | None) -> bool:
-    """Whether a token has the configured digest; where none is configured, every one does."""
-    from hashlib import sha256
-    from hmac import compare_digest
-
-    if digest is None:
-        return True
-    made = "" if token is None else sha256(token.encode(errors="replace")).hexdigest()
-    return compare_digest(made, digest.lower())
 
 
 def names_beginning(start: str, limit: int = 200) -> list[str]:

@@ -152,7 +152,7 @@ def _confirm(names: Sequence[str], *, yes: bool) -> None:
 
 def _reason(why: str | None) -> str:
     """Why; through the same filter as errors, for it is stored and shown like them."""
-    from switchgear.guards.redact import redact
+    from switchgear.redact import redact
 
     if why is None and sys.stdin.isatty():
         why = click.prompt("Why", err=True)
@@ -162,7 +162,7 @@ def _reason(why: str | None) -> str:
 
 
 def _who(by: str | None) -> str:
-    from switchgear.guards.redact import redact
+    from switchgear.redact import redact
 
     if by is not None:
         return redact(by) or fail("--by must not be empty")

@@ -12,7 +12,7 @@ from switchgear.config.policies import Policies
 from switchgear.config.problems import Node, Report, shown, suggestion
 from switchgear.core import record
 from switchgear.glob import matcher
-from switchgear.guards.redact import redact
+from switchgear.redact import redact
 from switchgear.sinks import SINKS, Sink
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS
 

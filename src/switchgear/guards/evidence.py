@@ -10,7 +10,7 @@ from typing import Any
 
 from switchgear.core.types import Signal
 from switchgear.errors import Rejected
-from switchgear.guards.redact import redact
+from switchgear.redact import redact
 
 ExceptionTypes = type[BaseException] | tuple[type[BaseException], ...]
 ExceptionTest = ExceptionTypes | Callable[[BaseException], bool]

@@ -97,6 +97,12 @@ class Store(Protocol):
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """Remove the oldest events, and closed circuits in AUTO that nobody touched for long."""
 
+    def operator_digest(self) -> str | None:
+        """The SHA-256 of the token that orders need; `None`: they need none."""
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """Remember another digest, or none, unless it is no longer the one named: then false."""
+
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
         """Call the listener with circuits that others moved, if the store can push; else nothing.
 
@@ -128,12 +134,9 @@ def start_anew(
     """Fold a message into a circuit whose stored state could not be read.
 
     It never silently counts as closed: an event says so, and a strict policy refuses until an
-    operator releases it. `event_seq` is the last number its events had, as far as is known. Its
-    version goes on from the time in milliseconds: above any that the lost state can have had, or
-    those who still remember that one would take the new state for an older one.
+    operator releases it. `event_seq` is the last number its events had, as far as is known.
     """
-    version = max(0, int(now_s * 1000))
-    fresh = policy.start(key, now_s)._replace(event_seq=event_seq, version=version)
+    fresh = policy.start(key, now_s)._replace(event_seq=event_seq)
     remark = Order(
         "switchgear",
         f"{why}; its evidence is lost and it starts anew",

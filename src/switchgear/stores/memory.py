@@ -11,7 +11,13 @@ from switchgear.core.policy import Policy
 from switchgear.core.types import Circuit, Event, Message, Step
 from switchgear.glob import matcher
 from switchgear.locks import ForkSafeLock
-from switchgear.stores.base import KEEP_EVENTS, Entry, Found, Vacuumed, is_abandoned
+from switchgear.stores.base import (
+    KEEP_EVENTS,
+    Entry,
+    Found,
+    Vacuumed,
+    is_abandoned,
+)
 
 
 class MemoryCell:
@@ -64,6 +70,7 @@ class MemoryStore:
         self._found: dict[str, Found] = {}
         self._events: deque[Entry] = deque(maxlen=keep_events)
         self._written = 0
+        self._operator_digest: str | None = None
 
     def now_s(self) -> float:
         """Seconds since the epoch."""
@@ -133,6 +140,18 @@ class MemoryStore:
             for _ in range(extra):
                 self._events.popleft()
         return Vacuumed(len(gone), extra)
+
+    def operator_digest(self) -> str | None:
+        """The digest of the token that orders need."""
+        return self._operator_digest
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """Remember another digest, unless it is no longer the one named."""
+        with self._lock.taken():
+            if self._operator_digest != instead_of:
+                return False
+            self._operator_digest = digest
+        return True
 
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
         """Nobody else changes circuits in this process's memory."""

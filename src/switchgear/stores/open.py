@@ -6,6 +6,7 @@ from weakref import WeakValueDictionary
 from switchgear.clock import Clock
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Store
 from switchgear.stores.memory import MemoryStore
+from switchgear.stores.operator import OperatorLock
 from switchgear.stores.resilient import Resilient
 
 FOLDER = ".switchgear"
@@ -15,7 +16,7 @@ SCHEMES = (
     "unix:///socket, valkey://host, redis+cluster://host"
 )
 
-_reopened: "WeakValueDictionary[tuple[str, bool], Resilient]" = WeakValueDictionary()
+_reopened: "WeakValueDictionary[tuple[str, str | None], Resilient]" = WeakValueDictionary()
 
 
 def open_store(
@@ -29,10 +30,7 @@ def open_store(
 
     Raises ValueError for a URL of no known kind, `StoreError` for a store that cannot be used.
     """
-    if url is None:
-        path = default_file()
-        _keep_out_of_git(os.path.dirname(path))
-        return _sqlite(path, clock, keep_events)
+    url = default_url() if url is None else url
     if ":" not in url:
         raise ValueError(f"store is {url!r}: it must be a URL such as {SCHEMES}")
     scheme = url.split(":", 1)[0]
@@ -65,11 +63,18 @@ def default_file(start: str | None = None) -> str:
     return os.path.join(state, "switchgear", "state.db")
 
 
-def reopen(url: str, locked: bool) -> Resilient:  # noqa: FBT001  pickle calls it by position
+def default_url() -> str:
+    """The URL of the embedded default: it names the same file wherever it is opened."""
+    return f"sqlite:///{default_file()}"
+
+
+def reopen(url: str, operator_digest: str | None) -> Resilient:
     """The store of a breaker that was pickled in another process, once per process."""
-    known = _reopened.get((url, locked))
+    known = _reopened.get((url, operator_digest))
     if known is None:
-        known = _reopened[url, locked] = Resilient(open_store(url), url=url, locked=locked)
+        operator = OperatorLock(operator_digest)
+        known = Resilient(open_store(url), url=url, operator=operator)
+        _reopened[url, operator_digest] = known
     return known
 
 
@@ -94,6 +99,7 @@ def _keep_out_of_git(folder: str) -> None:
 
 
 def _sqlite(path: str, clock: Clock | None, keep_events: int) -> Store:
+    _keep_out_of_git(os.path.dirname(os.path.abspath(path)))
     from switchgear.stores.sqlite import SqliteStore  # noqa: PLC0415  a store imports its own needs
 
     return SqliteStore(path, clock=clock, keep_events=keep_events)

@@ -139,6 +139,14 @@ class SqliteStore:
         self._link.run(_shrink)
         return gone
 
+    def operator_digest(self) -> str | None:
+        """The digest of the token that orders need."""
+        return self._link.run(_operator_digest)
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """Remember another digest, unless it is no longer the one named."""
+        return self._link.write(_set_operator_digest, digest, instead_of)
+
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
         """A file does not push: breakers look again every `refresh_s` seconds."""
 
@@ -232,6 +240,22 @@ def _vacuum(db: sqlite3.Connection, keep_events: int, idle_s: float, now_s: floa
         (now_s, idle_s),
     )
     return Vacuumed(circuits.rowcount, events.rowcount)
+
+
+def _operator_digest(db: sqlite3.Connection) -> str | None:
+    found = db.execute("SELECT value FROM meta WHERE name = 'operator_token_sha256'").fetchone()
+    return None if found is None else rows.name(found[0])
+
+
+def _set_operator_digest(
+    db: sqlite3.Connection, digest: str | None, instead_of: str | None
+) -> bool:
+    if _operator_digest(db) != instead_of:
+        return False
+    db.execute("DELETE FROM meta WHERE name = 'operator_token_sha256'")
+    if digest is not None:
+        db.execute("INSERT INTO meta VALUES ('operator_token_sha256', ?)", (digest,))
+    return True
 
 
 def _shrink(db: sqlite3.Connection) -> None:

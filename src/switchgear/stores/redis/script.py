@@ -89,6 +89,13 @@ if have and have:sub(1, #ARGV[1]) == ARGV[1] then return redis.call('DEL', KEYS[
 return 0
 """
 
+REPLACE = """
+local have = redis.call('GET', KEYS[1]) or ''
+if have ~= ARGV[1] then return 0 end
+if ARGV[2] == '' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], ARGV[2]) end
+return 1
+"""
+
 WITHDRAW = f"""
 local removed = redis.call('LREM', KEYS[1], 1, ARGV[1])
 local next_one = redis.call('LINDEX', KEYS[1], 0)
@@ -154,6 +161,11 @@ class Names(NamedTuple):
     def log(self) -> str:
         """The stream of events."""
         return self.root + "events"
+
+    @property
+    def operator(self) -> str:
+        """The digest of the operator's token."""
+        return self.root + "operator"
 
     @property
     def channel(self) -> str:

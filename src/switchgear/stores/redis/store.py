@@ -168,6 +168,18 @@ class RedisStore:
             trimmed = client.xtrim(self._names.log, maxlen=keep_events, approximate=False)
         return Vacuumed(gone, int(trimmed))
 
+    def operator_digest(self) -> str | None:
+        """The digest of the token that orders need."""
+        with self._translated():
+            kept = self._clients.blocking().get(self._names.operator)
+        return None if kept is None else bytes(kept).decode(errors="replace")
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """Remember another digest, unless it is no longer the one named."""
+        names = self._names.operator, instead_of or "", digest or ""
+        with self._translated():
+            return bool(self._clients.blocking().eval(script.REPLACE, 1, *names))
+
     def facts(self) -> dict[str, str]:
         """Versions, sizes and settings, with a word where a setting endangers circuits."""
         with self._translated():
