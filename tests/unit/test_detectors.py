@@ -185,6 +185,7 @@ def test_the_defaults_of_a_policy() -> None:
     policy = Policy(TWO)
     assert policy == Policy(tuple(TWO), Cooldown(), AnyDetector(), None)
     assert policy.slow_from_s is None
+    assert policy.admit(policy.fresh_memories(), 0.0) == 0.0
     assert Policy([*TWO, SlowCalls(9.0), LatencyP95(2.0)]).slow_from_s == 6.0
     assert WeightedSum({"failure_rate": 60}).threshold == 60.0
 

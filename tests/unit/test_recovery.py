@@ -43,7 +43,8 @@ def test_no_number_of_failed_probes_is_too_large(factor: float, failed_probes: i
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"), [(7.5, 7.5), (1e9, 90.0), (0.0, 60.0), (-5.0, 60.0), (None, 60.0)]
+    ("asked", "expected"),
+    [(7.5, 7.5), (0.5, 0.5), (1, 1), (1e9, 90.0), (0.0, 60.0), (-5.0, 60.0), (None, 60.0)],
 )
 def test_a_retry_after_sets_the_wait_up_to_its_own_maximum(
     asked: float | None, expected: float

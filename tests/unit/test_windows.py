@@ -39,6 +39,7 @@ def test_a_count_window_holds_the_last_signals_exactly(
         last = everything[-size:]
         assert (window.total, window.hits) == (len(last), sum(last))
         assert bits(window) == last
+        assert window.newest_length < BITS >= window.oldest_length
 
 
 @given(SIZES, RUNS)
