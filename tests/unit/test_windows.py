@@ -62,9 +62,10 @@ def test_a_smaller_count_window_keeps_the_youngest(
     window = CountWindow()
     for hit, count in runs:
         window = window.push(hit=hit, count=count, size=size)
-    fitted = window.fit(smaller)
-    assert bits(fitted) == bits(window)[-smaller:]
-    assert (fitted.total, fitted.hits) == (len(bits(fitted)), sum(bits(fitted)))
+    for fitted in (window.fit(smaller), CountWindow.load(window.dump(), smaller)):
+        assert bits(fitted) == bits(window)[-smaller:]
+        assert (fitted.total, fitted.hits) == (len(bits(fitted)), sum(bits(fitted)))
+        assert max(fitted.oldest.bit_length(), fitted.oldest_length) <= BITS
 
 
 @given(SIZES, RUNS, RUNS)
