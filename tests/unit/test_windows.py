@@ -258,6 +258,11 @@ def test_a_slice_leaves_when_thirty_younger_ones_have_begun() -> None:
     assert window.at(31.0, 30.0) == TimeWindow(slice=31)
 
 
+def test_a_slice_does_not_begin_a_moment_early() -> None:
+    # 5 * 0.1 / 30 as a float is a little less than that; a rounded quotient would say slice 5.
+    assert TimeWindow().at(0.016666666666666666, 0.1).slice == 4
+
+
 def test_a_time_window_ignores_a_clock_that_runs_backwards() -> None:
     window = TimeWindow().at(50.0, 30.0).push(hit=True, count=1)
     assert window.at(20.0, 30.0) == window
