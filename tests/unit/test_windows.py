@@ -137,6 +137,13 @@ def test_what_no_count_window_dumped_is_refused(garbage: Any) -> None:
         CountWindow.load(garbage, 9)
 
 
+def test_what_is_no_list_or_too_long_a_one_is_named() -> None:
+    with pytest.raises(ValueError, match=r"a window of signals is 7: it must be a list of 2$"):
+        CountWindow.load(7, 9)
+    with pytest.raises(ValueError, match=r"the times is 7: it must be a list$"):
+        TimeQueue.load(7)
+
+
 # Times
 
 QUEUE_STEPS = st.lists(

@@ -146,9 +146,7 @@ class Policy(Record):
             )
         combine.check(checked := _checked_detectors(detectors))
         if tripping_at is not None:
-            tripping_at = record.fraction(
-                "Policy.tripping_at", tripping_at, low_open=True, high_open=True
-            )
+            tripping_at = record.fraction("Policy.tripping_at", tripping_at, low_open=True)
         self._set(detectors=checked, recovery=recovery, combine=combine, tripping_at=tripping_at)
 
     @property
