@@ -2,11 +2,13 @@
 
 import math
 import pickle
+import sys
 from typing import Any
 
 import pytest
 
 from property import naive
+from switchgear.core import record
 from switchgear.core.recovery import Cooldown, Latched, Recovery, WindowEnd, spread
 from switchgear.core.types import Signal
 
@@ -119,6 +121,8 @@ def test_the_limits_themselves_are_allowed() -> None:
     edge = Cooldown(9.0, 9.0, factor=1.0, jitter=0.0, probes=1, successes=1, lease_s=0.001)
     assert edge.fields()["lease_s"] == 0.001
     assert Cooldown(2).max_s == 10.0
+    for largest in (sys.float_info.max, -sys.float_info.max):
+        assert record.number("n", largest) == largest
     assert isinstance(Cooldown(2, 9).base_s, float)
 
 
