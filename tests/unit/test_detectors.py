@@ -142,6 +142,7 @@ def test_one_is_one_and_the_others_are_many() -> None:
     ("make", "message"),
     [
         (lambda: ConsecutiveFailures(0), "ConsecutiveFailures.threshold is 0"),
+        (lambda: ConsecutiveFailures(2**63), f"ConsecutiveFailures.threshold is {2**63}: it must"),
         (lambda: ConsecutiveFailures(True), "ConsecutiveFailures.threshold is True"),
         (lambda: FailuresInWindow(0), "FailuresInWindow.threshold is 0"),
         (lambda: FailuresInWindow(3, 0.0), "FailuresInWindow.window_s is 0.0"),
@@ -171,6 +172,7 @@ def test_a_bad_field_is_refused_by_name_and_value(make: Any, message: str) -> No
 
 def test_the_limits_themselves_are_allowed() -> None:
     assert FailureRate(1, 0.0, 1).min_calls == 1
+    assert ConsecutiveFailures(2**63 - 1).threshold == 2**63 - 1
     assert LatencyP95(1.0, 1.0, admit=0.0, min_calls=1).admit == 0.0
     assert FailureRate(5, 0.5, 5).min_calls == 5
 
@@ -185,6 +187,7 @@ def test_the_defaults_of_a_policy() -> None:
     policy = Policy(TWO)
     assert policy == Policy(tuple(TWO), Cooldown(), AnyDetector(), None)
     assert policy.slow_from_s is None
+    assert policy.admit(policy.fresh_memories(), 0.0) == 0.0
     assert Policy([*TWO, SlowCalls(9.0), LatencyP95(2.0)]).slow_from_s == 6.0
     assert WeightedSum({"failure_rate": 60}).threshold == 60.0
 

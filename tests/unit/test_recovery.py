@@ -2,11 +2,13 @@
 
 import math
 import pickle
+import sys
 from typing import Any
 
 import pytest
 
 from property import naive
+from switchgear.core import record
 from switchgear.core.recovery import Cooldown, Latched, Recovery, WindowEnd, spread
 from switchgear.core.types import Signal
 
@@ -43,7 +45,8 @@ def test_no_number_of_failed_probes_is_too_large(factor: float, failed_probes: i
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"), [(7.5, 7.5), (1e9, 90.0), (0.0, 60.0), (-5.0, 60.0), (None, 60.0)]
+    ("asked", "expected"),
+    [(7.5, 7.5), (0.5, 0.5), (1, 1), (1e9, 90.0), (0.0, 60.0), (-5.0, 60.0), (None, 60.0)],
 )
 def test_a_retry_after_sets_the_wait_up_to_its_own_maximum(
     asked: float | None, expected: float
@@ -118,6 +121,8 @@ def test_the_limits_themselves_are_allowed() -> None:
     edge = Cooldown(9.0, 9.0, factor=1.0, jitter=0.0, probes=1, successes=1, lease_s=0.001)
     assert edge.fields()["lease_s"] == 0.001
     assert Cooldown(2).max_s == 10.0
+    for largest in (sys.float_info.max, -sys.float_info.max):
+        assert record.number("n", largest) == largest
     assert isinstance(Cooldown(2, 9).base_s, float)
 
 

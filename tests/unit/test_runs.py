@@ -43,16 +43,21 @@ def test_a_run_that_has_ended_has_no_tickets() -> None:
     assert run.end() == 0
 
 
+def is_pending(run: Run) -> bool:
+    """As a function, because mypy takes a property for a constant."""
+    return run.is_pending
+
+
 def test_what_is_put_off_is_in_the_next_count() -> None:
     run = new_run()
-    assert not run.is_pending
+    assert not is_pending(run)
     assert take(run, TICKETS) == TICKETS
     run.put_off(more=1)
-    assert run.is_pending
+    assert is_pending(run)
     assert take(run, 5) == 5
     run.put_off(more=0)
     assert run.count() == TICKETS + 6
-    assert not run.is_pending
+    assert not is_pending(run)
     assert run.count() == 0
 
 

@@ -79,11 +79,11 @@ def positive(field: str, value: Any) -> float:
     return float(_number(field, value, "must be a finite number above 0", above=0.0))
 
 
-def fraction(field: str, value: Any, *, low_open: bool, high_open: bool) -> float:
-    """A number between 0 and 1; each end is in the range unless it is open."""
-    rule = f"must be {'above' if low_open else 'at least'} 0 and {'below' if high_open else 'at most'} 1"
+def fraction(field: str, value: Any, *, low_open: bool = False) -> float:
+    """A number from 0 (above 0, if that end is open) up to, and not including, 1."""
+    rule = f"must be {'above' if low_open else 'at least'} 0 and below 1"
     number = _number(field, value, rule)
-    if number < 0 or number > 1 or (low_open and number == 0) or (high_open and number == 1):
+    if number < 0 or number >= 1 or (low_open and number == 0):
         raise ValueError(f"{field} is {value!r}: it {rule}")
     return float(number)
 

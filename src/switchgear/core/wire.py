@@ -173,7 +173,7 @@ def _outage(data: dict[str, Any]) -> Outage:
         retry_at_s=_maybe_number(data["retry_at_s"]),
         cooldown_s=_number(data["cooldown_s"]),
         failed_probes=_count(data["failed_probes"]),
-        admit=record.fraction("admit", data["admit"], low_open=False, high_open=True),
+        admit=record.fraction("admit", data["admit"]),
         asked=_count(data["asked"]),
         reason=_text(data["reason"]),
     )
