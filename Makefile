@@ -35,8 +35,8 @@ format:  ## rewrite the sources in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench:  ## ratios against bare Python and eight other libraries, in one run
-	@scripts/venv .venv-bench -e . -r bench/requirements.txt
+bench:  ## ratios against bare Python, bare stores and eight other libraries, in one run
+	@scripts/venv .venv-bench -e '.[redis]' -r bench/requirements.txt
 	@.venv-bench/bin/python -m bench
 
 mutants:  ## break the mechanism on purpose and count what the tests catch

@@ -14,7 +14,19 @@ if TYPE_CHECKING:
     from bench.result import Section
 
 try:
-    from bench import calls, environment, memory, report, threads, windows
+    from bench import (
+        calls,
+        environment,
+        fleet,
+        many,
+        memory,
+        redis_calls,
+        report,
+        server,
+        sqlite_messages,
+        threads,
+        windows,
+    )
     from bench.measure import FULL, QUICK, Effort
     from bench.ours import OURS
     from bench.peers import PEERS
@@ -32,7 +44,14 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "memory": memory.section,
     "window-success": windows.section_of_successes,
     "window-failure": windows.section_of_failures,
+    "sqlite": sqlite_messages.section,
+    "redis": redis_calls.section,
+    "trip": fleet.section_of_trips,
+    "crowd": fleet.section_of_a_crowd,
+    "many-sqlite": many.section_of_sqlite,
+    "many-redis": many.section_of_redis,
 }
+NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -48,16 +67,19 @@ def main() -> int:
     options = parse()
     begun_s = time.perf_counter()
     console = report.make_console()
+    chosen = options.only or list(MEASURES)
     try:
+        if NEED_A_SERVER.intersection(chosen):
+            server.binary()  # now, not after minutes of other measures
         proofs = [proof for library in (OURS, *PEERS) for proof in prove(library)]
-    except NotGuardingError as error:
+    except (NotGuardingError, server.NoServerError) as error:
         console.print(f"no measure was taken: {error}", style="bold red")
         return 2
     about = environment.describe()
     report.print_opening(console, about, proofs)
 
     sections = []
-    for key in options.only or MEASURES:
+    for key in chosen:
         section = MEASURES[key](QUICK if options.quick else FULL)
         report.print_section(console, section)
         sections.append(section)

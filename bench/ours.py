@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from bench.library import Function, Guard, Library, Role
 from switchgear import CircuitBreaker, Cooldown, Policy, Rejected, detectors
 
@@ -32,9 +34,9 @@ def by_rate(function: Function) -> Function:
 
 
 def by_rate_of(window: int) -> Guard:
-    """A window of so many calls; no share of failures is above 1.0, so it never trips."""
+    """A window of so many calls that never trips: the threshold is, rounded, all of them."""
     policy = Policy(
-        detectors=[detectors.FailureRate(window=window, threshold=1.0)],
+        detectors=[detectors.FailureRate(window=window, threshold=math.nextafter(1.0, 0.0))],
         recovery=Cooldown(base_s=60.0),
     )
 

@@ -64,7 +64,7 @@ def tripped(library: Library, guard: Guard) -> Function:
     """A guarded function whose circuit is open by real failures."""
     upstream = Upstream()
     guarded = guard(upstream.function())
-    _trip(library, upstream, guarded)
+    trip(library, upstream, guarded)
     return guarded
 
 
@@ -73,7 +73,7 @@ def tripped_async(library: Library, guard: Guard) -> Function:
     upstream = Upstream()
     guarded = guard(upstream.coroutine_function())
     with asyncio.Runner() as runner:
-        _trip(library, upstream, lambda: runner.run(guarded()))
+        trip(library, upstream, lambda: runner.run(guarded()))
     return guarded
 
 
@@ -96,10 +96,10 @@ def prove(library: Library) -> Iterator[Proof]:
 def _prove(library: Library, upstream: Upstream, call: Callable[[], Any]) -> int:
     if call() != "through" or upstream.entered != 1:
         raise NotGuardingError(f"{library.distribution} lost the result of a healthy call")
-    return _trip(library, upstream, call)
+    return trip(library, upstream, call)
 
 
-def _trip(library: Library, upstream: Upstream, call: Callable[[], Any]) -> int:
+def trip(library: Library, upstream: Upstream, call: Callable[[], Any]) -> int:
     """Fail until refused; the number of failures it took.
 
     Raises: NotGuardingError after `PATIENCE` failures.

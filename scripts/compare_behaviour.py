@@ -4,7 +4,7 @@
 
 `make bench` creates that environment with pinned versions. Each situation is played with real
 threads, tasks and seconds, three times; answers that differ are shown as "varies". It takes about
-four minutes. The table stands in docs/correctness.md.
+three minutes. The table stands in docs/correctness.md.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ settings.register_profile("deep", deadline=None, max_examples=3000, suppress_hea
 settings.register_profile(
     "mutants",
     deadline=None,
-    max_examples=30,
+    max_examples=15,
     derandomize=True,
     database=None,
     phases=(Phase.explicit, Phase.generate),

@@ -10,10 +10,11 @@ from switchgear.core import detectors
 from switchgear.core.policy import AnyDetector, Policy, WeightedSum
 from switchgear.core.recovery import Cooldown, Latched, WindowEnd
 from switchgear.core.types import Event, EventKind, Mode, Permit, Phase, Reading, Signal
-from switchgear.errors import Rejected, SwitchgearError
+from switchgear.errors import Rejected, StoreError, SwitchgearError
 from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.loop import LoopBreaker
 from switchgear.guards.loop_facts import Decision, IterationMetrics
+from switchgear.panel import Panel
 
 __version__ = "0.1.0"
 
@@ -28,12 +29,14 @@ __all__ = [
     "Latched",
     "LoopBreaker",
     "Mode",
+    "Panel",
     "Permit",
     "Phase",
     "Policy",
     "Reading",
     "Rejected",
     "Signal",
+    "StoreError",
     "SwitchgearError",
     "WeightedSum",
     "WindowEnd",

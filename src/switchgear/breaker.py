@@ -4,7 +4,6 @@ A `Breaker` knows asking, telling and orders, but nothing of functions, loops or
 do. How it gets by without a lock and without I/O is the business of `live.py`.
 """
 
-from collections.abc import Iterable
 from typing import Any, Self
 
 from switchgear.clock import Clock, Shifted, monotonic
@@ -23,9 +22,14 @@ from switchgear.core.types import (
     Totals,
     Verdict,
 )
-from switchgear.live import TIME_PASSES, LiveCircuit, Sink
+from switchgear.listeners import Sink, checked_sinks
+from switchgear.live import TIME_PASSES, LiveCircuit
+from switchgear.redact import redact
 from switchgear.stores.base import Remembers
 from switchgear.stores.memory import MemoryCell
+
+MOST = 10**12
+"""More than anybody counts or pays at once, and a thousand times that is still a sum we can keep."""
 
 
 class Breaker(LiveCircuit):
@@ -54,7 +58,7 @@ class Breaker(LiveCircuit):
             raise ValueError(f"{owner}.policy is {policy!r}: it must be a Policy")
         if not callable(clock):
             raise ValueError(f"{owner}.clock is {clock!r}: it must be callable, giving seconds")
-        checked = _checked_sinks(f"{owner}.sinks", sinks)
+        checked = checked_sinks(f"{owner}.sinks", sinks)
         super().__init__(name, policy, clock=clock, sinks=checked, store=store, wall=wall)
 
     # Reading
@@ -101,12 +105,16 @@ class Breaker(LiveCircuit):
         return self._ask() if run is None else run.permit
 
     def tell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
-        """Say what became of it. A signal with `ok=None` gives the permit back unused."""
-        _check_counts(signal)
-        return self.send(Tell(signal, permit))
+        """Say what became of it; secrets in its error text are redacted.
+
+        A signal with `ok=None` gives the permit back unused.
+        """
+        return self.send(Tell(_redacted(signal), permit))
 
     def send(self, message: Message) -> Verdict:
-        """Send any message to the circuit, after what is still pending."""
+        """Send any message to the circuit as it is, after what is still pending."""
+        if isinstance(message, Tell):
+            _check_counts(message.signal)
         self._fold_pending()
         return self._apply(message)
 
@@ -117,9 +125,14 @@ class Breaker(LiveCircuit):
 
     async def atell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """What `tell` is, without blocking the event loop while a shared store is told."""
-        _check_counts(signal)
+        return await self.asend(Tell(_redacted(signal), permit))
+
+    async def asend(self, message: Message) -> Verdict:
+        """What `send` is, without blocking the event loop."""
+        if isinstance(message, Tell):
+            _check_counts(message.signal)
         await self._afold_pending()
-        return await self._aapply(Tell(signal, permit))
+        return await self._aapply(message)
 
     def flush(self) -> None:
         """Fold what was counted and not yet told."""
@@ -200,16 +213,21 @@ class Breaker(LiveCircuit):
         return f"<{type(self).__name__} {self.name!r} {circuit.phase} mode={circuit.mode}>"
 
 
+def _redacted(signal: Signal) -> Signal:
+    return signal if signal.error is None else signal._replace(error=redact(signal.error))
+
+
 def _check_counts(signal: Signal) -> None:
-    if signal.count < 0 or signal.refused < 0:
-        raise ValueError(f"signal is {signal!r}: its count and refused must not be below 0")
-
-
-def _checked_sinks(field: str, sinks: Any) -> tuple[Sink, ...]:
-    if not isinstance(sinks, Iterable) or isinstance(sinks, str):
-        raise ValueError(f"{field} is {sinks!r}: it must be a list of callables")
-    checked = tuple(sinks)
-    for sink in checked:
-        if not callable(sink):
-            raise ValueError(f"{field} holds {sink!r}: a sink must be callable")
-    return checked
+    """What is counted is kept for ever: a number that no store can load must not get that far."""
+    cost_micros = signal.cost_micros or 0
+    numbers: tuple[Any, ...] = (
+        signal.count,
+        signal.refused,
+        cost_micros,
+        signal.count * cost_micros,
+    )
+    if not all(isinstance(number, int) and 0 <= number < MOST for number in numbers):
+        raise ValueError(
+            f"signal is {signal!r}: its count, refused and cost_micros must be whole numbers, "
+            f"not below 0 and below {MOST:g}"
+        )

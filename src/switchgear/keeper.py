@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from switchgear.breaker import Breaker
 from switchgear.core.types import Circuit
-from switchgear.live import log_exception
+from switchgear.listeners import log_exception
 from switchgear.runs import FOLD_EVERY_S
 from switchgear.stores.resilient import Resilient
 

@@ -6,7 +6,7 @@ refusals are counted meanwhile and folded in later. Everything else is a message
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import repeat
 from operator import length_hint
 
@@ -16,7 +16,6 @@ from switchgear.core.standing import refuses_until_s, standing
 from switchgear.core.types import (
     Ask,
     Circuit,
-    Event,
     Message,
     Mode,
     Permit,
@@ -27,13 +26,11 @@ from switchgear.core.types import (
     Verdict,
 )
 from switchgear.errors import Refusal, Rejected
+from switchgear.listeners import Sink, emit
 from switchgear.locks import ForkSafeLock
-from switchgear.runs import FOLD_EVERY_S, TICKETS, Run
+from switchgear.runs import FOLD_EVERY_S, Run
 from switchgear.stores.base import Remembers
 from switchgear.stores.memory import MemoryCell
-
-Sink = Callable[[Event], object]
-"""Hears every event after it is committed. What it raises is logged and dropped."""
 
 MANY = 2**62
 NO_REFUSALS = repeat(None, 0)
@@ -184,8 +181,8 @@ class LiveCircuit:
 
     # Messages
 
-    def _apply(self, message: Message) -> Verdict:
-        now_s = self._now_s()
+    def _apply(self, message: Message, ago_s: float = 0.0) -> Verdict:
+        now_s = self._now_s() - ago_s
         if self._lock.is_mine() or self._store.is_mine():
             return self._defer(message, now_s)
         done = self._store.apply(self.name, self.policy, message, now_s)
@@ -194,10 +191,11 @@ class LiveCircuit:
             self._apply(late)
         return done.verdict
 
-    async def _aapply(self, message: Message) -> Verdict:
+    async def _aapply(self, message: Message, ago_s: float = 0.0) -> Verdict:
         if self._wall is None:
-            return self._apply(message)  # in memory: nothing to wait for
-        done = await self._store.aapply(self.name, self.policy, message, self._now_s())
+            return self._apply(message, ago_s)  # in memory: nothing to wait for
+        now_s = self._now_s() - ago_s
+        done = await self._store.aapply(self.name, self.policy, message, now_s)
         late = self._take(done)
         if late is not None:
             await self._aapply(late)
@@ -207,7 +205,7 @@ class LiveCircuit:
         """Adopt what a message did; returns what is still to be told because of it."""
         late = self._adopt(done.circuit) if done.circuit is not self._circuit else None
         for event in done.events:
-            self._emit(event)
+            emit(event, self._sinks)
         if _deferred:
             _hear_deferred()
         return late
@@ -248,6 +246,7 @@ class LiveCircuit:
         closed = circuit.phase is Phase.CLOSED and circuit.mode is not Mode.HELD_OPEN
         if closed and not self._asks_always:
             if run is not None and run.permit.generation == circuit.generation:
+                self._set_run(run)  # again: pushes may have begun or ceased to arrive
                 return None
             self._refusal = None
             self._set_run(Run(Permit(circuit.generation), due_s))
@@ -282,56 +281,70 @@ class LiveCircuit:
         return Signal(ok=True, seconds=None if self._slow_from_s is None else 0.0, count=count)
 
     def _fold_run(self, run: Run, *, more: int) -> None:
-        """Fold what a run has counted, and `more` that found no ticket."""
-        message = self._counted(run, more)
-        if message is not None:
-            self._apply(message)
+        """Fold what a run has counted, and `more` that found no ticket; or leave it to the keeper."""
+        if not self._put_off(run, more):
+            for message, ago_s in self._counted(run, more):
+                self._apply(message, ago_s)
 
     async def _afold_run(self, run: Run, *, more: int) -> None:
-        message = self._counted(run, more)
-        if message is not None:
-            await self._aapply(message)
+        if not self._put_off(run, more):
+            for message, ago_s in self._counted(run, more):
+                await self._aapply(message, ago_s)
 
-    def _counted(self, run: Run, more: int) -> Message | None:
-        due_s, taken = self._due_s(), 0
+    def _put_off(self, run: Run, more: int) -> bool:
+        """Whether it could be left to the keeper of the panel, who folds it within the second.
+
+        Where changes are pushed a closed call sends nothing, however many there are.
+        """
+        if self._wall is None or self._polls or self._lock.is_mine():
+            return False
+        with self._lock.taken():
+            if run is self._run:
+                run.put_off(more)
+                return True
+        return False
+
+    def _counted(self, run: Run, more: int) -> Iterator[tuple[Message, float]]:
+        """What a run has counted as a message, and how long ago that was.
+
+        Tickets are taken only before a run is due, so an overdue run is as old as that: a pause
+        does not make its successes new.
+        """
+        now_s, due_s, taken, was_due_s = self._clock(), self._due_s(), 0, run.due_s
         if not self._lock.is_mine():
             with self._lock.taken():
                 taken = run.count() if run is self._run else 0
                 run.due_s = due_s
-        return Tell(self._success(taken + more), run.permit) if taken + more else None
+        overdue_s = max(0.0, now_s - was_due_s)
+        if taken and more and overdue_s:
+            yield Tell(self._success(taken), run.permit), overdue_s
+            yield Tell(self._success(more), run.permit), 0.0
+        elif taken + more:
+            yield Tell(self._success(taken + more), run.permit), 0.0 if more else overdue_s
 
     def _fold_pending(self) -> None:
         """Fold the successes and refusals that the circuit has not heard of yet."""
-        for message in self._pending():
-            self._apply(message)
+        for message, ago_s in self._pending():
+            self._apply(message, ago_s)
 
     async def _afold_pending(self) -> None:
-        for message in self._pending():
-            await self._aapply(message)
+        for message, ago_s in self._pending():
+            await self._aapply(message, ago_s)
 
-    def _pending(self) -> Iterator[Message]:
+    def _pending(self) -> Iterator[tuple[Message, float]]:
         run = self._run
-        if run is not None and length_hint(run.tickets) + run.counted < TICKETS:
-            successes = self._counted(run, 0)
-            if successes is not None:
-                yield successes
+        if run is not None and run.is_pending:
+            yield from self._counted(run, 0)
         if self._refusals is NO_REFUSALS or not self._new_refusals() or self._lock.is_mine():
             return
         with self._lock.taken():
             refused = self._new_refusals()
             self._refusals_folded += refused
         if refused:
-            yield Tell(Signal(count=0, refused=refused))
+            yield Tell(Signal(count=0, refused=refused)), 0.0
 
     def _new_refusals(self) -> int:
         return MANY - length_hint(self._refusals) - self._refusals_folded
-
-    def _emit(self, event: Event) -> None:
-        for sink in self._sinks:
-            try:
-                sink(event)
-            except Exception:  # noqa: BLE001  observers cannot hurt the observed
-                log_exception("a sink of circuit %r failed on %r", self.name, event)
 
 
 def _hear_deferred() -> None:
@@ -342,10 +355,3 @@ def _hear_deferred() -> None:
         except IndexError:
             return  # another thread hears it
         live._apply(message)  # noqa: SLF001
-
-
-def log_exception(message: str, *args: object) -> None:
-    """Log the exception being handled. Imported late: a hook that never logs must not pay."""
-    import logging  # noqa: PLC0415
-
-    logging.getLogger("switchgear").exception(message, *args)  # noqa: LOG004  callers handle one

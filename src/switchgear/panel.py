@@ -3,9 +3,7 @@
 import atexit
 import os
 from collections.abc import Callable, Iterator, Sequence
-from hashlib import sha256
-from hmac import compare_digest
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 from weakref import WeakSet
 
 from switchgear.clock import Clock, monotonic
@@ -14,13 +12,15 @@ from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.standing import standing
 from switchgear.core.types import Circuit, Message, Mode, Order, Reading, Verdict
-from switchgear.errors import Rejected
+from switchgear.errors import Rejected, StoreError
 from switchgear.guards.call import CircuitBreaker, classic_policy
 from switchgear.guards.leave import Leave
 from switchgear.keeper import Keeper
-from switchgear.live import TIME_PASSES, Sink
+from switchgear.listeners import Sink
+from switchgear.live import TIME_PASSES
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Store, Vacuumed
-from switchgear.stores.open import open_store
+from switchgear.stores.open import default_url, open_store
+from switchgear.stores.operator import OperatorLock
 from switchgear.stores.resilient import Resilient
 
 PolicyOf = Callable[[str], Policy | None]
@@ -43,6 +43,41 @@ class View(NamedTuple):
         return self.circuit.key
 
 
+class Retained(Protocol):
+    """How much a store keeps."""
+
+    @property
+    def events(self) -> int:
+        """How many events."""
+
+    @property
+    def idle_s(self) -> float:
+        """After how many seconds without a change a circuit is forgotten."""
+
+
+class Configured(Protocol):
+    """What a panel wants to know of a configuration; `switchgear.config.Config` is one."""
+
+    @property
+    def store(self) -> str | None:
+        """The URL of the store."""
+
+    @property
+    def operator_token_sha256(self) -> str | None:
+        """The digest of the token that orders need."""
+
+    @property
+    def retention(self) -> Retained:
+        """How much the store keeps."""
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Who hears the events."""
+
+    def policy_for(self, name: str) -> Policy | None:
+        """The policy of a circuit, if it says."""
+
+
 class Panel:
     """Many circuits over one store. Thread-safe; in a forked child it opens its own connections.
 
@@ -51,7 +86,8 @@ class Panel:
     - `policies`: names to policies, a function or a dictionary; what it does not know is judged by
       the policy it was judged by last, or by that of `CircuitBreaker(name)`.
     - `sinks`: called with each `Event` that this process makes.
-    - `operator_token_sha256`: where given, orders need the `token` that has this digest.
+    - `operator_token_sha256`: where given, orders need the `token` that has this digest; the store
+      remembers it, so that leaving it out later opens nothing.
     - `clock`: seconds; for tests. `keep_events`, `idle_s`: what `vacuum` leaves.
 
     Nothing is opened before it is needed; a store that cannot be reached is an event, not an
@@ -78,17 +114,33 @@ class Panel:
     ) -> None:
         self._keep_events = record.whole("Panel.keep_events", keep_events)
         self._idle_s = record.seconds("Panel.idle_s", idle_s)
-        url = store if isinstance(store, str) else None
+        url = store if isinstance(store, str) else default_url() if store is None else None
         if store is None or isinstance(store, str):
             store = open_store(url, clock=clock, keep_events=keep_events, idle_s=idle_s)
         self._clock = clock or monotonic
         self._policies = policies.get if isinstance(policies, dict) else policies
         self._sinks = tuple(sinks)
         self._breakers: dict[str, CircuitBreaker] = {}
-        locked = operator_token_sha256 is not None and not _fits(token, operator_token_sha256)
-        self.store = Resilient(store, url=url, locked=locked, clock=self._clock)
+        operator = OperatorLock(operator_token_sha256, token)
+        self.store = Resilient(store, url=url, operator=operator, clock=self._clock)
         self._keeper = Keeper(self.store, self._breakers)
         _panels.add(self)
+
+    @classmethod
+    def from_config(
+        cls, config: "Configured", *, token: str | None = None, clock: Clock | None = None
+    ) -> Self:
+        """The panel that a configuration describes: `Panel.from_config(load_config(path))`."""
+        return cls(
+            config.store,
+            policies=config.policy_for,
+            sinks=config.sinks,
+            operator_token_sha256=config.operator_token_sha256,
+            token=token,
+            clock=clock,
+            keep_events=config.retention.events,
+            idle_s=config.retention.idle_s,
+        )
 
     # Breakers
 
@@ -129,10 +181,13 @@ class Panel:
     def policy_of(self, name: str) -> Policy:
         """The policy that judges a circuit: configured, else stored with it, else the default."""
         policy = None if self._policies is None else self._policies(name)
-        if policy is None:
+        if policy is not None:
+            return policy
+        try:
             found = self.store.get(name)
-            policy = classic_policy() if found is None else found.policy
-        return policy
+        except StoreError:
+            found = None  # gone or unreadable: the first message will say so, in an event
+        return classic_policy() if found is None else found.policy
 
     # Reading
 
@@ -200,6 +255,7 @@ class Panel:
         return f"<Panel {self.store.label} circuits={len(self._breakers)}>"
 
     def _made(self, name: str, policy: Policy | None, options: dict[str, Any]) -> CircuitBreaker:
+        self.store.operator.keep_in(self.store.inner)
         made = CircuitBreaker(
             name,
             policy=policy or self.policy_of(name),
@@ -228,12 +284,6 @@ def _view(found: Found, now_s: float) -> View:
         standing(found.policy, circuit, at_s),
         found.policy.readings(circuit.memories, at_s),
     )
-
-
-def _fits(token: str | None, digest: str) -> bool:
-    if token is None:
-        return False
-    return compare_digest(sha256(token.encode()).hexdigest(), digest.lower())
 
 
 def _forked() -> None:

@@ -28,28 +28,40 @@ as it was when the call began, cannot have been slow, and comparing with `due_s`
 class Run:
     """Successes under one permit. Any thread may take tickets; counting needs the owner's lock."""
 
-    __slots__ = ("counted", "due_s", "permit", "plain", "tickets")
+    __slots__ = ("counted", "due_s", "owed", "permit", "plain", "tickets")
 
     def __init__(self, permit: Permit, due_s: float) -> None:
         self.permit = permit
         self.tickets: Iterator[None] = repeat(None, TICKETS)
         self.counted = 0
+        self.owed = 0
+        """What was counted and put off until the next count."""
         self.due_s = due_s
         self.plain: type | None = None
         """The type of the last result that was no coroutine or generator, to check it once."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there is anything to count."""
+        return length_hint(self.tickets) + self.counted < TICKETS or self.owed > 0
 
     def count(self) -> int:
         """How many tickets were taken since the last count; hands out new ones if all were."""
         left = length_hint(self.tickets)
         taken = TICKETS - left - self.counted
+        owed, self.owed = self.owed, 0
         self.counted += taken
         if not left:
             self.tickets, self.counted = repeat(None, TICKETS), 0
-        return taken
+        return taken + owed
+
+    def put_off(self, more: int) -> None:
+        """Count now and tell at the next count, with `more` that found no ticket."""
+        self.owed = self.count() + more
 
     def end(self) -> int:
         """The last count. What comes back after it finds no ticket."""
         left = len(list(self.tickets))  # taken by C code, each exactly once: by us or by a call
-        taken = TICKETS - left - self.counted
-        self.counted = TICKETS
+        taken = TICKETS - left - self.counted + self.owed
+        self.counted, self.owed = TICKETS, 0
         return taken

@@ -1,12 +1,13 @@
-"""What the detectors' documentation says, recomputed from the full list of signals.
+"""What detectors and recovery rules are documented to do, recomputed from the full history.
 
 No window, ring, queue or running sum: a list of `(time, signal)` and the sentence it is held
 against. One row of `KINDS` for each detector of the registry; a new detector needs a row.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cache
+from itertools import islice, takewhile
 from math import ceil, floor
 from statistics import median
 from typing import Any, NamedTuple
@@ -15,14 +16,17 @@ from switchgear.core import detectors
 from switchgear.core.detectors import Detector
 from switchgear.core.fingerprint import FINGERPRINTS
 from switchgear.core.policy import AnyDetector, Policy, WeightedSum
+from switchgear.core.recovery import Cooldown, WindowEnd
 from switchgear.core.types import Reading, Signal
 
 History = Sequence[tuple[float, Signal]]
 
 
-def each(history: History) -> list[tuple[float, Signal]]:
+def newest_first(history: History) -> Iterator[tuple[float, Signal]]:
     """One entry for each thing that happened: a signal with count n happened n times."""
-    return [(at_s, signal) for at_s, signal in history for _ in range(signal.count)]
+    for at_s, signal in reversed(history):
+        for _ in range(signal.count):
+            yield at_s, signal
 
 
 def exact(number: float) -> Fraction:
@@ -38,7 +42,7 @@ def consecutive_failures(
     detector: detectors.ConsecutiveFailures, history: History, now_s: float
 ) -> Reading:
     row = 0
-    for _, signal in reversed(each(history)):
+    for _, signal in newest_first(history):
         if signal.ok:
             break
         row += signal.ok is False
@@ -49,9 +53,9 @@ def consecutive_failures(
 def failures_in_window(
     detector: detectors.FailuresInWindow, history: History, now_s: float
 ) -> Reading:
-    failed = [at_s for at_s, signal in each(history) if signal.ok is False]
-    inside = len([at_s for at_s in failed if now_s - at_s < detector.window_s])
-    known = min(inside, detector.threshold)
+    failed = (at_s for at_s, signal in newest_first(history) if signal.ok is False)
+    inside = takewhile(lambda at_s: now_s - at_s < detector.window_s, failed)
+    known = len([*islice(inside, detector.threshold)])
     held_against = f"in {detector.window_s:g} s (threshold {detector.threshold})"
     return Reading(known / detector.threshold, f"{some(known, 'failure')} {held_against}")
 
@@ -63,9 +67,9 @@ def fewest_above(threshold: float, total: int) -> int:
 
 
 def share(
-    detector: detectors.FailureRate | detectors.SlowCalls, hits: Sequence[bool], verb: str
+    detector: detectors.FailureRate | detectors.SlowCalls, hits: Iterable[bool], verb: str
 ) -> Reading:
-    last = hits[-detector.window :]
+    last = [*islice(hits, detector.window)]
     if len(last) < detector.min_calls:
         return Reading(0.0, f"{len(last)} of the {detector.min_calls} calls needed to judge")
     percent = f"{sum(last) / len(last):.0%}, threshold {detector.threshold:.0%}"
@@ -76,21 +80,23 @@ def share(
 
 
 def failure_rate(detector: detectors.FailureRate, history: History, now_s: float) -> Reading:
-    outcomes = [s.ok is False for _, s in each(history) if s.ok is not None]
+    outcomes = (s.ok is False for _, s in newest_first(history) if s.ok is not None)
     return share(detector, outcomes, "failed")
 
 
 def slow_calls(detector: detectors.SlowCalls, history: History, now_s: float) -> Reading:
-    times = [s.seconds for _, s in each(history) if s.seconds is not None]
+    times = (s.seconds for _, s in newest_first(history) if s.seconds is not None)
     verb = f"took longer than {detector.slow_s:g} s"
-    return share(detector, [seconds > detector.slow_s for seconds in times], verb)
+    return share(detector, (seconds > detector.slow_s for seconds in times), verb)
 
 
-def p95_sample(detector: detectors.LatencyP95, history: History, now_s: float) -> list[float]:
-    """The durations in the window; time is resolved to a thirtieth of it."""
+def p95_sample(
+    detector: detectors.LatencyP95, history: History, now_s: float
+) -> list[tuple[float, int]]:
+    """The durations in the window and how often each; time is resolved to a thirtieth of it."""
     first = thirtieth(now_s, detector.window_s) - 29
-    timed = [(at_s, s.seconds) for at_s, s in each(history) if s.seconds is not None]
-    return [seconds for at_s, seconds in timed if thirtieth(at_s, detector.window_s) >= first]
+    timed = [(at_s, s.seconds, s.count) for at_s, s in history if s.seconds is not None]
+    return [(took, n) for at_s, took, n in timed if thirtieth(at_s, detector.window_s) >= first]
 
 
 @cache
@@ -103,22 +109,20 @@ def p95(sample: Sequence[float]) -> float:
     return sorted(sample)[ceil(Fraction(95, 100) * len(sample)) - 1]
 
 
-@cache
 def fewest_over_p95(size: int) -> int:
-    """How many of so many must be over a limit for their p95 to be over it."""
-    return next(n for n in range(size + 1) if p95([0.0] * (size - n) + [1.0] * n) > 0.5)
+    """How many must be over a limit for the p95 to be: the one of its rank and all above it."""
+    return size - ceil(Fraction(95, 100) * size) + 1
 
 
 def latency_p95(detector: detectors.LatencyP95, history: History, now_s: float) -> Reading:
     sample = p95_sample(detector, history, now_s)
     limit_s = detector.baseline_s * detector.multiplier
-    if len(sample) < detector.min_calls:
-        return Reading(0.0, f"{len(sample)} of the {detector.min_calls} calls needed to judge")
-    over = sum(seconds > limit_s for seconds in sample)
-    fewest = fewest_over_p95(len(sample))
-    took = (
-        f"{over} of {len(sample)} calls in {detector.window_s:g} s took longer than {limit_s:g} s"
-    )
+    size = sum(count for _, count in sample)
+    if size < detector.min_calls:
+        return Reading(0.0, f"{size} of the {detector.min_calls} calls needed to judge")
+    over = sum(count for seconds, count in sample if seconds > limit_s)
+    fewest = fewest_over_p95(size)
+    took = f"{over} of {size} calls in {detector.window_s:g} s took longer than {limit_s:g} s"
     reason = f"{took} ({detector.multiplier:g} x baseline), {fewest - 1} may"
     return Reading(over / fewest, reason)
 
@@ -255,7 +259,7 @@ def judgement(policy: Policy, history: History, now_s: float) -> Judgement:
     admit = min([d.admit for d, _ in tripped], default=0.0)
     if not isinstance(policy.combine, WeightedSum):
         assert isinstance(policy.combine, AnyDetector)
-        hottest = sorted(pairs, key=lambda pair: -pair[1].heat)[0][1]
+        hottest = next(r for _, r in pairs if r.heat == max(other.heat for _, other in pairs))
         return Judgement(hottest.heat, hottest.reason, admit)
     weights, needed = dict(policy.combine.weights), policy.combine.threshold
     score = sum(weights[d.kind] for d, _ in tripped)
@@ -268,3 +272,29 @@ def objection(policy: Policy, signal: Signal) -> str | None:
     """What the first detector that minds says of a successful probe."""
     said = [KINDS[type(d)].objection(d, signal) for d in policy.detectors]
     return next((words for words in said if words is not None), None)
+
+
+def fnv(key: str, now_s: float) -> float:
+    """The jitter's number, from the published definition of 64-bit FNV-1a, folded to 32 bits."""
+    value = 14695981039346656037
+    for byte in key.encode("utf-8", "surrogatepass") + b"\0" + repr(now_s).encode():
+        value = (value ^ byte) * 1099511628211 % 2**64
+    return ((value // 2**32) ^ (value % 2**32)) / 2**32
+
+
+def wait_s(
+    policy: Policy, key: str, failed_probes: int, asked: float | None, now_s: float
+) -> float | None:
+    """How long the recovery keeps an open circuit open; `None` for ever."""
+    rule = policy.recovery
+    if isinstance(rule, WindowEnd):
+        return (floor(now_s / rule.window_s) + 1) * rule.window_s - now_s
+    if not isinstance(rule, Cooldown):
+        return None
+    if asked is not None and asked > 0:
+        return min(asked, rule.retry_after_max_s)
+    wait = rule.base_s
+    for _ in range(failed_probes):
+        wait *= rule.factor
+    wait = min(wait, rule.max_s)
+    return wait * (1.0 - rule.jitter * fnv(key, now_s)) if rule.jitter else wait

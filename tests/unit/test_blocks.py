@@ -2,11 +2,12 @@
 
 import asyncio
 import contextvars
+import threading
 from collections.abc import Iterator
 
 import pytest
-from stress.crew import in_time, together
 
+from stress.crew import in_time, together
 from switchgear import CircuitBreaker, Rejected
 from switchgear.errors import WrongContext
 from switchgear.testing import FakeClock
@@ -80,9 +81,8 @@ def test_a_refused_block_leaves_the_blocks_around_it_in_order() -> None:
     clock = FakeClock()
     outer, inner = CircuitBreaker("outer", clock=clock), CircuitBreaker("inner", clock=clock)
     trip(inner)
-    with outer:
-        with pytest.raises(Rejected), inner:
-            pytest.fail("a refused block must not run")
+    with outer, pytest.raises(Rejected), inner:
+        pytest.fail("a refused block must not run")
     assert outer.totals.succeeded == 1
     assert inner.totals.succeeded == 0
 
@@ -112,8 +112,6 @@ def test_tasks_are_inside_at_the_same_time_each_with_its_own_outcome() -> None:
 
 
 def test_threads_are_inside_at_the_same_time_each_with_its_own_outcome() -> None:
-    import threading  # noqa: PLC0415
-
     breaker = CircuitBreaker("api", threshold=1000, clock=FakeClock())
     everybody = threading.Barrier(8)
 
@@ -191,6 +189,15 @@ def test_leaving_a_block_that_was_never_entered_is_an_error() -> None:
     with pytest.raises(WrongContext):
         breaker.__exit__(None, None, None)
     assert breaker.totals.succeeded == 0
+
+
+def test_a_block_is_left_once_and_then_forgotten() -> None:
+    breaker = CircuitBreaker("api", clock=FakeClock())
+    with breaker:
+        pass
+    with pytest.raises(WrongContext):
+        breaker.__exit__(None, None, None)
+    assert breaker.totals.succeeded == 1
 
 
 def test_a_probe_left_in_another_context_does_not_wedge_the_circuit() -> None:

@@ -144,6 +144,6 @@ def test_an_exception_whose_text_cannot_be_read_is_named_by_its_type(trouble: Ex
 def test_an_exception_whose_text_is_no_text_is_named_by_its_type() -> None:
     class Odd(Exception):
         def __str__(self) -> str:
-            return 42  # type: ignore[return-value]
+            return 42  # type: ignore[return-value]  # noqa: PLE0307
 
     assert last_error_of(Odd()) == "Odd"

@@ -244,3 +244,59 @@ def test_retention_must_be_positive(field: str) -> None:
     wrong: dict[str, Any] = {field: -1}
     with pytest.raises(ValueError, match=rf"Panel\.{field} is -1"):
         Panel("memory:", **wrong)
+
+
+# What others do to the store
+
+
+def test_a_circuit_that_was_removed_under_a_live_breaker_trips_again(
+    panel: Panel, clock: FakeClock
+) -> None:
+    breaker = panel.breaker("api", QUICK)
+    for _ in range(50):
+        breaker.tell(Signal(ok=True))
+    clock.advance(100.0)
+    panel.store.vacuum(keep_events=10, idle_s=1.0, now_s=clock())
+    assert panel.store.get("api") is None
+    for _ in range(2):
+        clock.advance(1.0)
+        breaker.tell(BAD)
+    with pytest.raises(Rejected):
+        breaker.call(len, "abc")
+
+
+def test_the_digest_of_the_token_stays_with_the_store(clock: FakeClock) -> None:
+    digest = hashlib.sha256(b"open sesame").hexdigest()
+    configured = Panel("memory:", clock=clock, operator_token_sha256=digest)
+    configured.breaker("api").call(len, "abc")
+    bare = Panel(configured.store.inner, clock=clock)
+    with pytest.raises(OrderRefused):
+        bare.order("api", by="agent", why="no configuration, no lock?", mode=Mode.AUTO)
+    other = hashlib.sha256(b"mine").hexdigest()
+    forged = Panel(bare.store.inner, clock=clock, operator_token_sha256=other, token="mine")
+    with pytest.raises(OrderRefused):
+        forged.order("api", by="agent", why="my own token", mode=Mode.AUTO)
+    owner = Panel(bare.store.inner, clock=clock, token="open sesame")
+    owner.order("api", by="ada", why="drill", mode=Mode.HELD_OPEN)
+
+
+def test_the_token_is_changed_only_by_who_has_the_present_one(clock: FakeClock) -> None:
+    old, new = (hashlib.sha256(word).hexdigest() for word in (b"old", b"new"))
+    panel = Panel("memory:", clock=clock, operator_token_sha256=old, token="old")
+    panel.order("api", by="ada", why="drill", mode=Mode.HELD_OPEN)
+    store = panel.store.inner
+    with pytest.raises(OrderRefused):
+        Panel(store, clock=clock, token="new").store.operator.change(store, new)
+    panel.store.operator.change(store, new)
+    with pytest.raises(OrderRefused):
+        panel.order("api", by="ada", why="drill", mode=Mode.AUTO)
+    Panel(store, clock=clock, token="new").order("api", by="ada", why="over", mode=Mode.AUTO)
+
+
+def test_what_is_told_by_hand_is_redacted_too(panel: Panel) -> None:
+    panel.breaker("api").tell(
+        Signal(ok=False, error="bad key sk-ant-abcdefghijklmnopqrstuvwxyz0123")
+    )
+    stored = panel.store.get("api")
+    assert stored is not None
+    assert "abcdefghijkl" not in str(stored.circuit.failures)

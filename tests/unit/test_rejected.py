@@ -2,14 +2,24 @@
 
 import pickle
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
-from unit.shapes import driven
 
-from switchgear import CircuitBreaker, Latched, Phase, Policy, Rejected, Signal, detectors
+from switchgear import (
+    CircuitBreaker,
+    Latched,
+    Phase,
+    Policy,
+    Rejected,
+    Signal,
+    detectors,
+    errors,
+)
 from switchgear.core.wire import WireError, load_circuit
 from switchgear.errors import SwitchgearError, WrongContext, duration
 from switchgear.testing import FakeClock
+from unit.shapes import driven
 
 
 class APIStatusError(Exception):
@@ -170,6 +180,10 @@ def test_a_wait_reads_as_a_person_would_say_it_and_never_shorter_than_it_is(
     assert duration(seconds) == text
 
 
+async def aup() -> str:
+    return "answer"
+
+
 def stream() -> Iterator[int]:
     yield 1
 
@@ -180,7 +194,7 @@ def refusals(breaker: CircuitBreaker) -> list[Callable[[], object]]:
         breaker(up),
         breaker.enter,
         breaker.__enter__,
-        lambda: driven(breaker.acall(up)),
+        lambda: driven(breaker.acall(aup)),
         lambda: next(breaker(stream)()),
     ]
 
@@ -235,23 +249,46 @@ def root() -> SwitchgearError:
     return SwitchgearError("anything")
 
 
-@pytest.mark.parametrize("make", [latched, waiting, wrong_context, unreadable, root])
+def order_refused() -> errors.OrderRefused:
+    return errors.OrderRefused("api")
+
+
+STORE_ERRORS = (
+    errors.StoreError,
+    errors.StoreUnavailable,
+    errors.StoreFull,
+    errors.StoreReadOnly,
+    errors.StoreCorrupt,
+    errors.StoreTooNew,
+)
+MAKERS: tuple[Callable[[], Exception], ...] = (
+    latched,
+    waiting,
+    wrong_context,
+    unreadable,
+    root,
+    order_refused,
+    *(partial(kind, "sqlite:///x", "it is so", "do this") for kind in STORE_ERRORS),
+)
+
+
+@pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_every_error_survives_pickling(make: Callable[[], Exception], protocol: int) -> None:
     error = make()
-    copied = pickle.loads(pickle.dumps(error, protocol))
-    assert type(copied) is type(error)
-    assert copied.args == error.args
-    assert str(copied) == str(error)
-    if isinstance(error, Rejected):
-        assert copied.retry_after_s == error.retry_after_s
-        assert copied.phase is error.phase
+    assert facts(pickle.loads(pickle.dumps(error, protocol))) == facts(error)
+
+
+def facts(error: Exception) -> list[object]:
+    fields = ("circuit", "phase", "reason", "retry_after_s", "last_error")
+    return [type(error), error.args, str(error), *(getattr(error, name, None) for name in fields)]
 
 
 def test_there_is_no_error_that_the_test_above_forgets() -> None:
-    assert set(SwitchgearError.__subclasses__()) == {Rejected, WrongContext}
+    ours = {kind for kind in vars(errors).values() if isinstance(kind, type)}
+    ours = {kind for kind in ours if issubclass(kind, SwitchgearError)}
+    assert ours == {type(make()) for make in MAKERS} - {WireError}
 
 
 def test_one_root_catches_them_all() -> None:
-    assert issubclass(Rejected, SwitchgearError)
-    assert issubclass(WrongContext, SwitchgearError)
+    assert all(isinstance(make(), SwitchgearError | WireError) for make in MAKERS)

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from unit.shapes import ALL, CALLS, Shape
 
 from switchgear import CircuitBreaker, Policy, Rejected, detectors
 from switchgear.testing import FakeClock
+from unit.shapes import ALL, CALLS, Shape
 
 # Blocks have no result, and the items of a stream are not its result.
 WITH_A_RESULT = [shape for shape in CALLS if "generator" not in shape.__name__]

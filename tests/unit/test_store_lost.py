@@ -7,7 +7,7 @@ import pytest
 
 from switchgear import Cooldown, Mode, Phase, Policy, Rejected, Signal, detectors
 from switchgear.core.types import Circuit, Event, EventKind, Message, Step, Tell
-from switchgear.errors import StoreFull, StoreUnavailable
+from switchgear.errors import StoreFull, StoreTooNew, StoreUnavailable
 from switchgear.panel import Panel
 from switchgear.stores.backlog import LISTED, Backlog
 from switchgear.testing import FakeClock, FlakyStore
@@ -351,3 +351,42 @@ def test_different_costs_are_never_counted_together() -> None:
         backlog.add(Tell(Signal(ok=True, cost_micros=cost)))
     told = [(message.signal.cost_micros, message.signal.count) for message in backlog._messages]
     assert told == [(5, 2), (7, 1)]
+
+
+# One circuit's trouble
+
+
+def test_a_circuit_that_the_store_cannot_read_takes_no_other_along() -> None:
+    bench = Bench()
+    other = bench.panel.breaker("other", POLICY)
+    real = bench.store.apply
+
+    def newer(key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        if key == "api":
+            raise StoreTooNew("flaky:", "circuit 'api' is of a newer schema", "upgrade")
+        return real(key, policy, message, now_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.store, "apply", newer)
+        bench.breaker.tell(BAD)
+        other.tell(BAD)
+        bench.clock.advance(1.0)
+        bench.breaker.tell(BAD)
+        other.tell(BAD)
+        assert not bench.panel.store.is_lost
+        assert [event.circuit for event in bench.heard] == ["api"]
+        found = bench.store.get("other")
+        assert found is not None
+        assert found.circuit.totals.failed == 2
+    bench.clock.advance(1.0)
+    bench.breaker.tell(Signal(ok=True))
+    assert bench.stored().totals[:2] == (1, 2)
+    assert bench.kinds() == [EventKind.STORE_LOST, EventKind.STORE_BACK]
+
+
+def test_a_breaker_can_be_made_while_the_store_is_gone() -> None:
+    bench = Bench()
+    bench.store.cut()
+    breaker = bench.panel.breaker("new")
+    assert breaker.call(len, "abc") == 3
+    assert EventKind.STORE_LOST in [event.kind for event in bench.heard]

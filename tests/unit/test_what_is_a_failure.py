@@ -6,11 +6,11 @@ import logging
 from typing import Any
 
 import pytest
-from unit.shapes import driven
 
 from switchgear import CircuitBreaker, Rejected
 from switchgear.guards.evidence import ExceptionTest
 from switchgear.testing import FakeClock
+from unit.shapes import driven
 
 
 class RateLimited(Exception):
@@ -169,7 +169,7 @@ def test_a_good_result_ends_a_row_of_bad_ones() -> None:
         "api", threshold=2, failure_if_result=lambda answer: not answer, clock=FakeClock()
     )
     for answer in ("", "fine", "", "fine", ""):
-        breaker.call(lambda answer=answer: answer)
+        breaker.call(str, answer)
     assert breaker.state == "closed"
     assert breaker.totals.failed == 3
     assert breaker.totals.succeeded == 2

@@ -39,6 +39,7 @@ def test_a_count_window_holds_the_last_signals_exactly(
         last = everything[-size:]
         assert (window.total, window.hits) == (len(last), sum(last))
         assert bits(window) == last
+        assert window.newest_length < BITS >= window.oldest_length
 
 
 @given(SIZES, RUNS)
@@ -61,9 +62,10 @@ def test_a_smaller_count_window_keeps_the_youngest(
     window = CountWindow()
     for hit, count in runs:
         window = window.push(hit=hit, count=count, size=size)
-    fitted = window.fit(smaller)
-    assert bits(fitted) == bits(window)[-smaller:]
-    assert (fitted.total, fitted.hits) == (len(bits(fitted)), sum(bits(fitted)))
+    for fitted in (window.fit(smaller), CountWindow.load(window.dump(), smaller)):
+        assert bits(fitted) == bits(window)[-smaller:]
+        assert (fitted.total, fitted.hits) == (len(bits(fitted)), sum(bits(fitted)))
+        assert max(fitted.oldest.bit_length(), fitted.oldest_length) <= BITS
 
 
 @given(SIZES, RUNS, RUNS)
@@ -133,6 +135,13 @@ def test_a_count_window_is_dumped_as_its_length_and_hexadecimal_digits() -> None
 def test_what_no_count_window_dumped_is_refused(garbage: Any) -> None:
     with pytest.raises(ValueError):
         CountWindow.load(garbage, 9)
+
+
+def test_what_is_no_list_or_too_long_a_one_is_named() -> None:
+    with pytest.raises(ValueError, match=r"a window of signals is 7: it must be a list of 2$"):
+        CountWindow.load(7, 9)
+    with pytest.raises(ValueError, match=r"the times is 7: it must be a list$"):
+        TimeQueue.load(7)
 
 
 # Times
@@ -254,6 +263,11 @@ def test_a_slice_leaves_when_thirty_younger_ones_have_begun() -> None:
     assert window.at(29.999, 30.0)[:2] == (5, 2)
     assert window.at(30.0, 30.0)[:2] == (3, 0)
     assert window.at(31.0, 30.0) == TimeWindow(slice=31)
+
+
+def test_a_slice_does_not_begin_a_moment_early() -> None:
+    # 5 * 0.1 / 30 as a float is a little less than that; a rounded quotient would say slice 5.
+    assert TimeWindow().at(0.016666666666666666, 0.1).slice == 4
 
 
 def test_a_time_window_ignores_a_clock_that_runs_backwards() -> None:

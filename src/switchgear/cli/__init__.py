@@ -3,15 +3,20 @@
 import click
 
 from switchgear import __version__
+from switchgear.cli import asking, configuring, health, looking, moving, orders
+from switchgear.cli.entry import Verbs
+from switchgear.cli.options import color_option, store_options
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("switchgear", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="switchgear")
+@store_options
+@color_option
 def main() -> None:
     """Circuit breakers for AI agents: notice, warn, cut, explain, and let the current flow again."""
 
 
-@main.command()
+@main.command(short_help="Watch a breaker at work, 15 seconds.")
 @click.option(
     "--speed",
     type=click.FloatRange(0.1, 20.0),
@@ -29,3 +34,13 @@ def demo(speed: float) -> None:
     from switchgear.cli.demo import run_demo  # noqa: PLC0415
 
     raise SystemExit(run_demo(speed))
+
+
+for verb in (
+    *(looking.status, looking.watch, looking.show, looking.events),
+    *(asking.check, asking.record),
+    *(orders.hold, orders.release, orders.reset),
+    *(moving.export_verb, moving.import_verb, moving.vacuum),
+    *(health.doctor, configuring.config, configuring.completion),
+):
+    main.add_command(verb)

@@ -12,7 +12,7 @@ from switchgear.config.policies import Policies
 from switchgear.config.problems import Node, Report, shown, suggestion
 from switchgear.core import record
 from switchgear.glob import matcher
-from switchgear.guards.redact import redact
+from switchgear.redact import redact
 from switchgear.sinks import SINKS, Sink
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS
 
@@ -105,14 +105,16 @@ class _Loading:
         )
 
     def _store(self, node: Node) -> str | None:
-        if node.value is None:
-            return None
         if not isinstance(node.value, str) or not node.value.strip():
-            self._report.add(node, f"is {shown(node.value)}: it must be one of {', '.join(STORES)}")
+            if node.value is not None:
+                allowed = ", ".join(STORES)
+                self._report.add(node, f"is {shown(node.value)}: it must be one of {allowed}")
             return None
         url = self._expanded(node)
         if url is None:
             return None
+        if url == "memory":  # in YAML a text that ends in a colon needs quotes, and who knows that
+            url = "memory:"
         objection = _objection_to_store(url, node.value)
         if objection is not None:
             # What came out of variables is a secret; the message has what stands in the file.
@@ -146,9 +148,10 @@ class _Loading:
         seen: dict[str, Node] = {}
         for item in self._report.items(node):
             keys = self._report.mapping(item, ("match", "policy"))
-            for name in ("match", "policy"):
-                if name not in keys:
-                    self._report.add(item, f"needs the key {name!r}")
+            if item.value is None or isinstance(item.value, dict):
+                for name in ("match", "policy"):
+                    if name not in keys:
+                        self._report.add(item, f"needs the key {name!r}")
             match = self._match(keys["match"], seen) if "match" in keys else None
             policy = policies.of(keys["policy"]) if "policy" in keys else None
             if match is not None and policy is not None:

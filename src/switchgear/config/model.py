@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from switchgear.core.policy import Policy
 from switchgear.glob import matcher
-from switchgear.guards.redact import redact
+from switchgear.redact import redact
 from switchgear.sinks import Sink
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS
 

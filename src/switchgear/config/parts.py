@@ -128,6 +128,7 @@ def construct(
     that is wrong is told at once.
     """
     arguments = dict(given)
+    left_out: list[str] = []
     failed = False
     while True:
         try:
@@ -136,27 +137,31 @@ def construct(
             if failed and isinstance(error, TypeError):
                 return None  # a required field was the bad one
             failed = True
-            field = _report_objection(str(error), nodes, place, report)
-            if field not in arguments:
+            blamed = _BLAMED.fullmatch(str(error))
+            if any(re.search(rf"\b{field}\b", str(error)) for field in left_out):
+                return None  # it objects to a default that nobody wrote
+            _report_objection(str(error), blamed, nodes, place, report)
+            if blamed is None or blamed["field"] not in arguments:
                 return None
-            del arguments[field]
+            left_out.append(blamed["field"])
+            del arguments[blamed["field"]]
         else:
             return None if failed else made
 
 
-def _report_objection(message: str, nodes: Mapping[str, Node], place: Node, report: Report) -> str:
-    """Report an objection where it belongs; returns the field it blames, if any."""
-    found = _BLAMED.fullmatch(message)
-    if found is None:
+def _report_objection(
+    message: str,
+    blamed: re.Match[str] | None,
+    nodes: Mapping[str, Node],
+    place: Node,
+    report: Report,
+) -> None:
+    """Report an objection at the key of the field that it blames, as near as can be."""
+    if blamed is None or blamed["field"] not in nodes:
         report.add(place, message)
-        return ""
-    field, item, rest = found["field"], found["item"], found["rest"]
-    if field not in nodes:
-        report.add(place, message)
-        return field
-    node = nodes[field]
-    if item is not None and isinstance(node.value, dict) and item in node.value:
-        node = node.value[item]
+        return
+    node, name = nodes[blamed["field"]], blamed["field"]
+    if blamed["item"] is not None and isinstance(node.value, dict) and blamed["item"] in node.value:
+        node, name = node.value[blamed["item"]], blamed["item"]
     # The key in front of the message already names the field, unless the part as a whole is meant.
-    report.add(node, rest if node.key.endswith(item or field) else message)
-    return field
+    report.add(node, blamed["rest"] if node.key.endswith(name) else message)

@@ -10,7 +10,7 @@ PROJECT = "pyproject.toml"
 LARGEST_BYTES = 256 * 1024
 """Far beyond any configuration by hand, and parsed in seconds at worst."""
 _OUR_TABLE = re.compile(
-    rb"^[ \t]*\[[ \t]*tool[ \t]*\.[ \t]*[\"']?switchgear[\"']?[ \t]*[.\]]", re.MULTILINE
+    rb"^[ \t]*\[{1,2}[ \t]*tool[ \t]*\.[ \t]*[\"']?switchgear[\"']?[ \t]*[.\]]", re.MULTILINE
 )
 
 

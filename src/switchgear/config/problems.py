@@ -12,6 +12,7 @@ from switchgear.errors import SwitchgearError
 
 LONGEST_SHOWN = 60
 """Characters shown of a value or key."""
+LONGEST_MESSAGE = 400
 MOST_PROBLEMS = 100
 """Nobody reads more, and a file of garbage would have thousands."""
 MOST_NAMES = 500
@@ -73,17 +74,25 @@ class Report:
         self.added = 0
         """How often something was found wrong: whoever sees it grow knows that its part is bad."""
         self._problems: dict[Problem, None] = {}  # a part inherited twice is told once
+        self._unreadable: set[str] = set()
 
     def add(self, node: Node, message: str) -> None:
         """Note what is wrong with this node."""
         self.added += 1
-        self._problems[Problem(self.path, node.line, node.key, message)] = None
+        if node.key in self._unreadable:
+            return
+        self._problems[Problem(self.path, node.line, node.key, _short(message))] = None
         if len(self._problems) >= MOST_PROBLEMS:
             self.fail(None, f"has {MOST_PROBLEMS} problems or more; mend these first")
 
+    def add_unreadable(self, node: Node, message: str) -> None:
+        """Note a value that stands for nothing; what else is found wrong with it does not count."""
+        self.add(node, message)
+        self._unreadable.add(node.key)
+
     def fail(self, line: int | None, message: str) -> NoReturn:
         """Note what makes it useless to read on, and give up."""
-        self._problems[Problem(self.path, line, "", message)] = None
+        self._problems[Problem(self.path, line, "", _short(message))] = None
         raise self.error()
 
     def error(self) -> ConfigError:
@@ -156,6 +165,13 @@ def join(key: str, name: str | int) -> str:
     if not _PLAIN_NAME.fullmatch(name) or len(name) > LONGEST_SHOWN:
         return f"{key}[{shown(name)}]"
     return f"{key}.{name}" if key else name
+
+
+def _short(message: str) -> str:
+    """A constructor's or parser's message without the middle of what it quotes at length."""
+    if len(message) > LONGEST_MESSAGE:
+        message = f"{message[: LONGEST_MESSAGE // 2]} … {message[-LONGEST_MESSAGE // 2 :]}"
+    return message if message.isprintable() else ascii(message)[1:-1]
 
 
 def _shown_path(path: str) -> str:

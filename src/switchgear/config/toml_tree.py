@@ -11,7 +11,7 @@ import tomllib
 from bisect import bisect_right
 from typing import Any
 
-from switchgear.config.problems import Node, Report, join, shown
+from switchgear.config.problems import Node, Report, join
 
 Path = tuple[str | int, ...]
 
@@ -88,8 +88,8 @@ class _Tree:
         elif isinstance(value, dt.date | dt.time):
             value = value.isoformat()
         elif isinstance(value, int) and abs(value) >= _LARGEST:
-            self._report.add(Node(None, line, key), f"{shown(value)} is too large a number")
             value = None
+            self._report.add_unreadable(Node(value, line, key), "is too large a number")
         return Node(value, line, key)
 
 

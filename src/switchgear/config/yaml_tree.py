@@ -46,6 +46,8 @@ def parse_yaml(text: str, report: Report) -> Node:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
+        if what == "mapping values are not allowed here":
+            what += "; a text that has ': ' in it or ends in a colon needs quotes"
         report.fail(None if mark is None else mark.line + 1, f"not valid YAML: {what}")
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -124,9 +126,11 @@ class _Walk:
         try:
             value = self._constructor.construct_object(node)
         except (ValueError, KeyError, IndexError, yaml.YAMLError):
-            self._report.add(place, f"{shown(node.value)} is not a value that can be read")
+            self._report.add_unreadable(
+                place, f"{shown(node.value)} is not a value that can be read"
+            )
             return None
         if isinstance(value, int) and abs(value) >= LARGEST:
-            self._report.add(place, f"{shown(node.value)} is too large a number")
+            self._report.add_unreadable(place, "is too large a number")
             return None
         return value

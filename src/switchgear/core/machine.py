@@ -252,7 +252,8 @@ def _close(draft: Draft, reason: str) -> None:
 
 def _obey(draft: Draft, order: Order) -> None:
     if order.mode is not None:
-        draft.mode, draft.order = order.mode, order
+        # Whether an operator said it or we did is history; who holds and why is state.
+        draft.mode, draft.order = order.mode, order._replace(kind=EventKind.ORDERED)
     if order.kind is not EventKind.ORDERED:
         draft.note(order.kind, draft.phase, order.why, by=order.by)
     else:

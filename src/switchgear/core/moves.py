@@ -83,7 +83,7 @@ class Draft:
                 reason=reason,
                 by=by,
                 why=why,
-                retry_after_s=None if retry_at_s is None else max(0.0, retry_at_s - self.now_s),
+                retry_after_s=None if retry_at_s is None else retry_at_s - self.now_s,
             )
         )
 

@@ -156,9 +156,7 @@ class Policy(Record):
             )
         combine.check(checked := _checked_detectors(detectors))
         if tripping_at is not None:
-            tripping_at = record.fraction(
-                "Policy.tripping_at", tripping_at, low_open=True, high_open=True
-            )
+            tripping_at = record.fraction("Policy.tripping_at", tripping_at, low_open=True)
         if not isinstance(strict, bool):
             raise ValueError(f"Policy.strict is {strict!r}: it must be true or false")
         self._set(

@@ -56,14 +56,16 @@ def _remake(kind: type[Record], fields: dict[str, Any]) -> Record:
 
 # Compared with, because an integer beyond it is finite and no float all the same.
 _LARGEST = math.nextafter(math.inf, 0.0)
+_UNCOUNTABLE = 2**63
 
 # Each check names the owner and field, the value, and the rule, and returns the value.
 
 
 def whole(field: str, value: Any, *, least: int = 1) -> int:
-    """An integer of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{field} is {value!r}: it must be a whole number of at least {least}")
+    """An integer of at least `least`, and small enough to be counted up to."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < _UNCOUNTABLE:
+        rule = f"must be a whole number of at least {least}, and below 2**63"
+        raise ValueError(f"{field} is {value!r}: it {rule}")
     return value
 
 
@@ -77,11 +79,11 @@ def positive(field: str, value: Any) -> float:
     return float(_number(field, value, "must be a finite number above 0", above=0.0))
 
 
-def fraction(field: str, value: Any, *, low_open: bool, high_open: bool) -> float:
-    """A number between 0 and 1; each end is in the range unless it is open."""
-    rule = f"must be {'above' if low_open else 'at least'} 0 and {'below' if high_open else 'at most'} 1"
+def fraction(field: str, value: Any, *, low_open: bool = False, whole_too: bool = False) -> float:
+    """A number from 0 (above 0, if that end is open) up to 1, which is out unless it is let in."""
+    rule = f"must be {'above' if low_open else 'at least'} 0 and {'at most' if whole_too else 'below'} 1"
     number = _number(field, value, rule)
-    if number < 0 or number > 1 or (low_open and number == 0) or (high_open and number == 1):
+    if number < 0 or number > 1 or (low_open and number == 0) or (number == 1 and not whole_too):
         raise ValueError(f"{field} is {value!r}: it {rule}")
     return float(number)
 

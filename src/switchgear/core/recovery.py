@@ -80,7 +80,7 @@ class Cooldown(Recovery):
             base_s=base_s,
             max_s=max_s,
             factor=record.at_least("Cooldown.factor", factor, 1.0),
-            jitter=record.fraction("Cooldown.jitter", jitter, low_open=False, high_open=True),
+            jitter=record.fraction("Cooldown.jitter", jitter),
             probes=record.whole("Cooldown.probes", probes),
             successes=record.whole("Cooldown.successes", successes),
             lease_s=None if lease_s is None else record.seconds("Cooldown.lease_s", lease_s),

@@ -49,9 +49,8 @@ def _free_probe(policy: Policy, circuit: Circuit | Draft) -> bool:
 
 def _first_lease_s(circuit: Circuit | Draft) -> float:
     """When the first probe under way loses its place, should it not report."""
-    return min(
-        (permit.lease_until_s or 0.0 for permit in circuit.probing.permits), default=-math.inf
-    )
+    leases = [permit.lease_until_s for permit in circuit.probing.permits]
+    return min([lease for lease in leases if lease is not None], default=-math.inf)
 
 
 def _wait_s(policy: Policy, circuit: Circuit | Draft, now_s: float) -> float | None:

@@ -58,12 +58,12 @@ class Signal(NamedTuple):
     """One line about the failure, already redacted by whoever made the signal."""
     retry_after_s: float | None = None
     """How long the other side asked us to stay away, from now."""
-    cost_micros: int | None = None
-    """What it cost, in millionths of a dollar."""
     count: int = 1  # type: ignore[assignment]  # tuple.count is nobody's loss
     """How many equal things happened in a row; 0 tells nothing but the time."""
     refused: int = 0
     """Calls refused by a snapshot of this circuit since the last message."""
+    cost_micros: int | None = None
+    """What it cost, in millionths of a dollar."""
     files_changed: int | None = None
     """How many files differ from what they were before, committed or not."""
     tests_passing: int | None = None

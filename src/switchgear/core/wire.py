@@ -23,17 +23,9 @@ from switchgear.core.types import (
     Totals,
 )
 
-SCHEMA = 2
+SCHEMA = 1
 
-
-def _count_costs(data: dict[str, Any]) -> dict[str, Any]:
-    """Schema 2: circuits count costs. Events did not change."""
-    if isinstance(data.get("totals"), dict):
-        return {**data, "totals": {**data["totals"], "cost_micros": 0}}
-    return data
-
-
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _count_costs}
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """For each old schema, how its data becomes that of the next one."""
 
 
@@ -43,23 +35,27 @@ class WireError(ValueError):
 
 def dump_circuit(policy: Policy, circuit: Circuit) -> dict[str, Any]:
     """A circuit as JSON values; detectors are named, so that a changed policy finds its own."""
-    data = circuit._asdict()
+    pairs = zip(Circuit._fields, circuit, strict=True)
+    data = {name: dump_field(policy, name, value) for name, value in pairs}
     data["schema"] = SCHEMA
-    data["memories"] = {
-        name: detector.dump(memory)
-        for name, detector, memory in zip(
-            detector_names(policy), policy.detectors, circuit.memories, strict=True
-        )
-    }
-    data["order"] = None if circuit.order is None else _dump_order(circuit.order)
-    data["outage"] = circuit.outage._asdict()
-    data["probing"] = {
-        **circuit.probing._asdict(),
-        "permits": [*map(list, circuit.probing.permits)],
-    }
-    data["failures"] = [*map(list, circuit.failures)]
-    data["totals"] = circuit.totals._asdict()
     return data
+
+
+def dump_field(policy: Policy, name: str, value: Any) -> Any:
+    """One field of a circuit as JSON values: most messages change only a few of them."""
+    if name == "memories":
+        names = detector_names(policy)
+        triples = zip(names, policy.detectors, value, strict=True)
+        return {kind: detector.dump(memory) for kind, detector, memory in triples}
+    if name == "outage" or name == "totals":  # noqa: PLR1714  quicker than a set
+        return value._asdict()
+    if name == "probing":
+        return {**value._asdict(), "permits": [*map(list, value.permits)]}
+    if name == "failures":
+        return [*map(list, value)]
+    if name == "order" and value is not None:
+        return _dump_order(value)
+    return value
 
 
 def load_circuit(policy: Policy, data: Any) -> Circuit:
@@ -125,7 +121,10 @@ def load_event(data: Any) -> Event:
 
 def detector_names(policy: Policy) -> list[str]:
     """A name for each detector: its kind, numbered where a policy has several of a kind."""
-    names: list[str] = []
+    names = [detector.kind for detector in policy.detectors]
+    if len(set(names)) == len(names):
+        return names
+    names = []
     for detector in policy.detectors:
         same = sum(name.split("#")[0] == detector.kind for name in names)
         names.append(detector.kind if not same else f"{detector.kind}#{same + 1}")
@@ -158,8 +157,7 @@ def _memories(policy: Policy, data: Any) -> tuple[Any, ...]:
 
 
 def _dump_order(order: Order) -> list[Any]:
-    # The kind of its event is not of the state: whether an operator said it or we did is history.
-    return [order.by, order.why, order.mode, order.reset]
+    return [order.by, order.why, order.mode, order.reset]  # its kind is history, not state
 
 
 def _order(data: Any) -> Order:
@@ -175,7 +173,7 @@ def _outage(data: dict[str, Any]) -> Outage:
         retry_at_s=_maybe_number(data["retry_at_s"]),
         cooldown_s=_number(data["cooldown_s"]),
         failed_probes=_count(data["failed_probes"]),
-        admit=record.fraction("admit", data["admit"], low_open=False, high_open=True),
+        admit=record.fraction("admit", data["admit"]),
         asked=_count(data["asked"]),
         reason=_text(data["reason"]),
     )
@@ -197,9 +195,7 @@ def _failure(data: Any) -> Failure:
 
 
 def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise WireError(f"{value!r} is not a count")
-    return value
+    return record.whole("a count", value, least=0)
 
 
 def _number(value: Any) -> float:

@@ -15,10 +15,10 @@ from switchgear.core.types import Permit
 from switchgear.errors import Rejected
 from switchgear.guards.blocks import enter_block, leave_block
 from switchgear.guards.evidence import ExceptionTest
-from switchgear.guards.lazy import LAZY, guard_lazy, is_lazy_function
+from switchgear.guards.lazy import LAZY, call_lazily, guard_lazy, lazy_code
 from switchgear.guards.outcome import OutcomeBreaker
 from switchgear.guards.wrappers import wrapper
-from switchgear.live import Sink
+from switchgear.listeners import Sink
 from switchgear.runs import Run
 from switchgear.stores.base import Remembers
 
@@ -134,6 +134,8 @@ class CircuitBreaker(OutcomeBreaker):
             pending: Any = function(*args, **kwargs)
             if type(pending) is CoroutineType or hasattr(pending, "__await__"):
                 pending = await pending
+            elif type(pending) in LAZY:
+                return cast("T", guard_lazy(self, pending, None, args, kwargs))
         except BaseException as error:
             await self.afailed(run.permit, error, None)
             raise
@@ -190,9 +192,9 @@ class CircuitBreaker(OutcomeBreaker):
             await self.afailed(block.permit, error, seconds)
 
     def _set_run(self, run: Run | None) -> None:
-        super()._set_run(run)
         bare = self._slow_from_s is None and self._failure_if_result is None and not self._polls
         self._fast = run if bare else None
+        super()._set_run(run)  # last: an interrupt before it is mended by the next message
 
     def _call(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -220,8 +222,8 @@ class CircuitBreaker(OutcomeBreaker):
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """The call while the circuit is not simply closed."""
-        if is_lazy_function(function):
-            return wrapper(self, function)(*args, **kwargs)  # asks for leave when it runs
+        if (code := lazy_code(function)) is not None:
+            return call_lazily(self, function, code, args, kwargs)
         permit = self.enter_or_fall_back()
         if permit is None:
             return self.fall_back(args, kwargs)
@@ -253,6 +255,8 @@ class CircuitBreaker(OutcomeBreaker):
             result = function(*args, **kwargs)
             if hasattr(result, "__await__"):
                 result = await result
+            elif type(result) in LAZY:
+                return guard_lazy(self, result, permit, args, kwargs)
         except BaseException as error:
             await self.afailed(permit, error, self.seconds_since(started_s))
             raise

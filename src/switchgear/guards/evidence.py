@@ -10,7 +10,7 @@ from typing import Any
 
 from switchgear.core.types import Signal
 from switchgear.errors import Rejected
-from switchgear.guards.redact import redact
+from switchgear.redact import redact
 
 ExceptionTypes = type[BaseException] | tuple[type[BaseException], ...]
 ExceptionTest = ExceptionTypes | Callable[[BaseException], bool]
@@ -35,16 +35,17 @@ def check_test(field: str, test: Any) -> None:
 def matches(test: ExceptionTest, error: BaseException) -> bool:
     """Whether the exception is one of those that `test` means."""
     if isinstance(test, type | tuple):
-        return isinstance(error, test)
+        return issubclass(type(error), test)
     return bool(test(error))
 
 
 def is_no_evidence(error: BaseException) -> bool:
     """Whether an exception says nothing about what was called: cancelled, interrupted, closed."""
-    if not isinstance(error, Exception) or isinstance(error, NEVER_EVIDENCE):
+    kind = type(error)  # `isinstance` would ask the exception itself, which may raise
+    if not issubclass(kind, Exception) or issubclass(kind, NEVER_EVIDENCE):
         return True
     # concurrent.futures.CancelledError is an Exception; naming it spares importing the module.
-    return type(error).__name__ == "CancelledError"
+    return kind.__name__ == "CancelledError"
 
 
 def failure(error: BaseException, seconds: float | None) -> Signal:

@@ -4,8 +4,16 @@ Calling a coroutine function only makes a coroutine. Who counts that as a succes
 nothing, so what a guarded function gives is looked at, and replaced by its guarded self.
 """
 
+from collections.abc import Callable
 from functools import partial
-from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MethodType
+from types import (
+    AsyncGeneratorType,
+    CodeType,
+    CoroutineType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+)
 from typing import TYPE_CHECKING, Any
 
 from switchgear.core.types import Permit, Signal
@@ -15,18 +23,37 @@ if TYPE_CHECKING:
     from switchgear.guards.call import CircuitBreaker
 
 LAZY = frozenset({AsyncGeneratorType, CoroutineType, GeneratorType})
-_LAZY_CODE = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR of `inspect`
+_GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200  # the code flags of `inspect`
 
 
-def is_lazy_function(function: Any) -> bool:
-    """Whether calling it runs nothing yet, as far as its code can tell."""
+def lazy_code(function: Any) -> CodeType | None:
+    """The code of a function that runs nothing yet when it is called; `None`: it is none."""
     while isinstance(function, partial):
         function = function.func
     if type(function) is not FunctionType and type(function) is not MethodType:
         function = getattr(type(function), "__call__", None)  # noqa: B004  an object may have a lazy one
     if type(function) is MethodType:
         function = function.__func__
-    return type(function) is FunctionType and bool(function.__code__.co_flags & _LAZY_CODE)
+    if type(function) is not FunctionType:
+        return None
+    code = function.__code__
+    return code if code.co_flags & (_GENERATOR | _COROUTINE | _ASYNC_GENERATOR) else None
+
+
+def call_lazily(
+    breaker: "CircuitBreaker",
+    function: Callable[..., Any],
+    code: CodeType,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """What the function with this code gives, guarded: it asks for leave when it runs."""
+    if code.co_flags & _COROUTINE:
+        return _named(breaker._acall(function, args, kwargs), code.co_name, code.co_qualname)  # noqa: SLF001
+    guard: Callable[..., Any] = (
+        guarded_generator if code.co_flags & _GENERATOR else guarded_async_generator
+    )
+    return _named(guard(breaker, function)(*args, **kwargs), code.co_name, code.co_qualname)
 
 
 class Made:
@@ -74,12 +101,16 @@ def guard_lazy(
 ) -> Any:
     """A guarded coroutine or generator in place of the bare one that a function returned."""
     made = Made(breaker, lazy, permit)
-    guarded: Any
     if type(lazy) is CoroutineType:
-        guarded = breaker._acall(made.start, args, kwargs, made.aenter)  # noqa: SLF001
+        guarded: Any = breaker._acall(made.start, args, kwargs, made.aenter)  # noqa: SLF001
     elif type(lazy) is GeneratorType:
         guarded = guarded_generator(breaker, made.start, made.enter)(*args, **kwargs)
     else:
         guarded = guarded_async_generator(breaker, made.start, made.aenter)(*args, **kwargs)
-    guarded.__name__, guarded.__qualname__ = lazy.__name__, lazy.__qualname__
-    return guarded
+    return _named(guarded, lazy.__name__, lazy.__qualname__)
+
+
+def _named(lazy: Any, name: str, qualname: str) -> Any:
+    """With the name of what it guards, which is what Python's warnings speak of."""
+    lazy.__name__, lazy.__qualname__ = name, qualname
+    return lazy

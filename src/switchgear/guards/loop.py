@@ -4,7 +4,6 @@ Both documented front ends are here, over the one mechanism: metrics of progress
 decisions out (000), and successes and failures in, tripped or not out (001).
 """
 
-from collections.abc import Callable
 from time import time
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,19 +18,17 @@ from switchgear.core.detectors import (
 )
 from switchgear.core.fingerprint import DOCUMENTED_LENGTH, gist
 from switchgear.core.policy import Policy
-from switchgear.core.types import Circuit, Event, Mode, Permit, Phase, Signal, Verdict
+from switchgear.core.types import Circuit, Mode, Permit, Phase, Signal, Tell, Verdict
 from switchgear.guards.loop_facts import Decision, IterationMetrics, LoopStats, LoopStatus
 from switchgear.guards.loop_policy import failures_policy, loop_policy, stagnation_policy
 from switchgear.guards.loop_words import decision_words, failures_in_a_row, trip_words
-from switchgear.guards.redact import redact
+from switchgear.listeners import Sink
 from switchgear.live import TIME_PASSES
+from switchgear.redact import redact
 from switchgear.stores.base import Remembers
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-
-Sink = Callable[[Event], object]
 
 LONGEST_GIST = 600
 """Characters kept of an error: forty words, unless they are long ones."""
@@ -140,13 +137,15 @@ class LoopBreaker(Breaker):
 
     def record_failure(self, error: str) -> bool:
         """An iteration failed. Returns whether the circuit is tripped now."""
-        return not self.tell(Signal(ok=False, error=self.kept(error))).admitted
+        return not self.tell(Signal(ok=False, error=error)).admitted
 
     def tell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
-        """Say everything about one iteration at once; `error` as `kept` makes it."""
+        """Say everything about one iteration at once; of its error, what `kept` makes of it."""
         if signal.at_s is None and signal.count:
             signal = signal._replace(at_s=time())
-        return super().tell(signal, permit)
+        if signal.error is not None:
+            signal = signal._replace(error=self.kept(signal.error))
+        return self.send(Tell(signal, permit))
 
     def kept(self, error: str) -> str:
         """What is kept of an error: the lines that tell, on one line, without secrets."""

@@ -10,7 +10,7 @@ from typing import Any
 from switchgear.breaker import Breaker
 from switchgear.clock import Clock
 from switchgear.core.policy import Policy
-from switchgear.core.types import Permit, Signal
+from switchgear.core.types import Permit, Signal, Tell
 from switchgear.errors import Rejected
 from switchgear.guards.evidence import (
     ExceptionTest,
@@ -19,7 +19,7 @@ from switchgear.guards.evidence import (
     is_no_evidence,
     matches,
 )
-from switchgear.live import Sink, log_exception
+from switchgear.listeners import Sink, log_exception
 from switchgear.runs import Run
 from switchgear.stores.base import Remembers
 
@@ -90,13 +90,14 @@ class OutcomeBreaker(Breaker):
             raise AssertionError("no fallback")
         return self._fallback(*args, **kwargs)
 
-    # Each of these tells; its twin with an `a` does so without blocking the event loop.
+    # Each of these sends what is redacted already; its twin with an `a` does not block the event
+    # loop.
 
     def succeeded(self, permit: Permit, seconds: float | None) -> None:
         """Tell a success: by a ticket of the run, if it is as unremarkable as that."""
         run = self._run_of(permit, seconds)
         if run is None:
-            self.tell(Signal(ok=True, seconds=seconds), permit)
+            self.send(Tell(Signal(ok=True, seconds=seconds), permit))
         elif not self._takes_ticket(run):
             self._fold_run(run, more=1)
 
@@ -104,29 +105,29 @@ class OutcomeBreaker(Breaker):
         """Tell a success."""
         run = self._run_of(permit, seconds)
         if run is None:
-            await self.atell(Signal(ok=True, seconds=seconds), permit)
+            await self.asend(Tell(Signal(ok=True, seconds=seconds), permit))
         elif not self._takes_ticket(run):
             await self._afold_run(run, more=1)
 
     def failed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
         """Tell what an exception means; gives the permit back where it means nothing."""
-        self.tell(self._meaning(error, seconds), permit)
+        self.send(Tell(self._meaning(error, seconds), permit))
 
     async def afailed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
         """Tell what an exception means."""
-        await self.atell(self._meaning(error, seconds), permit)
+        await self.asend(Tell(self._meaning(error, seconds), permit))
 
     def returned(self, permit: Permit, result: Any, seconds: float | None) -> None:
         """Tell what a result means."""
         if self._is_bad(result):
-            self.tell(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit)
+            self.send(Tell(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit))
         else:
             self.succeeded(permit, seconds)
 
     async def areturned(self, permit: Permit, result: Any, seconds: float | None) -> None:
         """Tell what a result means."""
         if self._is_bad(result):
-            await self.atell(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit)
+            await self.asend(Tell(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit))
         else:
             await self.asucceeded(permit, seconds)
 

@@ -14,9 +14,9 @@ from switchgear.core.types import Mode, Permit, Phase, Signal
 from switchgear.errors import Rejected
 from switchgear.guards.loop import LoopBreaker
 from switchgear.guards.loop_policy import loop_policy
-from switchgear.guards.redact import redact
-from switchgear.live import Sink
+from switchgear.listeners import Sink
 from switchgear.panel import Panel
+from switchgear.redact import redact
 from switchgear.runner.judge import Judgement
 from switchgear.runner.options import RunOptions
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from switchgear.agents.base import Agent
 from switchgear.core.policy import Policy
 from switchgear.errors import OrderRefused
-from switchgear.live import Sink
+from switchgear.listeners import Sink
 from switchgear.measure.tree import open_tree
 from switchgear.panel import Panel
 from switchgear.runner.checkpoint import keep

@@ -22,18 +22,29 @@ class Jsonl(record.Record):
     'events.jsonl'
     """
 
-    __slots__ = ("path",)
+    __slots__ = ("_torn", "path")
     path: str
+    _torn: bool
+    """The last line was cut off by a full disk; the next one must not be glued to it."""
 
     def __init__(self, path: str) -> None:
         if "\0" in record.text("Jsonl.path", path):
             raise ValueError(f"Jsonl.path is {path!r}: it must be the path of a file")
-        self._set(path=path)
+        self._set(path=path, _torn=False)
+
+    def fields(self) -> dict[str, str]:
+        """The path alone: the rest is what happened, not what was asked for."""
+        return {"path": self.path}
 
     def __call__(self, event: Event) -> None:
         """Append the event."""
+        line = (b"\n" if self._torn else b"") + _line(event)
         try:
-            _append(self.path, _line(event))
+            written = _append(self.path, line)
+            if written:
+                self._set(_torn=written != len(line))
+            if written != len(line):
+                raise OSError(f"only {written} of {len(line)} bytes were written")
         except OSError as error:
             import logging  # noqa: PLC0415  only when something is wrong
 
@@ -53,22 +64,17 @@ def _line(event: Event) -> bytes:
     return json.dumps(fields, allow_nan=False).encode("ascii") + b"\n"
 
 
-def _append(path: str, line: bytes) -> None:
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+def _append(path: str, line: bytes) -> int:
+    """How many bytes could be written, in one call."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         file = os.open(path, flags, 0o600)
     except FileNotFoundError:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         file = os.open(path, flags, 0o600)
     try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError("it is not a regular file")
-        # A line torn by a full disk must not spoil the next one.
-        if found.st_size and os.pread(file, 1, found.st_size - 1) != b"\n":
-            line = b"\n" + line
-        written = os.write(file, line)
-        if written != len(line):
-            raise OSError(f"only {written} of {len(line)} bytes were written")
+        return os.write(file, line)
     finally:
         os.close(file)

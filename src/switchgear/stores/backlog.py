@@ -4,6 +4,7 @@ from collections import deque
 
 from switchgear.core.policy import Policy
 from switchgear.core.types import Circuit, Tell
+from switchgear.errors import StoreError
 
 LISTED = 1000
 """How many different messages are kept apart; beyond that, only their counts are."""
@@ -12,11 +13,20 @@ LISTED = 1000
 class Backlog:
     """A circuit away from its store. Not thread-safe: its owner's lock is held."""
 
-    __slots__ = ("_messages", "circuit", "policy", "remarked", "told")
+    __slots__ = ("_messages", "circuit", "error", "policy", "remarked", "since_s", "told")
 
-    def __init__(self, policy: Policy, circuit: Circuit) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        circuit: Circuit,
+        error: StoreError | None = None,
+        since_s: float = 0.0,
+    ) -> None:
         self.policy = policy
         self.circuit = circuit
+        self.error = error
+        """Why it is away."""
+        self.since_s = since_s
         self.told = 0
         """How many things the store has heard since it is back."""
         self.remarked = False

@@ -97,6 +97,12 @@ class Store(Protocol):
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """Remove the oldest events, and closed circuits in AUTO that nobody touched for long."""
 
+    def operator_digest(self) -> str | None:
+        """The SHA-256 of the token that orders need; `None`: they need none."""
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """Remember another digest, or none, unless it is no longer the one named: then false."""
+
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
         """Call the listener with circuits that others moved, if the store can push; else nothing.
 

@@ -11,7 +11,13 @@ from switchgear.core.policy import Policy
 from switchgear.core.types import Circuit, Event, Message, Step
 from switchgear.glob import matcher
 from switchgear.locks import ForkSafeLock
-from switchgear.stores.base import KEEP_EVENTS, Entry, Found, Vacuumed, is_abandoned
+from switchgear.stores.base import (
+    KEEP_EVENTS,
+    Entry,
+    Found,
+    Vacuumed,
+    is_abandoned,
+)
 
 
 class MemoryCell:
@@ -64,6 +70,7 @@ class MemoryStore:
         self._found: dict[str, Found] = {}
         self._events: deque[Entry] = deque(maxlen=keep_events)
         self._written = 0
+        self._operator_digest: str | None = None
 
     def now_s(self) -> float:
         """Seconds since the epoch."""
@@ -73,7 +80,7 @@ class MemoryStore:
         """Fold one message into the circuit, which starts closed."""
         with self._lock.taken():
             known = self._found.get(key)
-            circuit = _fitted(known, policy) if known else policy.start(key, now_s)
+            circuit = _fitted(known, policy) if known else self._start(key, policy, now_s)
             done = step(policy, circuit, message, now_s)
             # Asking a circuit that nobody has told anything must not make it exist.
             if known or done.circuit is not circuit:
@@ -134,6 +141,18 @@ class MemoryStore:
                 self._events.popleft()
         return Vacuumed(len(gone), extra)
 
+    def operator_digest(self) -> str | None:
+        """The digest of the token that orders need."""
+        return self._operator_digest
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """Remember another digest, unless it is no longer the one named."""
+        with self._lock.taken():
+            if self._operator_digest != instead_of:
+                return False
+            self._operator_digest = digest
+        return True
+
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
         """Nobody else changes circuits in this process's memory."""
 
@@ -143,6 +162,11 @@ class MemoryStore:
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+    def _start(self, key: str, policy: Policy, now_s: float) -> Circuit:
+        # One of that name may have been vacuumed away, and its events not yet.
+        seqs = [entry.event.seq for entry in self._events if entry.event.circuit == key]
+        return policy.start(key, now_s)._replace(event_seq=max(seqs, default=0))
 
     def _write(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -6,6 +6,7 @@ from weakref import WeakValueDictionary
 from switchgear.clock import Clock
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Store
 from switchgear.stores.memory import MemoryStore
+from switchgear.stores.operator import OperatorLock
 from switchgear.stores.resilient import Resilient
 
 FOLDER = ".switchgear"
@@ -15,7 +16,7 @@ SCHEMES = (
     "unix:///socket, valkey://host, redis+cluster://host"
 )
 
-_reopened: "WeakValueDictionary[tuple[str, bool], Resilient]" = WeakValueDictionary()
+_reopened: "WeakValueDictionary[tuple[str, str | None], Resilient]" = WeakValueDictionary()
 
 
 def open_store(
@@ -29,8 +30,7 @@ def open_store(
 
     Raises ValueError for a URL of no known kind, `StoreError` for a store that cannot be used.
     """
-    if url is None:
-        return _sqlite(default_file(), clock, keep_events)
+    url = default_url() if url is None else url
     if ":" not in url:
         raise ValueError(f"store is {url!r}: it must be a URL such as {SCHEMES}")
     scheme = url.split(":", 1)[0]
@@ -40,7 +40,8 @@ def open_store(
         return _sqlite(_path(url), clock, keep_events)
     if scheme.split("+")[0] in ("redis", "rediss", "valkey", "valkeys", "unix"):
         return _redis(url, clock, keep_events, idle_s)
-    raise ValueError(f"store is {url!r}: its scheme must be one of {SCHEMES}")
+    # Only the scheme is shown: the rest may hold a password.
+    raise ValueError(f"store is '{scheme}:…': its scheme must be one of {SCHEMES}")
 
 
 def default_file(start: str | None = None) -> str:
@@ -62,11 +63,18 @@ def default_file(start: str | None = None) -> str:
     return os.path.join(state, "switchgear", "state.db")
 
 
-def reopen(url: str, locked: bool) -> Resilient:  # noqa: FBT001  pickle calls it by position
+def default_url() -> str:
+    """The URL of the embedded default: it names the same file wherever it is opened."""
+    return f"sqlite:///{default_file()}"
+
+
+def reopen(url: str, operator_digest: str | None) -> Resilient:
     """The store of a breaker that was pickled in another process, once per process."""
-    known = _reopened.get((url, locked))
+    known = _reopened.get((url, operator_digest))
     if known is None:
-        known = _reopened[url, locked] = Resilient(open_store(url), url=url, locked=locked)
+        operator = OperatorLock(operator_digest)
+        known = Resilient(open_store(url), url=url, operator=operator)
+        _reopened[url, operator_digest] = known
     return known
 
 
@@ -78,7 +86,20 @@ def _path(url: str) -> str:
     return os.path.expanduser(url.removeprefix("sqlite:///"))
 
 
+def _keep_out_of_git(folder: str) -> None:
+    """Our folder in a project is nobody's change: it ignores itself, as caches do."""
+    if os.path.basename(folder) != FOLDER or os.path.exists(folder):
+        return
+    try:
+        os.makedirs(folder, mode=0o700)
+        with open(os.path.join(folder, ".gitignore"), "w", encoding="utf-8") as file:
+            file.write("*\n")
+    except OSError:
+        return  # the store is about to say why, in better words
+
+
 def _sqlite(path: str, clock: Clock | None, keep_events: int) -> Store:
+    _keep_out_of_git(os.path.dirname(os.path.abspath(path)))
     from switchgear.stores.sqlite import SqliteStore  # noqa: PLC0415  a store imports its own needs
 
     return SqliteStore(path, clock=clock, keep_events=keep_events)

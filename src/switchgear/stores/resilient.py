@@ -27,18 +27,21 @@ from switchgear.core.types import (
     Tell,
     Verdict,
 )
-from switchgear.errors import OrderRefused, StoreError, duration
+from switchgear.errors import StoreCorrupt, StoreError, StoreTooNew, duration
 from switchgear.locks import ForkSafeLock
 from switchgear.stores.backlog import Backlog
 from switchgear.stores.base import Entry, Found, Store, Vacuumed
+from switchgear.stores.operator import OperatorLock
 
 RETRY_S = 1.0
+OF_ONE_CIRCUIT = (StoreCorrupt, StoreTooNew)
+"""Trouble that says nothing about the other circuits of the store."""
 
 
 class Resilient:
     """A store that never stops a breaker. Thread-safe; the inner store is called without a lock.
 
-    `url`: how another process opens the same store. `locked`: orders are refused with `OrderRefused`, because the operator token was not given.
+    `url`: how another process opens the same store. `operator`: whether orders may be given.
     """
 
     def __init__(
@@ -46,14 +49,14 @@ class Resilient:
         store: Store,
         *,
         url: str | None = None,
-        locked: bool = False,
+        operator: OperatorLock | None = None,
         clock: Clock = monotonic,
         retry_s: float = RETRY_S,
     ) -> None:
         self.inner = store
         self.url = url
         self.label = store.label
-        self._locked = locked
+        self.operator = operator or OperatorLock()
         self._clock = clock
         self._retry_s = retry_s
         self._lock = ForkSafeLock()
@@ -64,11 +67,11 @@ class Resilient:
         self._shift: dict[str, int] = {}
         """What is added to versions, so that they rise for our readers even if the store's fell."""
         self._away: dict[str, Backlog] = {}
-        """Circuits that live here while the store is gone."""
+        """Circuits that live here while the store is gone, or has trouble with them."""
         self._news: dict[str, tuple[Event, ...]] = {}
         """Events of a return that the circuit's breaker has not heard yet."""
         self._lost: StoreError | None = None
-        self._lost_at_s = self._retry_at_s = 0.0
+        self._retry_at_s = 0.0
 
     @property
     def refresh_s(self) -> float | None:
@@ -90,13 +93,14 @@ class Resilient:
         me = threading.get_ident()
         self._inside.add(me)
         try:
-            if self._lost is not None and not self._come_back():
+            if self._is_away(key):
+                self._come_back()
+            if self._is_away(key):
                 return self._fold_here(key, policy, message, now_s)
             try:
                 done = self.inner.apply(key, policy, message, now_s)
             except StoreError as error:
-                self._lose(error)
-                return self._fold_here(key, policy, message, now_s)
+                return self._lose(error, key, policy, message, now_s)
             return self._seen(key, policy, done)
         finally:
             self._inside.discard(me)
@@ -104,24 +108,24 @@ class Resilient:
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """The same without blocking the event loop."""
         self._check(key, message)
-        if self._lost is not None:
+        if self._is_away(key):
             from asyncio import to_thread  # noqa: PLC0415  no event loop, no import
 
-            if not await to_thread(self._come_back):
-                return self._fold_here(key, policy, message, now_s)
+            await to_thread(self._come_back)
+        if self._is_away(key):
+            return self._fold_here(key, policy, message, now_s)
         try:
             done = await self.inner.aapply(key, policy, message, now_s)
         except StoreError as error:
-            self._lose(error)
-            return self._fold_here(key, policy, message, now_s)
+            return self._lose(error, key, policy, message, now_s)
         return self._seen(key, policy, done)
 
     def seen(self, circuit: Circuit) -> Circuit:
         """A circuit that the store pushed, as this process counts its versions."""
         with self._lock.taken():
             known = self._known.get(circuit.key)
-            if known is not None and known.circuit.version < circuit.version:
-                self._known[circuit.key] = known._replace(circuit=circuit)
+            if known is not None:
+                self._note(Found(circuit, known.policy))
             return self._shifted(circuit)
 
     def forget_fork(self) -> None:
@@ -168,7 +172,7 @@ class Resilient:
 
     def close(self) -> None:
         """Try once more to tell what is queued, then let go."""
-        if self._lost is not None:
+        if self._away:
             self._retry_at_s = self._clock()
             self._come_back()
         self.inner.close()
@@ -176,47 +180,75 @@ class Resilient:
     # Here
 
     def _check(self, key: str, message: Message) -> None:
-        if self._locked and isinstance(message, Order) and message.kind is EventKind.ORDERED:
-            raise OrderRefused(key)
+        if isinstance(message, Order) and message.kind is EventKind.ORDERED:
+            self.operator.demand(self.inner, key)
 
     def _seen(self, key: str, policy: Policy, done: Step) -> Step:
         with self._lock.taken():
-            known = self._known.get(key)
-            if known is None or known.circuit.version <= done.circuit.version:
-                self._known[key] = Found(done.circuit, policy)
+            self._note(Found(done.circuit, policy))
             news = self._news.pop(key, ()) if self._news else ()
             circuit = self._shifted(done.circuit)
         return Step(circuit, done.verdict, news + done.events)
+
+    def _note(self, found: Found) -> None:
+        """Remember what the store holds, unless we know of something newer.
+
+        A lower version at a later time is newer all the same: the circuit was removed and has
+        begun again. Then its versions go on, for our readers, from the last that they saw.
+        """
+        circuit = found.circuit
+        known = self._known.get(circuit.key)
+        if known is not None and circuit.version < known.circuit.version:
+            if circuit.seen_s <= known.circuit.seen_s:
+                return
+            shown = known.circuit.version + self._shift.get(circuit.key, 0)
+            self._shift[circuit.key] = shown + 1 - circuit.version
+        self._known[circuit.key] = found
 
     def _shifted(self, circuit: Circuit) -> Circuit:
         shift = self._shift.get(circuit.key, 0)
         return circuit._replace(version=circuit.version + shift) if shift else circuit
 
-    def _lose(self, error: StoreError) -> None:
-        with self._lock.taken():
-            now_s = self._clock()
-            if self._lost is None:
-                self._lost_at_s = now_s
-            self._lost = error
-            self._retry_at_s = now_s + self._retry_s
+    def _is_away(self, key: str) -> bool:
+        """Whether a circuit lives here: the store is gone, or has trouble with this one."""
+        return self._lost is not None or key in self._away
 
-    def _fold_here(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+    def _lose(
+        self, error: StoreError, key: str, policy: Policy, message: Message, now_s: float
+    ) -> Step:
+        """Fold a message here that the store could not take, and wait before the next try."""
+        with self._lock.taken():
+            clock_s = self._clock()
+            self._retry_at_s = clock_s + self._retry_s
+            if not isinstance(error, OF_ONE_CIRCUIT) and self._lost is None:
+                self._lost = error
+        return self._fold_here(key, policy, message, now_s, error)
+
+    def _fold_here(
+        self,
+        key: str,
+        policy: Policy,
+        message: Message,
+        now_s: float,
+        error: StoreError | None = None,
+    ) -> Step:
         """Fold a message into the last known state, and queue what must be told later."""
-        lost = self._lost
-        if isinstance(message, Order) and lost is not None:
-            raise lost.again()
         with self._lock.taken():
             backlog = self._away.get(key)
+            error = error or (backlog.error if backlog else None) or self._lost
+            if isinstance(message, Order) and error is not None:
+                raise error.again()
             events: tuple[Event, ...] = ()
             if backlog is None:
-                backlog = self._away[key] = Backlog(policy, self._start(key, policy, now_s))
-                why = f"{lost}; goes on from the last known state"
+                circuit = self._start(key, policy, now_s)
+                backlog = self._away[key] = Backlog(policy, circuit, error, self._clock())
+                why = f"{error}; goes on from the last known state"
                 remark = Order("switchgear", why, kind=EventKind.STORE_LOST)
                 gone = step(policy, backlog.circuit, remark, now_s)
                 backlog.circuit, events = gone.circuit, gone.events
             if isinstance(message, Ask) and policy.strict:
                 backlog.add(Tell(Signal(count=0, refused=1)))
-                return Step(backlog.circuit, self._strict(backlog.circuit), events)
+                return Step(backlog.circuit, self._strict(backlog), events)
             done = step(policy, backlog.circuit, message, now_s)
             backlog.circuit = done.circuit
             if isinstance(message, Tell):
@@ -229,37 +261,43 @@ class Resilient:
         known = self._known.get(key)
         return policy.start(key, now_s) if known is None else self._shifted(known.circuit)
 
-    def _strict(self, circuit: Circuit) -> Verdict:
-        why = f"its policy is strict and its state unknown: {self._lost}"
+    def _strict(self, backlog: Backlog) -> Verdict:
+        circuit = backlog.circuit
+        why = f"its policy is strict and its state unknown: {backlog.error}"
         return Verdict(False, circuit.phase, why, self._retry_s, circuit.heat)
 
-    def _come_back(self) -> bool:
-        """Try the store again, if it is time; true when it is back and has heard everything."""
+    def _come_back(self) -> None:
+        """Try the store again, if it is time, and tell it what it has missed."""
         if self._clock() < self._retry_at_s or not self._returning.acquire(blocking=False):
-            return False
+            return
+        tried: set[str] = set()
         try:
-            while (backlog := self._next_to_tell()) is not None:
-                self._return(backlog)
+            while (backlog := self._next_to_tell(tried)) is not None:
+                try:
+                    self._return(backlog)
+                except OF_ONE_CIRCUIT as error:
+                    tried.add(backlog.circuit.key)
+                    backlog.error = error
+                    self._retry_at_s = self._clock() + self._retry_s
         except StoreError as error:
             with self._lock.taken():
                 self._lost = error
                 self._retry_at_s = self._clock() + self._retry_s
-            return False
         finally:
             self._returning.release()
-        return True
 
-    def _next_to_tell(self) -> Backlog | None:
+    def _next_to_tell(self, tried: set[str]) -> Backlog | None:
         """A circuit of which the store has yet to hear; if there is none, the store is back."""
         with self._lock.taken():
-            for backlog in self._away.values():
+            left = {key: backlog for key, backlog in self._away.items() if key not in tried}
+            for backlog in left.values():
                 if backlog.first() is not None or not backlog.remarked:
                     return backlog
             # Nobody can queue more in between: that takes the same lock.
-            for key, backlog in self._away.items():
+            for key, backlog in left.items():
                 behind = backlog.circuit.version + 1 - self._known[key].circuit.version
                 self._shift[key] = max(self._shift.get(key, 0), behind)
-            self._away.clear()
+                del self._away[key]
             self._lost = None
         return None
 
@@ -273,7 +311,7 @@ class Resilient:
             done = self.inner.apply(key, policy, message, self.inner.now_s())
             self._was_told(backlog, message, done)
         if not backlog.remarked:
-            gone = duration(self._clock() - self._lost_at_s)
+            gone = duration(self._clock() - backlog.since_s)
             told = f"it was told {backlog.told} things that it had missed"
             why = f"the store {self.label} is back after {gone}; {told}"
             remark = Order("switchgear", why, kind=EventKind.STORE_BACK)
@@ -304,4 +342,4 @@ class Resilient:
                 f"the store {self.label} lives in this process and does not pickle; a panel over "
                 "SQLite or Redis does"
             )
-        return reopen, (self.url, self._locked)
+        return reopen, (self.url, self.operator.digest)

@@ -41,7 +41,7 @@ class LatencyP95(Detector):
             multiplier=record.at_least("LatencyP95.multiplier", multiplier, 1.0),
             window_s=record.seconds("LatencyP95.window_s", window_s),
             min_calls=record.whole("LatencyP95.min_calls", min_calls),
-            admit=record.fraction("LatencyP95.admit", admit, low_open=False, high_open=True),
+            admit=record.fraction("LatencyP95.admit", admit),
         )
 
     @property

@@ -29,7 +29,7 @@ class NoProgress(Detector):
         self._set(
             threshold=record.whole("NoProgress.threshold", threshold),
             recovers_at=record.fraction(
-                "NoProgress.recovers_at", recovers_at, low_open=True, high_open=False
+                "NoProgress.recovers_at", recovers_at, low_open=True, whole_too=True
             ),
         )
 

@@ -31,9 +31,7 @@ class OutputDecline(Detector):
                 f"OutputDecline.min_iterations is {least}: it must not be above {BASELINE}, the "
                 "most that the baseline has"
             )
-        share = record.fraction(
-            "OutputDecline.threshold", threshold, low_open=True, high_open=False
-        )
+        share = record.fraction("OutputDecline.threshold", threshold, low_open=True, whole_too=True)
         self._set(threshold=share, min_iterations=least)
 
     def start(self) -> Outputs:

@@ -28,7 +28,7 @@ class ShareOfCalls(Detector):
             raise ValueError(
                 f"{owner}.min_calls is {least}: it must not be above window, which is {window}"
             )
-        share = record.fraction(f"{owner}.threshold", threshold, low_open=False, high_open=True)
+        share = record.fraction(f"{owner}.threshold", threshold)
         self._set(window=window, threshold=share, min_calls=least)
 
     def start(self) -> CountWindow:

@@ -32,7 +32,7 @@ class SlowCalls(ShareOfCalls):
     ) -> None:
         self._set(
             slow_s=record.seconds("SlowCalls.slow_s", slow_s),
-            admit=record.fraction("SlowCalls.admit", admit, low_open=False, high_open=True),
+            admit=record.fraction("SlowCalls.admit", admit),
         )
         self._set_share(window, threshold, min_calls)
 

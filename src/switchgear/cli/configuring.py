@@ -1,0 +1,167 @@
+"""`switchgear config check|show|schema|token` and `switchgear completion`."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear.cli.entry import fail
+from switchgear.cli.options import json_option, store_options
+from switchgear.cli.text import clean, plural, say
+
+if TYPE_CHECKING:
+    from switchgear.cli.opening import Choice
+    from switchgear.config import Config
+
+# What a verb needs is imported when it is used; paths are texts, as in the stores.
+# ruff: noqa: PLC0415, PTH123
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.group(short_help="Check, show or explain the configuration.")
+def config() -> None:
+    """The configuration: check it, see what holds, help an editor, make a token."""
+
+
+@config.command()
+@click.argument("file", required=False)
+@store_options
+def check(file: str | None) -> None:
+    """Check FILE, or the configuration that holds here: exit code 0, or 2 with every problem."""
+    from switchgear.cli.opening import chosen_config_file
+    from switchgear.config import load_config
+
+    path = file or chosen_config_file().value
+    if path is None:
+        fail("there is no configuration file here; name one, or make a switchgear.yaml")
+    loaded = load_config(path)
+    told = [
+        plural(len(loaded.policies), "own policy").replace("policys", "policies"),
+        f"{plural(len(loaded.circuits), 'rule')} for circuits",
+        plural(len(loaded.sinks), "sink"),
+    ]
+    say(clean(f"{path} is well: {', '.join(told)}"))
+
+
+@config.command()
+@json_option
+@store_options
+def show(*, as_json: bool) -> None:
+    """Show what holds here and where it comes from; secrets are masked."""
+    from switchgear.cli.opening import choose_store, chosen_config_file, load_chosen_config
+    from switchgear.cli.values import printed
+
+    found = chosen_config_file()
+    loaded = load_chosen_config()
+    values = _effective(loaded, choose_store(loaded), found)
+    if as_json:
+        say(printed(values))
+        return
+    for key, entry in values.items():
+        value = entry["value"]
+        source = f"  # {entry['from']}"
+        if isinstance(value, dict | list) and value:
+            say(clean(f"{key}:{source}"))
+            rows = value.items() if isinstance(value, dict) else enumerate(value, 1)
+            for name, item in rows:
+                say(clean(f"  {name}: {_compact(item)}", 2000))
+        else:
+            say(clean(f"{key}: {_compact(value)}{source}", 2000))
+
+
+def _compact(value: Any) -> str:
+    from switchgear.cli.values import printed
+
+    return value if isinstance(value, str) else printed(value, indent=None)
+
+
+def _effective(loaded: "Config", store: "Choice", found: "Choice") -> dict[str, dict[str, Any]]:
+    from switchgear.cli.opening import file_of
+    from switchgear.config import DEFAULT
+    from switchgear.core.policy_wire import dump_policy
+    from switchgear.redact import redact
+
+    source = loaded.source or "default"
+
+    def of(value: Any, *, same: bool) -> dict[str, Any]:
+        return {"value": value, "from": "default" if same else source}
+
+    url = f"sqlite:///{file_of(store)}" if store.value is None else redact(store.value)
+    digest = loaded.operator_token_sha256
+    masked = "none: orders need no token" if digest is None else f"set ({digest[:6]}...)"
+    retention = {
+        "events": loaded.retention.events,
+        "idle_days": loaded.retention.idle_s / 86_400,
+    }
+    return {
+        "file": {"value": found.value, "from": found.source},
+        "store": {"value": url, "from": store.source},
+        "operator_token_sha256": of(masked, same=digest is None),
+        "retention": of(retention, same=loaded.retention == DEFAULT.retention),
+        "policies": of(
+            {name: dump_policy(policy) for name, policy in loaded.policies.items()},
+            same=not loaded.policies,
+        ),
+        "circuits": of(
+            [{"match": rule.match, "policy": dump_policy(rule.policy)} for rule in loaded.circuits],
+            same=not loaded.circuits,
+        ),
+        "sinks": of([redact(repr(sink)) for sink in loaded.sinks], same=not loaded.sinks),
+    }
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON Schema of the configuration file, for editors."""
+    from switchgear.cli.values import printed
+    from switchgear.config import config_schema
+
+    say(printed(config_schema()))
+
+
+@config.command()
+@click.option("-o", "--output", metavar="FILE", help="Write the token there, for you alone.")
+def token(output: str | None) -> None:
+    """Make a new operator token, and the line for the configuration that asks for it.
+
+    The token is for operators, the line for the file. Keep the token where no agent can read it.
+    """
+    import secrets
+    from hashlib import sha256
+
+    made = f"swg_{secrets.token_urlsafe(32)}"
+    line = f'operator_token_sha256: "{sha256(made.encode()).hexdigest()}"'
+    if output is None:
+        say("The token, shown this once; orders take it by --token-file or SWITCHGEAR_TOKEN:")
+        say(f"  {made}")
+        say("The line for switchgear.yaml:")
+        say(f"  {line}")
+        return
+    try:
+        handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        fail(f"{output} is there already; a token is never overwritten")
+    with open(handle, "w", encoding="ascii") as file:
+        file.write(made + "\n")
+    say(line)
+
+
+@click.command(short_help="Completion for bash, zsh or fish.")
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    r"""Print the completion script of a SHELL; names of circuits complete from the store.
+
+    \b
+    bash: eval "$(switchgear completion bash)"      in ~/.bashrc
+    zsh:  eval "$(switchgear completion zsh)"       in ~/.zshrc
+    fish: switchgear completion fish | source       in ~/.config/fish/config.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    root = click.get_current_context().find_root().command
+    if made is None:
+        fail(f"click knows no completion for {shell}")
+    instance = made(root, {}, "switchgear", "_SWITCHGEAR_COMPLETE")
+    say(instance.source_template % instance.source_vars())

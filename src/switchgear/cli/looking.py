@@ -1,0 +1,234 @@
+"""The verbs that look: `status`, `show`, `watch`, `events`. They change nothing."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from switchgear.cli.entry import fail
+from switchgear.cli.options import (
+    Since,
+    circuit_argument,
+    color_option,
+    json_option,
+    number,
+    parse_since,
+    store_options,
+)
+from switchgear.cli.text import say
+
+if TYPE_CHECKING:
+    from switchgear.cli.opening import Session
+    from switchgear.errors import StoreError
+    from switchgear.panel import View
+    from switchgear.stores.base import Entry
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+SHOWN = 50
+"""Circuits in a table, unless more of them are in trouble."""
+EVERYTHING = 10_000_000
+"""More events than any store keeps."""
+FOLLOW_S = 0.5
+
+glob_argument = circuit_argument("glob", default="*")
+
+
+@click.command(short_help="Circuits as they stand, trouble first.")
+@glob_argument
+@json_option
+@click.option("--all", "everything", is_flag=True, help=f"Also the calm ones beyond {SHOWN}.")
+@store_options
+@color_option
+def status(glob: str, *, as_json: bool, everything: bool) -> None:
+    """Show the circuits whose names match GLOB, trouble first.
+
+    The lamp is ● closed, ◐ probing, ○ open. HEAT is how close the evidence is to a trip.
+    """
+    from switchgear.cli.opening import open_session
+
+    with open_session(reading=True) as session:
+        views, trouble = _read(session, glob)
+        if as_json:
+            from switchgear.cli.values import of_view, printed
+
+            say(printed([of_view(view) for view in views]))
+        elif views:
+            _draw(session, views, everything=everything)
+        elif trouble is None:
+            say(nothing(session, glob))
+    if trouble is not None:
+        raise trouble
+
+
+def _read(session: "Session", glob: str) -> "tuple[list[View], StoreError | None]":
+    """The circuits, and what kept us from reading others: one that is damaged hides no other."""
+    from switchgear.errors import StoreError
+
+    views: list[View] = []
+    try:
+        views.extend(session.panel.circuits(glob))
+    except StoreError as error:
+        return views, error
+    return views, None
+
+
+def _draw(session: "Session", views: "list[View]", *, everything: bool) -> None:
+    """The table and one line about the whole."""
+    from switchgear.cli.screen import Screen
+    from switchgear.cli.status_table import by_trouble, summary, table
+    from switchgear.cli.text import clean
+
+    screen = Screen()
+    ordered = by_trouble(views)
+    shown = ordered if everything else _most_important(ordered)
+    for line in table(shown, screen.width, screen.signs):
+        screen.console.print(line, soft_wrap=True)
+    screen.line()
+    rest = len(ordered) - len(shown)
+    more = f"; {rest:,} calm ones are not shown (--all)" if rest else ""
+    screen.line(f"{summary(views)}{more} {screen.signs.dot} {clean(session.label)}", 2)
+
+
+def _most_important(ordered: "list[View]") -> "list[View]":
+    trouble = sum(view.circuit.phase != "closed" or view.circuit.mode != "auto" for view in ordered)
+    return ordered[: max(SHOWN, trouble)]
+
+
+def nothing(session: "Session", glob: str) -> str:
+    """What to say when no circuit matches."""
+    from switchgear.cli.text import clean
+
+    if glob != "*" and next(iter(session.panel.store.find()), None) is not None:
+        return f"No circuit matches {clean(glob)!r}; 'switchgear status' shows all."
+    return (
+        f"No circuits yet in {clean(session.label)}.\n"
+        "They appear when a program guards its calls with a panel, or by\n"
+        "  switchgear record provider/anthropic success"
+    )
+
+
+@click.command(short_help="Everything about one circuit.")
+@circuit_argument()
+@json_option
+@click.option("--events", "count", type=click.IntRange(0, 10_000), default=10, show_default=True)
+@store_options
+@color_option
+def show(circuit: str, *, as_json: bool, count: int) -> None:
+    """Show everything about one CIRCUIT: state, heat, evidence, policy, history."""
+    from switchgear.cli.opening import literal, open_session, unknown_circuit
+
+    with open_session(reading=True) as session:
+        view = session.panel.view(circuit)
+        if view is None:
+            fail(unknown_circuit(session, circuit))
+        entries = session.panel.events(glob=literal(circuit), limit=count) if count else []
+        if as_json:
+            from switchgear.cli.values import of_page, printed
+
+            say(printed(of_page(view, entries)))
+            return
+        from switchgear.cli.circuit_page import Page
+        from switchgear.cli.screen import Screen
+
+        Page(Screen(), view, entries, session.now_s()).draw()
+
+
+@click.command(short_help="The same as status, live.")
+@glob_argument
+@click.option(
+    "--interval",
+    type=number("seconds", above_zero=True),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
+@click.option("--times", type=click.IntRange(1), help="End after so many looks.")
+@store_options
+@color_option
+def watch(glob: str, *, interval: float, times: int | None) -> None:
+    """Watch the circuits whose names match GLOB, live. q or Ctrl-C ends it, with exit code 0.
+
+    Where the output is no terminal, a line is printed for each circuit that changes.
+    """
+    from switchgear.cli.opening import open_session
+    from switchgear.cli.screen import Screen
+    from switchgear.cli.watching import watch_lines, watch_screen
+
+    screen = Screen()
+    with open_session() as session:
+        drawn = screen.console.is_terminal and not screen.console.is_dumb_terminal
+        on = watch_screen if drawn else watch_lines
+        try:
+            on(session, glob, screen, interval_s=interval, times=times)
+        except KeyboardInterrupt:
+            return
+
+
+@click.command(short_help="What happened, and what happens.")
+@glob_argument
+@click.option("--follow", "-f", is_flag=True, help="Go on with what happens; Ctrl-C ends it.")
+@click.option("--since", metavar="SPAN|TIME|CURSOR", help="Such as 1h, 2026-11-15T10:00, 1234.")
+@click.option("--limit", "-n", type=click.IntRange(0), help="So many. [default: the newest 50]")
+@json_option
+@store_options
+@color_option
+def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_json: bool) -> None:
+    """Show what happened to the circuits whose names match GLOB, oldest first.
+
+    With --json, one JSON object in a line; its "cursor" can be given to --since.
+    """
+    from switchgear.cli.opening import open_session
+
+    with open_session(reading=not follow) as session:
+        begin = parse_since(since, session.now_s())
+        entries = _past(session, glob, begin, limit)
+        print_entries = _printer(session, as_json=as_json)
+        print_entries(entries)
+        if not follow:
+            if not entries and not as_json:
+                say("Nothing happened.", err=True)
+            return
+        cursor = begin.cursor if not entries else entries[-1].cursor
+        if cursor is None:
+            newest = session.panel.events(limit=1)
+            cursor = newest[-1].cursor if newest else None
+        while True:
+            time.sleep(FOLLOW_S)
+            entries = session.panel.events(after=cursor, glob=glob)
+            print_entries(entries)
+            cursor = entries[-1].cursor if entries else cursor
+
+
+def _past(session: "Session", glob: str, begin: Since, limit: int | None) -> "list[Entry]":
+    if begin.cursor is not None:
+        most = EVERYTHING if limit is None else limit
+        return session.panel.events(after=begin.cursor, glob=glob, limit=most) if most else []
+    if begin.at_s is None:
+        most = SHOWN if limit is None else limit
+        return session.panel.events(glob=glob, limit=most) if most else []
+    entries = session.panel.events(glob=glob, limit=EVERYTHING)
+    found = [entry for entry in entries if entry.event.at_s >= begin.at_s]
+    return found if limit is None else found[len(found) - limit :] if limit < len(found) else found
+
+
+def _printer(session: "Session", *, as_json: bool) -> "Callable[[list[Entry]], None]":
+    from switchgear.cli.values import of_entry, printed
+
+    def print_json(entries: "list[Entry]") -> None:
+        for entry in entries:
+            say(printed(of_entry(entry), indent=None))
+
+    if as_json:
+        return print_json
+    from switchgear.cli.event_lines import event_line
+    from switchgear.cli.screen import Screen
+
+    screen = Screen()
+
+    def print_lines(entries: "list[Entry]") -> None:
+        for entry in entries:
+            screen.line(event_line(entry.event, session.now_s(), screen.signs), 10)
+
+    return print_lines

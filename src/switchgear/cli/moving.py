@@ -1,0 +1,137 @@
+"""The verbs that move and remove what is stored: `export`, `import`, `vacuum`."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+
+import click
+
+from switchgear.cli.entry import fail
+from switchgear.cli.options import (
+    circuit_argument,
+    json_option,
+    number,
+    store_options,
+    token_option,
+)
+from switchgear.cli.text import clean, plural, say
+
+# What a verb needs is imported when it is used; paths are texts, as in the stores.
+# ruff: noqa: PLC0415, PTH100, PTH105, PTH108, PTH120, PTH123
+
+LARGEST_BYTES = 2 * 1024**3
+_DAY_S = 86_400.0
+
+
+@click.command("export", short_help="Write circuits as lines of JSON.")
+@circuit_argument("glob", default="*")
+@click.option("-o", "--output", metavar="FILE", help="Into this file, readable by you alone.")
+@store_options
+def export_verb(glob: str, *, output: str | None) -> None:
+    """Write the circuits that match GLOB, with policy, state and events, as lines of JSON."""
+    from switchgear.cli.jsonl import export_lines
+    from switchgear.cli.opening import open_session
+
+    with open_session(reading=True) as session:
+        lines = export_lines(session.panel, glob)
+        if output is None or output == "-":
+            for line in lines:
+                say(line)
+            return
+        count = _write(output, lines)
+    say(clean(f"{plural(count, 'line')} written to {output}"), err=True)
+
+
+def _write(path: str, lines: Iterable[str]) -> int:
+    """Beside the place first, then there: a file of that name is whole or as it was."""
+    folder = os.path.dirname(os.path.abspath(path))
+    count = 0
+    # Made with mode 0600: errors of providers are in it.
+    handle, new = tempfile.mkstemp(dir=folder, prefix=".switchgear-export-")
+    try:
+        with open(handle, "w", encoding="ascii") as file:
+            for line in lines:
+                file.write(line + "\n")
+                count += 1
+        os.replace(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise
+    return count
+
+
+@click.command("import", short_help="Take over circuits that were exported.")
+@click.argument("file", metavar="FILE|-")
+@token_option
+@store_options
+def import_verb(file: str) -> None:
+    """Take over circuits from FILE, or from standard input for '-', as 'export' wrote them.
+
+    Every line is checked first; if one is bad, nothing is written. A circuit of which as new a
+    version is here stays as it is.
+    """
+    from switchgear.cli.jsonl import BadLines, read_lines
+    from switchgear.cli.opening import open_session
+
+    lines = _read(file)
+    with open_session() as session:
+        session.demand_operator("import")
+        try:
+            taken = read_lines(lines, session.now_s())
+        except BadLines as error:
+            fail(f"nothing was imported from {file}:\n{error}")
+        written = kept = 0
+        for each in taken:
+            try:
+                if session.panel.store.put(each.found, each.events):
+                    written += 1
+                else:
+                    kept += 1
+            except Exception:
+                say(f"{written} of {plural(len(taken), 'circuit')} taken before:", err=True)
+                raise
+    say(f"{plural(written, 'circuit')} taken, {kept} kept as they are (as new or newer)")
+
+
+def _read(path: str) -> list[bytes]:
+    if path == "-":
+        data = sys.stdin.buffer.read(LARGEST_BYTES + 1)
+    else:
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_BYTES + 1)
+    if len(data) > LARGEST_BYTES:
+        fail(f"{path} is larger than {LARGEST_BYTES // 1024**3} GiB")
+    return data.removesuffix(b"\n").split(b"\n") if data else []
+
+
+@click.command(short_help="Remove old events and idle circuits.")
+@click.option("--keep-events", type=click.IntRange(1), help="Keep the newest so many events.")
+@click.option(
+    "--idle-days", type=number("days", above_zero=True), help="Forget circuits idle for so long."
+)
+@json_option
+@token_option
+@store_options
+def vacuum(*, keep_events: int | None, idle_days: float | None, as_json: bool) -> None:
+    """Remove the oldest events, and closed circuits that nobody has touched for long.
+
+    How many and how long is configured; other numbers need the operator token where there is one.
+    """
+    from switchgear.cli.opening import open_session
+
+    with open_session(reading=True) as session:
+        if keep_events is not None or idle_days is not None:
+            session.demand_operator("vacuum")
+        retention = session.config.retention
+        gone = session.panel.store.vacuum(
+            keep_events=keep_events or retention.events,
+            idle_s=retention.idle_s if idle_days is None else idle_days * _DAY_S,
+            now_s=session.now_s(),
+        )
+    if as_json:
+        from switchgear.cli.values import printed
+
+        say(printed(gone._asdict()))
+        return
+    say(f"removed {plural(gone.circuits, 'circuit')} and {plural(gone.events, 'event')}")

@@ -1,0 +1,205 @@
+"""From options, environment and configuration to an open panel.
+
+The store: `--store`, else SWITCHGEAR_STORE, else the configuration's, else the default file. A verb
+that only reads does not make a file where there is none. What a command sends goes to the store
+itself and fails when the store does: a breaker may go on without it, an operator must know.
+"""
+
+import os
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import click
+
+from switchgear.cli.entry import fail
+from switchgear.cli.options import given
+from switchgear.cli.text import say
+
+if TYPE_CHECKING:
+    from switchgear.config import Config
+    from switchgear.core.types import Event, Message, Step
+    from switchgear.panel import Panel
+
+# What a verb needs is imported when it is used; paths are texts, as in the stores.
+# ruff: noqa: PLC0415, PTH100, PTH111, PTH123
+
+STORE_VARIABLE, TOKEN_VARIABLE = "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN"
+_SQLITE = "sqlite:///"
+
+
+class Choice(NamedTuple):
+    """A value and where it came from."""
+
+    value: str | None
+    source: str
+
+
+class Session:
+    """An open panel and what was configured. A context manager; used by one thread."""
+
+    def __init__(
+        self,
+        panel: "Panel",
+        config: "Config",
+        *,
+        store: Choice,
+        label: str | None = None,
+        borrowed: bool = False,
+    ) -> None:
+        self.panel = panel
+        self.config = config
+        self.store = store
+        """Whether orders are refused, because the operator token was not given."""
+        self._borrowed = borrowed
+        self.label = label or panel.store.label
+
+    def now_s(self) -> float:
+        """The store's time."""
+        return self.panel.store.now_s()
+
+    def send(self, name: str, message: "Message") -> "Step":
+        """Fold a message into a circuit. Raises `StoreError`, `OrderRefused`."""
+        from switchgear.core.types import Order
+
+        if isinstance(message, Order):
+            self.demand_operator(name)
+        store = self.panel.store.inner
+        done = store.apply(name, self.panel.policy_of(name), message, store.now_s())
+        for event in done.events:
+            self._tell_sinks(event)
+        return done
+
+    def demand_operator(self, what: str) -> None:
+        """Raise `OrderRefused` unless orders may be given."""
+        self.panel.store.operator.demand(self.panel.store.inner, what)
+
+    def _tell_sinks(self, event: "Event") -> None:
+        for sink in self.config.sinks:
+            try:
+                sink(event)
+            except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
+                say(f"switchgear: a sink failed: {error}", err=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._borrowed:
+            self.panel.close()
+
+
+def open_panel(*, reading: bool = False) -> "Panel":
+    """The panel that the options of the running command name."""
+    return open_session(reading=reading).panel
+
+
+def open_session(*, reading: bool = False) -> Session:
+    """The same with what was configured. `reading`: no file is made where there is none."""
+    from switchgear.config import DEFAULT
+    from switchgear.panel import Panel
+
+    injected = click.get_current_context().find_object(Panel)
+    if injected is not None:
+        choice = Choice(injected.store.label, "given")
+        return Session(injected, DEFAULT, store=choice, borrowed=True)
+    config = load_chosen_config()
+    choice = choose_store(config)
+    absent = file_of(choice) if reading else None
+    if absent is not None and os.path.lexists(absent):
+        absent = None
+    token = read_token()
+    panel = Panel(
+        choice.value if absent is None else "memory:",
+        policies=config.policy_for,
+        sinks=config.sinks,
+        operator_token_sha256=config.operator_token_sha256,
+        token=token,
+        keep_events=config.retention.events,
+        idle_s=config.retention.idle_s,
+    )
+    label = None if absent is None else f"{_SQLITE}{absent} (not there yet)"
+    return Session(panel, config, store=choice, label=label)
+
+
+def chosen_config_file() -> Choice:
+    """The configuration file and how it was found."""
+    from switchgear.config import find_config
+
+    told = given("config")
+    if told is not None:
+        return Choice(os.path.abspath(os.path.expanduser(told)), "--config")
+    found = find_config()
+    return Choice(found, "SWITCHGEAR_CONFIG" if os.environ.get("SWITCHGEAR_CONFIG") else "found")
+
+
+def load_chosen_config() -> "Config":
+    """The configuration, or the default one. Raises `ConfigError`."""
+    from switchgear.config import DEFAULT, load_config
+
+    path = chosen_config_file().value
+    return DEFAULT if path is None else load_config(path)
+
+
+def choose_store(config: "Config") -> Choice:
+    """The URL of the store and where it came from; no URL is the default file."""
+    told = given("store")
+    if told is not None:
+        return Choice(told, "--store")
+    told = os.environ.get(STORE_VARIABLE)
+    if told:
+        return Choice(told, STORE_VARIABLE)
+    if config.store is not None:
+        return Choice(config.store, str(config.source))
+    return Choice(None, "default")
+
+
+def file_of(choice: Choice) -> str | None:
+    """The file of a SQLite store; `None`: it is no file."""
+    from switchgear.stores.open import default_file
+
+    if choice.value is None:
+        return default_file()
+    if not choice.value.startswith(_SQLITE):
+        return None
+    return os.path.abspath(os.path.expanduser(choice.value.removeprefix(_SQLITE)))
+
+
+def read_token() -> str | None:
+    """The operator token of `--token-file` or SWITCHGEAR_TOKEN."""
+    path = given("token_file")
+    if path is None:
+        return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as file:
+            token = file.read(10_000).strip()
+    except UnicodeDecodeError:
+        fail(f"--token-file {path}: it must hold a token as text")
+    if not token:
+        fail(f"--token-file {path}: it is empty")
+    return token
+
+
+def names_beginning(start: str, limit: int = 200) -> list[str]:
+    """Names of circuits for the completion of a shell, which must never see an error."""
+    try:
+        with open_session(reading=True) as session:
+            found = session.panel.store.find(literal(start) + "*")
+            return [entry.circuit.key for entry, _ in zip(found, range(limit), strict=False)]
+    except Exception:  # noqa: BLE001  a shell that completes has no place for errors
+        return []
+
+
+def literal(name: str) -> str:
+    """A glob that matches this very name, whatever characters are in it."""
+    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
+
+
+def unknown_circuit(session: Session, name: str) -> str:
+    """What to say of a circuit that is not there: perhaps it was meant otherwise."""
+    import difflib
+
+    names = [found.circuit.key for found, _ in zip(session.panel.store.find(), range(10_000))]  # noqa: B905
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"the store has {len(names)} others"
+    if not names:
+        hint = "the store is empty"
+    return f"there is no circuit {name!r} in {session.label}; {hint}"

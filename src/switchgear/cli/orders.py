@@ -1,0 +1,176 @@
+"""The operator's verbs: `hold`, `release`, `reset`. Each order has who and why, and is an event.
+
+Where an operator token is configured they need it, so that a guarded agent cannot release itself.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from switchgear.cli.entry import fail
+from switchgear.cli.options import checked_text, circuit_argument, store_options, token_option
+from switchgear.cli.text import clean, plural, say, words
+
+if TYPE_CHECKING:
+    from switchgear.cli.opening import Session
+    from switchgear.core.types import Mode
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+F = TypeVar("F", bound=Callable[..., Any])
+_LISTED = 10
+
+
+class Word(NamedTuple):
+    """An order as it was typed."""
+
+    target: str
+    by: str | None
+    why: str | None
+    yes: bool
+    create: bool
+
+
+def order_options(verb: F) -> F:
+    """Who, why, and what every order takes."""
+    options = (
+        click.option(
+            "--why", metavar="TEXT", callback=checked_text, help="Why; asked for at a terminal."
+        ),
+        click.option(
+            "--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]"
+        ),
+        click.option("--yes", "-y", is_flag=True, help="Do not ask when several circuits match."),
+        click.option("--create", is_flag=True, help="Also a circuit that does not exist yet."),
+        token_option,
+        store_options,
+    )
+    for option in reversed(options):
+        verb = option(verb)
+    return circuit_argument()(verb)
+
+
+@click.command(short_help="Overrule the evidence: open, closed, shadow.")
+@click.argument("mode", type=click.Choice(["open", "closed", "shadow"]))
+@order_options
+def hold(
+    mode: str, circuit: str, *, why: str | None, by: str | None, yes: bool, create: bool
+) -> None:
+    """Overrule the evidence on CIRCUIT (or a glob), until it is released.
+
+    open refuses every call; closed admits every call; shadow admits every call and counts what
+    would have been refused.
+    """
+    from switchgear.core.types import Mode
+
+    modes = {"open": Mode.HELD_OPEN, "closed": Mode.HELD_CLOSED, "shadow": Mode.SHADOW}
+    _give(Word(circuit, by, why, yes, create), modes[mode], reset=False)
+
+
+@click.command(short_help="Let the evidence decide again.")
+@order_options
+def release(circuit: str, *, why: str | None, by: str | None, yes: bool, create: bool) -> None:
+    """Let the evidence decide again on CIRCUIT (or a glob). What it shows now is the truth."""
+    from switchgear.core.types import Mode
+
+    _give(Word(circuit, by, why, yes, create), Mode.AUTO, reset=False)
+
+
+@click.command(short_help="Forget the evidence and close.")
+@order_options
+def reset(circuit: str, *, why: str | None, by: str | None, yes: bool, create: bool) -> None:
+    """Forget all evidence on CIRCUIT (or a glob) and close it. A hold stays."""
+    _give(Word(circuit, by, why, yes, create), None, reset=True)
+
+
+def _give(word: Word, mode: "Mode | None", *, reset: bool) -> None:
+    from switchgear.cli.opening import open_session
+    from switchgear.core.types import Order
+
+    with open_session() as session:
+        session.demand_operator(word.target)
+        names = _targets(session, word, only_held=mode == "auto")
+        if not names:
+            say(clean(f"{word.target}: not held; nothing to do"))
+            return
+        _confirm(names, yes=word.yes)
+        order = Order(_who(word.by), _reason(word.why), mode, reset)
+        for index, name in enumerate(names):
+            try:
+                done = session.send(name, order)
+            except Exception:
+                if index:
+                    say(f"{index} of {len(names)} circuits had it before this:", err=True)
+                raise
+            what = "reset" if reset else "released" if mode == "auto" else words(done.circuit.mode)
+            stands = f"{words(done.circuit.phase)}" + _still(done.circuit.mode, reset=reset)
+            say(clean(f"{name}: {what} by {order.by}: {order.why}; it is {stands}", 1000))
+
+
+def _still(mode: "Mode", *, reset: bool) -> str:
+    return f", and still {words(mode)}" if reset and mode != "auto" else ""
+
+
+def _targets(session: "Session", word: Word, *, only_held: bool) -> list[str]:
+    """The circuits that are meant: one of that very name, else those that match."""
+    from switchgear.cli.opening import unknown_circuit
+    from switchgear.errors import StoreCorrupt
+    from switchgear.glob import is_plain
+
+    try:
+        exact = session.panel.store.get(word.target)
+    except StoreCorrupt:
+        return [word.target]  # it is there, and an order to it mends it
+    found = [exact] if exact is not None else []
+    if exact is None and not is_plain(word.target):
+        found = list(session.panel.store.find(word.target))
+        if not found:
+            fail(f"no circuit in {session.label} matches {word.target!r}")
+    if not found:
+        if not word.create:
+            hint = "--create gives the order to one that does not exist yet"
+            fail(f"{unknown_circuit(session, word.target)} ({hint})")
+        return [word.target]
+    return [each.circuit.key for each in found if not only_held or each.circuit.mode != "auto"]
+
+
+def _confirm(names: Sequence[str], *, yes: bool) -> None:
+    if yes or len(names) == 1:
+        return
+    count = plural(len(names), "circuit")
+    if not sys.stdin.isatty():
+        fail(f"this means {count}; add --yes if that is what you want")
+    for name in names[:_LISTED]:
+        say(f"  {clean(name)}", err=True)
+    if len(names) > _LISTED:
+        say(f"  and {len(names) - _LISTED:,} more", err=True)
+    if not click.confirm(f"Give the order to {count}?", err=True):
+        fail("no order was given")
+
+
+def _reason(why: str | None) -> str:
+    """Why; through the same filter as errors, for it is stored and shown like them."""
+    from switchgear.redact import redact
+
+    if why is None and sys.stdin.isatty():
+        why = click.prompt("Why", err=True)
+    if why is None or not redact(why):
+        fail("an order needs a reason: add --why TEXT")
+    return redact(why)
+
+
+def _who(by: str | None) -> str:
+    from switchgear.redact import redact
+
+    if by is not None:
+        return redact(by) or fail("--by must not be empty")
+    import getpass
+
+    try:
+        return redact(getpass.getuser()) or "somebody"
+    except (KeyError, OSError, ImportError):  # no login name, no entry for this user number
+        import os
+
+        return f"uid {os.getuid()}"

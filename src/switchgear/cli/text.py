@@ -1,0 +1,133 @@
+"""Texts for a person: what agents wrote made harmless, times, money, and the signs that are drawn.
+
+Names, errors and reasons come from agents and providers. Whatever they hold, a terminal must not
+obey it: what is not printable is shown as an escape, so that it is seen and does nothing.
+"""
+
+import math
+import os
+import sys
+from datetime import UTC, datetime
+from typing import IO, NamedTuple
+
+LONGEST = 400
+"""Characters shown of one text."""
+
+
+class Signs(NamedTuple):
+    """What is drawn where letters are not enough."""
+
+    closed: str
+    half_open: str
+    open: str
+    full: str
+    empty: str
+    arrow: str
+    corner: str
+    dots: str
+    dot: str
+    good: str
+    bad: str
+
+
+UNICODE = Signs("●", "◐", "○", "█", "░", "→", "└", "…", "·", "✓", "✗")
+ASCII = Signs("*", "~", "o", "#", ".", "->", "-", "...", "-", "ok", "x")
+
+
+def signs_for(stream: IO[str] | None = None) -> Signs:
+    """The signs that a stream can carry; default: standard output."""
+    encoding = getattr(stream or sys.stdout, "encoding", None) or "ascii"
+    try:
+        "".join(UNICODE).encode(encoding)
+    except (UnicodeError, LookupError):
+        return ASCII
+    return UNICODE
+
+
+def clean(text: str, longest: int = LONGEST) -> str:
+    r"""One line that a terminal only shows: control characters and the like as escapes.
+
+    >>> clean("a\x1b[31mb\nc")
+    'a\\x1b[31mb\\nc'
+    """
+    if len(text) > longest:
+        text = text[: longest - 3] + "..."
+    if text.isprintable():
+        return text
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
+    )
+
+
+def say(text: str | None, *, err: bool = False) -> None:
+    """Print a line at once, as the stream encodes it: click would send UTF-8 to ASCII terminals."""
+    print(text, file=sys.stderr if err else sys.stdout, flush=True)
+
+
+def typed(text: str) -> str:
+    """An argument as it was typed: in an ASCII locale Python hides UTF-8 behind surrogates.
+
+    Raises UnicodeError for bytes that are no UTF-8.
+    """
+    return os.fsencode(text).decode() if _hidden(text) else text
+
+
+def _hidden(text: str) -> bool:
+    return any("\udc80" <= sign <= "\udcff" for sign in text)
+
+
+def words(value: str) -> str:
+    """`half_open` as a person writes it: `half-open`; `held_open`: `held open`."""
+    return "half-open" if value == "half_open" else value.replace("_", " ")
+
+
+def clock_time(at_s: float, now_s: float) -> str:
+    """Local time: `10:02:30`, with the date when it is not today's."""
+    try:
+        at, now = _local(at_s), _local(now_s)
+    except (OverflowError, OSError, ValueError):
+        return f"second {at_s:.0f}"
+    form = "%H:%M:%S" if at.date() == now.date() else "%Y-%m-%d %H:%M:%S"
+    return at.strftime(form)
+
+
+def _local(at_s: float) -> datetime:
+    return datetime.fromtimestamp(at_s, UTC).astimezone()
+
+
+def iso(at_s: float) -> str | None:
+    """UTC in ISO 8601 with milliseconds; `None` for a time beyond the calendar."""
+    try:
+        return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def dollars(micros: int) -> str:
+    """`$1.23`; with all its digits when cents do not tell it.
+
+    >>> dollars(1_230_000), dollars(42)
+    ('$1.23', '$0.000042')
+    """
+    whole, rest = divmod(micros, 1_000_000)
+    digits = f"{rest:06}"
+    return f"${whole:,}.{digits[:2]}{digits[2:].rstrip('0')}"
+
+
+def percent(heat: float) -> str:
+    """A heat as `40%`; what is just below the trip does not read as 100."""
+    if not math.isfinite(heat) or heat > 9.99:
+        return "999%"
+    return f"{math.floor(heat * 100 + 1e-9)}%"
+
+
+def bar(heat: float, width: int, signs: Signs) -> str:
+    """A heat as a bar; full means that it trips, and anything above 0 is seen."""
+    share = min(max(heat, 0.0), 1.0)
+    filled = min(math.ceil(share * width), width if share >= 1.0 else width - 1)
+    return signs.full * filled + signs.empty * (width - filled)
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 circuit`, `1,200 circuits`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

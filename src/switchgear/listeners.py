@@ -1,0 +1,40 @@
+"""Observers cannot hurt the observed: what a sink raises is logged and dropped.
+
+The logging module is imported when there is something to log: a hook process that never logs
+must not pay for it.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from switchgear.core.types import Event
+
+Sink = Callable[[Event], object]
+"""Hears every event after it is committed. What it raises is logged and dropped."""
+
+
+def checked_sinks(field: str, sinks: Any) -> tuple[Sink, ...]:
+    """The sinks as a tuple. Raises ValueError unless each of them can be called."""
+    if not isinstance(sinks, Iterable) or isinstance(sinks, str):
+        raise ValueError(f"{field} is {sinks!r}: it must be a list of callables")
+    checked = tuple(sinks)
+    for sink in checked:
+        if not callable(sink):
+            raise ValueError(f"{field} holds {sink!r}: a sink must be callable")
+    return checked
+
+
+def emit(event: Event, sinks: tuple[Sink, ...]) -> None:
+    """Let every sink hear the event."""
+    for sink in sinks:
+        try:
+            sink(event)
+        except Exception:  # noqa: BLE001  whatever it is, it is the sink's own trouble
+            log_exception("a sink of circuit %r failed on %r", event.circuit, event)
+
+
+def log_exception(message: str, *args: object) -> None:
+    """Log the exception being handled."""
+    import logging  # noqa: PLC0415
+
+    logging.getLogger("switchgear").exception(message, *args)  # noqa: LOG004  callers handle one

@@ -1,0 +1,304 @@
+"""How a message is folded into a circuit that others change too. No I/O: generators of calls.
+
+A generator yields what to ask the server and is sent the answer, so that one text serves both the
+blocking and the asyncio client. Two tries by compare-and-set; then the message queues in the
+inbox, where the first in the queue folds everybody's messages in one commit and answers them.
+"""
+
+from collections.abc import Generator, Sequence
+from time import monotonic
+from typing import Any
+
+from switchgear.core.machine import step
+from switchgear.core.policy import Policy
+from switchgear.core.types import Circuit, Event, EventKind, Message, Order, Signal, Step, Tell
+from switchgear.core.wire import WireError
+from switchgear.errors import StoreTooNew, StoreUnavailable
+from switchgear.stores.base import Found, is_abandoned, start_anew
+from switchgear.stores.redis import envelope, script
+from switchgear.stores.redis.basis import (
+    Base,
+    Start,
+    again,
+    base_of,
+    last_seq,
+    place_of,
+    salvaged_version,
+)
+from switchgear.stores.redis.envelope import Mail, Sealed
+from switchgear.stores.redis.known import KnownCircuits
+from switchgear.stores.redis.queue import fold_queue
+from switchgear.stores.redis.script import Call, Command, Exchange, Lost, Names, Script
+from switchgear.stores.redis.server_clock import ServerClock
+
+TRIES = 2
+"""Lost races before a message queues."""
+TRIES_IN_TIME = 3
+"""How often an exchange is begun that the server finds too late: its clock was set."""
+PATIENCE_S = 0.1
+"""How long one in the queue waits for whoever leads it before leading it themselves."""
+GRACE_S = 1.0
+"""How much longer than the idle time the server keeps a circuit: who misses it knows why."""
+TAIL = 1000
+"""How many events are searched for the last number of a circuit whose state is lost."""
+
+
+class Protocol:
+    """What the exchanges of one store have in common. Any thread may run any generator of it."""
+
+    def __init__(
+        self,
+        label: str,
+        namespace: str,
+        clock: ServerClock,
+        *,
+        keep: int,
+        idle_s: float,
+        timeout_s: float,
+    ) -> None:
+        self.label = label
+        self.names = Names(namespace)
+        self.known = KnownCircuits()
+        self.texts = envelope.PolicyTexts()
+        self._clock = clock
+        self._keep = keep
+        self._idle_s = idle_s
+        self._timeout_s = timeout_s
+
+    # The three things that change what is stored
+
+    def apply(
+        self, key: str, policy: Policy, message: Message, now_s: float
+    ) -> Generator[Call, Any, Step]:
+        """Fold a message, by compare-and-set or through the queue."""
+        mail = Mail(self.known.token(), message, now_s, self.texts.text(policy))
+        if self.known.is_hot(key):
+            lost = yield from self._exchange(key, self._join(mail, Exchange(b"?")))
+            assert lost is not None
+            return (yield from self._queue(key, policy, mail, lost))
+        copy = self.known.get(key, policy)
+        base = Base(b"-") if copy is None else base_of(copy)
+        tries = TRIES + (copy is None)
+        while True:
+            tries -= 1
+            done = yield from self._fold(key, policy, base, message, now_s)
+            exchange = self._commit(policy, base, done.circuit, done.events)
+            lost = yield from self._exchange(key, exchange if tries else self._join(mail, exchange))
+            if lost is None:
+                if exchange.new:
+                    self.known.keep(Sealed(exchange.mine, done.circuit, policy))
+                return done
+            if not tries:
+                return (yield from self._queue(key, policy, mail, lost))
+            base = self._base(key, policy, lost.have, now_s)
+
+    def put(self, found: Found, events: Sequence[Event]) -> Generator[Call, Any, bool]:
+        """Take over a circuit unless as new a version is here."""
+        key, version = found.circuit.key, found.circuit.version
+        lost = yield from self._exchange(key, Exchange(b"?"))
+        while lost is not None:
+            base = self._base(key, found.policy, lost.have, found.circuit.seen_s, ours=False)
+            if base.circuit is not None and base.circuit.version >= version:
+                return False
+            here = 0 if base.circuit is None else base.circuit.event_seq
+            new = tuple(event for event in events if event.seq > here)
+            exchange = self._commit(found.policy, base, found.circuit, new)
+            exchange = exchange._replace(alone=False, publish=True)
+            lost = yield from self._exchange(key, exchange)
+        self.known.keep(Sealed(exchange.mine, found.circuit, found.policy))
+        return True
+
+    def forget(self, begins: bytes, key: str) -> Generator[Call, Any, bool]:
+        """Remove a circuit, if it is still as it was."""
+        removed = yield Script(script.FORGET, (self.names.circuit(key),), (begins,))
+        if removed:
+            self.known.forget(key)
+        return bool(removed)
+
+    # The queue
+
+    def _queue(
+        self, key: str, policy: Policy, mail: Mail, lost: Lost
+    ) -> Generator[Call, Any, Step]:
+        """Wait in the inbox for an answer; lead when it is our turn, or when nobody does."""
+        self.known.heat(key, hot=len(lost.waiting) > 1)
+        deadline_s = monotonic() + self._timeout_s
+        patient = True
+        while True:
+            if lost.mail not in (None, script.LEAD):
+                return self._answered(policy, lost.mail or b"")
+            left_s = deadline_s - monotonic()
+            if left_s <= 0:
+                return (yield from self._withdraw(key, policy, mail))
+            place = place_of(lost.waiting, mail.token.encode())
+            # Not to be seen: answered, or behind more than one commit takes.
+            waits = place is not None or len(lost.waiting) >= script.BATCH
+            if place == 0 or (waits and not patient):
+                done, lost = yield from self._lead(key, policy, mail, lost, patient=patient)
+                if done is not None:
+                    return done
+                continue
+            popped = yield Command(
+                "blpop", (self.names.answers + mail.token, min(PATIENCE_S, max(left_s, 0.01)))
+            )
+            if popped is not None and popped[1] != script.LEAD:
+                return self._answered(policy, popped[1])
+            patient = popped is not None
+            lost = (yield from self._exchange(key, Exchange(b"?", token=mail.token))) or lost
+
+    def _lead(
+        self, key: str, policy: Policy, mail: Mail, lost: Lost, *, patient: bool
+    ) -> Generator[Call, Any, tuple[Step | None, Lost]]:
+        """Fold what waits and commit it; our own step, if it was among it and nobody was faster."""
+        base = self._base(key, policy, lost.have, mail.now_s)
+        start = yield from self._start(key, policy, base, mail.now_s)
+        folded = fold_queue(
+            self.texts,
+            policy,
+            start.circuit,
+            lost.waiting,
+            own=mail.token.encode(),
+            patient=patient,
+        )
+        if folded.raised is not None:
+            yield self._withdrawal(key, mail)
+            raise folded.raised
+        folded.events[:0] = start.events
+        exchange = self._commit(
+            folded.policy, base, folded.circuit, tuple(folded.events), always=True
+        )
+        exchange = exchange._replace(answers=folded.answers(mail.token.encode()), token=mail.token)
+        beaten = yield from self._exchange(key, exchange)
+        if beaten is not None:
+            return None, beaten
+        self.known.keep(Sealed(exchange.mine, folded.circuit, folded.policy))
+        own = folded.steps.get(mail.token.encode())
+        if own is not None:
+            circuit = envelope.refitted(folded.circuit, folded.policy, policy)
+            return own._replace(circuit=circuit), lost
+        after = yield from self._exchange(key, Exchange(b"?", token=mail.token))
+        return None, after or lost
+
+    def _answered(self, policy: Policy, raw: bytes) -> Step:
+        verdict, events, value = envelope.unseal_answer(raw)
+        sealed = envelope.unseal_for(value, policy, self.texts)
+        self.known.keep(sealed)
+        return Step(sealed.circuit, verdict, events)
+
+    def _withdraw(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step]:
+        """Give up waiting. Either the message is out of the queue, or its answer is there."""
+        removed, answer = yield self._withdrawal(key, mail)
+        if not removed and answer not in (None, script.LEAD):
+            return self._answered(policy, answer)
+        raise StoreUnavailable(
+            self.label,
+            f"circuit {key!r} has more writers than it can hear within {self._timeout_s:g} s",
+            "try again, or raise the timeout",
+        )
+
+    def _withdrawal(self, key: str, mail: Mail) -> Script:
+        keys = (self.names.inbox(key), self.names.answers + mail.token)
+        return Script(script.WITHDRAW, keys, (envelope.seal_mail(mail), self.names.answers))
+
+    # One exchange
+
+    def _exchange(self, key: str, exchange: Exchange) -> Generator[Call, Any, Lost | None]:
+        idle_ms = max(1, int(self._idle_s * 1000))
+        for _ in range(TRIES_IN_TIME):
+            # A server that was frozen must not do what its client has given up and tells again.
+            until_s = self._clock() + self._timeout_s if self._clock.is_set else None
+            reply = yield exchange.call(
+                self.names, key, keep=self._keep, idle_ms=idle_ms, until_s=until_s
+            )
+            if not script.is_late(reply):
+                return script.outcome(reply)
+        why = "its clock jumps, or its answers take longer than the timeout"
+        raise StoreUnavailable(self.label, why, "check the server's clock and load")
+
+    def _join(self, mail: Mail, exchange: Exchange) -> Exchange:
+        return exchange._replace(entry=envelope.seal_mail(mail), token=mail.token)
+
+    def _commit(
+        self,
+        policy: Policy,
+        base: Base,
+        circuit: Circuit,
+        events: tuple[Event, ...],
+        *,
+        always: bool = False,
+    ) -> Exchange:
+        """The exchange that stores this circuit; one that only looks if there is nothing new."""
+        unchanged = circuit is base.circuit or (base.circuit is None and not circuit.version)
+        if unchanged and base.fits and not always:
+            return Exchange(base.expected)
+        stamp = self.known.stamp(circuit.version)
+        begins, value = envelope.seal(stamp, circuit, policy, self.texts)
+        # Held and open circuits are somebody's decision: they do not fade away.
+        fades = is_abandoned(circuit, 0.0, circuit.seen_s)
+        return Exchange(
+            base.expected,
+            value,
+            begins,
+            ttl_ms=int((self._idle_s + GRACE_S) * 1000) if fades else None,
+            aside=self.names.unreadable(circuit.key, circuit.seen_s) if base.broken else "",
+            publish=bool(events),
+            events=tuple(map(envelope.seal_event, events)),
+        )
+
+    def _fold(
+        self, key: str, policy: Policy, base: Base, message: Message, now_s: float
+    ) -> Generator[Call, Any, Step]:
+        start = yield from self._start(key, policy, base, now_s)
+        done = step(policy, start.circuit, message, now_s)
+        return done._replace(events=start.events + done.events) if start.events else done
+
+    def _start(
+        self, key: str, policy: Policy, base: Base, now_s: float
+    ) -> Generator[Call, Any, Start]:
+        """The circuit before the message, and the remarks that it needs."""
+        if base.broken:
+            newest = yield Command("xrevrange", (self.names.log, "+", "-", TAIL))
+            seq = max(last_seq(key, newest), base.event_seq)
+            only_time = Tell(Signal(count=0))
+            done = start_anew(policy, key, only_time, now_s, why=base.broken, event_seq=seq)
+            version = max(base.version + 1, done.circuit.version)
+            return Start(done.circuit._replace(version=version), done.events)
+        if base.circuit is None:
+            return Start(policy.start(key, now_s), ())
+        if base.restored:
+            remark = Order("switchgear", base.restored, kind=EventKind.STORE_BACK)
+            done = step(policy, base.circuit, remark, now_s)
+            return Start(done.circuit, done.events)
+        return Start(base.circuit, ())
+
+    def _base(
+        self, key: str, policy: Policy, raw: bytes | None, now_s: float, *, ours: bool = True
+    ) -> Base:
+        """What to fold into, given what the server has; our copy if the server lost a newer one."""
+        copy = self.known.get(key, policy) if ours else None
+        stored = None if raw is None else self._read(key, policy, raw)
+        if isinstance(stored, str):
+            last = Circuit(key, ()) if copy is None else copy.circuit
+            version = max(salvaged_version(raw or b""), last.version)
+            return Base(b"#" + (raw or b""), None, stored, version, last.event_seq)
+        if stored is not None:
+            self.known.keep(stored)
+        base = Base(b"-") if stored is None else base_of(stored)
+        version = -1 if base.circuit is None else base.circuit.version
+        if copy is None or copy.circuit.version <= version:
+            return base
+        if is_abandoned(copy.circuit, self._idle_s, now_s):
+            return base._replace(circuit=again(policy, copy.circuit, base.circuit, now_s))
+        there = "nothing" if stored is None else f"version {version}"
+        why = f"the store had lost its state ({there} there, version {copy.circuit.version} here)"
+        return base._replace(circuit=copy.circuit, restored=f"{why}; restored")
+
+    def _read(self, key: str, policy: Policy, raw: bytes) -> Sealed | str:
+        """The stored circuit, or why it cannot be read."""
+        try:
+            return envelope.unseal_for(raw, policy, self.texts)
+        except envelope.TooNewError as error:
+            what_to_do = "upgrade switchgear here"
+            raise StoreTooNew(self.label, f"circuit {key!r}: {error}", what_to_do) from error
+        except WireError as error:
+            return str(error)

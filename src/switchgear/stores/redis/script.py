@@ -1,0 +1,255 @@
+"""The one script that runs inside the server: compare, set, and a queue for those who lost.
+
+It knows no breaker words. A value begins with a stamp that no two writes share; who names the
+stamp they have read may replace the value. Who may not is told the winner's value, and may leave a
+message in the inbox: while that is not empty, only somebody who takes messages out of it commits.
+"""
+
+import hashlib
+from typing import Any, NamedTuple
+
+BATCH = 64
+"""How many messages one commit takes out of the inbox at most."""
+ANSWER_MS = 60_000
+"""How long an answer waits for whoever asked; then they are gone."""
+LEAD = b"lead"
+"""What the first in the queue is told when it is their turn to commit."""
+
+EXCHANGE = f"""
+local value, log, inbox = KEYS[1], KEYS[2], KEYS[3]
+local expected, mine, new, ttl_ms, alone = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local aside, aside_ms, entry, token = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local answers, channel, keep, lines = ARGV[10], ARGV[11], ARGV[12], tonumber(ARGV[13])
+local until_us = tonumber(ARGV[14])
+local taken = (#ARGV - 14 - lines) / 2
+
+local now = redis.call('TIME')
+if until_us and now[1] * 1000000 + now[2] > until_us then return {{2, now[1], now[2]}} end
+local have = redis.call('GET', value)
+local waiting = redis.call('LRANGE', inbox, 0, {BATCH - 1})
+
+local function answer(to, text)
+  redis.call('RPUSH', answers .. to, text)
+  redis.call('PEXPIRE', answers .. to, {ANSWER_MS})
+end
+
+local how, what = expected:sub(1, 1), expected:sub(2)
+local same = how == '-' and not have
+if have and how == '=' then same = have:sub(1, #what) == what end
+if have and how == '#' then same = have == what end
+for i = 1, taken do
+  local whose = ARGV[13 + lines + 2 * i]
+  local line = whose .. '\\n'
+  same = same and waiting[i] and (waiting[i]:sub(1, #line) == line or waiting[i] == whose)
+end
+
+if same and new == '' then return {{1, now[1], now[2]}} end
+if have and mine ~= '' and have:sub(1, #mine) == mine then return {{1, now[1], now[2]}} end
+
+if same and (taken > 0 or #waiting == 0 or alone == '') then
+  if aside ~= '' then
+    redis.call('RENAME', value, aside)
+    redis.call('PEXPIRE', aside, aside_ms)
+  end
+  if ttl_ms == '' then redis.call('SET', value, new) else redis.call('SET', value, new, 'PX', ttl_ms) end
+  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[14 + i]) end
+  if channel ~= '' then redis.call('PUBLISH', channel, new) end
+  if taken > 0 then
+    redis.call('LTRIM', inbox, taken, -1)
+    -- Who leads next is woken first: everybody else in the queue waits for them.
+    local next_one = redis.call('LINDEX', inbox, 0)
+    if next_one then answer(next_one:match('^[^\\n]*'), '{LEAD.decode()}') end
+    for i = 1, taken do
+      local text = ARGV[14 + lines + 2 * i]
+      if text ~= '' then answer(ARGV[13 + lines + 2 * i], text .. '\\n' .. new) end
+    end
+  end
+  return {{1, now[1], now[2]}}
+end
+
+local mail = false
+if token ~= '' then mail = redis.call('LPOP', answers .. token) end
+if entry ~= '' and not mail then
+  local known = false
+  for i = 1, #waiting do known = known or waiting[i] == entry end
+  if not known then
+    redis.call('RPUSH', inbox, entry)
+    redis.call('PEXPIRE', inbox, aside_ms)
+    -- Who is not the first waits, and need not be sent what the first has to fold.
+    if #waiting > 0 then return {{0, now[1], now[2], false, {{waiting[1]:match('^[^\\n]*'), entry}}, false}} end
+    waiting[1] = entry
+  end
+end
+return {{0, now[1], now[2], have, waiting, mail}}
+"""
+
+FORGET = """
+local have = redis.call('GET', KEYS[1])
+if have and have:sub(1, #ARGV[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+
+REPLACE = """
+local have = redis.call('GET', KEYS[1]) or ''
+if have ~= ARGV[1] then return 0 end
+if ARGV[2] == '' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], ARGV[2]) end
+return 1
+"""
+
+WITHDRAW = f"""
+local removed = redis.call('LREM', KEYS[1], 1, ARGV[1])
+local next_one = redis.call('LINDEX', KEYS[1], 0)
+if removed == 1 and next_one then
+  local theirs = ARGV[2] .. next_one:match('^[^\\n]*')
+  redis.call('RPUSH', theirs, '{LEAD.decode()}')
+  redis.call('PEXPIRE', theirs, {ANSWER_MS})
+end
+return {{removed, redis.call('LPOP', KEYS[2])}}
+"""
+
+
+def sha(script: str) -> str:
+    """The name under which a server keeps a script."""
+    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+SHAS = {script: sha(script) for script in (EXCHANGE, FORGET, WITHDRAW)}
+
+
+class Script(NamedTuple):
+    """Run a script in the server."""
+
+    text: str
+    keys: tuple[str, ...]
+    args: tuple[Any, ...]
+
+    def arguments(self) -> tuple[Any, ...]:
+        """What EVAL and EVALSHA want behind the script."""
+        return (len(self.keys), *self.keys, *self.args)
+
+
+class Command(NamedTuple):
+    """Call a method of the client."""
+
+    name: str
+    args: tuple[Any, ...]
+
+
+Call = Script | Command
+
+
+class Lost(NamedTuple):
+    """The value is another than expected, or others are waiting to be heard first."""
+
+    have: bytes | None
+    waiting: list[bytes]
+    mail: bytes | None
+    """An answer that was there for whoever asked."""
+
+
+class Names(NamedTuple):
+    """How the keys of a namespace are called. One hash tag: in a Cluster all are on one node."""
+
+    namespace: str
+
+    @property
+    def root(self) -> str:
+        """What every key begins with."""
+        return f"{{{self.namespace}}}:"
+
+    @property
+    def log(self) -> str:
+        """The stream of events."""
+        return self.root + "events"
+
+    @property
+    def operator(self) -> str:
+        """The digest of the operator's token."""
+        return self.root + "operator"
+
+    @property
+    def channel(self) -> str:
+        """Where moves are published."""
+        return self.root + "moves"
+
+    @property
+    def answers(self) -> str:
+        """What the keys of answers begin with."""
+        return self.root + "answer:"
+
+    @property
+    def circuits(self) -> str:
+        """What the keys of circuits begin with."""
+        return self.root + "c:"
+
+    def circuit(self, key: str) -> str:
+        """Where a circuit is."""
+        return self.circuits + key
+
+    def inbox(self, key: str) -> str:
+        """Where the messages for a circuit wait."""
+        return f"{self.root}inbox:{key}"
+
+    def unreadable(self, key: str, now_s: float) -> str:
+        """Where a value that could not be read is kept."""
+        return f"{self.root}unreadable:{key}:{now_s:.6f}"
+
+
+class Exchange(NamedTuple):
+    """The arguments of one exchange; the defaults only look."""
+
+    expected: bytes
+    """`-` nothing is there · `=…` it begins so · `#…` it is exactly this · `?` never matches."""
+    new: bytes = b""
+    """What to set; empty: only look."""
+    mine: bytes = b""
+    """How the new value begins: a call that was sent twice is done once."""
+    ttl_ms: int | None = None
+    alone: bool = True
+    """Whether others who wait come first."""
+    aside: str = ""
+    entry: bytes = b""
+    token: str = ""
+    publish: bool = False
+    events: tuple[bytes, ...] = ()
+    answers: tuple[tuple[bytes, bytes], ...] = ()
+    """The messages taken out of the inbox: whose (or the whole, if unreadable), what to answer."""
+
+    def call(
+        self, names: Names, key: str, *, keep: int, idle_ms: int, until_s: float | None = None
+    ) -> Script:
+        """The call of the script that does it, unless it is later than that on the server."""
+        keys = (names.circuit(key), names.log, names.inbox(key))
+        args: list[Any] = [
+            self.expected,
+            self.mine,
+            self.new,
+            b"" if self.ttl_ms is None else self.ttl_ms,
+            b"1" if self.alone else b"",
+            self.aside,
+            idle_ms,
+            self.entry,
+            self.token,
+            names.answers,
+            names.channel if self.publish else b"",
+            keep,
+            len(self.events),
+            b"" if until_s is None else int(until_s * 1e6),
+            *self.events,
+        ]
+        for token, text in self.answers:
+            args += (token, text)
+        return Script(EXCHANGE, keys, tuple(args))
+
+
+def is_late(reply: Any) -> bool:
+    """Whether the server found that nobody waits for the answer any more, and did nothing."""
+    return int(reply[0]) == 2
+
+
+def outcome(reply: Any) -> Lost | None:
+    """What an exchange answered; `None`: done."""
+    if int(reply[0]):
+        return None
+    have, waiting, mail = reply[3:6]
+    return Lost(have, waiting, mail)

@@ -1,0 +1,270 @@
+"""Circuits in a Redis or Valkey server, shared by processes on many machines."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import Any, TypeVar, cast
+
+from switchgear.clock import Clock
+from switchgear.core import record
+from switchgear.core.policy import Policy
+from switchgear.core.types import Circuit, Event, Message, Step
+from switchgear.errors import StoreError, StoreTooNew
+from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Vacuumed, is_abandoned
+from switchgear.stores.redis import address, reading, script
+from switchgear.stores.redis.clients import Clients
+from switchgear.stores.redis.facts import facts
+from switchgear.stores.redis.protocol import Protocol
+from switchgear.stores.redis.push import Push
+from switchgear.stores.redis.script import Call, Command, Exchange, Script
+from switchgear.stores.redis.server_clock import ServerClock
+from switchgear.stores.redis.trouble import store_error
+
+T = TypeVar("T")
+
+POLL_S = 0.1
+"""How old a snapshot may get where nobody listens for pushes."""
+POLL_UNHEARD_S = 1.0
+"""The same while somebody does, but the connection that pushes is down."""
+
+
+class RedisStore:
+    """Remembers circuits in a Redis or Valkey server (6.0 or later), alone or a Cluster.
+
+    - `url`: `redis://`, `rediss://` (TLS), `unix://`, `valkey://`, `valkeys://`, or
+      `redis+cluster://` and `rediss+cluster://`, with user, password and the options of the redis
+      package: `rediss://:secret@host:6380/0?ssl_ca_certs=ca.pem`. A password is never shown.
+    - `namespace`: what all keys begin with; installations with different ones do not meet.
+    - `clock`: seconds since the epoch, for tests; default: the server's clock.
+    - `timeout_s`: how long one answer of the server may take.
+    - `keep_events`: about how many events the stream holds. `idle_s`: after how long a closed
+      circuit that nobody changes disappears.
+
+    Nothing is connected before it is needed. Thread-safe, task-safe and fork-safe. Raises
+    ValueError for what is out of range and `StoreUnavailable` without the redis package.
+    """
+
+    pushes = True
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str = "switchgear",
+        clock: Clock | None = None,
+        timeout_s: float = 1.0,
+        keep_events: int = KEEP_EVENTS,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self._address = address.parsed(url)
+        self.label = self._address.label
+        self._timeout_s = record.seconds("RedisStore.timeout_s", timeout_s)
+        self._server_clock = ServerClock()
+        self._protocol = Protocol(
+            self.label,
+            reading.checked_namespace(namespace),
+            self._server_clock,
+            keep=record.whole("RedisStore.keep_events", keep_events),
+            idle_s=record.seconds("RedisStore.idle_s", idle_s),
+            timeout_s=self._timeout_s,
+        )
+        self._names = self._protocol.names
+        self._clients = Clients(self._address, self._timeout_s)
+        self._clock = clock
+        self._ask_time_at_s = 0.0
+        self._push = Push(self._clients.another, self._names, self._protocol.known, self._timeout_s)
+
+    # Messages
+
+    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """Fold a message by compare-and-set, or through the queue of those who compete."""
+        return self._run(self._protocol.apply(key, policy, message, now_s))
+
+    async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """The same over the asyncio client."""
+        return await self._arun(self._protocol.apply(key, policy, message, now_s))
+
+    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+        """Take over a circuit remembered elsewhere, unless as new a version is here."""
+        return self._run(self._protocol.put(found, events))
+
+    # Time and pushes
+
+    def now_s(self) -> float:
+        """The server's time; this machine's until the server has answered once."""
+        if self._clock is not None:
+            return self._clock()
+        if not self._server_clock.is_set and monotonic() >= self._ask_time_at_s:
+            self._ask_time_at_s = monotonic() + POLL_UNHEARD_S
+            with suppress(StoreError):  # whoever needs the server will hear of it
+                self._run(self._look())
+        return self._server_clock()
+
+    @property
+    def refresh_s(self) -> float | None:
+        """`None` while pushes arrive; else how often to look."""
+        if self._push.is_healthy:
+            return None
+        return POLL_UNHEARD_S if self._push.has_listeners else POLL_S
+
+    def on_change(self, listener: Callable[[Circuit], object]) -> None:
+        """Call the listener, in a thread of ours, with circuits that others moved."""
+        self._push.add(listener)
+
+    # Reading
+
+    def get(self, key: str) -> Found | None:
+        """One circuit as stored. Raises `StoreCorrupt` if it cannot be read."""
+        with self._translated():
+            raw = self._clients.blocking().get(self._names.circuit(key))
+        if raw is None:
+            return None
+        try:
+            sealed = reading.circuit(self.label, key, raw)
+        except reading.Unreadable as error:
+            raise reading.corrupt(self.label, f"circuit {key!r}: {error}") from error
+        return Found(sealed.circuit, sealed.policy)
+
+    def find(self, glob: str = "*") -> Iterator[Found]:
+        """The circuits whose names match, sorted by name.
+
+        Those that cannot be read do not hide the others: `StoreCorrupt` comes after the last.
+        """
+        unreadable: list[str] = []
+        for key, raw in self._values(glob):
+            try:
+                sealed = reading.circuit(self.label, key, raw)
+            except reading.Unreadable as error:
+                unreadable.append(f"{key!r}: {error}")
+            else:
+                yield Found(sealed.circuit, sealed.policy)
+        if unreadable:
+            number = "1 circuit" if len(unreadable) == 1 else f"{len(unreadable)} circuits"
+            why = f"{number} cannot be read; the first is {unreadable[0]}"
+            raise reading.corrupt(self.label, why)
+
+    def events(
+        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
+    ) -> list[Entry]:
+        """The events behind a cursor, or the newest; oldest first."""
+        with self._translated():
+            client = self._clients.blocking()
+            if after is None:
+                return reading.newest(client, self._names.log, glob, limit)
+            return reading.behind(client, self._names.log, after, glob, limit)
+
+    def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
+        """Remove the oldest events and abandoned circuits."""
+        gone = 0
+        for key, raw in self._values("*"):
+            try:
+                sealed = reading.circuit(self.label, key, raw)
+            except (reading.Unreadable, StoreTooNew):
+                continue  # not ours to judge
+            if is_abandoned(sealed.circuit, idle_s, now_s):
+                gone += self._run(self._protocol.forget(sealed.begins, key))
+        with self._translated():
+            client = self._clients.blocking()
+            trimmed = client.xtrim(self._names.log, maxlen=keep_events, approximate=False)
+        return Vacuumed(gone, int(trimmed))
+
+    def operator_digest(self) -> str | None:
+        """The digest of the token that orders need."""
+        with self._translated():
+            kept = self._clients.blocking().get(self._names.operator)
+        return None if kept is None else bytes(kept).decode(errors="replace")
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """Remember another digest, unless it is no longer the one named."""
+        names = self._names.operator, instead_of or "", digest or ""
+        with self._translated():
+            return bool(self._clients.blocking().eval(script.REPLACE, 1, *names))
+
+    def facts(self) -> dict[str, str]:
+        """Versions, sizes and settings, with a word where a setting endangers circuits."""
+        with self._translated():
+            shown = facts(self._clients.blocking(), self._names, cluster=self._address.cluster)
+        shown["pushes"] = "arrive" if self._push.is_healthy else "nobody listens"
+        if self._push.has_listeners and not self._push.is_healthy:
+            shown["pushes"] = f"do not arrive; polling every {POLL_UNHEARD_S:g} s"
+        return shown
+
+    # Life
+
+    def close(self) -> None:
+        """Let go of the connections; the next use makes new ones."""
+        self._push.stop()
+        self._clients.close()
+
+    async def aclose(self) -> None:
+        """The same, and wait for the connections of this event loop."""
+        await self._clients.aclose()
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<RedisStore {self.label}>"
+
+    # Talking to the server
+
+    def _run(self, work: Generator[Call, Any, T]) -> T:
+        """Do what a generator asks for, by the client for threads."""
+        with self._translated():
+            client = self._clients.blocking()
+            reply: Any = None
+            while True:
+                try:
+                    call = work.send(reply)
+                except StopIteration as done:
+                    return cast("T", done.value)
+                asked_s = monotonic()
+                if isinstance(call, Command):
+                    reply = getattr(client, call.name)(*call.args)
+                    continue
+                try:
+                    reply = client.evalsha(script.SHAS[call.text], *call.arguments())
+                except self._clients.no_script:
+                    reply = client.eval(call.text, *call.arguments())
+                self._learn_time(call, reply, asked_s)
+
+    async def _arun(self, work: Generator[Call, Any, T]) -> T:
+        """The same by the client for tasks."""
+        with self._translated():
+            client = await self._clients.of_this_loop()
+            reply: Any = None
+            while True:
+                try:
+                    call = work.send(reply)
+                except StopIteration as done:
+                    return cast("T", done.value)
+                asked_s = monotonic()
+                if isinstance(call, Command):
+                    reply = await getattr(client, call.name)(*call.args)
+                    continue
+                try:
+                    reply = await client.evalsha(script.SHAS[call.text], *call.arguments())
+                except self._clients.no_script:
+                    reply = await client.eval(call.text, *call.arguments())
+                self._learn_time(call, reply, asked_s)
+
+    def _learn_time(self, call: Script, reply: Any, asked_s: float) -> None:
+        if call.text is script.EXCHANGE:
+            server_s = int(reply[1]) + int(reply[2]) / 1e6
+            self._server_clock.learn(server_s, asked_s, monotonic())
+
+    def _look(self) -> Generator[Call, Any, None]:
+        """Ask for nothing but the time, of the node that holds our keys."""
+        yield Exchange(b"?").call(self._names, "", keep=1, idle_ms=1)
+
+    def _values(self, glob: str) -> Iterator[tuple[str, bytes]]:
+        with self._translated():
+            client = self._clients.blocking()
+            yield from reading.values(client, self._names, glob)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise what goes wrong with the server as a `StoreError`."""
+        try:
+            yield
+        except self._clients.errors as error:
+            secret = self._address.secret
+            raise store_error(self.label, error, self._timeout_s, secret) from error

@@ -1,0 +1,245 @@
+"""The file of a SQLite store: how it is begun, opened, locked, and set aside when it is damaged.
+
+SQLite guards what is inside the file. What happens to the file as a whole (beginning it, moving
+a damaged one away) is guarded by a lock file beside it, so that many processes may meet the same
+damage at once and only one of them acts.
+"""
+
+import os
+import sqlite3
+import stat
+import time
+from typing import NamedTuple
+
+from switchgear.errors import StoreCorrupt, StoreError, StoreReadOnly
+from switchgear.stores import sqlite_schema
+from switchgear.stores.boot_clock import BootClock
+from switchgear.stores.sqlite_errors import from_sqlite, is_damage, locked_too_long
+
+SIDES = ("-wal", "-shm", "")
+"""The files of a database, in the order in which they are moved: a database that has lost its
+log is still found damaged, while a log without its database would be thrown away."""
+
+
+class Damaged(Exception):
+    """The file is broken: why."""
+
+
+class Opened(NamedTuple):
+    """A connection, and which file it is on."""
+
+    db: sqlite3.Connection
+    identity: tuple[int, int] | None
+    read_only: bool
+
+
+class DatabaseFile:
+    """Opens connections to one file. Called under the lock of its store."""
+
+    __slots__ = ("_busy_timeout_s", "_clock", "_folder", "label", "path")
+
+    def __init__(self, path: str, label: str, busy_timeout_s: float, clock: BootClock) -> None:
+        self.path = path
+        self.label = label
+        self._folder = os.path.dirname(path)
+        self._busy_timeout_s = busy_timeout_s
+        self._clock = clock
+
+    def identity(self) -> tuple[int, int] | None:
+        """Which file lies at the path now: another one, if it was set aside or removed."""
+        try:
+            there = os.stat(self.path)
+        except OSError:
+            return None
+        return there.st_dev, there.st_ino
+
+    def open(self) -> Opened:
+        """A connection to the file, which is begun if there is none and replaced if damaged."""
+        there = self._look()
+        if there and not os.access(self._folder, os.W_OK):
+            return self._open_to_read()
+        if not there:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        lock = self._lock()
+        try:
+            # Looked at again, because only now nobody else moves it.
+            if not self._look():
+                self._begin()
+            elif not os.access(self.path, os.W_OK):
+                return self._open_to_read()
+            try:
+                return self._connect()
+            except Damaged:
+                self._move_away()
+            self._begin()
+            return self._connect()
+        except Damaged as damage:
+            raise StoreCorrupt(self.label, str(damage), "see what else writes this file") from None
+        finally:
+            os.close(lock)
+
+    def set_aside(self, damaged: tuple[int, int] | None) -> None:
+        """Move the damaged file away, unless somebody has done so already, and begin a new one.
+
+        Connections to the old file go on with the old one; SQLite leaves the new one alone when
+        they are closed.
+        """
+        lock = self._lock()
+        try:
+            if damaged is not None and damaged == self.identity():
+                self._move_away()
+                self._begin()
+        finally:
+            os.close(lock)
+
+    def lies_aside(self, stamp: str) -> bool:
+        """Whether a file that was set aside is still there, so that nobody has looked after it."""
+        return os.path.exists(self.aside(stamp))
+
+    def aside(self, stamp: str) -> str:
+        """Where the file that was set aside at that time lies."""
+        return f"{self.path}.corrupt-{stamp}"
+
+    # Under the lock file
+
+    def _look(self) -> bool:
+        """Whether the file is there. Raises `StoreError` if what is there cannot be one."""
+        try:
+            mode = os.lstat(self.path).st_mode
+        except FileNotFoundError:
+            return False
+        if stat.S_ISREG(mode):
+            return True
+        kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder"}
+        kind = kinds.get(stat.S_IFMT(mode), "no ordinary file")
+        raise StoreError(self.label, f"the path is {kind}", "name an ordinary file")
+
+    def _lock(self) -> int:
+        import fcntl  # noqa: PLC0415  not on every system
+
+        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            deadline_s = time.monotonic() + self._busy_timeout_s
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if time.monotonic() >= deadline_s:
+                        raise locked_too_long(self.label, self._busy_timeout_s) from None
+                    time.sleep(0.001)
+                else:
+                    return lock
+        except BaseException:
+            os.close(lock)
+            raise
+
+    def _begin(self) -> None:
+        """Make a new file beside the place and move it there whole: a kill leaves no half one."""
+        new = f"{self.path}.new"
+        for side in SIDES:
+            if os.path.lexists(new + side):
+                os.unlink(new + side)
+        file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            db = self._connection(new, "rw")
+            try:
+                db.execute("PRAGMA synchronous = OFF")  # waiting for the disk once is enough
+                db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+                db.execute("PRAGMA journal_mode = WAL")
+                sqlite_schema.migrate(db, self.label)
+                sqlite_schema.remember_set_aside(db, self._stamps())
+                self._share_clock(db)
+            finally:
+                db.close()
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.rename(new, self.path)
+
+    def _connect(self) -> Opened:
+        there = os.stat(self.path)
+        if not there.st_size:
+            raise Damaged("the file is empty")
+        db = self._connection(self.path, "rw")
+        try:
+            # Ours are moved here whole. SQLite takes a stump of a file for an empty database.
+            if not sqlite_schema.check(db, self.label):
+                raise Damaged("the file holds nothing")
+            sqlite_schema.migrate(db, self.label)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            self._share_clock(db)
+        except sqlite3.Error as error:
+            db.close()
+            if is_damage(error):
+                raise Damaged(str(error)) from error
+            raise
+        except BaseException:
+            db.close()
+            raise
+        return Opened(db, (there.st_dev, there.st_ino), read_only=False)
+
+    def _share_clock(self, db: sqlite3.Connection) -> None:
+        try:
+            if self._clock.learn(db):
+                return
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                if not self._clock.learn(db):
+                    self._clock.teach(db)
+            finally:
+                db.execute("COMMIT")
+        except ValueError:
+            raise Damaged("its clock cannot be read") from None
+
+    def _move_away(self) -> None:
+        now_s = time.time()
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_s)) + f".{int(now_s % 1 * 1e6):06}Z"
+        while os.path.lexists(self.aside(stamp)):
+            stamp += "+"
+        for side in SIDES:
+            try:
+                os.rename(self.path + side, self.aside(stamp) + side)
+            except FileNotFoundError:
+                continue
+
+    def _stamps(self) -> list[str]:
+        """When files were set aside that still lie here."""
+        start = os.path.basename(self.aside(""))
+        names = [name for name in os.listdir(self._folder or ".") if name.startswith(start)]
+        return sorted(name[len(start) :] for name in names if not name.endswith(SIDES[:2]))
+
+    # Connections
+
+    def _open_to_read(self) -> Opened:
+        """A connection for one look at a file that this process may not write."""
+        logged = os.path.exists(self.path + "-wal")
+        db = self._connection(self.path, "ro" if logged else "ro&immutable=1")
+        try:
+            layout = sqlite_schema.check(db, self.label)
+            if not layout:
+                raise StoreCorrupt(self.label, "the file holds nothing", "name another file")
+            if layout < len(sqlite_schema.MIGRATIONS):
+                why = "its layout is an older one, and it cannot be brought up to date"
+                raise StoreReadOnly(self.label, why, "open it once where it can be written")
+        except sqlite3.Error as error:
+            db.close()
+            raise from_sqlite(self.label, error, self._busy_timeout_s) from error
+        except BaseException:
+            db.close()
+            raise
+        return Opened(db, self.identity(), read_only=True)
+
+    def _connection(self, path: str, mode: str) -> sqlite3.Connection:
+        quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+        db = sqlite3.connect(
+            f"file:{quoted}?mode={mode}",
+            timeout=self._busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=64,
+            uri=True,
+        )
+        # What is stored may be damaged: bytes can always be read.
+        db.text_factory = bytes
+        return db

@@ -1,0 +1,173 @@
+"""The connection of a SQLite store: one per process, used by one thread at a time.
+
+Several would not be faster: writers wait for each other anyway, and in line is better than in a
+crowd. A connection outlives neither a fork nor the file it is on.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from switchgear.errors import StoreTooNew, StoreUnavailable
+from switchgear.locks import ForkSafeLock
+from switchgear.stores.sqlite_errors import (
+    from_sqlite,
+    from_system,
+    is_damage,
+    is_locked,
+    locked_too_long,
+)
+from switchgear.stores.sqlite_file import DatabaseFile, Opened
+from switchgear.stores.sqlite_rows import Newer
+from switchgear.stores.sqlite_schema import set_aside_stamps
+
+T = TypeVar("T")
+
+LOOK_S = 0.05
+"""How often a busy process looks whether its file is still the one at the path."""
+
+
+def write(db: sqlite3.Connection, work: Callable[..., T], *arguments: Any) -> T:
+    """Do something in a transaction: all or nothing."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        result = work(db, *arguments)
+        db.execute("COMMIT")
+    except BaseException:
+        undo(db)
+        raise
+    return result
+
+
+def undo(db: sqlite3.Connection) -> None:
+    """Leave a transaction that failed, unless SQLite has left it by itself."""
+    if db.in_transaction:
+        db.execute("ROLLBACK")
+
+
+class Link:
+    """Opens the file when it is needed, and again when it must. Thread-safe and fork-safe."""
+
+    def __init__(self, file: DatabaseFile, busy_timeout_s: float) -> None:
+        self.label = file.label
+        self._file = file
+        self._busy_timeout_s = busy_timeout_s
+        self._lock = ForkSafeLock()
+        self._opened: Opened | None = None
+        self._opened_by = 0
+        self._stamps: list[str] = []
+        self._gave_up_s = 0.0
+        self._look_at_s = 0.0
+
+    def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do something with the connection, again if the file turns out to be another one."""
+        if self._lock.is_mine():
+            raise StoreUnavailable(
+                self.label,
+                "a finalizer or signal handler came in the middle of a transaction",
+                "tell it later, from ordinary code",
+            )
+        asked_s = time.monotonic()
+        with self._lock.taken():
+            if self._gave_up_s > asked_s:
+                # Who stood in line behind somebody who gave up has waited as long.
+                raise locked_too_long(self.label, self._busy_timeout_s)
+            for _ in range(5):
+                try:
+                    opened = self._connection()
+                    result = work(opened.db, *arguments)
+                except sqlite3.Error as error:
+                    self._look_after(error)
+                    continue
+                except Newer as newer:
+                    raise self.too_new(newer) from None
+                if asked_s < self._look_at_s:
+                    return result
+                # Asked after the commit: what went into a file that was moved away is done anew.
+                if opened.identity == self._file.identity():
+                    self._look_at_s = asked_s + LOOK_S
+                    if opened.read_only:
+                        self._let_go()  # the next look must see what others wrote
+                    return result
+                self._let_go()
+            raise StoreUnavailable(
+                self.label, "the file is replaced again and again", "see what else writes it"
+            )
+
+    def write(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do something with the connection in a transaction."""
+        done: T = self.run(write, work, *arguments)
+        return done
+
+    def _connection(self) -> Opened:
+        opened = self._opened
+        if opened is not None:
+            if self._opened_by == os.getpid():
+                return opened
+            _never_close(opened.db)  # the parent's: not even closing it would be safe here
+            self._opened = None
+        try:
+            self._opened = opened = self._file.open()
+        except OSError as error:
+            raise from_system(self.label, error) from error
+        self._opened_by = os.getpid()
+        self._stamps = set_aside_stamps(opened.db)
+        return opened
+
+    def _look_after(self, error: sqlite3.Error) -> None:
+        """Set a damaged file aside; raise the store's error for anything else."""
+        opened = self._opened
+        if opened is not None and is_damage(error) and not opened.read_only:
+            try:
+                self._file.set_aside(opened.identity)
+            except OSError as cause:
+                raise from_system(self.label, cause) from error
+            except sqlite3.Error as cause:
+                raise from_sqlite(self.label, cause, self._busy_timeout_s) from error
+            self._let_go()
+            return
+        if opened is not None and opened.read_only:
+            self._let_go()
+        if is_locked(error):
+            self._gave_up_s = time.monotonic()
+        raise from_sqlite(self.label, error, self._busy_timeout_s) from error
+
+    def _let_go(self) -> None:
+        opened, self._opened = self._opened, None
+        self._look_at_s = 0.0
+        if opened is not None:
+            if self._opened_by == os.getpid():
+                opened.db.close()
+            else:
+                _never_close(opened.db)
+
+    def too_new(self, newer: Newer) -> StoreTooNew:
+        """The error for a row that a newer Switchgear wrote."""
+        return StoreTooNew(self.label, str(newer), "use the newer Switchgear that wrote it")
+
+    def asides(self) -> list[str]:
+        """Files that were set aside before this one was begun, and that nobody has taken away."""
+        stamps = [stamp for stamp in self._stamps if self._file.lies_aside(stamp)]
+        return [self._file.aside(stamp) for stamp in stamps]
+
+    def close(self) -> None:
+        """Let go of the file. Idempotent; the next use opens it again."""
+        with self._lock.taken():
+            self._let_go()
+
+    def __del__(self) -> None:
+        # Who was merely forgotten lets go, too, but only of what its own process opened.
+        if getattr(self, "_opened", None) is not None and self._opened_by == os.getpid():
+            self._let_go()
+
+
+def _never_close(db: sqlite3.Connection) -> None:
+    """Keep a parent's connection alive in a forked child until the child's end, and after it.
+
+    Closing it would undo a transaction that the parent is in the middle of.
+    """
+    import ctypes  # noqa: PLC0415  seldom needed
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))

@@ -1,0 +1,200 @@
+"""A panel over a Redis server in trouble: calls go on, strict ones refuse, all is told later."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from servers.cluster import running_cluster
+from servers.proxy import Proxy
+from servers.server import Server, eventually, running
+from switchgear import Cooldown, Phase, Policy, Rejected, Signal, detectors
+from switchgear.core.types import Circuit, Event, EventKind
+from switchgear.errors import StoreError
+from switchgear.panel import Panel
+from switchgear.stores.redis import RedisStore
+
+POLICY = Policy([detectors.ConsecutiveFailures(3)], Cooldown(60.0))
+STRICT = POLICY.replace(strict=True)
+BAD = Signal(ok=False, error="529 overloaded")
+TIMEOUT_S = 0.3
+
+
+class Site:
+    """A panel on a server, a panel on another machine, and what the sinks of the first heard."""
+
+    def __init__(self, url: str, direct_url: str | None = None) -> None:
+        self.heard: list[Event] = []
+        self.panel = Panel(RedisStore(url, timeout_s=TIMEOUT_S), sinks=[self.heard.append])
+        self.other = Panel(RedisStore(direct_url or url, timeout_s=TIMEOUT_S))
+        self.breaker = self.panel.breaker("api", POLICY)
+        self.strict = self.panel.breaker("budget", STRICT)
+
+    def kinds(self) -> list[EventKind]:
+        return [event.kind for event in self.heard if event.circuit == "api"]
+
+    def stored(self) -> Circuit:
+        found = self.panel.store.get("api")
+        assert found is not None
+        return found.circuit
+
+    def is_back(self) -> bool:
+        """Look now and then, as calls do; true once the store has heard everything."""
+        self.breaker.refresh()
+        return not self.panel.store.is_lost
+
+    def close(self) -> None:
+        self.panel.close()
+        self.other.close()
+
+
+@contextmanager
+def site(url: str, direct_url: str | None = None) -> Iterator[Site]:
+    made = Site(url, direct_url)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def fails() -> None:
+    raise ConnectionError("529 overloaded")
+
+
+def live_through(place: Site, begin: Callable[[], object], end: Callable[[], object]) -> None:
+    """One outage, from the first failure before it to the reconciliation after it."""
+    place.breaker.tell(BAD)
+    assert place.strict.call(len, "abc") == 3
+    begin()
+    # Others continue on the last known state, and say so.
+    place.breaker.tell(BAD)
+    assert place.breaker.call(len, "abc") == 3
+    assert place.kinds() == [EventKind.STORE_LOST]
+    # Strict policies refuse, whatever the last known state was.
+    with pytest.raises(Rejected, match="its policy is strict and its state unknown"):
+        place.strict.call(len, "abc")
+    for _ in range(3):
+        with pytest.raises(ConnectionError):
+            place.breaker.call(fails)
+    assert place.breaker.state == "open", "the evidence of before counts on"
+    with pytest.raises(Rejected, match="3 failures in a row"):
+        place.breaker.call(len, "abc")
+    # Readers and operators are told instead of being given something old.
+    with pytest.raises(StoreError):
+        list(place.panel.circuits())
+    with pytest.raises(StoreError):
+        place.breaker.hold_open(by="ann", why="maintenance")
+    end()
+    eventually(place.is_back, "the store is back and has been told")
+    place.panel.flush()
+    circuit = place.stored()
+    assert circuit.phase is Phase.OPEN
+    assert circuit.totals.failed == 5, "nothing is lost, nothing told twice"
+    assert EventKind.STORE_BACK in place.kinds()
+    assert place.breaker.state == "open"
+    eventually(lambda: _admits(place), "the strict one admits again")
+    view = place.other.view("api")
+    assert view is not None
+    assert view.circuit.phase is Phase.OPEN, "everybody knows"
+
+
+def _admits(place: Site) -> bool:
+    try:
+        return bool(place.strict.call(len, "abc") == 3)
+    except Rejected:
+        return False
+
+
+def test_killed_and_restarted_empty(redis_server: Server) -> None:
+    with site(redis_server.url) as place:
+        live_through(place, redis_server.kill, redis_server.start)
+
+
+def test_frozen_and_thawed(redis_server: Server) -> None:
+    with site(redis_server.url) as place:
+        try:
+            live_through(place, redis_server.pause, redis_server.resume)
+        finally:
+            redis_server.resume()
+
+
+def test_cut_off_and_mended(redis_server: Server) -> None:
+    with (
+        Proxy(redis_server.port) as proxy,
+        site(f"redis://127.0.0.1:{proxy.port}", redis_server.url) as place,
+    ):
+        live_through(place, proxy.cut, proxy.mend)
+
+
+def test_failed_over_to_a_replica() -> None:
+    with running_cluster(replicas=1) as cluster, site(cluster.url) as place:
+
+        def fail_over() -> None:
+            holder = cluster.holder("{switchgear}:probe")
+            holder.say("WAIT", "1", "5000")
+            holder.kill()
+
+        live_through(place, fail_over, lambda: None)
+
+
+def test_what_others_did_meanwhile_is_learnt_when_the_way_is_free_again(
+    redis_server: Server,
+) -> None:
+    with (
+        Proxy(redis_server.port) as proxy,
+        site(f"redis://127.0.0.1:{proxy.port}", redis_server.url) as place,
+    ):
+        assert place.breaker.call(len, "abc") == 3
+        proxy.cut()
+        place.breaker.tell(BAD)
+        assert EventKind.STORE_LOST in place.kinds()
+        place.other.breaker("api", POLICY).hold_open(by="ann", why="maintenance")
+        assert place.breaker.call(len, "abc") == 3, "it cannot know yet"
+        proxy.mend()
+        eventually(place.is_back, "the store is back")
+        with pytest.raises(Rejected, match="ann"):
+            place.breaker.call(len, "abc")
+        assert place.stored().totals.failed == 1
+
+
+def test_an_order_given_elsewhere_arrives_by_push(redis_server: Server) -> None:
+    with site(redis_server.url) as place:
+        eventually(lambda: place.panel.store.refresh_s is None, "pushes arrive")
+        assert place.breaker.call(len, "abc") == 3
+        place.other.breaker("api", POLICY).hold_open(by="ann", why="maintenance")
+
+        def refuses() -> bool:
+            try:
+                place.breaker.call(len, "abc")
+            except Rejected:
+                return True
+            return False
+
+        eventually(refuses, "the order has arrived", patience_s=5.0)
+
+
+def test_closed_successful_calls_send_no_command(redis_server: Server) -> None:
+    with site(redis_server.url) as place:
+        eventually(lambda: place.panel.store.refresh_s is None, "pushes arrive")
+        place.breaker.call(len, "abc")
+        place.panel.flush()
+        redis_server.say("CONFIG", "RESETSTAT")
+        started_s = time.monotonic()
+        calls = 20_000
+        for _ in range(calls):
+            place.breaker.call(len, "abc")
+        took_s = time.monotonic() - started_s
+        stats = redis_server.say("INFO", "commandstats")
+        evals = [line for line in stats.splitlines() if line.startswith("cmdstat_eval")]
+        sent = sum(int(line.split("calls=")[1].split(",")[0]) for line in evals)
+        # The background folds what was counted about once a second; the calls themselves are mute.
+        assert sent <= 2 * (took_s + 1) + calls / 1000, stats
+        place.panel.flush()
+        assert place.stored().totals.succeeded == calls + 1
+
+
+@pytest.fixture
+def redis_server() -> Iterator[Server]:
+    with running() as server:
+        yield server

@@ -1,0 +1,221 @@
+"""A Redis server that dies, forgets, freezes, is cut off or replaced: what the store says and does.
+
+A store says quickly what is wrong and works again by itself; going on meanwhile is the panel's
+business (test_panel_redis.py).
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from servers.cluster import running_cluster
+from servers.proxy import Proxy
+from servers.server import Server, eventually, running
+from switchgear.core.detectors import ConsecutiveFailures
+from switchgear.core.policy import Policy
+from switchgear.core.recovery import Cooldown
+from switchgear.core.types import Ask, Circuit, Phase, Signal, Tell
+from switchgear.errors import StoreError, StoreReadOnly, StoreUnavailable
+from switchgear.stores.redis import RedisStore
+from switchgear.stores.redis.server_clock import ServerClock
+
+POLICY = Policy([ConsecutiveFailures(3)], Cooldown(30.0))
+FAILED = Tell(Signal(ok=False, error="529"))
+SUCCEEDED = Tell(Signal(ok=True))
+TIMEOUT_S = 0.3
+SLACK_S = 0.5
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def store(server: Server) -> Iterator[RedisStore]:
+    store = RedisStore(server.url, timeout_s=TIMEOUT_S)
+    yield store
+    store.close()
+
+
+def tell(store: RedisStore, message: Tell | Ask = SUCCEEDED) -> Circuit:
+    return store.apply("api", POLICY, message, store.now_s()).circuit
+
+
+def works(store: RedisStore) -> bool:
+    try:
+        tell(store)
+    except StoreError:
+        return False
+    return True
+
+
+def test_a_killed_server_is_unreachable_at_once_and_used_again_when_it_is_back(
+    server: Server, store: RedisStore
+) -> None:
+    tell(store)
+    server.kill()
+    for _ in range(2):
+        started_s = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="check that it runs"):
+            tell(store)
+        assert time.monotonic() - started_s < TIMEOUT_S + SLACK_S
+    before_s = store.now_s()
+    assert before_s > 1e9, "the clock goes on"
+    server.start()
+    assert tell(store).totals.succeeded == 2, "what it forgot is given back"
+    assert store.now_s() >= before_s
+
+
+def test_tasks_are_told_as_quickly(server: Server, store: RedisStore) -> None:
+    async def main() -> None:
+        await store.aapply("api", POLICY, SUCCEEDED, store.now_s())
+        server.kill()
+        with pytest.raises(StoreUnavailable):
+            await store.aapply("api", POLICY, SUCCEEDED, store.now_s())
+        server.start()
+        done = await store.aapply("api", POLICY, SUCCEEDED, store.now_s())
+        assert done.circuit.totals.succeeded == 2
+
+    asyncio.run(main())
+
+
+def test_a_server_that_restarts_empty_gets_an_open_circuit_back(
+    server: Server, store: RedisStore
+) -> None:
+    for _ in range(3):
+        tell(store, FAILED)
+    server.kill()
+    server.start()
+    done = store.apply("api", POLICY, Ask(), store.now_s())
+    assert not done.verdict.admitted, "never silently closed"
+    assert "lost" in done.events[0].reason
+    newcomer = RedisStore(server.url)
+    assert not newcomer.apply("api", POLICY, Ask(), newcomer.now_s()).verdict.admitted
+    newcomer.close()
+
+
+def test_a_frozen_server_is_given_up_in_time_and_used_again_when_it_thaws(
+    server: Server, store: RedisStore
+) -> None:
+    tell(store)
+    server.pause()
+    try:
+        for _ in range(2):
+            started_s = time.monotonic()
+            with pytest.raises(StoreUnavailable, match=r"no answer within 0\.3 s"):
+                tell(store)
+            assert time.monotonic() - started_s < TIMEOUT_S + SLACK_S
+
+        async def main() -> None:
+            with pytest.raises(StoreUnavailable, match=r"no answer within 0\.3 s"):
+                await store.aapply("api", POLICY, SUCCEEDED, store.now_s())
+
+        asyncio.run(main())
+    finally:
+        server.resume()
+    eventually(lambda: works(store), "the server answers again")
+    found = store.get("api")
+    assert found is not None
+    assert found.circuit.totals.succeeded == 2, "what was given up is not done when it thaws"
+
+
+def test_a_network_that_swallows_everything_is_a_server_that_does_not_answer(
+    server: Server,
+) -> None:
+    with Proxy(server.port) as proxy:
+        store = RedisStore(f"redis://127.0.0.1:{proxy.port}", timeout_s=TIMEOUT_S)
+        heard: list[Circuit] = []
+        store.on_change(heard.append)
+        eventually(lambda: store.refresh_s is None, "pushes arrive")
+        tell(store)
+        proxy.cut()
+        started_s = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="no answer"):
+            tell(store)
+        assert time.monotonic() - started_s < TIMEOUT_S + SLACK_S
+        eventually(lambda: store.refresh_s == 1.0, "the pushes are missed")
+        other = RedisStore(server.url)
+        for _ in range(3):
+            tell(other, FAILED)
+        proxy.mend()
+        eventually(lambda: heard, "what was missed is read again")
+        assert heard[-1].phase is Phase.OPEN
+        assert works(store)
+        store.close()
+        other.close()
+
+
+def test_a_replica_that_is_promoted_goes_on_with_the_circuits(server: Server) -> None:
+    with running("--replicaof", "127.0.0.1", str(server.port)) as replica:
+        store = RedisStore(server.url, timeout_s=TIMEOUT_S)
+        eventually(lambda: "master_link_status:up" in replica.say("INFO", "replication"), "in step")
+        for _ in range(3):
+            tripped = tell(store, FAILED)
+        behind = RedisStore(replica.url, timeout_s=TIMEOUT_S)
+
+        def has_it() -> bool:
+            found = behind.get("api")
+            return found is not None and found.circuit == tripped
+
+        eventually(has_it, "the replica has the open circuit")
+        server.kill()
+        with pytest.raises(StoreReadOnly):
+            tell(behind)
+        replica.say("REPLICAOF", "NO", "ONE")
+        done = behind.apply("api", POLICY, Ask(), behind.now_s())
+        assert not done.verdict.admitted
+        assert done.circuit.version == tripped.version + 1
+        store.close()
+        behind.close()
+
+
+def test_a_cluster_whose_node_dies_goes_on_with_its_replica() -> None:
+    with running_cluster(replicas=1) as cluster:
+        store = RedisStore(cluster.url, timeout_s=TIMEOUT_S)
+        heard: list[Circuit] = []
+        other = RedisStore(cluster.url, timeout_s=TIMEOUT_S)
+        other.on_change(heard.append)
+        eventually(lambda: other.refresh_s is None, "pushes arrive")
+        tell(other)
+        for _ in range(3):
+            tell(store, FAILED)
+        eventually(lambda: heard, "the trip is pushed")
+        holder = cluster.holder("{switchgear}:probe")
+        holder.say("WAIT", "1", "5000")
+        holder.kill()
+        with pytest.raises(StoreUnavailable):
+            tell(store)
+        eventually(lambda: works(store), "the replica has taken over")
+        assert not store.apply("api", POLICY, Ask(), store.now_s()).verdict.admitted
+        eventually(lambda: other.refresh_s is None, "pushes arrive again")
+        store.close()
+        other.close()
+
+
+def test_a_server_whose_clock_was_set_is_believed(server: Server, store: RedisStore) -> None:
+    tell(store)
+    for set_s in (-3600.0, 3600.0):
+        asked_s = time.monotonic()
+        store._server_clock.learn(time.time() + set_s, asked_s, asked_s)
+        assert works(store)
+
+
+@pytest.mark.parametrize("skew_s", [30.0, -30.0])
+def test_clients_whose_clocks_differ_agree_on_the_time(server: Server, skew_s: float) -> None:
+    right = RedisStore(server.url)
+    for _ in range(3):
+        tripped = tell(right, FAILED)
+    skewed = RedisStore(server.url)
+    skewed._server_clock = skewed._protocol._clock = ServerClock(wall=lambda: time.time() + skew_s)
+    assert abs(skewed.now_s() - right.now_s()) < 1.0
+    done = skewed.apply("api", POLICY, Ask(), skewed.now_s())
+    assert not done.verdict.admitted, "a clock that is fast does not end the wait"
+    assert done.circuit.seen_s - tripped.seen_s < 5.0
+    assert done.verdict.retry_after_s is not None
+    assert 20.0 < done.verdict.retry_after_s <= 30.0
+    right.close()
+    skewed.close()

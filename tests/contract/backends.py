@@ -1,0 +1,93 @@
+"""The places where circuits can be remembered, each behind the same door, for the tests of stores.
+
+The Redis servers are started by the first test that needs them and stopped at the end.
+"""
+
+import atexit
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from servers.cluster import running_cluster
+from servers.server import running
+from switchgear.stores.base import Store
+from switchgear.stores.memory import MemoryStore
+from switchgear.stores.redis import RedisStore
+from switchgear.stores.sqlite import SqliteStore
+
+_numbers = count(1)
+_servers = ExitStack()
+atexit.register(_servers.close)
+
+
+class Backend:
+    """One empty place. `open` gives a handle on it; all handles share what is remembered."""
+
+    def __init__(self, make: Callable[..., Store]) -> None:
+        self._make = make
+        self._opened: list[Store] = []
+
+    def open(self, **options: Any) -> Store:
+        store = self._make(**options)
+        self._opened.append(store)
+        return store
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+
+
+@contextmanager
+def memory(_: Path) -> Iterator[Backend]:
+    made: list[Store] = []
+
+    def make(**options: Any) -> Store:
+        if not made:
+            made.append(MemoryStore(**options))
+        return made[0]
+
+    yield Backend(make)
+
+
+@contextmanager
+def sqlite(folder: Path) -> Iterator[Backend]:
+    file = folder / f"state-{next(_numbers)}.db"
+    yield from _closing(Backend(lambda **options: SqliteStore(file, **options)))
+
+
+@contextmanager
+def redis(_: Path) -> Iterator[Backend]:
+    yield from _closing(_on_redis(_server_url()))
+
+
+@contextmanager
+def redis_cluster(_: Path) -> Iterator[Backend]:
+    yield from _closing(_on_redis(_cluster_url()))
+
+
+BACKENDS = {"memory": memory, "sqlite": sqlite, "redis": redis, "redis_cluster": redis_cluster}
+
+
+def _closing(backend: Backend) -> Iterator[Backend]:
+    try:
+        yield backend
+    finally:
+        backend.close()
+
+
+def _on_redis(url: str) -> Backend:
+    namespace = f"test-{next(_numbers)}"
+    return Backend(lambda **options: RedisStore(url, namespace=namespace, **options))
+
+
+@cache
+def _server_url() -> str:
+    return _servers.enter_context(running()).url
+
+
+@cache
+def _cluster_url() -> str:
+    return _servers.enter_context(running_cluster()).url

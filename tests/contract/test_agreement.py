@@ -1,0 +1,129 @@
+"""All stores give the same answers to the same messages, whatever the policy."""
+
+import random
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from contract.backends import BACKENDS
+from property.strategies import SIGNALS, TICKS, policies
+from switchgear.core.detectors import ConsecutiveFailures, FailureRate
+from switchgear.core.policy import Policy
+from switchgear.core.recovery import Cooldown
+from switchgear.core.types import Ask, EventKind, Message, Mode, Order, Permit, Signal, Tell
+from switchgear.core.wire import dump_circuit
+from switchgear.stores.base import Store
+
+KEYS = ("provider/a", "op/b")
+NOW_S = 1_750_000_000.0
+POLICY = Policy(
+    [ConsecutiveFailures(threshold=3), FailureRate(window=10, threshold=0.6)],
+    Cooldown(base_s=2.0, max_s=8.0, lease_s=1.0),
+    tripping_at=0.6,
+)
+
+# Each field is drawn by name: left out, hypothesis would make up values of its type.
+ORDERS = st.builds(
+    Order,
+    by=st.just("ada"),
+    why=st.just("a drill"),
+    mode=st.none() | st.sampled_from(Mode),
+    reset=st.booleans(),
+    kind=st.just(EventKind.ORDERED),
+)
+TOLD = st.builds(
+    lambda signal, cost: signal._replace(cost_micros=cost),
+    SIGNALS,
+    st.sampled_from((None, None, 0, 7, 2_500_000)),
+)
+MESSAGES = st.one_of(
+    st.just(Ask()),
+    st.just(Ask()),
+    st.builds(Tell, signal=TOLD, permit=st.none()),
+    st.builds(Tell, signal=TOLD, permit=st.just(Permit(0))),
+    ORDERS,
+)
+SCRIPTS = st.lists(
+    st.tuples(st.sampled_from(KEYS), TICKS, MESSAGES, st.integers(0, 1)), min_size=1, max_size=25
+)
+
+
+class Conversation:
+    """The same messages to several stores; a tell under `Permit(0)` uses the last one granted."""
+
+    def __init__(self, stores: list[Store]) -> None:
+        self.stores = stores
+        self.permits: dict[str, Permit] = {}
+
+    def say(self, key: str, policy: Policy, message: Message, now_s: float) -> None:
+        if isinstance(message, Tell) and message.permit is not None:
+            message = message._replace(permit=self.permits.get(key))
+        first, *others = [self._answer(store, key, policy, message, now_s) for store in self.stores]
+        for other in others:
+            assert other == first
+        permit = first[0].permit
+        if permit is not None:
+            self.permits[key] = permit
+
+    @staticmethod
+    def _answer(
+        store: Store, key: str, policy: Policy, message: Message, now_s: float
+    ) -> tuple[Any, Any, Any]:
+        done = store.apply(key, policy, message, now_s)
+        return done.verdict, dump_circuit(policy, done.circuit), done.events
+
+    def remember_alike(self) -> None:
+        """What is read back is the same, too."""
+        first, *others = [self._memory(store) for store in self.stores]
+        for other in others:
+            assert other == first
+
+    @staticmethod
+    def _memory(store: Store) -> tuple[Any, Any]:
+        found = [
+            (found.policy, dump_circuit(found.policy, found.circuit)) for found in store.find()
+        ]
+        return found, [entry.event for entry in store.events()]
+
+
+@pytest.mark.parametrize("place", [place for place in BACKENDS if place != "memory"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(drawn=st.tuples(policies(), policies()), script=SCRIPTS)
+def test_a_store_answers_as_the_memory_does(
+    place: str, tmp_path: Path, drawn: tuple[Policy, Policy], script: list[Any]
+) -> None:
+    with ExitStack() as places:
+        stores = [
+            places.enter_context(BACKENDS[name](tmp_path)).open() for name in ("memory", place)
+        ]
+        conversation = Conversation(stores)
+        now_s = NOW_S
+        for key, tick, message, which in script:
+            now_s += tick
+            # Mostly the first policy; now and then somebody comes with another one.
+            policy = drawn[which if isinstance(message, Order) else 0]
+            conversation.say(key, policy, message, now_s)
+        conversation.remember_alike()
+
+
+@pytest.mark.parametrize("place", [place for place in BACKENDS if place != "memory"])
+def test_two_handles_that_take_turns_are_one_store(place: str, tmp_path: Path) -> None:
+    chance = random.Random(7)
+    with ExitStack() as places:
+        alone = places.enter_context(BACKENDS["memory"](tmp_path)).open()
+        shared = places.enter_context(BACKENDS[place](tmp_path))
+        turns = [Conversation([alone, shared.open()]), Conversation([alone, shared.open()])]
+        turns[1].permits = turns[0].permits
+        for number in range(400):
+            signal = Signal(ok=chance.random() < 0.4, error="503", cost_micros=number)
+            granted = chance.choice((None, Permit(0)))
+            message = chance.choice((Ask(), Tell(signal), Tell(signal, granted)))
+            turns[chance.randrange(2)].say(
+                chance.choice(KEYS), POLICY, message, NOW_S + number * 0.25
+            )
+        turns[0].remember_alike()
+        turns[1].remember_alike()

@@ -1,0 +1,190 @@
+"""The queue of those who compete for one circuit: nobody waits in vain, nothing is heard twice."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from servers.server import Server, running
+from stress.crew import together
+from switchgear.core.detectors import ConsecutiveFailures
+from switchgear.core.policy import Policy
+from switchgear.core.types import Ask, Circuit, Order, Phase, Signal, Tell
+from switchgear.stores.redis import RedisStore
+from switchgear.stores.redis.envelope import Mail, seal_mail
+from switchgear.stores.redis.script import BATCH, Script
+
+POLICY = Policy([ConsecutiveFailures(3)])
+FAILED = Tell(Signal(ok=False, error="529"))
+SUCCEEDED = Tell(Signal(ok=True))
+INBOX = "{switchgear}:inbox:api"
+
+
+class Touchy(ConsecutiveFailures):
+    """A detector of somebody whose code has a defect."""
+
+    __slots__ = ()
+
+    def fold(self, memory: int, signal: Signal, now_s: float) -> int:
+        if signal.error == "boom":
+            raise ZeroDivisionError
+        return super().fold(memory, signal, now_s)
+
+
+class Private(ConsecutiveFailures):
+    """A detector that only its owner's process knows."""
+
+    __slots__ = ()
+    kind = "private_to_the_owner"
+
+
+TOUCHY = Policy([Touchy(3)])
+
+
+@pytest.fixture(scope="module")
+def the_server() -> Iterator[Server]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def server(the_server: Server) -> Server:
+    the_server.say("FLUSHALL")
+    return the_server
+
+
+@pytest.fixture
+def store(server: Server) -> Iterator[RedisStore]:
+    store = RedisStore(server.url)
+    yield store
+    store.close()
+
+
+def tell(store: RedisStore, message: Tell | Ask | Order = SUCCEEDED) -> Circuit:
+    return store.apply("api", POLICY, message, store.now_s()).circuit
+
+
+def left_behind(server: Server, *messages: Tell, policy: Policy = POLICY) -> None:
+    """Messages of a process that was killed while it waited in the queue."""
+    text = RedisStore(server.url)._protocol.texts.text(policy)
+    for number, message in enumerate(messages):
+        entry = seal_mail(Mail(f"dead-{number}", message, 1.0, text))
+        server.say("RPUSH", INBOX, entry.decode())
+
+
+def test_messages_of_a_process_that_died_in_the_queue_are_heard_before_the_next(
+    server: Server, store: RedisStore
+) -> None:
+    tell(store)
+    left_behind(server, FAILED, FAILED, FAILED)
+    done = store.apply("api", POLICY, Ask(), store.now_s())
+    # An ask that changes nothing reads what is committed: the dead one's word is not, yet.
+    assert done.verdict.admitted
+    told = tell(store)
+    assert told.totals == told.totals._replace(succeeded=2, failed=3)
+    assert told.phase is Phase.OPEN
+    assert server.say("LLEN", INBOX).startswith(":0")
+    assert not store.apply("api", POLICY, Ask(), store.now_s()).verdict.admitted
+
+
+def test_a_message_that_nobody_can_read_does_not_block_the_queue(
+    server: Server, store: RedisStore
+) -> None:
+    tell(store)
+    server.say("RPUSH", INBOX, "dead-1\nrubbish", "dead-2\n[[],1,{}]", "no newline at all")
+    left_behind(server, FAILED)
+    assert tell(store).totals.failed == 1
+    assert server.say("LLEN", INBOX).startswith(":0")
+
+
+def test_a_message_judged_by_an_unknown_detector_is_folded_as_well_as_can_be(
+    server: Server, store: RedisStore
+) -> None:
+    tell(store)
+    left_behind(server, FAILED, policy=Policy([Private(3)]))
+    assert tell(store).totals.failed == 1
+
+
+def test_a_detector_that_raises_on_a_dead_ones_message_does_not_block_the_queue(
+    server: Server, store: RedisStore
+) -> None:
+    store.apply("api", TOUCHY, SUCCEEDED, store.now_s())
+    left_behind(server, Tell(Signal(ok=False, error="boom")), FAILED, policy=TOUCHY)
+    done = store.apply("api", TOUCHY, SUCCEEDED, store.now_s())
+    assert done.circuit.totals.failed == 1, "only the message that can be folded"
+    assert done.circuit.totals.succeeded == 2
+
+
+def test_a_detector_that_raises_in_the_queue_raises_for_its_owner_only(server: Server) -> None:
+    raised = []
+
+    def touch(store: RedisStore) -> None:
+        for number in range(40):
+            error = "boom" if number % 4 == 0 else "529"
+            try:
+                store.apply("api", TOUCHY, Tell(Signal(ok=False, error=error)), store.now_s())
+            except ZeroDivisionError:
+                raised.append(error)
+
+    stores = [RedisStore(server.url, timeout_s=10.0) for _ in range(6)]
+    together(*(lambda store=store: touch(store) for store in stores))
+    assert raised == ["boom"] * 60
+    found = stores[0].get("api")
+    assert found is not None
+    assert found.circuit.totals.failed == 180
+    assert server.say("LLEN", INBOX).startswith(":0")
+    for store in stores:
+        store.close()
+
+
+def test_processes_with_different_policies_share_a_queue(server: Server) -> None:
+    policies = [Policy([ConsecutiveFailures(limit)]) for limit in (50, 60, 70)]
+    stores = [RedisStore(server.url, timeout_s=10.0) for _ in range(6)]
+
+    def work(index: int) -> None:
+        store, policy = stores[index], policies[index % 3]
+        for _ in range(50):
+            done = store.apply("api", policy, SUCCEEDED, store.now_s())
+            assert len(done.circuit.memories) == 1
+
+    together(*(lambda index=index: work(index) for index in range(6)))
+    found = stores[0].get("api")
+    assert found is not None
+    assert found.circuit.totals.succeeded == 300
+    assert found.policy in policies
+    for store in stores:
+        store.close()
+
+
+def test_a_long_queue_is_folded_in_bounded_parts_and_the_next_in_it_is_woken(
+    server: Server, store: RedisStore
+) -> None:
+    tell(store)
+    left_behind(server, *[FAILED] * (BATCH + 10))
+    assert tell(store).totals.failed == BATCH + 10
+    woken = server.say("LRANGE", f"{{switchgear}}:answer:dead-{BATCH}", "0", "0")
+    assert woken.endswith("lead\r\n")
+    assert server.say("PTTL", f"{{switchgear}}:answer:dead-{BATCH}") > ":0", "and it fades"
+
+
+def test_a_commit_that_is_sent_twice_is_done_once(server: Server, store: RedisStore) -> None:
+    tell(store)
+    work = store._protocol.apply("api", POLICY, FAILED, store.now_s())
+    call = work.send(None)
+    assert isinstance(call, Script)
+    client = store._clients.blocking()
+    replies = [client.eval(call.text, *call.arguments()) for _ in range(2)]
+    assert [reply[0] for reply in replies] == [1, 1], "both say that it is done"
+    found = store.get("api")
+    assert found is not None
+    assert found.circuit.totals.failed == 1
+
+
+def test_a_message_that_is_queued_twice_waits_once(server: Server, store: RedisStore) -> None:
+    tell(store)
+    store._protocol.known.heat("api", hot=True)
+    call = store._protocol.apply("api", POLICY, FAILED, store.now_s()).send(None)
+    assert isinstance(call, Script)
+    client = store._clients.blocking()
+    for _ in range(2):
+        client.eval(call.text, *call.arguments())
+    assert server.say("LLEN", INBOX).startswith(":1")

@@ -1,0 +1,48 @@
+"""Writes golden files, on purpose: `python tests/golden/write.py` adds those that are missing.
+
+A file that exists is never written again: what was stored once must load for ever. A new schema
+number gives new files beside the old ones.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from golden.scenarios import SCENARIOS, lived  # noqa: E402  found by the line above
+from switchgear.core.policy import Policy  # noqa: E402
+from switchgear.core.types import Circuit  # noqa: E402
+from switchgear.core.wire import SCHEMA, dump_circuit, dump_event  # noqa: E402
+
+
+def as_text(data: Any) -> str:
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+
+def value(policy: Policy, circuit: Circuit) -> str:
+    """All of a circuit in words; of the memories, what the detectors make of them."""
+    readings = policy.readings(circuit.memories, circuit.seen_s)
+    return "\n".join(map(repr, (*circuit._replace(memories=()), *readings))) + "\n"
+
+
+def files() -> dict[str, str]:
+    """The name and the text of every golden file of this schema."""
+    texts: dict[str, str] = {}
+    for name in SCENARIOS:
+        policy, circuit, events = lived(name)
+        texts[f"circuit-v{SCHEMA}-{name}.json"] = as_text(dump_circuit(policy, circuit))
+        texts[f"circuit-v{SCHEMA}-{name}.txt"] = value(policy, circuit)
+        if events:
+            texts[f"event-v{SCHEMA}-{name}.json"] = as_text([*map(dump_event, events)])
+            texts[f"event-v{SCHEMA}-{name}.txt"] = "".join(f"{event!r}\n" for event in events)
+    return texts
+
+
+if __name__ == "__main__":
+    for name, text in files().items():
+        if not (HERE / name).exists():
+            (HERE / name).write_text(text)
+            sys.stdout.write(f"wrote {name}\n")

@@ -1,0 +1,122 @@
+"""A seeded corpus of walks, drawn without hypothesis: quick, and the same on every machine.
+
+Because it is quick and fixed, it is the first to meet a mutant, and it is what the claim "every
+legal move is reached" is checked over.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from property.walker import Walker
+from switchgear.core import detectors
+from switchgear.core.detectors import Detector
+from switchgear.core.policy import AnyDetector, Combine, Policy, WeightedSum
+from switchgear.core.recovery import Cooldown, Latched, Recovery, WindowEnd
+from switchgear.core.types import Ask, Mode, Order, Signal, Tell
+
+TIMES = (0.25, 0.5, 1.0, 1.5, 3.0, 9.0)
+ADMITS = (0.0, 0.1, 0.25, 0.3, 0.5, 0.75, 0.9)
+BAD = Signal(ok=False, seconds=9.0)
+SHARES = (0.0, 0.25, 0.29, 0.5, 0.7, 0.99)
+
+
+def a_detector(random: Random) -> Detector:
+    one = random.choice
+    window = one((1, 2, 3, 5, 10, 20))
+    least = one((None, random.randint(1, window)))
+    kinds: tuple[Callable[[], Detector], ...] = (
+        lambda: detectors.ConsecutiveFailures(random.randint(1, 6)),
+        lambda: detectors.FailureRate(window, one(SHARES), least),
+        lambda: detectors.FailuresInWindow(random.randint(1, 6), one(TIMES)),
+        lambda: detectors.SlowCalls(one(TIMES), window, one(SHARES), least, one(ADMITS)),
+        lambda: detectors.LatencyP95(
+            one((0.25, 0.5, 1.0)), one((1.0, 2.0)), one((1.0, 7.5)), one((1, 3, 20)), one(ADMITS)
+        ),
+    )
+    return one(kinds)()
+
+
+def a_recovery(random: Random) -> Recovery:
+    one, base_s = random.choice, random.choice(TIMES)
+    if random.random() < 0.2:
+        return one((WindowEnd(base_s), Latched()))
+    return Cooldown(
+        base_s,
+        one((None, base_s, base_s * 2.5)),
+        factor=one((1.0, 1.5, 2.0)),
+        jitter=one((0.0, 0.0, 0.5)),
+        probes=random.randint(1, 3),
+        successes=random.randint(1, 3),
+        lease_s=one((None, *TIMES)),
+        retry_after_max_s=one((2.0, 3600.0)),
+    )
+
+
+def a_policy(random: Random) -> Policy:
+    among = [a_detector(random) for _ in range(random.randint(1, 3))]
+    combine: Combine = AnyDetector()
+    if random.random() < 0.3:
+        weights = {detector.kind: random.choice((10.0, 20.0, 40.0)) for detector in among}
+        reachable = sum(weights[detector.kind] for detector in among)
+        combine = WeightedSum(weights, reachable * random.choice((0.25, 0.5, 1.0)))
+    warn_at = random.choice((None, 0.1, 0.2, 0.5, 0.75))
+    return Policy(among, a_recovery(random), combine, warn_at)
+
+
+def a_signal(random: Random) -> Signal:
+    one = random.choice
+    return Signal(
+        ok=one((None, True, True, False, False)),
+        seconds=one((None, 0.25, 1.0, 9.0)),
+        error=one((None, "529 overloaded")),
+        retry_after_s=one((None, None, None, 0.0, -1.0, 2.5)),
+        count=one((0, 1, 1, 1, 1, 2, 21)),
+        refused=one((0, 0, 0, 3)),
+    )
+
+
+def act(walker: Walker, random: Random) -> None:
+    """One verb, drawn."""
+    one, signal = random.choice, a_signal(random)
+    mode, reset = one((None, *Mode)), random.random() < 0.5
+    verbs: tuple[Callable[[], object], ...] = (
+        lambda: walker.tell(signal, walker.ask()),
+        lambda: walker.tell(signal, walker.ask()),
+        lambda: walker.tell(signal),
+        lambda: walker.trip(one((None, 0.0, 2.5, 1e6))),
+        lambda: walker.wait(one((0.0, 0.25, 1.0, 3.0, 31.25))),
+        lambda: walker.wait_out(early=True),
+        walker.wait_out,
+        lambda: walker.probe(signal._replace(count=1)),
+        lambda: walker.probe(Signal(ok=True)),
+        lambda: walker.hang_probes(signal),
+        lambda: walker.bring_stale(signal, random.randint(1, 9)),
+        lambda: walker.meet_reduced_load(random.randint(1, 12), signal),
+        lambda: walker.escalate(signal),
+        lambda: walker.worry_and_calm(one((signal, BAD, BAD)), one((0.0, 0.25, 3.0, 9.0))),
+        lambda: walker.worry_and_calm(BAD, 9.0),
+        lambda: walker.order(mode, reset=reset and one((True, False))),
+        lambda: walker.order(Mode.AUTO, reset=False),
+        lambda: walker.say(
+            one((Ask(), Tell(signal), Order("bob", "clock", reset=True))), back_s=one((0.25, 1e3))
+        ),
+    )
+    one(verbs)()
+
+
+def change_recovery(walker: Walker, random: Random) -> None:
+    """The circuit goes on under another policy, as one that was stored does after an upgrade."""
+    policy = walker.policy.replace(recovery=a_recovery(random))
+    walker.policy = walker.oracle.policy = policy
+
+
+def walk(seed: int, verbs: int = 40) -> Walker:
+    """One walk under one policy; every step of it is checked."""
+    random = Random(seed)
+    walker = Walker(a_policy(random), random.choice(("k", "op/ü", "a\udc80")), 1000.0)
+    for _ in range(verbs):
+        act(walker, random)
+        if random.random() < 0.03:
+            walker.half_open()
+            change_recovery(walker, random)
+    return walker

@@ -1,0 +1,323 @@
+"""The whole machine, said again in the simplest way: every answer from the full history.
+
+No window, running sum, draft or memory. Evidence is the list of what was told since the circuit
+last closed, totals are counted from a ledger, and each judgement reads the list from its start.
+Nothing here comes from `machine.py`, `moves.py`, `standing.py`, `recovery.py` or the detectors.
+"""
+
+from math import floor
+from typing import NamedTuple
+
+from property import naive
+from switchgear.core.policy import Policy
+from switchgear.core.recovery import Cooldown
+from switchgear.core.types import (
+    Ask,
+    Circuit,
+    Event,
+    EventKind,
+    Failure,
+    Message,
+    Mode,
+    Order,
+    Outage,
+    Permit,
+    Phase,
+    Probing,
+    Signal,
+    Step,
+    Tell,
+    Totals,
+    Verdict,
+)
+
+
+class Told(NamedTuple):
+    """One line of the ledger."""
+
+    column: str
+    times: int
+    failure: Failure | None = None
+
+
+class Oracle:
+    """One circuit, remembered whole. `hear` gives the step that is expected, without memories."""
+
+    def __init__(self, policy: Policy, key: str, now_s: float) -> None:
+        self.policy, self.key, self.seen_s, self.now_s = policy, key, now_s, now_s
+        self.phase, self.mode, self.heat = Phase.CLOSED, Mode.AUTO, 0.0
+        self.order: Order | None = None
+        self.generation, self.version = 1, 0
+        self.evidence: list[tuple[float, Signal]] = []
+        self.ledger: list[Told] = []
+        self.events: list[Event] = []
+        self.forget_outage()
+
+    def forget_outage(self) -> None:
+        self.opened_at_s, self.cooldown_s = 0.0, 0.0
+        self.retry_at_s: float | None = None
+        self.failed_probes, self.admit, self.reason = 0, 0.0, ""
+        self.met_reduced_load: list[bool] = []
+        self.forget_probes()
+
+    def forget_probes(self) -> None:
+        self.under_way: list[Permit] = []
+        self.issued = self.successes = 0
+
+    # What is said
+
+    def hear(self, message: Message, now_s: float) -> Step:
+        before, known = self.circuit(), len(self.events)
+        self.now_s = max(now_s, self.seen_s)
+        self.let_time_pass()
+        if isinstance(message, Ask):
+            verdict = self.answer()
+        else:
+            if isinstance(message, Tell):
+                self.listen(message.signal, message.permit)
+            else:
+                self.obey(message)
+            verdict = self.stand()
+        if self.circuit() != before:
+            self.version, self.seen_s = self.version + 1, self.now_s
+        return Step(self.circuit(), verdict, tuple(self.events[known:]))
+
+    def circuit(self) -> Circuit:
+        columns = {
+            name: sum(told.times for told in self.ledger if told.column == name)
+            for name in Totals._fields
+        }
+        failures = tuple(told.failure for told in self.ledger if told.failure is not None)
+        return Circuit(
+            key=self.key,
+            memories=(),
+            phase=self.phase,
+            mode=self.mode,
+            order=self.order,
+            generation=self.generation,
+            version=self.version,
+            event_seq=len(self.events),
+            seen_s=self.seen_s,
+            heat=self.heat,
+            outage=Outage(
+                self.opened_at_s,
+                self.retry_at_s,
+                self.cooldown_s,
+                self.failed_probes,
+                self.admit,
+                len(self.met_reduced_load),
+                self.reason,
+            ),
+            probing=Probing(tuple(self.under_way), self.issued, self.successes),
+            failures=failures[-5:],
+            totals=Totals(**columns),
+        )
+
+    # Time
+
+    def let_time_pass(self) -> None:
+        if self.phase is Phase.TRIPPING:
+            self.weigh(None)
+        elif self.phase is Phase.OPEN and self.wait_is_over():
+            if isinstance(self.policy.recovery, Cooldown):
+                self.generation, self.retry_at_s = self.generation + 1, None
+                self.move(Phase.HALF_OPEN, f"waited {round(self.cooldown_s, 3):g} s")
+            else:
+                self.close("the window ended")
+        elif self.phase is Phase.HALF_OPEN and isinstance(self.policy.recovery, Cooldown):
+            for permit in [p for p in self.under_way if self.has_expired(p)]:
+                self.under_way.remove(permit)
+                words = f"probe {permit.probe} did not report in time"
+                self.event(EventKind.PROBE_EXPIRED, self.phase, words)
+        elif self.phase is Phase.HALF_OPEN:
+            self.open(self.reason, None, self.admit, 0)
+
+    def wait_is_over(self) -> bool:
+        return self.retry_at_s is not None and not self.now_s < self.retry_at_s
+
+    def has_expired(self, permit: Permit) -> bool:
+        return permit.lease_until_s is not None and not self.now_s < permit.lease_until_s
+
+    # Ask
+
+    def answer(self) -> Verdict:
+        permit = None if self.mode is Mode.HELD_OPEN else self.leave()
+        verdict = self.stand()
+        if permit is not None:
+            return verdict._replace(admitted=True, permit=permit, overruled=False)
+        if self.mode in {Mode.HELD_CLOSED, Mode.SHADOW}:
+            self.ledger.append(Told("overruled", 1))
+            ordinary = Permit(self.generation)
+            return verdict._replace(admitted=True, permit=ordinary, overruled=True)
+        self.ledger.append(Told("refused", 1))
+        return verdict._replace(admitted=False)
+
+    def leave(self) -> Permit | None:
+        if self.phase in {Phase.CLOSED, Phase.TRIPPING}:
+            return Permit(self.generation)
+        if self.has_free_probe():
+            lease_s = self.policy.recovery.lease_s
+            until_s = self.now_s + (self.cooldown_s if lease_s is None else lease_s)
+            self.issued += 1
+            self.under_way.append(Permit(self.generation, self.issued, until_s))
+            return self.under_way[-1]
+        if self.admit == 0:
+            return None
+        due = floor((len(self.met_reduced_load) + 1) * self.admit)
+        self.met_reduced_load.append(sum(self.met_reduced_load) < due)
+        return Permit(self.generation) if self.met_reduced_load[-1] else None
+
+    def has_free_probe(self) -> bool:
+        return self.phase is Phase.HALF_OPEN and len(self.under_way) < self.policy.recovery.probes
+
+    def stand(self) -> Verdict:
+        if self.mode is Mode.HELD_OPEN:
+            assert self.order is not None
+            held = f"held open by {self.order.by}: {self.order.why}"
+            return Verdict(False, self.phase, held, None, self.heat)
+        if self.phase in {Phase.CLOSED, Phase.TRIPPING}:
+            return Verdict(True, self.phase, self.reason, None, self.heat)
+        flows = self.has_free_probe() or self.admit > 0
+        overruled = not flows and self.mode in {Mode.HELD_CLOSED, Mode.SHADOW}
+        return Verdict(
+            admitted=flows or overruled,
+            phase=self.phase,
+            reason=self.words(),
+            retry_after_s=self.time_to_next_try(),
+            heat=self.heat,
+            overruled=overruled,
+        )
+
+    def words(self) -> str:
+        if self.admit:
+            return f"{self.reason}; load reduced to {self.admit:.0%}"
+        return f"a probe is under way, after {self.reason}" if self.under_way else self.reason
+
+    def time_to_next_try(self) -> float | None:
+        if self.phase is Phase.OPEN:
+            return None if self.retry_at_s is None else self.retry_at_s - self.now_s
+        if self.has_free_probe():
+            return 0.0
+        leases = [p.lease_until_s for p in self.under_way if p.lease_until_s is not None]
+        return min(leases) - self.now_s
+
+    # Tell
+
+    def listen(self, signal: Signal, permit: Permit | None) -> None:
+        self.ledger += [Told("refused", signal.refused)] if signal.refused else []
+        if signal.count == 0:
+            return
+        self.ledger.append(Told("cost_micros", signal.count * (signal.cost_micros or 0)))
+        if permit is not None and self.comes_late(permit):
+            self.ledger.append(Told("late", signal.count))
+            return
+        column = {None: "ignored", True: "succeeded", False: "failed"}[signal.ok]
+        failure = Failure(self.now_s, signal.error) if signal.ok is False else None
+        self.ledger.append(Told(column, signal.count, failure))
+        if self.phase is Phase.HALF_OPEN:
+            if permit is None or permit.probe > 0:
+                self.hear_probe(signal, permit)
+        else:
+            self.evidence.append((self.now_s, signal))
+            self.weigh(signal.retry_after_s)
+
+    def comes_late(self, permit: Permit) -> bool:
+        current = permit.generation == self.generation
+        return not current or (permit.probe > 0 and permit not in self.under_way)
+
+    def hear_probe(self, signal: Signal, permit: Permit | None) -> None:
+        if permit is not None:
+            self.under_way.remove(permit)
+        if signal.ok is None:
+            return
+        objection = naive.objection(self.policy, signal) if signal.ok else "failed"
+        if objection is not None:
+            failed = self.failed_probes + 1
+            row = f" ({failed} in a row)" if failed >= 2 else ""
+            self.open(f"probe {objection}{row}", signal.retry_after_s, self.admit, failed)
+            return
+        self.successes += signal.count
+        needed = self.policy.recovery.successes
+        if self.successes >= needed:
+            self.close("probe succeeded" if needed == 1 else f"{needed} probes succeeded")
+
+    def weigh(self, retry_after_s: float | None) -> None:
+        """Hold the evidence against the policy, in every phase but HALF_OPEN."""
+        heat, reason, admit = naive.judgement(self.policy, self.evidence, self.now_s)
+        self.heat = heat
+        warn_at = self.policy.tripping_at
+        if self.phase is Phase.OPEN:
+            if heat >= 1 and admit < self.admit:
+                self.start_outage(reason, retry_after_s, admit, 0)
+                self.event(EventKind.LOAD_CUT, Phase.OPEN, reason)
+        elif heat >= 1:
+            self.open(reason, retry_after_s, admit, 0)
+        elif warn_at is not None and heat >= warn_at:
+            self.reason = reason
+            if self.phase is Phase.CLOSED:
+                self.move(Phase.TRIPPING, reason)
+        elif self.phase is Phase.TRIPPING:
+            self.reason = ""
+            self.move(Phase.CLOSED, f"calmed down: {reason}")
+
+    # What happens
+
+    def open(self, reason: str, asked: float | None, admit: float, failed_probes: int) -> None:
+        self.generation += 1
+        self.start_outage(reason, asked, admit, failed_probes)
+        self.move(Phase.OPEN, reason)
+
+    def start_outage(
+        self, reason: str, asked: float | None, admit: float, failed_probes: int
+    ) -> None:
+        self.forget_outage()
+        wait = naive.wait_s(self.policy, self.key, failed_probes, asked, self.now_s)
+        self.opened_at_s, self.reason = self.now_s, reason
+        self.failed_probes, self.admit = failed_probes, admit
+        if wait is not None:
+            self.cooldown_s, self.retry_at_s = wait, self.now_s + wait
+
+    def close(self, reason: str) -> None:
+        self.generation += 1
+        self.evidence, self.heat = [], 0.0
+        self.forget_outage()
+        if self.phase is not Phase.CLOSED:
+            self.move(Phase.CLOSED, reason)
+
+    def obey(self, order: Order) -> None:
+        if order.mode is not None:
+            self.mode = order.mode
+            self.order = Order(order.by, order.why, order.mode, order.reset)
+        if order.kind is EventKind.ORDERED:
+            words = "reset" if order.reset else f"mode {self.mode}"
+            self.event(EventKind.ORDERED, self.phase, words, order.by, order.why)
+        else:
+            self.event(order.kind, self.phase, order.why, order.by)
+        if order.reset:
+            self.ledger = []
+            self.close(f"reset by {order.by}")
+
+    def move(self, to: Phase, reason: str) -> None:
+        before, self.phase = self.phase, to
+        self.event(EventKind.MOVED, before, reason)
+
+    def event(
+        self, kind: EventKind, before: Phase, reason: str, by: str = "", why: str = ""
+    ) -> None:
+        wait = None if self.retry_at_s is None else self.retry_at_s - self.now_s
+        self.events.append(
+            Event(
+                circuit=self.key,
+                seq=len(self.events) + 1,
+                at_s=self.now_s,
+                kind=kind,
+                before=before,
+                after=self.phase,
+                mode=self.mode,
+                generation=self.generation,
+                reason=reason,
+                by=by,
+                why=why,
+                retry_after_s=wait,
+            )
+        )

@@ -1,0 +1,182 @@
+"""Walks a circuit through messages and holds every step against the oracle and the laws.
+
+The verbs are composite: one of them trips and waits, hangs a probe, or brings results from three
+generations ago, so that few of them reach states that single random messages hardly ever do.
+`test_machine.py` lets hypothesis choose the verbs, `corpus.py` a seeded generator.
+"""
+
+import json
+import math
+from typing import Any
+
+from property.oracle import Oracle
+from property.strategies import hottest
+from switchgear.core.machine import step
+from switchgear.core.moves import LEGAL_MOVES
+from switchgear.core.policy import Policy
+from switchgear.core.standing import refuses_until_s
+from switchgear.core.types import (
+    Ask,
+    EventKind,
+    Message,
+    Mode,
+    Order,
+    Permit,
+    Phase,
+    Signal,
+    Step,
+    Tell,
+)
+from switchgear.core.wire import dump_circuit, dump_event, load_circuit, load_event
+
+MOMENT_S = 1 / 1024  # exact in binary, and less than any time in a policy
+
+
+class Walker:
+    """A circuit, its oracle, and a second circuit that lives through JSON after every step."""
+
+    def __init__(self, policy: Policy, key: str, now_s: float) -> None:
+        self.policy, self.now_s = policy, now_s
+        self.circuit = self.stored = policy.start(key, now_s)
+        self.oracle = Oracle(policy, key, now_s)
+        self.permits: list[Permit] = []
+        self.moves: set[tuple[Phase, Phase]] = set()
+
+    # Single messages
+
+    def say(self, message: Message, *, back_s: float = 0.0) -> Step:
+        at_s, before = self.now_s - back_s, self.circuit
+        done = step(self.policy, before, message, at_s)
+        expected = self.oracle.hear(message, at_s)
+        assert done._replace(circuit=done.circuit._replace(memories=())) == expected
+        assert step(self.policy, before, message, at_s) == done, "step is not pure"
+        self.check_change(before, done, at_s)
+        self.check_snapshot(done)
+        self.check_stored(message, at_s, done)
+        self.moves.update((e.before, e.after) for e in done.events if e.kind is EventKind.MOVED)
+        self.circuit = done.circuit
+        if done.verdict.permit is not None:
+            self.permits.append(done.verdict.permit)
+        return done
+
+    def ask(self) -> Permit | None:
+        return self.say(Ask()).verdict.permit
+
+    def tell(self, signal: Signal, permit: Permit | None = None) -> Step:
+        return self.say(Tell(signal, permit))
+
+    def order(self, mode: Mode | None, *, reset: bool) -> None:
+        self.say(Order("ada", f"because {len(self.oracle.events)}", mode, reset))
+
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    # The laws of one step
+
+    def check_change(self, before: Any, done: Step, at_s: float) -> None:
+        after = done.circuit
+        if after == before:
+            assert after is before, "what has not changed must be the same object"
+            assert not done.events
+        else:
+            assert after.version == before.version + 1
+            assert after.seen_s == max(at_s, before.seen_s)
+        numbers = [event.seq for event in done.events]
+        assert numbers == [*range(before.event_seq + 1, after.event_seq + 1)]
+        for event in done.events:
+            moved = event.kind is EventKind.MOVED
+            assert (event.before, event.after) in LEGAL_MOVES if moved else True
+            assert moved or event.before is event.after
+        assert done.verdict.phase is after.phase
+        assert (after.probing.permits == ()) or after.phase is Phase.HALF_OPEN
+
+    def check_snapshot(self, done: Step) -> None:
+        """What may be refused without a message is refused by one, and not a moment longer."""
+        now_s, circuit = max(self.now_s, done.circuit.seen_s), done.circuit
+        until_s = refuses_until_s(self.policy, circuit)
+        answer = step(self.policy, circuit, Ask(), now_s).verdict
+        if now_s < until_s:
+            assert not answer.admitted
+            crowded = len(circuit.probing.permits) > self.policy.recovery.probes  # it was changed
+            if until_s < math.inf and not crowded:
+                assert step(self.policy, circuit, Ask(), until_s).verdict.admitted
+        elif not circuit.outage.admit:
+            assert answer.admitted
+
+    def check_stored(self, message: Message, at_s: float, done: Step) -> None:
+        """The circuit that was written and read after every step has the same future."""
+        again = step(self.policy, self.stored, message, at_s)
+        assert again[1:] == done[1:]
+        text = json.dumps(dump_circuit(self.policy, again.circuit), allow_nan=False)
+        assert text == json.dumps(dump_circuit(self.policy, done.circuit))
+        self.stored = load_circuit(self.policy, json.loads(text))
+        assert self.stored._replace(memories=()) == done.circuit._replace(memories=())
+        for event in done.events:
+            assert load_event(json.loads(json.dumps(dump_event(event)))) == event
+
+    # Composite verbs
+
+    def trip(self, retry_after_s: float | None = None) -> None:
+        """The worst that can be told, under a permit if there is one to be had."""
+        permit = self.ask()
+        self.tell(hottest(self.policy)._replace(retry_after_s=retry_after_s), permit)
+
+    def wait_out(self, *, early: bool = False) -> None:
+        """Up to the very moment at which the circuit moves by itself, or to just before it."""
+        moments = [self.circuit.outage.retry_at_s]
+        moments += [permit.lease_until_s for permit in self.circuit.probing.permits]
+        known = [at_s for at_s in moments if at_s is not None]
+        if known:
+            self.now_s = max(self.now_s, min(known) - (MOMENT_S if early else 0.0))
+        self.ask()
+
+    def half_open(self) -> None:
+        if self.circuit.phase is not Phase.HALF_OPEN:
+            self.trip()
+            self.wait_out(early=True)
+            self.wait_out()
+
+    def probe(self, signal: Signal) -> None:
+        """One probe from half-open to its report."""
+        self.half_open()
+        self.tell(signal, self.ask())
+
+    def hang_probes(self, late: Signal) -> None:
+        """Every probe hangs until its lease is over, others take the places, and all come back."""
+        self.half_open()
+        hung = [self.ask() for _ in range(self.policy.recovery.probes + 1)]
+        self.wait_out(early=True)
+        self.wait_out()
+        for permit in hung:
+            self.tell(late, permit)
+
+    def bring_stale(self, signal: Signal, how_old: int) -> None:
+        """A result from long ago."""
+        self.half_open()
+        if self.permits:
+            self.tell(signal, self.permits[-min(how_old, len(self.permits))])
+
+    def meet_reduced_load(self, asks: int, signal: Signal) -> None:
+        for permit in [self.ask() for _ in range(asks)]:
+            if permit is not None:
+                self.tell(signal, permit)
+
+    def escalate(self, signal: Signal) -> None:
+        """Slow calls reduce the load; then failures come on top."""
+        self.tell(hottest(self.policy)._replace(ok=True))
+        self.meet_reduced_load(3, signal)
+        self.tell(hottest(self.policy)._replace(retry_after_s=2.5))
+        self.meet_reduced_load(3, signal)
+
+    def worry_and_calm(self, signal: Signal, quiet_s: float) -> None:
+        """One failure after the other until a reset circuit worries; then nothing but time."""
+        self.order(Mode.AUTO, reset=True)
+        for _ in range(12):
+            if self.circuit.phase is not Phase.CLOSED:
+                break
+            self.tell(signal, self.ask())
+        self.wait(quiet_s)
+        self.ask()
+
+    def run_backwards(self, message: Message, back_s: float) -> None:
+        self.say(message, back_s=back_s)

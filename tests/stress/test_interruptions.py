@@ -1,0 +1,236 @@
+"""Finalizers, signals and interrupts come in the middle of anything, also of our bookkeeping.
+
+They cannot be timed, so they are placed: `step` runs under the breaker's lock, and what is put in
+front of it here runs there too.
+"""
+
+import gc
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import switchgear
+from stress.crew import in_time
+from switchgear import CircuitBreaker, Policy, Rejected, Signal, detectors
+from switchgear.core.machine import step
+from switchgear.stores import memory
+from switchgear.testing import FakeClock
+
+SOURCE = str(Path(switchgear.__file__).parent)
+TIMED = Policy([detectors.ConsecutiveFailures(1), detectors.SlowCalls(slow_s=10.0)])
+
+
+def fails() -> None:
+    raise ConnectionError
+
+
+def in_the_middle(monkeypatch: pytest.MonkeyPatch, happening: Callable[[], object]) -> list[str]:
+    """Let something happen, once, while the breaker's lock is held."""
+    happened = list[str]()
+
+    def interrupted(*args: Any) -> Any:
+        if not happened:
+            happened.append("happened")
+            happening()
+        return step(*args)
+
+    monkeypatch.setattr(memory, "step", interrupted)
+    return happened
+
+
+def numbers() -> Iterator[int]:
+    yield 1
+    yield 2
+
+
+def half_read_stream_in_a_cycle(breaker: CircuitBreaker) -> None:
+    stream: Any = breaker(numbers)()
+    next(stream)
+    cycle = [stream]
+    cycle.append(cycle)
+
+
+def test_a_stream_collected_in_the_middle_of_a_message_does_not_deadlock_and_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    breaker = CircuitBreaker("api", clock=FakeClock())
+    gc.disable()
+    try:
+        half_read_stream_in_a_cycle(breaker)
+        happened = in_the_middle(monkeypatch, gc.collect)
+        in_time(lambda: breaker.tell(Signal(ok=False)))
+    finally:
+        gc.enable()
+    assert happened
+    assert breaker.totals.failed == 1
+    assert breaker.totals.ignored == 1
+
+
+def test_a_probe_stream_collected_in_the_middle_of_a_message_leaves_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock()
+    breaker = CircuitBreaker("api", threshold=1, clock=clock)
+    breaker.tell(Signal(ok=False))
+    clock.advance(60.0)
+    gc.disable()
+    try:
+        half_read_stream_in_a_cycle(breaker)
+        in_the_middle(monkeypatch, gc.collect)
+        in_time(breaker.snapshot)
+    finally:
+        gc.enable()
+    assert in_time(lambda: breaker.call(int)) == 0
+    assert breaker.state == "closed"
+
+
+@pytest.mark.parametrize("phase", ["closed", "open", "half_open"])
+@pytest.mark.parametrize("policy", [Policy([detectors.ConsecutiveFailures(1)]), TIMED])
+def test_a_signal_handler_may_use_the_breaker_it_interrupts(
+    phase: str, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    breaker = CircuitBreaker("api", policy=policy, clock=clock)
+    if phase != "closed":
+        breaker.tell(Signal(ok=False))
+    if phase == "half_open":
+        clock.advance(60.0)
+    assert breaker.state == phase
+    ran, before = list[str](), breaker.totals
+
+    def handler(*_: object) -> None:
+        assert breaker.state == phase
+        try:
+            breaker.call(lambda: ran.append("ran"))
+        except Rejected:
+            ran.append("refused")
+        breaker.hold_open(by="operator", why="SIGUSR1")
+
+    usual = signal.signal(signal.SIGUSR1, handler)
+    try:
+        happened = in_the_middle(monkeypatch, lambda: signal.raise_signal(signal.SIGUSR1))
+        breaker.tell(Signal())
+    finally:
+        signal.signal(signal.SIGUSR1, usual)
+    assert happened
+    # A probe cannot be given away in the middle of a message; everything else is as ever.
+    assert ran == ["ran" if phase == "closed" else "refused"]
+    assert breaker.mode == "held_open"
+    assert breaker.totals.ignored == before.ignored + 1
+    assert sum(breaker.totals) == sum(before) + 2
+
+
+class Overtaken(memory.MemoryCell):
+    """A store whose first answer arrives after somebody else's later one has been acted on."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__()
+        self._meanwhile: Callable[[], object] | None = meanwhile
+
+    def apply(self, *message: Any) -> Any:
+        done = super().apply(*message)
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            in_time(lambda: [meanwhile()])
+        return done
+
+
+def test_a_thread_that_was_overtaken_does_not_put_back_an_older_state() -> None:
+    breaker = CircuitBreaker("api", threshold=2, clock=FakeClock())
+    breaker._store = Overtaken(lambda: breaker.tell(Signal(ok=False)))
+    breaker.tell(Signal(ok=False))  # while this failure is on its way back, the second one trips
+    ran = list[str]()
+    with pytest.raises(Rejected):
+        breaker.call(lambda: ran.append("ran"))
+    assert ran == []
+    assert breaker.totals.failed == 2
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises: KeyboardInterrupt, or the timeout of a test runner."""
+
+
+def interrupted_at(moment: int, job: Callable[[], object]) -> bool:
+    """Run the job and interrupt it at the n-th moment in our code; whether there were so many.
+
+    The interpreter looks for signals when a function begins and when a C function has returned;
+    a profiler is told of just these moments, and what it raises is raised there.
+    """
+    seen, interrupted = 0, False
+
+    def profile(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal seen, interrupted
+        if event in {"call", "c_return"} and frame.f_code.co_filename.startswith(SOURCE):
+            seen += 1
+            if seen == moment:
+                interrupted = True
+                raise Interrupt
+
+    usual = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        job()
+    except (Interrupt, ConnectionError, Rejected):
+        pass
+    finally:
+        sys.setprofile(usual)
+    return interrupted
+
+
+SCENARIOS: dict[str, Callable[[CircuitBreaker], object]] = {
+    "success": lambda breaker: breaker.call(int),
+    "failure": lambda breaker: breaker.call(fails),
+    "stream": lambda breaker: list(breaker(numbers)()),
+    "order": lambda breaker: breaker.reset(by="ann", why="test"),
+    "reading": lambda breaker: breaker.snapshot(),
+}
+
+
+@pytest.mark.parametrize("phase", ["closed", "half_open"])
+@pytest.mark.parametrize("policy", [Policy([detectors.ConsecutiveFailures(1)]), TIMED])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_an_interrupt_at_any_moment_leaves_a_breaker_that_works(
+    phase: str, policy: Policy, scenario: str
+) -> None:
+    moment = 1
+    while True:
+        clock = FakeClock()
+        breaker = CircuitBreaker("api", policy=policy, clock=clock)
+        if phase == "half_open":
+            breaker.tell(Signal(ok=False))
+            clock.advance(60.0)
+            assert breaker.state == "half_open"
+        if not interrupted_at(moment, partial(SCENARIOS[scenario], breaker)):
+            break
+        still_works(breaker, clock)
+        moment += 1
+    assert moment > 1, "hardly anything was interrupted: this test has tested nothing"
+
+
+def still_works(breaker: CircuitBreaker, clock: FakeClock) -> None:
+    """It is neither locked nor wedged: it can be read, comes back, and trips again."""
+    lock_is_free = threading.Event()
+
+    def read() -> None:
+        breaker.snapshot()
+        lock_is_free.set()
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    assert lock_is_free.wait(5.0), "the lock was left behind"
+    thread.join()
+    clock.advance(300.0)
+    assert breaker.call(int) == 0
+    assert breaker.state == "closed"
+    with pytest.raises(ConnectionError):
+        breaker.call(fails)
+    with pytest.raises(Rejected):
+        breaker.call(int)
+    assert breaker.state == "open"

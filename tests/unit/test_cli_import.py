@@ -1,0 +1,191 @@
+"""`import` takes what `export` wrote and nothing else: a bad line is told and nothing is written."""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchgear.cli import main
+from switchgear.cli.jsonl import BadLines, export_lines, read_lines
+from switchgear.core.types import Signal
+from switchgear.panel import Panel
+from switchgear.testing import FakeClock
+
+
+def filled_panel() -> Panel:
+    clock = FakeClock()
+    clock.advance(1_000_000)
+    panel = Panel("memory:", clock=clock)
+    panel.breaker("a").tell(Signal(ok=False, count=5, error="529", cost_micros=7))
+    panel.breaker("b/日本").tell(Signal(ok=True, seconds=0.1))
+    panel.breaker("b/日本").hold_open(by="ada", why="x")
+    panel.breaker("c").tell(Signal(ok=False))
+    return panel
+
+
+LINES = [line.encode() for line in export_lines(filled_panel(), "*")]
+NOW_S = 1_000_000.0
+
+
+def run(panel: Panel, *args: str, given: bytes | None = None) -> Result:
+    return CliRunner().invoke(main, args, obj=panel, input=given)
+
+
+def names(panel: Panel) -> list[str]:
+    return [view.name for view in panel]
+
+
+def test_what_was_exported_is_taken_with_its_events() -> None:
+    empty = Panel("memory:", clock=FakeClock(NOW_S))
+    done = run(empty, "import", "-", given=b"\n".join(LINES) + b"\n")
+    assert done.output == "3 circuits taken, 0 kept as they are (as new or newer)\n"
+    assert [line.encode() for line in export_lines(empty, "*")] == LINES
+
+
+def test_an_export_of_some_has_only_those() -> None:
+    kinds = [json.loads(line).get("type") for line in export_lines(filled_panel(), "b/*")]
+    assert kinds == [None, "circuit", "event"]
+
+
+def test_a_circuit_that_went_on_meanwhile_is_kept() -> None:
+    panel = filled_panel()
+    panel.breaker("c").tell(Signal(ok=False))
+    done = run(panel, "import", "-", given=b"\n".join(LINES))
+    assert done.output == "0 circuits taken, 3 kept as they are (as new or newer)\n"
+    assert panel.breaker("c").totals.failed == 2
+
+
+def edited(number: int, change: Callable[[Any], object]) -> list[bytes]:
+    """The lines with one of them changed in place."""
+    data = json.loads(LINES[number - 1])
+    change(data)
+    return [*LINES[: number - 1], json.dumps(data).encode(), *LINES[number:]]
+
+
+def put(data: Any, *path: Any) -> None:
+    *way, last, value = path
+    for step in way:
+        data = data[step]
+    data[last] = value
+
+
+BAD: dict[str, tuple[list[bytes], str]] = {
+    "nothing": ([], "it is empty"),
+    "another file": ([b"{}", *LINES[1:]], "line 1: not an export of Switchgear"),
+    "a newer format": (edited(1, lambda d: put(d, "version", 2)), "line 1: its version is 2"),
+    "no JSON": ([*LINES[:2], b"{", *LINES[2:]], "line 3: not JSON"),
+    "no object": ([*LINES, b"[]"], f"line {len(LINES) + 1}: not a JSON object"),
+    "an empty line": ([*LINES[:2], b"", *LINES[2:]], "line 3: it is empty"),
+    "no UTF-8": ([*LINES, b'"\xff"'], "not UTF-8 text: byte 2"),
+    "no type": (edited(2, lambda d: put(d, "type", "x")), "line 2: its type is 'x'"),
+    "a bad phase": (
+        edited(2, lambda d: put(d, "circuit", "phase", "ajar")),
+        "line 2: not the state",
+    ),
+    "no policy": (edited(2, lambda d: put(d, "policy", None)), "line 2: not a policy"),
+    "no name": (edited(2, lambda d: put(d, "circuit", "key", " ")), "line 2: key is ' '"),
+    "a name twice": ([*LINES, LINES[1]], "the circuit 'a' was there before"),
+    "a stray event": ([LINES[0], LINES[2]], "line 2: an event of 'a', whose circuit"),
+    "an event twice": ([*LINES[:3], LINES[2], *LINES[3:]], "line 4: event number 1 of 'a'"),
+    "an event too many": (edited(3, lambda d: put(d, "event", "seq", 9)), "line 3: event number 9"),
+    "the future": (edited(2, lambda d: put(d, "circuit", "seen_s", 9e9)), "comes from the future"),
+    "not a number": (edited(2, lambda d: put(d, "circuit", "heat", float("nan"))), "line 2: NaN"),
+    "a huge number": (edited(2, lambda d: put(d, "circuit", "version", 10**25)), "too large"),
+    "a deep line": ([*LINES, b"[" * 100_000], "nested too deeply"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_line_is_told_with_its_number_and_nothing_is_written(what: str) -> None:
+    lines, message = BAD[what]
+    panel = Panel("memory:", clock=FakeClock(NOW_S))
+    done = run(panel, "import", "-", given=b"\n".join(lines))
+    assert done.exit_code == 2
+    assert "nothing was imported from -" in done.stderr
+    assert message in done.stderr
+    assert names(panel) == []
+
+
+def test_every_bad_line_is_told_up_to_a_limit() -> None:
+    lines = [LINES[0], *[b"x"] * 30]
+    with pytest.raises(BadLines) as caught:
+        read_lines(lines, NOW_S)
+    told = str(caught.value).splitlines()
+    assert told[0].startswith("line 2: ")
+    assert told[-1] == "and 10 more bad lines"
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    done = run(filled_panel(), "import", str(tmp_path / "none.jsonl"))
+    assert done.exit_code == 2
+    assert "No such file" in done.stderr
+
+
+def test_an_export_replaces_a_file_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    file.write_text("old")
+    assert run(filled_panel(), "export", "-o", str(file)).exit_code == 0
+    assert file.read_bytes() == b"\n".join(LINES) + b"\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@given(st.lists(st.binary(max_size=80), max_size=4))
+def test_random_bytes_are_refused_in_a_sentence(lines: list[bytes]) -> None:
+    with pytest.raises(BadLines, match=r"^(line \d+: |it is empty)"):
+        read_lines(lines, NOW_S)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [path] if path else []
+    items = (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else []
+    )
+    for key, value in items:
+        found += places(value, (*path, key))
+    return found
+
+
+@given(st.data())
+def test_any_value_anywhere_is_taken_or_refused_and_never_a_traceback(data: Any) -> None:
+    number = data.draw(st.integers(1, len(LINES)))
+    line = json.loads(LINES[number - 1])
+    place = data.draw(st.sampled_from(places(line)))
+    put(line, *place, data.draw(JSON))
+    lines = [*LINES[: number - 1], json.dumps(line).encode(), *LINES[number:]]
+    panel = Panel("memory:", clock=FakeClock(NOW_S))
+    done = run(panel, "import", "-", given=b"\n".join(lines))
+    assert done.exit_code in {0, 2}
+    assert "defect" not in done.stderr
+    if done.exit_code:
+        assert "nothing was imported" in done.stderr
+        assert names(panel) == []
+    else:
+        assert run(panel, "status").exit_code == 0
+        assert run(panel, "export").exit_code == 0
+
+
+@given(st.integers(0, len(b"\n".join(LINES)) - 1), st.integers(0, 255))
+def test_a_flipped_byte_is_taken_or_refused_and_never_a_traceback(at: int, byte: int) -> None:
+    whole = bytearray(b"\n".join(LINES))
+    whole[at] = byte
+    with suppress(BadLines):
+        read_lines(bytes(whole).split(b"\n"), NOW_S)

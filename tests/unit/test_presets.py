@@ -1,0 +1,159 @@
+"""The presets have the numbers of the documents they come from, and every key of them is alive."""
+
+import ast
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchgear import Cooldown, Phase, Policy, Signal, detectors, presets
+from switchgear.config import ConfigError, load_config, preset_policy
+from switchgear.core.machine import step
+from switchgear.core.types import Ask, Tell
+from switchgear.presets import DESCRIPTIONS, PRESETS
+
+SUCCESS = Tell(Signal(ok=True, seconds=1.0))
+FAILURE = Tell(Signal(ok=False, seconds=1.0))
+
+
+def test_provider_has_the_numbers_of_seed_004() -> None:
+    policy = preset_policy("provider")
+    assert policy == Policy([detectors.ConsecutiveFailures(5)], Cooldown(60, 300))
+    waits = [policy.recovery.wait_s("k", failed, Signal(), 0.0) for failed in range(5)]
+    assert waits == [60, 120, 240, 300, 300]
+
+
+def test_operation_has_the_numbers_of_seed_002() -> None:
+    policy = preset_policy("operation")
+    assert policy.detectors == (detectors.FailuresInWindow(3, 60),)
+    assert [policy.recovery.wait_s("k", failed, Signal(), 0.0) for failed in range(3)] == [30] * 3
+    assert policy.recovery.probes == 1
+
+
+def test_failure_rate_has_the_numbers_of_seed_003() -> None:
+    policy = preset_policy("failure_rate")
+    assert policy == Policy([detectors.FailureRate(20, 0.5)], Cooldown(300, 3600))
+    waits = [policy.recovery.wait_s("k", failed, Signal(), 0.0) for failed in range(6)]
+    assert waits == [300, 600, 1200, 2400, 3600, 3600]
+
+
+def test_latency_has_the_numbers_of_seed_003_and_reduces_the_load() -> None:
+    policy = preset_policy("latency")
+    assert policy == Policy([detectors.LatencyP95(90, 3, 300, admit=0.5)], Cooldown(180, 3600))
+
+
+def test_every_preset_has_one_line_about_it() -> None:
+    assert DESCRIPTIONS.keys() == PRESETS.keys()
+    assert all(line.endswith(".") and "\n" not in line for line in DESCRIPTIONS.values())
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_can_be_written_out_in_a_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "switchgear.yaml"
+    path.write_text(f"policies: {{mine: {PRESETS[name]!r}}}")
+    assert load_config(path).policies["mine"] == preset_policy(name)
+
+
+def test_presets_are_data_only() -> None:
+    tree = ast.parse(Path(presets.__file__).read_text(encoding="utf-8"))
+    allowed = (ast.Expr, ast.ImportFrom, ast.AnnAssign)
+    assert all(isinstance(statement, allowed) for statement in tree.body)
+    logic = (ast.Call, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.comprehension)
+    assert not [node for node in ast.walk(tree) if isinstance(node, logic)]
+
+
+# Every key is alive
+
+
+def conduct(policy: Policy) -> list[Any]:
+    """What a circuit under this policy does in a few stories that touch every rule."""
+    seen: list[Any] = []
+    for count, gap_s, seconds in (
+        *((n, 0.1, 1.0) for n in (2, 3, 4, 5, 9, 10, 11, 20, 40)),
+        *((n, 20.0, 1.0) for n in (3, 4, 6)),  # failures that leave a window of 60 s
+        *((25, 0.1, seconds) for seconds in (100.0, 200.0, 271.0, 400.0)),
+        (25, 20.0, 400.0),  # slow calls that leave a window of 300 s
+    ):
+        seen.append(_story(policy, count, gap_s, seconds))
+    return seen
+
+
+def _story(policy: Policy, count: int, gap_s: float, seconds: float) -> list[Any]:
+    """Successes, then failures or slow calls, then probes that fail, with two callers at a time."""
+    now_s = 0.0
+    circuit = policy.start("k", now_s)
+    bad = Signal(ok=seconds > 1, seconds=seconds)
+    seen: list[Any] = []
+    for message in (*[SUCCESS] * 10, *[Tell(bad)] * count):
+        now_s += gap_s
+        circuit = step(policy, circuit, message, now_s).circuit
+        seen.append((circuit.phase, circuit.outage.admit, circuit.outage.retry_at_s))
+    for _ in range(7):
+        if circuit.outage.retry_at_s is None:
+            break
+        now_s = max(now_s, circuit.outage.retry_at_s)
+        first = step(policy, circuit, Ask(), now_s)
+        second = step(policy, first.circuit, Ask(), now_s)
+        seen.append((first.verdict.admitted, second.verdict.admitted))
+        result = Tell(Signal(ok=False, seconds=seconds), first.verdict.permit)
+        circuit = step(policy, second.circuit, result, now_s).circuit
+        seen.append((circuit.phase, circuit.outage.retry_at_s))
+    return seen
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of all numbers in a preset."""
+    if isinstance(value, dict):
+        return [leaf for key in value for leaf in leaves(value[key], (*path, key))]
+    if isinstance(value, list):
+        return [leaf for index, item in enumerate(value) for leaf in leaves(item, (*path, index))]
+    return [path]
+
+
+def changed(preset: dict[str, Any], path: tuple[Any, ...], share: float) -> dict[str, Any]:
+    """The preset with one number a little higher or lower."""
+    other = copy.deepcopy(preset)
+    place: Any = other
+    for part in path[:-1]:
+        place = place[part]
+    number = place[path[-1]]
+    is_whole = isinstance(number, int)
+    place[path[-1]] = number + (1 if share > 1 else -1) if is_whole else number * share
+    return other
+
+
+def conduct_with(preset: dict[str, Any]) -> list[Any] | None:
+    """What a circuit does under this; `None` where it is not allowed, such as a base above the maximum."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PRESETS, "changed", preset)
+        try:
+            return conduct(preset_policy("changed"))
+        except ConfigError:
+            return None
+
+
+KEYS = [(name, path) for name in PRESETS for path in leaves(PRESETS[name])]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), KEYS, ids=lambda part: part if isinstance(part, str) else str(part[-1])
+)
+def test_every_key_of_a_preset_changes_what_the_circuit_does(
+    name: str, path: tuple[Any, ...]
+) -> None:
+    before = conduct_with(PRESETS[name])
+    after = [conduct_with(changed(PRESETS[name], path, share)) for share in (0.6, 1.4)]
+    assert before is not None
+    assert any(other not in (None, before) for other in after)
+
+
+def test_the_stories_reach_every_phase() -> None:
+    phases = {
+        entry[0]
+        for name in PRESETS
+        for story in conduct(preset_policy(name))
+        for entry in story
+        if isinstance(entry[0], Phase)
+    }
+    assert {Phase.CLOSED, Phase.OPEN} <= phases

@@ -1,0 +1,139 @@
+"""How long an open circuit waits: numbers by hand, and bad numbers refused by name."""
+
+import math
+import pickle
+import sys
+from typing import Any
+
+import pytest
+
+from property import naive
+from switchgear.core import record
+from switchgear.core.recovery import Cooldown, Latched, Recovery, WindowEnd, spread
+from switchgear.core.types import Signal
+
+QUIET = Signal()
+
+
+def waits(recovery: Recovery, failed_probes: int, signal: Signal = QUIET) -> float | None:
+    return recovery.wait_s("k", failed_probes, signal, 100.0)
+
+
+def test_the_defaults_are_those_of_the_documentation() -> None:
+    assert Cooldown().fields() == {
+        "base_s": 60.0,
+        "max_s": 300.0,
+        "factor": 2.0,
+        "jitter": 0.0,
+        "probes": 1,
+        "successes": 1,
+        "lease_s": None,
+        "retry_after_max_s": 3600.0,
+    }
+
+
+def test_each_failed_probe_doubles_the_wait_up_to_the_maximum() -> None:
+    cooldown = Cooldown(60.0, 300.0)
+    assert [waits(cooldown, n) for n in range(5)] == [60.0, 120.0, 240.0, 300.0, 300.0]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5, 2.0, 16.0, 1e200])
+@pytest.mark.parametrize("failed_probes", [300, 1024, 10**6])
+def test_no_number_of_failed_probes_is_too_large(factor: float, failed_probes: int) -> None:
+    expected = 60.0 if factor == 1.0 else 300.0
+    assert waits(Cooldown(60.0, 300.0, factor=factor), failed_probes) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [(7.5, 7.5), (0.5, 0.5), (1, 1), (1e9, 90.0), (0.0, 60.0), (-5.0, 60.0), (None, 60.0)],
+)
+def test_a_retry_after_sets_the_wait_up_to_its_own_maximum(
+    asked: float | None, expected: float
+) -> None:
+    cooldown = Cooldown(60.0, retry_after_max_s=90.0, jitter=0.0)
+    assert waits(cooldown, 0, Signal(ok=False, retry_after_s=asked)) == expected
+
+
+def test_jitter_shortens_a_wait_by_up_to_its_share_and_leaves_a_retry_after_alone() -> None:
+    cooldown = Cooldown(60.0, jitter=0.5)
+    found = [cooldown.wait_s("k", 0, QUIET, float(second)) for second in range(200)]
+    assert 30.0 < min(found) < 32.0
+    assert 58.0 < max(found) <= 60.0
+    assert waits(cooldown, 0) == waits(cooldown, 0)
+    assert waits(cooldown, 0, Signal(retry_after_s=7.0)) == 7.0
+
+
+def test_spread_is_the_documented_hash_and_spreads_evenly() -> None:
+    keys = ("a", "b", "ü", "a\udc80")
+    found = [spread(key, float(at)) for key in keys for at in range(500)]
+    assert found == [naive.fnv(key, float(at)) for key in keys for at in range(500)]
+    assert len(set(found)) == len(found)
+    assert all(0 <= number < 1 for number in found)
+    assert abs(sum(found) / len(found) - 0.5) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("now_s", "left_s"), [(0.0, 60.0), (59.5, 0.5), (60.0, 60.0), (61.0, 59.0)]
+)
+def test_a_window_ends_at_the_next_multiple_of_its_length(now_s: float, left_s: float) -> None:
+    assert WindowEnd(60.0).wait_s("k", 3, Signal(retry_after_s=5.0), now_s) == left_s
+    assert (WindowEnd(60.0).probes, WindowEnd(60.0).successes) == (0, 1)
+
+
+def test_a_latched_circuit_waits_for_ever() -> None:
+    assert waits(Latched(), 0, Signal(retry_after_s=5.0)) is None
+    assert Latched().probes == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "rule"),
+    [
+        ("base_s", 0.0, "finite number of seconds above 0"),
+        ("base_s", -1, "finite number of seconds above 0"),
+        ("base_s", "60", "finite number of seconds above 0"),
+        ("base_s", math.nan, "finite number of seconds above 0"),
+        ("base_s", math.inf, "finite number of seconds above 0"),
+        ("base_s", 10**400, "finite number of seconds above 0"),
+        ("base_s", True, "finite number of seconds above 0"),
+        ("base_s", 10.0, "must not be above max_s, 9"),
+        ("max_s", 0.0, "finite number of seconds above 0"),
+        ("factor", 0.99, "at least 1"),
+        ("factor", None, "at least 1"),
+        ("jitter", 1.0, "at least 0 and below 1"),
+        ("jitter", -0.01, "at least 0 and below 1"),
+        ("probes", 0, "whole number of at least 1"),
+        ("probes", 1.5, "whole number of at least 1"),
+        ("successes", 0, "whole number of at least 1"),
+        ("successes", True, "whole number of at least 1"),
+        ("lease_s", 0.0, "finite number of seconds above 0"),
+        ("retry_after_max_s", 0, "finite number of seconds above 0"),
+    ],
+)
+def test_a_bad_field_is_refused_by_name_value_and_rule(field: str, value: Any, rule: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        Cooldown(**{"base_s": 1.0, "max_s": 9.0, field: value})
+    assert str(refused.value).startswith(f"Cooldown.{field} is ")
+    assert rule in str(refused.value)
+
+
+def test_the_limits_themselves_are_allowed() -> None:
+    edge = Cooldown(9.0, 9.0, factor=1.0, jitter=0.0, probes=1, successes=1, lease_s=0.001)
+    assert edge.fields()["lease_s"] == 0.001
+    assert Cooldown(2).max_s == 10.0
+    for largest in (sys.float_info.max, -sys.float_info.max):
+        assert record.number("n", largest) == largest
+    assert isinstance(Cooldown(2, 9).base_s, float)
+
+
+@pytest.mark.parametrize("rule", [Cooldown(3.0, probes=2), WindowEnd(7.0), Latched()], ids=repr)
+def test_a_rule_is_a_value(rule: Recovery) -> None:
+    assert pickle.loads(pickle.dumps(rule)) == rule == rule.replace()
+    assert hash(rule) == hash(rule.replace())
+    assert rule not in (Cooldown(), WindowEnd(8.0), 3)
+    assert not hasattr(rule, "__dict__")
+    with pytest.raises(AttributeError, match="is immutable"):
+        rule.kind = "x"  # type: ignore[misc]
+    with pytest.raises(AttributeError, match="is immutable"):
+        del rule.kind
+    assert repr(WindowEnd(7.0)) == "WindowEnd(window_s=7.0)"

@@ -1,0 +1,75 @@
+"""How a circuit stands, asked of circuits that nobody has advanced or that another policy stored."""
+
+import math
+
+import pytest
+
+from switchgear.core.detectors import ConsecutiveFailures
+from switchgear.core.policy import Policy
+from switchgear.core.recovery import Cooldown, Latched
+from switchgear.core.standing import refuses_until_s, standing
+from switchgear.core.types import Circuit, Mode, Order, Outage, Permit, Phase, Probing
+
+POLICY = Policy([ConsecutiveFailures(1)], Cooldown(60.0, probes=2))
+NEW = POLICY.start("k", 0.0)
+OPEN = NEW._replace(phase=Phase.OPEN, outage=Outage(0.0, 60.0, 60.0, reason="why"))
+PROBING = NEW._replace(
+    phase=Phase.HALF_OPEN,
+    outage=Outage(reason="why"),
+    probing=Probing((Permit(3, 1, 70.0), Permit(3, 2, 65.0)), 2, 0),
+)
+
+
+@pytest.mark.parametrize(
+    ("circuit", "now_s", "wait_s"),
+    [
+        (OPEN, 59.5, 0.5),
+        (OPEN, 60.0, 0.0),
+        (OPEN, 99.0, 0.0),
+        (PROBING, 64.5, 0.5),
+        (PROBING, 65.0, 0.0),
+        (PROBING, 99.0, 0.0),
+        (PROBING._replace(probing=Probing((Permit(3, 1, 70.0),), 1, 0)), 61.0, 0.0),
+        (OPEN._replace(outage=Outage(reason="why")), 5.0, None),
+        (NEW, 5.0, None),
+    ],
+)
+def test_a_wait_is_never_less_than_nothing(
+    circuit: Circuit, now_s: float, wait_s: float | None
+) -> None:
+    assert standing(POLICY, circuit, now_s).retry_after_s == wait_s
+
+
+@pytest.mark.parametrize(
+    ("circuit", "until_s"),
+    [
+        (NEW, -math.inf),
+        (NEW._replace(phase=Phase.TRIPPING), -math.inf),
+        (OPEN, 60.0),
+        (OPEN._replace(outage=Outage(reason="latched")), math.inf),
+        (OPEN._replace(outage=OPEN.outage._replace(admit=0.1)), -math.inf),
+        (OPEN._replace(mode=Mode.SHADOW), -math.inf),
+        (OPEN._replace(mode=Mode.HELD_CLOSED), -math.inf),
+        (NEW._replace(mode=Mode.HELD_OPEN), math.inf),
+        (PROBING, 65.0),
+        (PROBING._replace(probing=Probing((Permit(3, 1, 70.0),), 1, 0)), -math.inf),
+    ],
+)
+def test_a_snapshot_refuses_until_somebody_may_be_admitted(
+    circuit: Circuit, until_s: float
+) -> None:
+    assert refuses_until_s(POLICY, circuit) == until_s
+
+
+def test_a_circuit_stored_while_probing_may_be_asked_under_a_policy_without_probes() -> None:
+    latched = POLICY.replace(recovery=Latched())
+    circuit = PROBING._replace(probing=Probing())
+    assert refuses_until_s(latched, circuit) == -math.inf
+    assert standing(latched, circuit, 5.0).retry_after_s == 0.0
+
+
+def test_a_hold_without_an_order_is_a_hold_all_the_same() -> None:
+    held = NEW._replace(mode=Mode.HELD_OPEN)
+    assert standing(POLICY, held, 0.0).reason == "held open"
+    told = held._replace(order=Order("ada", "maintenance", Mode.HELD_OPEN))
+    assert standing(POLICY, told, 0.0).reason == "held open by ada: maintenance"
