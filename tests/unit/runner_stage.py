@@ -1,0 +1,140 @@
+"""A stage for runs: a folder, a stand-in agent that is a real process, and a clock to move."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from switchgear.agents.command import Command
+from switchgear.panel import Panel
+from switchgear.runner.options import RunOptions
+from switchgear.runner.record import RunFolder, new_run
+from switchgear.runner.result import RunResult
+from switchgear.runner.runner import Runner, Setting
+from switchgear.runner.state import RunState
+from switchgear.runner.view import View
+from switchgear.runner.waiting import Time
+
+PREAMBLE = """
+import json, os, pathlib, subprocess, sys, time
+prompt = sys.stdin.read()
+n = int(os.environ["SWITCHGEAR_ITERATION"])
+def tell(**line): print(json.dumps(line), flush=True)
+def write(name, text): pathlib.Path(name).write_text(text)
+def usage(dollars): tell(type="usage", model="m", input_tokens=10, output_tokens=5, cost_usd=dollars)
+def fail(text): print(text, flush=True); sys.exit(1)
+"""
+
+
+class Watching(View):
+    """Keeps what a run shows."""
+
+    def __init__(self) -> None:
+        self.waits: list[tuple[str, float]] = []
+        self.notes: list[str] = []
+        self.facts: list[dict[str, Any]] = []
+        self.events: list[object] = []
+
+    def waiting(self, why: str, left_s: float) -> None:
+        self.waits.append((why, left_s))
+
+    def noted(self, text: str) -> None:
+        self.notes.append(text)
+
+    def event(self, event: object) -> None:
+        self.events.append(event)
+
+    def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
+        self.facts.append(facts)
+
+
+class Hands:
+    """A clock that runs by itself as little as it can: waiting moves it at once."""
+
+    def __init__(self, start_s: float = 1_800_000_000.0) -> None:
+        self.now_s = start_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @property
+    def time(self) -> Time:
+        return Time(clock=self, wall=self, sleep=self.sleep)
+
+
+class Stage:
+    """A folder to work in and everything a run needs."""
+
+    def __init__(self, path: Path, *, git: bool = True) -> None:
+        self.folder = path / "project"
+        self.folder.mkdir(parents=True)
+        self.scripts = path / "scripts"
+        self.scripts.mkdir()
+        self.hands = Hands()
+        self.view = Watching()
+        self.panel = Panel("memory:", clock=self.hands)
+        self.setting = Setting(view=self.view, time=self.hands.time)
+        self.record: RunFolder | None = None
+        (self.folder / "README").write_text("a project\n")
+        if git:
+            self.git("init", "-q")
+            self.git("config", "user.name", "someone")
+            self.git("config", "user.email", "someone@example.invalid")
+            self.git("add", ".")
+            self.git("commit", "-qm", "start")
+
+    def git(self, *arguments: str) -> str:
+        command = ["git", *arguments]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def command(self, body: str, name: str = "agent.py") -> str:
+        """The command line of a stand-in agent with this body."""
+        script = self.scripts / name
+        script.write_text(PREAMBLE + body)
+        return f"{sys.executable} -S {script}"
+
+    def runner(self, body: str, *, state: RunState | None = None, **options: Any) -> Runner:
+        command = self.command(body)
+        chosen = RunOptions(**{"task": "do it", "agent_cmd": command, **options})
+        self.record = self.record or new_run(self.folder / ".switchgear" / "runs")
+        return Runner(
+            chosen,
+            Command(command),
+            self.record,
+            folder=self.folder,
+            panel=self.panel,
+            state=state,
+            setting=self.setting,
+        )
+
+    def run(self, body: str, **options: Any) -> RunResult:
+        """Run the stand-in to the end."""
+        return self.runner(body, **options).run()
+
+    def run_json(self) -> dict[str, Any]:
+        assert self.record is not None
+        return self.record.read()
+
+    def iterations(self) -> list[dict[str, Any]]:
+        assert self.record is not None
+        return list(self.record.iterations())
+
+    def prompt(self, number: int) -> str:
+        assert self.record is not None
+        return self.record.prompt_file(number).read_text()
+
+
+def checker(stage: Stage, body: str) -> str:
+    """A validation command: a script outside the folder that the agent works in."""
+    script = stage.scripts / "check.py"
+    script.write_text(f"import json, os, pathlib, sys\n{body}")
+    return f"{sys.executable} -S {script}"
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
