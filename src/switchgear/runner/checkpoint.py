@@ -46,7 +46,9 @@ def keep(shop: Workshop, state: RunState, ending: Ending, notes: list[str]) -> C
     first = " ".join(shop.options.task.split())[:60]
     message = f"switchgear run {shop.record.id}: {ending.reason}\n\n{first}"
     try:
-        how = shop.tree.keep(now, f"runs/{shop.record.id}", message)
+        # An archive holds what changed since its process began: the next one is beside it.
+        again = f"-{state.resumptions + 1}" if state.resumptions else ""
+        how = shop.tree.keep(now, f"runs/{shop.record.id}{again}", message)
     except (GitError, OSError) as error:
         notes.append(f"the state of the folder could not be kept: {error}")
         return None

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from switchgear.guards.redact import redact
 from switchgear.measure.git import Git
 from switchgear.measure.tree import OURS
+from switchgear.redact import redact
 
 TIMEOUT_S = 600.0
 """Hooks of the user's may run their tests."""

@@ -41,7 +41,7 @@ from switchgear.runner.record import RunFolder
 from switchgear.runner.result import RunResult
 from switchgear.runner.state import RunState
 from switchgear.runner.validation import detect
-from switchgear.runner.view import View
+from switchgear.runner.view import Shielded, View
 from switchgear.runner.waiting import Time
 
 BY = "switchgear run"
@@ -89,7 +89,7 @@ class Runner:
         if options.validate == AUTO:
             options = options._replace(validate=detect(folder))
             self._notes += [NO_TESTS] if options.validate is None else []
-        self.state = state or RunState()
+        self.state = RunState() if state is None else state.resumed()
         self._resumed = state is not None
         self._setting = setting
         self._answer = setting.answer
@@ -102,7 +102,7 @@ class Runner:
             folder,
             record,
             open_tree(folder, record.notes),
-            setting.view,
+            Shielded(setting.view),
             setting.interrupt or Interrupt(),
             setting.time,
         )
@@ -124,7 +124,7 @@ class Runner:
         try:
             ending = self._loop()
         except BaseException:
-            # A defect, or a view that raises: what was done so far is kept all the same.
+            # A defect of ours: what was done so far is kept all the same.
             self._finish(Ending(ExitReason.AGENT_ERROR, "Switchgear itself failed"))
             raise
         return self._finish(ending)

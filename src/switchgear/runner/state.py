@@ -34,6 +34,8 @@ class RunState(NamedTuple):
     """How long the provider was waited for since it last worked."""
     provider_failures: int = 0
     """In a row."""
+    resumptions: int = 0
+    """How often it was resumed."""
     would_stop: int = 0
     """Iterations after which only --shadow let the loop go on."""
     notes: tuple[str, ...] = ()
@@ -50,6 +52,12 @@ class RunState(NamedTuple):
     def budget(self, limit_micros: int | None) -> Budget:
         """What was spent, against a limit."""
         return Budget(limit_micros, self.spent_micros, self.recent_micros, self.unknown_prices)
+
+    def resumed(self) -> Self:
+        """The same, going on: what the provider did is forgotten, nothing else."""
+        return self._replace(
+            resumptions=self.resumptions + 1, provider_failures=0, provider_waited_s=0.0
+        )
 
     def paid(self, cost_micros: int | None) -> Self:
         """After an iteration that cost so much."""
@@ -68,7 +76,7 @@ class RunState(NamedTuple):
     def load(cls, data: Mapping[str, Any]) -> Self:
         """The inverse of `dump`. Raises ValueError for what it never dumped."""
         known = {key: data[key] for key in cls._fields if key in data}
-        for key in ("iterations", "lost", "spent_micros", "unknown_prices", "would_stop"):
+        for key in ("iterations", "lost", "spent_micros", "unknown_prices", "resumptions"):
             record.whole(f"state.{key}", known.get(key, 0), least=0)
         seconds = known.get("seconds", 0.0)
         if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds >= 0:

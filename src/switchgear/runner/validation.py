@@ -11,8 +11,8 @@ from typing import NamedTuple
 from switchgear.agents.base import Agent, Invocation, StreamReader
 from switchgear.agents.events import StreamEvent
 from switchgear.agents.process import AgentProcess, End
-from switchgear.guards.redact import redact
 from switchgear.measure.tally import Tally, tally
+from switchgear.redact import redact
 from switchgear.runner.interrupt import Interrupt
 
 LONGEST_S = 3600.0

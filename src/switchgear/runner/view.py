@@ -45,6 +45,57 @@ class View:
         """The run is over."""
 
 
+class Shielded(View):
+    """Passes everything on to a view; one that raises is not called again, and hurts nobody."""
+
+    def __init__(self, view: View) -> None:
+        self._view: View | None = view
+
+    def started(self, run: dict[str, Any]) -> None:
+        """Pass it on."""
+        self._show("started", run)
+
+    def waiting(self, why: str, left_s: float) -> None:
+        """Pass it on."""
+        self._show("waiting", why, left_s)
+
+    def iteration_started(self, number: int, run: dict[str, Any]) -> None:
+        """Pass it on."""
+        self._show("iteration_started", number, run)
+
+    def event(self, event: StreamEvent) -> None:
+        """Pass it on."""
+        self._show("event", event)
+
+    def validating(self, command: str) -> None:
+        """Pass it on."""
+        self._show("validating", command)
+
+    def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
+        """Pass it on."""
+        self._show("iteration_ended", facts, run)
+
+    def noted(self, text: str) -> None:
+        """Pass it on."""
+        self._show("noted", text)
+
+    def ended(self, result: "RunResult") -> None:
+        """Pass it on."""
+        self._show("ended", result)
+
+    def _show(self, what: str, *about: Any) -> None:
+        if self._view is None:
+            return
+        try:
+            getattr(self._view, what)(*about)
+        except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
+            self._view = None
+            self.problem = f"the view failed and was left out: {type(error).__name__}: {error}"
+
+    problem: str | None = None
+    """What went wrong with the view, if anything did."""
+
+
 class Lines(View):
     """Plain lines, one for each thing that happened."""
 

@@ -17,7 +17,7 @@ from switchgear.agents.events import (
     Usage,
 )
 from switchgear.core.fingerprint import fingerprint, gist
-from switchgear.guards.redact import redact
+from switchgear.redact import redact
 
 KEPT_ERRORS = 20
 KEPT_TOOLS = 20

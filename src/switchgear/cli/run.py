@@ -1,0 +1,194 @@
+"""`switchgear run`: an agent in a loop that stops when it stands still, and knows why."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from switchgear.cli.entry import fail
+from switchgear.cli.options import json_option, store_options, token_option
+from switchgear.cli.run_choices import StillOpen, admit
+from switchgear.cli.run_flags import given_flags, limit_flags
+from switchgear.cli.text import say
+
+if TYPE_CHECKING:
+    from switchgear.agents.base import Agent
+    from switchgear.cli.opening import Session
+    from switchgear.core.policy import Policy
+    from switchgear.runner.options import RunOptions
+    from switchgear.runner.record import RunFolder
+    from switchgear.runner.state import RunState
+    from switchgear.runner.view import View
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+TRIPPED = 10
+
+
+class Start(NamedTuple):
+    """What a run begins with, new or resumed."""
+
+    options: "RunOptions"
+    folder: Path
+    record: "RunFolder | None" = None
+    """`None`: a new one is made once the circuit lets the run begin."""
+    state: "RunState | None" = None
+    answer: str | None = None
+    policy: "Policy | None" = None
+    force: bool = False
+    why: str | None = None
+    how: str = "switchgear run TASK"
+
+
+@click.command(short_help="Run an agent in a loop that knows when to stop.")
+@click.argument("task", required=False)
+@click.option(
+    "--agent",
+    metavar="NAME",
+    help="claude, codex, gemini, qwen, opencode, pi, goose, aider, mini or demo.",
+)
+@click.option("--agent-cmd", metavar="'CMD {prompt}'", help="Any other agent, as a command.")
+@click.option(
+    "--preset", metavar="P", help="A ready-made loop: feature, refactor, debug, docs and more."
+)
+@click.option("--completion-promise", metavar="TEXT", help="Done only when the agent says TEXT.")
+@click.option("--plan", metavar="FILE", help="A checklist; done when every box is ticked.")
+@limit_flags
+@json_option
+@token_option
+@store_options
+def run(
+    task: str | None, *, as_json: bool, force_close: bool, why: str | None, **flags: Any
+) -> None:
+    """Run an agent on TASK again and again, until it is done or the loop must stop.
+
+    Progress is measured, not believed: files changed, tests passing, length of output. Each way to
+    end has its exit code: completed 0, circuit_breaker 10, budget 11, timeout 12, max_iterations 13,
+    rate_limit 14, blocked 15, agent_error 16, interrupted 130. What was done is kept, and
+    `switchgear resume` goes on. Flags beat the preset, the preset beats the configuration.
+    """
+    from switchgear.cli.opening import open_session
+
+    with open_session() as session:
+        start = _start(session, task, given_flags(flags))
+        code = perform(session, start._replace(force=force_close, why=why), as_json=as_json)
+    raise SystemExit(code)
+
+
+def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
+    from switchgear.runner.options import run_options
+
+    config: Any = session.config
+    if flags.get("agent", "").partition(":")[0] == "demo":
+        return _demo(task, flags)
+    if task is None:
+        fail("TASK is missing: say what is to be done, or try --agent demo")
+    options = run_options(
+        task,
+        flags,
+        presets=getattr(config, "loop_presets", None),
+        defaults=getattr(config, "run_defaults", None),
+    )
+    return Start(options, Path.cwd(), policy=_configured(session, options, flags))
+
+
+def _demo(task: str | None, flags: dict[str, Any]) -> Start:
+    """The stand-in works in a throw-away repository, whatever folder this is."""
+    from switchgear.agents.demo_agent import TASK, VALIDATION, make_repository
+    from switchgear.runner.options import run_options
+    from switchgear.runner.record import new_run, runs_root
+
+    options = run_options(task or TASK, {"validate": VALIDATION, **flags})
+    record = new_run(runs_root(Path.cwd()))
+    make_repository(record.path / "work")
+    return Start(options, record.path / "work", record)
+
+
+def _configured(
+    session: "Session", options: "RunOptions", flags: dict[str, Any]
+) -> "Policy | None":
+    """The policy that the configuration has for this loop, unless flags or a preset have limits."""
+    from switchgear.runner.circuits import loop_name
+
+    limits = {"consecutive_failures", "same_error", "no_progress", "output_decline_percent"}
+    if options.preset is not None or limits & flags.keys():
+        return None
+    return session.config.policy_for(loop_name(Path.cwd(), options))
+
+
+def perform(session: "Session", start: Start, *, as_json: bool) -> int:
+    """Run it, show it, and return its exit code."""
+    from switchgear.cli.values import printed
+    from switchgear.runner.circuits import loop_breaker, loop_name, policy_of
+    from switchgear.runner.interrupt import Interrupt
+    from switchgear.runner.record import new_run, runs_root
+    from switchgear.runner.runner import Runner, Setting
+
+    options = start.options
+    agent = _agent(options)
+    name = loop_name(start.folder, options)
+    loop = loop_breaker(session.panel, name, start.policy or policy_of(options))
+    view = _view(as_json=as_json)
+    try:
+        if not options.shadow or start.force:
+            said = admit(loop, force=start.force, why=start.why, how=start.how)
+            if said is not None:
+                view.noted(said)
+    except StillOpen as still:
+        if as_json:
+            say(printed(_refused(name, str(still))))
+        else:
+            say(str(still), err=True)
+        return TRIPPED
+    with Interrupt().installed() as interrupt:
+        setting = Setting(
+            view=view,
+            interrupt=interrupt,
+            policy=start.policy,
+            sinks=tuple(session.config.sinks),
+            answer=start.answer,
+        )
+        record = start.record or new_run(runs_root(Path.cwd()))
+        runner = Runner(
+            options,
+            agent,
+            record,
+            folder=start.folder,
+            panel=session.panel,
+            state=start.state,
+            setting=setting,
+        )
+        result = runner.run()
+    if as_json:
+        say(printed(result.dump()))
+    return result.exit_code
+
+
+def _refused(circuit: str, text: str) -> dict[str, Any]:
+    """The result of a run that was not begun."""
+    reason, *choices = text.splitlines()
+    return {
+        "success": False,
+        "exit_reason": "circuit_breaker",
+        "exit_code": TRIPPED,
+        "reason": reason,
+        "choices": [choice.removeprefix("- ") for choice in choices],
+        "iterations": 0,
+        "circuit": circuit,
+        "run": None,
+    }
+
+
+def _agent(options: "RunOptions") -> "Agent":
+    from switchgear.agents.registry import agent_named, agent_of_command
+
+    if options.agent_cmd is not None:
+        return agent_of_command(options.agent_cmd)
+    return agent_named(options.agent or "")
+
+
+def _view(*, as_json: bool) -> "View":
+    from switchgear.runner.view import Lines
+
+    return Lines(sys.stderr if as_json else sys.stdout)

@@ -1,0 +1,107 @@
+"""Starting on an open circuit: it is said, with the choices. Nobody is overruled by accident."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from switchgear.cli.entry import fail
+from switchgear.cli.text import clean, say
+
+if TYPE_CHECKING:
+    from switchgear.guards.loop import LoopBreaker
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+CHOICES = ("wait", "force", "abort")
+
+
+class StillOpen(Exception):
+    """The circuit is open and stays so; the text says what can be done."""
+
+
+def admit(loop: "LoopBreaker", *, force: bool, why: str | None, how: str) -> str | None:
+    """See that the circuit lets the run begin. Returns what is to be said of it, if anything.
+
+    `how` is the command to type, without its options. Raises `StillOpen` where nobody can be asked.
+    """
+    if force:
+        loop.reset(by=who(), why=reason(why))
+        return f"{loop.name} was closed by force"
+    decision = loop.check()
+    if decision.allow_continue:
+        return None if decision.reason is None else f"{loop.name} is watchful: {decision.reason}"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise StillOpen(_text(loop, how))
+    return _ask(loop, how)
+
+
+def _text(loop: "LoopBreaker", how: str) -> str:
+    from switchgear.errors import duration
+
+    wait_s = loop.send(_now()).retry_after_s
+    waiting = "it stays open until it is closed"
+    if wait_s is not None:
+        waiting = f"wait {duration(wait_s)}, then one retry is let through"
+    return "\n".join(
+        (
+            f"{loop.name} is open: {clean(loop.trip_reason() or '')}",
+            f"- wait: {waiting}",
+            f"- force: {how} --force-close --why 'what is different now'",
+            "- abort: leave it as it is",
+        )
+    )
+
+
+def _now() -> "object":
+    from switchgear.live import TIME_PASSES
+
+    return TIME_PASSES
+
+
+def _ask(loop: "LoopBreaker", how: str) -> str | None:
+    say(_text(loop, how), err=True)
+    wait_s = loop.send(_now()).retry_after_s
+    choices = CHOICES if wait_s is not None else CHOICES[1:]
+    chosen = click.prompt("What now", type=click.Choice(choices), default="abort", err=True)
+    if chosen == "abort":
+        raise StillOpen(f"{loop.name} is left open")
+    if chosen == "force":
+        loop.reset(by=who(), why=reason(None))
+        return f"{loop.name} was closed by force"
+    _wait(wait_s or 0.0)
+    return admit(loop, force=False, why=None, how=how)
+
+
+def _wait(seconds: float) -> None:
+    from switchgear.runner.interrupt import Interrupt
+    from switchgear.runner.view import Lines
+    from switchgear.runner.waiting import Time, wait
+
+    interrupt = Interrupt()
+    with interrupt.installed():
+        wait("for the cooldown", seconds, on=Time(), view=Lines(sys.stderr), interrupt=interrupt)
+    if interrupt.asked:
+        raise KeyboardInterrupt
+
+
+def reason(why: str | None) -> str:
+    """Why; asked for at a terminal."""
+    from switchgear.guards.redact import redact
+
+    if why is None and sys.stdin.isatty():
+        why = click.prompt("Why", err=True)
+    if why is None or not redact(why):
+        fail("closing a circuit by force needs a reason: add --why TEXT")
+    return redact(why)
+
+
+def who() -> str:
+    """The login name."""
+    import getpass
+    import os
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return f"uid {os.getuid()}"

@@ -1,0 +1,123 @@
+"""The options of `run` and `resume`: parsed into the fields of `RunOptions`, `None` = not given."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from switchgear.runner.amounts import micros, per_hour, seconds
+from switchgear.runner.options import AUTO
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _amount(parse: Callable[[str, str], Any]) -> Callable[..., Any]:
+    """A callback that reads an amount and names the option when it cannot."""
+
+    def convert(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+        del ctx
+        try:
+            return None if value is None else parse(parameter.opts[0], value)
+        except ValueError as problem:
+            raise click.UsageError(str(problem)) from None
+
+    return convert
+
+
+def _span(*names: str, **how: Any) -> Callable[[F], F]:
+    return click.option(*names, metavar="D", callback=_amount(seconds), **how)
+
+
+def _limit(*names: str, **how: Any) -> Callable[[F], F]:
+    return click.option(*names, metavar="N", type=click.IntRange(0, 10**9), **how)
+
+
+LIMITS = (
+    _limit(
+        "--circuit-breaker-failures",
+        "consecutive_failures",
+        help="Stop after N failed iterations in a row; 0: never. [default: 3]",
+    ),
+    _limit(
+        "--circuit-breaker-errors",
+        "same_error",
+        help="Stop when one error came N times; 0: never. [default: 5]",
+    ),
+    _limit(
+        "--no-progress",
+        "no_progress",
+        help="Warn after N iterations without progress, stop after one more; 0: never. [default: 3]",
+    ),
+    click.option(
+        "--output-decline",
+        "output_decline_percent",
+        metavar="PCT",
+        type=click.FloatRange(0, 100),
+        help="Stop when output stays under PCT of its usual length; 0: never. [default: 70]",
+    ),
+    click.option(
+        "--max-iterations",
+        metavar="N",
+        type=click.IntRange(1, 10**6),
+        help="At most N iterations. [default: 30, or the preset's]",
+    ),
+    click.option(
+        "--rate-limit",
+        metavar="N/h",
+        callback=_amount(per_hour),
+        help="Begin at most N iterations an hour.",
+    ),
+    click.option(
+        "--budget",
+        "budget_micros",
+        metavar="USD",
+        callback=_amount(micros),
+        help="Spend at most so many dollars.",
+    ),
+    click.option(
+        "--allow-unknown-price",
+        is_flag=True,
+        default=None,
+        help="Go on under a budget although a price is not known.",
+    ),
+    _span("--timeout", "timeout_s", help="End after D (30m, 2h), with all that is waited."),
+    _span(
+        "--idle-timeout",
+        "idle_timeout_s",
+        help="Stop an agent that prints nothing for D; 0: never. [default: 30m]",
+    ),
+    click.option("--model", metavar="NAME", help="The model, where the agent lets you choose."),
+    click.option(
+        "--shadow/--no-shadow", default=None, help="Say what would have stopped it, and go on."
+    ),
+    click.option(
+        "--force-close", is_flag=True, help="Begin although the circuit is open; needs --why."
+    ),
+    click.option("--why", metavar="TEXT", help="Why the circuit is closed by force."),
+    click.option(
+        "--validate",
+        metavar="[CMD]",
+        is_flag=False,
+        flag_value=AUTO,
+        help="CMD must succeed after each iteration; without CMD: the project's own tests.",
+    ),
+    click.option("--no-validate", is_flag=True, help="Validate nothing, whatever the preset says."),
+    click.option(
+        "--commit/--no-commit", default=None, help="Commit what a validated iteration changed."
+    ),
+)
+
+
+def limit_flags(verb: F) -> F:
+    """The options that `run` and `resume` share."""
+    for option in reversed(LIMITS):
+        verb = option(verb)
+    return verb
+
+
+def given_flags(flags: dict[str, Any]) -> dict[str, Any]:
+    """The fields of `RunOptions` among the parsed options, ready for `run_options`."""
+    flags = dict(flags)
+    if flags.pop("no_validate", False):
+        flags["validate"] = ""
+    return {key: value for key, value in flags.items() if value is not None}
