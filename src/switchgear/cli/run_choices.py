@@ -39,7 +39,7 @@ def admit(loop: "LoopBreaker", *, force: bool, why: str | None, how: str) -> str
 def _text(loop: "LoopBreaker", how: str) -> str:
     from switchgear.errors import duration
 
-    wait_s = loop.send(_now()).retry_after_s
+    wait_s = _wait_s(loop)
     waiting = "it stays open until it is closed"
     if wait_s is not None:
         waiting = f"wait {duration(wait_s)}, then one retry is let through"
@@ -53,15 +53,16 @@ def _text(loop: "LoopBreaker", how: str) -> str:
     )
 
 
-def _now() -> "object":
+def _wait_s(loop: "LoopBreaker") -> float | None:
+    """How long until one retry is let through; `None`: it is not by itself."""
     from switchgear.live import TIME_PASSES
 
-    return TIME_PASSES
+    return loop.send(TIME_PASSES).retry_after_s
 
 
 def _ask(loop: "LoopBreaker", how: str) -> str | None:
     say(_text(loop, how), err=True)
-    wait_s = loop.send(_now()).retry_after_s
+    wait_s = _wait_s(loop)
     choices = CHOICES if wait_s is not None else CHOICES[1:]
     chosen = click.prompt("What now", type=click.Choice(choices), default="abort", err=True)
     if chosen == "abort":
@@ -87,7 +88,7 @@ def _wait(seconds: float) -> None:
 
 def reason(why: str | None) -> str:
     """Why; asked for at a terminal."""
-    from switchgear.guards.redact import redact
+    from switchgear.redact import redact
 
     if why is None and sys.stdin.isatty():
         why = click.prompt("Why", err=True)

@@ -29,10 +29,21 @@ def _span(*names: str, **how: Any) -> Callable[[F], F]:
 
 
 def _limit(*names: str, **how: Any) -> Callable[[F], F]:
-    return click.option(*names, metavar="N", type=click.IntRange(0, 10**9), **how)
+    return click.option(*names, metavar="N", type=int, **how)
 
 
 LIMITS = (
+    click.option(
+        "--validate",
+        metavar="[CMD]",
+        is_flag=False,
+        flag_value=AUTO,
+        help="CMD must succeed after each iteration; without CMD: the project's own tests.",
+    ),
+    click.option("--no-validate", is_flag=True, help="Validate nothing, whatever the preset says."),
+    click.option(
+        "--commit/--no-commit", default=None, help="Commit what a validated iteration changed."
+    ),
     _limit(
         "--circuit-breaker-failures",
         "consecutive_failures",
@@ -52,13 +63,13 @@ LIMITS = (
         "--output-decline",
         "output_decline_percent",
         metavar="PCT",
-        type=click.FloatRange(0, 100),
+        type=float,
         help="Stop when output stays under PCT of its usual length; 0: never. [default: 70]",
     ),
     click.option(
         "--max-iterations",
         metavar="N",
-        type=click.IntRange(1, 10**6),
+        type=int,
         help="At most N iterations. [default: 30, or the preset's]",
     ),
     click.option(
@@ -94,17 +105,6 @@ LIMITS = (
         "--force-close", is_flag=True, help="Begin although the circuit is open; needs --why."
     ),
     click.option("--why", metavar="TEXT", help="Why the circuit is closed by force."),
-    click.option(
-        "--validate",
-        metavar="[CMD]",
-        is_flag=False,
-        flag_value=AUTO,
-        help="CMD must succeed after each iteration; without CMD: the project's own tests.",
-    ),
-    click.option("--no-validate", is_flag=True, help="Validate nothing, whatever the preset says."),
-    click.option(
-        "--commit/--no-commit", default=None, help="Commit what a validated iteration changed."
-    ),
 )
 
 

@@ -1,8 +1,10 @@
 """Partial work is never thrown away: at every end the state of the folder is kept and summed up."""
 
+import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from switchgear.core.detectors.base import plural
 from switchgear.measure.git import Git, GitError
 from switchgear.measure.tree import Tree
 from switchgear.runner.ends import Ending
@@ -34,7 +36,7 @@ class Checkpoint(NamedTuple):
         lines = ""
         if self.added_lines is not None:
             lines = f" (+{self.added_lines} -{self.removed_lines} lines)"
-        return f"{self.changed} files{lines}; {self.how}"
+        return f"{plural(self.changed, 'file')}{lines}; {self.how}"
 
 
 def keep(shop: Workshop, state: RunState, ending: Ending, notes: list[str]) -> Checkpoint | None:
@@ -52,6 +54,8 @@ def keep(shop: Workshop, state: RunState, ending: Ending, notes: list[str]) -> C
     except (GitError, OSError) as error:
         notes.append(f"the state of the folder could not be kept: {error}")
         return None
+    if how.startswith("git ") and shop.folder != Path.cwd():
+        how = f"git -C {shlex.quote(str(shop.folder))} {how.removeprefix('git ')}"
     paths = _paths(shop.tree, state, now)
     added, removed = _lines(shop.folder, state.start_mark, now)
     return Checkpoint(how, paths[:LISTED], len(paths), added, removed)

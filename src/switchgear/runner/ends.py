@@ -41,7 +41,7 @@ ENDS: dict[ExitReason, End] = {
     ExitReason.MAX_ITERATIONS: End(13, "all iterations were used and the task is not done"),
     ExitReason.RATE_LIMIT: End(14, "the provider, or --rate-limit, would have it wait too long"),
     ExitReason.BLOCKED: End(15, "the agent asks something that only you can answer"),
-    ExitReason.AGENT_ERROR: End(16, "the agent could not be run"),
+    ExitReason.AGENT_ERROR: End(16, "the agent, its provider or the validation could not be run"),
     ExitReason.INTERRUPTED: End(130, "you stopped it"),
 }
 """Exit code 2 is left for what the command was told wrongly, 1 for a defect of ours."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from switchgear.core.detectors.base import plural
 from switchgear.errors import Rejected, duration
 from switchgear.runner.budget import dollars
 from switchgear.runner.circuits import Circuits, Leave
@@ -41,7 +42,7 @@ class Gate:
             given = duration(shop.options.timeout_s or 0)
             return Ending(ExitReason.TIMEOUT, f"the {given} for the run are over", evidence)
         if state.used >= shop.options.max_iterations:
-            sentence = f"{state.used} iterations were run and the task is not done"
+            sentence = f"{plural(state.used, 'iteration')} and the task is not done"
             return Ending(ExitReason.MAX_ITERATIONS, sentence, evidence)
         why = self._too_dear(state)
         return None if why is None else Ending(ExitReason.BUDGET, why, evidence)
@@ -52,7 +53,7 @@ class Gate:
             return None
         if state.unknown_prices and not options.allow_unknown_price:
             return (
-                f"{state.unknown_prices} iterations have no known price, so the budget of "
+                f"{plural(state.unknown_prices, 'iteration')} of no known price, so the budget of "
                 f"{dollars(options.budget_micros)} cannot be kept; --allow-unknown-price goes on"
             )
         return state.budget(options.budget_micros).objection

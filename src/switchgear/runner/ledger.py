@@ -1,5 +1,6 @@
 """What a run remembers of an iteration: its counts, and what the next prompt must say. Pure."""
 
+from switchgear.agents.process import End
 from switchgear.runner.iteration import Iteration
 from switchgear.runner.judge import tests_passing
 from switchgear.runner.state import KEPT_PATHS, RunState
@@ -11,7 +12,7 @@ def counted(state: RunState, done: Iteration, *, would_stop: bool) -> RunState:
     paths = () if done.change is None else done.change.paths
     lost = done.judged.provider is not None
     known = [number for number in (state.best_tests, tests) if number is not None]
-    if done.run.lines:  # an agent that never ran cost nothing, and nothing unknown
+    if done.run.end is not End.NOT_FOUND:  # what never ran cost nothing, and nothing unknown
         state = state.paid(done.cost.micros)
     return state._replace(
         iterations=state.iterations + 1,
@@ -52,7 +53,7 @@ def notes_on(done: Iteration) -> list[str]:
     notes = []
     if done.change is None:
         notes.append("the folder could not be measured in this iteration")
-    if done.cost.unknown and done.run.lines:
+    if done.cost.unknown and done.run.end is not End.NOT_FOUND:
         notes.append(f"the price of this iteration is not known: {done.cost.unknown}")
     if done.judged.claims and done.judged.outcome != "completed":
         notes.append(f"the agent says that it is done: {done.judged.remark or 'not proven'}")

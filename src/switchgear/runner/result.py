@@ -3,6 +3,7 @@
 import shlex
 from typing import Any, NamedTuple
 
+from switchgear.core.detectors.base import plural
 from switchgear.errors import duration
 from switchgear.guards.loop_facts import LoopStats
 from switchgear.runner.budget import dollars
@@ -80,11 +81,15 @@ class RunResult(NamedTuple):
         lines = [head, *(f"  evidence: {each}" for each in self.evidence)]
         cost = dollars(state.spent_micros)
         if state.unknown_prices:
-            cost += f" and {state.unknown_prices} iterations of unknown price"
-        tests = "" if state.tests_passing is None else f", {state.tests_passing} tests passing"
+            cost += f" and {plural(state.unknown_prices, 'iteration')} of unknown price"
+        tests = (
+            ""
+            if state.tests_passing is None
+            else f", {plural(state.tests_passing, 'test')} passing"
+        )
         lines.append(
-            f"  done so far: {state.iterations} iterations in {duration(state.seconds)}, "
-            f"{len(state.changed)} files changed{tests}, {cost}"
+            f"  done so far: {plural(state.iterations, 'iteration')} in {duration(state.seconds)}, "
+            f"{plural(len(state.changed), 'file')} changed{tests}, {cost}"
         )
         if self.checkpoint is not None:
             lines.append(f"  kept: {self.checkpoint.text()}")

@@ -40,11 +40,13 @@ from switchgear.runner.providing import pause_for
 from switchgear.runner.record import RunFolder
 from switchgear.runner.result import RunResult
 from switchgear.runner.state import RunState
-from switchgear.runner.validation import detect
+from switchgear.runner.validation import detect, validate
 from switchgear.runner.view import Shielded, View
 from switchgear.runner.waiting import Time
 
 BY = "switchgear run"
+CANNOT_RUN = (126, 127)
+"""What a shell exits with when there is no such program, or none that can be run."""
 NO_TESTS = (
     "no test command was found (pytest, npm test, go test, cargo test), so nothing validates the "
     "work; name one by --validate CMD"
@@ -141,7 +143,30 @@ class Runner:
         for note in self._notes:
             self.shop.view.noted(note)
 
+    def _validate_before(self) -> Ending | None:
+        """How many tests pass before anything was done; and whether the validation runs at all."""
+        shop = self.shop
+        if shop.options.validate is None or self.state.iterations:
+            return None
+        shop.view.validating(shop.options.validate)
+        done = validate(
+            shop.options.validate,
+            shop.folder,
+            deadline_s=self._left_s(),
+            interrupt=shop.interrupt,
+        )
+        if done.exit_code in CANNOT_RUN:
+            sentence = f"the validation `{done.command}` cannot be run: {done.tail}"
+            return Ending(ExitReason.AGENT_ERROR, sentence)
+        tests = tests_passing(done)
+        self.state = self.state._replace(tests_passing=tests, best_tests=tests)
+        self._mark = mark(shop.tree)
+        return None
+
     def _loop(self) -> Ending:
+        ending = self._validate_before()
+        if ending is not None:
+            return ending
         while True:
             ending = self._gate.objection(self.state, self._evidence)
             if ending is not None:

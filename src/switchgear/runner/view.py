@@ -7,6 +7,7 @@ import sys
 from typing import IO, TYPE_CHECKING, Any
 
 from switchgear.agents.events import AgentError, StreamEvent, ToolStep
+from switchgear.core.detectors.base import plural
 from switchgear.errors import duration
 from switchgear.runner.budget import dollars
 
@@ -140,9 +141,9 @@ class Lines(View):
         del run
         parts = [f"{facts['outcome']} in {duration(facts['seconds'])}"]
         if facts["files_changed"] is not None:
-            parts.append(f"{facts['files_changed']} files changed")
+            parts.append(f"{plural(facts['files_changed'], 'file')} changed")
         if facts["tests_passing"] is not None:
-            parts.append(f"{facts['tests_passing']} tests passing")
+            parts.append(f"{plural(facts['tests_passing'], 'test')} passing")
         cost = facts["cost_micros"]
         parts.append("price unknown" if cost is None else dollars(cost))
         parts.append(f"{facts['phase'].replace('_', '-')}, heat {facts['heat']:.0%}")
