@@ -63,15 +63,21 @@ _PHRASES: tuple[tuple[ErrorKind, tuple[str, ...]], ...] = (
     ),
     ("server", ("internal server error", "bad gateway", "internal_error", "api_error")),
 )  # fmt: skip
-_FAILED_COMMAND = re.compile(
-    r"""(?mx)
-    :\ (?:command\ )?not\ found$ | :\ No\ such\ file\ or\ directory | :\ Permission\ denied
-    | ^Traceback\ \(most\ recent\ call\ last\):$ | ^\w{1,60}(?:Error|Exception):\ 
-    | ^(?:fatal|error|Error|ERROR|npm\ ERR!|npm\ error|panic|Blocked):? [ ]
-    | ^make(?:\[\d\])?:\ \*\*\* | ^error\[E\d{4}\]: | ^FAILED\b | ^--- FAIL: | ^(?:=+\ )?\d{1,9}\ failed
-    | [ ]FAILED$ | ^Tests:.{0,80}\ failed | ^FAIL\b
-    """
+_FAILURES = (
+    r": (?:command )?not found$",
+    r": No such file or directory",
+    r": Permission denied",
+    r"^Traceback \(most recent call last\):$",
+    r"^\w{1,60}(?:Error|Exception): ",
+    r"^(?:fatal|error|Error|ERROR|npm ERR!|npm error|panic|Blocked):? ",
+    r"^error\[E\d{4}\]: ",
+    r"^make(?:\[\d\])?: \*\*\* ",
+    r"^(?:FAIL|FAILED|--- FAIL:) ",
+    r" FAILED$",
+    r"^Tests:.{0,80} failed",
+    r"^=* ?\d{1,9} failed",
 )
+_FAILED_COMMAND = re.compile("|".join(_FAILURES), re.MULTILINE)
 _UNITS = {"m": 60.0, "h": 3600.0}
 
 

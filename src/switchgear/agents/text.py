@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from switchgear.guards.redact import redact
+from switchgear.redact import redact
 
 LONGEST_TEXT = 4_000
 LONGEST_ERROR = 600
