@@ -6,10 +6,14 @@ over the network. An unknown price is None, with the reason, and never 0.
 """
 
 from collections.abc import Iterable
-from decimal import ROUND_CEILING
+from decimal import ROUND_CEILING, Decimal
 from typing import NamedTuple
 
 from switchgear.agents.events import Usage
+
+_REQUEST_TOKENS = 100_000
+"""Totals are priced as requests of at most this size: some models cost more for very long requests,
+and a run that sums up to a million tokens made hundreds of short ones."""
 
 
 class Cost(NamedTuple):
@@ -60,16 +64,19 @@ def _listed(usage: Usage) -> tuple[int | None, str]:
         missing = "there is no price list: python3 -m pip install 'switchgear[prices]'"
         return None, missing
     provider, _, name = usage.model.rpartition("/")
+    all_input = max(usage.input_tokens, usage.cache_read_tokens + usage.cache_write_tokens)
+    requests = all_input // _REQUEST_TOKENS + 1
     tokens = Tokens(
-        input_tokens=max(usage.input_tokens, usage.cache_read_tokens + usage.cache_write_tokens),
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
+        input_tokens=Decimal(all_input) / requests,
+        output_tokens=Decimal(usage.output_tokens) / requests,
+        cache_read_tokens=Decimal(usage.cache_read_tokens) / requests,
+        cache_write_tokens=Decimal(usage.cache_write_tokens) / requests,
     )
     for provider_id in dict.fromkeys((provider or None, None)):
         try:
             price = calc_price(tokens, model_ref=name, provider_id=provider_id).total_price
         except (LookupError, ValueError):
             continue
-        return int((price * 1_000_000).to_integral_value(ROUND_CEILING)), ""
+        micros = round(price * requests * 1_000_000, 3).to_integral_value(ROUND_CEILING)
+        return int(micros), ""
     return None, f"the price list does not know the model {usage.model!r}"

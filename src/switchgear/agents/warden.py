@@ -111,9 +111,10 @@ class Warden:
 
     def end(self, grace_s: float) -> None:
         """Asks all to end and sets the time when they are made to."""
+        first = self.deadline_s is None
         until_s = time.monotonic() + grace_s
         self.deadline_s = until_s if self.deadline_s is None else min(self.deadline_s, until_s)
-        if grace_s > 0:
+        if first and grace_s > 0:  # a second SIGTERM would interrupt their tidying up
             send(descendants(), signal.SIGTERM)
             self.kill_group(signal.SIGTERM)
 
