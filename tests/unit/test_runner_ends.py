@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from switchgear.agents.command import Command
 from switchgear.core.types import Mode
 from switchgear.runner.ends import ENDS, ExitReason
 from switchgear.runner.interrupt import Interrupt
@@ -71,11 +72,11 @@ def test_shrinking_output_trips(stage: Stage) -> None:
 
 
 def test_one_failing_step_repeated_within_an_iteration_stops_the_agent(stage: Stage) -> None:
-    body = "\n".join([
-        "for k in range(1000):",
-        "    tell(type='tool', name='bash', arguments={'command': 'make'}, ok=False, error=f'make: no rule for target {k}')",
-        "    time.sleep(0.05)",
-    ])  # fmt: skip
+    body = """
+for k in range(1000):
+    tell(type='tool', name='bash', arguments={'command': 'make'}, ok=False, error=f'make: no rule for target {k}')
+    time.sleep(0.05)
+"""
     result = stage.run(body)
     assert result.exit_reason == "circuit_breaker"
     assert result.state.iterations == 1
@@ -87,12 +88,12 @@ def test_one_failing_step_repeated_within_an_iteration_stops_the_agent(stage: St
 
 
 def test_steps_that_succeed_in_between_are_no_standstill(stage: Stage) -> None:
-    body = "\n".join([
-        "for k in range(8):",
-        "    tell(type='tool', name='bash', arguments={'command': 'make'}, ok=False, error='make: no rule')",
-        "    tell(type='tool', name='edit', arguments={'path': 'a'}, ok=True)",
-        "write('a', 'b')",
-    ])  # fmt: skip
+    body = """
+for k in range(8):
+    tell(type='tool', name='bash', arguments={'command': 'make'}, ok=False, error='make: no rule')
+    tell(type='tool', name='edit', arguments={'path': 'a'}, ok=True)
+write('a', 'b')
+"""
     assert stage.run(body).exit_reason == "completed"
 
 
@@ -129,7 +130,9 @@ def test_an_unknown_price_is_refused_under_a_budget(stage: Stage) -> None:
     assert result.state.iterations == 1
     assert "no known price" in result.reason
     assert "--allow-unknown-price" in str(result.resume)
-    assert any("price of this iteration is not known" in note for note in stage.view.facts[0]["notes"])
+    assert any(
+        "price of this iteration is not known" in note for note in stage.view.facts[0]["notes"]
+    )
 
 
 def test_an_unknown_price_may_be_allowed(stage: Stage) -> None:
@@ -192,8 +195,6 @@ def test_a_question_after_work_that_nothing_validates_is_blocked(stage: Stage) -
 
 
 def test_a_program_that_is_not_there_is_an_agent_error(stage: Stage) -> None:
-    from switchgear.agents.command import Command
-
     runner = stage.runner("", validate="exit 7")
     runner.shop = runner.shop._replace(agent=Command("no-such-agent-anywhere {prompt}"))
     result = runner.run()
@@ -223,13 +224,15 @@ def test_a_dead_provider_is_an_agent_error_once_its_circuit_opens(stage: Stage) 
     assert view.circuit.phase == "open"
 
 
-def test_a_rate_limit_is_waited_out_visibly_and_is_no_evidence_against_the_loop(stage: Stage) -> None:
-    body = "\n".join([
-        "if n == 1:",
-        "    tell(type='error', message='429 too many requests', status=429, retry_after_s=90, final=True)",
-        "    sys.exit(1)",
-        "write('a', 'b')",
-    ])  # fmt: skip
+def test_a_rate_limit_is_waited_out_visibly_and_is_no_evidence_against_the_loop(
+    stage: Stage,
+) -> None:
+    body = """
+if n == 1:
+    tell(type='error', message='429 too many requests', status=429, retry_after_s=90, final=True)
+    sys.exit(1)
+write('a', 'b')
+"""
     began_s = stage.hands.now_s
     result = stage.run(body)
     assert result.exit_reason == "completed"
@@ -248,23 +251,27 @@ def test_a_rate_limit_longer_than_the_time_left_ends_the_run(stage: Stage) -> No
 
 
 def test_a_quota_that_is_used_up_ends_the_run(stage: Stage) -> None:
-    body = "tell(type='error', message='insufficient_quota: check your plan', final=True); sys.exit(1)"
+    body = (
+        "tell(type='error', message='insufficient_quota: check your plan', final=True); sys.exit(1)"
+    )
     assert stage.run(body).exit_reason == "rate_limit"
 
 
 def test_a_provider_that_limits_for_ever_is_given_up(stage: Stage) -> None:
-    body = "tell(type='error', message='429', status=429, retry_after_s=1000, final=True); sys.exit(1)"
+    body = (
+        "tell(type='error', message='429', status=429, retry_after_s=1000, final=True); sys.exit(1)"
+    )
     result = stage.run(body)
     assert result.exit_reason == "rate_limit"
     assert result.state.iterations == 4
 
 
 def test_a_provider_error_that_the_agent_got_over_is_none(stage: Stage) -> None:
-    body = "\n".join([
-        "tell(type='error', message='529 overloaded', final=False)",
-        "tell(type='tool', name='edit', arguments={'path': 'a'}, ok=True)",
-        "write('a', 'b')",
-    ])  # fmt: skip
+    body = """
+tell(type='error', message='529 overloaded', final=False)
+tell(type='tool', name='edit', arguments={'path': 'a'}, ok=True)
+write('a', 'b')
+"""
     assert stage.run(body).exit_reason == "completed"
 
 
