@@ -100,6 +100,7 @@ def _demo(task: str | None, flags: dict[str, Any]) -> Start:
     from switchgear.runner.record import new_run, runs_root
 
     options = run_options(task or TASK, {"validate": VALIDATION, **flags})
+    _agent(options)  # an unknown scenario is said before anything is made
     record = new_run(runs_root(Path.cwd()))
     make_repository(record.path / "work")
     return Start(options, record.path / "work", record)

@@ -1,0 +1,361 @@
+"""`switchgear run`, `runs` and `resume` as a person types them: real processes, real signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = (sys.executable, "-m", "switchgear")
+PREAMBLE = """
+import json, os, pathlib, signal, subprocess, sys, time
+prompt = sys.stdin.read()
+n = int(os.environ["SWITCHGEAR_ITERATION"])
+def tell(**line): print(json.dumps(line), flush=True)
+def write(name, text): pathlib.Path(name).write_text(text)
+"""
+GOES_ON = "write('n', str(n)); tell(type='result', text='more', success=None)"
+
+
+class Project:
+    """A folder with a stand-in agent beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "project"
+        self.path.mkdir()
+        self.agent = path / "agent.py"
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(path),
+            "XDG_STATE_HOME": str(path / "state"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        subprocess.run(["git", "init", "-q"], cwd=self.path, check=True)
+
+    def arguments(self, *words: str, agent: str | None = None) -> list[str]:
+        if agent is not None:
+            self.agent.write_text(PREAMBLE + agent)
+            words = (*words, "--agent-cmd", f"{sys.executable} -S {self.agent}")
+        return [*COMMAND, *words]
+
+    def __call__(self, *words: str, agent: str | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.arguments(*words, agent=agent),
+            cwd=self.path,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def start(self, *words: str, agent: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.arguments(*words, agent=agent),
+            cwd=self.path,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def json(self, *words: str, agent: str | None = None) -> Any:
+        return json.loads(self(*words, "--json", agent=agent).stdout)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def wait_for(path: Path, seconds: float = 20.0) -> None:
+    until_s = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < until_s, f"{path.name} was not written in time"
+        time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_a_run_that_works_is_completed_and_told_in_lines(project: Project) -> None:
+    done = project("run", "write a", agent="write('a', 'b')")
+    assert done.returncode == 0, done.stderr
+    assert "task: write a" in done.stdout
+    assert "iteration 1 of 30" in done.stdout
+    assert "completed: the agent says that it is done" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_json_is_the_documented_result_and_nothing_else(project: Project) -> None:
+    done = project("run", "x", "--json", agent="print('Error: boom'); sys.exit(1)")
+    assert done.returncode == 10
+    result = json.loads(done.stdout)
+    assert result["success"] is False
+    assert result["exit_reason"] == "circuit_breaker"
+    assert result["stats"]["circuit_breaker"] == {
+        "consecutive_failures": 3,
+        "total_failures": 3,
+        "unique_errors": 1,
+    }
+    assert result["iterations"] == 3
+    assert result["resume"].startswith(f"switchgear resume {result['run']} --force-close")
+    assert result["reason"] == "Circuit breaker tripped: 3 consecutive failures (threshold: 3)"
+    assert "iteration 3 of 30" in done.stderr
+
+
+FLAGS: list[tuple[list[str], str, str, int]] = [
+    (["--circuit-breaker-failures", "2"], "sys.exit(1)", "circuit_breaker", 2),
+    (["--circuit-breaker-failures", "0", "--circuit-breaker-errors", "4"], "print('Error: x'); sys.exit(1)", "circuit_breaker", 4),
+    (["--no-progress", "1"], "print('hm')", "circuit_breaker", 2),
+    (["--output-decline", "90", "--max-iterations", "6"], "write('n', str(n)); print('x' * (1000 if n < 4 else 800)); tell(type='result', text='', success=None)", "circuit_breaker", 5),
+    (["--max-iterations", "2"], GOES_ON, "max_iterations", 2),
+    (["--validate", "false"], GOES_ON, "circuit_breaker", 3),
+    (["--validate", "false", "--no-validate", "--max-iterations", "1"], GOES_ON, "max_iterations", 1),
+    (["--budget", "0.5"], GOES_ON, "budget", 1),
+    (["--budget", "0.5", "--allow-unknown-price", "--max-iterations", "2"], GOES_ON, "max_iterations", 2),
+    (["--rate-limit", "1/h", "--timeout", "1m"], GOES_ON, "rate_limit", 1),
+    (["--timeout", "1s"], "time.sleep(30)", "timeout", 1),
+    (["--idle-timeout", "0.3s", "--circuit-breaker-failures", "1"], "time.sleep(30)", "circuit_breaker", 1),
+    (["--completion-promise", "DONE"], "write('n', str(n)); print('DONE' if n == 2 else 'not yet')", "completed", 2),
+    (["--plan", "PLAN.md"], "write('PLAN.md', '- [x] a' + ('\\n- [ ] b' if n == 1 else ''))", "completed", 2),
+    (["--shadow", "--max-iterations", "5"], "print('Error: x'); sys.exit(1)", "max_iterations", 5),
+    (["--preset", "migration-safety"], "sys.exit(1)", "circuit_breaker", 1),
+    (["--preset", "migration-safety", "--circuit-breaker-failures", "2"], "sys.exit(1)", "circuit_breaker", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("flags", "agent", "reason", "iterations"), FLAGS, ids=lambda v: " ".join(v) if isinstance(v, list) else "")  # fmt: skip
+def test_each_flag_changes_what_a_run_does(
+    project: Project, flags: list[str], agent: str, reason: str, iterations: int
+) -> None:
+    result = project.json("run", "x", *flags, agent=agent)
+    assert (result["exit_reason"], result["iterations"]) == (reason, iterations)
+
+
+def test_commit_commits(project: Project) -> None:
+    for key, value in (("user.name", "a"), ("user.email", "a@example.invalid")):
+        subprocess.run(["git", "config", key, value], cwd=project.path, check=True)
+    project("run", "write a", "--commit", agent="write('a', 'b')")
+    said = subprocess.run(["git", "log", "--format=%s"], cwd=project.path, capture_output=True, text=True, check=True)  # fmt: skip
+    assert said.stdout == "write a\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run"], "TASK is missing"),
+        (["run", "x"], "no agent is named"),
+        (["run", "x", "--agent", "clade"], "did you mean 'claude'"),
+        (["run", "x", "--agent", "claude", "--agent-cmd", "y"], "both given"),
+        (["run", "x", "--agent", "claude", "--preset", "featur"], "did you mean 'feature'"),
+        (["run", "x", "--agent", "claude", "--timeout", "soon"], "--timeout is 'soon'"),
+        (["run", "x", "--agent", "claude", "--budget", "-1"], "--budget is '-1'"),
+        (["run", "x", "--agent", "claude", "--rate-limit", "fast"], "--rate-limit is 'fast'"),
+        (["run", "x", "--agent", "claude", "--max-iterations", "0"], "--max-iterations"),
+        (["resume", "last"], "there are no runs yet"),
+        (["runs", "show", "nope"], "there are no runs yet"),
+    ],
+)
+def test_what_was_told_wrongly_is_one_sentence_and_exit_code_2(
+    project: Project, words: list[str], said: str
+) -> None:
+    done = project(*words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (project.path / ".switchgear" / "runs").exists()
+
+
+def test_an_agent_that_is_not_installed_is_said_with_the_way_to_get_it(project: Project) -> None:
+    project.env["PATH"] = "/usr/bin:/bin"
+    done = project("run", "x", "--agent", "goose")
+    assert done.returncode == 16
+    assert "install it with" in done.stdout
+
+
+def test_starting_again_on_an_open_circuit_offers_the_choices(project: Project) -> None:
+    fails = "print('Error: boom'); sys.exit(1)"
+    project("run", "x", agent=fails)
+    again = project("run", "x", agent=fails)
+    assert again.returncode == 10
+    assert "is open: Circuit breaker tripped: 3 consecutive failures (threshold: 3)" in again.stderr
+    for choice in ("- wait: ", "- force: ", "- abort: "):
+        assert choice in again.stderr
+    refused = project.json("run", "x", agent=fails)
+    assert (refused["exit_reason"], refused["iterations"]) == ("circuit_breaker", 0)
+    assert len(refused["choices"]) == 3
+    assert len(project.json("runs")["runs"]) == 1
+    other = project("run", "another task", agent="write('a', 'b')")
+    assert other.returncode == 0
+
+
+def test_an_open_circuit_is_closed_by_force_only_with_a_reason(project: Project) -> None:
+    project("run", "x", agent="sys.exit(1)")
+    project.agent.write_text(PREAMBLE + "write('a', 'b')")
+    without = project("resume", "last", "--force-close")
+    assert without.returncode == 2
+    assert "add --why TEXT" in without.stderr
+    forced = project("resume", "last", "--force-close", "--why", "the disk is mended")
+    assert forced.returncode == 0, forced.stderr
+    assert "resumed after iteration 3" in forced.stdout
+    events = project("events", "--json").stdout
+    assert "the disk is mended" in events
+
+
+def test_resume_goes_on_with_task_options_and_spending(project: Project) -> None:
+    first = project.json("run", "count", "--max-iterations", "1", agent=GOES_ON)
+    assert first["resume"] == f"switchgear resume {first['run']} --max-iterations 2"
+    second = project.json("resume", first["run"], "--max-iterations", "3")
+    assert (second["run"], second["iterations"]) == (first["run"], 3)
+    assert second["exit_reason"] == "max_iterations"
+
+
+def test_more_time_is_added_to_what_was_used(project: Project) -> None:
+    first = project.json(
+        "run", "x", "--timeout", "1s", agent="time.sleep(30 if n == 1 else 0); write('a', 'b')"
+    )
+    assert first["exit_reason"] == "timeout"
+    again = project.json("resume", "last")
+    assert (again["exit_reason"], again["iterations"]) == ("timeout", 1)
+    more = project.json("resume", "last", "--more-time", "1m")
+    assert (more["exit_reason"], more["iterations"]) == ("completed", 2)
+    done = project("resume", "last")
+    assert done.returncode == 2
+    assert "is completed" in done.stderr
+
+
+def test_an_answer_unblocks(project: Project) -> None:
+    ask = "if n == 1: tell(type='question', text='Red or blue?'); sys.exit()\n"
+    body = ask + "write('answer', prompt)"
+    first = project.json("run", "paint it", agent=body)
+    assert (first["exit_reason"], first["reason"]) == ("blocked", "the agent asks: Red or blue?")
+    assert project.json("resume", "last", "--answer", "Blue, of course.")["success"]
+    assert "Blue, of course." in (project.path / "answer").read_text()
+
+
+def test_runs_are_listed_and_shown_and_a_damaged_one_is_said(project: Project) -> None:
+    project("run", "first", agent="write('a', 'b')")
+    project("run", "second", agent="sys.exit(1)")
+    root = project.path / ".switchgear" / "runs"
+    (root / "20200101-000000-abcdef").mkdir()
+    (root / "20200101-000000-abcdef" / "run.json").write_text("{broken")
+    listed = project("runs")
+    assert listed.returncode == 0
+    lines = listed.stdout.splitlines()
+    assert lines[0].startswith("20200101-000000-abcdef  cannot be read")
+    assert "completed" in lines[1]
+    assert "first" in lines[1]
+    assert "circuit_breaker" in lines[2]
+    assert project("runs", "list").stdout == listed.stdout
+    shown = project("runs", "show", "last")
+    assert "ended: Circuit breaker tripped" in shown.stdout
+    assert shown.stdout.count("#") == 3
+    page = project.json("runs", "show", "last")
+    assert len(page["iterations"]) == 3
+    assert page["status"] == "circuit_breaker"
+    broken = project("runs", "show", "abcdef")
+    assert broken.returncode == 2
+    assert "cannot be read" in broken.stderr
+
+
+def test_the_demo_needs_nothing_and_touches_nothing_here(project: Project) -> None:
+    done = project("run", "--agent", "demo:same-error")
+    assert done.returncode == 10, done.stdout + done.stderr
+    assert "Circuit breaker tripped" in done.stdout
+    assert {path.name for path in project.path.iterdir()} == {".git", ".switchgear"}
+
+
+# Signals
+
+SLEEPER = """
+write('pids', str(os.getpid()))
+write('started', 'x')
+time.sleep(300)
+"""
+STUBBORN = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, '-S', '-c', 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300)'], start_new_session=True)
+write('pids', f'{os.getpid()} {child.pid}')
+write('started', 'x')
+time.sleep(300)
+"""
+
+
+def stopped(project: Project, agent: str, *signals: signal.Signals) -> tuple[Any, list[int]]:
+    process = project.start("run", "wait", "--json", agent=agent)
+    wait_for(project.path / "started")
+    pids = [int(pid) for pid in (project.path / "pids").read_text().split()]
+    for number in signals:
+        process.send_signal(number)
+        time.sleep(0.3)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert not [pid for pid in pids if is_running(pid)], "an orphan is left"
+    return json.loads(out), pids
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_one_signal_ends_the_iteration_gently_and_keeps_the_work(
+    project: Project, number: signal.Signals
+) -> None:
+    result, _ = stopped(project, SLEEPER, number)
+    assert result["exit_reason"] == "interrupted"
+    assert result["checkpoint"]["files"] == ["pids", "started"]
+    assert result["resume"] == f"switchgear resume {result['run']}"
+    assert result["stats"]["circuit_breaker"]["total_failures"] == 0
+    kept = f"refs/switchgear/runs/{result['run']}:started"
+    shown = subprocess.run(["git", "show", kept], cwd=project.path, capture_output=True, check=True)
+    assert shown.stdout == b"x"
+
+
+def test_two_signals_end_it_at_once_although_the_agent_ignores_them(project: Project) -> None:
+    began_s = time.monotonic()
+    result, pids = stopped(project, STUBBORN, signal.SIGINT, signal.SIGINT)
+    assert result["exit_reason"] == "interrupted"
+    assert len(pids) == 2
+    assert time.monotonic() - began_s < 5 + 4, "the grace period was waited for"
+
+
+def test_one_signal_ends_a_tree_that_ignores_it_after_the_grace_period(project: Project) -> None:
+    result, _ = stopped(project, STUBBORN, signal.SIGINT)
+    assert result["exit_reason"] == "interrupted"
+
+
+def test_a_run_whose_process_was_killed_is_broken_off_and_can_be_resumed(project: Project) -> None:
+    body = "if n == 2 and not os.path.exists('again'): write('started', 'x'); time.sleep(300)\n"
+    process = project.start("run", "x", "--max-iterations", "3", agent=body + GOES_ON)
+    wait_for(project.path / "started")
+    assert project.json("runs")["runs"][0]["status"] == "running"
+    busy = project("resume", "last")
+    assert busy.returncode == 2
+    assert "still running" in busy.stderr
+    process.kill()
+    process.communicate(timeout=30)
+    (project.path / "again").write_text("x")
+    assert project.json("runs")["runs"][0]["status"] == "broken off"
+    result = project.json("resume", "last")
+    assert (result["exit_reason"], result["iterations"]) == ("max_iterations", 3)
+
+
+def test_a_reader_that_goes_away_does_not_stop_the_run(project: Project) -> None:
+    process = project.start("run", "x", agent="time.sleep(0.3); write('a', 'b')")
+    assert process.stdout is not None
+    process.stdout.close()
+    process.wait(timeout=30)
+    assert (project.path / "a").read_text() == "b"
+    assert project.json("runs")["runs"][0]["status"] == "completed"
+    assert process.stderr is not None
+    process.stderr.close()
