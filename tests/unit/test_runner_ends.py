@@ -224,6 +224,13 @@ def test_a_dead_provider_is_an_agent_error_once_its_circuit_opens(stage: Stage) 
     assert view.circuit.phase == "open"
 
 
+def test_a_dead_provider_under_a_budget_is_no_unknown_price(stage: Stage) -> None:
+    body = "tell(type='error', message='connection refused', final=True); sys.exit(1)"
+    result = stage.run(body, budget_micros=1_000_000)
+    assert result.exit_reason == "agent_error"
+    assert result.state.unknown_prices == 0
+
+
 def test_a_rate_limit_is_waited_out_visibly_and_is_no_evidence_against_the_loop(
     stage: Stage,
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -60,6 +61,21 @@ def test_counts_of_tests_are_read_from_either_output(tmp_path: Path) -> None:
     assert done.ok is False
     assert done.tests is not None
     assert (done.tests.passed, done.tests.failed) == (4, 1)
+
+
+def test_counts_of_unittest_are_read_too(tmp_path: Path) -> None:
+    (tmp_path / "test_x.py").write_text(
+        "import unittest\n"
+        "class X(unittest.TestCase):\n"
+        "    def test_a(self): pass\n"
+        "    def test_b(self): self.fail('no')\n"
+        "    def test_c(self): self.skipTest('later')\n"
+        "    def test_d(self): raise OSError\n"
+    )
+    command = f"{sys.executable} -B -m unittest -q"
+    done = validate(command, tmp_path, deadline_s=None, interrupt=Interrupt())
+    assert done.tests == (1, 2, ("test_x.X.test_b", "test_x.X.test_d"))
+    assert done.error == "validation failed: failing tests: test_x.X.test_b, test_x.X.test_d"
 
 
 def test_a_validation_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:

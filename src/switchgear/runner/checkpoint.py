@@ -33,6 +33,8 @@ class Checkpoint(NamedTuple):
 
     def text(self) -> str:
         """In a line."""
+        if not self.changed:
+            return "no file differs from the start"
         lines = ""
         if self.added_lines is not None:
             lines = f" (+{self.added_lines} -{self.removed_lines} lines)"

@@ -12,7 +12,7 @@ def counted(state: RunState, done: Iteration, *, would_stop: bool) -> RunState:
     paths = () if done.change is None else done.change.paths
     lost = done.judged.provider is not None
     known = [number for number in (state.best_tests, tests) if number is not None]
-    if done.run.end is not End.NOT_FOUND:  # what never ran cost nothing, and nothing unknown
+    if _may_have_cost(done):
         state = state.paid(done.cost.micros)
     return state._replace(
         iterations=state.iterations + 1,
@@ -53,8 +53,15 @@ def notes_on(done: Iteration) -> list[str]:
     notes = []
     if done.change is None:
         notes.append("the folder could not be measured in this iteration")
-    if done.cost.unknown and done.run.end is not End.NOT_FOUND:
+    if done.cost.unknown and _may_have_cost(done):
         notes.append(f"the price of this iteration is not known: {done.cost.unknown}")
     if done.judged.claims and done.judged.outcome != "completed":
         notes.append(f"the agent says that it is done: {done.judged.remark or 'not proven'}")
     return notes
+
+
+def _may_have_cost(done: Iteration) -> bool:
+    """What never ran, or never reached its provider, cost nothing, and nothing unknown."""
+    if done.run.end is End.NOT_FOUND:
+        return False
+    return done.judged.provider is None or bool(done.run.usage)

@@ -281,8 +281,9 @@ class Runner:
         if judged.end is not None:
             return Ending(judged.end, judged.reason, _proof(done))
         if not goes_on:
-            evidence = dict.fromkeys((*self.circuits.evidence(), *self._evidence))
-            return Ending(ExitReason.CIRCUIT_BREAKER, self.circuits.reason(), tuple(evidence))
+            hot = self.circuits.evidence()
+            new = (text for text in self._evidence if not any(text[:80] in each for each in hot))
+            return Ending(ExitReason.CIRCUIT_BREAKER, self.circuits.reason(), (*hot, *new))
         if judged.provider is None:
             return None
         pause = pause_for(judged.provider, self.state, self.circuits.provider)

@@ -3,6 +3,7 @@
 `Lines` prints one plain line for each thing that happened, for pipes and logs.
 """
 
+import math
 import sys
 from typing import IO, TYPE_CHECKING, Any
 
@@ -146,7 +147,7 @@ class Lines(View):
             parts.append(f"{plural(facts['tests_passing'], 'test')} passing")
         cost = facts["cost_micros"]
         parts.append("price unknown" if cost is None else dollars(cost))
-        parts.append(f"{facts['phase'].replace('_', '-')}, heat {facts['heat']:.0%}")
+        parts.append(f"{facts['phase'].replace('_', '-')}, heat {_percent(facts['heat'])}")
         self._say("  " + "; ".join(parts))
         if facts["error"]:
             self._say(f"  error: {_line(facts['error'])}")
@@ -163,6 +164,11 @@ class Lines(View):
 
     def _say(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
+
+
+def _percent(heat: float) -> str:
+    """What is just below the trip does not read as 100."""
+    return f"{math.floor(heat * 100 + 1e-9)}%"
 
 
 def _line(text: str, longest: int = 300) -> str:
