@@ -247,6 +247,29 @@ def test_pi_that_gave_up_on_its_provider_exits_with_zero_and_is_not_believed() -
     assert result(events).claimed_success is False
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (
+            "Ran into this error: Server error (500 Internal Server Error).\n\nPlease retry.",
+            "server",
+        ),
+        (
+            "Network error: Could not connect to host — try again.\n\n"
+            "Please resend your message to try again.",
+            "connection",
+        ),
+    ],
+)
+def test_goose_speaks_of_its_dead_provider_and_completes_and_is_not_believed(
+    text: str, kind: str
+) -> None:
+    message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
+    events = told("goose", {"type": "message", "message": message}, {"type": "complete"})
+    assert [(error.kind, error.final) for error in errors(events)] == [(kind, True)]
+    assert result(events).claimed_success is False
+
+
 def test_goose_names_its_model_in_the_banner() -> None:
     assert usage(read("goose-loop")).model == "gpt-4o-mini"
 

@@ -37,6 +37,16 @@ _MOST_OPEN_CALLS = 1_000
 _LARGEST_COUNT = 2**53
 
 
+class NotUnderstood(Exception):
+    """A line that a reader knows nothing of. It never leaves the reader."""
+
+
+_MISREADINGS = (
+    *(NotUnderstood, ArithmeticError, AttributeError),
+    *(LookupError, TypeError, ValueError, RecursionError),
+)
+
+
 class Invocation(NamedTuple):
     """One command line: what to run, what it reads, what its environment has in addition."""
 
@@ -104,14 +114,7 @@ class StreamReader:
             return [found] if found else []
         try:
             return list(self.read_line(text))
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-            RecursionError,
-        ):
+        except _MISREADINGS:
             self._not_understood(text)
             return []
 
@@ -184,7 +187,7 @@ class JsonReader(StreamReader):
             return
         value = json.loads(text)
         if not isinstance(value, dict):
-            raise ValueError("not an object")
+            raise NotUnderstood
         yield from self.read(value)
 
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:

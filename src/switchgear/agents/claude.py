@@ -10,7 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from switchgear.agents.base import Agent, Invocation, JsonReader, StreamReader, at, count, words
+from switchgear.agents.base import (
+    Agent,
+    Invocation,
+    JsonReader,
+    NotUnderstood,
+    StreamReader,
+    at,
+    count,
+    words,
+)
 from switchgear.agents.complaints import complaint
 from switchgear.agents.events import AgentError, Question, Result, StreamEvent, Usage
 from switchgear.agents.text import clean
@@ -44,7 +53,7 @@ class ClaudeReader(JsonReader):
         elif kind == "rate_limit_event" and at(line, "rate_limit_info", "status") == "rejected":
             yield _rejected(line["rate_limit_info"])
         elif kind not in {"rate_limit_event", "stream_event"}:
-            raise ValueError("a type that is not known")
+            raise NotUnderstood
 
     def input_tokens(self, usage: object) -> int:
         """All input tokens: this agent counts those of the cache apart."""

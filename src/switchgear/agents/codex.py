@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from switchgear.agents.base import Agent, Invocation, JsonReader, StreamReader, at, words
+from switchgear.agents.base import (
+    Agent,
+    Invocation,
+    JsonReader,
+    NotUnderstood,
+    StreamReader,
+    at,
+    words,
+)
 from switchgear.agents.complaints import complaint, known_complaint
 from switchgear.agents.events import Question, Result, StreamEvent
 from switchgear.agents.text import clean, one_line
@@ -40,7 +48,7 @@ class CodexReader(JsonReader):
         elif kind == "error":
             yield complaint(words(line.get("message")))
         elif kind not in _SILENT:
-            raise ValueError("a type that is not known")
+            raise NotUnderstood
 
     def _started(self, item: dict[str, Any]) -> Iterator[StreamEvent]:
         kind = item["type"]

@@ -14,6 +14,7 @@ from switchgear.agents.base import (
     Agent,
     Invocation,
     JsonReader,
+    NotUnderstood,
     StreamReader,
     as_argument,
     at,
@@ -61,7 +62,7 @@ class GeminiReader(JsonReader):
         elif kind == "init":
             self.model = line["model"] if isinstance(line.get("model"), str) else self.model
         else:
-            raise ValueError("a type that is not known")
+            raise NotUnderstood
 
     def _tool_result(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         output = words(line.get("output")) or words(at(line, "error", "message"))

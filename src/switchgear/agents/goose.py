@@ -1,6 +1,7 @@
 """goose, headless: `goose run --output-format stream-json`.
 
-A banner comes before the JSON and names the model; the tokens come with the last line.
+A banner comes before the JSON and names the model; the tokens come with the last line. A provider
+that stays dead is told as if the agent spoke, and the run completes with exit code 0.
 """
 
 import re
@@ -8,12 +9,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from switchgear.agents.base import Agent, Invocation, JsonReader, StreamReader, at, words
+from switchgear.agents.base import (
+    Agent,
+    Invocation,
+    JsonReader,
+    NotUnderstood,
+    StreamReader,
+    at,
+    words,
+)
 from switchgear.agents.complaints import complaint
 from switchgear.agents.events import Result, StreamEvent
 from switchgear.agents.text import clean, one_line
 
 _BANNER = re.compile(r"new session · \S{1,80} (\S{1,120})")
+
+_GAVE_UP = re.compile(
+    r"^Ran into this error: |^Please resend your message to try again", re.MULTILINE
+)
 
 
 class GooseReader(JsonReader):
@@ -40,14 +53,17 @@ class GooseReader(JsonReader):
                 yield from self._part(part, at(line, "message", "role"))
         elif kind == "complete":
             yield self.meter.set(self.model, line.get("input_tokens"), line.get("output_tokens"))
-            yield from self.question_in(self._last_words)
-            yield Result(clean(self._last_words), claimed_success=True, reason="complete")
+            if failed := _GAVE_UP.search(self._last_words[-4_000:]) is not None:
+                yield complaint(self._last_words, final=True)
+            else:
+                yield from self.question_in(self._last_words)
+            yield Result(clean(self._last_words), not failed, "complete")
         elif kind == "error":
             text = words(line.get("error") or line.get("message"))
             yield complaint(text, final=True)
             yield Result(clean(text), claimed_success=False, reason="error")
         elif kind not in {"notification", "model_change"}:
-            raise ValueError("a type that is not known")
+            raise NotUnderstood
 
     def _part(self, part: object, role: object) -> Iterator[StreamEvent]:
         kind = at(part, "type")

@@ -13,6 +13,7 @@ from switchgear.agents.base import (
     Agent,
     Invocation,
     JsonReader,
+    NotUnderstood,
     StreamReader,
     as_argument,
     at,
@@ -47,7 +48,7 @@ class OpenCodeReader(JsonReader):
         elif kind == "error":
             yield from self._error(line.get("error"))
         elif kind not in {"step_start", "reasoning"}:
-            raise ValueError("a type that is not known")
+            raise NotUnderstood
 
     def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
         """The result, which this agent leaves to be concluded."""

@@ -12,6 +12,7 @@ from switchgear.agents.base import (
     Agent,
     Invocation,
     JsonReader,
+    NotUnderstood,
     StreamReader,
     as_argument,
     at,
@@ -57,7 +58,7 @@ class PiReader(JsonReader):
         elif kind == "agent_end":
             yield from self._end()
         elif kind not in _SILENT:
-            raise ValueError("a type that is not known")
+            raise NotUnderstood
 
     def _answer(self, message: dict[str, Any]) -> Iterator[StreamEvent]:
         model = message.get("model") if isinstance(message.get("model"), str) else self.model

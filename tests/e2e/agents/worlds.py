@@ -117,4 +117,70 @@ def opencode(url: str, home: Path) -> tuple[str, dict[str, str]]:
     }
 
 
-WORLDS = {"claude": claude, "codex": codex, "gemini": gemini, "opencode": opencode}
+def qwen(url: str, home: Path) -> tuple[str, dict[str, str]]:
+    folder = home / ".qwen"
+    folder.mkdir(exist_ok=True)
+    settings = {
+        "security": {"auth": {"selectedType": "openai"}},
+        "privacy": {"usageStatisticsEnabled": False},
+    }
+    (folder / "settings.json").write_text(json.dumps(settings))
+    return "gpt-5", {
+        "OPENAI_API_KEY": "dummy",
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OPENAI_MODEL": "gpt-5",
+        "QWEN_TELEMETRY_ENABLED": "false",
+    }
+
+
+def pi(url: str, home: Path) -> tuple[str, dict[str, str]]:
+    folder = home / ".pi" / "agent"
+    folder.mkdir(parents=True, exist_ok=True)
+    model = {
+        "id": "scripted-model",
+        "name": "scripted",
+        "reasoning": False,
+        "input": ["text"],
+        "cost": {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 0},
+        "contextWindow": 1_000_000,
+        "maxTokens": 100_000,
+    }
+    provider = {
+        "baseUrl": f"{url}/v1",
+        "apiKey": "SCRIPTED_KEY",
+        "api": "openai-completions",
+        "models": [model],
+    }
+    (folder / "models.json").write_text(json.dumps({"providers": {"scripted": provider}}))
+    return "scripted/scripted-model", {
+        "PI_OFFLINE": "1",
+        "PI_TELEMETRY": "0",
+        "PI_SKIP_VERSION_CHECK": "1",
+        "SCRIPTED_KEY": "dummy",
+    }
+
+
+def goose(url: str, home: Path) -> tuple[str, dict[str, str]]:
+    folder = home / ".config" / "goose"
+    folder.mkdir(parents=True, exist_ok=True)
+    developer = {"enabled": True, "type": "builtin", "name": "developer", "timeout": 60}
+    settings = {"extensions": {"developer": developer}}  # JSON is YAML, too
+    (folder / "config.yaml").write_text(json.dumps(settings))
+    return "gpt-5", {
+        "GOOSE_PROVIDER": "openai",
+        "OPENAI_API_KEY": "dummy",
+        "OPENAI_HOST": url,
+        "GOOSE_DISABLE_KEYRING": "1",
+        "GOOSE_TELEMETRY_ENABLED": "false",
+    }
+
+
+WORLDS = {
+    "claude": claude,
+    "codex": codex,
+    "gemini": gemini,
+    "goose": goose,
+    "opencode": opencode,
+    "pi": pi,
+    "qwen": qwen,
+}
