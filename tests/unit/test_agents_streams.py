@@ -255,8 +255,7 @@ def test_pi_that_gave_up_on_its_provider_exits_with_zero_and_is_not_believed() -
             "server",
         ),
         (
-            "Network error: Could not connect to host — try again.\n\n"
-            "Please resend your message to try again.",
+            "Network error: Could not connect to host.\n\nPlease resend your message to try again.",
             "connection",
         ),
     ],
@@ -375,5 +374,18 @@ def test_mini_tells_commands_and_their_outcomes_in_plain_words() -> None:
         ("cat settings.toml", False),
         ("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", True),
     ]
+    assert steps(events)[0].error == ("cat: settings.toml: No such file or directory\nexit code 1")
     assert usage(events).cost_micros == 50_000
     assert result(events)[:2] == ("the settings are missing", True)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [("LimitsExceeded", "limit"), ("RepeatedFormatError", "other")]
+)
+def test_mini_that_gave_up_exits_with_zero_and_is_not_believed(status: str, kind: str) -> None:
+    reader = AGENTS["mini"].reader()
+    lines = ["mini-swe-agent (step 1, $0.00):", "Hm.", "─" * 300, "Exit:", status]
+    events = [*fed(reader, [line.encode() for line in lines]), *reader.close(0)]
+    assert [(error.kind, error.final) for error in errors(events)] == [(kind, True)]
+    assert result(events).claimed_success is False
+    assert "─" not in str(events)

@@ -85,7 +85,8 @@ class Aider(Agent):
         argv = ["aider", "--yes-always", "--no-pretty", "--no-stream", "--no-auto-commits"]
         argv += ["--no-check-update", "--no-analytics", "--no-show-release-notes"]
         argv += ["--no-gitignore", "--no-detect-urls", *(("--model", model) if model else ())]
-        return Invocation((*argv, *extra, f"--message={as_argument(prompt)}"))
+        env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # else its start depends on the network
+        return Invocation((*argv, *extra, f"--message={as_argument(prompt)}"), None, env)
 
     def reader(self, *, model: str | None = None) -> StreamReader:
         """A reader for one run."""

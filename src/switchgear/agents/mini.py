@@ -16,6 +16,8 @@ from switchgear.agents.text import clean
 _STEP = re.compile(r"^mini-swe-agent \(step (\d{1,9}), \$([\d.]{1,12})\):")
 _HEADING = re.compile(r"^(System|User|Tool|Exit|Assistant|Function_call_output):$")
 _RETURN_CODE = re.compile(r"^<returncode>(?:(-?\d{1,10})</returncode>)?$")
+_FAILED = re.compile(r"^(\w{0,60}(?:Error|Exceeded|Interruption))$", re.MULTILINE)
+_TRAILER = ("Saved trajectory to ",)
 _LONGEST_BLOCK = 20_000
 
 
@@ -33,6 +35,8 @@ class MiniReader(StreamReader):
 
     def read_line(self, text: str) -> Iterator[StreamEvent]:
         """The events of one line: a heading ends the block before it."""
+        if text.startswith(_TRAILER) or (text and not text.strip("─ ")):
+            return  # a rule across the terminal
         step = _STEP.match(text)
         heading = _HEADING.match(text)
         if step or heading:
@@ -51,10 +55,12 @@ class MiniReader(StreamReader):
         block, said = self._block, "\n".join(self._lines).strip()
         yield from self._end_of_block()
         if block == "exit":
-            limit = complaint(said, final=True) if "LimitsExceeded" in said else None
-            if limit:
-                yield limit._replace(kind="limit")
-            yield Result(clean(said or self._last_words), limit is None, "exit")
+            failed = _FAILED.search(said)
+            if failed:
+                error = complaint(failed[1], final=True)
+                limit = failed[1].endswith("Exceeded")
+                yield error._replace(kind="limit") if limit else error
+            yield Result(clean(said or self._last_words), failed is None, "exit")
         elif block:
             yield Result(clean(self._last_words), False if exit_code else None)
 
@@ -68,8 +74,9 @@ class MiniReader(StreamReader):
         elif self._block in {"user", "tool", "function_call_output"}:
             code = _return_code(lines)
             if code is not None:
-                output = "\n".join(lines)
-                yield from self.finished(self._steps, ok=code == 0, output=output)
+                output = "\n".join(lines).partition("<output>")[2].strip()
+                said = output if code == 0 else f"{output}\nexit code {code}".strip()
+                yield from self.finished(self._steps, ok=code == 0, output=said)
 
 
 class Mini(Agent):
@@ -85,6 +92,7 @@ class Mini(Agent):
         del cwd
         argv = ["mini", "--yolo", "--exit-immediately", *(("--model", model) if model else ())]
         env = {"MSWEA_CONFIGURED": "true", "COLUMNS": "1000"}
+        env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else its start depends on the network
         return Invocation((*argv, *extra, "--task", as_argument(prompt)), None, env)
 
     def reader(self, *, model: str | None = None) -> StreamReader:
