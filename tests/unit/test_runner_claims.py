@@ -21,6 +21,23 @@ def test_done_with_an_empty_diff_is_said_and_is_no_success(stage: Stage) -> None
     assert "You said that you are done, but no file differs" in stage.prompt(2)
 
 
+def test_an_empty_iteration_whose_last_step_failed_is_a_failure_with_that_error(
+    stage: Stage,
+) -> None:
+    step = "tell(type='tool', name='sh', arguments={'command': 'cat x'}, ok=False, error='cat: x: No such file')\n"
+    result = stage.run(f"{step}print('It is not there.')")
+    assert (result.exit_reason, result.state.iterations) == ("circuit_breaker", 3)
+    assert result.stats == (3, 3, 1)
+    assert stage.iterations()[0]["error"] == "cat: x: No such file"
+
+
+def test_a_failed_step_that_a_later_one_got_over_is_no_failure(stage: Stage) -> None:
+    body = "tell(type='tool', name='sh', arguments={}, ok=False, error='x')\n"
+    body += "tell(type='tool', name='sh', arguments={}, ok=True)"
+    stage.run(body, max_iterations=1)
+    assert stage.iterations()[0]["ok"] is None
+
+
 def test_done_with_a_failing_validation_is_said_and_is_a_failure(stage: Stage) -> None:
     check = checker(stage, "print('boom: error in module'); sys.exit(3)")
     result = stage.run("write('n', str(n)); print('DONE')", validate=check)

@@ -11,7 +11,8 @@ An exit code and a "done" are facts, never proof. The rules, in the order in whi
    validation did: a failure, with its error.
 6. Last words that are a question end the run as blocked, unless files changed and were validated.
 7. "Done" is believed when files differ from the start and the validation passes; else it is said
-   to be unproven. A false promise is a failure; an exit without any change is a standstill.
+   to be unproven. An exit without any change is a standstill, and a failure if the last step
+   failed, or if "done" was promised.
 """
 
 from typing import NamedTuple
@@ -159,16 +160,20 @@ def _judge_claim(seen: Seen) -> Judgement:
             "completed", ok=True, end=ExitReason.COMPLETED, reason=sentence, claims=True
         )
     unproven = "You said that you are done, but no file differs from the start of the run"
-    if seen.promise is not None or seen.plan_done:
+    error = seen.watch.ended_on
+    if error is None and (seen.promise is not None or seen.plan_done):
         error = "said done, but no file differs from the start of the run"
-        return Judgement("unproven", ok=False, error=error, claims=True, remark=unproven)
-    return Judgement("unproven", claims=True, remark=unproven)
+    ok = None if error is None else False
+    return Judgement("unproven", ok=ok, error=error, claims=True, remark=unproven)
 
 
 def _going_on(seen: Seen) -> Judgement:
     if seen.changed:
         return Judgement("worked", ok=True)
-    return Judgement("no change", remark="The last iteration changed no file")
+    remark = "The last iteration changed no file"
+    if seen.watch.ended_on is not None:
+        return Judgement("failed", ok=False, error=seen.watch.ended_on, remark=remark)
+    return Judgement("no change", remark=remark)
 
 
 def _claims(seen: Seen) -> bool:

@@ -103,6 +103,11 @@ class Watch:
         return tuple(self._usages.values())
 
     @property
+    def ended_on(self) -> str | None:
+        """The error of the agent's last step, if that one failed."""
+        return None if self._row is None else self._row.error
+
+    @property
     def last_words(self) -> str:
         """The end of what the agent said."""
         return self._said[-_KEPT_TEXT:]
