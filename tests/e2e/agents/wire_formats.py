@@ -4,6 +4,7 @@ Reading: how many answers a request already has, and which tools it offers. Writ
 a JSON body or as the events of a stream.
 """
 
+import itertools
 import json
 import uuid
 from collections.abc import Iterator
@@ -273,8 +274,10 @@ def responses(turn: Turn, call: Call | None, model: str) -> Body:
 
 
 def responses_events(whole: Body) -> Iterator[Event]:
+    numbers = itertools.count()
+
     def event(kind: str, **fields: Any) -> Event:
-        return kind, {"type": kind, **fields}
+        return kind, {"type": kind, "sequence_number": next(numbers), **fields}
 
     begun = {**whole, "status": "in_progress", "output": [], "usage": None}
     yield event("response.created", response=begun)

@@ -166,7 +166,7 @@ def goose(url: str, home: Path) -> tuple[str, dict[str, str]]:
     developer = {"enabled": True, "type": "builtin", "name": "developer", "timeout": 60}
     settings = {"extensions": {"developer": developer}}  # JSON is YAML, too
     (folder / "config.yaml").write_text(json.dumps(settings))
-    return "gpt-5", {
+    return "gpt-4o", {
         "GOOSE_PROVIDER": "openai",
         "OPENAI_API_KEY": "dummy",
         "OPENAI_HOST": url,
