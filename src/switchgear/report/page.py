@@ -1,0 +1,283 @@
+"""The page: how the run ended and why first, then the drawings, the evidence, every iteration.
+
+A pure function of the record, so that it can be made again at any time, also of a run that is
+still running or was broken off.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from switchgear.report import charts
+from switchgear.report.details import details
+from switchgear.report.facts import Done, done, items, mapping, number, readings, text, whole
+from switchgear.report.markup import Markup, element, joined, shown
+from switchgear.report.style import STYLE
+from switchgear.report.words import (
+    ENDS,
+    PHASES,
+    TONES,
+    UNKNOWN,
+    count,
+    kind_name,
+    money,
+    percent,
+    phase_name,
+    span,
+    tone,
+)
+
+NOTHING = Markup("")
+_HIDDEN = frozenset({"task", "prompt"})
+
+
+def page(run: Mapping[str, Any], iterations: Sequence[Mapping[str, Any]]) -> str:
+    """The report as one HTML document."""
+    made = [done(facts, place) for place, facts in enumerate(iterations, 1)]
+    body = element(
+        "main",
+        _head(run),
+        _next(mapping(run.get("end"))),
+        _timeline(made),
+        _evidence(run),
+        _heat(made),
+        _trends(run, made),
+        _nudges(made),
+        _table(made),
+        _all_details(made),
+        _options(run),
+        element("footer", f"Switchgear {text(run.get('id'), 80)}, {text(run.get('circuit'), 80)}"),
+    )
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", f"{_status(run)}: {text(run.get('task'), 80)}"),
+        element("style", Markup(STYLE)),
+    )
+    return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n"
+
+
+def _status(run: Mapping[str, Any]) -> str:
+    end = mapping(run.get("end"))
+    return text(end.get("exit_reason"), 40) or "not ended"
+
+
+def _section(title: str, *inside: Markup) -> Markup:
+    return element("section", element("h2", title), *inside)
+
+
+def _head(run: Mapping[str, Any]) -> Markup:
+    end, state, options = (mapping(run.get(key)) for key in ("end", "state", "options"))
+    status = _status(run)
+    colour = ENDS.get(status, "warn" if end else "idle")
+    reason = text(end.get("reason")) or "This run has not ended, or was broken off."
+    where = f"{text(run.get('agent'), 60)} in {text(run.get('folder'), 400)}"
+    when = f"{_date(run.get('started_at'))} to {_date(run.get('ended_at'))}"
+    spent = money(whole(state.get("spent_micros")))
+    budget = whole(options.get("budget_micros"))
+    if budget is not None:
+        spent += f" of {money(budget)}"
+    if unknown := whole(state.get("unknown_prices")):
+        spent += f", {count(unknown, 'iteration')} of unknown price"
+    tests = whole(state.get("tests_passing"))
+    facts = [
+        ("iterations", f"{whole(state.get('iterations')) or 0:,}"),
+        ("time", span(number(state.get("seconds")))),
+        ("cost", spent),
+        ("tokens", f"{whole(state.get('tokens')) or 0:,}"),
+        ("files changed", f"{len(items(state.get('changed'))):,}"),
+        ("tests passing", UNKNOWN if tests is None else f"{tests:,}"),
+    ]
+    listed = (element("div", element("dt", name), element("dd", said)) for name, said in facts)
+    return element(
+        "header",
+        element("span", status, class_=f"badge t-{colour}"),
+        element("h1", text(run.get("task"), 2000)),
+        element("p", reason, class_="reason"),
+        element("p", f"{where}, {when}", class_="dim small"),
+        element("dl", *listed, class_="facts"),
+        class_=f"e-{colour}",
+    )
+
+
+def _date(value: object) -> str:
+    said = text(value, 40)
+    return said[:19].replace("T", " ") + (" UTC" if said.endswith("+00:00") else "") or "now"
+
+
+def _next(end: Mapping[str, Any]) -> Markup:
+    kept = mapping(end.get("checkpoint"))
+    rows = []
+    if kept:
+        rows.append(_kept(kept))
+    if end.get("resume"):
+        rows.append(element("h3", "Go on"))
+        rows.append(element("pre", text(end.get("resume"))))
+    notes = [element("li", text(note)) for note in items(end.get("notes"))]
+    if notes:
+        rows.append(joined(element("h3", "Notes"), element("ul", *notes)))
+    return _section("What was kept, and how to go on", *rows) if rows else NOTHING
+
+
+def _kept(kept: Mapping[str, Any]) -> Markup:
+    changed = whole(kept.get("changed"))
+    words = f"{count(changed, 'file')} changed since the start"
+    added, removed = whole(kept.get("added_lines")), whole(kept.get("removed_lines"))
+    if added is not None:
+        words += f", +{added} -{removed or 0} lines"
+    files = [text(path, 300) for path in items(kept.get("files"))]
+    listed = element("p", "\n".join(files[:40]), class_="small dim files") if files else NOTHING
+    how = element("pre", text(kept.get("how"))) if changed else NOTHING
+    return joined(element("h3", f"Partial work: {words}"), listed, how)
+
+
+def _timeline(made: Sequence[Done]) -> Markup:
+    if not made:
+        return _section("Timeline", element("p", "No iteration was finished.", class_="dim"))
+    outcomes = [name for name in TONES if any(each.outcome == name for each in made)]
+    keys = [
+        element("span", element("span", class_=f"chip t-{tone(name)}"), name, class_="key")
+        for name in outcomes
+    ]
+    phases = [name for name in PHASES if any(each.phase == name for each in made)]
+    keys += [element("span", charts.lamp(name), phase_name(name), class_="key") for name in phases]
+    if any(each.nudge for each in made):
+        keys.append(element("span", "▼ the agent was warned", class_="key"))
+    drawing = element("figure", charts.timeline(made))
+    return _section("Timeline", drawing, element("p", *keys, class_="legend"))
+
+
+def _evidence(run: Mapping[str, Any]) -> Markup:
+    end = mapping(run.get("end"))
+    listed = [element("li", text(each)) for each in items(end.get("evidence"))]
+    parts = [element("ul", *listed)] if listed else []
+    rows = [
+        element(
+            "tr",
+            element("td", kind_name(each.kind), class_="t"),
+            element("td", charts.bar(each.heat, _hot(each.heat))),
+            element("td", percent(each.heat), class_="n"),
+            element("td", each.reason, class_="long"),
+        )
+        for each in readings(run.get("readings"))
+    ]
+    if rows:
+        head = _row("th", ("detector", ""), ("heat", ""), ("", ""), ("what it holds", ""))
+        table = element("table", element("thead", head), element("tbody", *rows))
+        parts.append(element("div", table, class_="scroll"))
+    return _section("Evidence", *parts) if parts else NOTHING
+
+
+def _hot(heat: float) -> str:
+    return "bad" if heat >= 1 else "warn" if heat >= 0.6 else "good"
+
+
+def _heat(made: Sequence[Done]) -> Markup:
+    if not any(each.readings for each in made):
+        return NOTHING
+    return _section("Heat of each detector", element("figure", charts.heat(made)))
+
+
+def _trends(run: Mapping[str, Any], made: Sequence[Done]) -> Markup:
+    if not made:
+        return NOTHING
+    budget = whole(mapping(run.get("options")).get("budget_micros"))
+    drawings = [("Cost in all", charts.cost(made, budget))]
+    if any(each.tests_passing is not None for each in made):
+        before = whole(made[0].raw.get("tests_before"))
+        drawings.append(("Tests passing", charts.tests(made, before)))
+    if any(each.output_chars is not None for each in made):
+        drawings.append(("Output, in characters", charts.output(made)))
+    figures = (element("figure", element("h3", name), drawn) for name, drawn in drawings)
+    return _section("Trends", element("div", *figures, class_="pair"))
+
+
+def _nudges(made: Sequence[Done]) -> Markup:
+    told = [each for each in made if each.nudge]
+    if not told:
+        return NOTHING
+    words = "The evidence that was put into the prompt before the breaker would stop the loop."
+    rows = [
+        element(
+            "tr",
+            element("td", f"{each.number}", class_="n"),
+            element("td", each.nudge, class_="long"),
+        )
+        for each in told
+    ]
+    head = _row("th", ("iteration", "n"), ("told", ""))
+    table = element("table", element("thead", head), element("tbody", *rows))
+    return _section("Nudges", element("p", words, class_="dim small"), table)
+
+
+_COLUMNS = (
+    ("#", "n"),
+    ("outcome", ""),
+    ("circuit", ""),
+    ("heat", "n"),
+    ("time", "n"),
+    ("steps", "n"),
+    ("files", "n"),
+    ("tests", "n"),
+    ("cost", "n"),
+    ("error", ""),
+)
+
+
+def _table(made: Sequence[Done]) -> Markup:
+    if not made:
+        return NOTHING
+    rows = (_iteration(each) for each in made)
+    table = element(
+        "table", element("thead", _row("th", *_COLUMNS)), element("tbody", *rows), class_="all"
+    )
+    return _section("Iterations", element("div", table, class_="scroll"))
+
+
+def _iteration(each: Done) -> Markup:
+    outcome = each.outcome + (" (would stop)" if each.would_stop else "")
+    link = element("a", f"{each.number}", href=f"#iteration-{each.number}")
+    return element(
+        "tr",
+        element("td", link, class_="n"),
+        element(
+            "td", element("span", class_=f"chip t-{tone(each.outcome)}"), " ", outcome, class_="t"
+        ),
+        element("td", charts.lamp(each.phase), " ", phase_name(each.phase), class_="t"),
+        element("td", percent(each.heat), class_="n"),
+        element("td", span(each.seconds), class_="n"),
+        *(
+            element("td", UNKNOWN if value is None else f"{value:,}", class_="n")
+            for value in (each.steps, each.files_changed, each.tests_passing)
+        ),
+        element("td", money(each.cost_micros), class_="n"),
+        element("td", text(each.error, 300), class_="long"),
+    )
+
+
+def _all_details(made: Sequence[Done]) -> Markup:
+    if not made:
+        return NOTHING
+    return _section("What each iteration did", *(details(each) for each in made))
+
+
+def _options(run: Mapping[str, Any]) -> Markup:
+    options = mapping(run.get("options"))
+    rows = [
+        element("tr", element("td", name.replace("_", " ")), element("td", _said(value)))
+        for name, value in options.items()
+        if name not in _HIDDEN and value is not None
+    ]
+    if not rows:
+        return NOTHING
+    folded = element("details", element("summary", "Options of the run"), element("table", *rows))
+    return element("section", folded)
+
+
+def _said(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else text(value, 1000)
+
+
+def _row(tag: str, *cells: tuple[str, str]) -> Markup:
+    return element("tr", *(element(tag, shown(said), class_=name or None) for said, name in cells))

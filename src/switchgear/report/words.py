@@ -1,0 +1,67 @@
+"""What things are called in the report, and in which colour they are drawn."""
+
+from switchgear.core.detectors.base import plural
+from switchgear.errors import duration
+from switchgear.runner.budget import dollars
+
+TONES = {
+    "worked": "good",
+    "completed": "best",
+    "failed": "bad",
+    "unproven": "warn",
+    "no change": "idle",
+    "provider": "away",
+    "blocked": "asks",
+    "stopped": "cut",
+}
+"""The outcomes of an iteration and their colours, as classes of the style sheet."""
+PHASES = {"closed": "good", "tripping": "warn", "half_open": "warn", "open": "bad"}
+ENDS = {
+    "completed": "best",
+    "circuit_breaker": "bad",
+    "agent_error": "bad",
+    "blocked": "asks",
+    "interrupted": "cut",
+}
+UNKNOWN = "-"
+KINDS = {
+    "consecutive_failures": "failures in a row",
+    "same_error": "same error",
+    "no_progress": "no progress",
+    "output_decline": "output decline",
+}
+
+
+def tone(outcome: str) -> str:
+    """The colour of an outcome."""
+    return TONES.get(outcome, "idle")
+
+
+def kind_name(kind: str) -> str:
+    """A detector as a person calls it."""
+    return KINDS.get(kind, kind.replace("_", " "))
+
+
+def phase_name(phase: str) -> str:
+    """`half_open` as a person writes it."""
+    return phase.replace("_", "-") or "not known"
+
+
+def money(micros: int | None) -> str:
+    """What it cost, as far as that is known."""
+    return "price unknown" if micros is None else dollars(micros)
+
+
+def count(number: int | None, noun: str) -> str:
+    """`2 files`; a dash where it was not measured."""
+    return UNKNOWN if number is None else plural(number, noun)
+
+
+def span(seconds: float | None) -> str:
+    """A time; a dash where it was not measured."""
+    return UNKNOWN if seconds is None else duration(max(seconds, 0.0))
+
+
+def percent(heat: float) -> str:
+    """What is just below the trip does not read as 100."""
+    return f"{int(heat * 100 + 1e-9)} %"
