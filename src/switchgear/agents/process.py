@@ -110,7 +110,10 @@ class AgentProcess:
         self.grace_s = grace_s
         self.on_event = on_event
         self.env = _environment(env, self.invocation, self.cwd)
-        self._control_read, self._control_write = os.pipe()
+        self._control_read = self._control_write = -1
+        self._early = b""
+        """Orders that came before the start."""
+        self._over = False
         # Reentrant, because a signal handler may order while an order is being given.
         self._control = threading.RLock()
         self._orders: list[End] = []
@@ -136,6 +139,7 @@ class AgentProcess:
         if problem := self._missing():
             self._close_control()
             return self._outcome(End.NOT_FOUND, None, began_s, problem)
+        self._open_control()
         try:
             process, status = self._start()
             with process:
@@ -263,19 +267,29 @@ class AgentProcess:
 
     def _order(self, end: End, order: bytes) -> None:
         with self._control:
-            if self._control_write < 0:  # it is over already
+            if self._over:
                 return
             if not self._status:  # else the agent has ended by itself, and only remains are left
                 self._orders.append(end)
+            if self._control_write < 0:
+                self._early += order
+                return
             try:
                 os.write(self._control_write, order)
             except BrokenPipeError:
                 return
 
+    def _open_control(self) -> None:
+        with self._control:
+            self._control_read, self._control_write = os.pipe()
+            os.write(self._control_write, self._early)
+
     def _close_control(self) -> None:
         with self._control:
+            self._over = True
             for descriptor in (self._control_read, self._control_write):
-                os.close(descriptor)
+                if descriptor >= 0:
+                    os.close(descriptor)
             self._control_read = self._control_write = -1
 
     def _concluded(self, began_s: float) -> Run:

@@ -65,7 +65,8 @@ def _npm(npm: str, package: str, folder: Path) -> None:
     sys.stdout.flush()
     folder.mkdir(parents=True, exist_ok=True)
     node = node_folder()
-    path = f"{node}{os.pathsep}{os.environ['PATH']}" if node else os.environ["PATH"]
+    ours = os.environ.get("PATH", os.defpath)
+    path = f"{node}{os.pathsep}{ours}" if node else ours
     flags = ["--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(folder)]
     done = subprocess.run(
         [npm, "install", *flags, package],
@@ -90,7 +91,7 @@ def main() -> int:
     for name in sys.argv[1:] or [name for name in PACKAGES if name not in BY_NAME_ONLY]:
         try:
             install(name)
-        except RuntimeError as problem:
+        except (RuntimeError, subprocess.TimeoutExpired) as problem:
             sys.stderr.write(f"{problem}\n")
             if name in REQUIRED:
                 return 1
