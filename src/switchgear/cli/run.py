@@ -1,6 +1,5 @@
 """`switchgear run`: an agent in a loop that stops when it stands still, and knows why."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from switchgear.runner.options import RunOptions
     from switchgear.runner.record import RunFolder
     from switchgear.runner.state import RunState
-    from switchgear.runner.view import View
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
@@ -124,7 +122,9 @@ def _configured(
 
 def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     """Run it, show it, and return its exit code."""
+    from switchgear.cli.run_view import run_view
     from switchgear.cli.values import printed
+    from switchgear.report.write import write_report
     from switchgear.runner.circuits import loop_breaker, loop_name, policy_of
     from switchgear.runner.interrupt import Interrupt
     from switchgear.runner.record import new_run, runs_root
@@ -134,24 +134,28 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     agent = _agent(options)
     name = loop_name(start.folder, options)
     loop = loop_breaker(session.panel, name, start.policy or policy_of(options))
-    view = _view(as_json=as_json)
+    said = None
     try:
         if not options.shadow or start.force:
             said = admit(loop, force=start.force, why=start.why, how=start.how)
-            if said is not None:
-                view.noted(said)
     except StillOpen as still:
         if as_json:
             say(printed(_refused(name, str(still))))
         else:
             say(str(still), err=True)
         return TRIPPED
-    with Interrupt().installed() as interrupt:
+    with (
+        Interrupt().installed() as interrupt,
+        run_view(as_json=as_json, stopping=lambda: interrupt.asked) as view,
+    ):
+        if said is not None:
+            view.noted(said)
         setting = Setting(
             view=view,
             interrupt=interrupt,
             policy=start.policy,
             sinks=tuple(session.config.sinks),
+            report=write_report,
             answer=start.answer,
         )
         record = start.record or new_run(runs_root(Path.cwd()))
@@ -191,9 +195,3 @@ def _agent(options: "RunOptions") -> "Agent":
     if options.agent_cmd is not None:
         return agent_of_command(options.agent_cmd)
     return agent_named(options.agent or "")
-
-
-def _view(*, as_json: bool) -> "View":
-    from switchgear.runner.view import Lines
-
-    return Lines(sys.stderr if as_json else sys.stdout)

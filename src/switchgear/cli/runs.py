@@ -45,6 +45,19 @@ def show_verb(run_id: str, *, as_json: bool) -> None:
     say(f"files: {record.path}")
 
 
+@runs.command("report", short_help="Write the HTML report of a run again.")
+@click.argument("run_id", metavar="RUN")
+def report_verb(run_id: str) -> None:
+    """Write the HTML report of RUN (its id, the beginning or end of it, or `last`), and say where.
+
+    One that is running or was broken off can be reported too.
+    """
+    from switchgear.report.write import write_report
+    from switchgear.runner.record import find_run, runs_root
+
+    say(str(write_report(find_run(runs_root(Path.cwd()), run_id))))
+
+
 def _list(*, as_json: bool) -> None:
     from switchgear.cli.values import printed
     from switchgear.runner.record import list_runs, runs_root

@@ -21,9 +21,10 @@ from switchgear.report.words import (
 )
 
 WIDE = 960.0
-HALF = 460.0
-LEFT, RIGHT = 64.0, 14.0
+HALF = 330.0
+LEFT, RIGHT = 58.0, 14.0
 DASHES = (None, "7 4", "2 3", "10 3 2 3", "1 5", "12 6")
+WIDTHS = (4.6, 3.6, 2.6, 1.8, 1.8, 1.8)
 """One for each detector, beside its colour."""
 _LONGEST_GAP = 0.12
 """A pause longer than this share of all the work is drawn as a break."""
@@ -140,7 +141,8 @@ def heat(iterations: Sequence[Done]) -> Markup:
             for reading in done.readings
             if reading.kind == kind
         ]
-        parts.append(_line(points, f"k-{place}", DASHES[place]))
+        # The first is the widest, so that lines that lie upon each other are all seen.
+        parts.append(_line(points, f"k-{place}", DASHES[place], width=WIDTHS[place]))
     parts.append(_ticks(plot, iterations))
     legend = [
         element(
@@ -292,14 +294,21 @@ def _ticks(plot: Plot, iterations: Sequence[Done]) -> Markup:
 
 
 def _line(
-    points: Sequence[tuple[float, float]], name: str, dash: str | None, *, dots: bool = True
+    points: Sequence[tuple[float, float]],
+    name: str,
+    dash: str | None = None,
+    *,
+    width: float = 2.0,
+    dots: bool = True,
 ) -> Markup:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    line = element("polyline", points=path, class_=f"line {name}", stroke_dasharray=dash)
+    line = element(
+        "polyline", points=path, class_=f"line {name}", stroke_width=width, stroke_dasharray=dash
+    )
     if not dots or len(points) > 60:
         return line
     return joined(
-        line, *(element("circle", cx=x, cy=y, r=2.6, class_=f"dot {name}") for x, y in points)
+        line, *(element("circle", cx=x, cy=y, r=2.8, class_=f"dot {name}") for x, y in points)
     )
 
 
@@ -309,4 +318,4 @@ def _area(plot: Plot, points: Sequence[tuple[float, float]], name: str) -> Marku
     floor = plot.y(0)
     corners = [(points[0][0], floor), *points, (points[-1][0], floor)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
-    return joined(element("polygon", points=path, class_=f"area {name}"), _line(points, name, None))
+    return joined(element("polygon", points=path, class_=f"area {name}"), _line(points, name))

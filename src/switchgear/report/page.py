@@ -150,7 +150,10 @@ def _timeline(made: Sequence[Done]) -> Markup:
 
 def _evidence(run: Mapping[str, Any]) -> Markup:
     end = mapping(run.get("end"))
-    listed = [element("li", text(each)) for each in items(end.get("evidence"))]
+    held = readings(run.get("readings"))
+    in_table = {each.reason for each in held}
+    evidence = [text(each) for each in items(end.get("evidence"))]
+    listed = [element("li", each) for each in evidence if each not in in_table]
     parts = [element("ul", *listed)] if listed else []
     rows = [
         element(
@@ -160,7 +163,7 @@ def _evidence(run: Mapping[str, Any]) -> Markup:
             element("td", percent(each.heat), class_="n"),
             element("td", each.reason, class_="long"),
         )
-        for each in readings(run.get("readings"))
+        for each in held
     ]
     if rows:
         head = _row("th", ("detector", ""), ("heat", ""), ("", ""), ("what it holds", ""))
@@ -207,7 +210,7 @@ def _nudges(made: Sequence[Done]) -> Markup:
         for each in told
     ]
     head = _row("th", ("iteration", "n"), ("told", ""))
-    table = element("table", element("thead", head), element("tbody", *rows))
+    table = element("table", element("thead", head), element("tbody", *rows), class_="told")
     return _section("Nudges", element("p", words, class_="dim small"), table)
 
 

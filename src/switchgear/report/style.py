@@ -46,6 +46,7 @@ td { overflow-wrap: anywhere; } td.n, th.n { text-align: right; white-space: now
 td.t { white-space: nowrap; overflow-wrap: normal; }
 td.long { min-width: 220px; white-space: pre-line; }
 tr:last-child td { border-bottom: 0; }
+.told th.n, .told td.n { width: 1%; } ul + .scroll { margin-top: 12px; }
 ul { margin: 0; padding-left: 20px; } li { overflow-wrap: anywhere; white-space: pre-line; }
 code, pre { font: 13px/1.45 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 code { background: var(--code); border-radius: 4px; padding: 1px 5px; overflow-wrap: anywhere; }
@@ -66,7 +67,7 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", san
 text.axis { fill: var(--dim); } text.on { fill: var(--on); font-weight: 700; } text.nudge { fill: var(--warn); font-weight: 700; }
 .grid { stroke: var(--rule); } .limit { stroke: var(--bad); stroke-dasharray: 5 4; }
 text.limit-word { fill: var(--bad); } .start { stroke: var(--dim); stroke-dasharray: 2 4; }
-.line { fill: none; stroke-width: 2; stroke-linejoin: round; } .dot { stroke: none; } .area { stroke: none; opacity: .16; }
+.line { fill: none; stroke-linejoin: round; } .dot { stroke: none; } .area { stroke: none; opacity: .16; }
 .line.k-0 { stroke: var(--k0); } .line.k-1 { stroke: var(--k1); } .line.k-2 { stroke: var(--k2); }
 .line.k-3 { stroke: var(--k3); } .line.k-4 { stroke: var(--k4); } .line.k-5 { stroke: var(--k5); }
 .dot.k-0, .area.k-0 { fill: var(--k0); } .dot.k-1, .area.k-1 { fill: var(--k1); }

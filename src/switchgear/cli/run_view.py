@@ -1,0 +1,160 @@
+"""A run at a terminal: a screen that is drawn while it goes on, and what is left of it at the end.
+
+Only a thread of its own draws, on its own timer, so the screen lives while the agent is silent,
+and a terminal that is slow or stopped holds up no run. The live screen is the alternate one, which
+survives being resized; how it ended is printed on the normal one.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.live import Live
+from rich.text import Text
+
+from switchgear.agents.events import StreamEvent
+from switchgear.cli.run_board import Notebook
+from switchgear.cli.run_picture import Size, last_picture, picture
+from switchgear.cli.screen import Screen
+from switchgear.cli.text import clean
+from switchgear.runner.view import Lines, View
+
+if TYPE_CHECKING:
+    from switchgear.runner.result import RunResult
+
+TICK_S = 0.25
+QUICKEST_S = 0.05
+"""However much happens, it is not drawn more often."""
+PATIENCE_S = 2.0
+"""How long the end of the run waits for the last drawing."""
+
+
+@contextmanager
+def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[View]:
+    """The view that fits: a live screen at a terminal, plain lines anywhere else.
+
+    `stopping` tells how often somebody asked the run to stop.
+    """
+    if as_json:
+        yield Lines(sys.stderr)
+        return
+    screen = Screen()
+    if not screen.console.is_terminal or screen.console.is_dumb_terminal:
+        yield Lines(sys.stdout)
+        return
+    view = LiveView(screen, stopping)
+    try:
+        yield view
+    finally:
+        view.close()
+
+
+class LiveView(View):
+    """Draws a run on a terminal. Told by the run's thread; a thread of its own draws."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        stopping: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._screen = screen
+        self._notebook = Notebook(clock, stopping)
+        self._live = Live(
+            console=screen.console,
+            screen=True,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            get_renderable=self.frame,
+        )
+        self._over = threading.Event()
+        self._news = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    problem: str | None = None
+    """Why it is not drawn any more; the run goes on all the same."""
+
+    def started(self, run: dict[str, Any]) -> None:
+        """From now on it is drawn."""
+        self._notebook.started(run)
+        self._thread = threading.Thread(target=self._draw, name="switchgear-view", daemon=True)
+        self._thread.start()
+
+    def waiting(self, why: str, left_s: float) -> None:
+        """A countdown."""
+        self._notebook.waiting(why, left_s)
+        self._news.set()
+
+    def iteration_started(self, number: int, run: dict[str, Any]) -> None:
+        """Its number."""
+        self._notebook.iteration_started(number, run)
+        self._news.set()
+
+    def event(self, event: StreamEvent) -> None:
+        """What the agent does."""
+        self._notebook.event(event)
+        self._news.set()
+
+    def validating(self, command: str) -> None:
+        """The command."""
+        self._notebook.validating(command)
+        self._news.set()
+
+    def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
+        """What was measured."""
+        self._notebook.iteration_ended(facts, run)
+        self._news.set()
+
+    def noted(self, text: str) -> None:
+        """The note."""
+        self._notebook.noted(text)
+        self._news.set()
+
+    def ended(self, result: "RunResult") -> None:
+        """The last frame and the summary, on the normal screen."""
+        self.close()
+        board, screen = self._notebook.board(), self._screen
+        for drawn in last_picture(board, self.size()):
+            screen.line(drawn)
+        screen.line()
+        held = {each["reason"] for each in board.run.get("readings", ()) if board.ended}
+        first, *rest = result.text().splitlines()
+        screen.line(Text(clean(first, 2000), "bold green" if result.success else "bold red"))
+        if self.problem is not None:
+            screen.line(Text(clean(f"  note: {self.problem}")), indent=4)
+        for line in rest:
+            if line.removeprefix("  evidence: ") not in held:
+                screen.line(Text(clean(line, 2000)), indent=4)
+
+    def close(self) -> None:
+        """Leave the live screen, whatever happened. May be called again."""
+        self._over.set()
+        self._news.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(PATIENCE_S)
+
+    def size(self) -> Size:
+        """The terminal as it is now."""
+        console = self._screen.console
+        return Size(self._screen.width or 80, max(console.height, 1), self._screen.signs)
+
+    def frame(self) -> Text:
+        """The live screen as it should be now."""
+        lines = picture(self._notebook.board(), self.size())
+        return Text("\n", no_wrap=True, overflow="crop").join(lines)
+
+    def _draw(self) -> None:
+        try:
+            with self._live:
+                while not self._over.is_set():
+                    self._news.clear()
+                    self._live.refresh()
+                    self._over.wait(QUICKEST_S)
+                    self._news.wait(TICK_S - QUICKEST_S)
+        except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
+            self.problem = f"the live view failed: {type(error).__name__}: {error}"
