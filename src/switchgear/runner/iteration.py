@@ -83,7 +83,7 @@ def iterate(
         watch,
         "interrupt" if shop.interrupt.asked else stopped,
         None if change is None else len(change),
-        _changed_overall(shop.tree, state, after, change),
+        lambda: _changed_overall(shop.tree, state, after, change),
         validated,
         state.best_tests,
         shop.options.completion_promise,

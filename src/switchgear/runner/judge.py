@@ -15,6 +15,7 @@ An exit code and a "done" are facts, never proof. The rules, in the order in whi
    failed, or if "done" was promised.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from switchgear.agents.events import AgentError
@@ -36,8 +37,8 @@ class Seen(NamedTuple):
     """Why we stopped the agent: `interrupt`, `stuck`, `budget`; `None`: we did not."""
     changed: int | None = None
     """Files that differ from the start of the iteration."""
-    changed_overall: bool = False
-    """Whether files differ from the start of the run."""
+    changed_overall: Callable[[], bool] = bool
+    """Says whether files differ from the start of the run; asked only after a claim."""
     validated: Validated | None = None
     best_tests: int | None = None
     """The most tests that passed in any iteration before."""
@@ -150,7 +151,7 @@ def _worked(seen: Seen) -> Judgement:
 
 
 def _judge_claim(seen: Seen) -> Judgement:
-    if seen.changed_overall:
+    if seen.changed_overall():
         checked = "and the validation passes" if seen.validated else "(nothing validates it)"
         sentence = f"the agent says that it is done, files changed {checked}"
         question = seen.watch.question
