@@ -8,11 +8,12 @@ import click
 
 from switchgear.cli.entry import fail
 from switchgear.cli.options import json_option, store_options, token_option
-from switchgear.cli.run import Start, perform
+from switchgear.cli.run import LIMITS, Start, configured, perform
 from switchgear.cli.run_flags import given_flags, limit_flags
 from switchgear.runner.amounts import seconds
 
 if TYPE_CHECKING:
+    from switchgear.runner.options import RunOptions
     from switchgear.runner.record import RunFolder
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
@@ -48,9 +49,17 @@ def resume(
     extra_s = None if more_time is None else seconds("--more-time", more_time)
     start = _start(record, given_flags(flags), extra_s)
     with open_session() as session:
-        start = start._replace(answer=answer, force=force_close, why=why)
+        limited = _is_limited(start.options)
+        policy = configured(session, start.options, start.folder, limited=limited)
+        start = start._replace(answer=answer, force=force_close, why=why, policy=policy)
         code = perform(session, start, as_json=as_json)
     raise SystemExit(code)
+
+
+def _is_limited(options: "RunOptions") -> bool:
+    """Whether the run was given limits of its own."""
+    usual = options._field_defaults
+    return any(getattr(options, limit) != usual[limit] for limit in LIMITS)
 
 
 def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) -> Start:

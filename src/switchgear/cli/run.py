@@ -90,7 +90,9 @@ def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start
         presets=getattr(config, "loop_presets", None),
         defaults=getattr(config, "run_defaults", None),
     )
-    return Start(options, Path.cwd(), policy=_configured(session, options, flags))
+    limited = bool(flags.keys() & set(LIMITS))
+    policy = configured(session, options, Path.cwd(), limited=limited)
+    return Start(options, Path.cwd(), policy=policy)
 
 
 def _demo(task: str | None, flags: dict[str, Any]) -> Start:
@@ -108,16 +110,18 @@ def _demo(task: str | None, flags: dict[str, Any]) -> Start:
     return Start(options, record.path / "work", record)
 
 
-def _configured(
-    session: "Session", options: "RunOptions", flags: dict[str, Any]
+LIMITS = ("consecutive_failures", "same_error", "no_progress", "output_decline_percent")
+
+
+def configured(
+    session: "Session", options: "RunOptions", folder: Path, *, limited: bool
 ) -> "Policy | None":
     """The policy that the configuration has for this loop, unless flags or a preset have limits."""
     from switchgear.runner.circuits import loop_name
 
-    limits = {"consecutive_failures", "same_error", "no_progress", "output_decline_percent"}
-    if options.preset is not None or limits & flags.keys():
+    if options.preset is not None or limited:
         return None
-    return session.config.policy_for(loop_name(Path.cwd(), options))
+    return session.config.policy_for(loop_name(folder, options))
 
 
 def perform(session: "Session", start: Start, *, as_json: bool) -> int:
