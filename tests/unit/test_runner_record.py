@@ -133,7 +133,7 @@ def test_a_report_is_named_and_one_that_fails_is_a_note(stage: Stage) -> None:
 
 
 def test_ids_sort_by_time(tmp_path: Path) -> None:
-    ids = [new_run(tmp_path / "runs", at_s).id for at_s in (1e9, 1e9 + 1, 1.8e9)]
+    ids = [new_run(tmp_path / "runs", at_s).id for at_s in (1e9, 1e9 + 0.002, 1e9 + 1, 1.8e9)]
     assert ids == sorted(ids)
     assert len({new_run(tmp_path / "runs", 1e9).id for _ in range(20)}) == 20
 

@@ -121,9 +121,10 @@ def runs_root(start: Path) -> Path:
 
 
 def new_run(root: Path, now_s: float | None = None) -> RunFolder:
-    """A folder for a new run; its id sorts by time."""
+    """A folder for a new run; its id sorts by time, to the millisecond."""
     at = datetime.fromtimestamp(time.time() if now_s is None else now_s, UTC)
-    folder = RunFolder(root / f"{at:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}")
+    unique = f"{at.microsecond // 1000:03}{secrets.token_hex(2)}"
+    folder = RunFolder(root / f"{at:%Y%m%d-%H%M%S}-{unique}")
     folder.make()
     return folder
 
