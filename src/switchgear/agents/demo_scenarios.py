@@ -180,8 +180,11 @@ def rate_limited(iteration: int) -> Iterator[Line | float]:
 
 
 def story(iteration: int) -> Iterator[Line | float]:
-    """Works twice, then loses its way: what a newcomer is shown."""
-    yield from works(iteration) if iteration <= 2 else same_error(iteration)
+    """Works twice, then loses its way: what a newcomer is shown, slowly enough to be followed."""
+    for line in works(iteration) if iteration <= 2 else same_error(iteration):
+        yield line
+        if isinstance(line, dict) and line["type"] in {"text", "tool"}:
+            yield 0.8
 
 
 SCENARIOS: dict[str, Scenario] = {

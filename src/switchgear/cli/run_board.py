@@ -19,6 +19,7 @@ from switchgear.agents.events import (
     Usage,
 )
 from switchgear.cli.text import clean, dollars, plural
+from switchgear.core.fingerprint import gist
 from switchgear.errors import duration
 
 RECENT = 40
@@ -143,7 +144,7 @@ class Notebook:
                 self._last_error = one_line(facts["error"])
             for note in facts["notes"]:
                 self._note(f"iteration {ended.number}: {note}")
-            self._do("between iterations")
+            self._do("deciding how to go on")
 
     def noted(self, text: str) -> None:
         """Something to know."""
@@ -193,7 +194,7 @@ class Notebook:
         how = "?" if step.ok is None else "ok" if step.ok else "failed"
         self._recent.append(f"{one_line(step.tool, 60)} {one_line(step.arguments, 200)}: {how}")
         if step.error:
-            self._last_error = one_line(step.error)
+            self._last_error = one_line(gist(step.error))
         self._do("the agent works")
 
 

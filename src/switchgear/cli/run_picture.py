@@ -7,7 +7,7 @@ happens now. Where there is less room, the others go first.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from switchgear.cli.run_board import TREND, Board, Ended, one_line
@@ -21,6 +21,12 @@ ASCII_MARKS = {"worked": "+", "completed": "+", "failed": "x", "unproven": "?", 
 OUTCOME_STYLES = {"worked": "green", "completed": "bold green", "failed": "red"}
 LEVELS, ASCII_LEVELS = "▁▂▃▄▅▆▇█", "_.-=+*#"
 NAMES = {"consecutive_failures": "failures in a row"}
+SHORT_NAMES = {
+    "consecutive_failures": "failures",
+    "output_decline": "decline",
+    "told the agent": "told",
+    "next prompt": "next",
+}
 _LABEL = 19
 _NARROW_LABEL = 12
 
@@ -66,7 +72,11 @@ def picture(board: Board, size: Size) -> list[Text]:
         Row(8, Text()),
         *_now(board, size),
     ]
-    foot = "Ctrl-C: end gently, twice: at once; the work is kept"
+    foot = (
+        "Ctrl-C ends it"
+        if size.narrow
+        else "Ctrl-C ends it gently, twice at once; the work is kept"
+    )
     rows.append(Row(5, Text(foot, "dim")))
     spare = size.height - len(rows)
     if spare > 0:
@@ -106,6 +116,8 @@ def _head(board: Board, size: Size, *, over: bool = False) -> list[Row]:
         most = "" if limit is None else f" of {limit + run['state'].get('lost', 0)}"
         counted = plural(board.number, "iteration") if over else f"iteration {board.number}{most}"
         line.append(counted, "bold")
+        heat = run.get("heat", 0.0)
+        line.append(f"  heat {percent(heat)}", heat_style(heat))
     else:
         line.append("before the first iteration")
     who = one_line(f"{run.get('agent', '')} on {run.get('circuit', '')}", 100)
@@ -123,8 +135,7 @@ def _detectors(board: Board, size: Size) -> list[Row]:
     rows = []
     for each in readings:
         heat, style = each["heat"], heat_style(each["heat"])
-        name = NAMES.get(each["kind"], one_line(words(each["kind"]), 40))
-        line = label(name, size)
+        line = label(each["kind"], size)
         line.append(bar(heat, size.bar, size.signs), style).append(f" {percent(heat):>4}", style)
         if not size.narrow:
             line.append(f"  {one_line(each['reason'])}")
@@ -148,7 +159,7 @@ def _standing(board: Board, size: Size) -> list[Row]:
         rows.append(Row(4, line.append(f" {plural(last, 'character')}")))
     if board.last_error:
         rows.append(Row(2, label("last error", size).append(board.last_error, "red")))
-    if board.nudge:
+    if board.nudge and (board.busy or board.run.get("phase") != "open"):
         told = "told the agent" if board.busy else "next prompt"
         text = board.nudge.removeprefix("- ").replace(" - ", "; ")
         rows.append(Row(2, label(told, size).append(text, "yellow")))
@@ -210,7 +221,9 @@ def _recent(board: Board, size: Size, room: int) -> list[Row]:
 
 def label(name: str, size: Size) -> Text:
     """What stands at the left of a line."""
-    return Text(name[: size.label - 1].ljust(size.label), "dim")
+    names = SHORT_NAMES if size.narrow else NAMES
+    shown = names.get(name) or one_line(words(name), 40)
+    return Text(set_cell_size(set_cell_size(shown, size.label - 1), size.label), "dim")
 
 
 def heat_style(heat: float) -> str:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 TICK_S = 0.25
 QUICKEST_S = 0.05
 """However much happens, it is not drawn more often."""
+COPIED = ("  kept: ", "  report: ", "  go on: ")
+"""Lines that are not broken by us, so that what is in them can be copied."""
 PATIENCE_S = 2.0
 """How long the end of the run waits for the last drawing."""
 
@@ -127,7 +129,9 @@ class LiveView(View):
         if self.problem is not None:
             screen.line(Text(clean(f"  note: {self.problem}")), indent=4)
         for line in rest:
-            if line.removeprefix("  evidence: ") not in held:
+            if line.startswith(COPIED):
+                screen.console.print(Text(clean(line, 4000)), soft_wrap=True)
+            elif line.removeprefix("  evidence: ") not in held:
                 screen.line(Text(clean(line, 2000)), indent=4)
 
     def close(self) -> None:
@@ -156,5 +160,7 @@ class LiveView(View):
                     self._live.refresh()
                     self._over.wait(QUICKEST_S)
                     self._news.wait(TICK_S - QUICKEST_S)
+                # tmux gives the lines of a screen that grew to the normal one: let them be empty.
+                self._screen.console.clear()
         except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
             self.problem = f"the live view failed: {type(error).__name__}: {error}"
