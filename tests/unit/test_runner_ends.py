@@ -1,5 +1,6 @@
 """Every way in which a run can end, with agents that are real processes."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -313,6 +314,12 @@ def test_a_provider_that_is_held_open_ends_the_run_too(stage: Stage) -> None:
     assert result.exit_reason == "circuit_breaker"
     assert result.state.iterations == 0
     assert runner.circuits.loop.mode is Mode.AUTO
+
+
+def test_the_page_on_runs_has_every_end_with_its_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "run.md").read_text(encoding="utf-8")
+    table = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.MULTILINE))
+    assert table == {str(reason): str(ENDS[reason].code) for reason in ExitReason}
 
 
 def test_every_reason_has_an_exit_code_of_its_own() -> None:

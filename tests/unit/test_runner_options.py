@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from switchgear.cli import main
 from switchgear.core.types import Phase
 from switchgear.loop_presets import LOOP_PRESETS, LoopPreset
 from switchgear.runner.amounts import micros, per_hour, seconds
@@ -209,6 +210,15 @@ def test_a_validation_that_hangs_is_ended_by_the_time_of_the_run(stage: Stage) -
     result = stage.run("write('a', 'b')", validate=check, timeout_s=2.0)
     assert result.exit_reason == "timeout"
     assert time.monotonic() - began_s < 20
+
+
+def test_every_option_of_the_commands_is_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "run.md").read_text(encoding="utf-8")
+    for verb in (main.commands["run"], main.commands["resume"]):
+        for option in verb.params:
+            long = [name for name in option.opts if name.startswith("--")]
+            if long and long[0] not in {"--store", "--config", "--token-file"}:
+                assert long[0] in page, f"docs/run.md does not name {long[0]}"
 
 
 def test_the_circuit_is_named_by_folder_and_task(tmp_path: Path) -> None:
