@@ -215,6 +215,25 @@ def test_an_open_circuit_is_closed_by_force_only_with_a_reason(project: Project)
     assert "the disk is mended" in events
 
 
+def test_a_circuit_that_is_held_open_is_not_closed_by_force(project: Project) -> None:
+    first = project.json("run", "x", "--max-iterations", "1", agent=GOES_ON)
+    project("hold", "open", first["circuit"], "--why", "not now", "--by", "ops")
+    again = project("resume", "last", "--force-close", "--why", "now", "--max-iterations", "2")
+    assert again.returncode == 10
+    assert "held open by ops: not now" in again.stderr
+    assert f"switchgear release {first['circuit']}" in again.stderr
+
+
+def test_two_runs_in_one_folder_are_told_of_each_other(project: Project) -> None:
+    body = "write('started', 'x'); time.sleep(300 if 'slow' in prompt else 0)"
+    slow = project.start("run", "slow", agent=body)
+    wait_for(project.path / "started")
+    quick = project("run", "quick", agent=body)
+    slow.terminate()
+    slow.communicate(timeout=30)
+    assert "is at work in this folder too" in quick.stdout
+
+
 def test_resume_goes_on_with_task_options_and_spending(project: Project) -> None:
     first = project.json("run", "count", "--max-iterations", "1", agent=GOES_ON)
     assert first["resume"] == f"switchgear resume {first['run']} --max-iterations 2"

@@ -283,6 +283,12 @@ write('a', 'b')
     assert stage.run(body).exit_reason == "completed"
 
 
+def test_a_provider_error_is_none_where_the_agent_says_that_it_succeeded(stage: Stage) -> None:
+    body = "write('a', 'b'); tell(type='error', message='529 overloaded', final=True)\n"
+    body += "tell(type='result', text='done by another model', success=True)"
+    assert stage.run(body).exit_reason == "completed"
+
+
 def test_an_interrupt_while_waiting_is_interrupted(stage: Stage) -> None:
     interrupt = Interrupt()
 

@@ -14,6 +14,7 @@ from switchgear.runner.record import (
     is_alive,
     list_runs,
     new_run,
+    process_began,
     runs_root,
 )
 from switchgear.runner.state import RunState
@@ -192,6 +193,10 @@ def test_a_line_that_was_cut_off_is_left_out(stage: Stage) -> None:
 
 def test_whether_a_run_is_alive_is_seen_by_its_process(tmp_path: Path) -> None:
     assert is_alive({"pid": os.getpid(), "end": None})
+    began = process_began(os.getpid())
+    assert began is not None
+    assert is_alive({"pid": os.getpid(), "pid_began": began, "end": None})
+    assert not is_alive({"pid": os.getpid(), "pid_began": "another", "end": None})
     assert not is_alive({"pid": os.getpid(), "end": {}})
     assert not is_alive({"pid": 2**22 + 12345, "end": None})
     assert not is_alive({"pid": "x", "end": None})

@@ -152,8 +152,9 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
         Interrupt().installed() as interrupt,
         run_view(as_json=as_json, stopping=lambda: interrupt.asked) as view,
     ):
-        if said is not None:
-            view.noted(said)
+        for note in (said, _company(start)):
+            if note is not None:
+                view.noted(note)
         setting = Setting(
             view=view,
             interrupt=interrupt,
@@ -176,6 +177,21 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     if as_json:
         say(printed(result.dump()))
     return result.exit_code
+
+
+def _company(start: Start) -> str | None:
+    """Whether another run is at work in the same folder, in words."""
+    from switchgear.runner.record import is_alive, list_runs, runs_root
+
+    here = str(start.folder)
+    others = [
+        each.id
+        for each in list_runs(runs_root(Path.cwd()))
+        if each.run is not None and each.run["folder"] == here and is_alive(each.run)
+    ]
+    if not others:
+        return None
+    return f"run {others[-1]} is at work in this folder too: what it changes counts for both"
 
 
 def _refused(circuit: str, text: str) -> dict[str, Any]:

@@ -25,20 +25,25 @@ def admit(loop: "LoopBreaker", *, force: bool, why: str | None, how: str) -> str
 
     `how` is the command to type, without its options. Raises `StillOpen` where nobody can be asked.
     """
-    if force:
+    loop.refresh()
+    if force and loop.mode != "held_open":  # evidence is forgotten by force, an order is not
         loop.reset(by=who(), why=reason(why))
         return f"{loop.name} was closed by force"
     decision = loop.check()
     if decision.allow_continue:
         return None if decision.reason is None else f"{loop.name} is watchful: {decision.reason}"
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if loop.mode == "held_open" or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise StillOpen(_text(loop, how))
     return _ask(loop, how)
 
 
 def _text(loop: "LoopBreaker", how: str) -> str:
+    from switchgear.core.types import Mode
     from switchgear.errors import duration
 
+    if loop.mode is Mode.HELD_OPEN:
+        release = f"- release it: switchgear release {loop.name} --why 'what is different now'"
+        return f"{loop.name}: {clean(loop.trip_reason() or '')}\n{release}"
     wait_s = _wait_s(loop)
     waiting = "it stays open until it is closed"
     if wait_s is not None:

@@ -157,7 +157,7 @@ def list_runs(root: Path) -> list[Listed]:
 
 
 def is_alive(run: dict[str, Any]) -> bool:
-    """Whether the process that runs it is still there."""
+    """Whether the process that runs it is still there, and is no other with its number."""
     pid = run.get("pid")
     if run.get("end") is not None or not isinstance(pid, int) or pid <= 0:
         return False
@@ -166,8 +166,20 @@ def is_alive(run: dict[str, Any]) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        return True
-    return True
+        pass
+    began, now = run.get("pid_began"), process_began(pid)
+    return began is None or now is None or began == now
+
+
+def process_began(pid: int) -> str | None:
+    """When a process began, as the system counts it; `None`: the system does not say."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    fields = stat.rpartition(")")[2].split()  # a program's name may hold anything
+    return f"{boot} {fields[19]}" if len(fields) > 19 else None
 
 
 def _ids(root: Path) -> list[str]:

@@ -37,7 +37,7 @@ from switchgear.runner.pace import HOUR_S
 from switchgear.runner.plan import read_plan
 from switchgear.runner.prompt import Standing, prompt_of
 from switchgear.runner.providing import pause_for
-from switchgear.runner.record import RunFolder
+from switchgear.runner.record import RunFolder, process_began
 from switchgear.runner.result import RunResult
 from switchgear.runner.state import RunState
 from switchgear.runner.validation import detect, validate
@@ -345,6 +345,7 @@ class Runner:
             "started_at": iso(self._began_at_s),
             "ended_at": None if result is None else iso(shop.time.wall()),
             "pid": os.getpid(),
+            "pid_began": process_began(os.getpid()),
             "resumed": self._resumed,
             "options": shop.options.dump(),
             "state": self.state.dump(),
