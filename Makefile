@@ -10,9 +10,11 @@ BIN := $(VENV)/bin
 help:  ## list these verbs
 	@awk -F':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo:  ## watch a breaker at work in the terminal (about 20 seconds)
+demo:  ## watch an agent get stuck and be stopped (about 20 seconds, no key, nothing to install)
 	@scripts/venv $(VENV) -e .
-	@$(BIN)/switchgear demo
+	@$(BIN)/switchgear run --agent demo --budget 1; code=$$?; \
+	  if [ $$code -ne 10 ]; then exit $$code; fi; \
+	  echo "Stopped by the breaker, exit code 10: that is how this demonstration should end."
 
 test:  ## set up and pass all tests
 	@scripts/venv $(VENV) -e '.[dev]'
@@ -49,4 +51,4 @@ docs:  ## build the documentation site into build/site, offline
 	@echo "open build/site/index.html"
 
 clean:  ## remove what these verbs created
-	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .switchgear

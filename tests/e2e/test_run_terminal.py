@@ -1,56 +1,57 @@
-"""Starting on an open circuit at a terminal: the choices are asked for, and each does what it says."""
+"""`switchgear run` at a real terminal: the live screen, its size, Ctrl-C, and what is left."""
 
+import fcntl
 import os
 import pty
 import re
 import select
+import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 LIMIT_S = 40.0
-CONFIGURED = """
-circuits:
-  - match: "loop/*"
-    policy:
-      detectors: [{consecutive_failures: {threshold: 1}}]
-      recovery: {cooldown: {base_s: COOLDOWN, lease_s: 60}}
-"""
+ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
+HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 
 
-class Typing:
-    """A command at a terminal of its own."""
+class Terminal:
+    """A terminal of our own and the command in it."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
-        self._ours, theirs = pty.openpty()
+    def __init__(
+        self, home: Path, *args: str, size: tuple[int, int] = (24, 80), **env: str
+    ) -> None:
+        self._ours, self._theirs = pty.openpty()
+        self.resize(*size)
         self.output = ""
-        env = {"PATH": os.environ["PATH"], "HOME": str(folder.parent), "TERM": "dumb"}
+        self.before = termios.tcgetattr(self._theirs)
+        kept = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "switchgear", *words],
-            cwd=folder,
-            env={**env, "PYTHONUTF8": "1"},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            [sys.executable, "-m", "switchgear", *args],
+            cwd=home,
+            env={**kept, "LANG": "C.UTF-8", "PYTHONUTF8": "1", **env},
+            stdin=self._theirs,
+            stdout=self._theirs,
+            stderr=self._theirs,
             start_new_session=True,
         )
-        os.close(theirs)
 
-    def see(self, text: str) -> None:
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read_until(self, text: str, start: int = 0) -> None:
         end_s = time.monotonic() + LIMIT_S
-        while text not in self.output:
-            assert time.monotonic() < end_s, f"{text!r} is not in {self.output!r}"
+        while text not in self.output[start:]:
+            assert time.monotonic() < end_s, f"{text!r} is not in {self.output[-3000:]!r}"
             self._read()
 
-    def type(self, text: str) -> None:
-        os.write(self._ours, f"{text}\n".encode())
-
-    def code(self) -> int:
+    def wait(self) -> int:
         end_s = time.monotonic() + LIMIT_S
         while self.process.poll() is None:
             assert time.monotonic() < end_s, self.output
@@ -58,79 +59,85 @@ class Typing:
         self._read()
         return self.process.returncode
 
+    @property
+    def normal(self) -> str:
+        """What was printed on the normal screen after the live one."""
+        return self.output.rpartition(LEAVE)[2]
+
+    def left_clean(self) -> bool:
+        """Whether the terminal is as it was."""
+        same = termios.tcgetattr(self._theirs) == self.before
+        return same and self.output.rindex(SHOW) > self.output.rindex(HIDE)
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
         os.close(self._ours)
+        os.close(self._theirs)
 
     def _read(self) -> None:
-        ready, _, _ = select.select([self._ours], [], [], 0.05)
+        ready, _, _ = select.select([self._ours], [], [], 0.1)
         if ready:
-            with suppress(OSError):  # the other end is gone
-                self.output += os.read(self._ours, 65536).decode(errors="replace")
-
-
-Start = Callable[..., Typing]
+            self.output += os.read(self._ours, 65536).decode(errors="replace")
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """An open circuit; the call starts the same task again, with an agent that works now."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
-    opened: list[Typing] = []
+def opened(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
+    terminals: list[Terminal] = []
 
-    def begin(cooldown_s: float = 300.0) -> Typing:
-        config = CONFIGURED.replace("COOLDOWN", str(cooldown_s))
-        (folder / "switchgear.yaml").write_text(config)
-        words = ("run", "write it", "--agent-cmd")
-        first = Typing(folder, *words, "false")
-        opened.append(first)
-        assert first.code() == 10, first.output
-        again = Typing(folder, *words, "sh -c 'date > written'")
-        opened.append(again)
-        return again
+    def start(*args: str, size: tuple[int, int] = (24, 80), **env: str) -> Terminal:
+        terminals.append(Terminal(tmp_path, *args, size=size, **env))
+        return terminals[-1]
 
-    yield begin
-    for each in opened:
-        each.close()
+    yield start
+    for terminal in terminals:
+        terminal.close()
 
 
-def test_abort_leaves_it_as_it_is(start: Start) -> None:
-    screen = start()
-    screen.see("is open: Circuit breaker tripped: 1 consecutive failure (threshold: 1)")
-    screen.see("What now")
-    screen.type("abort")
-    assert screen.code() == 10
-    assert "is left open" in screen.output
-    assert "iteration 1" not in screen.output
+def test_a_run_is_drawn_live_and_its_end_stands_on_the_normal_screen(
+    opened: Callable[..., Terminal],
+) -> None:
+    terminal = opened("run", "--agent", "demo:same-error")
+    terminal.read_until("iteration 2")
+    assert terminal.wait() == 10
+    assert terminal.output.startswith(ENTER)
+    assert terminal.output.count(ENTER) == terminal.output.count(LEAVE) == 1
+    assert terminal.left_clean()
+    assert "circuit_breaker: Circuit breaker tripped" in terminal.normal
+    report = re.search(r"report: (\S+)", terminal.normal)
+    assert report is not None
+    assert Path(report[1]).read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_force_asks_for_the_reason_and_begins(start: Start) -> None:
-    screen = start()
-    screen.see("What now")
-    screen.type("force")
-    screen.see("Why")
-    screen.type("the agent is another one now")
-    assert screen.code() == 0, screen.output
-    assert "closed by force" in screen.output
-    assert "completed" in screen.output
+def test_the_screen_follows_the_size_of_the_terminal(opened: Callable[..., Terminal]) -> None:
+    terminal = opened("run", "--agent", "demo:hangs", size=(30, 100))
+    terminal.read_until("Ctrl-C ends it gently, twice at once; the work is kept")
+    start = len(terminal.output)
+    terminal.resize(20, 40)
+    terminal.read_until("Ctrl-C ends it\x1b[0m   ", start)
+    os.kill(terminal.process.pid, signal.SIGINT)
+    assert terminal.wait() == 130
 
 
-def test_wait_waits_for_the_cooldown_and_then_retries(start: Start) -> None:
-    screen = start(cooldown_s=4.0)
-    screen.see("What now")
-    screen.type("wait")
-    assert screen.code() == 0, screen.output
-    assert re.search(r"waiting \d(\.\d)? s: for the cooldown", screen.output)
-    assert "completed" in screen.output
+def test_control_c_is_answered_at_once_and_leaves_a_summary(
+    opened: Callable[..., Terminal],
+) -> None:
+    terminal = opened("run", "--agent", "demo:hangs")
+    terminal.read_until("waiting for the language server")
+    os.kill(terminal.process.pid, signal.SIGINT)
+    assert terminal.wait() == 130
+    assert terminal.left_clean()
+    assert "interrupted: " in terminal.normal
+    assert "go on: switchgear resume" in terminal.normal
 
 
-def test_what_is_no_choice_is_asked_again(start: Start) -> None:
-    screen = start()
-    screen.see("What now")
-    screen.type("maybe")
-    screen.see("is not one of")
-    screen.type("abort")
-    assert screen.code() == 10
+def test_without_colour_there_is_none_and_a_dumb_terminal_gets_plain_lines(
+    opened: Callable[..., Terminal],
+) -> None:
+    plain = opened("run", "--agent", "demo:same-error", NO_COLOR="1")
+    dumb = opened("run", "--agent", "demo:same-error", TERM="dumb")
+    assert plain.wait() == dumb.wait() == 10
+    assert ENTER in plain.output
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", plain.output)
+    assert "\x1b" not in dumb.output
+    assert "iteration 1 of 30" in dumb.output

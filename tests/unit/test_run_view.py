@@ -157,6 +157,17 @@ def test_the_nudge_is_shown_before_and_while_the_agent_is_told(stand: Stand) -> 
     assert "next prompt" not in stand.text(), "there is none after the breaker has opened"
 
 
+def test_only_the_names_of_the_lines_are_dim(stand: Stand) -> None:
+    stand.notebook.event(ToolStep("bash", "make", ok=False, error="Error: no rule"))
+    drawn = picture(stand.notebook.board(), Size(80, 24, UNICODE))
+    error = next(line for line in drawn if line.plain.startswith("last error"))
+    assert error.style == ""
+    assert [(span.style, span.end - span.start) for span in error.spans] == [
+        ("dim", 19),
+        ("red", 14),
+    ]
+
+
 def test_a_request_to_stop_is_seen_at_once(stand: Stand) -> None:
     stand.asked = 1
     assert "stopping: the agent ends" in stand.text()

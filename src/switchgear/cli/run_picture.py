@@ -223,7 +223,8 @@ def label(name: str, size: Size) -> Text:
     """What stands at the left of a line."""
     names = SHORT_NAMES if size.narrow else NAMES
     shown = names.get(name) or one_line(words(name), 40)
-    return Text(set_cell_size(set_cell_size(shown, size.label - 1), size.label), "dim")
+    # Assembled, so that what is appended is not dim as well.
+    return Text.assemble((set_cell_size(set_cell_size(shown, size.label - 1), size.label), "dim"))
 
 
 def heat_style(heat: float) -> str:
