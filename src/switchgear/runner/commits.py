@@ -50,6 +50,12 @@ def commit_paths(folder: Path, paths: Iterable[str], message: str) -> Committed:
         return Committed(problem=f"the commit failed: {redact(str(error), 400)}")
 
 
+def message_of(task: str, run: str, iteration: int) -> str:
+    """The message of a commit: the task in a line, and where it comes from."""
+    first = " ".join(task.split())[:60]
+    return f"{first}\n\nIteration {iteration} of switchgear run {run}"
+
+
 def _dirty(top: Path) -> set[str]:
     listed = _git(top, ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all"))
     return {entry[3:] for entry in listed.split("\0") if entry}

@@ -15,6 +15,7 @@ from switchgear.agents.process import AgentProcess, End, Run
 from switchgear.measure.git import GitError
 from switchgear.measure.tree import Change, Tree
 from switchgear.runner.agent_log import AgentLog
+from switchgear.runner.ends import Ending, ExitReason
 from switchgear.runner.interrupt import Interrupt
 from switchgear.runner.judge import Judgement, Seen, judge, provider_trouble, tests_passing
 from switchgear.runner.options import RunOptions
@@ -27,6 +28,8 @@ from switchgear.runner.waiting import Time
 from switchgear.runner.watching import Watch
 
 LISTED_FILES = 200
+CANNOT_RUN = (126, 127)
+"""What a shell exits with when there is no such program, or none that can be run."""
 
 
 class AgentUnusable(Exception):
@@ -95,6 +98,17 @@ def iterate(
     return Iteration(
         number, run, watch, change, after, validated, cost, judge(seen), stopped, began_s, seconds
     )
+
+
+def baseline(shop: Workshop, left_s: float | None) -> int | Ending | None:
+    """How many tests pass before anything was done; an end, if the validation cannot be run."""
+    if shop.options.validate is None:
+        return None
+    done = _validate(shop, left_s)
+    if done.exit_code in CANNOT_RUN:
+        sentence = f"the validation `{done.command}` cannot be run: {done.tail}"
+        return Ending(ExitReason.AGENT_ERROR, sentence)
+    return tests_passing(done)
 
 
 def mark(tree: Tree) -> str | None:

@@ -1,6 +1,7 @@
 """What a run remembers of an iteration: its counts, and what the next prompt must say. Pure."""
 
 from switchgear.agents.process import End
+from switchgear.runner.ends import ExitReason
 from switchgear.runner.iteration import Iteration
 from switchgear.runner.judge import tests_passing
 from switchgear.runner.state import KEPT_PATHS, RunState
@@ -58,6 +59,18 @@ def notes_on(done: Iteration) -> list[str]:
     if done.judged.claims and done.judged.outcome != "completed":
         notes.append(f"the agent says that it is done: {done.judged.remark or 'not proven'}")
     return notes
+
+
+def proof(done: Iteration) -> tuple[str, ...]:
+    """What an end rests on that the iteration itself decided."""
+    if done.judged.end is ExitReason.INTERRUPTED:
+        return ()
+    words = [done.judged.provider.text] if done.judged.provider else []
+    if done.validated is not None and done.validated.ok:
+        words.append(f"`{done.validated.command}` passes")
+    if done.change:
+        words.append(f"changed: {', '.join(done.change.paths[:10])}")
+    return tuple(words)
 
 
 def _may_have_cost(done: Iteration) -> bool:

@@ -1,6 +1,8 @@
 """How a run ended: the reason, the evidence, what was done, and how to go on. As text and as JSON."""
 
 import shlex
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear.core.detectors.base import plural
@@ -10,6 +12,7 @@ from switchgear.runner.budget import dollars
 from switchgear.runner.checkpoint import Checkpoint
 from switchgear.runner.ends import ENDS, ExitReason
 from switchgear.runner.options import RunOptions
+from switchgear.runner.record import RunFolder
 from switchgear.runner.state import RunState
 
 
@@ -117,3 +120,12 @@ def _more_budget(result: RunResult) -> str:
     if result.state.unknown_prices and not result.options.allow_unknown_price:
         return " --allow-unknown-price"
     return f" --budget {2 * (result.options.budget_micros or 0) / 1_000_000:g}"
+
+
+def reported(result: RunResult, record: RunFolder, write: Callable[[RunFolder], Path]) -> RunResult:
+    """With a report; one that cannot be written is a note."""
+    try:
+        return result._replace(report=str(write(record)))
+    except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
+        note = f"the report could not be written: {error}"
+        return result._replace(notes=(*result.notes, note))

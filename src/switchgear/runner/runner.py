@@ -17,7 +17,7 @@ from switchgear.measure.tree import open_tree
 from switchgear.panel import Panel
 from switchgear.runner.checkpoint import keep
 from switchgear.runner.circuits import Circuits, Leave, Measured, loop_name
-from switchgear.runner.commits import commit_paths
+from switchgear.runner.commits import commit_paths, message_of
 from switchgear.runner.ends import Ending, ExitReason
 from switchgear.runner.gate import Gate
 from switchgear.runner.interrupt import Interrupt
@@ -25,28 +25,27 @@ from switchgear.runner.iteration import (
     AgentUnusable,
     Iteration,
     Workshop,
+    baseline,
     facts_of,
     iso,
     iterate,
     mark,
 )
 from switchgear.runner.judge import tests_passing
-from switchgear.runner.ledger import counted, for_next, notes_on
+from switchgear.runner.ledger import counted, for_next, notes_on, proof
 from switchgear.runner.options import AUTO, RunOptions
 from switchgear.runner.pace import HOUR_S
 from switchgear.runner.plan import read_plan
 from switchgear.runner.prompt import Standing, prompt_of
 from switchgear.runner.providing import pause_for
 from switchgear.runner.record import RunFolder, process_began
-from switchgear.runner.result import RunResult
+from switchgear.runner.result import RunResult, reported
 from switchgear.runner.state import RunState
-from switchgear.runner.validation import detect, validate
+from switchgear.runner.validation import detect
 from switchgear.runner.view import Shielded, View
 from switchgear.runner.waiting import Time
 
 BY = "switchgear run"
-CANNOT_RUN = (126, 127)
-"""What a shell exits with when there is no such program, or none that can be run."""
 NO_TESTS = (
     "no test command was found (pytest, npm test, go test, cargo test), so nothing validates the "
     "work; name one by --validate CMD"
@@ -143,30 +142,13 @@ class Runner:
         for note in self._notes:
             self.shop.view.noted(note)
 
-    def _validate_before(self) -> Ending | None:
-        """How many tests pass before anything was done; and whether the validation runs at all."""
-        shop = self.shop
-        if shop.options.validate is None or self.state.iterations:
-            return None
-        shop.view.validating(shop.options.validate)
-        done = validate(
-            shop.options.validate,
-            shop.folder,
-            deadline_s=self._left_s(),
-            interrupt=shop.interrupt,
-        )
-        if done.exit_code in CANNOT_RUN:
-            sentence = f"the validation `{done.command}` cannot be run: {done.tail}"
-            return Ending(ExitReason.AGENT_ERROR, sentence)
-        tests = tests_passing(done)
-        self.state = self.state._replace(tests_passing=tests, best_tests=tests)
-        self._mark = mark(shop.tree)
-        return None
-
     def _loop(self) -> Ending:
-        ending = self._validate_before()
-        if ending is not None:
-            return ending
+        if not self.state.iterations:
+            before = baseline(self.shop, self._left_s())
+            if isinstance(before, Ending):
+                return before
+            self.state = self.state._replace(tests_passing=before, best_tests=before)
+            self._mark = mark(self.shop.tree)  # what the validation writes is no progress
         while True:
             ending = self._gate.objection(self.state, self._evidence)
             if ending is not None:
@@ -240,13 +222,11 @@ class Runner:
         return self.circuits.tell_loop(leave, done.judged, measured)
 
     def _commit(self, done: Iteration, notes: list[str]) -> str | None:
-        validated = done.validated is None or done.validated.ok is True
-        if not (self.shop.options.commit and done.judged.ok is True and validated):
+        if not (self.shop.options.commit and done.judged.ok is True and self.state.uncommitted):
             return None
-        if not self.state.uncommitted:
+        if done.validated is not None and done.validated.ok is not True:
             return None
-        first = " ".join(self.shop.options.task.split())[:60]
-        message = f"{first}\n\nIteration {done.number} of switchgear run {self.shop.record.id}"
+        message = message_of(self.shop.options.task, self.shop.record.id, done.number)
         made = commit_paths(self.shop.folder, self.state.uncommitted, message)
         if made.problem is None:
             self.state = self.state._replace(uncommitted=())
@@ -279,7 +259,7 @@ class Runner:
     def _ending(self, done: Iteration, *, goes_on: bool) -> Ending | None:
         judged = done.judged
         if judged.end is not None:
-            return Ending(judged.end, judged.reason, _proof(done))
+            return Ending(judged.end, judged.reason, proof(done))
         if not goes_on:
             hot = self.circuits.evidence()
             new = (text for text in self._evidence if not any(text[:80] in each for each in hot))
@@ -319,7 +299,7 @@ class Runner:
         )
         self._write(result)
         if self._setting.report is not None:
-            result = _reported(result, shop.record, self._setting.report)
+            result = reported(result, shop.record, self._setting.report)
             self._write(result)
         shop.view.ended(result)
         return result
@@ -357,26 +337,3 @@ class Runner:
 
     def _write(self, result: RunResult | None = None) -> None:
         self.shop.record.write(self._run(result))
-
-
-def _proof(done: Iteration) -> tuple[str, ...]:
-    """What an end rests on that the iteration itself decided."""
-    if done.judged.end is ExitReason.INTERRUPTED:
-        return ()
-    words = [done.judged.provider.text] if done.judged.provider else []
-    if done.validated is not None and done.validated.ok:
-        words.append(f"`{done.validated.command}` passes")
-    if done.change:
-        words.append(f"changed: {', '.join(done.change.paths[:10])}")
-    return tuple(words)
-
-
-def _reported(
-    result: RunResult, record: RunFolder, write: Callable[[RunFolder], Path]
-) -> RunResult:
-    """With a report; one that cannot be written is a note."""
-    try:
-        return result._replace(report=str(write(record)))
-    except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
-        note = f"the report could not be written: {error}"
-        return result._replace(notes=(*result.notes, note))

@@ -124,6 +124,8 @@ class Lines(View):
         self._say(
             f"iteration {number} of {run['options']['max_iterations'] + run['state']['lost']}"
         )
+        if run["state"]["nudge"]:
+            self._say(f"  nudge: {_line(run['state']['nudge'])}")
 
     def event(self, event: StreamEvent) -> None:
         """Steps and complaints; words are in the log."""
