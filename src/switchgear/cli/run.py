@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from switchgear.core.policy import Policy
     from switchgear.runner.options import RunOptions
     from switchgear.runner.record import RunFolder
+    from switchgear.runner.result import RunResult
     from switchgear.runner.state import RunState
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
@@ -126,13 +127,8 @@ def configured(
 
 def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     """Run it, show it, and return its exit code."""
-    from switchgear.cli.run_view import run_view
     from switchgear.cli.values import printed
-    from switchgear.report.write import write_report
     from switchgear.runner.circuits import loop_breaker, loop_name, policy_of
-    from switchgear.runner.interrupt import Interrupt
-    from switchgear.runner.record import new_run, runs_root
-    from switchgear.runner.runner import Runner, Setting
 
     options = start.options
     agent = _agent(options)
@@ -148,6 +144,21 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
         else:
             say(str(still), err=True)
         return TRIPPED
+    result = _run(session, start, agent, said, as_json=as_json)
+    if as_json:
+        say(printed(result.dump()))
+    return result.exit_code
+
+
+def _run(
+    session: "Session", start: Start, agent: "Agent", said: str | None, *, as_json: bool
+) -> "RunResult":
+    from switchgear.cli.run_view import run_view
+    from switchgear.report.write import write_report
+    from switchgear.runner.interrupt import Interrupt
+    from switchgear.runner.record import new_run, runs_root
+    from switchgear.runner.runner import Runner, Setting
+
     with (
         Interrupt().installed() as interrupt,
         run_view(as_json=as_json, stopping=lambda: interrupt.asked) as view,
@@ -163,20 +174,16 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
             report=write_report,
             answer=start.answer,
         )
-        record = start.record or new_run(runs_root(Path.cwd()))
         runner = Runner(
-            options,
+            start.options,
             agent,
-            record,
+            start.record or new_run(runs_root(Path.cwd())),
             folder=start.folder,
             panel=session.panel,
             state=start.state,
             setting=setting,
         )
-        result = runner.run()
-    if as_json:
-        say(printed(result.dump()))
-    return result.exit_code
+        return runner.run()
 
 
 def _company(start: Start) -> str | None:
