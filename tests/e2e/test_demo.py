@@ -4,7 +4,10 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
 
 
 def switchgear(*arguments: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -43,6 +46,35 @@ def test_a_bad_speed_is_refused_in_a_sentence(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "0.0 is not in the range 0.1<=x<=20.0" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_first_command_of_the_readme_is_stopped_by_the_breaker_and_succeeds(
+    tmp_path: Path,
+) -> None:
+    """As `make demo` runs it, but for the environment that is there already and the folder."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = re.search(r"^demo:.*\n\t@scripts/venv .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert recipe is not None
+    command = recipe[1].replace("\t@$(BIN)/switchgear", f"{sys.executable} -m switchgear")
+    began_s = time.monotonic()
+    done = subprocess.run(
+        ["sh", "-c", command.replace("$$", "$")],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONUTF8": "1"},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    took_s = time.monotonic() - began_s
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.index("worked in") < done.stdout.index("failed in")
+    assert done.stdout.index("nudge: - 2 failures in a row") < done.stdout.index("circuit_breaker:")
+    assert "kept: 1 file (+2 -2 lines); git -C" in done.stdout
+    report = re.search(r"report: (\S+)", done.stdout)
+    assert report is not None
+    assert "circuit_breaker" in Path(report[1]).read_text(encoding="utf-8")
+    assert 10 < took_s < 60, "long enough to be watched, short enough to be"
 
 
 def test_an_unknown_verb_is_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -153,7 +153,8 @@ def test_the_nudge_is_shown_before_and_while_the_agent_is_told(stand: Stand) -> 
     assert "next prompt        2 failures in a row; no progress" in stand.text()
     stand.notebook.iteration_started(2, nudged)
     assert "told the agent     2 failures in a row; no progress" in stand.text()
-    stand.notebook.iteration_ended(facts(2), nudged | {"phase": "open"})
+    stand.notebook.iteration_ended(facts(2, nudge="told"), nudged | {"phase": "open"})
+    assert "3 tests passing, $0.01, nudged" in stand.last()
     assert "next prompt" not in stand.text(), "there is none after the breaker has opened"
 
 

@@ -52,12 +52,15 @@ def screen_on(terminal: io.StringIO, **how: Any) -> Screen:
     return screen
 
 
+LONG = "the same error 3 times (threshold 5): a long error of words"
+
+
 def result(**changed: Any) -> RunResult:
     return RunResult(
         run="20270115-080000-abcdef",
         exit_reason=ExitReason.CIRCUIT_BREAKER,
         reason="Circuit breaker tripped",
-        evidence=(readings(1.0)[0]["reason"], "a proof of its own"),
+        evidence=(readings(1.0)[0]["reason"], "a proof of its own", LONG),
         stats=LoopStats(3, 3, 1),
         state=RunState(),
         options=RunOptions("t", agent="demo"),
@@ -86,7 +89,9 @@ def test_the_end_leaves_the_live_screen_and_prints_the_summary_on_the_normal_one
     view.started(run())
     view.iteration_started(1, run())
     assert terminal.seen.wait(20)
-    view.iteration_ended(facts(), run(phase="open", readings=readings(1.0)))
+    held = run(phase="open", readings=readings(1.0))
+    held["readings"].append({"kind": "budget", "heat": 1.0, "reason": LONG})
+    view.iteration_ended(facts(), held)
     view.ended(result())
     view.close()
     live, _, normal = terminal.getvalue().rpartition(LEAVE)
@@ -96,6 +101,7 @@ def test_the_end_leaves_the_live_screen_and_prints_the_summary_on_the_normal_one
     assert "circuit_breaker: Circuit breaker tripped" in normal
     assert "a proof of its own" in normal
     assert normal.count(readings(1.0)[0]["reason"]) == 1, "the detector's line says it already"
+    assert LONG in normal, "one that does not fit is said in full"
     assert f"report: {result().report}\n" in normal, "a path is not broken, so it can be copied"
 
 

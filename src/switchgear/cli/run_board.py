@@ -211,6 +211,8 @@ def _ended(facts: dict[str, Any]) -> Ended:
         parts.append(f"{plural(facts['tests_passing'], 'test')} passing")
     cost = facts["cost_micros"]
     parts.append("price unknown" if cost is None else dollars(cost))
+    if facts["nudge"]:
+        parts.append("nudged")
     return Ended(
         facts["number"],
         facts["outcome"],

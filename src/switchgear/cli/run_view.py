@@ -120,10 +120,10 @@ class LiveView(View):
         """The last frame and the summary, on the normal screen."""
         self.close()
         board, screen = self._notebook.board(), self._screen
-        for drawn in last_picture(board, self.size()):
+        frame = last_picture(board, self.size())
+        for drawn in frame:
             screen.line(drawn)
         screen.line()
-        held = {each["reason"] for each in board.run.get("readings", ()) if board.ended}
         first, *rest = result.text().splitlines()
         screen.line(Text(clean(first, 2000), "bold green" if result.success else "bold red"))
         if self.problem is not None:
@@ -131,7 +131,7 @@ class LiveView(View):
         for line in rest:
             if line.startswith(COPIED):
                 screen.console.print(Text(clean(line, 4000)), soft_wrap=True)
-            elif line.removeprefix("  evidence: ") not in held:
+            elif not _is_in(frame, line.removeprefix("  evidence: ")):
                 screen.line(Text(clean(line, 2000)), indent=4)
 
     def close(self) -> None:
@@ -164,3 +164,8 @@ class LiveView(View):
                 self._screen.console.clear()
         except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
             self.problem = f"the live view failed: {type(error).__name__}: {error}"
+
+
+def _is_in(frame: list[Text], evidence: str) -> bool:
+    """Whether the line of a detector says it already, and in full."""
+    return any(line.plain.endswith(f"  {evidence}") for line in frame)
