@@ -99,6 +99,17 @@ def test_a_retry_that_takes_longer_than_its_lease_still_decides(stage: Stage) ->
     assert runner.circuits.loop.snapshot().phase is Phase.OPEN
 
 
+def test_a_retry_that_the_provider_does_not_admit_is_given_back(stage: Stage) -> None:
+    """Else its place would be taken for an hour, by a retry that never was."""
+    stage.run("fail('cannot do it')")
+    stage.hands.now_s += 31
+    held = stage.runner("", state=RunState.load(stage.run_json()["state"]))
+    held.circuits.provider.hold_open(by="ops", why="bill")
+    assert held.run().exit_reason == "circuit_breaker"
+    held.circuits.provider.release(by="ops", why="paid")
+    assert resume(stage, "write('a', 'b')").exit_reason == "completed"
+
+
 def test_a_completed_task_leaves_a_clean_circuit(stage: Stage) -> None:
     body = "if n < 3: fail('cannot do it')\nwrite('a', 'b')"
     assert stage.run(body).exit_reason == "completed"
