@@ -12,6 +12,7 @@ from switchgear.report.facts import Done
 from switchgear.report.markup import Markup, element, joined
 from switchgear.report.words import (
     PHASES,
+    about,
     kind_name,
     money,
     percent,
@@ -26,7 +27,7 @@ LEFT, RIGHT = 58.0, 14.0
 DASHES = (None, "7 4", "2 3", "10 3 2 3", "1 5", "12 6")
 WIDTHS = (4.6, 3.6, 2.6, 1.8, 1.8, 1.8)
 """One for each detector, beside its colour."""
-_LONGEST_GAP = 0.12
+_LONGEST_GAP = 0.05
 """A pause longer than this share of all the work is drawn as a break."""
 
 
@@ -99,7 +100,7 @@ def _block(done: Done, x: float, width: float) -> Markup:
         parts.append(_text(middle - 1, 39, label, class_="on", text_anchor="middle"))
     if done.nudge and width > 8:
         parts.append(_text(middle - 1, 10, "▼", class_="nudge", text_anchor="middle"))
-    if width > 6:
+    if width > 13:
         parts.append(_lamp(middle - 1, 72.0, done.phase))
     return element("g", *parts)
 
@@ -167,7 +168,7 @@ def cost(iterations: Sequence[Done], budget_micros: int | None) -> Markup:
     top = max(total, budget_micros or 0, 1)
     plot = Plot(HALF, 170, len(iterations), top * 1.12)
     points = [(plot.x(at), plot.y(value)) for at, value in enumerate(sums)]
-    parts = [_grid(plot, [(0.0, "$0"), (total, money(total))]), _area(plot, points, "k-0")]
+    parts = [_grid(plot, [(0.0, "$0"), (total, about(total))]), _area(plot, points, "k-0")]
     parts += [
         element(
             "g",

@@ -143,8 +143,8 @@ def _timeline(made: Sequence[Done]) -> Markup:
     phases = [name for name in PHASES if any(each.phase == name for each in made)]
     keys += [element("span", charts.lamp(name), phase_name(name), class_="key") for name in phases]
     if any(each.nudge for each in made):
-        keys.append(element("span", "▼ the agent was warned", class_="key"))
-    drawing = element("figure", charts.timeline(made))
+        keys.append(element("span", "▼ the agent was warned", class_="key warned"))
+    drawing = element("figure", charts.timeline(made), class_="scroll wide")
     return _section("Timeline", drawing, element("p", *keys, class_="legend"))
 
 
@@ -167,7 +167,7 @@ def _evidence(run: Mapping[str, Any]) -> Markup:
     ]
     if rows:
         head = _row("th", ("detector", ""), ("heat", ""), ("", ""), ("what it holds", ""))
-        table = element("table", element("thead", head), element("tbody", *rows))
+        table = element("table", element("thead", head), element("tbody", *rows), class_="held")
         parts.append(element("div", table, class_="scroll"))
     return _section("Evidence", *parts) if parts else NOTHING
 
@@ -179,7 +179,9 @@ def _hot(heat: float) -> str:
 def _heat(made: Sequence[Done]) -> Markup:
     if not any(each.readings for each in made):
         return NOTHING
-    return _section("Heat of each detector", element("figure", charts.heat(made)))
+    return _section(
+        "Heat of each detector", element("figure", charts.heat(made), class_="scroll wide")
+    )
 
 
 def _trends(run: Mapping[str, Any], made: Sequence[Done]) -> Markup:

@@ -46,6 +46,7 @@ td { overflow-wrap: anywhere; } td.n, th.n { text-align: right; white-space: now
 td.t { white-space: nowrap; overflow-wrap: normal; }
 td.long { min-width: 220px; white-space: pre-line; }
 tr:last-child td { border-bottom: 0; }
+.held td:nth-child(-n+3) { width: 1%; } .wide > svg { min-width: 620px; } .warned { color: var(--warn); }
 .told th.n, .told td.n { width: 1%; } ul + .scroll { margin-top: 12px; }
 ul { margin: 0; padding-left: 20px; } li { overflow-wrap: anywhere; white-space: pre-line; }
 code, pre { font: 13px/1.45 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; }

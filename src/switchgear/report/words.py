@@ -52,6 +52,22 @@ def money(micros: int | None) -> str:
     return "price unknown" if micros is None else dollars(micros)
 
 
+def about(micros: int) -> str:
+    """What it cost, in few digits, for the edge of a drawing.
+
+    >>> about(3_865_331), about(63_000), about(420)
+    ('$3.87', '$0.063', '$0.00042')
+    """
+    dollars_ = micros / 1_000_000
+    return (
+        f"${dollars_:,.2f}"
+        if micros >= 1_000_000
+        else f"${dollars_:.2g}"
+        if micros >= 100
+        else money(micros)
+    )
+
+
 def count(number: int | None, noun: str) -> str:
     """`2 files`; a dash where it was not measured."""
     return UNKNOWN if number is None else plural(number, noun)
