@@ -125,6 +125,15 @@ def test_what_is_spent_is_held_against_what_is_left() -> None:
     assert [usage.cost_micros for usage in watch.usages] == [61, 40]
 
 
+def test_tokens_without_a_cost_are_held_against_it_by_the_price_list() -> None:
+    pytest.importorskip("genai_prices")
+    watch = Watch(left_micros=1_000_000)
+    assert watch.see(Usage("gpt-5", 1_000, 1_000)) is None
+    assert watch.see(Usage("gpt-5", 10_000_000, 1_000_000)) == "budget"
+    assert watch.see(Usage("no-such-model", 10_000_000, 1_000_000)) == "budget"
+    assert Watch(left_micros=1).see(Usage("no-such-model", 10_000_000, 1)) is None
+
+
 @pytest.mark.parametrize(("final", "stays"), [(False, False), (True, True)])
 def test_a_complaint_that_was_got_over_is_none(final: bool, stays: bool) -> None:
     watch = Watch()

@@ -16,6 +16,7 @@ from switchgear.agents.events import (
     ToolStep,
     Usage,
 )
+from switchgear.agents.prices import cost_of
 from switchgear.core.fingerprint import fingerprint, gist
 from switchgear.redact import redact
 
@@ -136,7 +137,7 @@ class Watch:
         self._usages[usage.model] = usage
         if self._left_micros is None:
             return None
-        known = sum(each.cost_micros or 0 for each in self._usages.values())
+        known = sum(cost_of([each]).micros or 0 for each in self._usages.values())
         return "budget" if known > self._left_micros else None
 
     def _say(self, text: str) -> None:
