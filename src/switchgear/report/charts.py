@@ -27,8 +27,8 @@ LEFT, RIGHT = 58.0, 14.0
 DASHES = (None, "7 4", "2 3", "10 3 2 3", "1 5", "12 6")
 WIDTHS = (4.6, 3.6, 2.6, 1.8, 1.8, 1.8)
 """One for each detector, beside its colour."""
-_LONGEST_GAP = 0.05
-"""A pause longer than this share of all the work is drawn as a break."""
+_LONGEST_GAP, _BREAK = 0.12, 0.05
+"""A pause longer than the first share of all the work is drawn as a break, as long as the second."""
 
 
 class Plot(NamedTuple):
@@ -74,14 +74,16 @@ def timeline(iterations: Sequence[Done]) -> Markup:
 
 def _spans(iterations: Sequence[Done]) -> list[tuple[float, float, bool]]:
     """For each iteration: the pause before it, its length, and whether the pause was cut short."""
-    longest = _LONGEST_GAP * max(sum(done.seconds for done in iterations), 1e-3)
+    work_s = max(sum(done.seconds for done in iterations), 1e-3)
     found: list[tuple[float, float, bool]] = []
     ended_s: float | None = None
     for done in iterations:
         gap = 0.0
         if ended_s is not None and done.began_s is not None:
             gap = max(done.began_s - ended_s, 0.0)
-        found.append((min(gap, longest), max(done.seconds, longest / 50), gap > longest))
+        is_break = gap > _LONGEST_GAP * work_s
+        drawn_s = _BREAK * work_s if is_break else gap
+        found.append((drawn_s, max(done.seconds, work_s / 500), is_break))
         ended_s = None if done.began_s is None else done.began_s + done.seconds
     return found
 
