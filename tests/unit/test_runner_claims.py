@@ -1,9 +1,12 @@
 """An agent's "done" is a claim: it counts only with what was measured."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from switchgear.runner.gate import Gate
+from switchgear.runner.runner import Runner
 from unit.runner_stage import Stage, checker
 
 
@@ -162,3 +165,22 @@ def test_a_folder_outside_git_is_measured_too(tmp_path: Path) -> None:
     assert result.checkpoint is not None
     assert result.checkpoint.how.startswith("tar -xzf ")
     assert Path(result.checkpoint.how.removeprefix("tar -xzf ")).stat().st_size > 0
+
+
+def test_where_the_folder_cannot_be_measured_the_validation_alone_must_do(stage: Stage) -> None:
+    class Blind:
+        def mark(self) -> str:
+            raise OSError("no such disk")
+
+    def runner(**options: Any) -> Runner:
+        made = stage.runner("write('a', 'b')", max_iterations=1, **options)
+        made.shop = made.shop._replace(tree=Blind())  # type: ignore[arg-type]
+        made._gate = Gate(made.shop, made.circuits, lambda: None)
+        return made
+
+    result = runner(validate="true").run()
+    assert result.exit_reason == "completed"
+    assert result.checkpoint is None
+    assert any("could not be kept" in note for note in result.notes)
+    assert runner().run().exit_reason == "max_iterations"
+    assert stage.iterations()[-1]["files_changed"] is None

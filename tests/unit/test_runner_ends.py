@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from switchgear.agents.command import Command
-from switchgear.core.types import Mode
+from switchgear.core.types import Mode, Signal
 from switchgear.runner.ends import ENDS, ExitReason
 from switchgear.runner.interrupt import Interrupt
 from switchgear.runner.view import View
@@ -302,6 +302,25 @@ def test_an_interrupt_while_waiting_is_interrupted(stage: Stage) -> None:
     assert (result.exit_reason, result.exit_code) == ("interrupted", 130)
     assert "SIGTERM" in result.reason
     assert result.state.iterations == 1
+
+
+def test_a_provider_that_is_open_is_waited_for_and_tried(stage: Stage) -> None:
+    runner = stage.runner("write('a', 'b')")
+    runner.circuits.provider.tell(Signal(ok=False, error="529", count=5))
+    result = runner.run()
+    assert result.exit_reason == "completed"
+    assert stage.view.waits[0][1] == 60.0
+    assert "5 failures in a row" in stage.view.waits[0][0]
+    assert runner.circuits.provider.state == "closed"
+
+
+def test_a_provider_that_stays_open_for_longer_than_is_left_is_an_agent_error(
+    stage: Stage,
+) -> None:
+    runner = stage.runner("write('a', 'b')", timeout_s=30.0)
+    runner.circuits.provider.tell(Signal(ok=False, error="529", count=5))
+    result = runner.run()
+    assert (result.exit_reason, result.state.iterations) == ("agent_error", 0)
 
 
 def test_a_circuit_that_is_held_open_ends_the_run_before_it_begins(stage: Stage) -> None:

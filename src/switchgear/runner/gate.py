@@ -67,7 +67,8 @@ class Gate:
             if loops or refused.retry_after_s is None:
                 hot = self._circuits.evidence()
                 return Ending(ExitReason.CIRCUIT_BREAKER, str(refused), hot)
-            return self.wait(f"for {refused}", refused.retry_after_s, ExitReason.AGENT_ERROR)
+            why = f"for {refused.circuit} ({refused.reason})"
+            return self.wait(why, refused.retry_after_s, ExitReason.AGENT_ERROR)
 
     def pace(self) -> Ending | float:
         """Wait for the rate limit. Returns when the iteration begins, in seconds since the epoch."""

@@ -151,9 +151,12 @@ def _worked(seen: Seen) -> Judgement:
 
 
 def _judge_claim(seen: Seen) -> Judgement:
-    if seen.changed_overall():
+    # Where the folder cannot be measured, the validation alone must do.
+    unmeasured = seen.changed is None and seen.validated is not None
+    if unmeasured or seen.changed_overall():
         checked = "and the validation passes" if seen.validated else "(nothing validates it)"
-        sentence = f"the agent says that it is done, files changed {checked}"
+        files = "the folder cannot be measured" if unmeasured else "files changed"
+        sentence = f"the agent says that it is done, {files} {checked}"
         question = seen.watch.question
         if question is not None:
             sentence += f"; it also asks: {question.text}"
