@@ -1,6 +1,7 @@
 """The report of a run: complete, one file, readable without a script, and deaf to what it quotes."""
 
 import json
+import os
 import re
 import stat
 from html.parser import HTMLParser
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchgear.cli import main
+from switchgear.report.markup import element
 from switchgear.report.page import page
 from switchgear.report.write import write_report
 from switchgear.runner.record import RunFolder, RunUnreadable
@@ -217,6 +219,12 @@ def test_no_text_of_an_agent_becomes_part_of_the_page(text: str) -> None:
     assert len(text.split()) != 1 or not text.isprintable() or printable in found
 
 
+def test_a_text_in_an_attribute_cannot_leave_it() -> None:
+    (tag, attributes), *others = Reader(element("p", title="\"'><b>", class_=None)).tags
+    assert (tag, attributes) == ("p", {"title": "\"'><b>"})
+    assert others == []
+
+
 SHAPES = {tag for tag, _ in Reader(page(run(end=end()), [facts()])).tags} | {
     *("tbody", "td", "code", "polygon", "path")
 }
@@ -277,6 +285,17 @@ def test_what_cannot_be_read_leaves_the_old_report_in_place(tmp_path: Path) -> N
 def test_texts_that_no_encoding_has_are_written_all_the_same(tmp_path: Path) -> None:
     made = record(tmp_path, task="lost \ud800 half")
     assert "lost \\ud800 half" in write_report(made).read_text(encoding="utf-8")
+
+
+def test_a_link_that_an_agent_put_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    made = record(tmp_path)
+    precious = tmp_path / "precious"
+    precious.write_text("as it was", encoding="ascii")
+    (made.path / "report.html").symlink_to(precious)
+    (made.path / f".report.html.{os.getpid()}").symlink_to(precious)
+    assert write_report(made).is_file()
+    assert not (made.path / "report.html").is_symlink()
+    assert precious.read_text(encoding="ascii") == "as it was"
 
 
 def test_the_verb_writes_it_again_and_says_where(

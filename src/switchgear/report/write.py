@@ -14,8 +14,10 @@ def write_report(record: RunFolder) -> Path:
     whole = page(record.read(), list(record.iterations()))
     place = record.path / NAME
     beside = record.path / f".{NAME}.{os.getpid()}"
+    # What an agent may have put there, a link above all, is not written through.
+    beside.unlink(missing_ok=True)
     try:
-        with beside.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        with beside.open("x", encoding="utf-8", errors="backslashreplace") as file:
             beside.chmod(0o600)
             file.write(whole)
             file.flush()
