@@ -57,6 +57,8 @@ def _remake(kind: type[Record], fields: dict[str, Any]) -> Record:
 # Compared with, because an integer beyond it is finite and no float all the same.
 _LARGEST = math.nextafter(math.inf, 0.0)
 _UNCOUNTABLE = 2**63
+# `int | float` would be put together anew for each number of each state that is read.
+_NUMBERS = (int, float)
 
 # Each check names the owner and field, the value, and the rule, and returns the value.
 
@@ -118,7 +120,7 @@ def text(field: str, value: Any) -> str:
 
 def _number(field: str, value: Any, rule: str, *, above: float = -math.inf) -> float:
     if (
-        not isinstance(value, int | float)
+        not isinstance(value, _NUMBERS)
         or isinstance(value, bool)
         or not -_LARGEST <= value <= _LARGEST
         or value <= above
