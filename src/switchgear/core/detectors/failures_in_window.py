@@ -35,7 +35,7 @@ class FailuresInWindow(Detector):
 
     def fold(self, memory: TimeQueue, signal: Signal, now_s: float) -> TimeQueue:
         """Remember the time of each failure."""
-        if signal.ok is not False:
+        if signal.ok is not False or not signal.count:
             return memory
         for _ in range(min(signal.count, self.threshold)):
             memory = memory.push(now_s)
