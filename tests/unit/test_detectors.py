@@ -68,6 +68,9 @@ def test_failures_in_a_row() -> None:
     assert after(detector, BAD, GOOD, BAD) == Reading(1 / 3, "1 failure in a row (threshold 3)")
     assert after(detector, BAD._replace(count=3)).heat == 1.0
     assert after(detector, BAD, GOOD._replace(count=0)).heat == 1 / 3
+    assert detector.load(0) == 0
+    with pytest.raises(ValueError, match="failures in a row is -1"):
+        detector.load(-1)
 
 
 def test_failures_within_a_stretch_of_time() -> None:
