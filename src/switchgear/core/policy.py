@@ -63,7 +63,12 @@ class WeightedSum(Combine):
         weights: Mapping[str, float] | Sequence[tuple[str, float]],
         threshold: float = 60.0,
     ) -> None:
-        pairs = dict(weights)
+        try:
+            pairs = dict(weights)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"WeightedSum.weights is {weights!r}: it must map kinds of detectors to weights"
+            ) from None
         self._set(
             weights=tuple(
                 (kind, record.positive(f"WeightedSum.weights[{kind!r}]", weight))
