@@ -139,21 +139,37 @@ class Kind(NamedTuple):
     reading: Callable[[Any, History, float], Reading]
     memory_bound: Callable[[Any], int]
     """How many bytes the pickled memory may have, whatever happened."""
+    held_against: Callable[[Any], str]
+    """What its reason must name, so that a reader knows how far away the trip is."""
     objection: Callable[[Any, Signal], str | None] = never_objects
 
 
 KINDS: dict[type[Detector], Kind] = {
-    detectors.ConsecutiveFailures: Kind(consecutive_failures, lambda _: 100),
-    detectors.FailureRate: Kind(failure_rate, lambda d: 400 + d.window // 4),
-    detectors.FailuresInWindow: Kind(failures_in_window, lambda d: 800 + 12 * d.threshold),
+    detectors.ConsecutiveFailures: Kind(
+        consecutive_failures,
+        lambda _: 100,
+        lambda d: f"(threshold {d.threshold})",
+    ),
+    detectors.FailureRate: Kind(
+        failure_rate,
+        lambda d: 400 + d.window // 4,
+        lambda d: f"threshold {d.threshold:.0%}",
+    ),
+    detectors.FailuresInWindow: Kind(
+        failures_in_window,
+        lambda d: 800 + 12 * d.threshold,
+        lambda d: f"(threshold {d.threshold})",
+    ),
     detectors.LatencyP95: Kind(
         latency_p95,
         lambda _: 1200,
+        lambda d: f"{d.baseline_s * d.multiplier:g} s",
         lambda d, s: too_long(s, d.baseline_s * d.multiplier),
     ),
     detectors.SlowCalls: Kind(
         slow_calls,
         lambda d: 400 + d.window // 4,
+        lambda d: f"threshold {d.threshold:.0%}",
         lambda d, s: too_long(s, d.slow_s),
     ),
 }

@@ -219,15 +219,7 @@ def test_its_reason_names_what_it_is_held_against(
     detector = data.draw(CONFIGS[kind])
     history = [(1.0, Signal(ok=False, seconds=1e6))] * most_calls(detector)
     reason = detector.reason(remembered(detector, history), 1.0)
-    config = detector.fields()
-    held_against = {
-        "consecutive_failures": lambda: f"(threshold {config['threshold']})",
-        "failure_rate": lambda: f"threshold {config['threshold']:.0%}",
-        "failures_in_window": lambda: f"(threshold {config['threshold']})",
-        "latency_p95": lambda: f"{config['baseline_s'] * config['multiplier']:g} s",
-        "slow_calls": lambda: f"threshold {config['threshold']:.0%}",
-    }
-    assert held_against[kind.kind]() in reason
+    assert naive.KINDS[kind].held_against(detector) in reason
 
 
 @given(st.integers(1, 300), SHARES, st.data())
