@@ -228,7 +228,7 @@ def test_closing_tells_what_was_counted(clock: FakeClock) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("postgres://x", "scheme must be one of memory:"),
+        ("postgres://x", "must begin with one of memory:"),
         ("state.db", "must be a URL such as memory:"),
         ("sqlite://state.db", "sqlite:///relative/path or sqlite:////absolute/path"),
         ("sqlite:///", "sqlite:///relative/path or sqlite:////absolute/path"),
