@@ -84,12 +84,12 @@ class Breaker(LiveCircuit):
         return self.snapshot().totals
 
     def readings(self) -> dict[str, Reading]:
-        """What each detector sees now, by its kind."""
+        """What each detector sees now, by its kind: `failure_rate`, and `failure_rate#2`."""
+        # Who never reads does not pay for the names' home.
+        from switchgear.core.wire import detector_names  # noqa: PLC0415
+
         readings = self.policy.readings(self.snapshot().memories, self._now_s())
-        return {
-            detector.kind: reading
-            for detector, reading in zip(self.policy.detectors, readings, strict=True)
-        }
+        return dict(zip(detector_names(self.policy), readings, strict=True))
 
     def snapshot(self) -> Circuit:
         """The circuit as it is now, with every finished call folded in."""
