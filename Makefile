@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 help:  ## list these verbs
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo:  ## watch a breaker at work in the terminal (about 20 seconds)
+demo:  ## watch a breaker at work in the terminal (about 13 seconds)
 	@scripts/venv $(VENV) -e .
 	@$(BIN)/switchgear demo
 
@@ -23,7 +23,7 @@ check:  ## format, lint, strict types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 format:  ## rewrite the sources in the house format
 	@scripts/venv $(VENV) -e '.[dev]'
@@ -40,7 +40,7 @@ mutants:  ## break the mechanism on purpose and count what the tests catch
 
 docs:  ## build the documentation site into build/site, offline
 	@scripts/venv .venv-docs -e '.[docs]'
-	@.venv-docs/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 
 clean:  ## remove what these verbs created

@@ -73,6 +73,23 @@ def test_every_test_that_the_page_on_correctness_names_exists() -> None:
         assert f"def {test}(" in text, f"docs/correctness.md names {path} {test}: there is none"
 
 
+MEASURED = (
+    ("README.md", "bench"),
+    ("docs/benchmarks.md", "bench"),
+    ("docs/correctness.md", "mutants"),
+)
+
+
+@pytest.mark.parametrize(("name", "what"), MEASURED)
+def test_what_was_measured_stands_on_its_page(name: str, what: str) -> None:
+    page = (ROOT / name).read_text(encoding="utf-8")
+    block = re.search(rf"<!-- {what}:begin -->(.*?)<!-- {what}:end -->", page, re.DOTALL)
+    assert block, f"{name} has lost its block {what}:begin"
+    assert re.search(r"^\|.*\d.*\|$", block[1], re.MULTILINE), (
+        f"{name} shows no results: run `make {what}`; scripts/paste_results.py pastes the benchmark"
+    )
+
+
 def test_every_decision_is_in_the_index_and_in_the_navigation() -> None:
     index = (DOCS / "adr" / "index.md").read_text(encoding="utf-8")
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
