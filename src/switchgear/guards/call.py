@@ -44,8 +44,9 @@ class CircuitBreaker(OutcomeBreaker):
     - `store`, `wall`: set by `Panel.breaker(…)`, for a circuit that processes share.
 
     Cancellation, KeyboardInterrupt, GeneratorExit and the `Rejected` of another circuit are never
-    evidence. Raises ValueError when an argument is out of range. Thread-safe, task-safe,
-    fork-safe; pickles with its state. No lock is held while a guarded function runs.
+    evidence; an ExceptionGroup is what its members are. Raises ValueError when an argument is out
+    of range. Thread-safe, task-safe, fork-safe; pickles with its state. No lock is held while a
+    guarded function runs.
 
     >>> breaker = CircuitBreaker("anthropic", threshold=5, base_timeout=60.0, max_timeout=300.0)
     >>> breaker.call(max, 1, 2), breaker.state

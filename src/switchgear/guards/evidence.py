@@ -6,7 +6,7 @@ keeps anything of it alive.
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from switchgear.core.types import Signal
@@ -47,6 +47,41 @@ def is_no_evidence(error: BaseException) -> bool:
         return True
     # concurrent.futures.CancelledError is an Exception; naming it spares importing the module.
     return kind.__name__ == "CancelledError"
+
+
+def is_failure(error: BaseException, failure_if: ExceptionTest, ignore: ExceptionTest) -> bool:
+    """Whether an exception is evidence against what was called.
+
+    A group is what its members are: several things were tried, and one of them failed at least.
+    Raises what a predicate raises.
+    """
+    if is_no_evidence(error):
+        return False
+    if not issubclass(type(error), ExceptionGroup):
+        return not matches(ignore, error) and matches(failure_if, error)
+    if _names(ignore, error):
+        return False
+    named = _names(failure_if, error)
+    return any(
+        not is_no_evidence(one) and not matches(ignore, one) and (named or matches(failure_if, one))
+        for one in _members(error)
+    )
+
+
+def _names(test: ExceptionTest, group: BaseException) -> bool:
+    """Whether the types of a test mean the group itself; a predicate is asked of its members."""
+    return isinstance(test, type | tuple) and issubclass(type(group), test)
+
+
+def _members(group: Any) -> Iterator[BaseException]:
+    """The exceptions in a group and in the groups in it."""
+    groups = [group]
+    while groups:
+        for one in groups.pop().exceptions:
+            if issubclass(type(one), BaseExceptionGroup):
+                groups.append(one)
+            else:
+                yield one
 
 
 def failure(error: BaseException, seconds: float | None) -> Signal:

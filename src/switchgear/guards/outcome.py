@@ -12,13 +12,7 @@ from switchgear.clock import Clock
 from switchgear.core.policy import Policy
 from switchgear.core.types import Permit, Signal, Tell
 from switchgear.errors import Rejected
-from switchgear.guards.evidence import (
-    ExceptionTest,
-    check_test,
-    failure,
-    is_no_evidence,
-    matches,
-)
+from switchgear.guards.evidence import ExceptionTest, check_test, failure, is_failure
 from switchgear.listeners import Sink, log_exception
 from switchgear.runs import Run
 from switchgear.stores.base import Remembers
@@ -150,10 +144,8 @@ class OutcomeBreaker(Breaker):
         return seconds is not None and limit_s is not None and seconds > limit_s
 
     def _is_failure(self, error: BaseException) -> bool:
-        if is_no_evidence(error):
-            return False
         try:
-            return not matches(self._ignore, error) and matches(self._failure_if, error)
+            return is_failure(error, self._failure_if, self._ignore)
         except Exception:  # noqa: BLE001  the caller's exception is never replaced
             log_exception("failure_if or ignore of circuit %r failed", self.name)
             return True
