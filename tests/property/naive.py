@@ -213,6 +213,15 @@ def fnv(key: str, now_s: float) -> float:
     return ((value // 2**32) ^ (value % 2**32)) / 2**32
 
 
+def lease_s(policy: Policy, cooldown_s: float) -> float:
+    """How long a probe keeps its place: as said, or as long as the wait, or the base of waits."""
+    rule = policy.recovery
+    assert isinstance(rule, Cooldown)
+    if rule.lease_s is not None:
+        return rule.lease_s
+    return max(rule.base_s, cooldown_s)
+
+
 def wait_s(
     policy: Policy, key: str, failed_probes: int, asked: float | None, now_s: float
 ) -> float | None:

@@ -62,6 +62,7 @@ class Oracle:
 
     def forget_probes(self) -> None:
         self.under_way: list[Permit] = []
+        self.hung: list[int] = []
         self.issued = self.successes = 0
 
     # What is said
@@ -108,7 +109,9 @@ class Oracle:
                 len(self.met_reduced_load),
                 self.reason,
             ),
-            probing=Probing(tuple(self.under_way), self.issued, self.successes),
+            probing=Probing(
+                tuple(self.under_way), self.issued, self.successes, tuple(self.hung[-16:])
+            ),
             failures=failures[-5:],
             totals=Totals(**columns),
         )
@@ -127,6 +130,7 @@ class Oracle:
         elif self.phase is Phase.HALF_OPEN and isinstance(self.policy.recovery, Cooldown):
             for permit in [p for p in self.under_way if self.has_expired(p)]:
                 self.under_way.remove(permit)
+                self.hung.append(permit.probe)
                 words = f"probe {permit.probe} did not report in time"
                 self.event(EventKind.PROBE_EXPIRED, self.phase, words)
         elif self.phase is Phase.HALF_OPEN:
@@ -156,8 +160,7 @@ class Oracle:
         if self.phase in {Phase.CLOSED, Phase.TRIPPING}:
             return Permit(self.generation)
         if self.has_free_probe():
-            lease_s = self.policy.recovery.lease_s
-            until_s = self.now_s + (self.cooldown_s if lease_s is None else lease_s)
+            until_s = self.now_s + naive.lease_s(self.policy, self.cooldown_s)
             self.issued += 1
             self.under_way.append(Permit(self.generation, self.issued, until_s))
             return self.under_way[-1]
@@ -223,11 +226,15 @@ class Oracle:
 
     def comes_late(self, permit: Permit) -> bool:
         current = permit.generation == self.generation
-        return not current or (permit.probe > 0 and permit not in self.under_way)
+        awaited = permit in self.under_way or permit.probe in self.hung[-16:]
+        return not current or (permit.probe > 0 and not awaited)
 
     def hear_probe(self, signal: Signal, permit: Permit | None) -> None:
         if permit is not None:
-            self.under_way.remove(permit)
+            if permit in self.under_way:
+                self.under_way.remove(permit)
+            else:
+                self.hung = [number for number in self.hung[-16:] if number != permit.probe]
         if signal.ok is None:
             return
         objection = naive.objection(self.policy, signal) if signal.ok else "failed"

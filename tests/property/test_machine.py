@@ -78,6 +78,10 @@ class MachineAgainstOracle(RuleBasedStateMachine):
     def every_probe_hangs(self, late: Signal) -> None:
         self.walker.hang_probes(late)
 
+    @rule(many=st.integers(1, 20), late=RESULTS)
+    def one_probe_after_the_other_hangs(self, many: int, late: Signal) -> None:
+        self.walker.hang_many_probes(many, late)
+
     @rule(signal=FEW_SIGNALS, how_old=st.integers(1, 30))
     def a_result_comes_from_long_ago(self, signal: Signal, how_old: int) -> None:
         self.walker.bring_stale(signal, how_old)

@@ -149,6 +149,17 @@ class Walker:
         self.wait_out()
         for permit in hung:
             self.tell(late, permit)
+            self.tell(late, permit)
+
+    def hang_many_probes(self, many: int, late: Signal) -> None:
+        """More probes hang than are remembered; the youngest and the oldest of them come back."""
+        self.half_open()
+        hung = []
+        for _ in range(many):
+            hung.append(self.ask())
+            self.wait_out()
+        for permit in (hung[0], hung[-1], hung[many // 2], hung[-1]):
+            self.tell(late, permit)
 
     def bring_stale(self, signal: Signal, how_old: int) -> None:
         """A result from long ago."""

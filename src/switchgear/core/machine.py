@@ -24,7 +24,6 @@ from switchgear.core.types import (
     Outage,
     Permit,
     Phase,
-    Probing,
     Signal,
     Step,
     Tell,
@@ -32,6 +31,8 @@ from switchgear.core.types import (
 )
 
 RECENT_FAILURES = 5
+EXPIRED_PROBES = 16
+"""How many hung probes are remembered, to be heard once each if they come back after all."""
 
 
 def step(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> Step:
@@ -82,6 +83,8 @@ def _expire_leases(draft: Draft) -> None:
     for permit in draft.probing.permits:
         if permit.lease_until_s is not None and permit.lease_until_s <= draft.now_s:
             _free(draft, permit)
+            expired = (*draft.probing.expired, permit.probe)[-EXPIRED_PROBES:]
+            draft.probing = draft.probing._replace(expired=expired)
             reason = f"probe {permit.probe} did not report in time"
             draft.note(EventKind.PROBE_EXPIRED, Phase.HALF_OPEN, reason)
 
@@ -107,9 +110,9 @@ def _grant(draft: Draft) -> Permit | None:
         return Permit(draft.generation)
     probing, recovery = draft.probing, draft.policy.recovery
     if draft.phase is Phase.HALF_OPEN and len(probing.permits) < recovery.probes:
-        lease_s = draft.outage.cooldown_s if recovery.lease_s is None else recovery.lease_s
+        lease_s = recovery.lease_after_s(draft.outage.cooldown_s)
         probe = Permit(draft.generation, probing.issued + 1, draft.now_s + lease_s)
-        draft.probing = Probing((*probing.permits, probe), probe.probe, probing.successes)
+        draft.probing = probing._replace(permits=(*probing.permits, probe), issued=probe.probe)
         return probe
     return _reduced_load(draft)
 
@@ -156,9 +159,10 @@ def _tell(draft: Draft, signal: Signal, permit: Permit | None) -> None:
 
 
 def _is_late(draft: Draft, permit: Permit) -> bool:
-    if permit.generation != draft.generation:
-        return True
-    return permit.probe != 0 and permit not in draft.probing.permits
+    if permit.generation != draft.generation or not permit.probe:
+        return permit.generation != draft.generation
+    probing = draft.probing
+    return permit not in probing.permits and permit.probe not in probing.expired
 
 
 def _judge(draft: Draft, signal: Signal) -> None:
@@ -202,8 +206,12 @@ def _judge_probe(draft: Draft, signal: Signal, permit: Permit | None) -> None:
 
 
 def _free(draft: Draft, permit: Permit) -> None:
-    left = tuple(other for other in draft.probing.permits if other != permit)
-    draft.probing = draft.probing._replace(permits=left)
+    """Take the probe off the books: its place, or the memory that it lost it."""
+    probing = draft.probing
+    draft.probing = probing._replace(
+        permits=tuple(other for other in probing.permits if other != permit),
+        expired=tuple(number for number in probing.expired if number != permit.probe),
+    )
 
 
 def _open(draft: Draft, reason: str, signal: Signal, *, admit: float, failed_probes: int) -> None:

@@ -21,6 +21,10 @@ class Recovery(Record):
     lease_s: float | None = None
     """How long a probe may take before its place is given to another; `None`: the cooldown."""
 
+    def lease_after_s(self, cooldown_s: float) -> float:
+        """How long a probe that follows this wait keeps its place."""
+        return cooldown_s if self.lease_s is None else self.lease_s
+
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float | None:
         """How long to stay open from `now_s` on; `None`: until an operator resets."""
         raise NotImplementedError
@@ -35,7 +39,8 @@ class Cooldown(Recovery):
     - A failure that carried a Retry-After sets the wait itself, up to `retry_after_max_s` (1 h).
     - `probes` calls at a time may try; `successes` of them close the circuit, one failure re-opens.
     - A probe that has not reported after `lease_s` seconds (default: as long as the wait it
-      ended) loses its place, so that a hung probe cannot wedge the circuit.
+      ended, and not less than `base_s`) loses its place, so that a hung probe cannot wedge the
+      circuit. Its result still counts, should it come before another decides.
 
     >>> [Cooldown(60, max_s=300).wait_s("k", n, Signal(), 0.0) for n in range(5)]
     [60.0, 120.0, 240.0, 300.0, 300.0]
@@ -93,6 +98,10 @@ class Cooldown(Recovery):
             return min(signal.retry_after_s, self.retry_after_max_s)
         wait = self._backoff_s(failed_probes)
         return wait * (1.0 - self.jitter * spread(key, now_s)) if self.jitter else wait
+
+    def lease_after_s(self, cooldown_s: float) -> float:
+        """A wait that a Retry-After cut short says nothing of how long an answer takes."""
+        return max(cooldown_s, self.base_s) if self.lease_s is None else self.lease_s
 
     def _backoff_s(self, failed_probes: int) -> float:
         try:
