@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -88,6 +89,56 @@ def test_what_was_measured_stands_on_its_page(name: str, what: str) -> None:
     assert re.search(r"^\|.*\d.*\|$", block[1], re.MULTILINE), (
         f"{name} shows no results: run `make {what}`; scripts/paste_results.py pastes the benchmark"
     )
+
+
+def test_the_results_of_a_benchmark_are_pasted_whole_and_in_short() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "paste_results.py"))
+    results = (
+        "CPython 3 on a machine. switchgear 0.1.0.\n\nHow to read it.\n\n"
+        "| measure | promise | measured | bar | |\n|---|---|---:|---:|---|\n"
+        "| Closed | times the floor | 1.50 | ≤ 1.6 | passed |\n"
+        "| Closed | times as fast | 3.00 | ≥ 4 | **missed** |\n\n### Closed\n"
+    )
+    short = script["in_short"](results)
+    assert "CPython 3 on a machine. " in short
+    row = "| Closed | 1.50 times the floor (≤ 1.6); 3.00 times as fast (≥ 4, **missed**) |"
+    assert short.splitlines()[-1] == row
+    page = "before\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nafter\n"
+    once = script["pasted"](page, results)
+    assert "old" not in once
+    assert once.startswith("before\n<!-- bench:begin -->\n\nCPython 3")
+    assert once.endswith("### Closed\n\n<!-- bench:end -->\nafter\n")
+    assert script["pasted"](once, results) == once
+    with pytest.raises(ValueError, match="there must be one block"):
+        script["pasted"]("no block", results)
+
+
+def test_the_readme_and_the_makefile_agree_on_how_long_the_demo_takes() -> None:
+    told = [
+        re.findall(r"demo.*about (\d+) seconds", (ROOT / name).read_text(encoding="utf-8"))
+        for name in ("README.md", "Makefile")
+    ]
+    assert told[0] == told[1]
+    assert len(told[0]) == 1
+
+
+def test_the_detector_of_the_recipe_is_formatted_and_linted_as_ours_are() -> None:
+    recipe = (
+        (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Add a detector")[2]
+    )
+    block = re.search(r"^```python\n(.*?)^```$", recipe, re.DOTALL | re.MULTILINE)
+    assert block
+    place = "src/switchgear/core/detectors/total_failures.py"
+    for command in (["format", "--check"], ["check", "--no-cache"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--stdin-filename", place, "-"],
+            input=block[1],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_decision_is_in_the_index_and_in_the_navigation() -> None:

@@ -21,10 +21,10 @@ SHELLS = ("bash", "zsh", "fish")
 
 @click.group(short_help="Check, show or explain the configuration.")
 def config() -> None:
-    """The configuration: check it, see what holds, help an editor, make a token."""
+    """The configuration: check it, see what holds, help an editor, make or change a token."""
 
 
-@config.command()
+@config.command(short_help="Tell everything that is wrong with it.")
 @click.argument("file", required=False)
 @store_options
 def check(file: str | None) -> None:
@@ -120,7 +120,7 @@ def schema() -> None:
     say(printed(config_schema()))
 
 
-@config.command()
+@config.command(short_help="Make a new operator token.")
 @click.option("-o", "--output", metavar="FILE", help="Write the token there, for you alone.")
 def token(output: str | None) -> None:
     """Make a new operator token, and the line for the configuration that asks for it.
@@ -147,7 +147,7 @@ def token(output: str | None) -> None:
     say(line)
 
 
-@config.command()
+@config.command(short_help="Change the operator token of the store.")
 @click.option("--remove", is_flag=True, help="From now on orders need no token.")
 @token_option
 @store_options
