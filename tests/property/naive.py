@@ -182,6 +182,8 @@ class Judgement(NamedTuple):
     reason: str
     admit: float
     """The share that the strictest of those that trip still admits."""
+    strictest: str
+    """What that one says: the hottest, if several are as strict."""
 
 
 def judgement(policy: Policy, history: History, now_s: float) -> Judgement:
@@ -191,12 +193,14 @@ def judgement(policy: Policy, history: History, now_s: float) -> Judgement:
     if not isinstance(policy.combine, WeightedSum):
         assert isinstance(policy.combine, AnyDetector)
         hottest = next(r for _, r in pairs if r.heat == max(other.heat for _, other in pairs))
-        return Judgement(hottest.heat, hottest.reason, admit)
+        strict = [reading for d, reading in tripped if d.admit == admit]
+        cutting = next((r for r in strict if r.heat == max(o.heat for o in strict)), hottest)
+        return Judgement(hottest.heat, hottest.reason, admit, cutting.reason)
     weights, needed = dict(policy.combine.weights), policy.combine.threshold
     score = sum(weights[d.kind] for d, _ in tripped)
     parts = [f"{reading.reason} (+{weights[d.kind]:g})" for d, reading in tripped]
     reason = ": ".join(filter(None, [f"score {score:g} of {needed:g}", "; ".join(parts)]))
-    return Judgement(score / needed, reason, admit)
+    return Judgement(score / needed, reason, admit, reason)
 
 
 def objection(policy: Policy, signal: Signal) -> str | None:

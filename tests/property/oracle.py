@@ -250,13 +250,13 @@ class Oracle:
 
     def weigh(self, retry_after_s: float | None) -> None:
         """Hold the evidence against the policy, in every phase but HALF_OPEN."""
-        heat, reason, admit = naive.judgement(self.policy, self.evidence, self.now_s)
+        heat, reason, admit, strictest = naive.judgement(self.policy, self.evidence, self.now_s)
         self.heat = heat
         warn_at = self.policy.tripping_at
         if self.phase is Phase.OPEN:
             if heat >= 1 and admit < self.admit:
-                self.start_outage(reason, retry_after_s, admit, 0)
-                self.event(EventKind.LOAD_CUT, Phase.OPEN, reason)
+                self.start_outage(strictest, retry_after_s, admit, 0)
+                self.event(EventKind.LOAD_CUT, Phase.OPEN, strictest)
         elif heat >= 1:
             self.open(reason, retry_after_s, admit, 0)
         elif warn_at is not None and heat >= warn_at:

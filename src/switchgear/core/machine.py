@@ -223,7 +223,7 @@ def _open(draft: Draft, reason: str, signal: Signal, *, admit: float, failed_pro
 
 def _cut_load(draft: Draft, signal: Signal) -> None:
     """A stricter detector trips while a share still flows: less flows, and the wait starts anew."""
-    reason = draft.policy.reason(draft.memories, draft.now_s)
+    reason = draft.policy.strictest_reason(draft.memories, draft.now_s)
     admit = draft.policy.admit(draft.memories, draft.now_s)
     draft.outage = _outage(draft, reason, signal, admit=admit, failed_probes=0)
     draft.note(EventKind.LOAD_CUT, Phase.OPEN, reason)

@@ -29,6 +29,10 @@ class Combine(Record):
         """The evidence for that heat, in words."""
         raise NotImplementedError
 
+    def strictest(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
+        """The evidence for the share that is still admitted, in words; something trips."""
+        return self.reason(detectors, readings)
+
 
 class AnyDetector(Combine):
     """The circuit is as hot as its hottest detector: one that trips is enough."""
@@ -45,6 +49,14 @@ class AnyDetector(Combine):
         """That of the hottest."""
         del detectors
         return max(readings, key=lambda reading: reading.heat).reason
+
+    def strictest(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
+        """That of the one that admits least, of those that trip: the hottest of several."""
+        pairs = zip(detectors, readings, strict=True)
+        tripped = [
+            (-one.admit, reading.heat, reading) for one, reading in pairs if reading.heat >= 1
+        ]
+        return max(tripped, key=lambda found: found[:2])[2].reason
 
 
 class WeightedSum(Combine):
@@ -208,6 +220,10 @@ class Policy(Record):
     def reason(self, memories: tuple[Any, ...], now_s: float) -> str:
         """The evidence for the heat, in words."""
         return self.combine.reason(self.detectors, self.readings(memories, now_s))
+
+    def strictest_reason(self, memories: tuple[Any, ...], now_s: float) -> str:
+        """The evidence for `admit`, in words; the policy trips."""
+        return self.combine.strictest(self.detectors, self.readings(memories, now_s))
 
     def admit(self, memories: tuple[Any, ...], now_s: float) -> float:
         """The share of calls still admitted should the circuit open: the strictest tripper's."""
