@@ -94,6 +94,7 @@ def act(walker: Walker, random: Random) -> None:
         lambda: walker.bring_stale(signal, random.randint(1, 9)),
         lambda: walker.meet_reduced_load(random.randint(1, 12), signal),
         lambda: walker.escalate(signal),
+        lambda: walker.escalate_while_probing(one((signal, BAD))),
         lambda: walker.worry_and_calm(one((signal, BAD, BAD)), one((0.0, 0.25, 3.0, 9.0))),
         lambda: walker.worry_and_calm(BAD, 9.0),
         lambda: walker.order(mode, reset=reset and one((True, False))),

@@ -217,9 +217,8 @@ class Oracle:
         column = {None: "ignored", True: "succeeded", False: "failed"}[signal.ok]
         failure = Failure(self.now_s, signal.error) if signal.ok is False else None
         self.ledger.append(Told(column, signal.count, failure))
-        if self.phase is Phase.HALF_OPEN:
-            if permit is None or permit.probe > 0:
-                self.hear_probe(signal, permit)
+        if self.phase is Phase.HALF_OPEN and (permit is None or permit.probe > 0):
+            self.hear_probe(signal, permit)
         else:
             self.evidence.append((self.now_s, signal))
             self.weigh(signal.retry_after_s)
@@ -249,7 +248,7 @@ class Oracle:
             self.close("probe succeeded" if needed == 1 else f"{needed} probes succeeded")
 
     def weigh(self, retry_after_s: float | None) -> None:
-        """Hold the evidence against the policy, in every phase but HALF_OPEN."""
+        """Hold the evidence against the policy."""
         heat, reason, admit, strictest = naive.judgement(self.policy, self.evidence, self.now_s)
         self.heat = heat
         warn_at = self.policy.tripping_at
@@ -257,6 +256,10 @@ class Oracle:
             if heat >= 1 and admit < self.admit:
                 self.start_outage(strictest, retry_after_s, admit, 0)
                 self.event(EventKind.LOAD_CUT, Phase.OPEN, strictest)
+        elif self.phase is Phase.HALF_OPEN:
+            if heat >= 1 and admit < self.admit:
+                self.admit, self.reason, self.met_reduced_load = admit, strictest, []
+                self.event(EventKind.LOAD_CUT, Phase.HALF_OPEN, strictest)
         elif heat >= 1:
             self.open(reason, retry_after_s, admit, 0)
         elif warn_at is not None and heat >= warn_at:

@@ -94,6 +94,10 @@ class MachineAgainstOracle(RuleBasedStateMachine):
     def slow_calls_become_failures(self, signal: Signal) -> None:
         self.walker.escalate(signal)
 
+    @rule(signal=RESULTS)
+    def slow_calls_become_failures_while_probes_are_out(self, signal: Signal) -> None:
+        self.walker.escalate_while_probing(signal)
+
     @rule(signal=FEW_SIGNALS, quiet_s=TICKS)
     def worry_is_calmed_by_time(self, signal: Signal, quiet_s: float) -> None:
         self.walker.worry_and_calm(signal, quiet_s)

@@ -179,6 +179,15 @@ class Walker:
         self.tell(hottest(self.policy)._replace(retry_after_s=2.5))
         self.meet_reduced_load(3, signal)
 
+    def escalate_while_probing(self, signal: Signal) -> None:
+        """Slow calls reduce the load, the wait ends, a probe is out: then failures come on top."""
+        self.order(Mode.AUTO, reset=True)
+        self.tell(hottest(self.policy)._replace(ok=True))
+        self.wait_out()
+        for _ in range(self.policy.recovery.probes):
+            self.ask()
+        self.meet_reduced_load(12, signal)
+
     def worry_and_calm(self, signal: Signal, quiet_s: float) -> None:
         """One failure after the other until a reset circuit worries; then nothing but time."""
         self.order(Mode.AUTO, reset=True)

@@ -110,3 +110,30 @@ def test_among_those_that_are_as_strict_the_hottest_cuts() -> None:
     circuit = step(policy, policy.start("k", 0.0), SLOW, 0.0).circuit
     done = step(policy, circuit, Tell(Signal(ok=False, count=2)), 1.0)
     assert done.events[-1].reason.endswith("in a row (threshold 1)")
+
+
+def probing_at_half_load() -> Circuit:
+    circuit = step(HALF_LOAD, HALF_LOAD.start("k", 0.0), SLOW, 0.0).circuit
+    circuit = step(HALF_LOAD, circuit, Ask(), 60.0).circuit
+    assert (circuit.phase, len(circuit.probing.permits)) == (Phase.HALF_OPEN, 1)
+    return circuit
+
+
+def test_failures_beside_a_probe_cut_the_load_and_leave_the_decision_to_the_probe() -> None:
+    circuit, beside = probing_at_half_load(), Permit(3)
+    circuit = step(HALF_LOAD, circuit, FAILED._replace(permit=beside), 61.0).circuit
+    done = step(HALF_LOAD, circuit, FAILED._replace(permit=beside), 62.0)
+    [cut] = done.events
+    assert (cut.kind, cut.before, cut.after) == (EventKind.LOAD_CUT, *[Phase.HALF_OPEN] * 2)
+    assert not done.verdict.admitted
+    assert done.circuit.outage == circuit.outage._replace(admit=0.0, reason=cut.reason)
+    [probe] = done.circuit.probing.permits
+    closed = step(HALF_LOAD, done.circuit, Tell(Signal(ok=True, seconds=0.1), probe), 63.0)
+    assert closed.circuit.phase is Phase.CLOSED
+
+
+def test_successes_beside_a_probe_are_evidence_and_do_not_close_the_circuit() -> None:
+    circuit = probing_at_half_load()
+    fast = Tell(Signal(ok=True, seconds=0.1, count=2), Permit(3))
+    done = step(HALF_LOAD, circuit, fast, 61.0)
+    assert (done.circuit.phase, done.circuit.heat, done.events) == (Phase.HALF_OPEN, 0.0, ())

@@ -150,12 +150,11 @@ def _tell(draft: Draft, signal: Signal, permit: Permit | None) -> None:
         draft.count(failed=signal.count)
         recent = (*draft.failures, Failure(draft.now_s, signal.error))
         draft.failures = recent[-RECENT_FAILURES:]
-    if draft.phase is not Phase.HALF_OPEN:
+    if draft.phase is Phase.HALF_OPEN and (permit is None or permit.probe):
+        _judge_probe(draft, signal, permit)
+    else:  # so does what an ordinary call tells that was admitted beside the probes
         draft.memories = draft.policy.fold(draft.memories, signal, draft.now_s)
         _judge(draft, signal)
-    elif permit is None or permit.probe:
-        _judge_probe(draft, signal, permit)
-    # An ordinary call admitted beside the probes (by reduced load or by the mode) decides nothing.
 
 
 def _is_late(draft: Draft, permit: Permit) -> bool:
@@ -166,11 +165,11 @@ def _is_late(draft: Draft, permit: Permit) -> bool:
 
 
 def _judge(draft: Draft, signal: Signal) -> None:
-    """Let the evidence move a circuit that is not probing."""
+    """Let the evidence move the circuit; while it probes, only cut the load."""
     policy, now_s = draft.policy, draft.now_s
     draft.heat = heat = policy.heat(draft.memories, now_s)
     warn_at = policy.tripping_at
-    if draft.phase is Phase.OPEN:
+    if draft.phase is Phase.OPEN or draft.phase is Phase.HALF_OPEN:
         if heat >= 1.0 and policy.admit(draft.memories, now_s) < draft.outage.admit:
             _cut_load(draft, signal)
     elif heat >= 1.0:
@@ -222,11 +221,17 @@ def _open(draft: Draft, reason: str, signal: Signal, *, admit: float, failed_pro
 
 
 def _cut_load(draft: Draft, signal: Signal) -> None:
-    """A stricter detector trips while a share still flows: less flows, and the wait starts anew."""
+    """A stricter detector trips while a share still flows: less flows.
+
+    An open circuit's wait starts anew; of a half-open one the probes still decide.
+    """
     reason = draft.policy.strictest_reason(draft.memories, draft.now_s)
     admit = draft.policy.admit(draft.memories, draft.now_s)
-    draft.outage = _outage(draft, reason, signal, admit=admit, failed_probes=0)
-    draft.note(EventKind.LOAD_CUT, Phase.OPEN, reason)
+    if draft.phase is Phase.OPEN:
+        draft.outage = _outage(draft, reason, signal, admit=admit, failed_probes=0)
+    else:
+        draft.outage = draft.outage._replace(admit=admit, asked=0, reason=reason)
+    draft.note(EventKind.LOAD_CUT, draft.phase, reason)
 
 
 def _outage(

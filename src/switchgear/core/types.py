@@ -37,7 +37,7 @@ class EventKind(StrEnum):
     ORDERED = "ordered"
     """An operator changed the mode, or reset the circuit."""
     LOAD_CUT = "load_cut"
-    """An open circuit that still admitted a share admits less."""
+    """An open or half-open circuit that still admitted a share admits less."""
     PROBE_EXPIRED = "probe_expired"
     """A probe did not report in time; its place is free again."""
     STORE_LOST = "store_lost"
