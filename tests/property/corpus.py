@@ -119,6 +119,6 @@ def walk(seed: int, verbs: int = 40) -> Walker:
     for _ in range(verbs):
         act(walker, random)
         if random.random() < 0.03:
-            walker.half_open()
+            random.choice((walker.half_open, walker.trip))()
             change_recovery(walker, random)
     return walker

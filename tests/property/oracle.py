@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from property import naive
 from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown
+from switchgear.core.recovery import Cooldown, Latched
 from switchgear.core.types import (
     Ask,
     Circuit,
@@ -121,6 +121,8 @@ class Oracle:
     def let_time_pass(self) -> None:
         if self.phase is Phase.TRIPPING:
             self.weigh(None)
+        elif self.phase is Phase.OPEN and isinstance(self.policy.recovery, Latched):
+            self.retry_at_s = None
         elif self.phase is Phase.OPEN and self.wait_is_over():
             if isinstance(self.policy.recovery, Cooldown):
                 self.generation, self.retry_at_s = self.generation + 1, None

@@ -10,8 +10,9 @@ import pytest
 from property import naive
 from switchgear import CircuitBreaker, Policy, Rejected, detectors
 from switchgear.core import record
+from switchgear.core.machine import step
 from switchgear.core.recovery import Cooldown, Latched, Recovery, WindowEnd, spread
-from switchgear.core.types import Permit, Signal
+from switchgear.core.types import Ask, Permit, Signal, Tell
 from switchgear.testing import FakeClock
 
 QUIET = Signal()
@@ -211,3 +212,15 @@ def test_a_short_retry_after_does_not_make_the_lease_short(
     assert breaker.enter().lease_until_s == clock() + lasts_s
     with pytest.raises(Rejected):
         breaker.enter()
+
+
+def test_a_circuit_that_was_to_retry_stays_open_under_a_policy_that_never_does() -> None:
+    policy = Policy([detectors.ConsecutiveFailures(1)], Cooldown(60.0))
+    opened = step(policy, policy.start("api", 0.0), Tell(Signal(ok=False)), 0.0).circuit
+    assert opened.outage.retry_at_s == 60.0
+    latched = policy.replace(recovery=Latched())
+    for now_s in (1.0, 60.0, 1e6):
+        done = step(latched, opened, Ask(), now_s)
+        assert not done.verdict.admitted
+        assert (done.verdict.phase, done.verdict.retry_after_s) == ("open", None)
+    assert step(policy.replace(recovery=WindowEnd(9.0)), opened, Ask(), 60.0).verdict.admitted

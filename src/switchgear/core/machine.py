@@ -59,7 +59,10 @@ def step(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
 def _advance(draft: Draft) -> None:
     if draft.phase is Phase.OPEN:
         retry_at_s = draft.outage.retry_at_s
-        if retry_at_s is not None and draft.now_s >= retry_at_s:
+        if retry_at_s is not None and not draft.policy.recovery.ends:
+            # It was opened under another policy than it is loaded by, and this one never retries.
+            draft.outage = draft.outage._replace(retry_at_s=None)
+        elif retry_at_s is not None and draft.now_s >= retry_at_s:
             _end_wait(draft)
     elif draft.phase is Phase.HALF_OPEN:
         if draft.policy.recovery.probes:

@@ -21,6 +21,9 @@ class Recovery(Record):
     lease_s: float | None = None
     """How long a probe may take before its place is given to another; `None`: the cooldown."""
 
+    ends: ClassVar[bool] = True
+    """Whether an open circuit ever comes back by itself."""
+
     def lease_after_s(self, cooldown_s: float) -> float:
         """How long a probe that follows this wait keeps its place."""
         return cooldown_s if self.lease_s is None else self.lease_s
@@ -138,6 +141,7 @@ class Latched(Recovery):
 
     __slots__ = ()
     kind: ClassVar[str] = "latched"
+    ends: ClassVar[bool] = False
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> None:
         """For ever."""
