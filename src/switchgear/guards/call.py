@@ -213,9 +213,12 @@ class CircuitBreaker(OutcomeBreaker):
             raise
         if type(result) in LAZY:
             return guard_lazy(self, result, None, args, kwargs)
-        if self._clock() < due_s:
-            for _ in run.tickets:
-                return result
+        try:
+            if self._clock() < due_s:
+                for _ in run.tickets:
+                    return result
+        except Exception:  # noqa: BLE001  the clock's own trouble
+            self.log_trouble()
         self.returned(run.permit, result, self.seconds_since(started_s))
         return result
 

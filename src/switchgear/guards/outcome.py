@@ -4,6 +4,7 @@ Below it, `Breaker` knows only signals; above it, the shapes in which a call com
 coroutine, stream, block) all report here.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -57,8 +58,14 @@ class OutcomeBreaker(Breaker):
         return self._slow_from_s is not None
 
     def stopwatch(self) -> float:
-        """Seconds for measuring durations; not read when nobody wants them."""
-        return 0.0 if self._slow_from_s is None else self._clock()
+        """Seconds for measuring durations; not read when nobody wants them. Never raises."""
+        if self._slow_from_s is None:
+            return 0.0
+        try:
+            return self._clock()
+        except Exception:  # noqa: BLE001  leave was granted, and what is guarded can still run
+            self.log_trouble()
+            return math.nan
 
     def enter_or_fall_back(self) -> Permit | None:
         """A permit; or `None` when refused and there is a fallback; or raises `Rejected`."""
@@ -84,46 +91,88 @@ class OutcomeBreaker(Breaker):
             raise AssertionError("no fallback")
         return self._fallback(*args, **kwargs)
 
-    # Each of these sends what is redacted already; its twin with an `a` does not block the event
-    # loop.
+    # What is told after the fact must not replace what the call gave or raised: when a clock, a
+    # detector of somebody else's or a store fails here, that is logged. Each of these sends what is
+    # redacted already; its twin with an `a` does not block the event loop.
 
     def succeeded(self, permit: Permit, seconds: float | None) -> None:
         """Tell a success: by a ticket of the run, if it is as unremarkable as that."""
-        run = self._run_of(permit, seconds)
-        if run is None:
-            self.send(Tell(Signal(ok=True, seconds=seconds), permit))
-        elif not self._takes_ticket(run):
-            self._fold_run(run, more=1)
+        try:
+            run = self._run_of(permit, seconds)
+            if run is None:
+                self.send(Tell(Signal(ok=True, seconds=seconds), permit))
+            elif not self._takes_ticket(run):
+                self._fold_run(run, more=1)
+        except Exception:  # noqa: BLE001
+            self.log_trouble()
 
     async def asucceeded(self, permit: Permit, seconds: float | None) -> None:
         """Tell a success."""
-        run = self._run_of(permit, seconds)
-        if run is None:
-            await self.asend(Tell(Signal(ok=True, seconds=seconds), permit))
-        elif not self._takes_ticket(run):
-            await self._afold_run(run, more=1)
+        try:
+            run = self._run_of(permit, seconds)
+            if run is None:
+                await self.asend(Tell(Signal(ok=True, seconds=seconds), permit))
+            elif not self._takes_ticket(run):
+                await self._afold_run(run, more=1)
+        except Exception:  # noqa: BLE001
+            self.log_trouble()
 
     def failed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
         """Tell what an exception means; gives the permit back where it means nothing."""
-        self.send(Tell(self._meaning(error, seconds), permit))
+        self._told(self._meaning(error, seconds), permit)
 
     async def afailed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
         """Tell what an exception means."""
-        await self.asend(Tell(self._meaning(error, seconds), permit))
+        await self._atold(self._meaning(error, seconds), permit)
 
     def returned(self, permit: Permit, result: Any, seconds: float | None) -> None:
         """Tell what a result means."""
         if self._is_bad(result):
-            self.send(Tell(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit))
+            self._told(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit)
         else:
             self.succeeded(permit, seconds)
 
     async def areturned(self, permit: Permit, result: Any, seconds: float | None) -> None:
         """Tell what a result means."""
         if self._is_bad(result):
-            await self.asend(Tell(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit))
+            await self._atold(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit)
         else:
             await self.asucceeded(permit, seconds)
+
+    def seconds_since(self, started_s: float) -> float | None:
+        """How long it took since the stopwatch showed `started_s`; `None`: nobody asks or knows."""
+        if self._slow_from_s is None:
+            return None
+        seconds = self.stopwatch() - started_s
+        return None if math.isnan(seconds) else seconds
+
+    def log_trouble(self) -> None:
+        """Log what went wrong with the bookkeeping of a call; it is being handled."""
+        log_exception("circuit %r could not take note of a call", self.name)
+
+    def _told(self, signal: Signal, permit: Permit) -> None:
+        try:
+            self.send(Tell(signal, permit))
+        except Exception:  # noqa: BLE001
+            self.log_trouble()
+
+    async def _atold(self, signal: Signal, permit: Permit) -> None:
+        try:
+            await self.asend(Tell(signal, permit))
+        except Exception:  # noqa: BLE001
+            self.log_trouble()
+
+    def _fold_run(self, run: Run, *, more: int) -> None:
+        try:
+            super()._fold_run(run, more=more)
+        except Exception:  # noqa: BLE001
+            self.log_trouble()
+
+    async def _afold_run(self, run: Run, *, more: int) -> None:
+        try:
+            await super()._afold_run(run, more=more)
+        except Exception:  # noqa: BLE001
+            self.log_trouble()
 
     def _run_of(self, permit: Permit, seconds: float | None) -> Run | None:
         """The run that counts such a success; `None` where it must be told by itself."""
@@ -158,10 +207,6 @@ class OutcomeBreaker(Breaker):
         except Exception:  # noqa: BLE001  the caller gets the result that was made
             log_exception("failure_if_result of circuit %r failed", self.name)
             return False
-
-    def seconds_since(self, started_s: float) -> float | None:
-        """How long it took since the stopwatch showed `started_s`; `None`: nobody asks."""
-        return None if self._slow_from_s is None else self._clock() - started_s
 
     def _config(self) -> dict[str, Any]:
         return {

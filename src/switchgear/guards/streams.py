@@ -81,7 +81,7 @@ class _Timed:
         try:
             return advance(*value)
         finally:
-            self._seconds += self._breaker.stopwatch() - started_s
+            self._seconds += self._breaker.seconds_since(started_s) or 0.0
 
 
 def guarded_async_generator(
@@ -160,7 +160,7 @@ class _AsyncTimed:
             return _END
         finally:
             thrown = None
-            self._seconds += self._breaker.stopwatch() - started_s
+            self._seconds += self._breaker.seconds_since(started_s) or 0.0
 
     async def close(self) -> None:
         await self._generator.aclose()

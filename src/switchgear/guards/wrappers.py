@@ -78,16 +78,19 @@ def _guarded_timed(breaker: "CircuitBreaker", function: Callable[..., Any]) -> C
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
-            breaker.failed(run.permit, error, clock() - started_s)
+            breaker.failed(run.permit, error, breaker.seconds_since(started_s))
             raise
         if type(result) is not run.plain:
             if type(result) in LAZY:
                 return guard_lazy(breaker, result, None, args, kwargs)
             run.plain = type(result)
-        if clock() < due_s:
-            for _ in run.tickets:
-                return result
-        breaker.succeeded(run.permit, clock() - started_s)
+        try:
+            if clock() < due_s:
+                for _ in run.tickets:
+                    return result
+        except Exception:  # noqa: BLE001  the clock's own trouble
+            breaker.log_trouble()
+        breaker.succeeded(run.permit, breaker.seconds_since(started_s))
         return result
 
     return guarded
