@@ -209,16 +209,19 @@ class Oracle:
     # Tell
 
     def listen(self, signal: Signal, permit: Permit | None) -> None:
+        """A signal with count n is n signals, one after the other, at the same moment."""
         self.ledger += [Told("refused", signal.refused)] if signal.refused else []
-        if signal.count == 0:
-            return
-        self.ledger.append(Told("cost_micros", signal.count * (signal.cost_micros or 0)))
+        for _ in range(signal.count):
+            self.listen_to_one(signal._replace(count=1), permit)
+
+    def listen_to_one(self, signal: Signal, permit: Permit | None) -> None:
+        self.ledger.append(Told("cost_micros", signal.cost_micros or 0))
         if permit is not None and self.comes_late(permit):
-            self.ledger.append(Told("late", signal.count))
+            self.ledger.append(Told("late", 1))
             return
         column = {None: "ignored", True: "succeeded", False: "failed"}[signal.ok]
         failure = Failure(self.now_s, signal.error) if signal.ok is False else None
-        self.ledger.append(Told(column, signal.count, failure))
+        self.ledger.append(Told(column, 1, failure))
         if self.phase is Phase.HALF_OPEN and (permit is None or permit.probe > 0):
             self.hear_probe(signal, permit)
         else:
@@ -244,7 +247,7 @@ class Oracle:
             row = f" ({failed} in a row)" if failed >= 2 else ""
             self.open(f"probe {objection}{row}", signal.retry_after_s, self.admit, failed)
             return
-        self.successes += signal.count
+        self.successes += 1
         needed = self.policy.recovery.successes
         if self.successes >= needed:
             self.close("probe succeeded" if needed == 1 else f"{needed} probes succeeded")

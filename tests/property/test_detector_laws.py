@@ -114,6 +114,27 @@ def test_n_equal_signals_are_one_with_count_n(
 
 
 @over_the_registry
+@given(st.data(), SIGNALS, st.integers(2, 40))
+def test_under_equal_signals_its_heat_goes_one_way_until_it_begins_to_judge(
+    kind: type[Detector], data: st.DataObject, signal: Signal, count: int
+) -> None:
+    detector, history = data.draw(CONFIGS[kind]), data.draw(histories())
+    at_s, single = history[-1][0] if history else 0.0, signal._replace(count=1)
+    memory = detector.fold(remembered(detector, history), single, at_s)
+    heats = [min(1.0, detector.heat(memory, at_s))]
+    for _ in range(count):
+        begins = detector.judges_after(memory, single, at_s)
+        memory = detector.fold(memory, single, at_s)
+        left = detector.judges_after(memory, single, at_s)
+        assert left == max(0, begins - 1) or (not begins and left == 0)
+        if begins == 1:
+            heats = []
+        heats.append(min(1.0, detector.heat(memory, at_s)))
+        assert heats in (sorted(heats), sorted(heats, reverse=True))
+        assert begins <= 1 or heats[-1] == 0.0
+
+
+@over_the_registry
 @settings(max_examples=5)
 @given(st.data())
 def test_its_memory_is_bounded_by_its_fields(kind: type[Detector], data: st.DataObject) -> None:

@@ -12,7 +12,7 @@ from switchgear.core.moves import LEGAL_MOVES, Draft
 from switchgear.core.policy import Policy
 from switchgear.core.recovery import Latched, Recovery, WindowEnd
 from switchgear.core.standing import refuses_until_s
-from switchgear.core.types import Ask, Circuit, Mode, Phase, Signal, Tell, Totals
+from switchgear.core.types import Ask, Circuit, Event, Mode, Phase, Signal, Tell, Totals
 
 SEEDS = range(120)
 
@@ -54,30 +54,28 @@ def walkers(draw: st.DrawFn) -> Walker:
     return walker
 
 
-def without_versions(circuit: Circuit) -> Circuit:
-    return circuit._replace(memories=(), version=0, failures=circuit.failures[-1:])
-
-
 def dumped(policy: Policy, circuit: Circuit) -> list[object]:
     pairs = zip(policy.detectors, circuit.memories, strict=True)
     return [detector.dump(memory) for detector, memory in pairs]
 
 
-@given(walkers(), FEW_SIGNALS, st.integers(1, 30))
-def test_n_equal_signals_are_one_with_count_n_while_the_phase_lasts(
-    walker: Walker, signal: Signal, count: int
+@given(walkers(), FEW_SIGNALS, st.integers(1, 30), st.booleans())
+def test_n_equal_signals_are_one_with_count_n(
+    walker: Walker, signal: Signal, count: int, with_permit: bool
 ) -> None:
-    policy, apart = walker.policy, walker.circuit
+    permit = walker.ask() if with_permit else None
+    policy, apart, events = walker.policy, walker.circuit, list[Event]()
     for number in range(count):
         single = signal._replace(count=1, refused=signal.refused if not number else 0)
-        done = step(policy, apart, Tell(single), walker.now_s)
-        if done.events:
-            return
-        apart = done.circuit
-    together = step(policy, walker.circuit, Tell(signal._replace(count=count)), walker.now_s)
-    assert without_versions(together.circuit) == without_versions(apart)
+        done = step(policy, apart, Tell(single, permit), walker.now_s)
+        apart, events = done.circuit, [*events, *done.events]
+    counted = Tell(signal._replace(count=count), permit)
+    together = step(policy, walker.circuit, counted, walker.now_s)
+    assert [*together.events] == events
+    assert together.verdict == done.verdict
+    alike = {"memories": (), "version": 0}
+    assert together.circuit._replace(**alike) == apart._replace(**alike)
     assert dumped(policy, together.circuit) == dumped(policy, apart)
-    assert together.events == ()
 
 
 @given(walkers(), FEW_SIGNALS, st.booleans())

@@ -136,28 +136,73 @@ def _reduced_load(draft: Draft) -> Permit | None:
 
 
 def _tell(draft: Draft, signal: Signal, permit: Permit | None) -> None:
+    """Hear a signal as if each of its `count` equal things were told alone, one after the other.
+
+    They are taken in parts in which nothing changes but counts, so a million costs little more
+    than one. No time passes between them.
+    """
     if signal.refused:
         draft.count(refused=signal.refused)
-    if not signal.count:
-        return
-    if signal.cost_micros:
+    if signal.cost_micros and signal.count:
         draft.count(cost_micros=signal.cost_micros * signal.count)
-    if permit is not None and _is_late(draft, permit):
-        draft.count(late=signal.count)
-        return
+    left = signal.count
+    first = True
+    while left:
+        if permit is not None and _is_late(draft, permit):
+            draft.count(late=left)
+            return
+        part = 1 if first else _part(draft, signal, permit, left)
+        _hear(draft, signal._replace(count=part) if part != signal.count else signal, permit)
+        left -= part
+        first = False
+
+
+def _hear(draft: Draft, signal: Signal, permit: Permit | None) -> None:
     if signal.ok is None:
         draft.count(ignored=signal.count)
     elif signal.ok:
         draft.count(succeeded=signal.count)
     else:
         draft.count(failed=signal.count)
-        recent = (*draft.failures, Failure(draft.now_s, signal.error))
-        draft.failures = recent[-RECENT_FAILURES:]
-    if draft.phase is Phase.HALF_OPEN and (permit is None or permit.probe):
+        again = (Failure(draft.now_s, signal.error),) * min(signal.count, RECENT_FAILURES)
+        draft.failures = (*draft.failures, *again)[-RECENT_FAILURES:]
+    if _is_probing(draft, permit):
         _judge_probe(draft, signal, permit)
     else:  # so does what an ordinary call tells that was admitted beside the probes
         draft.memories = draft.policy.fold(draft.memories, signal, draft.now_s)
         _judge(draft, signal)
+
+
+def _is_probing(draft: Draft, permit: Permit | None) -> bool:
+    """Whether what is told under this permit is a probe's result."""
+    return draft.phase is Phase.HALF_OPEN and (permit is None or permit.probe != 0)
+
+
+def _part(draft: Draft, signal: Signal, permit: Permit | None, left: int) -> int:
+    """How many of the `left` can be heard at once: up to, not including, one that may decide.
+
+    One of them has just been heard. The detectors promise that their heat then goes one way until
+    one of them begins to judge: so the first change is found by halving.
+    """
+    if _is_probing(draft, permit):
+        missing = draft.policy.recovery.successes - draft.probing.successes
+        return left if signal.ok is None else max(1, min(left, missing))
+    policy, memories, now_s = draft.policy, draft.memories, draft.now_s
+    begins = policy.judges_after(memories, signal, now_s)
+    most = min(left, begins - 1) if begins else left
+    before = policy.bands(memories, now_s)
+
+    def is_quiet(count: int) -> bool:
+        after = policy.fold(memories, signal._replace(count=count), now_s)
+        return policy.bands(after, now_s) == before
+
+    if most and is_quiet(most):
+        return most
+    quiet = 0
+    while most - quiet > 1:
+        half = (quiet + most) // 2
+        quiet, most = (half, most) if is_quiet(half) else (quiet, half)
+    return max(quiet, 1)
 
 
 def _is_late(draft: Draft, permit: Permit) -> bool:

@@ -203,6 +203,22 @@ class Policy(Record):
         pairs = zip(self.detectors, memories, strict=True)
         return tuple([detector.fold(memory, signal, now_s) for detector, memory in pairs])
 
+    def judges_after(self, memories: tuple[Any, ...], signal: Signal, now_s: float) -> int:
+        """After how many more such signals the next detector begins to judge; 0: none will."""
+        pairs = zip(self.detectors, memories, strict=True)
+        waits = [detector.judges_after(memory, signal, now_s) for detector, memory in pairs]
+        return min(filter(None, waits), default=0)
+
+    def bands(self, memories: tuple[Any, ...], now_s: float) -> list[int]:
+        """How each detector stands: 0 calm, 1 worried, 2 trips.
+
+        While none of them changes, neither does what the policy says, but for its numbers.
+        """
+        warn_at = 1.0 if self.tripping_at is None else self.tripping_at
+        pairs = zip(self.detectors, memories, strict=True)
+        heats = [detector.heat(memory, now_s) for detector, memory in pairs]
+        return [(heat >= warn_at) + (heat >= 1.0) for heat in heats]
+
     def heat(self, memories: tuple[Any, ...], now_s: float) -> float:
         """How hot the circuit is: 0 calm, 1 trips."""
         pairs = zip(self.detectors, memories, strict=True)

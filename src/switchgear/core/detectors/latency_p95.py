@@ -65,6 +65,13 @@ class LatencyP95(Detector):
         over = signal.seconds > self.limit_s
         return memory.at(now_s, self.window_s).push(hit=over, count=signal.count)
 
+    def judges_after(self, memory: TimeWindow, signal: Signal, now_s: float) -> int:
+        """What is missing to `min_calls`; without a call over the limit there is nothing to say."""
+        if signal.seconds is None:
+            return 0
+        now = memory.at(now_s, self.window_s)
+        return max(0, self.min_calls - now.total) if now.hits else 0
+
     def heat(self, memory: TimeWindow, now_s: float) -> float:
         """The calls over the limit against the fewest that put the p95 over it."""
         now = memory.at(now_s, self.window_s)
