@@ -1,6 +1,7 @@
 """The call breaker: functions, coroutines, streams and blocks, guarded by one circuit."""
 
 import math
+import sys
 from collections.abc import Awaitable, Callable
 from functools import lru_cache, wraps
 from types import CoroutineType, TracebackType
@@ -13,7 +14,7 @@ from switchgear.core.policy import Policy
 from switchgear.core.recovery import Cooldown
 from switchgear.core.types import Permit
 from switchgear.errors import Rejected
-from switchgear.guards.blocks import enter_block, leave_block
+from switchgear.guards.blocks import enter_block, leave_block, left_elsewhere
 from switchgear.guards.evidence import ExceptionTest
 from switchgear.guards.lazy import LAZY, call_lazily, guard_lazy, lazy_code
 from switchgear.guards.outcome import OutcomeBreaker
@@ -159,7 +160,8 @@ class CircuitBreaker(OutcomeBreaker):
         return cast("F", guarded)
 
     def __enter__(self) -> Self:
-        enter_block(self, self.enter(), self.stopwatch())
+        frame = sys._getframe().f_back  # noqa: SLF001  there is no other way to know a block
+        enter_block(self, self.enter(), self.stopwatch(), frame)
         return self
 
     def __exit__(
@@ -168,15 +170,17 @@ class CircuitBreaker(OutcomeBreaker):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        block = leave_block(self)
-        seconds = self.seconds_since(block.started_s)
-        if error is None:
-            self.succeeded(block.permit, seconds)
+        block = leave_block(self, sys._getframe().f_back)  # noqa: SLF001
+        if block is None:
+            left_elsewhere(self, error)
+        elif error is None:
+            self.succeeded(block.permit, self.seconds_since(block.started_s))
         else:
-            self.failed(block.permit, error, seconds)
+            self.failed(block.permit, error, self.seconds_since(block.started_s))
 
     async def __aenter__(self) -> Self:
-        enter_block(self, await self.aenter(), self.stopwatch())
+        frame = sys._getframe().f_back  # noqa: SLF001
+        enter_block(self, await self.aenter(), self.stopwatch(), frame)
         return self
 
     async def __aexit__(
@@ -185,12 +189,13 @@ class CircuitBreaker(OutcomeBreaker):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        block = leave_block(self)
-        seconds = self.seconds_since(block.started_s)
-        if error is None:
-            await self.asucceeded(block.permit, seconds)
+        block = leave_block(self, sys._getframe().f_back)  # noqa: SLF001
+        if block is None:
+            left_elsewhere(self, error)
+        elif error is None:
+            await self.asucceeded(block.permit, self.seconds_since(block.started_s))
         else:
-            await self.afailed(block.permit, error, seconds)
+            await self.afailed(block.permit, error, self.seconds_since(block.started_s))
 
     def _set_run(self, run: Run | None) -> None:
         bare = self._slow_from_s is None and self._failure_if_result is None and not self._polls

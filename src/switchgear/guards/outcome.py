@@ -139,6 +139,14 @@ class OutcomeBreaker(Breaker):
         else:
             await self.asucceeded(permit, seconds)
 
+    def give_back(self, permit: Permit) -> None:
+        """Tell that nothing came of it that says anything."""
+        self._told(Signal(), permit)
+
+    async def agive_back(self, permit: Permit) -> None:
+        """Tell that nothing came of it."""
+        await self._atold(Signal(), permit)
+
     def seconds_since(self, started_s: float) -> float | None:
         """How long it took since the stopwatch showed `started_s`; `None`: nobody asks or knows."""
         if self._slow_from_s is None:
