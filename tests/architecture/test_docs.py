@@ -91,6 +91,16 @@ def test_what_was_measured_stands_on_its_page(name: str, what: str) -> None:
     )
 
 
+def test_every_measure_of_the_benchmark_is_described() -> None:
+    main = (ROOT / "bench" / "__main__.py").read_text(encoding="utf-8")
+    measures = re.findall(r'^    "([\w-]+)": \w+\.\w+,$', main, re.MULTILINE)
+    assert len(measures) >= 15
+    for name in ("docs/benchmarks.md", "CONTRIBUTING.md"):
+        page = (ROOT / name).read_text(encoding="utf-8")
+        missing = [measure for measure in measures if f"`{measure}`" not in page]
+        assert not missing, f"{name} does not name the measures {missing}"
+
+
 def test_the_results_of_a_benchmark_are_pasted_whole_and_in_short() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "paste_results.py"))
     results = (
