@@ -114,13 +114,27 @@ def test_the_results_of_a_benchmark_are_pasted_whole_and_in_short() -> None:
     row = "| Closed | 1.50 times the floor (≤ 1.6); 3.00 times as fast (≥ 4, **missed**) |"
     assert short.splitlines()[-1] == row
     page = "before\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nafter\n"
-    once = script["pasted"](page, results)
+    once = script["pasted"](page, "bench", results)
     assert "old" not in once
     assert once.startswith("before\n<!-- bench:begin -->\n\nCPython 3")
     assert once.endswith("### Closed\n\n<!-- bench:end -->\nafter\n")
-    assert script["pasted"](once, results) == once
+    assert script["pasted"](once, "bench", results) == once
     with pytest.raises(ValueError, match="there must be one block"):
-        script["pasted"]("no block", results)
+        script["pasted"]("no block", "bench", results)
+
+
+def test_the_scores_of_several_runs_of_mutants_are_one_table() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "paste_results.py"))
+    head = "noise\n\n| file | mutants | killed | explained | left |\n|---|---:|---:|---:|---:|\n"
+    first = f"{head}| core/a.py | 9 | 7 | 1 | 1 |\n| runs.py | 2 | 2 | 0 | 0 |\n| all | 11 | 9 | 1 | 1 |\n"
+    again = f"{head}| core/a.py | 9 | 8 | 1 | 0 |\n| all | 9 | 8 | 1 | 0 |\n"
+    told = script["scores"]([first, again], "on a day at 1a2b3c4")
+    assert told.startswith("Measured on a day at 1a2b3c4 by `make mutants`: of 11 mutants, 10 were")
+    assert told.splitlines()[-3:] == [
+        "| `core/a.py` | 9 | 8 | 1 | 0 |",
+        "| `runs.py` | 2 | 2 | 0 | 0 |",
+        "| **all** | **11** | **10** | **1** | **0** |",
+    ]
 
 
 def test_the_readme_and_the_makefile_agree_on_how_long_the_demo_takes() -> None:
