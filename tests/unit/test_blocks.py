@@ -68,14 +68,14 @@ def test_blocks_of_different_breakers_nest_in_any_order() -> None:
     assert second.totals.succeeded == 2
 
 
-def test_inside_a_probe_a_second_block_is_refused_and_the_probe_goes_on() -> None:
+def test_beside_a_probe_a_second_block_is_refused_and_the_probe_goes_on() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", clock=clock)
     trip(breaker)
     clock.advance(60.0)
     with breaker:
-        with pytest.raises(Rejected), breaker:
-            pytest.fail("a refused block must not run")
+        with pytest.raises(Rejected):
+            in_time(breaker.__enter__)
         assert breaker.state == "half_open"
     assert breaker.state == "closed"
 
@@ -212,7 +212,7 @@ def test_a_probe_left_in_another_context_does_not_wedge_the_circuit() -> None:
     with pytest.raises(WrongContext):
         contextvars.Context().run(lambda: breaker.__exit__(None, None, None))
     with pytest.raises(Rejected):
-        breaker.call(int)
+        in_time(lambda: breaker.call(int))
     clock.advance(60.0)
     assert breaker.call(int) == 0
     assert breaker.state == "closed"

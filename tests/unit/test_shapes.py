@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from stress.crew import in_time
 from switchgear import CircuitBreaker, Policy, Rejected, detectors
 from switchgear.testing import FakeClock
 from unit.shapes import ALL, CALLS, Shape
@@ -90,7 +91,7 @@ def test_while_a_probe_is_under_way_nobody_else_gets_in(shape: Shape) -> None:
 
     def probe() -> str:
         with pytest.raises(Rejected, match="a probe is under way"):
-            shape(breaker, lambda: ran.append("ran"))
+            in_time(lambda: shape(breaker, lambda: ran.append("ran")))
         return "probed"
 
     assert shape(breaker, probe) == "probed"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from switchgear.core.types import Permit
 from switchgear.errors import WrongContext
+from switchgear.guards.nesting import enter_probe, leave_probe
 
 if TYPE_CHECKING:
     from switchgear.guards.call import CircuitBreaker
@@ -63,6 +64,8 @@ def enter_block(
     block = Block(breaker, permit, started_s, frame)
     _by_frame.setdefault(block.key, []).append(block)
     _here.set(_Link(block, _unleft(_here.get())))
+    if permit.probe:
+        enter_probe(breaker, permit)
 
 
 def leave_block(breaker: "CircuitBreaker", frame: FrameType | None) -> Block | None:
@@ -114,6 +117,8 @@ def _forget(block: Block) -> None:
     if not same_frame:
         _by_frame.pop(block.key, None)
     _here.set(_unleft(_here.get()))
+    if block.permit.probe:
+        leave_probe(block.breaker, block.permit)
 
 
 def _unleft(link: _Link | None) -> _Link | None:

@@ -17,6 +17,7 @@ from switchgear.errors import Rejected
 from switchgear.guards.blocks import enter_block, leave_block, left_elsewhere
 from switchgear.guards.evidence import ExceptionTest
 from switchgear.guards.lazy import LAZY, call_lazily, guard_lazy, lazy_code
+from switchgear.guards.nesting import await_in_probe, call_in_probe
 from switchgear.guards.outcome import OutcomeBreaker
 from switchgear.guards.wrappers import wrapper
 from switchgear.listeners import Sink
@@ -238,7 +239,10 @@ class CircuitBreaker(OutcomeBreaker):
             return self.fall_back(args, kwargs)
         started_s = self.stopwatch()
         try:
-            result = function(*args, **kwargs)
+            if permit.probe:
+                result = call_in_probe(self, permit, function, args, kwargs)
+            else:
+                result = function(*args, **kwargs)
         except BaseException as error:
             self.failed(permit, error, self.seconds_since(started_s))
             raise
@@ -261,14 +265,17 @@ class CircuitBreaker(OutcomeBreaker):
             return await instead if hasattr(instead, "__await__") else instead
         started_s = self.stopwatch()
         try:
-            result = function(*args, **kwargs)
-            if hasattr(result, "__await__"):
-                result = await result
-            elif type(result) in LAZY:
-                return guard_lazy(self, result, permit, args, kwargs)
+            if permit.probe:
+                result = await await_in_probe(self, permit, function, args, kwargs)
+            else:
+                result = function(*args, **kwargs)
+                if hasattr(result, "__await__"):
+                    result = await result
         except BaseException as error:
             await self.afailed(permit, error, self.seconds_since(started_s))
             raise
+        if type(result) in LAZY:
+            return guard_lazy(self, result, permit, args, kwargs)
         await self.areturned(permit, result, self.seconds_since(started_s))
         return result
 

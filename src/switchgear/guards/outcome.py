@@ -11,9 +11,10 @@ from typing import Any
 from switchgear.breaker import Breaker
 from switchgear.clock import Clock
 from switchgear.core.policy import Policy
-from switchgear.core.types import Permit, Signal, Tell
+from switchgear.core.types import Mode, Permit, Phase, Signal, Tell
 from switchgear.errors import Rejected
 from switchgear.guards.evidence import ExceptionTest, check_test, failure, is_failure
+from switchgear.guards.nesting import probe_around
 from switchgear.listeners import Sink, log_exception
 from switchgear.runs import Run
 from switchgear.stores.base import Remembers
@@ -66,6 +67,15 @@ class OutcomeBreaker(Breaker):
         except Exception:  # noqa: BLE001  leave was granted, and what is guarded can still run
             self.log_trouble()
             return math.nan
+
+    def _nested_permit(self) -> Permit | None:
+        circuit = self._circuit
+        if circuit.phase is not Phase.HALF_OPEN or circuit.mode is not Mode.AUTO:
+            return None
+        probe = probe_around(self)
+        if probe is None or (probe.lease_until_s or 0.0) <= self._now_s():
+            return None
+        return Permit(circuit.generation)
 
     def enter_or_fall_back(self) -> Permit | None:
         """A permit; or `None` when refused and there is a fallback; or raises `Rejected`."""

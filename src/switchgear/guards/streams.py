@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from typing import TYPE_CHECKING, Any
 
 from switchgear.core.types import Permit
+from switchgear.guards.nesting import await_in_probe, call_in_probe
 
 if TYPE_CHECKING:
     from switchgear.guards.call import CircuitBreaker
@@ -29,7 +30,7 @@ def guarded_generator(
         permit = enter()
         if permit is None:
             return (yield from breaker.fall_back(args, kwargs))
-        stream = _Timed(breaker)
+        stream = _Timed(breaker, permit)
         try:
             result = yield from stream.of(function(*args, **kwargs))
         except BaseException as error:
@@ -44,12 +45,13 @@ def guarded_generator(
 class _Timed:
     """A generator that measures the time its producer takes; `yield from` goes through it."""
 
-    __slots__ = ("_breaker", "_generator", "_seconds")
+    __slots__ = ("_breaker", "_generator", "_permit", "_seconds")
 
     _generator: Generator[Any, Any, Any]
 
-    def __init__(self, breaker: "CircuitBreaker") -> None:
+    def __init__(self, breaker: "CircuitBreaker", permit: Permit) -> None:
         self._breaker = breaker
+        self._permit = permit
         self._seconds = 0.0
 
     def of(self, generator: Generator[Any, Any, Any]) -> "_Timed":
@@ -79,6 +81,8 @@ class _Timed:
     def _timed(self, advance: Callable[..., Any], *value: Any) -> Any:
         started_s = self._breaker.stopwatch()
         try:
+            if self._permit.probe:
+                return call_in_probe(self._breaker, self._permit, advance, value, {})
             return advance(*value)
         finally:
             self._seconds += self._breaker.seconds_since(started_s) or 0.0
@@ -99,7 +103,7 @@ def guarded_async_generator(
             async for item in instead if hasattr(instead, "__aiter__") else _one_by_one(instead):
                 yield item
             return
-        stream = _AsyncTimed(breaker)
+        stream = _AsyncTimed(breaker, permit)
         try:
             stream.of(function(*args, **kwargs))
             item = await stream.advance(None, None)
@@ -134,12 +138,13 @@ async def _one_by_one(items: Iterable[Any]) -> AsyncGenerator[Any, Any]:
 class _AsyncTimed:
     """What `_Timed` is, for an async generator; Python has no `yield from` for those."""
 
-    __slots__ = ("_breaker", "_generator", "_seconds")
+    __slots__ = ("_breaker", "_generator", "_permit", "_seconds")
 
     _generator: AsyncGenerator[Any, Any]
 
-    def __init__(self, breaker: "CircuitBreaker") -> None:
+    def __init__(self, breaker: "CircuitBreaker", permit: Permit) -> None:
         self._breaker = breaker
+        self._permit = permit
         self._seconds = 0.0
 
     def of(self, generator: AsyncGenerator[Any, Any]) -> None:
@@ -153,6 +158,8 @@ class _AsyncTimed:
         """The next item, or `_END`."""
         started_s = self._breaker.stopwatch()
         try:
+            if self._permit.probe:
+                return await self._advance_in_probe(sent, thrown)
             if thrown is None:
                 return await self._generator.asend(sent)
             return await self._generator.athrow(thrown)
@@ -161,6 +168,15 @@ class _AsyncTimed:
         finally:
             thrown = None
             self._seconds += self._breaker.seconds_since(started_s) or 0.0
+
+    async def _advance_in_probe(self, sent: Any, thrown: BaseException | None) -> Any:
+        generator = self._generator
+        step: Callable[..., Any] = generator.asend if thrown is None else generator.athrow
+        values = (sent if thrown is None else thrown,)
+        try:
+            return await await_in_probe(self._breaker, self._permit, step, values, {})
+        finally:
+            del thrown, values
 
     async def close(self) -> None:
         await self._generator.aclose()
