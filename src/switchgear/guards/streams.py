@@ -1,8 +1,10 @@
 """Streaming answers: a generator is one call, from its first item to its last.
 
 Leave is asked when the first item is wanted, and the outcome is told when the stream ends.
-Closing it early is no evidence, and gives the permit back. The time taken is the producer's:
-while the consumer holds an item, the clock stands still.
+Closing it early is no evidence, and gives the permit back; neither is what the consumer throws
+into it, if it comes out as it went in: that is the consumer's own failure, like the body of a
+`with` whose context manager is a guarded generator. The time taken is the producer's: while the
+consumer holds an item, the clock stands still.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
@@ -34,7 +36,10 @@ def guarded_generator(
         try:
             result = yield from stream.of(function(*args, **kwargs))
         except BaseException as error:
-            breaker.failed(permit, error, stream.seconds)
+            if stream.gave_back_what_was_thrown:
+                breaker.give_back(permit)
+            else:
+                breaker.failed(permit, error, stream.seconds)
             raise
         breaker.succeeded(permit, stream.seconds)
         return result
@@ -45,7 +50,7 @@ def guarded_generator(
 class _Timed:
     """A generator that measures the time its producer takes; `yield from` goes through it."""
 
-    __slots__ = ("_breaker", "_generator", "_permit", "_seconds")
+    __slots__ = ("_breaker", "_generator", "_permit", "_seconds", "gave_back_what_was_thrown")
 
     _generator: Generator[Any, Any, Any]
 
@@ -53,6 +58,7 @@ class _Timed:
         self._breaker = breaker
         self._permit = permit
         self._seconds = 0.0
+        self.gave_back_what_was_thrown = False
 
     def of(self, generator: Generator[Any, Any, Any]) -> "_Timed":
         self._generator = generator
@@ -73,7 +79,15 @@ class _Timed:
 
     def throw(self, *error: Any) -> Any:
         # As type, value and traceback, too: contextlib of Python 3.11 throws so.
-        return self._timed(self._generator.throw, *error)
+        try:
+            return self._timed(self._generator.throw, *error)
+        except BaseException as raised:
+            self.gave_back_what_was_thrown = any(
+                raised is part or type(raised) is part for part in error
+            )
+            raise
+        finally:
+            del error  # a frame that holds its own exception would outlive the call
 
     def close(self) -> None:
         self._generator.close()
@@ -119,7 +133,10 @@ def guarded_async_generator(
                 item = await stream.advance(sent, thrown)
         except BaseException as error:
             thrown = None  # a frame that holds its own exception would outlive the call
-            await breaker.afailed(permit, error, stream.seconds)
+            if stream.gave_back_what_was_thrown:
+                await breaker.agive_back(permit)
+            else:
+                await breaker.afailed(permit, error, stream.seconds)
             raise
         await breaker.asucceeded(permit, stream.seconds)
 
@@ -138,7 +155,7 @@ async def _one_by_one(items: Iterable[Any]) -> AsyncGenerator[Any, Any]:
 class _AsyncTimed:
     """What `_Timed` is, for an async generator; Python has no `yield from` for those."""
 
-    __slots__ = ("_breaker", "_generator", "_permit", "_seconds")
+    __slots__ = ("_breaker", "_generator", "_permit", "_seconds", "gave_back_what_was_thrown")
 
     _generator: AsyncGenerator[Any, Any]
 
@@ -146,6 +163,7 @@ class _AsyncTimed:
         self._breaker = breaker
         self._permit = permit
         self._seconds = 0.0
+        self.gave_back_what_was_thrown = False
 
     def of(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generator = generator
@@ -165,6 +183,9 @@ class _AsyncTimed:
             return await self._generator.athrow(thrown)
         except StopAsyncIteration:
             return _END
+        except BaseException as raised:
+            self.gave_back_what_was_thrown = raised is thrown
+            raise
         finally:
             thrown = None
             self._seconds += self._breaker.seconds_since(started_s) or 0.0
