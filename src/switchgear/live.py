@@ -29,11 +29,10 @@ from switchgear.core.types import (
 from switchgear.errors import Refusal, Rejected
 from switchgear.listeners import Sink, emit
 from switchgear.locks import ForkSafeLock
-from switchgear.runs import FOLD_EVERY_S, Run
+from switchgear.runs import FOLD_EVERY_S, MANY, Run
 from switchgear.stores.base import Remembers
 from switchgear.stores.memory import MemoryCell
 
-MANY = 2**62
 NO_REFUSALS = repeat(None, 0)
 TIME_PASSES = Tell(Signal(count=0))
 
