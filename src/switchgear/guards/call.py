@@ -2,23 +2,29 @@
 
 import math
 import sys
-from collections.abc import Awaitable, Callable
-from functools import lru_cache, wraps
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+)
+from functools import wraps
 from types import CoroutineType, TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, cast
+from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
 from switchgear.clock import Clock, monotonic
-from switchgear.core import record
-from switchgear.core.detectors import ConsecutiveFailures
 from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown
 from switchgear.core.types import Permit
 from switchgear.errors import Rejected
 from switchgear.guards.blocks import enter_block, leave_block, left_elsewhere
+from switchgear.guards.classic import classic
 from switchgear.guards.evidence import ExceptionTest
 from switchgear.guards.lazy import LAZY, call_lazily, guard_lazy, lazy_code
 from switchgear.guards.nesting import await_in_probe, call_in_probe
 from switchgear.guards.outcome import OutcomeBreaker
+from switchgear.guards.streams import guard_items
 from switchgear.guards.wrappers import wrapper
 from switchgear.listeners import Sink
 from switchgear.runs import Run
@@ -76,7 +82,7 @@ class CircuitBreaker(OutcomeBreaker):
     ) -> None:
         numbers = (threshold, base_timeout, max_timeout)
         if policy is None:
-            policy = _classic(*_checked(*numbers))
+            policy = classic(*numbers)
         elif numbers != (5, 60.0, 300.0):
             raise ValueError(
                 f"CircuitBreaker.policy is given, and threshold is {threshold!r}, base_timeout "
@@ -100,7 +106,8 @@ class CircuitBreaker(OutcomeBreaker):
     def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the function, guarded. Raises what it raises, or `Rejected`.
 
-        If it returns a coroutine or generator, the result is that, guarded: await or iterate it.
+        If it returns a coroutine, another awaitable or a generator, the result is that, guarded:
+        await or iterate it. For other streams see `stream`.
         """
         run = self._fast
         if run is None:
@@ -114,7 +121,7 @@ class CircuitBreaker(OutcomeBreaker):
             self.failed(run.permit, error, None)
             raise
         if type(result) is not run.plain:
-            if type(result) in LAZY:
+            if type(result) in LAZY or hasattr(type(result), "__await__"):
                 return cast("T", guard_lazy(self, result, None, args, kwargs))
             run.plain = type(result)
         for _ in run.tickets:
@@ -126,7 +133,10 @@ class CircuitBreaker(OutcomeBreaker):
     async def acall(
         self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call and await the coroutine function, guarded. Raises what it raises, or `Rejected`."""
+        """Call and await the coroutine function, guarded. Raises what it raises, or `Rejected`.
+
+        If what it gives is a generator or async generator, the result is that, guarded: iterate it.
+        """
         run = self._fast
         if run is None:
             refused = self._refused() if self._fallback is None else None
@@ -137,11 +147,11 @@ class CircuitBreaker(OutcomeBreaker):
             pending: Any = function(*args, **kwargs)
             if type(pending) is CoroutineType or hasattr(pending, "__await__"):
                 pending = await pending
-            elif type(pending) in LAZY:
-                return cast("T", guard_lazy(self, pending, None, args, kwargs))
         except BaseException as error:
             await self.afailed(run.permit, error, None)
             raise
+        if type(pending) in LAZY:
+            return cast("T", guard_lazy(self, pending, None, args, kwargs))
         for _ in run.tickets:
             return cast("T", pending)
         await self._afold_run(run, more=1)
@@ -159,6 +169,18 @@ class CircuitBreaker(OutcomeBreaker):
         guarded: Any = wraps(function)(wrapper(self, function))
         guarded.breaker = self
         return cast("F", guarded)
+
+    @overload
+    def stream(self, items: Iterable[T]) -> Generator[T]: ...
+    @overload
+    def stream(self, items: AsyncIterable[T]) -> AsyncGenerator[T]: ...
+    def stream(self, items: Any) -> Any:
+        """The items of a stream, guarded as one call from the first to the last.
+
+        For the stream objects of SDKs, which are no generators: `for chunk in
+        breaker.stream(client.create(stream=True))`, or `async for`. Close them yourself, as ever.
+        """
+        return guard_items(self, items)
 
     def __enter__(self) -> Self:
         frame = sys._getframe().f_back  # noqa: SLF001  there is no other way to know a block
@@ -217,7 +239,7 @@ class CircuitBreaker(OutcomeBreaker):
         except BaseException as error:
             self.failed(run.permit, error, self.seconds_since(started_s))
             raise
-        if type(result) in LAZY:
+        if type(result) in LAZY or hasattr(type(result), "__await__"):
             return guard_lazy(self, result, None, args, kwargs)
         try:
             if self._clock() < due_s:
@@ -246,7 +268,7 @@ class CircuitBreaker(OutcomeBreaker):
         except BaseException as error:
             self.failed(permit, error, self.seconds_since(started_s))
             raise
-        if type(result) in LAZY:
+        if type(result) in LAZY or hasattr(type(result), "__await__"):
             return guard_lazy(self, result, permit, args, kwargs)
         self.returned(permit, result, self.seconds_since(started_s))
         return result
@@ -278,26 +300,3 @@ class CircuitBreaker(OutcomeBreaker):
             return guard_lazy(self, result, permit, args, kwargs)
         await self.areturned(permit, result, self.seconds_since(started_s))
         return result
-
-
-def _checked(threshold: int, base_timeout: float, max_timeout: float) -> tuple[int, float, float]:
-    record.whole("CircuitBreaker.threshold", threshold)
-    base_timeout = record.seconds("CircuitBreaker.base_timeout", base_timeout)
-    max_timeout = record.seconds("CircuitBreaker.max_timeout", max_timeout)
-    if base_timeout > max_timeout:
-        raise ValueError(
-            f"CircuitBreaker.base_timeout is {base_timeout:g}: it must not be above max_timeout, "
-            f"which is {max_timeout:g}"
-        )
-    return threshold, base_timeout, max_timeout
-
-
-def classic_policy() -> Policy:
-    """The policy of `CircuitBreaker(name)`."""
-    return _classic(5, 60.0, 300.0)
-
-
-@lru_cache(maxsize=256)
-def _classic(threshold: int, base_timeout: float, max_timeout: float) -> Policy:
-    """The policy of seed 004; shared, so that ten thousand breakers hold it once."""
-    return Policy([ConsecutiveFailures(threshold)], Cooldown(base_timeout, max_timeout))

@@ -7,7 +7,7 @@ into it, if it comes out as it went in: that is the consumer's own failure, like
 consumer holds an item, the clock stands still.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from switchgear.core.types import Permit
@@ -141,6 +141,28 @@ def guarded_async_generator(
         await breaker.asucceeded(permit, stream.seconds)
 
     return guarded
+
+
+def guard_items(breaker: "CircuitBreaker", items: Any) -> Any:
+    """The items of any iterable, sync or async, as a guarded generator."""
+    if hasattr(items, "__aiter__"):
+        return guarded_async_generator(breaker, _each_async)(items)
+    if hasattr(items, "__iter__"):
+        return guarded_generator(breaker, _each)(items)
+    raise TypeError(
+        f"circuit {breaker.name!r} cannot guard {items!r} as a stream: it is no iterable; for one "
+        "call use breaker.call(function, ...)"
+    )
+
+
+def _each(items: Iterable[Any]) -> Generator[Any, Any, None]:
+    for item in items:  # noqa: UP028  `yield from` would close the stream, which is not ours
+        yield item
+
+
+async def _each_async(items: AsyncIterable[Any]) -> AsyncGenerator[Any, Any]:
+    async for item in items:
+        yield item
 
 
 _END = object()

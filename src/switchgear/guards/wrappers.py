@@ -50,7 +50,7 @@ def _guarded(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callabl
             breaker.failed(run.permit, error, None)
             raise
         if type(result) is not run.plain:
-            if type(result) in LAZY:
+            if type(result) in LAZY or hasattr(type(result), "__await__"):
                 return guard_lazy(breaker, result, None, args, kwargs)
             run.plain = type(result)
         for _ in run.tickets:
@@ -81,7 +81,7 @@ def _guarded_timed(breaker: "CircuitBreaker", function: Callable[..., Any]) -> C
             breaker.failed(run.permit, error, breaker.seconds_since(started_s))
             raise
         if type(result) is not run.plain:
-            if type(result) in LAZY:
+            if type(result) in LAZY or hasattr(type(result), "__await__"):
                 return guard_lazy(breaker, result, None, args, kwargs)
             run.plain = type(result)
         try:
@@ -111,6 +111,8 @@ def _guarded_coroutine(
         except BaseException as error:
             await breaker.afailed(run.permit, error, None)
             raise
+        if type(result) in LAZY:
+            return guard_lazy(breaker, result, None, args, kwargs)
         for _ in run.tickets:
             return result
         await breaker._afold_run(run, more=1)
