@@ -29,9 +29,11 @@ def wrapper(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable
     ):
         if is_kind(function) or is_kind(method):
             return wrap(breaker, function)
-    if breaker.takes_time and breaker._failure_if_result is None and not breaker._polls:
+    if not breaker.takes_time or breaker._failure_if_result is not None:
+        return _guarded(breaker, function)
+    if breaker._wall is None:
         return _guarded_timed(breaker, function)
-    return _guarded(breaker, function)
+    return _guarded_timed_and_shared(breaker, function)
 
 
 def _guarded(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,6 +94,24 @@ def _guarded_timed(breaker: "CircuitBreaker", function: Callable[..., Any]) -> C
             breaker.log_trouble()
         breaker.succeeded(run.permit, breaker.seconds_since(started_s))
         return result
+
+    return guarded
+
+
+def _guarded_timed_and_shared(
+    breaker: "CircuitBreaker", function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The same where others share the circuit: a run that is due is looked at before the call.
+
+    So it needs not to know whether changes are pushed, which may begin or cease at any time.
+    """
+    clock, timed = breaker._clock, _guarded_timed(breaker, function)
+
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        run = breaker._run
+        if run is not None and clock() >= run.due_s:
+            return breaker._call(function, args, kwargs)
+        return timed(*args, **kwargs)
 
     return guarded
 
