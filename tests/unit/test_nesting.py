@@ -235,3 +235,19 @@ def test_a_context_that_was_inside_a_probe_is_not_for_ever() -> None:
     with pytest.raises(Rejected):
         here.run(breaker.call, up)
     breaker.tell(Signal(ok=True), probe)
+
+
+def test_each_of_two_guards_counts_and_so_does_an_exception_that_is_raised_anew() -> None:
+    breaker = CircuitBreaker("api", threshold=5, clock=FakeClock())
+    error = ConnectionError("the same object every time")
+
+    def fails() -> None:
+        raise error
+
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            breaker.call(fails)
+    assert breaker.totals.failed == 2
+    with pytest.raises(ConnectionError):
+        breaker.call(breaker.call, fails)
+    assert breaker.totals.failed == 4
