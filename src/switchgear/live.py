@@ -265,8 +265,8 @@ class LiveCircuit:
     def _take(self, done: Step) -> Tell | None:
         """Adopt what a message did; returns what is still to be told because of it."""
         late = self._adopt(done.circuit) if done.circuit is not self._circuit else None
-        for event in done.events:
-            emit(event, self._sinks)
+        if done.events and self._sinks:
+            emit(done.events, self._sinks)
         if _deferred:
             _hear_deferred()
         return late
