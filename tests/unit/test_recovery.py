@@ -155,7 +155,7 @@ def half_open(recovery: Recovery, **failure: Any) -> tuple[CircuitBreaker, FakeC
 
 def test_a_provider_that_is_well_and_slower_than_the_lease_recovers() -> None:
     breaker, clock = half_open(Cooldown(2.0))
-    assert breaker.call(lambda: clock.advance(5.0) or "answer") == "answer"
+    breaker.call(clock.advance, 5.0)
     assert breaker.state == "closed"
     assert breaker.totals.late == 0
 
@@ -224,3 +224,19 @@ def test_a_circuit_that_was_to_retry_stays_open_under_a_policy_that_never_does()
         assert not done.verdict.admitted
         assert (done.verdict.phase, done.verdict.retry_after_s) == ("open", None)
     assert step(policy.replace(recovery=WindowEnd(9.0)), opened, Ask(), 60.0).verdict.admitted
+
+
+def test_a_wait_whose_default_maximum_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Cooldown.base_s is 1e\+308: five times as much"):
+        Cooldown(1e308)
+    assert Cooldown(1e308, 1.5e308).max_s == 1.5e308
+    assert Cooldown(3e307).max_s == 1.5e308
+
+
+def test_a_window_must_be_long_enough_to_be_counted() -> None:
+    with pytest.raises(
+        ValueError, match=r"WindowEnd.window_s is 1e-320: it must be at least 1e-06 s"
+    ):
+        WindowEnd(1e-320)
+    wait_s = WindowEnd(1e-6).wait_s("k", 0, QUIET, 1.75e9)
+    assert 0.0 <= wait_s < 1e-5

@@ -1,5 +1,6 @@
 """What a circuit is judged by: detectors, how they combine, how it recovers."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -78,9 +79,12 @@ class WeightedSum(Combine):
         try:
             pairs = dict(weights)
         except (TypeError, ValueError):
+            pairs = {}
+        if not pairs or not all(isinstance(kind, str) for kind in pairs):
             raise ValueError(
-                f"WeightedSum.weights is {weights!r}: it must map kinds of detectors to weights"
-            ) from None
+                f"WeightedSum.weights is {weights!r}: it must map kinds of detectors to weights, "
+                "and hold at least one"
+            )
         self._set(
             weights=tuple(
                 (kind, record.positive(f"WeightedSum.weights[{kind!r}]", weight))
@@ -102,7 +106,7 @@ class WeightedSum(Combine):
                     f"WeightedSum.weights names {kind!r}, and the policy has no such detector"
                 )
         reachable = sum(weights[kind] for kind in kinds)
-        if reachable < self.threshold:
+        if self._share(reachable) < 1.0:
             raise ValueError(
                 f"WeightedSum.threshold is {self.threshold:g}: it must not be above the sum of "
                 f"the weights, {reachable:g}, or the circuit can never trip"
@@ -110,7 +114,12 @@ class WeightedSum(Combine):
 
     def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
         """The weights of those that trip, against the threshold."""
-        return self._score(detectors, heats) / self.threshold
+        return self._share(self._score(detectors, heats))
+
+    def _share(self, score: float) -> float:
+        share = score / self.threshold
+        # 0.7 + 0.1 is 0.7999999999999999, and whoever wrote 0.8 meant their sum.
+        return 1.0 if math.isclose(share, 1.0) else share
 
     def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
         """The score, and who contributed what."""

@@ -76,6 +76,17 @@ def seconds(field: str, value: Any) -> float:
     return float(_number(field, value, "must be a finite number of seconds above 0", above=0.0))
 
 
+SHORTEST_WINDOW_S = 1e-6
+
+
+def window(field: str, value: Any) -> float:
+    """The length of a window of time: the time of day, counted in windows, must be a number."""
+    length = seconds(field, value)
+    if length < SHORTEST_WINDOW_S:
+        raise ValueError(f"{field} is {value!r}: it must be at least {SHORTEST_WINDOW_S:g} seconds")
+    return length
+
+
 def positive(field: str, value: Any) -> float:
     """A finite number above zero."""
     return float(_number(field, value, "must be a finite number above 0", above=0.0))

@@ -79,6 +79,11 @@ class Cooldown(Recovery):
         retry_after_max_s: float = 3600.0,
     ) -> None:
         base_s = record.seconds("Cooldown.base_s", base_s)
+        if max_s is None and math.isinf(5 * base_s):
+            raise ValueError(
+                f"Cooldown.base_s is {base_s:g}: five times as much, the default of max_s, must be "
+                "a finite number of seconds"
+            )
         max_s = 5 * base_s if max_s is None else record.seconds("Cooldown.max_s", max_s)
         if base_s > max_s:
             raise ValueError(
@@ -128,7 +133,7 @@ class WindowEnd(Recovery):
     window_s: float
 
     def __init__(self, window_s: float) -> None:
-        self._set(window_s=record.seconds("WindowEnd.window_s", window_s))
+        self._set(window_s=record.window("WindowEnd.window_s", window_s))
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float:
         """The rest of the window."""
