@@ -1,7 +1,7 @@
 """The laws of `step`, over the seeded corpus and over random states."""
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from property.corpus import walk
@@ -15,6 +15,8 @@ from switchgear.core.standing import refuses_until_s
 from switchgear.core.types import Ask, Circuit, Event, Mode, Phase, Signal, Tell, Totals
 
 SEEDS = range(120)
+# Drawing a state means walking there, which a busy machine does slowly.
+patiently = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -63,6 +65,7 @@ def dumped(policy: Policy, circuit: Circuit) -> list[object]:
     return [detector.dump(memory) for detector, memory in pairs]
 
 
+@patiently
 @given(walkers(), FEW_SIGNALS, st.integers(1, 30), st.booleans())
 def test_n_equal_signals_are_one_with_count_n(
     walker: Walker, signal: Signal, count: int, with_permit: bool
@@ -81,6 +84,7 @@ def test_n_equal_signals_are_one_with_count_n(
     assert dumped(policy, together.circuit) == dumped(policy, apart)
 
 
+@patiently
 @given(walkers(), FEW_SIGNALS, st.booleans())
 def test_everything_told_and_every_refusal_is_in_the_totals_once(
     walker: Walker, signal: Signal, with_permit: bool
@@ -97,6 +101,7 @@ def test_everything_told_and_every_refusal_is_in_the_totals_once(
     assert min(gained) >= 0
 
 
+@patiently
 @given(walkers(), st.sampled_from(Mode))
 def test_the_mode_decides_who_is_admitted_and_never_what_the_evidence_says(
     walker: Walker, mode: Mode
@@ -109,6 +114,7 @@ def test_the_mode_decides_who_is_admitted_and_never_what_the_evidence_says(
     assert not answer.overruled or mode in {Mode.HELD_CLOSED, Mode.SHADOW}
 
 
+@patiently
 @given(walkers())
 def test_a_reset_leaves_a_circuit_like_new_but_for_its_numbers(walker: Walker) -> None:
     mode, generation = walker.circuit.mode, walker.circuit.generation
@@ -123,6 +129,7 @@ def test_a_reset_leaves_a_circuit_like_new_but_for_its_numbers(walker: Walker) -
     assert after == fresh._replace(**kept)
 
 
+@patiently
 @given(policies(COOLDOWNS), st.sampled_from((Latched(), WindowEnd(9.0))), st.booleans())
 def test_a_circuit_stored_while_probing_opens_under_a_policy_that_has_no_probes(
     policy: Policy, recovery: Recovery, with_probe: bool
