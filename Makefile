@@ -30,7 +30,7 @@ check:  ## format, lint, strict types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 format:  ## rewrite the sources in the house format
 	@scripts/venv $(VENV) -e '.[dev]'
@@ -47,7 +47,7 @@ mutants:  ## break the mechanism on purpose and count what the tests catch
 
 docs:  ## build the documentation site into build/site, offline
 	@scripts/venv .venv-docs -e '.[docs]'
-	@.venv-docs/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 
 clean:  ## remove what these verbs created

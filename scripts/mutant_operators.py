@@ -116,8 +116,7 @@ def _expressions(node: ast.expr) -> Iterator[ast.expr]:
                 changed.ops[index] = other()
                 yield changed
     elif isinstance(node, ast.BoolOp):
-        other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        yield ast.BoolOp(other, node.values)
+        yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
         yield node.operand
     elif isinstance(node, ast.BinOp) and not _is_type_union(node):

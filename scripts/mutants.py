@@ -298,6 +298,6 @@ def _stale(
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        assert hypothesis.stateful  # imported so that no child has to
+        assert hypothesis.stateful is not None  # imported so that no child has to
         sys.exit(main())
     sys.exit(130)

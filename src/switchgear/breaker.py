@@ -10,6 +10,7 @@ from switchgear.clock import Clock, Shifted, monotonic
 from switchgear.core import record
 from switchgear.core.policy import Policy
 from switchgear.core.types import (
+    Ask,
     Circuit,
     Message,
     Mode,
@@ -30,6 +31,10 @@ from switchgear.stores.memory import MemoryCell
 
 MOST = 10**12
 """More than anybody counts or pays at once, and a thousand times that is still a sum we can keep."""
+
+_LARGEST = 1e300
+_NUMBERS = (int, float)
+_OTHER_MESSAGES = (Ask, Order)
 
 
 class Breaker(LiveCircuit):
@@ -58,6 +63,14 @@ class Breaker(LiveCircuit):
             raise ValueError(f"{owner}.policy is {policy!r}: it must be a Policy")
         if not callable(clock):
             raise ValueError(f"{owner}.clock is {clock!r}: it must be callable, giving seconds")
+        record.number(f"{owner}.clock()", clock())
+        if store is not None and not callable(getattr(store, "apply", None)):
+            raise ValueError(
+                f"{owner}.store is {store!r}: it must be a store; for a shared one use "
+                "Panel(url).breaker(name)"
+            )
+        if wall is not None and not callable(wall):
+            raise ValueError(f"{owner}.wall is {wall!r}: it must be callable, giving seconds")
         checked = checked_sinks(f"{owner}.sinks", sinks)
         super().__init__(name, policy, clock=clock, sinks=checked, store=store, wall=wall)
 
@@ -84,12 +97,12 @@ class Breaker(LiveCircuit):
         return self.snapshot().totals
 
     def readings(self) -> dict[str, Reading]:
-        """What each detector sees now, by its kind."""
+        """What each detector sees now, by its kind: `failure_rate`, and `failure_rate#2`."""
+        # Who never reads does not pay for the names' home.
+        from switchgear.core.wire import detector_names  # noqa: PLC0415
+
         readings = self.policy.readings(self.snapshot().memories, self._now_s())
-        return {
-            detector.kind: reading
-            for detector, reading in zip(self.policy.detectors, readings, strict=True)
-        }
+        return dict(zip(detector_names(self.policy), readings, strict=True))
 
     def snapshot(self) -> Circuit:
         """The circuit as it is now, with every finished call folded in."""
@@ -113,8 +126,7 @@ class Breaker(LiveCircuit):
 
     def send(self, message: Message) -> Verdict:
         """Send any message to the circuit as it is, after what is still pending."""
-        if isinstance(message, Tell):
-            _check_counts(message.signal)
+        _check(message)
         self._fold_pending()
         return self._apply(message)
 
@@ -129,8 +141,7 @@ class Breaker(LiveCircuit):
 
     async def asend(self, message: Message) -> Verdict:
         """What `send` is, without blocking the event loop."""
-        if isinstance(message, Tell):
-            _check_counts(message.signal)
+        _check(message)
         await self._afold_pending()
         return await self._aapply(message)
 
@@ -213,21 +224,50 @@ class Breaker(LiveCircuit):
         return f"<{type(self).__name__} {self.name!r} {circuit.phase} mode={circuit.mode}>"
 
 
-def _redacted(signal: Signal) -> Signal:
-    return signal if signal.error is None else signal._replace(error=redact(signal.error))
+# What is told is kept, by detectors and stores: nothing gets that far that they cannot keep.
 
 
-def _check_counts(signal: Signal) -> None:
-    """What is counted is kept for ever: a number that no store can load must not get that far."""
-    cost_micros = signal.cost_micros or 0
-    numbers: tuple[Any, ...] = (
-        signal.count,
-        signal.refused,
-        cost_micros,
-        signal.count * cost_micros,
-    )
-    if not all(isinstance(number, int) and 0 <= number < MOST for number in numbers):
+def _redacted(signal: Any) -> Signal:
+    checked = _checked_signal(signal)
+    return checked if checked.error is None else checked._replace(error=redact(checked.error))
+
+
+def _check(message: Any) -> None:
+    """Raise ValueError unless it is a message that every store can load again."""
+    if isinstance(message, Tell):
+        _checked_signal(message.signal)
+        if message.permit is not None and not isinstance(message.permit, Permit):
+            raise ValueError(f"permit is {message.permit!r}: it must be a Permit, of enter()")
+    elif not isinstance(message, _OTHER_MESSAGES):
+        raise ValueError(f"message is {message!r}: it must be an Ask, a Tell or an Order")
+
+
+def _checked_signal(signal: Any) -> Signal:
+    if not isinstance(signal, Signal):
+        raise ValueError(f"signal is {signal!r}: it must be a Signal, as in Signal(ok=False)")
+    ok, seconds, error, retry_after_s, count, refused, cost_micros = signal
+    if ok is not None and ok is not True and ok is not False:
+        raise ValueError(f"signal is {signal!r}: its ok must be True, False or None")
+    if error is not None and not isinstance(error, str):
+        raise ValueError(f"signal is {signal!r}: its error must be a text or None")
+    if not (_is_measure(seconds) and _is_measure(retry_after_s)):
+        rule = "its seconds and retry_after_s must be finite numbers or None"
+        raise ValueError(f"signal is {signal!r}: {rule}")
+    counts = (count, refused, cost_micros or 0)
+    if not all(_is_count(number) for number in counts) or count * (cost_micros or 0) >= MOST:
         raise ValueError(
             f"signal is {signal!r}: its count, refused and cost_micros must be whole numbers, "
             f"not below 0 and below {MOST:g}"
         )
+    return signal
+
+
+def _is_measure(value: Any) -> bool:
+    # Compared and not asked `isfinite`, which an integer beyond all floats would break.
+    return value is None or (
+        isinstance(value, _NUMBERS) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < MOST

@@ -64,6 +64,9 @@ class Rejected(SwitchgearError):
         return self.args[1].last_error
 
     def __str__(self) -> str:
+        args: tuple[Any, ...] = self.args  # as somebody else may have made it
+        if len(args) != 3 or not isinstance(args[1], Refusal):
+            return super().__str__()
         if self.args[1].held:
             return f"circuit {self.circuit!r} is {self.reason}; stays so until it is released"
         last = f', last "{self.last_error}"' if self.last_error else ""

@@ -4,7 +4,9 @@ The logging module is imported when there is something to log: a hook process th
 must not pay for it.
 """
 
-from collections.abc import Callable, Iterable
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from switchgear.core.types import Event
@@ -24,8 +26,36 @@ def checked_sinks(field: str, sinks: Any) -> tuple[Sink, ...]:
     return checked
 
 
-def emit(event: Event, sinks: tuple[Sink, ...]) -> None:
-    """Let every sink hear the event."""
+class _Heard(threading.local):
+    """What the sinks of one thread have yet to hear, and whether they are being told."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Event, tuple[Sink, ...]]] = deque()
+        self.telling = False
+
+
+_heard = _Heard()
+
+
+def emit(events: Sequence[Event], sinks: tuple[Sink, ...]) -> None:
+    """Let every sink hear the events, in order within a thread.
+
+    What a sink itself does to a breaker makes events too: they are heard after those that are
+    being told, and not in the middle of them.
+    """
+    heard = _heard
+    heard.waiting.extend([(event, sinks) for event in events])
+    if heard.telling:
+        return
+    heard.telling = True
+    try:
+        while heard.waiting:
+            _tell(*heard.waiting.popleft())
+    finally:
+        heard.telling = False
+
+
+def _tell(event: Event, sinks: tuple[Sink, ...]) -> None:
     for sink in sinks:
         try:
             sink(event)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import repeat
 from operator import length_hint
+from typing import NamedTuple
 
 from switchgear.clock import Clock
 from switchgear.core.policy import Policy
@@ -28,17 +29,25 @@ from switchgear.core.types import (
 from switchgear.errors import Refusal, Rejected
 from switchgear.listeners import Sink, emit
 from switchgear.locks import ForkSafeLock
-from switchgear.runs import FOLD_EVERY_S, Run
+from switchgear.runs import FOLD_EVERY_S, MANY, Run
 from switchgear.stores.base import Remembers
 from switchgear.stores.memory import MemoryCell
 
-MANY = 2**62
 NO_REFUSALS = repeat(None, 0)
 TIME_PASSES = Tell(Signal(count=0))
 
 _FLOWING = (Phase.CLOSED, Phase.TRIPPING)
 _deferred: "deque[tuple[LiveCircuit, Message]]" = deque()
 """What finalizers and signal handlers said in the middle of a section of the breaker itself."""
+
+
+class Times(NamedTuple):
+    """What the clocks said before the lock was taken."""
+
+    due_s: float
+    """When, on our own clock, a run must be folded and a snapshot read again."""
+    ahead_s: float
+    """How far our own clock is ahead of the circuit's."""
 
 
 class LiveCircuit:
@@ -53,6 +62,7 @@ class LiveCircuit:
         "_circuit",
         "_clock",
         "_lock",
+        "_probe_refusal",
         "_refusal",
         "_refusals",
         "_refusals_folded",
@@ -88,12 +98,14 @@ class LiveCircuit:
         """Where successes are counted while the circuit is closed; `None` while it is not."""
         self._refusal: Refusal | None = None
         """What everybody is told until its time, while the circuit refuses everybody."""
+        self._probe_refusal: Refusal | None = None
+        """The same while it refuses because of its probes: all but those who are inside of one."""
         self._refuse_until_s = -math.inf
         self._refusals: Iterator[None] = NO_REFUSALS
         """Counts refusals by what is left of it: taking one is atomic and needs no lock."""
         self._refusals_folded = 0
         self._circuit = policy.start(self.name, self._now_s())
-        self._look_at(self._circuit, self._due_s())
+        self._look_at(self._circuit, self._times())
 
     # Time
 
@@ -108,6 +120,11 @@ class LiveCircuit:
             refresh_s = self._store.refresh_s
             limits.append(FOLD_EVERY_S if refresh_s is None else refresh_s)
         return self._clock() + min(limits) if limits else math.inf
+
+    def _times(self) -> Times:
+        """What clocks have to say of a snapshot; asked for first, because they are user code."""
+        ahead_s = 0.0 if self._wall is None else self._clock() - self._wall()
+        return Times(self._due_s(), ahead_s)
 
     @property
     def _polls(self) -> bool:
@@ -145,6 +162,9 @@ class LiveCircuit:
         refused = self._refused()
         if refused is not None:
             raise Rejected(*refused)
+        nested = self._nested_permit()
+        if nested is not None:
+            return nested
         self._fold_pending()
         return self._permit(self._apply(Ask()))
 
@@ -152,6 +172,9 @@ class LiveCircuit:
         refused = self._refused()
         if refused is not None:
             raise Rejected(*refused)
+        nested = self._nested_permit()
+        if nested is not None:
+            return nested
         await self._afold_pending()
         return self._permit(await self._aapply(Ask()))
 
@@ -171,7 +194,9 @@ class LiveCircuit:
         """
         refusal = self._refusal
         if refusal is None:
-            return None
+            refusal = self._probe_refusal
+            if refusal is None or self._nested_permit() is not None:
+                return None
         now_s = self._clock()
         if now_s >= self._refuse_until_s:
             return None
@@ -179,16 +204,46 @@ class LiveCircuit:
             break
         return self.name, refusal, now_s
 
+    def _nested_permit(self) -> Permit | None:
+        """Leave for what runs inside a probe of this very circuit: the guards know of such."""
+        return None
+
     # Messages
 
     def _apply(self, message: Message, ago_s: float = 0.0) -> Verdict:
         now_s = self._now_s() - ago_s
         if self._lock.is_mine() or self._store.is_mine():
             return self._defer(message, now_s)
-        done = self._store.apply(self.name, self.policy, message, now_s)
+        return self._follow(self._store.apply(self.name, self.policy, message, now_s))
+
+    def _fold(self, message: Tell, ago_s: float = 0.0) -> None:
+        """Tell what was counted. An interrupt before it is committed leaves it to be told."""
+        now_s = self._now_s() - ago_s
+        if self._lock.is_mine() or self._store.is_mine():
+            self._defer(message, now_s)
+            return
+        try:
+            done = self._store.apply(self.name, self.policy, message, now_s)
+        except BaseException:
+            self._put_back(message)
+            raise
+        self._follow(done)
+
+    def _put_back(self, message: Tell) -> None:
+        signal, permit = message.signal, message.permit
+        with self._lock.taken():
+            self._refusals_folded -= signal.refused
+            run = self._run
+            if run is not None and run.permit == permit:
+                run.owed += signal.count
+                return
+        if signal.count:  # the run has ended meanwhile, and these are late
+            _deferred.append((self, message))
+
+    def _follow(self, done: Step) -> Verdict:
         late = self._take(done)
         if late is not None:
-            self._apply(late)
+            self._fold(late)
         return done.verdict
 
     async def _aapply(self, message: Message, ago_s: float = 0.0) -> Verdict:
@@ -201,11 +256,17 @@ class LiveCircuit:
             await self._aapply(late)
         return done.verdict
 
-    def _take(self, done: Step) -> Message | None:
+    async def _afold(self, message: Tell, ago_s: float) -> None:
+        if self._wall is None:
+            self._fold(message, ago_s)
+        else:  # if it is cancelled, the store may have it: rather lost than counted twice
+            await self._aapply(message, ago_s)
+
+    def _take(self, done: Step) -> Tell | None:
         """Adopt what a message did; returns what is still to be told because of it."""
         late = self._adopt(done.circuit) if done.circuit is not self._circuit else None
-        for event in done.events:
-            emit(event, self._sinks)
+        if done.events and self._sinks:
+            emit(done.events, self._sinks)
         if _deferred:
             _hear_deferred()
         return late
@@ -226,44 +287,61 @@ class LiveCircuit:
             _deferred.append((self, Tell(Signal(count=0, refused=1))))
         return verdict
 
-    def _adopt(self, circuit: Circuit) -> Message | None:
+    def _adopt(self, circuit: Circuit) -> Tell | None:
         """Make this the snapshot, unless another thread has already seen a newer one."""
-        due_s = self._due_s()
+        times, late = self._times(), 0
         with self._lock.taken():
             if circuit.version < self._circuit.version:
                 return None
-            ended = self._look_at(circuit, due_s)
-            late = 0 if ended is None else ended.end()
+            ended, run = self._look_at(circuit, times), self._run
+            if ended is not None and run is not None and run.permit == ended.permit:
+                run.take_over(ended, self._most(circuit))
+            elif ended is not None:
+                late = ended.end()
             # Last: a fork or an interrupt before this leaves a snapshot that the next message mends.
             self._circuit = circuit
         return Tell(self._success(late), ended.permit) if ended is not None and late else None
 
     # The snapshot
 
-    def _look_at(self, circuit: Circuit, due_s: float) -> Run | None:
+    def _look_at(self, circuit: Circuit, times: Times) -> Run | None:
         """Set what the fast paths read; returns the run that this ends, if it ends one."""
         run = self._run
         closed = circuit.phase is Phase.CLOSED and circuit.mode is not Mode.HELD_OPEN
         if closed and not self._asks_always:
+            most = self._most(circuit)
             if run is not None and run.permit.generation == circuit.generation:
-                self._set_run(run)  # again: pushes may have begun or ceased to arrive
-                return None
-            self._refusal = None
-            self._set_run(Run(Permit(circuit.generation), due_s))
+                if run.fits(most):
+                    self._set_run(run)  # again: pushes may have begun or ceased to arrive
+                    return None
+                self._set_run(Run(run.permit, run.due_s, 0))  # which takes over from this one
+                return run
+            self._refusal = self._probe_refusal = None
+            self._set_run(Run(Permit(circuit.generation), times.due_s, most))
             return run
         self._set_run(None)
         if self._refusals is NO_REFUSALS:
             self._refusals = repeat(None, MANY)  # before the refusal, or somebody is not counted
-        self._refusal = None if self._asks_always else self._what_to_refuse_with(circuit, due_s)
+        refusal = None if self._asks_always else self._what_to_refuse_with(circuit, times)
+        probing = circuit.phase is Phase.HALF_OPEN and circuit.mode is Mode.AUTO
+        self._probe_refusal, self._refusal = (refusal, None) if probing else (None, refusal)
         return run
 
-    def _what_to_refuse_with(self, circuit: Circuit, due_s: float) -> Refusal | None:
+    def _most(self, circuit: Circuit) -> int:
+        """How many successes may go untold: the next one could make a detector begin to judge."""
+        try:
+            before = self.policy.judges_after(circuit.memories, self._success(1), circuit.seen_s)
+        except (AttributeError, TypeError, ValueError):
+            # Pushed by one whose policy has other detectors; the next message brings our own.
+            return MANY
+        return before - 1 if before else MANY
+
+    def _what_to_refuse_with(self, circuit: Circuit, times: Times) -> Refusal | None:
         until_s = refuses_until_s(self.policy, circuit)
         if until_s == -math.inf:
             return None
-        if self._wall is not None:
-            until_s += self._clock() - self._wall()
-        self._refuse_until_s = min(until_s, due_s) if self._polls else until_s
+        until_s += times.ahead_s
+        self._refuse_until_s = min(until_s, times.due_s) if self._polls else until_s
         return self._refusal_of(circuit, standing(self.policy, circuit, circuit.seen_s), until_s)
 
     def _refusal_of(self, circuit: Circuit, verdict: Verdict, until_s: float) -> Refusal:
@@ -284,27 +362,28 @@ class LiveCircuit:
         """Fold what a run has counted, and `more` that found no ticket; or leave it to the keeper."""
         if not self._put_off(run, more):
             for message, ago_s in self._counted(run, more):
-                self._apply(message, ago_s)
+                self._fold(message, ago_s)
 
     async def _afold_run(self, run: Run, *, more: int) -> None:
         if not self._put_off(run, more):
             for message, ago_s in self._counted(run, more):
-                await self._aapply(message, ago_s)
+                await self._afold(message, ago_s)
 
     def _put_off(self, run: Run, more: int) -> bool:
         """Whether it could be left to the keeper of the panel, who folds it within the second.
 
-        Where changes are pushed a closed call sends nothing, however many there are.
+        Where changes are pushed a closed call sends nothing, however many there are, unless with
+        one of them a detector begins to judge.
         """
         if self._wall is None or self._polls or self._lock.is_mine():
             return False
         with self._lock.taken():
-            if run is self._run:
+            if run is self._run and self._most(self._circuit) == MANY:
                 run.put_off(more)
                 return True
         return False
 
-    def _counted(self, run: Run, more: int) -> Iterator[tuple[Message, float]]:
+    def _counted(self, run: Run, more: int) -> Iterator[tuple[Tell, float]]:
         """What a run has counted as a message, and how long ago that was.
 
         Tickets are taken only before a run is due, so an overdue run is as old as that: a pause
@@ -313,7 +392,8 @@ class LiveCircuit:
         now_s, due_s, taken, was_due_s = self._clock(), self._due_s(), 0, run.due_s
         if not self._lock.is_mine():
             with self._lock.taken():
-                taken = run.count() if run is self._run else 0
+                if run is self._run:
+                    taken = run.count(self._most(self._circuit) - more)
                 run.due_s = due_s
         overdue_s = max(0.0, now_s - was_due_s)
         if taken and more and overdue_s:
@@ -325,13 +405,13 @@ class LiveCircuit:
     def _fold_pending(self) -> None:
         """Fold the successes and refusals that the circuit has not heard of yet."""
         for message, ago_s in self._pending():
-            self._apply(message, ago_s)
+            self._fold(message, ago_s)
 
     async def _afold_pending(self) -> None:
         for message, ago_s in self._pending():
-            await self._aapply(message, ago_s)
+            await self._afold(message, ago_s)
 
-    def _pending(self) -> Iterator[tuple[Message, float]]:
+    def _pending(self) -> Iterator[tuple[Tell, float]]:
         run = self._run
         if run is not None and run.is_pending:
             yield from self._counted(run, 0)

@@ -13,7 +13,8 @@ from switchgear.core.policy import Policy
 from switchgear.core.standing import standing
 from switchgear.core.types import Circuit, Message, Mode, Order, Reading, Verdict
 from switchgear.errors import Rejected, StoreError
-from switchgear.guards.call import CircuitBreaker, classic_policy
+from switchgear.guards.call import CircuitBreaker
+from switchgear.guards.classic import classic
 from switchgear.guards.leave import Leave
 from switchgear.keeper import Keeper
 from switchgear.listeners import Sink
@@ -187,7 +188,7 @@ class Panel:
             found = self.store.get(name)
         except StoreError:
             found = None  # gone or unreadable: the first message will say so, in an event
-        return classic_policy() if found is None else found.policy
+        return classic() if found is None else found.policy
 
     # Reading
 

@@ -25,7 +25,13 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
     ),
     (("eyj",), re.compile(r"\beyJ[\w-]{8,}\.[\w.-]{8,}")),  # JSON web token
     (("://",), re.compile(r"(?<=://)[^/\s:@]{0,80}:[^/\s@]{1,200}(?=@)")),  # user:password@host
-    (("bearer ", "basic "), re.compile(r"(?i)(\b(?:bearer|basic) )[\w.~+/=-]{8,}")),
+    (
+        # A credential, not a word: it has a digit or a sign in it, or is longer than words are.
+        ("bearer ", "basic "),
+        re.compile(
+            r"(?i)(\b(?:bearer|basic) )(?:(?=[a-z]{0,200}[\d.~+/=_-])[\w.~+/=-]{8,}|[a-z]{20,})"
+        ),
+    ),
     (
         ("key", "token", "secret", "passw", "credential", "authorization"),
         re.compile(

@@ -5,6 +5,10 @@ slow are all alike, so telling them can wait too. Each takes a ticket, which is 
 iterator and therefore atomic; whoever finds no ticket left folds the whole run as one signal.
 Failures and readers fold the run before themselves, so the order of evidence is exact.
 
+One success is not like the others: the one that fills a window of calls, with which a detector
+begins to judge. So no more tickets are handed out than there are successes before that one. It
+finds none, and is folded at once.
+
 When the circuit leaves its generation, the run is ended by taking its remaining tickets away: a
 call that comes back later finds none, reports itself under the run's permit, and is late like
 any other. Nothing is counted twice and nothing is lost.
@@ -17,6 +21,7 @@ from operator import length_hint
 from switchgear.core.types import Permit
 
 TICKETS = 4096
+MANY = 2**62
 FOLD_EVERY_S = 1.0
 """How old a run may become when its policy takes times: older, and its time would be wrong.
 
@@ -28,12 +33,13 @@ as it was when the call began, cannot have been slow, and comparing with `due_s`
 class Run:
     """Successes under one permit. Any thread may take tickets; counting needs the owner's lock."""
 
-    __slots__ = ("counted", "due_s", "owed", "permit", "plain", "tickets")
+    __slots__ = ("counted", "due_s", "issued", "owed", "permit", "plain", "tickets")
 
-    def __init__(self, permit: Permit, due_s: float) -> None:
+    def __init__(self, permit: Permit, due_s: float, most: int = MANY) -> None:
         self.permit = permit
-        self.tickets: Iterator[None] = repeat(None, TICKETS)
+        self.issued = 0
         self.counted = 0
+        self._hand_out(most)
         self.owed = 0
         """What was counted and put off until the next count."""
         self.due_s = due_s
@@ -43,16 +49,23 @@ class Run:
     @property
     def is_pending(self) -> bool:
         """Whether there is anything to count."""
-        return length_hint(self.tickets) + self.counted < TICKETS or self.owed > 0
+        return length_hint(self.tickets) + self.counted < self.issued or self.owed > 0
 
-    def count(self) -> int:
-        """How many tickets were taken since the last count; hands out new ones if all were."""
+    def fits(self, most: int) -> bool:
+        """Whether no more than `most` successes can be in it that nobody has told."""
+        return self.issued - self.counted + self.owed <= most
+
+    def count(self, most: int = MANY) -> int:
+        """How many tickets were taken since the last count; hands out new ones if all were.
+
+        As many as are left of `most` after those that are counted here.
+        """
         left = length_hint(self.tickets)
-        taken = TICKETS - left - self.counted
+        taken = self.issued - left - self.counted
         owed, self.owed = self.owed, 0
         self.counted += taken
         if not left:
-            self.tickets, self.counted = repeat(None, TICKETS), 0
+            self._hand_out(most - taken - owed)
         return taken + owed
 
     def put_off(self, more: int) -> None:
@@ -62,6 +75,15 @@ class Run:
     def end(self) -> int:
         """The last count. What comes back after it finds no ticket."""
         left = len(list(self.tickets))  # taken by C code, each exactly once: by us or by a call
-        taken = TICKETS - left - self.counted + self.owed
-        self.counted, self.owed = TICKETS, 0
+        taken = self.issued - left - self.counted + self.owed
+        self.counted, self.owed = self.issued, 0
         return taken
+
+    def take_over(self, ended: "Run", most: int) -> None:
+        """Go on for a run that had too many tickets: owe what it has counted."""
+        self.owed = ended.end()
+        self._hand_out(most - self.owed)
+
+    def _hand_out(self, most: int) -> None:
+        self.issued, self.counted = max(0, min(most, TICKETS)), 0
+        self.tickets: Iterator[None] = repeat(None, self.issued)

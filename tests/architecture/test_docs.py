@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -71,6 +72,97 @@ def test_every_test_that_the_page_on_correctness_names_exists() -> None:
     for path, test in named:
         text = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).exists() else ""
         assert f"def {test}(" in text, f"docs/correctness.md names {path} {test}: there is none"
+
+
+MEASURED = (
+    ("README.md", "bench"),
+    ("docs/benchmarks.md", "bench"),
+    ("docs/correctness.md", "mutants"),
+)
+
+
+@pytest.mark.parametrize(("name", "what"), MEASURED)
+def test_what_was_measured_stands_on_its_page(name: str, what: str) -> None:
+    page = (ROOT / name).read_text(encoding="utf-8")
+    block = re.search(rf"<!-- {what}:begin -->(.*?)<!-- {what}:end -->", page, re.DOTALL)
+    assert block, f"{name} has lost its block {what}:begin"
+    assert re.search(r"^\|.*\d.*\|$", block[1], re.MULTILINE), (
+        f"{name} shows no results: run `make {what}`; scripts/paste_results.py pastes the benchmark"
+    )
+
+
+def test_every_measure_of_the_benchmark_is_described() -> None:
+    main = (ROOT / "bench" / "__main__.py").read_text(encoding="utf-8")
+    measures = re.findall(r'^    "([\w-]+)": \w+\.\w+,$', main, re.MULTILINE)
+    assert len(measures) >= 15
+    for name in ("docs/benchmarks.md", "CONTRIBUTING.md"):
+        page = (ROOT / name).read_text(encoding="utf-8")
+        missing = [measure for measure in measures if f"`{measure}`" not in page]
+        assert not missing, f"{name} does not name the measures {missing}"
+
+
+def test_the_results_of_a_benchmark_are_pasted_whole_and_in_short() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "paste_results.py"))
+    results = (
+        "CPython 3 on a machine. switchgear 0.1.0.\n\nHow to read it.\n\n"
+        "| measure | promise | measured | bar | |\n|---|---|---:|---:|---|\n"
+        "| Closed | times the floor | 1.50 | ≤ 1.6 | passed |\n"
+        "| Closed | times as fast | 3.00 | ≥ 4 | **missed** |\n\n### Closed\n"
+    )
+    short = script["in_short"](results)
+    assert "CPython 3 on a machine. " in short
+    row = "| Closed | 1.50 times the floor (≤ 1.6); 3.00 times as fast (≥ 4, **missed**) |"
+    assert short.splitlines()[-1] == row
+    page = "before\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nafter\n"
+    once = script["pasted"](page, "bench", results)
+    assert "old" not in once
+    assert once.startswith("before\n<!-- bench:begin -->\n\nCPython 3")
+    assert once.endswith("### Closed\n\n<!-- bench:end -->\nafter\n")
+    assert script["pasted"](once, "bench", results) == once
+    with pytest.raises(ValueError, match="there must be one block"):
+        script["pasted"]("no block", "bench", results)
+
+
+def test_the_scores_of_several_runs_of_mutants_are_one_table() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "paste_results.py"))
+    head = "noise\n\n| file | mutants | killed | explained | left |\n|---|---:|---:|---:|---:|\n"
+    first = f"{head}| core/a.py | 9 | 7 | 1 | 1 |\n| runs.py | 2 | 2 | 0 | 0 |\n| all | 11 | 9 | 1 | 1 |\n"
+    again = f"{head}| core/a.py | 9 | 8 | 1 | 0 |\n| all | 9 | 8 | 1 | 0 |\n"
+    told = script["scores"]([first, again], "on a day at 1a2b3c4")
+    assert told.startswith("Measured on a day at 1a2b3c4 by `make mutants`: of 11 mutants, 10 were")
+    assert told.splitlines()[-3:] == [
+        "| `core/a.py` | 9 | 8 | 1 | 0 |",
+        "| `runs.py` | 2 | 2 | 0 | 0 |",
+        "| **all** | **11** | **10** | **1** | **0** |",
+    ]
+
+
+def test_the_readme_and_the_makefile_agree_on_how_long_the_demo_takes() -> None:
+    told = [
+        re.findall(r"demo.*about (\d+) seconds", (ROOT / name).read_text(encoding="utf-8"))
+        for name in ("README.md", "Makefile")
+    ]
+    assert told[0] == told[1]
+    assert len(told[0]) == 1
+
+
+def test_the_detector_of_the_recipe_is_formatted_and_linted_as_ours_are() -> None:
+    recipe = (
+        (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Add a detector")[2]
+    )
+    block = re.search(r"^```python\n(.*?)^```$", recipe, re.DOTALL | re.MULTILINE)
+    assert block
+    place = "src/switchgear/core/detectors/total_failures.py"
+    for command in (["format", "--check"], ["check", "--no-cache"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--stdin-filename", place, "-"],
+            input=block[1],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_decision_is_in_the_index_and_in_the_navigation() -> None:

@@ -88,8 +88,13 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
         *tells(BAD),
         (1030.0, Ask()),
         (1036.0, Ask()),
-        (1037.0, Tell(GOOD, Permit(3, 1, 1035.0))),
+        (1037.0, Tell(GOOD, Permit(1))),
         (1038.0, Tell(BAD, Permit(3, 2, 1041.0))),
+    ),
+    "half-open-one-hung": lambda: scenario(
+        Policy([ConsecutiveFailures(1)], Cooldown(30.0, lease_s=5.0)),
+        *tells(BAD),
+        *((1030.0, Ask()), (1036.0, Ask())),
     ),
     "half-open-one-of-two": lambda: scenario(
         Policy([ConsecutiveFailures(1), SlowCalls(10.0, admit=0.25)], TWO_PROBES),

@@ -90,9 +90,11 @@ def act(walker: Walker, random: Random) -> None:
         lambda: walker.probe(signal._replace(count=1)),
         lambda: walker.probe(Signal(ok=True)),
         lambda: walker.hang_probes(signal),
+        lambda: walker.hang_many_probes(one((3, 17, 20)), Signal(one((None, True, False)))),
         lambda: walker.bring_stale(signal, random.randint(1, 9)),
         lambda: walker.meet_reduced_load(random.randint(1, 12), signal),
         lambda: walker.escalate(signal),
+        lambda: walker.escalate_while_probing(one((signal, BAD))),
         lambda: walker.worry_and_calm(one((signal, BAD, BAD)), one((0.0, 0.25, 3.0, 9.0))),
         lambda: walker.worry_and_calm(BAD, 9.0),
         lambda: walker.order(mode, reset=reset and one((True, False))),
@@ -117,6 +119,6 @@ def walk(seed: int, verbs: int = 40) -> Walker:
     for _ in range(verbs):
         act(walker, random)
         if random.random() < 0.03:
-            walker.half_open()
+            random.choice((walker.half_open, walker.trip))()
             change_recovery(walker, random)
     return walker

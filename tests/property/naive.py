@@ -217,28 +217,53 @@ class Kind(NamedTuple):
     reading: Callable[[Any, History, float], Reading]
     memory_bound: Callable[[Any], int]
     """How many bytes the pickled memory may have, whatever happened."""
+    held_against: Callable[[Any], str]
+    """What its reason must name, so that a reader knows how far away the trip is."""
     objection: Callable[[Any, Signal], str | None] = never_objects
 
 
 KINDS: dict[type[Detector], Kind] = {
-    detectors.ConsecutiveFailures: Kind(consecutive_failures, lambda _: 100),
-    detectors.FailureRate: Kind(failure_rate, lambda d: 400 + d.window // 4),
-    detectors.FailuresInWindow: Kind(failures_in_window, lambda d: 800 + 12 * d.threshold),
+    detectors.ConsecutiveFailures: Kind(
+        consecutive_failures,
+        lambda _: 100,
+        lambda d: f"(threshold {d.threshold})",
+    ),
+    detectors.FailureRate: Kind(
+        failure_rate,
+        lambda d: 400 + d.window // 4,
+        lambda d: f"threshold {d.threshold:.0%}",
+    ),
+    detectors.FailuresInWindow: Kind(
+        failures_in_window,
+        lambda d: 800 + 12 * d.threshold,
+        lambda d: f"(threshold {d.threshold})",
+    ),
     detectors.LatencyP95: Kind(
         latency_p95,
         lambda _: 1200,
+        lambda d: f"{d.baseline_s * d.multiplier:g} s",
         lambda d, s: too_long(s, d.baseline_s * d.multiplier),
     ),
     detectors.NoProgress: Kind(
         no_progress,
         lambda _: 500,
+        lambda d: f"(threshold {d.threshold}, then one more)",
         lambda _, s: "made no progress" if s.files_changed == 0 else None,
     ),
-    detectors.OutputDecline: Kind(output_decline, lambda _: 400),
-    detectors.SameError: Kind(same_error, lambda d: 400 + 330 * d.remember),
+    detectors.OutputDecline: Kind(
+        output_decline,
+        lambda _: 400,
+        lambda d: f"(threshold {d.threshold:.0%})",
+    ),
+    detectors.SameError: Kind(
+        same_error,
+        lambda d: 400 + 330 * d.remember,
+        lambda d: f"(threshold {d.threshold})",
+    ),
     detectors.SlowCalls: Kind(
         slow_calls,
         lambda d: 400 + d.window // 4,
+        lambda d: f"threshold {d.threshold:.0%}",
         lambda d, s: too_long(s, d.slow_s),
     ),
 }
@@ -251,6 +276,8 @@ class Judgement(NamedTuple):
     reason: str
     admit: float
     """The share that the strictest of those that trip still admits."""
+    strictest: str
+    """What that one says: the hottest, if several are as strict."""
 
 
 def judgement(policy: Policy, history: History, now_s: float) -> Judgement:
@@ -260,12 +287,14 @@ def judgement(policy: Policy, history: History, now_s: float) -> Judgement:
     if not isinstance(policy.combine, WeightedSum):
         assert isinstance(policy.combine, AnyDetector)
         hottest = next(r for _, r in pairs if r.heat == max(other.heat for _, other in pairs))
-        return Judgement(hottest.heat, hottest.reason, admit)
+        strict = [reading for d, reading in tripped if d.admit == admit]
+        cutting = next((r for r in strict if r.heat == max(o.heat for o in strict)), hottest)
+        return Judgement(hottest.heat, hottest.reason, admit, cutting.reason)
     weights, needed = dict(policy.combine.weights), policy.combine.threshold
     score = sum(weights[d.kind] for d, _ in tripped)
     parts = [f"{reading.reason} (+{weights[d.kind]:g})" for d, reading in tripped]
     reason = ": ".join(filter(None, [f"score {score:g} of {needed:g}", "; ".join(parts)]))
-    return Judgement(score / needed, reason, admit)
+    return Judgement(score / needed, reason, admit, reason)
 
 
 def objection(policy: Policy, signal: Signal) -> str | None:
@@ -280,6 +309,15 @@ def fnv(key: str, now_s: float) -> float:
     for byte in key.encode("utf-8", "surrogatepass") + b"\0" + repr(now_s).encode():
         value = (value ^ byte) * 1099511628211 % 2**64
     return ((value // 2**32) ^ (value % 2**32)) / 2**32
+
+
+def lease_s(policy: Policy, cooldown_s: float) -> float:
+    """How long a probe keeps its place: as said, or as long as the wait, or the base of waits."""
+    rule = policy.recovery
+    assert isinstance(rule, Cooldown)
+    if rule.lease_s is not None:
+        return rule.lease_s
+    return max(rule.base_s, cooldown_s)
 
 
 def wait_s(

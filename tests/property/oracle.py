@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from property import naive
 from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown
+from switchgear.core.recovery import Cooldown, Latched
 from switchgear.core.types import (
     Ask,
     Circuit,
@@ -62,6 +62,7 @@ class Oracle:
 
     def forget_probes(self) -> None:
         self.under_way: list[Permit] = []
+        self.hung: list[int] = []
         self.issued = self.successes = 0
 
     # What is said
@@ -83,10 +84,9 @@ class Oracle:
         return Step(self.circuit(), verdict, tuple(self.events[known:]))
 
     def circuit(self) -> Circuit:
-        columns = {
-            name: sum(told.times for told in self.ledger if told.column == name)
-            for name in Totals._fields
-        }
+        columns = dict.fromkeys(Totals._fields, 0)
+        for told in self.ledger:
+            columns[told.column] += told.times
         failures = tuple(told.failure for told in self.ledger if told.failure is not None)
         return Circuit(
             key=self.key,
@@ -108,7 +108,9 @@ class Oracle:
                 len(self.met_reduced_load),
                 self.reason,
             ),
-            probing=Probing(tuple(self.under_way), self.issued, self.successes),
+            probing=Probing(
+                tuple(self.under_way), self.issued, self.successes, tuple(self.hung[-16:])
+            ),
             failures=failures[-5:],
             totals=Totals(**columns),
         )
@@ -118,6 +120,8 @@ class Oracle:
     def let_time_pass(self) -> None:
         if self.phase is Phase.TRIPPING:
             self.weigh(None)
+        elif self.phase is Phase.OPEN and isinstance(self.policy.recovery, Latched):
+            self.retry_at_s = None
         elif self.phase is Phase.OPEN and self.wait_is_over():
             if isinstance(self.policy.recovery, Cooldown):
                 self.generation, self.retry_at_s = self.generation + 1, None
@@ -127,6 +131,7 @@ class Oracle:
         elif self.phase is Phase.HALF_OPEN and isinstance(self.policy.recovery, Cooldown):
             for permit in [p for p in self.under_way if self.has_expired(p)]:
                 self.under_way.remove(permit)
+                self.hung.append(permit.probe)
                 words = f"probe {permit.probe} did not report in time"
                 self.event(EventKind.PROBE_EXPIRED, self.phase, words)
         elif self.phase is Phase.HALF_OPEN:
@@ -156,8 +161,7 @@ class Oracle:
         if self.phase in {Phase.CLOSED, Phase.TRIPPING}:
             return Permit(self.generation)
         if self.has_free_probe():
-            lease_s = self.policy.recovery.lease_s
-            until_s = self.now_s + (self.cooldown_s if lease_s is None else lease_s)
+            until_s = self.now_s + naive.lease_s(self.policy, self.cooldown_s)
             self.issued += 1
             self.under_way.append(Permit(self.generation, self.issued, until_s))
             return self.under_way[-1]
@@ -204,30 +208,36 @@ class Oracle:
     # Tell
 
     def listen(self, signal: Signal, permit: Permit | None) -> None:
+        """A signal with count n is n signals, one after the other, at the same moment."""
         self.ledger += [Told("refused", signal.refused)] if signal.refused else []
-        if signal.count == 0:
-            return
-        self.ledger.append(Told("cost_micros", signal.count * (signal.cost_micros or 0)))
+        for _ in range(signal.count):
+            self.listen_to_one(signal._replace(count=1), permit)
+
+    def listen_to_one(self, signal: Signal, permit: Permit | None) -> None:
+        self.ledger.append(Told("cost_micros", signal.cost_micros or 0))
         if permit is not None and self.comes_late(permit):
-            self.ledger.append(Told("late", signal.count))
+            self.ledger.append(Told("late", 1))
             return
         column = {None: "ignored", True: "succeeded", False: "failed"}[signal.ok]
         failure = Failure(self.now_s, signal.error) if signal.ok is False else None
-        self.ledger.append(Told(column, signal.count, failure))
-        if self.phase is Phase.HALF_OPEN:
-            if permit is None or permit.probe > 0:
-                self.hear_probe(signal, permit)
+        self.ledger.append(Told(column, 1, failure))
+        if self.phase is Phase.HALF_OPEN and (permit is None or permit.probe > 0):
+            self.hear_probe(signal, permit)
         else:
             self.evidence.append((self.now_s, signal))
             self.weigh(signal.retry_after_s)
 
     def comes_late(self, permit: Permit) -> bool:
         current = permit.generation == self.generation
-        return not current or (permit.probe > 0 and permit not in self.under_way)
+        awaited = permit in self.under_way or permit.probe in self.hung[-16:]
+        return not current or (permit.probe > 0 and not awaited)
 
     def hear_probe(self, signal: Signal, permit: Permit | None) -> None:
         if permit is not None:
-            self.under_way.remove(permit)
+            if permit in self.under_way:
+                self.under_way.remove(permit)
+            else:
+                self.hung = [number for number in self.hung[-16:] if number != permit.probe]
         if signal.ok is None:
             return
         objection = naive.objection(self.policy, signal) if signal.ok else "failed"
@@ -236,20 +246,24 @@ class Oracle:
             row = f" ({failed} in a row)" if failed >= 2 else ""
             self.open(f"probe {objection}{row}", signal.retry_after_s, self.admit, failed)
             return
-        self.successes += signal.count
+        self.successes += 1
         needed = self.policy.recovery.successes
         if self.successes >= needed:
             self.close("probe succeeded" if needed == 1 else f"{needed} probes succeeded")
 
     def weigh(self, retry_after_s: float | None) -> None:
-        """Hold the evidence against the policy, in every phase but HALF_OPEN."""
-        heat, reason, admit = naive.judgement(self.policy, self.evidence, self.now_s)
+        """Hold the evidence against the policy."""
+        heat, reason, admit, strictest = naive.judgement(self.policy, self.evidence, self.now_s)
         self.heat = heat
         warn_at = self.policy.tripping_at
         if self.phase is Phase.OPEN:
             if heat >= 1 and admit < self.admit:
-                self.start_outage(reason, retry_after_s, admit, 0)
-                self.event(EventKind.LOAD_CUT, Phase.OPEN, reason)
+                self.start_outage(strictest, retry_after_s, admit, 0)
+                self.event(EventKind.LOAD_CUT, Phase.OPEN, strictest)
+        elif self.phase is Phase.HALF_OPEN:
+            if heat >= 1 and admit < self.admit:
+                self.admit, self.reason, self.met_reduced_load = admit, strictest, []
+                self.event(EventKind.LOAD_CUT, Phase.HALF_OPEN, strictest)
         elif heat >= 1:
             self.open(reason, retry_after_s, admit, 0)
         elif warn_at is not None and heat >= warn_at:

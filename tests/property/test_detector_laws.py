@@ -112,6 +112,27 @@ def test_n_equal_signals_are_one_with_count_n(
 
 
 @over_the_registry
+@given(st.data(), SIGNALS, st.integers(2, 40))
+def test_under_equal_signals_its_heat_goes_one_way_until_it_begins_to_judge(
+    kind: type[Detector], data: st.DataObject, signal: Signal, count: int
+) -> None:
+    detector, history = data.draw(CONFIGS[kind]), data.draw(histories())
+    at_s, single = history[-1][0] if history else 0.0, signal._replace(count=1)
+    memory = detector.fold(remembered(detector, history), single, at_s)
+    heats = [min(1.0, detector.heat(memory, at_s))]
+    for _ in range(count):
+        begins = detector.judges_after(memory, single, at_s)
+        memory = detector.fold(memory, single, at_s)
+        left = detector.judges_after(memory, single, at_s)
+        assert left == max(0, begins - 1) or (not begins and left == 0)
+        if begins == 1:
+            heats = []
+        heats.append(min(1.0, detector.heat(memory, at_s)))
+        assert heats in (sorted(heats), sorted(heats, reverse=True))
+        assert begins <= 1 or heats[-1] == 0.0
+
+
+@over_the_registry
 @settings(max_examples=5)
 @given(st.data())
 def test_its_memory_is_bounded_by_its_fields(kind: type[Detector], data: st.DataObject) -> None:
@@ -225,18 +246,7 @@ def test_its_reason_names_what_it_is_held_against(
 ) -> None:
     detector = data.draw(CONFIGS[kind])
     reason = detector.reason(remembered(detector, worst_history(detector)), 0.0)
-    config = detector.fields()
-    held_against = {
-        "consecutive_failures": lambda: f"(threshold {config['threshold']})",
-        "failure_rate": lambda: f"threshold {config['threshold']:.0%}",
-        "failures_in_window": lambda: f"(threshold {config['threshold']})",
-        "latency_p95": lambda: f"{config['baseline_s'] * config['multiplier']:g} s",
-        "no_progress": lambda: f"(threshold {config['threshold']}, then one more)",
-        "output_decline": lambda: f"(threshold {config['threshold']:.0%})",
-        "same_error": lambda: f"(threshold {config['threshold']})",
-        "slow_calls": lambda: f"threshold {config['threshold']:.0%}",
-    }
-    assert held_against[kind.kind]() in reason
+    assert naive.KINDS[kind].held_against(detector) in reason
 
 
 @given(st.integers(1, 300), SHARES, st.data())

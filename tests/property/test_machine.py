@@ -78,6 +78,10 @@ class MachineAgainstOracle(RuleBasedStateMachine):
     def every_probe_hangs(self, late: Signal) -> None:
         self.walker.hang_probes(late)
 
+    @rule(many=st.integers(1, 20), late=RESULTS)
+    def one_probe_after_the_other_hangs(self, many: int, late: Signal) -> None:
+        self.walker.hang_many_probes(many, late)
+
     @rule(signal=FEW_SIGNALS, how_old=st.integers(1, 30))
     def a_result_comes_from_long_ago(self, signal: Signal, how_old: int) -> None:
         self.walker.bring_stale(signal, how_old)
@@ -89,6 +93,10 @@ class MachineAgainstOracle(RuleBasedStateMachine):
     @rule(signal=RESULTS)
     def slow_calls_become_failures(self, signal: Signal) -> None:
         self.walker.escalate(signal)
+
+    @rule(signal=RESULTS)
+    def slow_calls_become_failures_while_probes_are_out(self, signal: Signal) -> None:
+        self.walker.escalate_while_probing(signal)
 
     @rule(signal=FEW_SIGNALS, quiet_s=TICKS)
     def worry_is_calmed_by_time(self, signal: Signal, quiet_s: float) -> None:

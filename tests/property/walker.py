@@ -149,6 +149,17 @@ class Walker:
         self.wait_out()
         for permit in hung:
             self.tell(late, permit)
+            self.tell(late, permit)
+
+    def hang_many_probes(self, many: int, late: Signal) -> None:
+        """More probes hang than are remembered; the youngest and the oldest of them come back."""
+        self.half_open()
+        hung = []
+        for _ in range(many):
+            hung.append(self.ask())
+            self.wait_out()
+        for permit in (hung[0], hung[-1], hung[many // 2], hung[-1]):
+            self.tell(late, permit)
 
     def bring_stale(self, signal: Signal, how_old: int) -> None:
         """A result from long ago."""
@@ -167,6 +178,15 @@ class Walker:
         self.meet_reduced_load(3, signal)
         self.tell(hottest(self.policy)._replace(retry_after_s=2.5))
         self.meet_reduced_load(3, signal)
+
+    def escalate_while_probing(self, signal: Signal) -> None:
+        """Slow calls reduce the load, the wait ends, a probe is out: then failures come on top."""
+        self.order(Mode.AUTO, reset=True)
+        self.tell(hottest(self.policy)._replace(ok=True))
+        self.wait_out()
+        for _ in range(self.policy.recovery.probes):
+            self.ask()
+        self.meet_reduced_load(12, signal)
 
     def worry_and_calm(self, signal: Signal, quiet_s: float) -> None:
         """One failure after the other until a reset circuit worries; then nothing but time."""

@@ -234,3 +234,69 @@ def still_works(breaker: CircuitBreaker, clock: FakeClock) -> None:
     with pytest.raises(Rejected):
         breaker.call(int)
     assert breaker.state == "open"
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_while_successes_are_told_leaves_them_to_be_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    breaker = CircuitBreaker("api", threshold=2)
+    with pytest.raises(ConnectionError):
+        breaker.call(fails)
+    for _ in range(1000):
+        breaker.call(int)
+    happened = in_the_middle(monkeypatch, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _ = breaker.state
+    assert happened
+    with pytest.raises(ConnectionError):
+        breaker.call(fails)
+    assert breaker.state == "closed", "a thousand successes lie between the two failures"
+    assert breaker.totals[:2] == (1000, 2)
+
+
+def test_an_interrupt_while_refusals_are_told_leaves_them_to_be_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    breaker = CircuitBreaker("api", threshold=1)
+    breaker.tell(Signal(ok=False))
+    for _ in range(7):
+        with pytest.raises(Rejected):
+            breaker.call(int)
+    in_the_middle(monkeypatch, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _ = breaker.state
+    assert breaker.totals.refused == 7
+
+
+def test_what_an_interrupt_kept_from_being_told_in_time_is_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    breaker = CircuitBreaker("api", threshold=1)
+    breaker.call(int)
+
+    def reset_elsewhere_and_interrupt() -> None:
+        # What another thread would do once the lock is free: the run ends.
+        breaker._set_run(None)
+        raise KeyboardInterrupt
+
+    in_the_middle(monkeypatch, reset_elsewhere_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        breaker.flush()
+    assert breaker.totals.succeeded + breaker.totals.late == 1
+
+
+def test_an_interrupted_sink_does_not_make_successes_count_twice() -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    policy = Policy([detectors.FailureRate(3, 0.5)])
+    breaker = CircuitBreaker("api", policy=policy, sinks=[interrupted])
+    breaker.tell(Signal(ok=False, count=2))
+    with pytest.raises(KeyboardInterrupt):
+        breaker.call(int)
+    assert breaker.state == "open"
+    assert breaker.totals[:2] == (1, 2)

@@ -205,6 +205,96 @@ def decorated_function_that_returns_a_coroutine(breaker: CircuitBreaker, functio
     return driven(breaker(returns_it)())
 
 
+class Awaitable:
+    """What can be awaited and is no coroutine, like the futures of an event loop."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        yield from ()
+        return self._function()
+
+
+async def awaited(awaitable: Any) -> Any:
+    return await awaitable
+
+
+def call_of_a_function_that_returns_an_awaitable(
+    breaker: CircuitBreaker, function: Function
+) -> Any:
+    return driven(awaited(breaker.call(lambda: Awaitable(function))))
+
+
+def decorated_function_that_returns_an_awaitable(
+    breaker: CircuitBreaker, function: Function
+) -> Any:
+    @breaker
+    def guarded() -> Any:
+        return Awaitable(function)
+
+    return driven(awaited(guarded()))
+
+
+def acall_of_a_coroutine_that_returns_a_stream(breaker: CircuitBreaker, function: Function) -> Any:
+    async def generator() -> AsyncGenerator[Any]:
+        yield function()
+
+    async def coroutine() -> AsyncGenerator[Any]:
+        return generator()
+
+    async def read() -> Any:
+        return await alast(await breaker.acall(coroutine))
+
+    return driven(read())
+
+
+def decorated_coroutine_that_returns_a_stream(breaker: CircuitBreaker, function: Function) -> Any:
+    def generator() -> Generator[Any]:
+        yield function()
+
+    @breaker
+    async def guarded() -> Generator[Any]:
+        return generator()
+
+    return last(driven(guarded()))
+
+
+class Stream:
+    """The stream object of an SDK: an iterator that is no generator."""
+
+    def __init__(self, function: Function) -> None:
+        self._left = [function]
+
+    def __iter__(self) -> "Stream":
+        return self
+
+    def __next__(self) -> Any:
+        if not self._left:
+            raise StopIteration
+        return self._left.pop()()
+
+
+class AsyncStream(Stream):
+    __iter__ = None  # type: ignore[assignment]
+
+    def __aiter__(self) -> "AsyncStream":
+        return self
+
+    async def __anext__(self) -> Any:
+        if not self._left:
+            raise StopAsyncIteration
+        return self._left.pop()()
+
+
+def stream_object(breaker: CircuitBreaker, function: Function) -> Any:
+    return last(breaker.stream(Stream(function)))
+
+
+def async_stream_object(breaker: CircuitBreaker, function: Function) -> Any:
+    return driven(alast(breaker.stream(AsyncStream(function))))
+
+
 def block(breaker: CircuitBreaker, function: Function) -> Any:
     with breaker:
         return function()
@@ -241,5 +331,11 @@ CALLS = (
     call_of_a_generator_function,
     call_of_an_async_generator_function,
     decorated_function_that_returns_a_coroutine,
+    call_of_a_function_that_returns_an_awaitable,
+    decorated_function_that_returns_an_awaitable,
+    acall_of_a_coroutine_that_returns_a_stream,
+    decorated_coroutine_that_returns_a_stream,
+    stream_object,
+    async_stream_object,
 )
 ALL = (*CALLS, *BLOCKS)

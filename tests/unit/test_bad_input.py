@@ -10,13 +10,16 @@ from switchgear import (
     CircuitBreaker,
     Cooldown,
     Event,
+    Permit,
     Policy,
     Signal,
     WeightedSum,
     WindowEnd,
     detectors,
 )
+from switchgear.core.types import Tell
 from switchgear.testing import FakeClock
+from unit.shapes import driven
 
 POLICY = Policy([detectors.ConsecutiveFailures(3)])
 MAKE_POLICY: Callable[..., Policy] = Policy
@@ -71,6 +74,8 @@ EXCEPTIONS = (
             for bad in (5, None, "ValueError", int, (ValueError, 5), (int,), [ValueError])
         ),
         ({"clock": 0.0}, "CircuitBreaker.clock is 0.0: it must be callable, giving seconds"),
+        ({"store": 5}, "CircuitBreaker.store is 5: it must be a store; for a shared one use"),
+        ({"wall": 5}, "CircuitBreaker.wall is 5: it must be callable, giving seconds"),
         ({"sinks": [5]}, "CircuitBreaker.sinks holds 5: a sink must be callable"),
         ({"sinks": print}, f"CircuitBreaker.sinks is {print!r}: it must be a list of callables"),
         ({"sinks": "log"}, "CircuitBreaker.sinks is 'log': it must be a list of callables"),
@@ -81,6 +86,13 @@ def test_a_breaker_refuses_bad_arguments(arguments: dict[str, Any], message: str
     with pytest.raises(ValueError) as raised:
         CircuitBreaker(**{"name": "api", **arguments})
     assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize("reading", ["now", None, math.nan, math.inf])
+def test_a_clock_gives_a_number_from_its_first_reading_on(reading: Any) -> None:
+    with pytest.raises(ValueError) as raised:
+        CircuitBreaker("api", clock=lambda: reading)
+    assert str(raised.value) == f"CircuitBreaker.clock() is {reading!r}: it must be a finite number"
 
 
 @pytest.mark.parametrize(
@@ -160,6 +172,7 @@ def test_an_order_needs_who_and_why_and_changes_nothing_without(
         Signal(ok=True, cost_micros=-5),
         Signal(ok=True, cost_micros=cast("int", 1.5)),
         Signal(ok=True, count=10**30),
+        Signal(ok=True, count=cast("int", None)),
         Signal(ok=True, count=10**9, cost_micros=10**9),
     ],
 )
@@ -169,6 +182,52 @@ def test_a_signal_of_what_cannot_be_counted_is_refused_and_changes_nothing(signa
     with pytest.raises(ValueError, match=r"signal is Signal\(.*must be whole numbers"):
         breaker.tell(signal)
     assert breaker.snapshot() is before
+
+
+SIGNAL: Callable[..., Signal] = Signal
+OK, MEASURES, ERROR = "its ok must be", "must be finite numbers or None", "its error must be a text"
+
+
+@pytest.mark.parametrize(
+    ("signal", "rule"),
+    [
+        (5, "signal is 5: it must be a Signal"),
+        (None, "signal is None: it must be a Signal"),
+        (Tell(Signal()), "it must be a Signal"),
+        *((Signal(ok=cast("bool", bad)), OK) for bad in ("no", 1, 0)),
+        *(
+            (SIGNAL(ok=False, **{field: bad}), MEASURES)
+            for field in ("seconds", "retry_after_s")
+            for bad in ("5", math.nan, math.inf, 10**400, True)
+        ),
+        (Signal(ok=False, error=cast("str", ValueError("kept"))), ERROR),
+        (Signal(ok=False, error=cast("str", b"bytes")), ERROR),
+    ],
+    ids=lambda given: repr(given)[:60],
+)
+def test_a_signal_that_says_nothing_sensible_is_refused_at_the_door(signal: Any, rule: str) -> None:
+    breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
+    before = breaker.snapshot()
+    for tell in (breaker.tell, lambda bad: driven(breaker.atell(bad))):
+        with pytest.raises(ValueError) as raised:
+            tell(signal)
+        assert rule in str(raised.value)
+    assert breaker.snapshot() is before
+
+
+@pytest.mark.parametrize("message", [5, None, Signal(ok=True), "tell"])
+def test_what_is_no_message_is_not_sent(message: Any) -> None:
+    breaker = CircuitBreaker("api", clock=FakeClock())
+    for send in (breaker.send, lambda bad: driven(breaker.asend(bad))):
+        with pytest.raises(ValueError, match="it must be an Ask, a Tell or an Order"):
+            send(message)
+
+
+def test_a_permit_is_one_that_was_given() -> None:
+    breaker = CircuitBreaker("api", clock=FakeClock())
+    with pytest.raises(ValueError, match=r"permit is 5: it must be a Permit"):
+        breaker.tell(Signal(ok=True), cast("Permit", 5))
+    assert breaker.totals.succeeded == 0
 
 
 @pytest.mark.parametrize("seconds", [-1.0, math.nan])

@@ -3,7 +3,10 @@
 import asyncio
 import contextvars
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -65,14 +68,14 @@ def test_blocks_of_different_breakers_nest_in_any_order() -> None:
     assert second.totals.succeeded == 2
 
 
-def test_inside_a_probe_a_second_block_is_refused_and_the_probe_goes_on() -> None:
+def test_beside_a_probe_a_second_block_is_refused_and_the_probe_goes_on() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", clock=clock)
     trip(breaker)
     clock.advance(60.0)
     with breaker:
-        with pytest.raises(Rejected), breaker:
-            pytest.fail("a refused block must not run")
+        with pytest.raises(Rejected):
+            in_time(breaker.__enter__)
         assert breaker.state == "half_open"
     assert breaker.state == "closed"
 
@@ -207,23 +210,142 @@ def test_a_probe_left_in_another_context_does_not_wedge_the_circuit() -> None:
     clock.advance(60.0)
     breaker.__enter__()
     with pytest.raises(WrongContext):
-        contextvars.Context().run(breaker.__exit__, None, None, None)
+        contextvars.Context().run(lambda: breaker.__exit__(None, None, None))
     with pytest.raises(Rejected):
-        breaker.call(int)
+        in_time(lambda: breaker.call(int))
     clock.advance(60.0)
     assert breaker.call(int) == 0
     assert breaker.state == "closed"
 
 
+def test_leaving_by_hand_in_another_context_does_not_hide_the_exception_of_the_block(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    breaker, error = CircuitBreaker("api", clock=FakeClock()), ConnectionError("mine")
+    breaker.__enter__()
+    in_time(lambda: breaker.__exit__(ConnectionError, error, None))
+    in_time(lambda: asyncio.run(breaker.__aexit__(ConnectionError, error, None)))
+    assert [record.message for record in caplog.records] == [str(WrongContext("api"))] * 2
+
+
+def held(breaker: CircuitBreaker) -> Generator[None]:
+    with breaker:
+        yield
+
+
+async def aheld(breaker: CircuitBreaker) -> AsyncGenerator[None]:
+    async with breaker:
+        yield
+
+
 def test_leaving_in_another_context_does_not_hide_the_exception_of_the_block() -> None:
     breaker, error = CircuitBreaker("api", clock=FakeClock()), ConnectionError("mine")
+    block = held(breaker)
+    contextvars.Context().run(next, block)
+    with pytest.raises(ConnectionError) as raised:
+        block.throw(error)
+    assert raised.value is error
+    assert raised.value.__context__ is None
+    assert breaker.totals.failed == 1
 
-    def block() -> Iterator[None]:
-        with breaker:
-            yield
 
-    entered = block()
-    contextvars.Context().run(next, entered)
-    with pytest.raises((WrongContext, ConnectionError)) as raised:
-        entered.throw(error)  # type: ignore[attr-defined]
-    assert error in {raised.value, raised.value.__context__}
+def test_an_async_block_left_by_another_task_than_entered_it_counts_as_it_went() -> None:
+    breaker, error = CircuitBreaker("api", clock=FakeClock()), ConnectionError("mine")
+
+    async def main() -> None:
+        good, bad = aheld(breaker), aheld(breaker)
+        for block in (good, bad):
+            await asyncio.ensure_future(anext(block))
+        with pytest.raises(StopAsyncIteration):
+            await asyncio.ensure_future(anext(good))
+        with pytest.raises(ConnectionError):
+            await asyncio.ensure_future(bad.athrow(error))
+
+    asyncio.run(main())
+    assert (breaker.totals.succeeded, breaker.totals.failed) == (1, 1)
+
+
+def test_blocks_that_are_left_elsewhere_are_not_kept_for_ever() -> None:
+    class Canary(CircuitBreaker):
+        __slots__ = ()
+
+    alive = list[weakref.ref[Canary]]()
+    for _ in range(3):
+        breaker = Canary("api", clock=FakeClock())
+        alive.append(weakref.ref(breaker))
+        block = held(breaker)
+        next(block)
+        in_time(block.close)
+        del block, breaker
+    with CircuitBreaker("other", clock=FakeClock()):
+        pass
+    assert [ref() for ref in alive] == [None, None, None]
+
+
+# Blocks that are not left in the order in which they were entered
+
+
+def with_an_old_block_and_a_probe(
+    hold: Callable[[CircuitBreaker], Any],
+) -> tuple[CircuitBreaker, Any, Any]:
+    clock = FakeClock()
+    breaker = CircuitBreaker("api", threshold=1, clock=clock)
+    old = hold(breaker)
+    trip(breaker)
+    clock.advance(60.0)
+    return breaker, old, hold(breaker)
+
+
+def started(breaker: CircuitBreaker) -> Generator[None]:
+    block = held(breaker)
+    next(block)
+    return block
+
+
+def stacked(breaker: CircuitBreaker) -> ExitStack:
+    stack = ExitStack()
+    stack.enter_context(breaker)
+    return stack
+
+
+def test_an_old_block_that_ends_during_a_probe_is_late_and_the_probe_decides() -> None:
+    breaker, old, probe = with_an_old_block_and_a_probe(started)
+    assert next(old, "ended") == "ended"
+    assert (breaker.state, breaker.totals.late) == ("half_open", 1)
+    with pytest.raises(OSError, match="probe"):
+        probe.throw(OSError("probe"))
+    assert (breaker.state, breaker.totals.failed) == ("open", 2)
+
+
+def test_an_old_block_that_fails_after_the_probe_changes_nothing() -> None:
+    breaker, old, probe = with_an_old_block_and_a_probe(started)
+    assert next(probe, "ended") == "ended"
+    assert breaker.state == "closed"
+    with pytest.raises(OSError, match="old"):
+        old.throw(OSError("old"))
+    assert (breaker.state, breaker.totals.late) == ("closed", 1)
+
+
+@pytest.mark.parametrize("first_out", ["old", "probe"])
+def test_of_stacks_that_cannot_be_told_apart_none_decides_and_the_next_call_is_the_probe(
+    first_out: str,
+) -> None:
+    breaker, old, probe = with_an_old_block_and_a_probe(stacked)
+    for stack in (old, probe) if first_out == "old" else (probe, old):
+        stack.close()
+        assert breaker.state == "half_open"
+    assert breaker.totals.late == 2
+    with pytest.raises(OSError), breaker:
+        raise OSError
+    assert breaker.state == "open"
+
+
+def test_a_stack_that_is_alone_is_a_block_like_others() -> None:
+    clock = FakeClock()
+    breaker = CircuitBreaker("api", threshold=1, clock=clock)
+    trip(breaker)
+    clock.advance(60.0)
+    stack = stacked(breaker)
+    assert breaker.state == "half_open"
+    stack.close()
+    assert breaker.state == "closed"

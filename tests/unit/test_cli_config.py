@@ -1,4 +1,4 @@
-"""`config check|show|schema|token`, `doctor` and their exit codes, in a project of its own."""
+"""`config check|show|schema|token|seal`, `doctor` and their exit codes, in a project of its own."""
 
 import hashlib
 import json
@@ -167,3 +167,56 @@ def test_the_doctor_minds_a_configuration_that_everybody_may_write(project: Path
     done = run("doctor")
     assert done.exit_code == 2
     assert "everybody may write" in done.output
+
+
+def configure(project: Path, token: str | None) -> None:
+    digest = "" if token is None else hashlib.sha256(token.encode()).hexdigest()
+    (project / "switchgear.yaml").write_text(digest and f"operator_token_sha256: '{digest}'\n")
+
+
+def hold(token: str) -> int:
+    order = ("hold", "open", "a", "--why", "x", "--create")
+    return run(*order, SWITCHGEAR_TOKEN=token).exit_code
+
+
+def test_a_sealed_store_asks_for_its_token_whatever_the_configuration_says(project: Path) -> None:
+    configure(project, TOKEN)
+    assert run("config", "seal").exit_code == 2, "sealing is an order"
+    done = run("config", "seal", SWITCHGEAR_TOKEN=TOKEN)
+    assert "orders need the configured operator token from now on" in done.output
+    for other in (None, "another"):
+        configure(project, other)
+        assert [hold("another"), hold(TOKEN)] == [2, 0]
+
+
+def test_a_new_token_is_sealed_with_the_old_one(project: Path) -> None:
+    configure(project, TOKEN)
+    run("config", "seal", SWITCHGEAR_TOKEN=TOKEN)
+    configure(project, "new")
+    assert run("config", "seal", SWITCHGEAR_TOKEN="new").exit_code == 2
+    assert run("config", "seal", SWITCHGEAR_TOKEN=TOKEN).exit_code == 0
+    assert [hold(TOKEN), hold("new")] == [2, 0]
+
+
+def test_a_seal_is_removed_with_its_token_and_not_while_it_is_configured(project: Path) -> None:
+    configure(project, TOKEN)
+    run("config", "seal", SWITCHGEAR_TOKEN=TOKEN)
+    still_configured = run("config", "seal", "--remove", SWITCHGEAR_TOKEN=TOKEN)
+    assert still_configured.exit_code == 2
+    assert "take operator_token_sha256 out of" in still_configured.stderr
+    configure(project, None)
+    assert run("config", "seal").exit_code == 2
+    assert run("config", "seal", "--remove").exit_code == 2
+    assert run("config", "seal", "--remove", SWITCHGEAR_TOKEN=TOKEN).exit_code == 0
+    assert hold("") == 0
+
+
+@pytest.mark.parametrize(("other", "said"), [(None, "knows nothing"), ("b", "another operator")])
+def test_the_doctor_tells_when_the_store_asks_for_a_token_that_is_not_the_configured_one(
+    project: Path, other: str | None, said: str
+) -> None:
+    configure(project, TOKEN)
+    run("config", "seal", SWITCHGEAR_TOKEN=TOKEN)
+    assert run("doctor").exit_code == 0
+    configure(project, other)
+    assert any(said in what for what in findings(run("doctor", "--json"))["warning"])

@@ -27,7 +27,8 @@ class Shell:
         self.panel.breaker(name).tell(Signal(ok=ok, count=count, error=error))
 
     def run(self, *args: str, **env: str) -> Result:
-        return CliRunner().invoke(main, args, obj=self.panel, env=env)
+        # Workers of a parallel test run are told a width of their own.
+        return CliRunner().invoke(main, args, obj=self.panel, env={"COLUMNS": "", **env})
 
 
 @pytest.fixture

@@ -82,3 +82,10 @@ def test_money_keeps_its_last_digit() -> None:
 
 def test_times_beyond_the_calendar_do_not_stop_the_page() -> None:
     assert clock_time(9e15, 0.0) == "second 9000000000000000"
+
+
+@pytest.mark.parametrize("width", range(12, 40))
+def test_a_number_and_its_unit_stay_in_one_line(width: int) -> None:
+    text = Text("5 failures in a row; next try in 60 s, at the latest in 5 min or 2 h")
+    lines = [line.plain for line in wrapped(text, width, 2)]
+    assert all(any(whole in line for line in lines) for whole in ("60 s,", "5 min", "2 h"))

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from switchgear import CircuitBreaker, Policy, Rejected, Signal, detectors
-from switchgear.testing import FakeClock
+from switchgear.panel import Panel
+from switchgear.testing import FakeClock, FlakyStore
 
 HOUR_S = 3600.0
 JUMPS = [
@@ -102,3 +103,44 @@ def test_two_breakers_on_one_clock_each_keep_their_own_wait() -> None:
     second.tell(Signal(ok=False))
     clock.advance(10.0)
     assert (first.state, second.state) == ("open", "half_open")
+
+
+class Suspicious(FakeClock):
+    """A clock that is user code, and must not be asked while a breaker's lock is held."""
+
+    breaker: CircuitBreaker | None = None
+
+    def __call__(self) -> float:
+        assert self.breaker is None or not self.breaker._lock.is_mine()
+        return super().__call__()
+
+
+@pytest.mark.parametrize("refresh_s", [None, 0.1])
+@pytest.mark.parametrize("policy", POLICIES[:3], ids=repr)
+def test_no_clock_is_asked_under_a_lock(policy: Policy, refresh_s: float | None) -> None:
+    own, wall = Suspicious(1000.0), FakeClock(5000.0)
+    store = FlakyStore(clock=wall, refresh_s=refresh_s)
+    for breaker in (
+        Panel(store, clock=own).breaker("api", policy),
+        CircuitBreaker("api", policy=policy, clock=own),
+    ):
+        own.breaker = breaker
+        breaker.call(int)
+        breaker.tell(Signal(ok=False, count=2))
+        assert retry_after_s(breaker) == 60.0
+        own.advance(60.0)
+        wall.advance(60.0)
+        assert breaker.state == "half_open"
+        breaker.call(int)
+        assert breaker.state == "closed"
+
+
+def test_after_a_pause_a_run_is_as_old_as_it_was_due() -> None:
+    clock = FakeClock(1000.0)
+    policy = Policy([detectors.LatencyP95(1.0, window_s=30.0, min_calls=5)])
+    breaker = CircuitBreaker("api", policy=policy, clock=clock)
+    for _ in range(10):
+        breaker.call(int)
+    clock.advance(200.0)
+    assert breaker.readings()["latency_p95"].reason == "0 of the 5 calls needed to judge"
+    assert breaker.totals.succeeded == 10

@@ -186,6 +186,8 @@ def test_a_doubled_dollar_is_a_dollar(load: Load, monkeypatch: pytest.MonkeyPatc
         "rediss://u:p@h:1/2",
         "redis+cluster://h",
         "valkey://h",
+        "valkey+cluster://h",
+        "valkeys+cluster://h",
         "unix:///tmp/s",
         "sqlite:////var/lib/x.db",
     ],

@@ -68,6 +68,9 @@ def test_failures_in_a_row() -> None:
     assert after(detector, BAD, GOOD, BAD) == Reading(1 / 3, "1 failure in a row (threshold 3)")
     assert after(detector, BAD._replace(count=3)).heat == 1.0
     assert after(detector, BAD, GOOD._replace(count=0)).heat == 1 / 3
+    assert detector.load(0) == 0
+    with pytest.raises(ValueError, match="failures in a row is -1"):
+        detector.load(-1)
 
 
 def test_failures_within_a_stretch_of_time() -> None:
@@ -160,6 +163,17 @@ def test_one_is_one_and_the_others_are_many() -> None:
         (lambda: LatencyP95(-1.0), "LatencyP95.baseline_s is -1.0"),
         (lambda: LatencyP95(1.0, 0.9), "LatencyP95.multiplier is 0.9"),
         (lambda: LatencyP95(1.0, window_s=0.0), "LatencyP95.window_s is 0.0"),
+        (
+            lambda: LatencyP95(1.0, window_s=1e-320),
+            "LatencyP95.window_s is 1e-320: it must be at least 1e-06 seconds",
+        ),
+        (lambda: LatencyP95(1e308), "LatencyP95.baseline_s is 1e+308: times multiplier, 3.0, it"),
+        (lambda: WeightedSum({}), "WeightedSum.weights is {}: it must map kinds of detectors to"),
+        (lambda: WeightedSum(7), "WeightedSum.weights is 7: it must map kinds"),  # type: ignore[arg-type]
+        (
+            lambda: WeightedSum({1: 1, "a": 2}),  # type: ignore[dict-item]
+            "WeightedSum.weights is {1: 1, 'a': 2}: it must map kinds of detectors to weights",
+        ),
         (lambda: LatencyP95(1.0, min_calls=0), "LatencyP95.min_calls is 0"),
         (lambda: LatencyP95(1.0, admit=1.0), "LatencyP95.admit is 1.0"),
     ],
@@ -226,6 +240,21 @@ def test_a_bad_policy_is_refused_by_name_and_value(make: Any, message: str) -> N
     with pytest.raises(ValueError) as refused:
         make()
     assert str(refused.value).startswith(message)
+
+
+def test_weights_add_up_as_they_are_written() -> None:
+    combine = WeightedSum({"failure_rate": 0.7, "consecutive_failures": 0.1}, 0.8)
+    policy = Policy([FailureRate(1), ConsecutiveFailures(1)], combine=combine)
+    both = policy.fold(policy.fresh_memories(), Signal(ok=False), 0.0)
+    assert policy.heat(both, 0.0) == 1.0
+    with pytest.raises(ValueError, match=r"threshold is 0\.801: it must not be above the sum"):
+        Policy(policy.detectors, combine=combine.replace(threshold=0.801))
+
+
+def test_the_shortest_window_of_time_is_a_microsecond() -> None:
+    shortest = LatencyP95(1.0, window_s=1e-6, min_calls=1)
+    memory = shortest.fold(shortest.start(), Signal(ok=True, seconds=9.0), 1.75e9)
+    assert shortest.heat(memory, 1.75e9) == 1.0
 
 
 def test_a_score_that_is_just_reachable_is_allowed() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from switchgear import CircuitBreaker, Event, Rejected
+from switchgear.redact import redact
 from switchgear.testing import FakeClock
 
 
@@ -147,3 +148,11 @@ def test_an_exception_whose_text_is_no_text_is_named_by_its_type() -> None:
             return 42  # type: ignore[return-value]  # noqa: PLE0307
 
     assert last_error_of(Odd()) == "Odd"
+
+
+def test_words_behind_basic_and_bearer_are_no_credentials() -> None:
+    assert redact("Basic terminal detected") == "Basic terminal detected"
+    assert redact("Bearer authentication is missing") == "Bearer authentication is missing"
+    assert redact("Basic dXNlcjpwYXNzd29yZDEyMw==") == "Basic [redacted]"
+    assert redact("Bearer abcdefgh1234") == "Bearer [redacted]"
+    assert redact("Bearer abcdefghijklmnopqrstuvwxyz") == "Bearer [redacted]"

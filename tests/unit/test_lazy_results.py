@@ -6,6 +6,7 @@ import warnings
 from collections.abc import AsyncGenerator, Callable, Generator
 from functools import partial
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -254,3 +255,119 @@ def test_wrong_arguments_of_a_coroutine_function_are_a_failure_of_the_call() -> 
     with pytest.raises(TypeError, match="positional argument"):
         driven(breaker.call(wrong, 1))
     assert breaker.state == "open"
+
+
+# What can be awaited and is no coroutine
+
+
+def test_the_future_of_an_event_loop_counts_when_it_is_awaited_and_not_before() -> None:
+    breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
+
+    async def main() -> None:
+        pending = breaker.call(asyncio.ensure_future, failing())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert pending.done()
+        assert counts(breaker) == {}
+        with pytest.raises(ConnectionError):
+            await pending
+
+    asyncio.run(main())
+    assert counts(breaker) == {"failed": 1}
+
+
+def test_one_that_is_awaited_again_has_happened_already() -> None:
+    breaker = CircuitBreaker("api", clock=FakeClock())
+
+    async def main() -> list[str]:
+        pending = breaker.call(asyncio.ensure_future, coroutine())
+        return [await pending, await pending, *await asyncio.gather(pending)]
+
+    assert asyncio.run(main()) == ["answer"] * 3
+    assert counts(breaker) == {"succeeded": 1}
+
+
+def test_one_that_is_awaited_while_the_circuit_is_open_is_refused() -> None:
+    breaker = CircuitBreaker("api", clock=FakeClock())
+
+    async def main() -> None:
+        pending = breaker.call(asyncio.ensure_future, coroutine())
+        breaker.hold_open(by="ann", why="test")
+        with pytest.raises(Rejected):
+            await pending
+        pending.cancel()
+
+    asyncio.run(main())
+
+
+class Request:
+    """Awaitable, and an async context manager, as the requests of some clients are."""
+
+    url = "https://example.test/"
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    def __await__(self) -> Generator[Any, Any, str]:
+        return coroutine().__await__()
+
+    async def __aenter__(self) -> str:
+        if self._error is not None:
+            raise self._error
+        return "response"
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+def test_one_that_is_entered_instead_is_guarded_when_it_is_entered() -> None:
+    breaker = CircuitBreaker("api", clock=FakeClock())
+
+    async def main() -> None:
+        async with breaker.call(Request) as response:
+            assert response == "response"
+        with pytest.raises(ConnectionError):
+            async with breaker.call(Request, ConnectionError()):
+                pass
+
+    driven(main())
+    assert counts(breaker) == {"succeeded": 1, "failed": 1}
+
+
+def test_everything_else_is_the_awaitables_own() -> None:
+    request = CircuitBreaker("api", clock=FakeClock()).call(Request)
+    assert request.url == "https://example.test/"
+    assert not hasattr(request, "nonsense")
+    assert "guarded by circuit 'api'" in repr(request)
+
+
+def test_one_made_under_a_probe_and_dropped_leaves_its_place() -> None:
+    breaker = probing()
+    made = breaker.call(Request)
+    with pytest.raises(Rejected):
+        breaker.call(int)
+    del made
+    assert breaker.call(int) == 0
+    assert breaker.state == "closed"
+
+
+def test_a_mock_is_not_taken_for_an_awaitable() -> None:
+    breaker, mock = CircuitBreaker("api", clock=FakeClock()), MagicMock()
+    assert breaker.call(lambda: mock) is mock
+    assert counts(breaker) == {"succeeded": 1}
+
+
+def test_what_is_no_iterable_is_no_stream() -> None:
+    unfit: Any = 5
+    with pytest.raises(TypeError, match="circuit 'api' cannot guard 5 as a stream"):
+        CircuitBreaker("api", clock=FakeClock()).stream(unfit)
+
+
+def test_a_stream_object_left_early_is_no_evidence_and_not_closed() -> None:
+    breaker, source = CircuitBreaker("api", clock=FakeClock()), iter([1, 2, 3])
+    for item in breaker.stream(source):
+        assert item == 1
+        break
+    gc.collect()
+    assert counts(breaker) == {"ignored": 1}
+    assert list(source) == [2, 3]

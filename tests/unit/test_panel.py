@@ -11,7 +11,7 @@ from switchgear import CircuitBreaker, Cooldown, Mode, Phase, Policy, Rejected, 
 from switchgear.core.types import Ask, Event, EventKind, Order
 from switchgear.errors import OrderRefused
 from switchgear.panel import Panel
-from switchgear.testing import FakeClock
+from switchgear.testing import FakeClock, FlakyStore
 
 BAD = Signal(ok=False, error="529 overloaded")
 QUICK = Policy([detectors.ConsecutiveFailures(2)], Cooldown(10.0))
@@ -228,7 +228,7 @@ def test_closing_tells_what_was_counted(clock: FakeClock) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("postgres://x", "scheme must be one of memory:"),
+        ("postgres://x", "must begin with one of memory:"),
         ("state.db", "must be a URL such as memory:"),
         ("sqlite://state.db", "sqlite:///relative/path or sqlite:////absolute/path"),
         ("sqlite:///", "sqlite:///relative/path or sqlite:////absolute/path"),
@@ -300,3 +300,18 @@ def test_what_is_told_by_hand_is_redacted_too(panel: Panel) -> None:
     stored = panel.store.get("api")
     assert stored is not None
     assert "abcdefghijkl" not in str(stored.circuit.failures)
+
+
+def test_a_store_that_comes_back_empty_gets_the_digest_back(clock: FakeClock) -> None:
+    digest = hashlib.sha256(b"open sesame").hexdigest()
+    store = FlakyStore(clock=clock)
+    panel = Panel(store, clock=clock, operator_token_sha256=digest)
+    breaker = panel.breaker("api")
+    breaker.tell(BAD)
+    store.cut()
+    breaker.tell(BAD)
+    store.mend(empty=True)
+    clock.advance(1.0)
+    breaker.tell(BAD)
+    with pytest.raises(OrderRefused):
+        Panel(store, clock=clock).order("api", by="agent", why="it forgot", mode=Mode.HELD_CLOSED)

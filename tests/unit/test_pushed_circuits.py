@@ -1,10 +1,11 @@
 """Closed calls where a shared store pushes changes: they send nothing and take the fast path."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from switchgear import CircuitBreaker, Cooldown, Policy, Signal, detectors
+from switchgear import CircuitBreaker, Cooldown, Policy, Rejected, Signal, detectors
 from switchgear.core.types import Message, Step
 from switchgear.panel import Panel
 from switchgear.runs import TICKETS
@@ -87,3 +88,52 @@ def test_the_fast_path_is_taken_while_pushes_arrive_and_only_then(
     breaker.call(len, "abc")
     breaker.flush()
     assert (breaker._fast is not None) == (after is None)
+
+
+TIMED = Policy([detectors.ConsecutiveFailures(3), detectors.SlowCalls(slow_s=10.0)], Cooldown(10.0))
+
+
+def answer() -> str:
+    return "answer"
+
+
+@pytest.mark.parametrize("refresh_s", [None, 0.1])
+def test_a_timed_function_takes_its_fast_path_until_its_run_is_due(
+    refresh_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, slowly = FakeClock(1000.0), list[float]()
+    store = CountingStore(clock=clock, refresh_s=0.1)
+    breaker = Panel(store, clock=clock).breaker("api", TIMED)
+    guarded = breaker(answer)  # before anything is known of pushes
+    store.refresh_s = refresh_s
+    usual = CircuitBreaker._call
+
+    def slow_path(self: CircuitBreaker, *call: Any) -> Any:
+        slowly.append(clock())
+        return usual(self, *call)
+
+    monkeypatch.setattr(CircuitBreaker, "_call", slow_path)
+    clock.advance(2.0)
+    guarded()
+    breaker.flush()  # as the panel's keeper does every second
+    slowly.clear()
+    for _ in range(10):
+        guarded()
+    assert slowly == []
+    clock.advance(2.0)
+    guarded()
+    assert slowly == [1004.0]
+    assert breaker.totals.succeeded == 12
+
+
+def test_a_timed_function_sees_what_others_did_as_soon_as_its_run_is_due() -> None:
+    clock = FakeClock(1000.0)
+    store = CountingStore(clock=clock, refresh_s=0.1)
+    breaker = Panel(store, clock=clock).breaker("api", TIMED)
+    guarded = breaker(answer)
+    assert guarded() == "answer"
+    other = Panel(store, clock=clock).breaker("api", TIMED)
+    other.tell(Signal(ok=False, count=3))
+    clock.advance(0.1)
+    with pytest.raises(Rejected):
+        guarded()

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from property import naive
+from switchgear import CircuitBreaker, Policy, Rejected, detectors
 from switchgear.core import record
+from switchgear.core.machine import step
 from switchgear.core.recovery import Cooldown, Latched, Recovery, WindowEnd, spread
-from switchgear.core.types import Signal
+from switchgear.core.types import Ask, Permit, Signal, Tell
+from switchgear.testing import FakeClock
 
 QUIET = Signal()
 
@@ -137,3 +140,103 @@ def test_a_rule_is_a_value(rule: Recovery) -> None:
     with pytest.raises(AttributeError, match="is immutable"):
         del rule.kind
     assert repr(WindowEnd(7.0)) == "WindowEnd(window_s=7.0)"
+
+
+def half_open(recovery: Recovery, **failure: Any) -> tuple[CircuitBreaker, FakeClock]:
+    """A breaker whose first wait has just ended."""
+    clock = FakeClock()
+    policy = Policy([detectors.ConsecutiveFailures(1)], recovery)
+    breaker = CircuitBreaker("api", policy=policy, clock=clock)
+    breaker.tell(Signal(ok=False, **failure))
+    clock.advance(breaker.snapshot().outage.cooldown_s)
+    assert breaker.state == "half_open"
+    return breaker, clock
+
+
+def test_a_provider_that_is_well_and_slower_than_the_lease_recovers() -> None:
+    breaker, clock = half_open(Cooldown(2.0))
+    breaker.call(clock.advance, 5.0)
+    assert breaker.state == "closed"
+    assert breaker.totals.late == 0
+
+
+def test_a_probe_that_fails_after_its_lease_opens_the_circuit_and_lengthens_the_wait() -> None:
+    breaker, clock = half_open(Cooldown(2.0))
+    hung = breaker.enter()
+    clock.advance(5.0)
+    breaker.tell(Signal(ok=False), hung)
+    assert breaker.state == "open"
+    assert breaker.snapshot().outage.cooldown_s == 4.0
+
+
+@pytest.mark.parametrize("ok", [True, None])
+def test_what_a_probe_reports_after_its_lease_is_judged_once(ok: bool | None) -> None:
+    breaker, clock = half_open(Cooldown(2.0, successes=2))
+    hung = breaker.enter()
+    clock.advance(2.0)
+    for _ in range(3):
+        breaker.tell(Signal(ok=ok), hung)
+    assert breaker.state == "half_open"
+    assert breaker.snapshot().probing.successes == (1 if ok else 0)
+    assert breaker.totals.late == 2
+
+
+def test_after_another_probe_has_decided_the_one_that_hung_is_late() -> None:
+    breaker, clock = half_open(Cooldown(2.0))
+    hung = breaker.enter()
+    clock.advance(2.0)
+    breaker.tell(Signal(ok=False), breaker.enter())
+    breaker.tell(Signal(ok=True), hung)
+    assert (breaker.state, breaker.totals.late) == ("open", 1)
+
+
+def test_the_last_sixteen_probes_that_hang_are_remembered() -> None:
+    breaker, clock = half_open(Cooldown(2.0, successes=20))
+    hung = list[Permit]()
+    for _ in range(17):
+        hung.append(breaker.enter())
+        clock.advance(2.0)
+    for permit in hung:
+        breaker.tell(Signal(ok=True), permit)
+    assert breaker.snapshot().probing.successes == 16
+    assert breaker.totals.late == 1
+
+
+@pytest.mark.parametrize(
+    ("lease_s", "asked_s", "lasts_s"), [(None, 1.0, 60.0), (None, 90.0, 90.0), (5.0, 1.0, 5.0)]
+)
+def test_a_short_retry_after_does_not_make_the_lease_short(
+    lease_s: float | None, asked_s: float, lasts_s: float
+) -> None:
+    breaker, clock = half_open(Cooldown(60.0, lease_s=lease_s), retry_after_s=asked_s)
+    assert breaker.enter().lease_until_s == clock() + lasts_s
+    with pytest.raises(Rejected):
+        breaker.enter()
+
+
+def test_a_circuit_that_was_to_retry_stays_open_under_a_policy_that_never_does() -> None:
+    policy = Policy([detectors.ConsecutiveFailures(1)], Cooldown(60.0))
+    opened = step(policy, policy.start("api", 0.0), Tell(Signal(ok=False)), 0.0).circuit
+    assert opened.outage.retry_at_s == 60.0
+    latched = policy.replace(recovery=Latched())
+    for now_s in (1.0, 60.0, 1e6):
+        done = step(latched, opened, Ask(), now_s)
+        assert not done.verdict.admitted
+        assert (done.verdict.phase, done.verdict.retry_after_s) == ("open", None)
+    assert step(policy.replace(recovery=WindowEnd(9.0)), opened, Ask(), 60.0).verdict.admitted
+
+
+def test_a_wait_whose_default_maximum_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Cooldown.base_s is 1e\+308: five times as much"):
+        Cooldown(1e308)
+    assert Cooldown(1e308, 1.5e308).max_s == 1.5e308
+    assert Cooldown(3e307).max_s == 1.5e308
+
+
+def test_a_window_must_be_long_enough_to_be_counted() -> None:
+    with pytest.raises(
+        ValueError, match=r"WindowEnd.window_s is 1e-320: it must be at least 1e-06 s"
+    ):
+        WindowEnd(1e-320)
+    wait_s = WindowEnd(1e-6).wait_s("k", 0, QUIET, 1.75e9)
+    assert 0.0 <= wait_s < 1e-5

@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -292,3 +293,8 @@ def test_there_is_no_error_that_the_test_above_forgets() -> None:
 
 def test_one_root_catches_them_all() -> None:
     assert all(isinstance(make(), SwitchgearError | WireError) for make in MAKERS)
+
+
+@pytest.mark.parametrize("args", [(), ("x",), ("x", "y", 1.0)])
+def test_one_that_somebody_else_made_can_be_printed(args: tuple[Any, ...]) -> None:
+    assert str(Rejected(*args)) == str(Exception(*args))

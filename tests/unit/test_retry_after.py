@@ -3,8 +3,11 @@
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from email.utils import format_datetime
+from fractions import Fraction
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -66,6 +69,8 @@ def wait_after(error: Exception) -> float | None:
         ({"retry_after": 12.5}, 12.5),
         ({"retry_after": "12"}, 12.0),
         ({"retry_after": timedelta(minutes=2)}, 120.0),
+        ({"retry_after": Decimal("1.5")}, 1.5),
+        ({"retry_after": b"12"}, 12.0),
     ],
 )
 def test_an_attribute_of_the_exception_tells(attributes: dict[str, Any], wait_s: float) -> None:
@@ -80,6 +85,7 @@ def test_an_attribute_of_the_exception_tells(attributes: dict[str, Any], wait_s:
         ({"RETRY-AFTER": "7"}, 7.0),
         ({"rEtRy-AfTeR": " 7 "}, 7.0),
         ({"retry-after": 7}, 7.0),
+        ({"retry-after": b"7"}, 7.0),
         ({"retry-after": "0.25"}, 0.25),
         ({"retry-after-ms": "1500"}, 1.5),
         ({"Retry-After-Ms": "1500"}, 1.5),
@@ -110,7 +116,10 @@ def test_a_date_in_the_past_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     "garbage",
-    ["", "  ", "soon", "-5", "0", "nan", "inf", "1e999", "7 s", "\x00", True, [], {}, object],
+    [
+        *("", "  ", "soon", "-5", "0", "nan", "inf", "1e999", "7 s", "\x00", b"\xff"),
+        *(True, [], {}, object, Fraction(1, 2)),
+    ],
     ids=repr,
 )
 def test_garbage_asks_for_nothing(garbage: object) -> None:
@@ -122,6 +131,28 @@ def test_garbage_asks_for_nothing(garbage: object) -> None:
 @pytest.mark.parametrize("headers", [None, {}, "retry-after: 7", 7, object], ids=repr)
 def test_headers_in_a_form_that_nobody_knows_ask_for_nothing(headers: object) -> None:
     assert wait_after(RateLimited(response=Response(headers))) == BY_BACKOFF_S
+
+
+def test_the_mocks_of_a_test_ask_for_nothing() -> None:
+    assert wait_after(RateLimited(response=MagicMock(status_code=503))) == BY_BACKOFF_S
+    assert wait_after(RateLimited(retry_after=MagicMock())) == BY_BACKOFF_S
+
+
+class Method(RateLimited):
+    def retry_after(self) -> float:
+        return 5.0
+
+
+class Raising(RateLimited):
+    @property
+    def retry_after(self) -> float:
+        raise RuntimeError("not known")
+
+
+@pytest.mark.parametrize("kind", [Method, Raising])
+def test_an_attribute_that_cannot_be_used_hides_no_header(kind: type[RateLimited]) -> None:
+    assert wait_after(kind(response=Response({"retry-after": "7"}))) == 7.0
+    assert wait_after(RateLimited(retry_after="soon", headers={"retry-after": "7"})) == 7.0
 
 
 def test_an_exception_that_raises_when_it_is_looked_at_asks_for_nothing() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from switchgear.stores import boot_clock
-from switchgear.stores.sqlite import SqliteStore
+from switchgear.stores.sqlite import SqliteStore, boot_clock
 from switchgear.testing import FakeClock
 from unit.sqlite_places import NOW_S, OK, POLICY, set_aside, sql
 

@@ -15,9 +15,8 @@ from switchgear.core.policy import Policy
 from switchgear.core.types import Ask, EventKind, Mode, Order, Phase
 from switchgear.core.wire import SCHEMA
 from switchgear.errors import StoreCorrupt, StoreTooNew
-from switchgear.stores import sqlite_link, sqlite_schema
 from switchgear.stores.base import Found
-from switchgear.stores.sqlite import SqliteStore
+from switchgear.stores.sqlite import SqliteStore, link, schema
 from unit.sqlite_places import (
     FAILED,
     NOW_S,
@@ -36,7 +35,7 @@ UNREADABLE = EventKind.STATE_UNREADABLE
 @pytest.fixture(autouse=True)
 def _always_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits until it is time to look whether the file was moved."""
-    monkeypatch.setattr(sqlite_link, "LOOK_S", 0.0)
+    monkeypatch.setattr(link, "LOOK_S", 0.0)
 
 
 @pytest.fixture
@@ -341,7 +340,7 @@ def test_an_event_of_a_newer_switchgear_is_told(store: SqliteStore, path: Path) 
 def test_a_file_of_a_newer_layout_is_left_alone(store: SqliteStore, path: Path) -> None:
     store.apply("api", POLICY, OK, NOW_S)
     store.close()
-    newer = len(sqlite_schema.MIGRATIONS) + 1
+    newer = len(schema.MIGRATIONS) + 1
     sql(path, f"PRAGMA user_version = {newer}")
     with pytest.raises(StoreTooNew, match=f"its layout is number {newer}"):
         store.apply("api", POLICY, OK, NOW_S)
@@ -366,7 +365,7 @@ def test_a_file_of_the_first_layout_is_read_for_ever(path: Path) -> None:
         assert found.policy == Policy([ConsecutiveFailures(threshold=3)])
         assert [entry.event.seq for entry in store.events()] == [1]
         assert store.apply("provider/anthropic", POLICY, FAILED, NOW_S).circuit.totals.failed == 4
-        assert store.facts()["layout"] == str(len(sqlite_schema.MIGRATIONS))
+        assert store.facts()["layout"] == str(len(schema.MIGRATIONS))
 
 
 def test_an_older_layout_is_brought_up_to_date_once(
@@ -380,12 +379,12 @@ def test_an_older_layout_is_brought_up_to_date_once(
         ran.append(1)
         db.execute("ALTER TABLE circuits ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'")
 
-    monkeypatch.setattr(sqlite_schema, "MIGRATIONS", [*sqlite_schema.MIGRATIONS, grow])
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, grow])
     others = [SqliteStore(path) for _ in range(4)]
     together(*[lambda other=other: other.apply("api", POLICY, OK, NOW_S) for other in others])
     assert ran == [1]
     assert sql(path, "SELECT colour FROM circuits") == [("red",)]
-    assert sql(path, "PRAGMA user_version") == [(len(sqlite_schema.MIGRATIONS),)]
+    assert sql(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
     for other in others:
         other.close()
 
@@ -400,7 +399,7 @@ def test_a_step_to_a_new_layout_that_fails_changes_nothing(
         db.execute("DROP TABLE events")
         raise ZeroDivisionError
 
-    monkeypatch.setattr(sqlite_schema, "MIGRATIONS", [*sqlite_schema.MIGRATIONS, fail])
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, fail])
     with pytest.raises(ZeroDivisionError):
         store.get("api")
     assert sql(path, "SELECT count(*) FROM events") == [(1,)]

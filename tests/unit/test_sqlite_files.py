@@ -15,15 +15,14 @@ from switchgear.errors import (
     StoreError,
     StoreUnavailable,
 )
-from switchgear.stores import sqlite_link
-from switchgear.stores.sqlite import SqliteStore
+from switchgear.stores.sqlite import SqliteStore, link
 from unit.sqlite_places import NOW_S, OK, POLICY, in_a_fork, set_aside, sql
 
 
 @pytest.fixture(autouse=True)
 def _always_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits until it is time to look whether the file was moved."""
-    monkeypatch.setattr(sqlite_link, "LOOK_S", 0.0)
+    monkeypatch.setattr(link, "LOOK_S", 0.0)
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from switchgear.core.types import Mode, Order
-from switchgear.stores import sqlite, sqlite_fold
-from switchgear.stores.sqlite import SqliteStore
+from switchgear.stores.sqlite import SqliteStore, fold
+from switchgear.stores.sqlite import store as sqlite
 from unit.sqlite_places import FAILED, NOW_S, OK, POLICY, sql
 
 QUESTIONS = {
-    sqlite_fold._LOAD: ("api",),
-    sqlite_fold._LAST_SEQ: ("api",),
-    sqlite_fold._UPDATE: (1, "", "", 0.0, 1, "", 1),
+    fold._LOAD: ("api",),
+    fold._LAST_SEQ: ("api",),
+    fold._UPDATE: (1, "", "", 0.0, 1, "", 1),
     f"SELECT key, state FROM circuits WHERE key > ? ORDER BY key LIMIT {sqlite.PAGE}": ("a",),
     "SELECT cursor FROM events WHERE cursor > ? ORDER BY cursor": (5,),
     "DELETE FROM events WHERE cursor <= ?": (5,),
@@ -58,7 +58,7 @@ def test_a_glob_reads_only_the_names_that_begin_like_it(
 def test_more_circuits_than_are_kept_parsed_are_all_told_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_fold, "KNOWN", 5)
+    monkeypatch.setattr(fold, "KNOWN", 5)
     with closing(SqliteStore(tmp_path / "state.db")) as store:
         for _ in range(3):
             for number in range(12):

@@ -4,11 +4,24 @@ import math
 
 import pytest
 
-from switchgear.core.detectors import ConsecutiveFailures
+from switchgear.core.detectors import ConsecutiveFailures, SlowCalls
+from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.recovery import Cooldown, Latched
 from switchgear.core.standing import refuses_until_s, standing
-from switchgear.core.types import Circuit, Mode, Order, Outage, Permit, Phase, Probing
+from switchgear.core.types import (
+    Ask,
+    Circuit,
+    EventKind,
+    Mode,
+    Order,
+    Outage,
+    Permit,
+    Phase,
+    Probing,
+    Signal,
+    Tell,
+)
 
 POLICY = Policy([ConsecutiveFailures(1)], Cooldown(60.0, probes=2))
 NEW = POLICY.start("k", 0.0)
@@ -73,3 +86,54 @@ def test_a_hold_without_an_order_is_a_hold_all_the_same() -> None:
     assert standing(POLICY, held, 0.0).reason == "held open"
     told = held._replace(order=Order("ada", "maintenance", Mode.HELD_OPEN))
     assert standing(POLICY, told, 0.0).reason == "held open by ada: maintenance"
+
+
+HALF_LOAD = Policy([SlowCalls(1.0, 2, 0.0, admit=0.5), ConsecutiveFailures(2)], Cooldown(60.0))
+SLOW = Tell(Signal(ok=True, seconds=9.0, count=2))
+FAILED = Tell(Signal(ok=False))
+
+
+def test_who_cuts_the_load_further_is_named_and_not_who_is_hotter() -> None:
+    circuit = step(HALF_LOAD, HALF_LOAD.start("k", 0.0), SLOW, 0.0).circuit
+    assert circuit.outage.admit == 0.5
+    circuit = step(HALF_LOAD, circuit, FAILED, 1.0).circuit
+    done = step(HALF_LOAD, circuit, FAILED, 2.0)
+    assert done.circuit.heat == 2.0, "the slow calls are the hotter ones"
+    [cut] = done.events
+    assert (cut.kind, cut.reason) == (EventKind.LOAD_CUT, "2 failures in a row (threshold 2)")
+    assert done.verdict.reason == cut.reason
+    assert not done.verdict.admitted
+
+
+def test_among_those_that_are_as_strict_the_hottest_cuts() -> None:
+    policy = HALF_LOAD.replace(detectors=[*HALF_LOAD.detectors, ConsecutiveFailures(1)])
+    circuit = step(policy, policy.start("k", 0.0), SLOW, 0.0).circuit
+    done = step(policy, circuit, Tell(Signal(ok=False, count=2)), 1.0)
+    assert done.events[-1].reason.endswith("in a row (threshold 1)")
+
+
+def probing_at_half_load() -> Circuit:
+    circuit = step(HALF_LOAD, HALF_LOAD.start("k", 0.0), SLOW, 0.0).circuit
+    circuit = step(HALF_LOAD, circuit, Ask(), 60.0).circuit
+    assert (circuit.phase, len(circuit.probing.permits)) == (Phase.HALF_OPEN, 1)
+    return circuit
+
+
+def test_failures_beside_a_probe_cut_the_load_and_leave_the_decision_to_the_probe() -> None:
+    circuit, beside = probing_at_half_load(), Permit(3)
+    circuit = step(HALF_LOAD, circuit, FAILED._replace(permit=beside), 61.0).circuit
+    done = step(HALF_LOAD, circuit, FAILED._replace(permit=beside), 62.0)
+    [cut] = done.events
+    assert (cut.kind, cut.before, cut.after) == (EventKind.LOAD_CUT, *[Phase.HALF_OPEN] * 2)
+    assert not done.verdict.admitted
+    assert done.circuit.outage == circuit.outage._replace(admit=0.0, reason=cut.reason)
+    [probe] = done.circuit.probing.permits
+    closed = step(HALF_LOAD, done.circuit, Tell(Signal(ok=True, seconds=0.1), probe), 63.0)
+    assert closed.circuit.phase is Phase.CLOSED
+
+
+def test_successes_beside_a_probe_are_evidence_and_do_not_close_the_circuit() -> None:
+    circuit = probing_at_half_load()
+    fast = Tell(Signal(ok=True, seconds=0.1, count=2), Permit(3))
+    done = step(HALF_LOAD, circuit, fast, 61.0)
+    assert (done.circuit.phase, done.circuit.heat, done.events) == (Phase.HALF_OPEN, 0.0, ())

@@ -139,3 +139,11 @@ def test_its_repr_names_circuit_state_and_mode() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     breaker.shadow(by="ann", why="test")
     assert repr(breaker) == "<CircuitBreaker 'api' closed mode=shadow>"
+
+
+def test_two_detectors_of_one_kind_have_a_reading_each() -> None:
+    policy = Policy([detectors.FailuresInWindow(4, 60.0), detectors.FailuresInWindow(8, 600.0)])
+    breaker = CircuitBreaker("api", policy=policy, clock=FakeClock())
+    breaker.tell(FAILED)
+    heats = {name: reading.heat for name, reading in breaker.readings().items()}
+    assert heats == {"failures_in_window": 0.25, "failures_in_window#2": 0.125}

@@ -160,7 +160,7 @@ def test_a_context_manager_made_of_a_guarded_generator_sees_the_exception_of_its
         raise error
     assert raised.value is error
     assert seen == [error]
-    assert counts(breaker) == {"failed": 1}
+    assert counts(breaker) == {"ignored": 1}
 
 
 def test_an_async_context_manager_of_a_guarded_generator_sees_it_too() -> None:
@@ -178,7 +178,7 @@ def test_an_async_context_manager_of_a_guarded_generator_sees_it_too() -> None:
     with pytest.raises(ValueError, match="in the block") as raised:
         driven(main())
     assert raised.value is error
-    assert counts(breaker) == {"failed": 1}
+    assert counts(breaker) == {"ignored": 1}
 
 
 def test_a_stream_called_with_wrong_arguments_leaks_no_place() -> None:
@@ -363,3 +363,73 @@ def test_the_time_of_an_async_stream_is_the_producers() -> None:
     assert breaker.state == "closed"
     driven(read(4.0))
     assert breaker.state == "open"
+
+
+# What the consumer throws in
+
+
+def session() -> Generator[str]:
+    yield "session"
+
+
+def cleaned_up() -> Generator[str]:
+    try:
+        yield "session"
+    except ValueError as error:
+        raise ConnectionError("could not clean up") from error
+
+
+async def asession() -> AsyncGenerator[str]:
+    yield "session"
+
+
+async def acleaned_up() -> AsyncGenerator[str]:
+    try:
+        yield "session"
+    except ValueError as error:
+        raise ConnectionError("could not clean up") from error
+
+
+def thrown_into(breaker: CircuitBreaker, function: Any, *error: Any) -> None:
+    """Throw into the guarded stream after its first item."""
+    stream = breaker(function)()
+    if hasattr(stream, "athrow"):
+
+        async def throw() -> None:
+            await anext(stream)
+            await stream.athrow(*error)
+
+        driven(throw())
+    else:
+        next(stream)
+        stream.throw(*error)
+
+
+@pytest.mark.parametrize("function", [session, asession])
+@pytest.mark.parametrize("error", [(ValueError("mine"),), (ValueError,)])
+def test_what_the_consumer_throws_in_and_gets_back_is_no_evidence(
+    function: Any, error: tuple[Any]
+) -> None:
+    breaker = probing(FakeClock())
+    with pytest.raises(ValueError):
+        thrown_into(breaker, function, *error)
+    assert breaker.state == "half_open"
+    assert counts(breaker) == {"failed": 1, "ignored": 1}
+    assert breaker.call(int) == 0
+
+
+@pytest.mark.parametrize("function", [cleaned_up, acleaned_up])
+def test_what_the_stream_makes_of_it_is(function: Any) -> None:
+    breaker = probing(FakeClock())
+    with pytest.raises(ConnectionError):
+        thrown_into(breaker, function, ValueError("mine"))
+    assert counts(breaker) == {"failed": 2}
+
+
+def test_the_body_of_a_with_is_not_what_its_guarded_context_manager_is_judged_by() -> None:
+    breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
+    manager = contextmanager(breaker(session))
+    for _ in range(3):
+        with pytest.raises(ValueError, match="mine"), manager():
+            raise ValueError("mine")
+    assert counts(breaker) == {"ignored": 3}

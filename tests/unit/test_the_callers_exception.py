@@ -55,6 +55,89 @@ def test_it_is_the_same_object_with_its_own_cause_context_notes_and_arguments(
     assert raised.value.args == ("down", 7)
 
 
+class BreakingClock(FakeClock):
+    """A clock that breaks while the guarded function runs."""
+
+    broken = False
+
+    def __call__(self) -> float:
+        if self.broken:
+            raise ZeroDivisionError("the clock is broken")
+        return super().__call__()
+
+
+class BreakingDetector(detectors.ConsecutiveFailures):
+    def fold(self, *_: Any) -> Any:
+        raise ZeroDivisionError("the detector is broken")
+
+
+BROKEN_PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "clock": dict,
+    "clock of a timed policy": lambda: {"policy": TIMED},
+    "clock and predicate": lambda: {"failure_if_result": bool},
+    "detector": lambda: {"policy": Policy([BreakingDetector(5)])},
+    "detector under a worried policy": lambda: {
+        "policy": Policy([BreakingDetector(5)], tripping_at=0.5)
+    },
+}
+every_broken_part = pytest.mark.parametrize("part", BROKEN_PARTS)
+
+
+@every_shape
+@every_broken_part
+def test_a_clock_or_detector_that_breaks_afterwards_replaces_no_exception(
+    shape: Shape, part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, error = BreakingClock(), ConnectionError("mine")
+    breaker = CircuitBreaker("api", clock=clock, **BROKEN_PARTS[part]())
+
+    def fails() -> None:
+        clock.broken = part.startswith("clock")
+        raise error
+
+    with pytest.raises(ConnectionError) as raised:
+        shape(breaker, fails)
+    assert raised.value is error
+    assert raised.value.__context__ is None
+    assert "circuit 'api' could not take note of a call" in caplog.text
+    assert "is broken" in caplog.text
+
+
+@every_shape
+@every_broken_part
+def test_a_clock_or_detector_that_breaks_afterwards_replaces_no_result(
+    shape: Shape, part: str
+) -> None:
+    clock = BreakingClock()
+    breaker = CircuitBreaker("api", clock=clock, **BROKEN_PARTS[part]())
+
+    def gives() -> str:
+        clock.broken = part.startswith("clock")
+        return "answer"
+
+    for _ in range(2):
+        clock.broken = False
+        assert shape(breaker, gives) in ("answer", ["answer"], None)
+
+
+@every_shape
+def test_an_interrupt_in_our_bookkeeping_comes_through_with_the_exception_as_its_context(
+    shape: Shape,
+) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    breaker = CircuitBreaker("api", threshold=1, clock=FakeClock(), sinks=[interrupt])
+    error = ConnectionError("mine")
+
+    def fails() -> None:
+        raise error
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        shape(breaker, fails)
+    assert raised.value.__context__ is error
+
+
 @every_shape
 def test_an_exception_from_none_stays_from_none(shape: Shape) -> None:
     def fails() -> None:

@@ -3,11 +3,13 @@
 import asyncio
 import concurrent.futures
 import logging
+import math
 from typing import Any
 
 import pytest
 
-from switchgear import CircuitBreaker, Rejected
+from switchgear import CircuitBreaker, Phase, Rejected
+from switchgear.errors import Refusal
 from switchgear.guards.evidence import ExceptionTest
 from switchgear.testing import FakeClock
 from unit.shapes import driven
@@ -232,3 +234,39 @@ def test_a_result_predicate_that_raises_never_replaces_the_result(
     assert breaker.totals.succeeded == 1
     assert len(caplog.records) == 1
     assert "the predicate is broken" in caplog.text
+
+
+REFUSED = Rejected("inner", Refusal(Phase.OPEN, "down", math.inf, None), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "members", "verdict"),
+    [
+        ({}, [OSError()], "failed"),
+        ({}, [REFUSED, concurrent.futures.CancelledError()], "ignored"),
+        ({}, [REFUSED, OSError()], "failed"),
+        ({}, [ExceptionGroup("inner", [REFUSED])], "ignored"),
+        ({}, [ExceptionGroup("inner", [REFUSED, OSError()])], "failed"),
+        ({"ignore": ValueError}, [ValueError()], "ignored"),
+        ({"ignore": ValueError}, [ValueError(), OSError()], "failed"),
+        ({"ignore": lambda error: error.status == 404}, [RateLimited(404)], "ignored"),
+        ({"ignore": ExceptionGroup}, [OSError()], "ignored"),
+        ({"failure_if": OSError}, [ValueError()], "ignored"),
+        ({"failure_if": OSError}, [ValueError(), OSError()], "failed"),
+        ({"failure_if": lambda error: error.status >= 500}, [RateLimited(404)], "ignored"),
+        ({"failure_if": lambda error: error.status >= 500}, [RateLimited(503)], "failed"),
+        ({"failure_if": ExceptionGroup}, [OSError()], "failed"),
+        ({"failure_if": ExceptionGroup}, [REFUSED], "ignored"),
+    ],
+)
+def test_a_group_is_a_failure_if_one_of_its_members_is(
+    settings: dict[str, Any], members: list[Exception], verdict: str
+) -> None:
+    breaker = CircuitBreaker("api", clock=FakeClock(), **settings)
+    assert counted(breaker, ExceptionGroup("many", members)) == verdict
+
+
+def test_a_group_with_a_cancellation_in_it_was_interrupted() -> None:
+    breaker = CircuitBreaker("api", clock=FakeClock())
+    group = BaseExceptionGroup("many", [asyncio.CancelledError(), OSError()])
+    assert counted(breaker, group) == "ignored"

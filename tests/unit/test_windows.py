@@ -8,6 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from switchgear.core.detectors import FailuresInWindow
+from switchgear.core.types import Signal
 from switchgear.core.window import BITS, SLICES, TIMES, CountWindow, TimeQueue, TimeWindow
 
 EDGES = (1, 2, 31, 32, 33, 255, 256, 257, 511, 512, 513, 768, 2000)
@@ -146,9 +148,10 @@ def test_what_is_no_list_or_too_long_a_one_is_named() -> None:
 
 # Times
 
+VERBS = (*["push"] * 4, "drop", "drop_until", "drop many", "burst", "flood", "reload")
 QUEUE_STEPS = st.lists(
     st.tuples(
-        st.sampled_from(("push", "push", "push", "push", "drop", "drop_until", "burst", "reload")),
+        st.sampled_from(VERBS),
         st.sampled_from((0.0, 0.0, 0.25, 1.0, 8.0)),
     ),
     max_size=120,
@@ -157,6 +160,7 @@ QUEUE_STEPS = st.lists(
 
 @given(QUEUE_STEPS)
 @example([("burst", 0.25), ("drop", 0.0), ("burst", 0.0), *[("drop", 0.0)] * 64])
+@example([("flood", 1.0), ("push", 1.0), ("drop_until", 7.75), ("flood", 0.0), ("drop many", 0.0)])
 @example([*[("push", 1.0)] * TIMES, *[("drop", 0.0)] * TIMES, ("push", 0.0), ("drop", 0.0)])
 def test_a_time_queue_is_a_list_of_times(steps: list[tuple[str, float]]) -> None:
     queue, times, now_s = TimeQueue(), list[float](), 10.0
@@ -166,15 +170,19 @@ def test_a_time_queue_is_a_list_of_times(steps: list[tuple[str, float]]) -> None
             queue = queue.drop_until(now_s - 8.0)
             times = [at_s for at_s in times if at_s > now_s - 8.0]
         elif verb == "drop" and times:
-            queue, times = queue.drop_first(), times[1:]
+            queue, times = queue.drop(1), times[1:]
         elif verb == "reload":
             queue = TimeQueue.load(json.loads(json.dumps(queue.dump())))
+        elif verb == "drop many":
+            count = len(times) * 2 // 3
+            queue, times = queue.drop(count), times[count:]
         else:
-            for _ in range(TIMES if verb == "burst" else 1):
-                queue, times = queue.push(now_s), [*times, now_s]
+            count = {"push": 1, "burst": TIMES, "flood": 3 * TIMES + 5}.get(verb, 0)
+            queue, times = queue.push(now_s, count), times + [now_s] * count
+        assert queue.later_than(now_s - 8.0) == len([t for t in times if t > now_s - 8.0])
         assert queue.length == len(times)
         assert queue.dump() == times
-        assert not times or queue.first() == times[0]
+        assert [queue.nth(n) for n in range(queue.length)] == times
 
 
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 63, 64, 65, 500])
@@ -183,7 +191,7 @@ def test_a_time_queue_forgets_what_it_drops(size: int) -> None:
     for second in range(5 * size):
         queue = queue.push(float(second))
         if queue.length > size:
-            queue = queue.drop_first()
+            queue = queue.drop(1)
         held = len(queue.newest) + sum(map(len, queue.middle)) + len(queue.oldest)
         assert held <= size + TIMES
         assert queue.dump() == [float(at) for at in range(max(0, second + 1 - size), second + 1)]
@@ -193,7 +201,51 @@ def test_a_time_leaves_the_queue_at_the_very_moment() -> None:
     queue = TimeQueue().push(1.0).push(2.0).push(3.0)
     assert queue.drop_until(1.999).dump() == [2.0, 3.0]
     assert queue.drop_until(2.0).dump() == [3.0]
-    assert queue.drop_until(9.0) == TimeQueue(0, (), (), (1.0, 2.0, 3.0), 3)
+    assert queue.drop_until(9.0) == TimeQueue()
+
+
+class Compared(float):
+    """A time that counts how often it is compared: cost without a clock."""
+
+    times = 0
+
+    def __le__(self, other: float) -> bool:
+        Compared.times += 1
+        return float(self) <= other
+
+    def __gt__(self, other: float) -> bool:
+        Compared.times += 1
+        return float(self) > other
+
+
+def test_failures_that_have_expired_cost_no_more_than_a_few_comparisons() -> None:
+    failures = FailuresInWindow(100_000, 60.0)
+    memory = TimeQueue()
+    for second in range(100_000):
+        memory = memory.push(Compared(second / 2000))
+    Compared.times = 0
+    assert failures.heat(memory, 50.0) == 1.0
+    assert failures.heat(memory, 1e6) == 0.0
+    assert failures.reason(memory, 85.0).startswith("49999 failures")
+    assert Compared.times <= 3 * 18
+    Compared.times = 0
+    assert failures.fold(memory, Signal(ok=True), 1e6) == TimeQueue()
+    assert failures.fold(memory, Signal(ok=False), 1e6) == TimeQueue(1, (1e6,))
+    assert failures.fold(memory, Signal(ok=True), 50.0) is memory
+    assert Compared.times <= 2 * 19 + 1
+
+
+def test_many_equal_signals_are_pushed_by_whole_chunks() -> None:
+    failures = FailuresInWindow(10**6)
+    memory = failures.fold(TimeQueue(), Signal(ok=False, count=10**6), 1.0)
+    assert memory.length == 10**6
+    assert len({id(chunk) for chunk in memory.middle}) <= 2
+    assert failures.heat(memory, 1.0) == 1.0
+    window = CountWindow().push(hit=True, count=10**6, size=10**6)
+    assert len({id(chunk) for chunk in window.middle}) <= 2
+    assert (window.total, window.hits) == (10**6, 10**6)
+    again = window.push(hit=False, count=10**6 - 1, size=10**6)
+    assert (again.total, again.hits) == (10**6, 1)
 
 
 @pytest.mark.parametrize(

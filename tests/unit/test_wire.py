@@ -188,6 +188,16 @@ def test_a_changed_value_is_refused_or_loads_to_a_circuit_that_works(name: str) 
                 step(policy, circuit, message, 2000.0)
 
 
+def test_probes_that_hung_are_stored_and_what_was_stored_without_them_loads() -> None:
+    policy, data = SCENARIOS["half-open-one-hung"]().policy, stored("half-open-one-hung")
+    assert data["probing"]["expired"] == [1]
+    assert load_circuit(policy, data).probing.expired == (1,)
+    without = changed(data, ("probing", "expired"), MISSING)
+    assert load_circuit(policy, without).probing.expired == ()
+    with pytest.raises(WireError, match="expired is 'x': it must be a list"):
+        load_circuit(policy, changed(data, ("probing", "expired"), "x"))
+
+
 @pytest.mark.parametrize("path", EVENTS, ids=named)
 def test_a_changed_event_is_refused_or_loads_to_an_event(path: Path) -> None:
     for data in json.loads(path.read_text()):

@@ -1,4 +1,4 @@
-"""`switchgear config check|show|schema|token` and `switchgear completion`."""
+"""`switchgear config check|show|schema|token|seal` and `switchgear completion`."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from switchgear.cli.entry import fail
-from switchgear.cli.options import json_option, store_options
+from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.text import clean, plural, say
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ SHELLS = ("bash", "zsh", "fish")
 
 @click.group(short_help="Check, show or explain the configuration.")
 def config() -> None:
-    """The configuration: check it, see what holds, help an editor, make a token."""
+    """The configuration: check it, see what holds, help an editor, make or change a token."""
 
 
-@config.command()
+@config.command(short_help="Tell everything that is wrong with it.")
 @click.argument("file", required=False)
 @store_options
 def check(file: str | None) -> None:
@@ -120,7 +120,7 @@ def schema() -> None:
     say(printed(config_schema()))
 
 
-@config.command()
+@config.command(short_help="Make a new operator token.")
 @click.option("-o", "--output", metavar="FILE", help="Write the token there, for you alone.")
 def token(output: str | None) -> None:
     """Make a new operator token, and the line for the configuration that asks for it.
@@ -145,6 +145,33 @@ def token(output: str | None) -> None:
     with open(handle, "w", encoding="ascii") as file:
         file.write(made + "\n")
     say(line)
+
+
+@config.command(short_help="Change the operator token of the store.")
+@click.option("--remove", is_flag=True, help="From now on orders need no token.")
+@token_option
+@store_options
+def seal(*, remove: bool) -> None:
+    """Make the store ask for the configured operator token from now on; needs the present one.
+
+    A store remembers the first digest that it is used with, so that leaving it out of the
+    configuration opens nothing. To change the token, put the new digest into the configuration,
+    then run this with the old token.
+    """
+    from switchgear.cli.opening import open_session
+
+    with open_session() as session:
+        wanted = session.config.operator_token_sha256
+        if remove and wanted is not None:
+            fail(f"take operator_token_sha256 out of {session.config.source} first")
+        if not remove and wanted is None:
+            fail("there is no operator_token_sha256 in the configuration; --remove asks for none")
+        store = session.panel.store
+        store.operator.change(store.inner, wanted)
+        if store.inner.operator_digest() != wanted:
+            fail("somebody else sealed the store at the same time; look, and try again")
+        needed = "no token" if wanted is None else "the configured operator token"
+        say(clean(f"{session.label}: orders need {needed} from now on"))
 
 
 @click.command(short_help="Completion for bash, zsh or fish.")

@@ -27,6 +27,7 @@ from switchgear.core.types import EventKind
 from switchgear.errors import StoreError
 from switchgear.redact import redact
 from switchgear.stores.operator import fits
+from switchgear.stores.schemes import REDIS_URLS
 
 if TYPE_CHECKING:
     from switchgear.config import Config
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 GOOD, NOTE, WARNING, PROBLEM = "good", "note", "warning", "problem"
 _OLDEST_PYTHON = (3, 11)
 _BEFORE_US_S = 1_700_000_000.0
-_REDIS = ("redis", "valkey", "unix")
 
 
 class Finding(NamedTuple):
@@ -116,7 +116,7 @@ def _token(config: "Config") -> Iterator[Finding]:
 
 def _redis(choice: Choice) -> Iterator[Finding]:
     there = importlib.util.find_spec("redis") is not None
-    wanted = (choice.value or "").startswith(_REDIS)
+    wanted = (choice.value or "").startswith(REDIS_URLS)
     if there:
         yield Finding(GOOD, f"redis client {importlib.metadata.version('redis')}")
     elif wanted:
@@ -149,6 +149,7 @@ def _store(choice: Choice) -> Iterator[Finding]:
             told = ", ".join(f"{name} {value}" for name, value in facts.items() if name != "file")
             yield Finding(GOOD, f"store {session.label} ({choice.source}): {told}")
             yield from _contents(session, facts)
+            yield from _seal(session)
             yield from _clock(session)
     except StoreError as error:
         yield Finding(
@@ -209,6 +210,19 @@ def _contents(session: Session, facts: dict[str, str]) -> Iterator[Finding]:
         yield Finding(NOTE, what)
     for _ in session.panel.store.find():  # raises what cannot be read
         continue
+
+
+def _seal(session: Session) -> Iterator[Finding]:
+    kept, wanted = session.panel.store.inner.operator_digest(), session.config.operator_token_sha256
+    if kept is None or kept == wanted:
+        return
+    if wanted is None:
+        what = "the store asks for an operator token of which the configuration knows nothing"
+        to_do = "add its operator_token_sha256, or 'switchgear config seal --remove' with the token"
+    else:
+        what = "the store asks for another operator token than the configuration"
+        to_do = "'switchgear config seal' with the store's token takes over the configured one"
+    yield Finding(WARNING, what, to_do)
 
 
 def _clock(session: Session) -> Iterator[Finding]:

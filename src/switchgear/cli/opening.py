@@ -87,13 +87,11 @@ class Session:
             self.panel.close()
 
 
-def open_panel(*, reading: bool = False) -> "Panel":
-    """The panel that the options of the running command name."""
-    return open_session(reading=reading).panel
-
-
 def open_session(*, reading: bool = False) -> Session:
-    """The same with what was configured. `reading`: no file is made where there is none."""
+    """The panel that the options of the running command name, with what was configured.
+
+    `reading`: no file is made where there is none.
+    """
     from switchgear.config import DEFAULT
     from switchgear.panel import Panel
 

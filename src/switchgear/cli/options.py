@@ -48,7 +48,7 @@ def store_options(verb: F) -> F:
 
 def color_option(verb: F) -> F:
     """Whether there is colour."""
-    text = "No colour; the same as NO_COLOR=1."
+    text = "No colour (bold stays); the same as NO_COLOR=1."
     return _shared("--no-color", is_flag=True, default=None, help=text)(verb)
 
 

@@ -4,6 +4,7 @@ Everything is printed as `Text`, never as markup: a name such as `[red]` is only
 """
 
 import os
+import re
 from shutil import get_terminal_size
 
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -17,6 +18,9 @@ NARROW = 64
 """Columns below which a line holds only the most important things."""
 WIDE = 150
 """Columns from which the details stand in the same line."""
+
+
+_UNIT = re.compile(r" (?:s|ms|min|h)\b")
 
 
 class Screen:
@@ -84,9 +88,9 @@ def _last_cells(text: str, width: int) -> str:
 def _cut(text: str, room: int) -> int:
     """Where to break: behind the last word that fits, or inside one that would leave a gap."""
     fits = len(chop_cells(text, room)[0])
-    if text[fits : fits + 1] == " ":
-        return fits
-    space = text.rfind(" ", 1, fits)
+    space = fits if text[fits : fits + 1] == " " else text.rfind(" ", 1, fits)
+    while space > 0 and _UNIT.match(text, space) and text[space - 1].isdigit():
+        space = text.rfind(" ", 1, space)  # "60" and "s" are one word to a reader
     return space if space > room // 3 and text[:space].strip() else max(fits, 1)
 
 

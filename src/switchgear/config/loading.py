@@ -15,13 +15,9 @@ from switchgear.glob import matcher
 from switchgear.redact import redact
 from switchgear.sinks import SINKS, Sink
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS
+from switchgear.stores.schemes import STORE_URLS
 
 KEYS = ("store", "operator_token_sha256", "retention", "policies", "circuits", "sinks")
-STORES = (
-    *("memory:", "sqlite:///", "redis://", "rediss://", "redis+cluster://", "rediss+cluster://"),
-    *("valkey://", "valkeys://", "unix:///"),
-)
-"""What the URL of a store may begin with; see `switchgear.stores.open`."""
 _SQLITE = "sqlite:///"
 _VARIABLE = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -107,7 +103,7 @@ class _Loading:
     def _store(self, node: Node) -> str | None:
         if not isinstance(node.value, str) or not node.value.strip():
             if node.value is not None:
-                allowed = ", ".join(STORES)
+                allowed = ", ".join(STORE_URLS)
                 self._report.add(node, f"is {shown(node.value)}: it must be one of {allowed}")
             return None
         url = self._expanded(node)
@@ -208,9 +204,9 @@ class _Loading:
 
 def _objection_to_store(url: str, written: str) -> str | None:
     """What is wrong with the URL of a store, if anything is."""
-    if not url.startswith(STORES):
+    if not url.startswith(STORE_URLS):
         scheme = written.partition(":")[0] + ":"
-        return f"it must begin with a known store; {suggestion(scheme, STORES)}"
+        return f"it must begin with a known store; {suggestion(scheme, STORE_URLS)}"
     if url.startswith("memory:") and url != "memory:":
         return "nothing may follow 'memory:'"
     if url == _SQLITE:

@@ -140,7 +140,9 @@ def _value(kind: Callable[..., Any], name: str, field: Field) -> Schema:
 def _limits(kind: Callable[..., Any], field: str) -> Schema:
     """Between which numbers a field must be, as its constructor says."""
     fields = fields_of(kind)
-    others: Schema = {name: {} if fields[name].is_mapping else 1.0 for name in _required(kind)}
+    others: Schema = {
+        name: {"any": 1.0} if fields[name].is_mapping else 1.0 for name in _required(kind)
+    }
 
     def accepts(value: float) -> bool:
         try:

@@ -24,7 +24,6 @@ from switchgear.core.types import (
     Outage,
     Permit,
     Phase,
-    Probing,
     Signal,
     Step,
     Tell,
@@ -32,6 +31,8 @@ from switchgear.core.types import (
 )
 
 RECENT_FAILURES = 5
+EXPIRED_PROBES = 16
+"""How many hung probes are remembered, to be heard once each if they come back after all."""
 
 
 def step(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> Step:
@@ -58,7 +59,10 @@ def step(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
 def _advance(draft: Draft) -> None:
     if draft.phase is Phase.OPEN:
         retry_at_s = draft.outage.retry_at_s
-        if retry_at_s is not None and draft.now_s >= retry_at_s:
+        if retry_at_s is not None and not draft.policy.recovery.ends:
+            # It was opened under another policy than it is loaded by, and this one never retries.
+            draft.outage = draft.outage._replace(retry_at_s=None)
+        elif retry_at_s is not None and draft.now_s >= retry_at_s:
             _end_wait(draft)
     elif draft.phase is Phase.HALF_OPEN:
         if draft.policy.recovery.probes:
@@ -82,6 +86,8 @@ def _expire_leases(draft: Draft) -> None:
     for permit in draft.probing.permits:
         if permit.lease_until_s is not None and permit.lease_until_s <= draft.now_s:
             _free(draft, permit)
+            expired = (*draft.probing.expired, permit.probe)[-EXPIRED_PROBES:]
+            draft.probing = draft.probing._replace(expired=expired)
             reason = f"probe {permit.probe} did not report in time"
             draft.note(EventKind.PROBE_EXPIRED, Phase.HALF_OPEN, reason)
 
@@ -107,9 +113,9 @@ def _grant(draft: Draft) -> Permit | None:
         return Permit(draft.generation)
     probing, recovery = draft.probing, draft.policy.recovery
     if draft.phase is Phase.HALF_OPEN and len(probing.permits) < recovery.probes:
-        lease_s = draft.outage.cooldown_s if recovery.lease_s is None else recovery.lease_s
+        lease_s = recovery.lease_after_s(draft.outage.cooldown_s)
         probe = Permit(draft.generation, probing.issued + 1, draft.now_s + lease_s)
-        draft.probing = Probing((*probing.permits, probe), probe.probe, probing.successes)
+        draft.probing = probing._replace(permits=(*probing.permits, probe), issued=probe.probe)
         return probe
     return _reduced_load(draft)
 
@@ -130,43 +136,88 @@ def _reduced_load(draft: Draft) -> Permit | None:
 
 
 def _tell(draft: Draft, signal: Signal, permit: Permit | None) -> None:
+    """Hear a signal as if each of its `count` equal things were told alone, one after the other.
+
+    They are taken in parts in which nothing changes but counts, so a million costs little more
+    than one. No time passes between them.
+    """
     if signal.refused:
         draft.count(refused=signal.refused)
-    if not signal.count:
-        return
-    if signal.cost_micros:
+    if signal.cost_micros and signal.count:
         draft.count(cost_micros=signal.cost_micros * signal.count)
-    if permit is not None and _is_late(draft, permit):
-        draft.count(late=signal.count)
-        return
+    left = signal.count
+    first = True
+    while left:
+        if permit is not None and _is_late(draft, permit):
+            draft.count(late=left)
+            return
+        part = 1 if first else _part(draft, signal, permit, left)
+        _hear(draft, signal._replace(count=part) if part != signal.count else signal, permit)
+        left -= part
+        first = False
+
+
+def _hear(draft: Draft, signal: Signal, permit: Permit | None) -> None:
     if signal.ok is None:
         draft.count(ignored=signal.count)
     elif signal.ok:
         draft.count(succeeded=signal.count)
     else:
         draft.count(failed=signal.count)
-        recent = (*draft.failures, Failure(draft.now_s, signal.error))
-        draft.failures = recent[-RECENT_FAILURES:]
-    if draft.phase is not Phase.HALF_OPEN:
+        again = (Failure(draft.now_s, signal.error),) * min(signal.count, RECENT_FAILURES)
+        draft.failures = (*draft.failures, *again)[-RECENT_FAILURES:]
+    if _is_probing(draft, permit):
+        _judge_probe(draft, signal, permit)
+    else:  # so does what an ordinary call tells that was admitted beside the probes
         draft.memories = draft.policy.fold(draft.memories, signal, draft.now_s)
         _judge(draft, signal)
-    elif permit is None or permit.probe:
-        _judge_probe(draft, signal, permit)
-    # An ordinary call admitted beside the probes (by reduced load or by the mode) decides nothing.
+
+
+def _is_probing(draft: Draft, permit: Permit | None) -> bool:
+    """Whether what is told under this permit is a probe's result."""
+    return draft.phase is Phase.HALF_OPEN and (permit is None or permit.probe != 0)
+
+
+def _part(draft: Draft, signal: Signal, permit: Permit | None, left: int) -> int:
+    """How many of the `left` can be heard at once: up to, not including, one that may decide.
+
+    One of them has just been heard. The detectors promise that their heat then goes one way until
+    one of them begins to judge: so the first change is found by halving.
+    """
+    if _is_probing(draft, permit):
+        missing = draft.policy.recovery.successes - draft.probing.successes
+        return left if signal.ok is None else max(1, min(left, missing))
+    policy, memories, now_s = draft.policy, draft.memories, draft.now_s
+    begins = policy.judges_after(memories, signal, now_s)
+    most = min(left, begins - 1) if begins else left
+    before = policy.bands(memories, now_s)
+
+    def is_quiet(count: int) -> bool:
+        after = policy.fold(memories, signal._replace(count=count), now_s)
+        return policy.bands(after, now_s) == before
+
+    if most and is_quiet(most):
+        return most
+    quiet = 0
+    while most - quiet > 1:
+        half = (quiet + most) // 2
+        quiet, most = (half, most) if is_quiet(half) else (quiet, half)
+    return max(quiet, 1)
 
 
 def _is_late(draft: Draft, permit: Permit) -> bool:
-    if permit.generation != draft.generation:
-        return True
-    return permit.probe != 0 and permit not in draft.probing.permits
+    if permit.generation != draft.generation or not permit.probe:
+        return permit.generation != draft.generation
+    probing = draft.probing
+    return permit not in probing.permits and permit.probe not in probing.expired
 
 
 def _judge(draft: Draft, signal: Signal) -> None:
-    """Let the evidence move a circuit that is not probing."""
+    """Let the evidence move the circuit; while it probes, only cut the load."""
     policy, now_s = draft.policy, draft.now_s
     draft.heat = heat = policy.heat(draft.memories, now_s)
     warn_at = policy.tripping_at
-    if draft.phase is Phase.OPEN:
+    if draft.phase is Phase.OPEN or draft.phase is Phase.HALF_OPEN:
         if heat >= 1.0 and policy.admit(draft.memories, now_s) < draft.outage.admit:
             _cut_load(draft, signal)
     elif heat >= 1.0:
@@ -203,8 +254,12 @@ def _judge_probe(draft: Draft, signal: Signal, permit: Permit | None) -> None:
 
 
 def _free(draft: Draft, permit: Permit) -> None:
-    left = tuple(other for other in draft.probing.permits if other != permit)
-    draft.probing = draft.probing._replace(permits=left)
+    """Take the probe off the books: its place, or the memory that it lost it."""
+    probing = draft.probing
+    draft.probing = probing._replace(
+        permits=tuple(other for other in probing.permits if other != permit),
+        expired=tuple(number for number in probing.expired if number != permit.probe),
+    )
 
 
 def _open(draft: Draft, reason: str, signal: Signal, *, admit: float, failed_probes: int) -> None:
@@ -215,11 +270,17 @@ def _open(draft: Draft, reason: str, signal: Signal, *, admit: float, failed_pro
 
 
 def _cut_load(draft: Draft, signal: Signal) -> None:
-    """A stricter detector trips while a share still flows: less flows, and the wait starts anew."""
-    reason = draft.policy.reason(draft.memories, draft.now_s)
+    """A stricter detector trips while a share still flows: less flows.
+
+    An open circuit's wait starts anew; of a half-open one the probes still decide.
+    """
+    reason = draft.policy.strictest_reason(draft.memories, draft.now_s)
     admit = draft.policy.admit(draft.memories, draft.now_s)
-    draft.outage = _outage(draft, reason, signal, admit=admit, failed_probes=0)
-    draft.note(EventKind.LOAD_CUT, Phase.OPEN, reason)
+    if draft.phase is Phase.OPEN:
+        draft.outage = _outage(draft, reason, signal, admit=admit, failed_probes=0)
+    else:
+        draft.outage = draft.outage._replace(admit=admit, asked=0, reason=reason)
+    draft.note(EventKind.LOAD_CUT, draft.phase, reason)
 
 
 def _outage(

@@ -1,5 +1,6 @@
 """What a circuit is judged by: detectors, how they combine, how it recovers."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -29,6 +30,10 @@ class Combine(Record):
         """The evidence for that heat, in words."""
         raise NotImplementedError
 
+    def strictest(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
+        """The evidence for the share that is still admitted, in words; something trips."""
+        return self.reason(detectors, readings)
+
 
 class AnyDetector(Combine):
     """The circuit is as hot as its hottest detector: one that trips is enough."""
@@ -45,6 +50,14 @@ class AnyDetector(Combine):
         """That of the hottest."""
         del detectors
         return max(readings, key=lambda reading: reading.heat).reason
+
+    def strictest(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
+        """That of the one that admits least, of those that trip: the hottest of several."""
+        pairs = zip(detectors, readings, strict=True)
+        tripped = [
+            (-one.admit, reading.heat, reading) for one, reading in pairs if reading.heat >= 1
+        ]
+        return max(tripped, key=lambda found: found[:2])[2].reason
 
 
 class WeightedSum(Combine):
@@ -63,7 +76,15 @@ class WeightedSum(Combine):
         weights: Mapping[str, float] | Sequence[tuple[str, float]],
         threshold: float = 60.0,
     ) -> None:
-        pairs = dict(weights)
+        try:
+            pairs = dict(weights)
+        except (TypeError, ValueError):
+            pairs = {}
+        if not pairs or not all(isinstance(kind, str) for kind in pairs):
+            raise ValueError(
+                f"WeightedSum.weights is {weights!r}: it must map kinds of detectors to weights, "
+                "and hold at least one"
+            )
         self._set(
             weights=tuple(
                 (kind, record.positive(f"WeightedSum.weights[{kind!r}]", weight))
@@ -85,7 +106,7 @@ class WeightedSum(Combine):
                     f"WeightedSum.weights names {kind!r}, and the policy has no such detector"
                 )
         reachable = sum(weights[kind] for kind in kinds)
-        if reachable < self.threshold:
+        if self._share(reachable) < 1.0:
             raise ValueError(
                 f"WeightedSum.threshold is {self.threshold:g}: it must not be above the sum of "
                 f"the weights, {reachable:g}, or the circuit can never trip"
@@ -93,7 +114,12 @@ class WeightedSum(Combine):
 
     def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
         """The weights of those that trip, against the threshold."""
-        return self._score(detectors, heats) / self.threshold
+        return self._share(self._score(detectors, heats))
+
+    def _share(self, score: float) -> float:
+        share = score / self.threshold
+        # 0.7 + 0.1 is 0.7999999999999999, and whoever wrote 0.8 meant their sum.
+        return 1.0 if math.isclose(share, 1.0) else share
 
     def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
         """The score, and who contributed what."""
@@ -198,6 +224,22 @@ class Policy(Record):
         pairs = zip(self.detectors, memories, strict=True)
         return tuple([detector.fold(memory, signal, now_s) for detector, memory in pairs])
 
+    def judges_after(self, memories: tuple[Any, ...], signal: Signal, now_s: float) -> int:
+        """After how many more such signals the next detector begins to judge; 0: none will."""
+        pairs = zip(self.detectors, memories, strict=True)
+        waits = [detector.judges_after(memory, signal, now_s) for detector, memory in pairs]
+        return min(filter(None, waits), default=0)
+
+    def bands(self, memories: tuple[Any, ...], now_s: float) -> list[int]:
+        """How each detector stands: 0 calm, 1 worried, 2 trips.
+
+        While none of them changes, neither does what the policy says, but for its numbers.
+        """
+        warn_at = 1.0 if self.tripping_at is None else self.tripping_at
+        pairs = zip(self.detectors, memories, strict=True)
+        heats = [detector.heat(memory, now_s) for detector, memory in pairs]
+        return [(heat >= warn_at) + (heat >= 1.0) for heat in heats]
+
     def heat(self, memories: tuple[Any, ...], now_s: float) -> float:
         """How hot the circuit is: 0 calm, 1 trips."""
         pairs = zip(self.detectors, memories, strict=True)
@@ -215,6 +257,10 @@ class Policy(Record):
     def reason(self, memories: tuple[Any, ...], now_s: float) -> str:
         """The evidence for the heat, in words."""
         return self.combine.reason(self.detectors, self.readings(memories, now_s))
+
+    def strictest_reason(self, memories: tuple[Any, ...], now_s: float) -> str:
+        """The evidence for `admit`, in words; the policy trips."""
+        return self.combine.strictest(self.detectors, self.readings(memories, now_s))
 
     def admit(self, memories: tuple[Any, ...], now_s: float) -> float:
         """The share of calls still admitted should the circuit open: the strictest tripper's."""

@@ -57,6 +57,8 @@ def _remake(kind: type[Record], fields: dict[str, Any]) -> Record:
 # Compared with, because an integer beyond it is finite and no float all the same.
 _LARGEST = math.nextafter(math.inf, 0.0)
 _UNCOUNTABLE = 2**63
+# `int | float` would be put together anew for each number of each state that is read.
+_NUMBERS = (int, float)
 
 # Each check names the owner and field, the value, and the rule, and returns the value.
 
@@ -72,6 +74,17 @@ def whole(field: str, value: Any, *, least: int = 1) -> int:
 def seconds(field: str, value: Any) -> float:
     """A finite number of seconds above zero."""
     return float(_number(field, value, "must be a finite number of seconds above 0", above=0.0))
+
+
+SHORTEST_WINDOW_S = 1e-6
+
+
+def window(field: str, value: Any) -> float:
+    """The length of a window of time: the time of day, counted in windows, must be a number."""
+    length = seconds(field, value)
+    if length < SHORTEST_WINDOW_S:
+        raise ValueError(f"{field} is {value!r}: it must be at least {SHORTEST_WINDOW_S:g} seconds")
+    return length
 
 
 def positive(field: str, value: Any) -> float:
@@ -125,7 +138,7 @@ def one_of(field: str, value: Any, known: tuple[str, ...]) -> str:
 
 def _number(field: str, value: Any, rule: str, *, above: float = -math.inf) -> float:
     if (
-        not isinstance(value, int | float)
+        not isinstance(value, _NUMBERS)
         or isinstance(value, bool)
         or not -_LARGEST <= value <= _LARGEST
         or value <= above

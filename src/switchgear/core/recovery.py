@@ -21,6 +21,13 @@ class Recovery(Record):
     lease_s: float | None = None
     """How long a probe may take before its place is given to another; `None`: the cooldown."""
 
+    ends: ClassVar[bool] = True
+    """Whether an open circuit ever comes back by itself."""
+
+    def lease_after_s(self, cooldown_s: float) -> float:
+        """How long a probe that follows this wait keeps its place."""
+        return cooldown_s if self.lease_s is None else self.lease_s
+
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float | None:
         """How long to stay open from `now_s` on; `None`: until an operator resets."""
         raise NotImplementedError
@@ -35,7 +42,8 @@ class Cooldown(Recovery):
     - A failure that carried a Retry-After sets the wait itself, up to `retry_after_max_s` (1 h).
     - `probes` calls at a time may try; `successes` of them close the circuit, one failure re-opens.
     - A probe that has not reported after `lease_s` seconds (default: as long as the wait it
-      ended) loses its place, so that a hung probe cannot wedge the circuit.
+      ended, and not less than `base_s`) loses its place, so that a hung probe cannot wedge the
+      circuit. Its result still counts, should it come before another decides.
 
     >>> [Cooldown(60, max_s=300).wait_s("k", n, Signal(), 0.0) for n in range(5)]
     [60.0, 120.0, 240.0, 300.0, 300.0]
@@ -71,6 +79,11 @@ class Cooldown(Recovery):
         retry_after_max_s: float = 3600.0,
     ) -> None:
         base_s = record.seconds("Cooldown.base_s", base_s)
+        if max_s is None and math.isinf(5 * base_s):
+            raise ValueError(
+                f"Cooldown.base_s is {base_s:g}: five times as much, the default of max_s, must be "
+                "a finite number of seconds"
+            )
         max_s = 5 * base_s if max_s is None else record.seconds("Cooldown.max_s", max_s)
         if base_s > max_s:
             raise ValueError(
@@ -94,6 +107,10 @@ class Cooldown(Recovery):
         wait = self._backoff_s(failed_probes)
         return wait * (1.0 - self.jitter * spread(key, now_s)) if self.jitter else wait
 
+    def lease_after_s(self, cooldown_s: float) -> float:
+        """A wait that a Retry-After cut short says nothing of how long an answer takes."""
+        return max(cooldown_s, self.base_s) if self.lease_s is None else self.lease_s
+
     def _backoff_s(self, failed_probes: int) -> float:
         try:
             return min(self.max_s, self.base_s * self.factor**failed_probes)
@@ -116,7 +133,7 @@ class WindowEnd(Recovery):
     window_s: float
 
     def __init__(self, window_s: float) -> None:
-        self._set(window_s=record.seconds("WindowEnd.window_s", window_s))
+        self._set(window_s=record.window("WindowEnd.window_s", window_s))
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float:
         """The rest of the window."""
@@ -129,6 +146,7 @@ class Latched(Recovery):
 
     __slots__ = ()
     kind: ClassVar[str] = "latched"
+    ends: ClassVar[bool] = False
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> None:
         """For ever."""

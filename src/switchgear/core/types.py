@@ -37,7 +37,7 @@ class EventKind(StrEnum):
     ORDERED = "ordered"
     """An operator changed the mode, or reset the circuit."""
     LOAD_CUT = "load_cut"
-    """An open circuit that still admitted a share admits less."""
+    """An open or half-open circuit that still admitted a share admits less."""
     PROBE_EXPIRED = "probe_expired"
     """A probe did not report in time; its place is free again."""
     STORE_LOST = "store_lost"
@@ -80,7 +80,7 @@ class Permit(NamedTuple):
     probe: int = 0
     """Which probe this is, from 1; 0 is an ordinary call."""
     lease_until_s: float | None = None
-    """When a probe that has not reported loses its place."""
+    """When a probe that has not reported loses its place; its result still counts."""
 
 
 class Ask(NamedTuple):
@@ -131,7 +131,7 @@ class Outage(NamedTuple):
     retry_at_s: float | None = None
     """When it will try again; `None`: not by itself."""
     cooldown_s: float = 0.0
-    """How long this wait is; also how long a probe after it may take, unless the policy says."""
+    """How long this wait is; also how long a probe after it keeps its place, at least."""
     failed_probes: int = 0
     admit: float = 0.0
     """The share of calls that is still admitted: 0 is cut off, 0.25 is one call in four."""
@@ -146,6 +146,8 @@ class Probing(NamedTuple):
     permits: tuple[Permit, ...] = ()
     issued: int = 0
     successes: int = 0
+    expired: tuple[int, ...] = ()
+    """The last probes that lost their place and have not reported: they still may, once."""
 
 
 class Totals(NamedTuple):
@@ -156,7 +158,7 @@ class Totals(NamedTuple):
     ignored: int = 0
     """Told without a verdict: cancelled, given back, not evidence."""
     late: int = 0
-    """Told under an older generation, or after the lease: counted, never judged."""
+    """Told under an older generation, or a probe's result told twice: counted, never judged."""
     refused: int = 0
     overruled: int = 0
     """Admitted by the mode against the evidence: what shadow mode would have refused."""

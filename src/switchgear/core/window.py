@@ -31,35 +31,42 @@ class CountWindow(NamedTuple):
     def push(self, *, hit: bool, count: int, size: int) -> "CountWindow":
         """Add `count` equal signals and let go of what no longer fits into `size`."""
         total, hits, newest, newest_length, middle, oldest, oldest_length = self
-        left = min(count, size)
-        total += left
+        added = min(count, size)
+        total += added
         if hit:
-            hits += left
-        while left:
-            taken = min(BITS - newest_length, left)
-            newest = (newest << taken) | ((1 << taken) - 1 if hit else 0)
-            newest_length += taken
-            left -= taken
-            if newest_length == BITS:
-                middle, newest, newest_length = (*middle, newest), 0, 0
+            hits += added
+        room = BITS - newest_length
+        if added < room:
+            newest, newest_length = (newest << added) | _bits(hit, added), newest_length + added
+        else:
+            full, rest = divmod(added - room, BITS)
+            filled = (newest << room) | _bits(hit, room)
+            middle = (*middle, filled, *((_bits(hit, BITS),) * full))
+            newest, newest_length = _bits(hit, rest), rest
         grown = CountWindow(total, hits, newest, newest_length, middle, oldest, oldest_length)
         return grown if total <= size else grown.fit(size)
 
     def fit(self, size: int) -> "CountWindow":
         """Without the oldest signals that do not fit into `size`."""
         total, hits, newest, newest_length, middle, oldest, oldest_length = self
-        while total > size:
-            if not oldest_length:
-                if middle:
-                    oldest, oldest_length, middle = middle[0], BITS, middle[1:]
-                else:
-                    oldest, oldest_length, newest, newest_length = newest, newest_length, 0, 0
-            dropped = min(total - size, oldest_length)
-            oldest_length -= dropped
-            hits -= (oldest >> oldest_length).bit_count()
-            oldest &= (1 << oldest_length) - 1
-            total -= dropped
-        return CountWindow(total, hits, newest, newest_length, middle, oldest, oldest_length)
+        over = total - size
+        if over <= 0:
+            return self
+        if over > oldest_length:  # whole chunks at once: the middle is copied once
+            over -= oldest_length
+            hits -= oldest.bit_count()
+            chunks = min(over // BITS, len(middle))
+            over -= chunks * BITS
+            hits -= sum([chunk.bit_count() for chunk in middle[:chunks]])
+            if chunks < len(middle):
+                oldest, oldest_length, middle = middle[chunks], BITS, middle[chunks + 1 :]
+            else:
+                oldest, oldest_length, middle = newest, newest_length, ()
+                newest, newest_length = 0, 0
+        oldest_length -= over
+        hits -= (oldest >> oldest_length).bit_count()
+        oldest &= (1 << oldest_length) - 1
+        return CountWindow(size, hits, newest, newest_length, middle, oldest, oldest_length)
 
     def dump(self) -> list[Any]:
         """The bits as `[length, hexadecimal digits]`, oldest first, however they are chunked."""
@@ -89,46 +96,75 @@ class CountWindow(NamedTuple):
         return cls(total, bits.bit_count(), 0, 0, middle, oldest, oldest_length)
 
 
+def _bits(hit: bool, count: int) -> int:  # noqa: FBT001  a private shorthand
+    return (1 << count) - 1 if hit else 0
+
+
 class TimeQueue(NamedTuple):
-    """Times in the order they came, oldest first out: push and drop are O(1) amortised."""
+    """Times in the order they came, oldest first out: push and drop are O(1) amortised.
+
+    How many are later than a moment is found by halving, and what has expired is dropped by whole
+    chunks: a queue of which nothing is left costs no more than one that is alive.
+    """
 
     length: int = 0
     newest: tuple[float, ...] = ()
     middle: tuple[tuple[float, ...], ...] = ()
+    """Full chunks, `TIMES` each."""
     oldest: tuple[float, ...] = ()
     start: int = 0
     """How many of `oldest` are already dropped."""
 
-    def push(self, at_s: float) -> "TimeQueue":
-        """Add a time at the young end."""
+    def push(self, at_s: float, count: int = 1) -> "TimeQueue":
+        """Add a time at the young end, `count` times."""
         length, newest, middle, oldest, start = self
-        newest = (*newest, at_s)
-        if len(newest) == TIMES:
-            middle, newest = (*middle, newest), ()
-        return TimeQueue(length + 1, newest, middle, oldest, start)
+        room = TIMES - len(newest)
+        if count < room:
+            newest += (at_s,) * count
+        else:
+            full, rest = divmod(count - room, TIMES)
+            middle = (*middle, newest + (at_s,) * room, *(((at_s,) * TIMES,) * full))
+            newest = (at_s,) * rest
+        return TimeQueue(length + count, newest, middle, oldest, start)
+
+    def drop(self, count: int) -> "TimeQueue":
+        """Without the oldest `count` times; there must be as many."""
+        length, newest, middle, oldest, start = self
+        if count == length:
+            return TimeQueue()
+        start += count
+        if start > len(oldest):
+            chunks, start = divmod(start - len(oldest), TIMES)
+            if chunks < len(middle):
+                oldest, middle = middle[chunks], middle[chunks + 1 :]
+            else:
+                oldest, middle, newest = newest, (), ()
+        return TimeQueue(length - count, newest, middle, oldest, start)
 
     def drop_until(self, at_s: float) -> "TimeQueue":
         """Without the times up to and including `at_s`."""
-        queue = self
-        while queue.length and queue.first() <= at_s:
-            queue = queue.drop_first()
-        return queue
+        if not self.length or self.nth(0) > at_s:
+            return self
+        return self.drop(self.length - self.later_than(at_s))
 
-    def first(self) -> float:
-        """The oldest time; the queue must not be empty."""
-        if self.start < len(self.oldest):
-            return self.oldest[self.start]
-        return self.middle[0][0] if self.middle else self.newest[0]
-
-    def drop_first(self) -> "TimeQueue":
-        """Without the oldest time; the queue must not be empty."""
-        length, newest, middle, oldest, start = self
-        if start == len(oldest):
-            if middle:
-                oldest, middle, start = middle[0], middle[1:], 0
+    def later_than(self, at_s: float) -> int:
+        """How many times are later than `at_s`."""
+        low, high = 0, self.length
+        while low < high:
+            half = (low + high) // 2
+            if self.nth(half) <= at_s:
+                low = half + 1
             else:
-                oldest, newest, start = newest, (), 0
-        return TimeQueue(length - 1, newest, middle, oldest, start + 1)
+                high = half
+        return self.length - low
+
+    def nth(self, index: int) -> float:
+        """The time with that number, from the oldest, which is 0; there must be as many."""
+        index += self.start
+        if index < len(self.oldest):
+            return self.oldest[index]
+        chunk, index = divmod(index - len(self.oldest), TIMES)
+        return self.middle[chunk][index] if chunk < len(self.middle) else self.newest[index]
 
     def dump(self) -> list[float]:
         """The times, oldest first."""
@@ -143,7 +179,9 @@ class TimeQueue(NamedTuple):
         times = tuple(record.number("a time", at_s) for at_s in record.row("the times", data))
         if list(times) != sorted(times):
             raise ValueError("the times must not run backwards")
-        return cls(len(times), (), (), times, 0)
+        first = len(times) % TIMES
+        chunks = [times[start : start + TIMES] for start in range(first, len(times), TIMES)]
+        return cls(len(times), (), tuple(chunks), times[:first], 0)
 
 
 class TimeWindow(NamedTuple):

@@ -50,7 +50,8 @@ def dump_field(policy: Policy, name: str, value: Any) -> Any:
     if name == "outage" or name == "totals":  # noqa: PLR1714  quicker than a set
         return value._asdict()
     if name == "probing":
-        return {**value._asdict(), "permits": [*map(list, value.permits)]}
+        permits = [*map(list, value.permits)]
+        return {**value._asdict(), "permits": permits, "expired": [*value.expired]}
     if name == "failures":
         return [*map(list, value)]
     if name == "order" and value is not None:
@@ -181,7 +182,9 @@ def _outage(data: dict[str, Any]) -> Outage:
 
 def _probing(data: dict[str, Any]) -> Probing:
     permits = tuple(_permit(permit) for permit in record.row("permits", data["permits"]))
-    return Probing(permits, _count(data["issued"]), _count(data["successes"]))
+    # Absent in what was written before there was such a thing.
+    expired = tuple(_count(number) for number in record.row("expired", data.get("expired", [])))
+    return Probing(permits, _count(data["issued"]), _count(data["successes"]), expired)
 
 
 def _permit(data: Any) -> Permit:

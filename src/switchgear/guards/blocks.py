@@ -1,46 +1,128 @@
-"""`with breaker:` blocks: which permit a block holds is remembered per thread and task.
+"""`with breaker:` blocks: which permit a block holds is remembered apart from the breaker.
 
-A breaker is one object that many tasks enter at once, so the permits cannot be kept on it.
+A breaker is one object that many tasks enter at once, so the permits cannot be kept on it. A block
+is known by the frame that holds its `with`: generators may be left in any order, and by another
+thread or task than entered them. What enters by hand or by an ExitStack has no such frame, and
+is known by its context (thread or task) only.
 """
 
+from collections.abc import Iterator
 from contextvars import ContextVar
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from switchgear.core.types import Permit
 from switchgear.errors import WrongContext
+from switchgear.guards.nesting import enter_probe, leave_probe
 
 if TYPE_CHECKING:
-    from switchgear.breaker import Breaker
+    from switchgear.guards.call import CircuitBreaker
 
 
-class Block(NamedTuple):
-    """A block under way, and the one around it."""
+class Block:
+    """A block under way."""
 
-    breaker: "Breaker"
-    permit: Permit
-    started_s: float
-    outer: Any  # Block | None; a NamedTuple cannot speak of itself
+    __slots__ = ("breaker", "code", "frame_id", "left", "permit", "started_s")
+
+    def __init__(
+        self,
+        breaker: "CircuitBreaker",
+        permit: Permit,
+        started_s: float,
+        frame: FrameType | None,
+    ) -> None:
+        self.breaker = breaker
+        self.permit = permit
+        self.started_s = started_s
+        # Not the frame itself, which would be kept alive. A frame that has ended gives its number
+        # to another; to be taken for it, that one would have to run the same code.
+        self.frame_id = id(frame)
+        self.code: CodeType | None = None if frame is None else frame.f_code
+        self.left = False
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Where it is found again."""
+        return id(self.breaker), self.frame_id
 
 
-_innermost: ContextVar[Block | None] = ContextVar("switchgear_block", default=None)
+class _Link(NamedTuple):
+    """A block and those that were entered before it in this context."""
+
+    block: Block
+    before: Any  # _Link | None; a NamedTuple cannot speak of itself
 
 
-def enter_block(breaker: "Breaker", permit: Permit, started_s: float) -> None:
-    """Remember a block that begins."""
-    _innermost.set(Block(breaker, permit, started_s, _innermost.get()))
+_by_frame: dict[tuple[int, int], list[Block]] = {}
+_here: ContextVar[_Link | None] = ContextVar("switchgear_blocks", default=None)
 
 
-def leave_block(breaker: "Breaker") -> Block:
-    """Forget the innermost block of this breaker. Raises `WrongContext` if there is none here."""
-    block, rest = _without(breaker, _innermost.get())
-    _innermost.set(rest)
+def enter_block(
+    breaker: "CircuitBreaker", permit: Permit, started_s: float, frame: FrameType | None
+) -> None:
+    """Remember a block that begins in this frame."""
+    block = Block(breaker, permit, started_s, frame)
+    _by_frame.setdefault(block.key, []).append(block)
+    _here.set(_Link(block, _unleft(_here.get())))
+    if permit.probe:
+        enter_probe(breaker, permit)
+
+
+def leave_block(breaker: "CircuitBreaker", frame: FrameType | None) -> Block | None:
+    """Forget the block of this breaker that ends in this frame; `None`: there is none."""
+    same_frame = _by_frame.get((id(breaker), id(frame)))
+    if same_frame and frame is not None and same_frame[-1].code is frame.f_code:
+        block = same_frame[-1]
+    else:
+        here = list(_open_here(breaker))
+        if not here:
+            return None
+        block = here[0]
+        _disarm(here)
+    _forget(block)
     return block
 
 
-def _without(breaker: "Breaker", block: Block | None) -> tuple[Block, Block | None]:
-    if block is None:
+def left_elsewhere(breaker: "CircuitBreaker", error: BaseException | None) -> None:
+    """Say that a block cannot be found: raises `WrongContext`, unless that hid an exception."""
+    if error is None:
         raise WrongContext(breaker.name)
-    if block.breaker is breaker:
-        return block, block.outer
-    found, rest = _without(breaker, block.outer)
-    return found, block._replace(outer=rest)
+    import logging  # noqa: PLC0415
+
+    logging.getLogger("switchgear").error("%s", WrongContext(breaker.name))
+
+
+def _open_here(breaker: "CircuitBreaker") -> Iterator[Block]:
+    """The open blocks of a breaker in this context, the innermost first."""
+    link = _here.get()
+    while link is not None:
+        if link.block.breaker is breaker and not link.block.left:
+            yield link.block
+        link = link.before
+
+
+def _disarm(blocks: list[Block]) -> None:
+    """Let none of these blocks decide, if it cannot be told which of them are out of date."""
+    if len({block.permit.generation for block in blocks}) > 1:
+        for block in blocks:
+            if block.permit.probe:
+                block.breaker.give_back(block.permit)  # what it is told under it now is late
+
+
+def _forget(block: Block) -> None:
+    block.left = True
+    same_frame = _by_frame.get(block.key, [])
+    if block in same_frame:
+        same_frame.remove(block)
+    if not same_frame:
+        _by_frame.pop(block.key, None)
+    _here.set(_unleft(_here.get()))
+    if block.permit.probe:
+        leave_probe(block.breaker, block.permit)
+
+
+def _unleft(link: _Link | None) -> _Link | None:
+    """Without those at its end that were left, here or elsewhere: they are not kept for ever."""
+    while link is not None and link.block.left:
+        link = link.before
+    return link

@@ -1,22 +1,30 @@
 """The call breaker: functions, coroutines, streams and blocks, guarded by one circuit."""
 
 import math
-from collections.abc import Awaitable, Callable
-from functools import lru_cache, wraps
+import sys
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+)
+from functools import wraps
 from types import CoroutineType, TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, cast
+from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
 from switchgear.clock import Clock, monotonic
-from switchgear.core import record
-from switchgear.core.detectors import ConsecutiveFailures
 from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown
 from switchgear.core.types import Permit
 from switchgear.errors import Rejected
-from switchgear.guards.blocks import enter_block, leave_block
+from switchgear.guards.blocks import enter_block, leave_block, left_elsewhere
+from switchgear.guards.classic import classic
 from switchgear.guards.evidence import ExceptionTest
 from switchgear.guards.lazy import LAZY, call_lazily, guard_lazy, lazy_code
+from switchgear.guards.nesting import await_in_probe, call_in_probe
 from switchgear.guards.outcome import OutcomeBreaker
+from switchgear.guards.streams import guard_items
 from switchgear.guards.wrappers import wrapper
 from switchgear.listeners import Sink
 from switchgear.runs import Run
@@ -44,8 +52,10 @@ class CircuitBreaker(OutcomeBreaker):
     - `store`, `wall`: set by `Panel.breaker(…)`, for a circuit that processes share.
 
     Cancellation, KeyboardInterrupt, GeneratorExit and the `Rejected` of another circuit are never
-    evidence. Raises ValueError when an argument is out of range. Thread-safe, task-safe,
-    fork-safe; pickles with its state. No lock is held while a guarded function runs.
+    evidence; an ExceptionGroup is what its members are. Raises ValueError when an argument is out
+    of range. Thread-safe, task-safe, fork-safe; pickles with its state. No lock is held while a
+    guarded function runs. A guarded function may call another that the same breaker guards: each
+    counts for itself, and what runs inside a probe is part of it.
 
     >>> breaker = CircuitBreaker("anthropic", threshold=5, base_timeout=60.0, max_timeout=300.0)
     >>> breaker.call(max, 1, 2), breaker.state
@@ -73,7 +83,7 @@ class CircuitBreaker(OutcomeBreaker):
     ) -> None:
         numbers = (threshold, base_timeout, max_timeout)
         if policy is None:
-            policy = _classic(*_checked(*numbers))
+            policy = classic(*numbers)
         elif numbers != (5, 60.0, 300.0):
             raise ValueError(
                 f"CircuitBreaker.policy is given, and threshold is {threshold!r}, base_timeout "
@@ -97,7 +107,8 @@ class CircuitBreaker(OutcomeBreaker):
     def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the function, guarded. Raises what it raises, or `Rejected`.
 
-        If it returns a coroutine or generator, the result is that, guarded: await or iterate it.
+        If it returns a coroutine, another awaitable or a generator, the result is that, guarded:
+        await or iterate it. For other streams see `stream`.
         """
         run = self._fast
         if run is None:
@@ -111,7 +122,7 @@ class CircuitBreaker(OutcomeBreaker):
             self.failed(run.permit, error, None)
             raise
         if type(result) is not run.plain:
-            if type(result) in LAZY:
+            if type(result) in LAZY or hasattr(type(result), "__await__"):
                 return cast("T", guard_lazy(self, result, None, args, kwargs))
             run.plain = type(result)
         for _ in run.tickets:
@@ -123,7 +134,10 @@ class CircuitBreaker(OutcomeBreaker):
     async def acall(
         self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call and await the coroutine function, guarded. Raises what it raises, or `Rejected`."""
+        """Call and await the coroutine function, guarded. Raises what it raises, or `Rejected`.
+
+        If what it gives is a generator or async generator, the result is that, guarded: iterate it.
+        """
         run = self._fast
         if run is None:
             refused = self._refused() if self._fallback is None else None
@@ -134,11 +148,11 @@ class CircuitBreaker(OutcomeBreaker):
             pending: Any = function(*args, **kwargs)
             if type(pending) is CoroutineType or hasattr(pending, "__await__"):
                 pending = await pending
-            elif type(pending) in LAZY:
-                return cast("T", guard_lazy(self, pending, None, args, kwargs))
         except BaseException as error:
             await self.afailed(run.permit, error, None)
             raise
+        if type(pending) in LAZY:
+            return cast("T", guard_lazy(self, pending, None, args, kwargs))
         for _ in run.tickets:
             return cast("T", pending)
         await self._afold_run(run, more=1)
@@ -157,8 +171,21 @@ class CircuitBreaker(OutcomeBreaker):
         guarded.breaker = self
         return cast("F", guarded)
 
+    @overload
+    def stream(self, items: Iterable[T]) -> Generator[T]: ...
+    @overload
+    def stream(self, items: AsyncIterable[T]) -> AsyncGenerator[T]: ...
+    def stream(self, items: Any) -> Any:
+        """The items of a stream, guarded as one call from the first to the last.
+
+        For the stream objects of SDKs, which are no generators: `for chunk in
+        breaker.stream(client.create(stream=True))`, or `async for`. Close them yourself, as ever.
+        """
+        return guard_items(self, items)
+
     def __enter__(self) -> Self:
-        enter_block(self, self.enter(), self.stopwatch())
+        frame = sys._getframe().f_back  # noqa: SLF001  there is no other way to know a block
+        enter_block(self, self.enter(), self.stopwatch(), frame)
         return self
 
     def __exit__(
@@ -167,15 +194,17 @@ class CircuitBreaker(OutcomeBreaker):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        block = leave_block(self)
-        seconds = self.seconds_since(block.started_s)
-        if error is None:
-            self.succeeded(block.permit, seconds)
+        block = leave_block(self, sys._getframe().f_back)  # noqa: SLF001
+        if block is None:
+            left_elsewhere(self, error)
+        elif error is None:
+            self.succeeded(block.permit, self.seconds_since(block.started_s))
         else:
-            self.failed(block.permit, error, seconds)
+            self.failed(block.permit, error, self.seconds_since(block.started_s))
 
     async def __aenter__(self) -> Self:
-        enter_block(self, await self.aenter(), self.stopwatch())
+        frame = sys._getframe().f_back  # noqa: SLF001
+        enter_block(self, await self.aenter(), self.stopwatch(), frame)
         return self
 
     async def __aexit__(
@@ -184,12 +213,13 @@ class CircuitBreaker(OutcomeBreaker):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        block = leave_block(self)
-        seconds = self.seconds_since(block.started_s)
-        if error is None:
-            await self.asucceeded(block.permit, seconds)
+        block = leave_block(self, sys._getframe().f_back)  # noqa: SLF001
+        if block is None:
+            left_elsewhere(self, error)
+        elif error is None:
+            await self.asucceeded(block.permit, self.seconds_since(block.started_s))
         else:
-            await self.afailed(block.permit, error, seconds)
+            await self.afailed(block.permit, error, self.seconds_since(block.started_s))
 
     def _set_run(self, run: Run | None) -> None:
         bare = self._slow_from_s is None and self._failure_if_result is None and not self._polls
@@ -210,11 +240,14 @@ class CircuitBreaker(OutcomeBreaker):
         except BaseException as error:
             self.failed(run.permit, error, self.seconds_since(started_s))
             raise
-        if type(result) in LAZY:
+        if type(result) in LAZY or hasattr(type(result), "__await__"):
             return guard_lazy(self, result, None, args, kwargs)
-        if self._clock() < due_s:
-            for _ in run.tickets:
-                return result
+        try:
+            if self._clock() < due_s:
+                for _ in run.tickets:
+                    return result
+        except Exception:  # noqa: BLE001  the clock's own trouble
+            self.log_trouble()
         self.returned(run.permit, result, self.seconds_since(started_s))
         return result
 
@@ -229,11 +262,14 @@ class CircuitBreaker(OutcomeBreaker):
             return self.fall_back(args, kwargs)
         started_s = self.stopwatch()
         try:
-            result = function(*args, **kwargs)
+            if permit.probe:
+                result = call_in_probe(self, permit, function, args, kwargs)
+            else:
+                result = function(*args, **kwargs)
         except BaseException as error:
             self.failed(permit, error, self.seconds_since(started_s))
             raise
-        if type(result) in LAZY:
+        if type(result) in LAZY or hasattr(type(result), "__await__"):
             return guard_lazy(self, result, permit, args, kwargs)
         self.returned(permit, result, self.seconds_since(started_s))
         return result
@@ -252,36 +288,16 @@ class CircuitBreaker(OutcomeBreaker):
             return await instead if hasattr(instead, "__await__") else instead
         started_s = self.stopwatch()
         try:
-            result = function(*args, **kwargs)
-            if hasattr(result, "__await__"):
-                result = await result
-            elif type(result) in LAZY:
-                return guard_lazy(self, result, permit, args, kwargs)
+            if permit.probe:
+                result = await await_in_probe(self, permit, function, args, kwargs)
+            else:
+                result = function(*args, **kwargs)
+                if hasattr(result, "__await__"):
+                    result = await result
         except BaseException as error:
             await self.afailed(permit, error, self.seconds_since(started_s))
             raise
+        if type(result) in LAZY:
+            return guard_lazy(self, result, permit, args, kwargs)
         await self.areturned(permit, result, self.seconds_since(started_s))
         return result
-
-
-def _checked(threshold: int, base_timeout: float, max_timeout: float) -> tuple[int, float, float]:
-    record.whole("CircuitBreaker.threshold", threshold)
-    base_timeout = record.seconds("CircuitBreaker.base_timeout", base_timeout)
-    max_timeout = record.seconds("CircuitBreaker.max_timeout", max_timeout)
-    if base_timeout > max_timeout:
-        raise ValueError(
-            f"CircuitBreaker.base_timeout is {base_timeout:g}: it must not be above max_timeout, "
-            f"which is {max_timeout:g}"
-        )
-    return threshold, base_timeout, max_timeout
-
-
-def classic_policy() -> Policy:
-    """The policy of `CircuitBreaker(name)`."""
-    return _classic(5, 60.0, 300.0)
-
-
-@lru_cache(maxsize=256)
-def _classic(threshold: int, base_timeout: float, max_timeout: float) -> Policy:
-    """The policy of seed 004; shared, so that ten thousand breakers hold it once."""
-    return Policy([ConsecutiveFailures(threshold)], Cooldown(base_timeout, max_timeout))

@@ -5,7 +5,8 @@ keeps anything of it alive.
 """
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from switchgear.core.types import Signal
@@ -48,6 +49,41 @@ def is_no_evidence(error: BaseException) -> bool:
     return kind.__name__ == "CancelledError"
 
 
+def is_failure(error: BaseException, failure_if: ExceptionTest, ignore: ExceptionTest) -> bool:
+    """Whether an exception is evidence against what was called.
+
+    A group is what its members are: several things were tried, and one of them failed at least.
+    Raises what a predicate raises.
+    """
+    if is_no_evidence(error):
+        return False
+    if not issubclass(type(error), ExceptionGroup):
+        return not matches(ignore, error) and matches(failure_if, error)
+    if _names(ignore, error):
+        return False
+    named = _names(failure_if, error)
+    return any(
+        not is_no_evidence(one) and not matches(ignore, one) and (named or matches(failure_if, one))
+        for one in _members(error)
+    )
+
+
+def _names(test: ExceptionTest, group: BaseException) -> bool:
+    """Whether the types of a test mean the group itself; a predicate is asked of its members."""
+    return isinstance(test, type | tuple) and issubclass(type(group), test)
+
+
+def _members(group: Any) -> Iterator[BaseException]:
+    """The exceptions in a group and in the groups in it."""
+    groups = [group]
+    while groups:
+        for one in groups.pop().exceptions:
+            if issubclass(type(one), BaseExceptionGroup):
+                groups.append(one)
+            else:
+                yield one
+
+
 def failure(error: BaseException, seconds: float | None) -> Signal:
     """The signal of a call that raised."""
     return Signal(
@@ -73,22 +109,35 @@ def retry_after_s(error: BaseException) -> float | None:
 
     Looks for `error.retry_after_s`, `error.retry_after`, and the `Retry-After` (seconds or HTTP
     date) or `Retry-After-Ms` header of `error.response`, as the SDKs of model providers and
-    httpx, requests and aiohttp have it. Never raises.
+    httpx, requests and aiohttp have it. What is no number, text or duration asks for nothing,
+    and hides nothing that does. Never raises.
     """
-    try:
-        for name in ("retry_after_s", "retry_after"):
-            value = getattr(error, name, None)
-            if value is not None:
-                return _seconds(value)
-        response = getattr(error, "response", None)
-        headers = getattr(response, "headers", None) or getattr(error, "headers", None)
-        if headers is None:
-            return None
-        if (milliseconds := _seconds(_header(headers, "retry-after-ms"))) is not None:
-            return milliseconds / 1000.0
-        return _seconds(_header(headers, "retry-after"))
-    except Exception:  # noqa: BLE001  a strange exception object must not hide the exception
+    for ask in (_by_attribute, _by_header):
+        try:
+            wait_s = ask(error)
+        except Exception:  # noqa: BLE001, S112  a strange exception hides nothing
+            continue
+        if wait_s is not None:
+            return wait_s
+    return None
+
+
+def _by_attribute(error: BaseException) -> float | None:
+    for name in ("retry_after_s", "retry_after"):
+        wait_s = _seconds(getattr(error, name, None))
+        if wait_s is not None:
+            return wait_s
+    return None
+
+
+def _by_header(error: BaseException) -> float | None:
+    response = getattr(error, "response", None)
+    headers = getattr(response, "headers", None) or getattr(error, "headers", None)
+    if headers is None:
         return None
+    if (milliseconds := _seconds(_header(headers, "retry-after-ms"))) is not None:
+        return milliseconds / 1000.0
+    return _seconds(_header(headers, "retry-after"))
 
 
 def _header(headers: Any, name: str) -> Any:
@@ -103,15 +152,33 @@ def _header(headers: Any, name: str) -> Any:
 
 
 def _seconds(value: Any) -> float | None:
-    if value is None or isinstance(value, bool):
-        return None
     try:
-        if hasattr(value, "total_seconds"):
-            value = value.total_seconds()
-        number = _parsed(value.strip()) if isinstance(value, str) else float(value)
+        if isinstance(value, bytes):
+            value = value.decode("latin-1")
+        if isinstance(value, str):
+            number = _parsed(value.strip())
+        elif _is_a("datetime", "timedelta", value):
+            number = value.total_seconds()
+        elif _is_number(value):
+            number = float(value)
+        else:
+            return None
     except (ArithmeticError, TypeError, ValueError):
         return None
     return number if math.isfinite(number) and number > 0 else None
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is one, and not just something with a `__float__`, as every mock has it."""
+    if isinstance(value, int | float):
+        return not isinstance(value, bool)
+    return _is_a("decimal", "Decimal", value)
+
+
+def _is_a(module: str, kind: str, value: Any) -> bool:
+    """Whether it is of that type, whose module must have been imported by whoever made it."""
+    home = sys.modules.get(module)
+    return home is not None and isinstance(value, getattr(home, kind))
 
 
 def _parsed(value: str) -> float:

@@ -1,10 +1,10 @@
-"""Results that have not happened yet: a coroutine or generator is guarded when it runs.
+"""Results that have not happened yet: an awaitable or generator is guarded when it runs.
 
 Calling a coroutine function only makes a coroutine. Who counts that as a success has guarded
 nothing, so what a guarded function gives is looked at, and replaced by its guarded self.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from functools import partial
 from types import (
     AsyncGeneratorType,
@@ -17,7 +17,7 @@ from types import (
 from typing import TYPE_CHECKING, Any
 
 from switchgear.core.types import Permit, Signal
-from switchgear.guards.streams import guarded_async_generator, guarded_generator
+from switchgear.guards.streams import guard_items, guarded_async_generator, guarded_generator
 
 if TYPE_CHECKING:
     from switchgear.guards.call import CircuitBreaker
@@ -92,6 +92,54 @@ class Made:
             self._breaker.tell(Signal(), self._permit)
 
 
+class GuardedAwaitable:
+    """A future, task or other awaitable, guarded: to await it is the call.
+
+    What can be entered by `async with` instead, as the requests of some clients, is guarded when
+    it is entered. Everything else is the awaitable's own.
+    """
+
+    __slots__ = ("_args", "_awaitable", "_breaker", "_kwargs", "_made")
+
+    def __init__(
+        self, breaker: "CircuitBreaker", made: Made, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._breaker = breaker
+        self._made: Made | None = made
+        self._awaitable = made.start()
+        self._args = args
+        self._kwargs = kwargs
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        waiting: Generator[Any, Any, Any] = self._guarded(
+            lambda *_, **__: self._awaitable
+        ).__await__()
+        return waiting
+
+    async def __aenter__(self) -> Any:
+        return await self._guarded(lambda *_, **__: self._awaitable.__aenter__())
+
+    async def __aexit__(self, *error: object) -> Any:
+        return await self._awaitable.__aexit__(*error)
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        items: AsyncIterator[Any] = guard_items(self._breaker, self._awaitable)
+        return items
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._awaitable, name)
+
+    def __repr__(self) -> str:
+        return f"<{self._awaitable!r} guarded by circuit {self._breaker.name!r}>"
+
+    def _guarded(self, start: Callable[..., Any]) -> Any:
+        """The call, the first time; what is awaited again has happened already."""
+        made, self._made = self._made, None
+        if made is None:
+            return start()
+        return self._breaker._acall(start, self._args, self._kwargs, made.aenter)  # noqa: SLF001
+
+
 def guard_lazy(
     breaker: "CircuitBreaker",
     lazy: Any,
@@ -101,6 +149,8 @@ def guard_lazy(
 ) -> Any:
     """A guarded coroutine or generator in place of the bare one that a function returned."""
     made = Made(breaker, lazy, permit)
+    if type(lazy) not in LAZY:
+        return GuardedAwaitable(breaker, made, args, kwargs)
     if type(lazy) is CoroutineType:
         guarded: Any = breaker._acall(made.start, args, kwargs, made.aenter)  # noqa: SLF001
     elif type(lazy) is GeneratorType:

@@ -5,6 +5,7 @@ from typing import Self
 
 from switchgear.core.types import Permit, Signal
 from switchgear.guards.call import CircuitBreaker
+from switchgear.guards.nesting import enter_probe, leave_probe
 
 
 class Leave:
@@ -34,6 +35,9 @@ class Leave:
         self.tell(Signal())
 
     def __enter__(self) -> Self:
+        for breaker, permit, _ in self._taken:
+            if permit.probe:
+                enter_probe(breaker, permit)
         return self
 
     def __exit__(
@@ -51,4 +55,7 @@ class Leave:
 
     def _used(self) -> list[tuple[CircuitBreaker, Permit, float]]:
         taken, self._taken = self._taken, []
+        for breaker, permit, _ in taken:
+            if permit.probe:
+                leave_probe(breaker, permit)
         return taken

@@ -4,21 +4,17 @@ Below it, `Breaker` knows only signals; above it, the shapes in which a call com
 coroutine, stream, block) all report here.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from switchgear.breaker import Breaker
 from switchgear.clock import Clock
 from switchgear.core.policy import Policy
-from switchgear.core.types import Permit, Signal, Tell
+from switchgear.core.types import Mode, Permit, Phase, Signal, Tell
 from switchgear.errors import Rejected
-from switchgear.guards.evidence import (
-    ExceptionTest,
-    check_test,
-    failure,
-    is_no_evidence,
-    matches,
-)
+from switchgear.guards.evidence import ExceptionTest, check_test, failure, is_failure
+from switchgear.guards.nesting import probe_around
 from switchgear.listeners import Sink, log_exception
 from switchgear.runs import Run
 from switchgear.stores.base import Remembers
@@ -63,8 +59,23 @@ class OutcomeBreaker(Breaker):
         return self._slow_from_s is not None
 
     def stopwatch(self) -> float:
-        """Seconds for measuring durations; not read when nobody wants them."""
-        return 0.0 if self._slow_from_s is None else self._clock()
+        """Seconds for measuring durations; not read when nobody wants them. Never raises."""
+        if self._slow_from_s is None:
+            return 0.0
+        try:
+            return self._clock()
+        except Exception:  # noqa: BLE001  leave was granted, and what is guarded can still run
+            self.log_trouble()
+            return math.nan
+
+    def _nested_permit(self) -> Permit | None:
+        circuit = self._circuit
+        if circuit.phase is not Phase.HALF_OPEN or circuit.mode is not Mode.AUTO:
+            return None
+        probe = probe_around(self)
+        if probe is None or (probe.lease_until_s or 0.0) <= self._now_s():
+            return None
+        return Permit(circuit.generation)
 
     def enter_or_fall_back(self) -> Permit | None:
         """A permit; or `None` when refused and there is a fallback; or raises `Rejected`."""
@@ -90,46 +101,96 @@ class OutcomeBreaker(Breaker):
             raise AssertionError("no fallback")
         return self._fallback(*args, **kwargs)
 
-    # Each of these sends what is redacted already; its twin with an `a` does not block the event
-    # loop.
+    # What is told after the fact must not replace what the call gave or raised: when a clock, a
+    # detector of somebody else's or a store fails here, that is logged. Each of these sends what is
+    # redacted already; its twin with an `a` does not block the event loop.
 
     def succeeded(self, permit: Permit, seconds: float | None) -> None:
         """Tell a success: by a ticket of the run, if it is as unremarkable as that."""
-        run = self._run_of(permit, seconds)
-        if run is None:
-            self.send(Tell(Signal(ok=True, seconds=seconds), permit))
-        elif not self._takes_ticket(run):
-            self._fold_run(run, more=1)
+        try:
+            run = self._run_of(permit, seconds)
+            if run is None:
+                self.send(Tell(Signal(ok=True, seconds=seconds), permit))
+            elif not self._takes_ticket(run):
+                self._fold_run(run, more=1)
+        except Exception:  # noqa: BLE001
+            self.log_trouble()
 
     async def asucceeded(self, permit: Permit, seconds: float | None) -> None:
         """Tell a success."""
-        run = self._run_of(permit, seconds)
-        if run is None:
-            await self.asend(Tell(Signal(ok=True, seconds=seconds), permit))
-        elif not self._takes_ticket(run):
-            await self._afold_run(run, more=1)
+        try:
+            run = self._run_of(permit, seconds)
+            if run is None:
+                await self.asend(Tell(Signal(ok=True, seconds=seconds), permit))
+            elif not self._takes_ticket(run):
+                await self._afold_run(run, more=1)
+        except Exception:  # noqa: BLE001
+            self.log_trouble()
 
     def failed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
         """Tell what an exception means; gives the permit back where it means nothing."""
-        self.send(Tell(self._meaning(error, seconds), permit))
+        self._told(self._meaning(error, seconds), permit)
 
     async def afailed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
         """Tell what an exception means."""
-        await self.asend(Tell(self._meaning(error, seconds), permit))
+        await self._atold(self._meaning(error, seconds), permit)
 
     def returned(self, permit: Permit, result: Any, seconds: float | None) -> None:
         """Tell what a result means."""
         if self._is_bad(result):
-            self.send(Tell(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit))
+            self._told(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit)
         else:
             self.succeeded(permit, seconds)
 
     async def areturned(self, permit: Permit, result: Any, seconds: float | None) -> None:
         """Tell what a result means."""
         if self._is_bad(result):
-            await self.asend(Tell(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit))
+            await self._atold(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit)
         else:
             await self.asucceeded(permit, seconds)
+
+    def give_back(self, permit: Permit) -> None:
+        """Tell that nothing came of it that says anything."""
+        self._told(Signal(), permit)
+
+    async def agive_back(self, permit: Permit) -> None:
+        """Tell that nothing came of it."""
+        await self._atold(Signal(), permit)
+
+    def seconds_since(self, started_s: float) -> float | None:
+        """How long it took since the stopwatch showed `started_s`; `None`: nobody asks or knows."""
+        if self._slow_from_s is None:
+            return None
+        seconds = self.stopwatch() - started_s
+        return None if math.isnan(seconds) else seconds
+
+    def log_trouble(self) -> None:
+        """Log what went wrong with the bookkeeping of a call; it is being handled."""
+        log_exception("circuit %r could not take note of a call", self.name)
+
+    def _told(self, signal: Signal, permit: Permit) -> None:
+        try:
+            self.send(Tell(signal, permit))
+        except Exception:  # noqa: BLE001
+            self.log_trouble()
+
+    async def _atold(self, signal: Signal, permit: Permit) -> None:
+        try:
+            await self.asend(Tell(signal, permit))
+        except Exception:  # noqa: BLE001
+            self.log_trouble()
+
+    def _fold_run(self, run: Run, *, more: int) -> None:
+        try:
+            super()._fold_run(run, more=more)
+        except Exception:  # noqa: BLE001
+            self.log_trouble()
+
+    async def _afold_run(self, run: Run, *, more: int) -> None:
+        try:
+            await super()._afold_run(run, more=more)
+        except Exception:  # noqa: BLE001
+            self.log_trouble()
 
     def _run_of(self, permit: Permit, seconds: float | None) -> Run | None:
         """The run that counts such a success; `None` where it must be told by itself."""
@@ -150,10 +211,8 @@ class OutcomeBreaker(Breaker):
         return seconds is not None and limit_s is not None and seconds > limit_s
 
     def _is_failure(self, error: BaseException) -> bool:
-        if is_no_evidence(error):
-            return False
         try:
-            return not matches(self._ignore, error) and matches(self._failure_if, error)
+            return is_failure(error, self._failure_if, self._ignore)
         except Exception:  # noqa: BLE001  the caller's exception is never replaced
             log_exception("failure_if or ignore of circuit %r failed", self.name)
             return True
@@ -166,10 +225,6 @@ class OutcomeBreaker(Breaker):
         except Exception:  # noqa: BLE001  the caller gets the result that was made
             log_exception("failure_if_result of circuit %r failed", self.name)
             return False
-
-    def seconds_since(self, started_s: float) -> float | None:
-        """How long it took since the stopwatch showed `started_s`; `None`: nobody asks."""
-        return None if self._slow_from_s is None else self._clock() - started_s
 
     def _config(self) -> dict[str, Any]:
         return {

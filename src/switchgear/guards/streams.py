@@ -1,14 +1,17 @@
 """Streaming answers: a generator is one call, from its first item to its last.
 
 Leave is asked when the first item is wanted, and the outcome is told when the stream ends.
-Closing it early is no evidence, and gives the permit back. The time taken is the producer's:
-while the consumer holds an item, the clock stands still.
+Closing it early is no evidence, and gives the permit back; neither is what the consumer throws
+into it, if it comes out as it went in: that is the consumer's own failure, like the body of a
+`with` whose context manager is a guarded generator. The time taken is the producer's: while the
+consumer holds an item, the clock stands still.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from switchgear.core.types import Permit
+from switchgear.guards.nesting import await_in_probe, call_in_probe
 
 if TYPE_CHECKING:
     from switchgear.guards.call import CircuitBreaker
@@ -29,11 +32,14 @@ def guarded_generator(
         permit = enter()
         if permit is None:
             return (yield from breaker.fall_back(args, kwargs))
-        stream = _Timed(breaker)
+        stream = _Timed(breaker, permit)
         try:
             result = yield from stream.of(function(*args, **kwargs))
         except BaseException as error:
-            breaker.failed(permit, error, stream.seconds)
+            if stream.gave_back_what_was_thrown:
+                breaker.give_back(permit)
+            else:
+                breaker.failed(permit, error, stream.seconds)
             raise
         breaker.succeeded(permit, stream.seconds)
         return result
@@ -44,13 +50,15 @@ def guarded_generator(
 class _Timed:
     """A generator that measures the time its producer takes; `yield from` goes through it."""
 
-    __slots__ = ("_breaker", "_generator", "_seconds")
+    __slots__ = ("_breaker", "_generator", "_permit", "_seconds", "gave_back_what_was_thrown")
 
     _generator: Generator[Any, Any, Any]
 
-    def __init__(self, breaker: "CircuitBreaker") -> None:
+    def __init__(self, breaker: "CircuitBreaker", permit: Permit) -> None:
         self._breaker = breaker
+        self._permit = permit
         self._seconds = 0.0
+        self.gave_back_what_was_thrown = False
 
     def of(self, generator: Generator[Any, Any, Any]) -> "_Timed":
         self._generator = generator
@@ -71,7 +79,15 @@ class _Timed:
 
     def throw(self, *error: Any) -> Any:
         # As type, value and traceback, too: contextlib of Python 3.11 throws so.
-        return self._timed(self._generator.throw, *error)
+        try:
+            return self._timed(self._generator.throw, *error)
+        except BaseException as raised:
+            self.gave_back_what_was_thrown = any(
+                raised is part or type(raised) is part for part in error
+            )
+            raise
+        finally:
+            del error  # a frame that holds its own exception would outlive the call
 
     def close(self) -> None:
         self._generator.close()
@@ -79,9 +95,11 @@ class _Timed:
     def _timed(self, advance: Callable[..., Any], *value: Any) -> Any:
         started_s = self._breaker.stopwatch()
         try:
+            if self._permit.probe:
+                return call_in_probe(self._breaker, self._permit, advance, value, {})
             return advance(*value)
         finally:
-            self._seconds += self._breaker.stopwatch() - started_s
+            self._seconds += self._breaker.seconds_since(started_s) or 0.0
 
 
 def guarded_async_generator(
@@ -99,7 +117,7 @@ def guarded_async_generator(
             async for item in instead if hasattr(instead, "__aiter__") else _one_by_one(instead):
                 yield item
             return
-        stream = _AsyncTimed(breaker)
+        stream = _AsyncTimed(breaker, permit)
         try:
             stream.of(function(*args, **kwargs))
             item = await stream.advance(None, None)
@@ -115,11 +133,36 @@ def guarded_async_generator(
                 item = await stream.advance(sent, thrown)
         except BaseException as error:
             thrown = None  # a frame that holds its own exception would outlive the call
-            await breaker.afailed(permit, error, stream.seconds)
+            if stream.gave_back_what_was_thrown:
+                await breaker.agive_back(permit)
+            else:
+                await breaker.afailed(permit, error, stream.seconds)
             raise
         await breaker.asucceeded(permit, stream.seconds)
 
     return guarded
+
+
+def guard_items(breaker: "CircuitBreaker", items: Any) -> Any:
+    """The items of any iterable, sync or async, as a guarded generator."""
+    if hasattr(items, "__aiter__"):
+        return guarded_async_generator(breaker, _each_async)(items)
+    if hasattr(items, "__iter__"):
+        return guarded_generator(breaker, _each)(items)
+    raise TypeError(
+        f"circuit {breaker.name!r} cannot guard {items!r} as a stream: it is no iterable; for one "
+        "call use breaker.call(function, ...)"
+    )
+
+
+def _each(items: Iterable[Any]) -> Generator[Any, Any, None]:
+    for item in items:  # noqa: UP028  `yield from` would close the stream, which is not ours
+        yield item
+
+
+async def _each_async(items: AsyncIterable[Any]) -> AsyncGenerator[Any, Any]:
+    async for item in items:
+        yield item
 
 
 _END = object()
@@ -134,13 +177,15 @@ async def _one_by_one(items: Iterable[Any]) -> AsyncGenerator[Any, Any]:
 class _AsyncTimed:
     """What `_Timed` is, for an async generator; Python has no `yield from` for those."""
 
-    __slots__ = ("_breaker", "_generator", "_seconds")
+    __slots__ = ("_breaker", "_generator", "_permit", "_seconds", "gave_back_what_was_thrown")
 
     _generator: AsyncGenerator[Any, Any]
 
-    def __init__(self, breaker: "CircuitBreaker") -> None:
+    def __init__(self, breaker: "CircuitBreaker", permit: Permit) -> None:
         self._breaker = breaker
+        self._permit = permit
         self._seconds = 0.0
+        self.gave_back_what_was_thrown = False
 
     def of(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generator = generator
@@ -153,14 +198,28 @@ class _AsyncTimed:
         """The next item, or `_END`."""
         started_s = self._breaker.stopwatch()
         try:
+            if self._permit.probe:
+                return await self._advance_in_probe(sent, thrown)
             if thrown is None:
                 return await self._generator.asend(sent)
             return await self._generator.athrow(thrown)
         except StopAsyncIteration:
             return _END
+        except BaseException as raised:
+            self.gave_back_what_was_thrown = raised is thrown
+            raise
         finally:
             thrown = None
-            self._seconds += self._breaker.stopwatch() - started_s
+            self._seconds += self._breaker.seconds_since(started_s) or 0.0
+
+    async def _advance_in_probe(self, sent: Any, thrown: BaseException | None) -> Any:
+        generator = self._generator
+        step: Callable[..., Any] = generator.asend if thrown is None else generator.athrow
+        values = (sent if thrown is None else thrown,)
+        try:
+            return await await_in_probe(self._breaker, self._permit, step, values, {})
+        finally:
+            del thrown, values
 
     async def close(self) -> None:
         await self._generator.aclose()

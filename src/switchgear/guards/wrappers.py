@@ -29,9 +29,11 @@ def wrapper(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable
     ):
         if is_kind(function) or is_kind(method):
             return wrap(breaker, function)
-    if breaker.takes_time and breaker._failure_if_result is None and not breaker._polls:
+    if not breaker.takes_time or breaker._failure_if_result is not None:
+        return _guarded(breaker, function)
+    if breaker._wall is None:
         return _guarded_timed(breaker, function)
-    return _guarded(breaker, function)
+    return _guarded_timed_and_shared(breaker, function)
 
 
 def _guarded(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,7 +52,7 @@ def _guarded(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callabl
             breaker.failed(run.permit, error, None)
             raise
         if type(result) is not run.plain:
-            if type(result) in LAZY:
+            if type(result) in LAZY or hasattr(type(result), "__await__"):
                 return guard_lazy(breaker, result, None, args, kwargs)
             run.plain = type(result)
         for _ in run.tickets:
@@ -78,17 +80,38 @@ def _guarded_timed(breaker: "CircuitBreaker", function: Callable[..., Any]) -> C
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
-            breaker.failed(run.permit, error, clock() - started_s)
+            breaker.failed(run.permit, error, breaker.seconds_since(started_s))
             raise
         if type(result) is not run.plain:
-            if type(result) in LAZY:
+            if type(result) in LAZY or hasattr(type(result), "__await__"):
                 return guard_lazy(breaker, result, None, args, kwargs)
             run.plain = type(result)
-        if clock() < due_s:
-            for _ in run.tickets:
-                return result
-        breaker.succeeded(run.permit, clock() - started_s)
+        try:
+            if clock() < due_s:
+                for _ in run.tickets:
+                    return result
+        except Exception:  # noqa: BLE001  the clock's own trouble
+            breaker.log_trouble()
+        breaker.succeeded(run.permit, breaker.seconds_since(started_s))
         return result
+
+    return guarded
+
+
+def _guarded_timed_and_shared(
+    breaker: "CircuitBreaker", function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The same where others share the circuit: a run that is due is looked at before the call.
+
+    So it needs not to know whether changes are pushed, which may begin or cease at any time.
+    """
+    clock, timed = breaker._clock, _guarded_timed(breaker, function)
+
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        run = breaker._run
+        if run is not None and clock() >= run.due_s:
+            return breaker._call(function, args, kwargs)
+        return timed(*args, **kwargs)
 
     return guarded
 
@@ -108,6 +131,8 @@ def _guarded_coroutine(
         except BaseException as error:
             await breaker.afailed(run.permit, error, None)
             raise
+        if type(result) in LAZY:
+            return guard_lazy(breaker, result, None, args, kwargs)
         for _ in run.tickets:
             return result
         await breaker._afold_run(run, more=1)

@@ -134,9 +134,12 @@ def start_anew(
     """Fold a message into a circuit whose stored state could not be read.
 
     It never silently counts as closed: an event says so, and a strict policy refuses until an
-    operator releases it. `event_seq` is the last number its events had, as far as is known.
+    operator releases it. `event_seq` is the last number its events had, as far as is known. Its
+    version goes on from the time in milliseconds: above any that the lost state can have had, or
+    those who still remember that one would take the new state for an older one.
     """
-    fresh = policy.start(key, now_s)._replace(event_seq=event_seq)
+    version = max(0, int(now_s * 1000))
+    fresh = policy.start(key, now_s)._replace(event_seq=event_seq, version=version)
     remark = Order(
         "switchgear",
         f"{why}; its evidence is lost and it starts anew",

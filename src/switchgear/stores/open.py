@@ -8,13 +8,10 @@ from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Store
 from switchgear.stores.memory import MemoryStore
 from switchgear.stores.operator import OperatorLock
 from switchgear.stores.resilient import Resilient
+from switchgear.stores.schemes import REDIS_URLS, STORE_URLS
 
 FOLDER = ".switchgear"
 PROJECT_MARKS = (FOLDER, "switchgear.yaml", "switchgear.yml", "switchgear.toml", ".git")
-SCHEMES = (
-    "memory:, sqlite:///relative/path, sqlite:////absolute/path, redis://host, rediss://host, "
-    "unix:///socket, valkey://host, redis+cluster://host"
-)
 
 _reopened: "WeakValueDictionary[tuple[str, str | None], Resilient]" = WeakValueDictionary()
 
@@ -32,16 +29,18 @@ def open_store(
     """
     url = default_url() if url is None else url
     if ":" not in url:
-        raise ValueError(f"store is {url!r}: it must be a URL such as {SCHEMES}")
+        known = "memory:, sqlite:///path or redis://host"
+        raise ValueError(f"store is {url!r}: it must be a URL such as {known}")
     scheme = url.split(":", 1)[0]
     if url == "memory:":
         return MemoryStore(clock=clock, keep_events=keep_events)
     if scheme == "sqlite":
         return _sqlite(_path(url), clock, keep_events)
-    if scheme.split("+")[0] in ("redis", "rediss", "valkey", "valkeys", "unix"):
+    if url.startswith(REDIS_URLS):
         return _redis(url, clock, keep_events, idle_s)
     # Only the scheme is shown: the rest may hold a password.
-    raise ValueError(f"store is '{scheme}:…': its scheme must be one of {SCHEMES}")
+    allowed = ", ".join(STORE_URLS)
+    raise ValueError(f"store is '{scheme}:…': it must begin with one of {allowed}")
 
 
 def default_file(start: str | None = None) -> str:

@@ -29,6 +29,11 @@ class OperatorLock:
         except StoreError:
             return  # whoever needs the store is about to hear of it
 
+    def keep_again_in(self, store: Store) -> None:
+        """The same for a store that was gone, and may have come back empty."""
+        self._kept = self.digest is None
+        self.keep_in(store)
+
     def demand(self, store: Store, what: str) -> None:
         """Raise `OrderRefused` unless orders may be given, `StoreError` when nobody can tell."""
         digest = store.operator_digest() or self.digest
@@ -39,7 +44,9 @@ class OperatorLock:
     def change(self, store: Store, digest: str | None) -> None:
         """Another token from now on, or none. Raises `OrderRefused` without the present one."""
         self.demand(store, "*")
-        store.set_operator_digest(digest, instead_of=store.operator_digest())
+        present = store.operator_digest()
+        if not store.set_operator_digest(digest, instead_of=present):
+            raise OrderRefused("*")  # somebody else changed it in between
 
 
 def fits(token: str | None, digest: str) -> bool:

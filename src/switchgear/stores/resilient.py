@@ -272,6 +272,7 @@ class Resilient:
             return
         tried: set[str] = set()
         try:
+            self.operator.keep_again_in(self.inner)
             while (backlog := self._next_to_tell(tried)) is not None:
                 try:
                     self._return(backlog)

@@ -12,8 +12,9 @@ class Detector(Record):
     """Base of the detectors.
 
     Laws, checked for all of them by a test over the registry: it can fire from its own fields; it
-    abstains on `None`; folding n equal signals equals folding one with count n; its memory is
-    bounded; what it dumps, it loads.
+    abstains on `None`; folding n equal signals equals folding one with count n; under equal signals
+    its heat goes one way, but for the moment at which it begins to judge; its memory is bounded;
+    what it dumps, it loads.
     """
 
     __slots__ = ()
@@ -40,6 +41,14 @@ class Detector(Record):
     def reason(self, memory: Memory, now_s: float) -> str:
         """The evidence in words, with the threshold it is held against."""
         raise NotImplementedError
+
+    def judges_after(self, memory: Memory, signal: Signal, now_s: float) -> int:
+        """After how many more such signals it begins to judge, and may be hot at once.
+
+        0: it judges already, abstains, or would have nothing to hold against the circuit.
+        """
+        del memory, signal, now_s
+        return 0
 
     def objection(self, signal: Signal) -> str | None:
         """Why a probe with these facts has failed although it reports success, if it has."""

@@ -4,7 +4,6 @@ from typing import ClassVar
 
 from switchgear.core.detectors.shares import ShareOfCalls
 from switchgear.core.types import Signal
-from switchgear.core.window import CountWindow
 
 
 class FailureRate(ShareOfCalls):
@@ -13,7 +12,8 @@ class FailureRate(ShareOfCalls):
     Strictly: at exactly half it does not. Judges from `min_calls` calls on (default: the window
     must be full).
 
-    >>> FailureRate(window=4).reason(CountWindow().push(hit=True, count=4, size=4), 0.0)
+    >>> rate = FailureRate(window=4)
+    >>> rate.reason(rate.fold(rate.start(), Signal(ok=False, count=4), 0.0), 0.0)
     '4 of the last 4 calls failed (100%, threshold 50%)'
     """
 
@@ -25,12 +25,8 @@ class FailureRate(ShareOfCalls):
     ) -> None:
         self._set_share(window, threshold, min_calls)
 
-    def fold(self, memory: CountWindow, signal: Signal, now_s: float) -> CountWindow:
-        """Note each success and failure."""
-        del now_s
-        if signal.ok is None:
-            return memory
-        return memory.push(hit=not signal.ok, count=signal.count, size=self.window)
+    def _hit(self, signal: Signal) -> bool | None:
+        return None if signal.ok is None else not signal.ok
 
     def _verb(self) -> str:
         return "failed"

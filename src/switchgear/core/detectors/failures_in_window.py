@@ -34,14 +34,13 @@ class FailuresInWindow(Detector):
         return TimeQueue()
 
     def fold(self, memory: TimeQueue, signal: Signal, now_s: float) -> TimeQueue:
-        """Remember the time of each failure."""
-        if signal.ok is not False:
+        """Remember the time of each failure; a success, too, lets go of what has expired."""
+        if signal.ok is None or not signal.count:
             return memory
-        for _ in range(min(signal.count, self.threshold)):
-            memory = memory.push(now_s)
-            if memory.length > self.threshold:
-                memory = memory.drop_first()
-        return memory.drop_until(now_s - self.window_s)
+        memory = memory.drop_until(now_s - self.window_s)
+        if signal.ok:
+            return memory
+        return self._kept(memory.push(now_s, min(signal.count, self.threshold)))
 
     def heat(self, memory: TimeQueue, now_s: float) -> float:
         """The failures still inside the window against the threshold."""
@@ -53,7 +52,11 @@ class FailuresInWindow(Detector):
         return f"{inside} in {self.window_s:g} s (threshold {self.threshold})"
 
     def _inside(self, memory: TimeQueue, now_s: float) -> int:
-        return memory.drop_until(now_s - self.window_s).length
+        return memory.later_than(now_s - self.window_s)
+
+    def _kept(self, memory: TimeQueue) -> TimeQueue:
+        extra = memory.length - self.threshold
+        return memory.drop(extra) if extra > 0 else memory
 
     def dump(self, memory: TimeQueue) -> list[float]:
         """The times of the failures, oldest first."""
@@ -61,7 +64,4 @@ class FailuresInWindow(Detector):
 
     def load(self, data: Any) -> TimeQueue:
         """The inverse of `dump`; what a smaller threshold has no use for is dropped."""
-        memory = TimeQueue.load(data)
-        while memory.length > self.threshold:
-            memory = memory.drop_first()
-        return memory
+        return self._kept(TimeQueue.load(data))

@@ -1,5 +1,6 @@
 """The 95th percentile of latency against a baseline (seed 003: over 3 times the baseline in 300 s)."""
 
+import math
 from typing import Any, ClassVar
 
 from switchgear.core import record
@@ -39,10 +40,15 @@ class LatencyP95(Detector):
         self._set(
             baseline_s=record.seconds("LatencyP95.baseline_s", baseline_s),
             multiplier=record.at_least("LatencyP95.multiplier", multiplier, 1.0),
-            window_s=record.seconds("LatencyP95.window_s", window_s),
+            window_s=record.window("LatencyP95.window_s", window_s),
             min_calls=record.whole("LatencyP95.min_calls", min_calls),
             admit=record.fraction("LatencyP95.admit", admit),
         )
+        if math.isinf(self.limit_s):
+            raise ValueError(
+                f"LatencyP95.baseline_s is {baseline_s!r}: times multiplier, {multiplier!r}, it must "
+                "be a finite number of seconds"
+            )
 
     @property
     def limit_s(self) -> float:
@@ -64,6 +70,13 @@ class LatencyP95(Detector):
             return memory
         over = signal.seconds > self.limit_s
         return memory.at(now_s, self.window_s).push(hit=over, count=signal.count)
+
+    def judges_after(self, memory: TimeWindow, signal: Signal, now_s: float) -> int:
+        """What is missing to `min_calls`; without a call over the limit there is nothing to say."""
+        if signal.seconds is None:
+            return 0
+        now = memory.at(now_s, self.window_s)
+        return max(0, self.min_calls - now.total) if now.hits else 0
 
     def heat(self, memory: TimeWindow, now_s: float) -> float:
         """The calls over the limit against the fewest that put the p95 over it."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from switchgear.core import record
 from switchgear.core.detectors.base import Detector
+from switchgear.core.types import Signal
 from switchgear.core.window import CountWindow
 
 
@@ -14,6 +15,9 @@ class ShareOfCalls(Detector):
     So `threshold` is below 1: no share is more than all. Silent until `min_calls` calls are in
     the window. Subclasses say what a hit is.
     """
+
+    # A hit lengthens the window by one and what is needed by one at most, so below 1 the heat never
+    # falls; anything else makes it fall. Only when the window becomes long enough does it jump.
 
     __slots__ = ()
     window: int
@@ -35,6 +39,21 @@ class ShareOfCalls(Detector):
         """An empty window."""
         return CountWindow()
 
+    def fold(self, memory: CountWindow, signal: Signal, now_s: float) -> CountWindow:
+        """Note each signal that is a call, and whether it is a hit."""
+        del now_s
+        hit = self._hit(signal)
+        if hit is None:
+            return memory
+        return memory.push(hit=hit, count=signal.count, size=self.window)
+
+    def judges_after(self, memory: CountWindow, signal: Signal, now_s: float) -> int:
+        """What is missing to `min_calls`; without a hit, what is not one cannot make it hot."""
+        del now_s
+        if not memory.hits or memory.total >= self.min_calls or self._hit(signal) is None:
+            return 0
+        return self.min_calls - memory.total
+
     def heat(self, memory: CountWindow, now_s: float) -> float:
         """The hits against the fewest that are more than the threshold."""
         del now_s
@@ -53,6 +72,10 @@ class ShareOfCalls(Detector):
             f"{hits} of the last {total} calls {self._verb()} "
             f"({hits / total:.0%}, threshold {self.threshold:.0%})"
         )
+
+    def _hit(self, signal: Signal) -> bool | None:
+        """Whether the signal is a hit; `None`: it is no evidence of that kind."""
+        raise NotImplementedError
 
     def _verb(self) -> str:
         """What the hits did."""

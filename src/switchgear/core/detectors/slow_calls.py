@@ -5,7 +5,6 @@ from typing import ClassVar
 from switchgear.core import record
 from switchgear.core.detectors.shares import ShareOfCalls
 from switchgear.core.types import Signal
-from switchgear.core.window import CountWindow
 
 
 class SlowCalls(ShareOfCalls):
@@ -41,13 +40,8 @@ class SlowCalls(ShareOfCalls):
         """The limit."""
         return self.slow_s
 
-    def fold(self, memory: CountWindow, signal: Signal, now_s: float) -> CountWindow:
-        """Note each call whose time was taken."""
-        del now_s
-        if signal.seconds is None:
-            return memory
-        slow = signal.seconds > self.slow_s
-        return memory.push(hit=slow, count=signal.count, size=self.window)
+    def _hit(self, signal: Signal) -> bool | None:
+        return None if signal.seconds is None else signal.seconds > self.slow_s
 
     def _verb(self) -> str:
         return f"took longer than {self.slow_s:g} s"

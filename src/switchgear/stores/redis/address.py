@@ -4,18 +4,8 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from switchgear.errors import StoreUnavailable
+from switchgear.stores.schemes import REDIS, REDIS_URLS
 
-SCHEMES = {
-    "redis": "redis",
-    "rediss": "rediss",
-    "unix": "unix",
-    "valkey": "redis",
-    "valkeys": "rediss",
-    "redis+cluster": "redis",
-    "rediss+cluster": "rediss",
-    "valkey+cluster": "redis",
-    "valkeys+cluster": "rediss",
-}
 DEFAULT_PORT = 6379
 
 
@@ -37,10 +27,10 @@ class Address(NamedTuple):
 def parsed(url: str) -> Address:
     """Read a URL. Raises `ValueError` without showing what it cannot read."""
     scheme, found, rest = url.partition("://")
-    if not found or scheme not in SCHEMES:
+    if not found or scheme not in REDIS:
         raise ValueError(
             f"the URL of a Redis store begins with {url.partition(':')[0]!r}: it must begin with "
-            + ", ".join(f"{name}://" for name in SCHEMES)
+            + ", ".join(REDIS_URLS)
         )
     cluster = scheme.endswith("+cluster")
     if scheme == "unix":
@@ -66,7 +56,7 @@ def parsed(url: str) -> Address:
     password = login.partition(":")[2]
     return Address(
         label,
-        f"{SCHEMES[scheme]}://{login}{at}{first}{tail}",
+        f"{REDIS[scheme]}://{login}{at}{first}{tail}",
         cluster,
         more,
         _secret(password, (path.partition("?")[2] or query)),

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.types import Ask, Circuit, Event, Message, Step
-from switchgear.stores import sqlite_rows as rows
 from switchgear.stores.base import Found, is_only_time, start_anew
-from switchgear.stores.sqlite_link import Link, undo
-from switchgear.stores.sqlite_rows import ROW, UNWRITTEN, Row, Unreadable, Written
+from switchgear.stores.sqlite import rows
+from switchgear.stores.sqlite.link import Link, undo
+from switchgear.stores.sqlite.rows import ROW, UNWRITTEN, Row, Unreadable, Written
 
 TRIM_EVERY = 256
 KNOWN = 1024

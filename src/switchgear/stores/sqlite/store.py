@@ -1,8 +1,7 @@
-"""Circuits in a SQLite file: the embedded default, shared by the processes of one machine.
+"""The store as a whole: what it answers, and the questions that only readers ask.
 
 One `BEGIN IMMEDIATE` transaction per message: load, `step`, save with the events. A message that
-changes nothing only reads. The rooms: `sqlite_file` (the file), `sqlite_schema` (its layout),
-`sqlite_link` (the connection), `sqlite_rows` (texts and values), `sqlite_fold` (messages).
+changes nothing only reads.
 """
 
 import os
@@ -14,13 +13,13 @@ from switchgear.core.policy import Policy
 from switchgear.core.types import Circuit, Event, Message, Step
 from switchgear.errors import StoreCorrupt, StoreError
 from switchgear.glob import is_plain, matcher, prefix
-from switchgear.stores import sqlite_rows as rows
 from switchgear.stores.base import KEEP_EVENTS, Entry, Found, Vacuumed
-from switchgear.stores.boot_clock import BootClock
-from switchgear.stores.sqlite_file import DatabaseFile
-from switchgear.stores.sqlite_fold import Folding
-from switchgear.stores.sqlite_link import Link
-from switchgear.stores.sqlite_rows import ROW, Newer, Row, Unreadable
+from switchgear.stores.sqlite import rows
+from switchgear.stores.sqlite.boot_clock import BootClock
+from switchgear.stores.sqlite.file import DatabaseFile
+from switchgear.stores.sqlite.fold import Folding
+from switchgear.stores.sqlite.link import Link
+from switchgear.stores.sqlite.rows import ROW, Newer, Row, Unreadable
 
 PAGE = 500
 """How many circuits `find` reads at a time, so that no reader keeps the log from shrinking."""

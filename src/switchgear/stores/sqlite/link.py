@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 
 from switchgear.errors import StoreTooNew, StoreUnavailable
 from switchgear.locks import ForkSafeLock
-from switchgear.stores.sqlite_errors import (
+from switchgear.stores.sqlite.errors import (
     from_sqlite,
     from_system,
     is_damage,
     is_locked,
     locked_too_long,
 )
-from switchgear.stores.sqlite_file import DatabaseFile, Opened
-from switchgear.stores.sqlite_rows import Newer
-from switchgear.stores.sqlite_schema import set_aside_stamps
+from switchgear.stores.sqlite.file import DatabaseFile, Opened
+from switchgear.stores.sqlite.rows import Newer
+from switchgear.stores.sqlite.schema import set_aside_stamps
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ import time
 from typing import NamedTuple
 
 from switchgear.errors import StoreCorrupt, StoreError, StoreReadOnly
-from switchgear.stores import sqlite_schema
-from switchgear.stores.boot_clock import BootClock
-from switchgear.stores.sqlite_errors import from_sqlite, is_damage, locked_too_long
+from switchgear.stores.sqlite import schema
+from switchgear.stores.sqlite.boot_clock import BootClock
+from switchgear.stores.sqlite.errors import from_sqlite, is_damage, locked_too_long
 
 SIDES = ("-wal", "-shm", "")
 """The files of a database, in the order in which they are moved: a database that has lost its
@@ -146,8 +146,8 @@ class DatabaseFile:
                 db.execute("PRAGMA synchronous = OFF")  # waiting for the disk once is enough
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 db.execute("PRAGMA journal_mode = WAL")
-                sqlite_schema.migrate(db, self.label)
-                sqlite_schema.remember_set_aside(db, self._stamps())
+                schema.migrate(db, self.label)
+                schema.remember_set_aside(db, self._stamps())
                 self._share_clock(db)
             finally:
                 db.close()
@@ -163,9 +163,9 @@ class DatabaseFile:
         db = self._connection(self.path, "rw")
         try:
             # Ours are moved here whole. SQLite takes a stump of a file for an empty database.
-            if not sqlite_schema.check(db, self.label):
+            if not schema.check(db, self.label):
                 raise Damaged("the file holds nothing")
-            sqlite_schema.migrate(db, self.label)
+            schema.migrate(db, self.label)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
             self._share_clock(db)
@@ -216,10 +216,10 @@ class DatabaseFile:
         logged = os.path.exists(self.path + "-wal")
         db = self._connection(self.path, "ro" if logged else "ro&immutable=1")
         try:
-            layout = sqlite_schema.check(db, self.label)
+            layout = schema.check(db, self.label)
             if not layout:
                 raise StoreCorrupt(self.label, "the file holds nothing", "name another file")
-            if layout < len(sqlite_schema.MIGRATIONS):
+            if layout < len(schema.MIGRATIONS):
                 why = "its layout is an older one, and it cannot be brought up to date"
                 raise StoreReadOnly(self.label, why, "open it once where it can be written")
         except sqlite3.Error as error:

@@ -1,0 +1,79 @@
+"""A signal with count n is n signals, and costs little more than one."""
+
+from typing import Any
+
+import pytest
+
+from switchgear.core import detectors
+from switchgear.core.detectors import Detector
+from switchgear.core.machine import step
+from switchgear.core.policy import Policy
+from switchgear.core.recovery import Cooldown
+from switchgear.core.types import Permit, Phase, Signal, Tell
+
+MILLION = 10**6
+
+
+@pytest.mark.parametrize(
+    ("detector", "signal"),
+    [
+        (detectors.ConsecutiveFailures(MILLION - 3), Signal(ok=False)),
+        (detectors.FailuresInWindow(MILLION - 3), Signal(ok=False)),
+        (detectors.FailureRate(MILLION, 0.5, 999_997), Signal(ok=False)),
+        (detectors.SlowCalls(1.0, MILLION, 0.5, 999_997), Signal(ok=True, seconds=9.0)),
+        (detectors.LatencyP95(1.0, min_calls=999_997), Signal(ok=True, seconds=9.0)),
+    ],
+    ids=lambda part: getattr(part, "kind", ""),
+)
+def test_of_a_million_at_once_the_very_one_trips_and_the_rest_is_late(
+    detector: Detector, signal: Signal
+) -> None:
+    policy = CountingPolicy([detector])
+    told = Tell(signal._replace(count=MILLION), Permit(1))
+    done = step(policy, policy.start("k", 0.0), told, 0.0)
+    assert (done.circuit.phase, done.circuit.totals.late) == (Phase.OPEN, 3)
+    assert CountingPolicy.folds < 100
+
+
+class CountingPolicy(Policy):
+    """A policy that counts its folds: cost without a clock."""
+
+    __slots__ = ()
+    folds = 0
+
+    def fold(self, *args: Any) -> tuple[Any, ...]:
+        CountingPolicy.folds += 1
+        return super().fold(*args)
+
+
+@pytest.fixture(autouse=True)
+def _folds_are_counted_from_zero() -> None:
+    CountingPolicy.folds = 0
+
+
+@pytest.mark.parametrize("signal", [Signal(ok=True), Signal(ok=True, seconds=0.1), Signal()])
+def test_a_million_that_change_nothing_are_a_few_folds(signal: Signal) -> None:
+    policy = CountingPolicy([detectors.FailureRate(20), detectors.SlowCalls(1.0, 20)])
+    circuit = step(policy, policy.start("k", 0.0), Tell(Signal(ok=False)), 0.0).circuit
+    done = step(policy, circuit, Tell(signal._replace(count=MILLION)), 0.0)
+    assert (done.circuit.phase, done.events) == (Phase.CLOSED, ())
+    assert CountingPolicy.folds < 100
+
+
+def test_a_window_that_fills_with_successes_trips_at_the_one_that_fills_it() -> None:
+    policy = Policy([detectors.FailureRate(20, 0.5)])
+    circuit = policy.start("k", 0.0)
+    circuit = step(policy, circuit, Tell(Signal(ok=False, count=11), Permit(1)), 0.0).circuit
+    assert circuit.phase is Phase.CLOSED
+    done = step(policy, circuit, Tell(Signal(ok=True, count=25), Permit(1)), 0.0)
+    assert done.circuit.phase is Phase.OPEN
+    assert done.circuit.outage.reason.startswith("11 of the last 20 calls failed")
+    assert (done.circuit.totals.succeeded, done.circuit.totals.late) == (9, 16)
+
+
+def test_successes_beyond_those_that_close_a_circuit_are_evidence_in_the_closed_one() -> None:
+    policy = Policy([detectors.FailureRate(4)], Cooldown(60.0, successes=2))
+    circuit = step(policy, policy.start("k", 0.0), Tell(Signal(ok=False, count=4)), 0.0).circuit
+    done = step(policy, circuit, Tell(Signal(ok=True, count=5)), 60.0)
+    assert done.circuit.phase is Phase.CLOSED
+    assert done.circuit.memories[0].total == 3
