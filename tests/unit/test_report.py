@@ -130,6 +130,12 @@ def test_an_unknown_price_is_said_and_not_taken_for_nothing() -> None:
     assert "iteration 1: price unknown" in read.titles
 
 
+def test_what_never_reached_its_provider_is_not_of_unknown_price() -> None:
+    none = {"input": 0, "output": 0}
+    lost = facts(outcome="provider", cost_micros=None, tokens=none)
+    assert "price unknown" not in Reader(page(run(), [lost])).text
+
+
 def test_each_outcome_and_phase_has_its_own_look() -> None:
     outcomes = ["worked", "failed", "no change", "unproven", "provider", "stopped", "blocked"]
     looks = set()

@@ -188,6 +188,14 @@ def test_the_last_frame_has_a_line_for_each_iteration_and_what_each_detector_hol
     assert "no progress        ████████████ 100%" in last
 
 
+def test_what_never_reached_its_provider_is_not_of_unknown_price(stand: Stand) -> None:
+    none = {"input": 0, "output": 0}
+    stand.notebook.iteration_ended(facts(outcome="provider", cost_micros=None, tokens=none), run())
+    stand.notebook.iteration_ended(facts(2, outcome="provider", cost_micros=None), run())
+    assert "1  provider in 0.9 s, 1 file changed, 3 tests passing, $0.00\n" in stand.last()
+    assert "2  provider in 0.9 s, 1 file changed, 3 tests passing, price unknown\n" in stand.last()
+
+
 def test_ascii_terminals_get_ascii_signs(stand: Stand) -> None:
     stand.notebook.iteration_ended(facts(outcome="failed"), hot(0.5))
     stand.notebook.iteration_started(2, hot(0.5))

@@ -210,6 +210,8 @@ def _ended(facts: dict[str, Any]) -> Ended:
     if facts["tests_passing"] is not None:
         parts.append(f"{plural(facts['tests_passing'], 'test')} passing")
     cost = facts["cost_micros"]
+    if facts["outcome"] == "provider" and not any(facts["tokens"].values()):
+        cost = cost or 0  # what never reached its provider cost nothing, and nothing unknown
     parts.append("price unknown" if cost is None else dollars(cost))
     if facts["nudge"]:
         parts.append("nudged")

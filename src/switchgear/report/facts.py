@@ -102,7 +102,7 @@ def done(facts: Mapping[str, Any], place: int) -> Done:
         phase=text(facts.get("phase"), 40),
         heat=_heat(facts.get("heat")),
         readings=readings(facts.get("readings")),
-        cost_micros=whole(facts.get("cost_micros")),
+        cost_micros=_cost(facts),
         tests_passing=whole(facts.get("tests_passing")),
         output_chars=whole(facts.get("output_chars")),
         files_changed=whole(facts.get("files_changed")),
@@ -112,6 +112,14 @@ def done(facts: Mapping[str, Any], place: int) -> Done:
         would_stop=facts.get("would_stop") is True,
         raw=facts,
     )
+
+
+def _cost(facts: Mapping[str, Any]) -> int | None:
+    """What never reached its provider cost nothing, and nothing unknown."""
+    tokens = mapping(facts.get("tokens"))
+    if facts.get("outcome") == "provider" and not any(whole(each) for each in tokens.values()):
+        return whole(facts.get("cost_micros")) or 0
+    return whole(facts.get("cost_micros"))
 
 
 def _heat(value: object) -> float:
