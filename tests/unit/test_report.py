@@ -103,6 +103,15 @@ def test_it_says_how_it_ended_why_what_was_kept_and_how_to_go_on() -> None:
         assert said in read.text, said
 
 
+def test_a_completed_run_has_no_partial_work_and_nothing_to_go_on_with() -> None:
+    ended = end(success=True, exit_reason="completed", resume=None)
+    read = Reader(page(run(end=ended), [facts()]))
+    assert "What was done" in read.text
+    assert "1 file changed since the start, +2 -1 lines" in read.text
+    assert "Partial work" not in read.text
+    assert "go on" not in read.text.lower()
+
+
 def test_evidence_that_a_detector_holds_is_said_once() -> None:
     held = readings(1.0, "three in a row")
     text = page(run(end=end(evidence=[held[0]["reason"]]), readings=held), [])

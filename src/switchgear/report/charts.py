@@ -58,11 +58,11 @@ class Plot(NamedTuple):
 
 def timeline(iterations: Sequence[Done]) -> Markup:
     """The iterations one after the other, as long as they took, with a lamp below each."""
-    spans = _spans(iterations)
-    whole = sum(gap + length for gap, length, _ in spans) or 1.0
+    all_spans = spans(iterations)
+    whole = sum(gap + length for gap, length, _ in all_spans) or 1.0
     scale = (WIDE - 2 * RIGHT) / whole
     parts, at = [], RIGHT
-    for done, (gap, length, is_break) in zip(iterations, spans, strict=True):
+    for done, (gap, length, is_break) in zip(iterations, all_spans, strict=True):
         if is_break:
             middle = at + gap * scale / 2
             parts.append(_text(middle, 40, "⋯", class_="axis", text_anchor="middle"))
@@ -72,7 +72,7 @@ def timeline(iterations: Sequence[Done]) -> Markup:
     return _svg(WIDE, 92, "Timeline of the iterations", *parts)
 
 
-def _spans(iterations: Sequence[Done]) -> list[tuple[float, float, bool]]:
+def spans(iterations: Sequence[Done]) -> list[tuple[float, float, bool]]:
     """For each iteration: the pause before it, its length, and whether the pause was cut short."""
     work_s = max(sum(done.seconds for done in iterations), 1e-3)
     found: list[tuple[float, float, bool]] = []

@@ -110,17 +110,18 @@ def _next(end: Mapping[str, Any]) -> Markup:
     kept = mapping(end.get("checkpoint"))
     rows = []
     if kept:
-        rows.append(_kept(kept))
+        rows.append(_kept(kept, done=end.get("success") is True))
     if end.get("resume"):
         rows.append(element("h3", "Go on"))
         rows.append(element("pre", text(end.get("resume"))))
     notes = [element("li", text(note)) for note in items(end.get("notes"))]
     if notes:
         rows.append(joined(element("h3", "Notes"), element("ul", *notes)))
-    return _section("What was kept, and how to go on", *rows) if rows else NOTHING
+    title = "What was kept, and how to go on" if end.get("resume") else "What was done"
+    return _section(title, *rows) if rows else NOTHING
 
 
-def _kept(kept: Mapping[str, Any]) -> Markup:
+def _kept(kept: Mapping[str, Any], *, done: bool) -> Markup:
     changed = whole(kept.get("changed"))
     words = f"{count(changed, 'file')} changed since the start"
     added, removed = whole(kept.get("added_lines")), whole(kept.get("removed_lines"))
@@ -129,7 +130,7 @@ def _kept(kept: Mapping[str, Any]) -> Markup:
     files = [text(path, 300) for path in items(kept.get("files"))]
     listed = element("p", "\n".join(files[:40]), class_="small dim files") if files else NOTHING
     how = element("pre", text(kept.get("how"))) if changed else NOTHING
-    return joined(element("h3", f"Partial work: {words}"), listed, how)
+    return joined(element("h3", words if done else f"Partial work: {words}"), listed, how)
 
 
 def _timeline(made: Sequence[Done]) -> Markup:
@@ -142,6 +143,8 @@ def _timeline(made: Sequence[Done]) -> Markup:
     ]
     phases = [name for name in PHASES if any(each.phase == name for each in made)]
     keys += [element("span", charts.lamp(name), phase_name(name), class_="key") for name in phases]
+    if any(is_break for _, _, is_break in charts.spans(made)):
+        keys.append(element("span", "⋯ a pause, drawn shorter", class_="key"))
     if any(each.nudge for each in made):
         keys.append(element("span", "▼ the agent was warned", class_="key warned"))
     drawing = element("figure", charts.timeline(made), class_="scroll wide")
