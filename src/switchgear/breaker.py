@@ -245,13 +245,13 @@ def _check(message: Any) -> None:
 def _checked_signal(signal: Any) -> Signal:
     if not isinstance(signal, Signal):
         raise ValueError(f"signal is {signal!r}: it must be a Signal, as in Signal(ok=False)")
-    ok, seconds, error, retry_after_s, count, refused, cost_micros = signal
+    ok, seconds, error, retry_after_s, count, refused, cost_micros, *measured, at_s = signal
     if ok is not None and ok is not True and ok is not False:
         raise ValueError(f"signal is {signal!r}: its ok must be True, False or None")
     if error is not None and not isinstance(error, str):
         raise ValueError(f"signal is {signal!r}: its error must be a text or None")
-    if not (_is_measure(seconds) and _is_measure(retry_after_s)):
-        rule = "its seconds and retry_after_s must be finite numbers or None"
+    if not (_is_measure(seconds) and _is_measure(retry_after_s) and _is_measure(at_s)):
+        rule = "its seconds, retry_after_s and at_s must be finite numbers or None"
         raise ValueError(f"signal is {signal!r}: {rule}")
     counts = (count, refused, cost_micros or 0)
     if not all(_is_count(number) for number in counts) or count * (cost_micros or 0) >= MOST:
@@ -259,6 +259,9 @@ def _checked_signal(signal: Any) -> Signal:
             f"signal is {signal!r}: its count, refused and cost_micros must be whole numbers, "
             f"not below 0 and below {MOST:g}"
         )
+    if not all(number is None or _is_count(number) for number in measured):
+        rule = "its files_changed, tests_passing and output_chars must be whole numbers or None"
+        raise ValueError(f"signal is {signal!r}: {rule}")
     return signal
 
 

@@ -139,7 +139,7 @@ match = [1]
     assert problems(text, "switchgear.toml") == [
         "switchgear.toml:1: stor: unknown key; did you mean 'store'?",
         (
-            "switchgear.toml:2: note: unknown key; allowed: circuits, operator_token_sha256, "
+            "switchgear.toml:2: note: unknown key; allowed: circuits, loops, operator_token_sha256, "
             "policies, retention, sinks, store"
         ),
         f"switchgear.toml:7: retention.events: is True: {WHOLE}",

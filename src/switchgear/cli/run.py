@@ -88,7 +88,7 @@ def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start
     options = run_options(
         task,
         flags,
-        presets=getattr(config, "loop_presets", None),
+        presets=config.loop_presets,
         defaults=getattr(config, "run_defaults", None),
     )
     limited = bool(flags.keys() & set(LIMITS))

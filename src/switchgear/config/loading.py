@@ -5,6 +5,7 @@ import re
 import stat
 from typing import Any
 
+from switchgear.config.loops import build_loops
 from switchgear.config.model import Config, Retention, Rule
 from switchgear.config.parts import build_part, construct
 from switchgear.config.places import LARGEST_BYTES, PROJECT
@@ -17,7 +18,7 @@ from switchgear.sinks import SINKS, Sink
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS
 from switchgear.stores.schemes import STORE_URLS
 
-KEYS = ("store", "operator_token_sha256", "retention", "policies", "circuits", "sinks")
+KEYS = ("store", "operator_token_sha256", "retention", "policies", "circuits", "loops", "sinks")
 _SQLITE = "sqlite:///"
 _VARIABLE = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -96,6 +97,7 @@ class _Loading:
             retention=self._retention(sections.get("retention", empty)),
             policies=policies.all_named(),
             circuits=self._circuits(sections.get("circuits", empty), policies),
+            loop_presets=build_loops(sections.get("loops", empty), self._report),
             sinks=self._sinks(sections.get("sinks", empty)),
             source=self._path,
         )

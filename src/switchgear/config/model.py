@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from switchgear.core.policy import Policy
 from switchgear.glob import matcher
+from switchgear.loop_presets import LoopPreset
 from switchgear.redact import redact
 from switchgear.sinks import Sink
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS
@@ -38,6 +39,8 @@ class Config(NamedTuple):
     policies: dict[str, Policy] = {}  # noqa: RUF012  nobody changes it
     """The policies that the file names; presets are not among them."""
     circuits: tuple[Rule, ...] = ()
+    loop_presets: dict[str, LoopPreset] = {}  # noqa: RUF012  nobody changes it
+    """The user's own presets of `switchgear run`, by their names."""
     sinks: tuple[Sink, ...] = ()
     source: str | None = None
     """The file it was read from; `None`: from none."""

@@ -7,11 +7,13 @@ that no rule is written twice and none can be out of date.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from switchgear.config.loops import loop_preset
 from switchgear.config.model import Retention
 from switchgear.config.parts import REQUIRED, Field, fields_of
 from switchgear.config.policies import POLICY_KEYS
 from switchgear.core.policy import Policy
 from switchgear.core.policy_wire import COMBINES, DETECTORS, RECOVERIES
+from switchgear.loop_presets import LOOP_PRESETS
 from switchgear.presets import DESCRIPTIONS, PRESETS
 from switchgear.sinks import SINKS
 from switchgear.sinks.log import LEVELS
@@ -68,8 +70,19 @@ def _sections() -> dict[str, Schema]:
         ),
         "policies": _maybe(policies),
         "circuits": _maybe({"type": "array", "items": rule}),
+        "loops": _maybe({"type": "object", "additionalProperties": _loop()}),
         "sinks": _maybe({"type": "array", "items": _ref("sink")}),
     }
+
+
+def _loop() -> Schema:
+    part = _part(loop_preset)
+    fields: dict[str, Schema] = part["properties"]
+    for name in ("validate", "commit"):
+        fields[name] = {"type": "boolean", "default": fields_of(loop_preset)[name].default}
+    names = [{"const": name} for name in sorted(LOOP_PRESETS)]
+    extends = {"anyOf": [*names, _text("A name of the loops section.")]}
+    return _mapping({"extends": extends, **fields})
 
 
 def _policy() -> Schema:
