@@ -240,7 +240,7 @@ HOSTILE = st.one_of(
 
 
 @given(HOSTILE, st.integers(20, 140), st.integers(1, 50), st.sampled_from((ASCII, UNICODE)))
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 def test_whatever_an_agent_says_fits_and_is_harmless(
     text: str, width: int, height: int, signs: Any
 ) -> None:
