@@ -37,8 +37,6 @@ class Run:
 
     def __init__(self, permit: Permit, due_s: float, most: int = MANY) -> None:
         self.permit = permit
-        self.issued = 0
-        self.counted = 0
         self._hand_out(most)
         self.owed = 0
         """What was counted and put off until the next count."""
