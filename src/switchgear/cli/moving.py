@@ -76,7 +76,7 @@ def import_verb(file: str) -> None:
 
     lines = _read(file)
     with open_session() as session:
-        session.demand_operator("import")
+        session.demand_operator("import", "an import")
         try:
             taken = read_lines(lines, session.now_s())
         except BadLines as error:
@@ -122,7 +122,9 @@ def vacuum(*, keep_events: int | None, idle_days: float | None, as_json: bool) -
 
     with open_session(reading=True) as session:
         if keep_events is not None or idle_days is not None:
-            session.demand_operator("vacuum")
+            session.demand_operator(
+                "vacuum", "a vacuum with other numbers than the configured ones"
+            )
         retention = session.config.retention
         gone = session.panel.store.vacuum(
             keep_events=keep_events or retention.events,
