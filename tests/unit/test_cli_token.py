@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from switchgear.cli import main
+from switchgear.stores.sqlite import fold
 
 TOKEN = "swg_secret"
 DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
@@ -55,3 +56,37 @@ def test_what_is_refused_is_called_what_it_is(project: Path) -> None:
     assert told.startswith("switchgear: a change of the operator token needs the operator token; ")
     told = run(*ORDER).stderr
     assert told.startswith("switchgear: circuit 'x' takes orders only with the operator token; ")
+
+
+def kept_events() -> int:
+    return len(run("events", "--json", "-n", "100000").stdout.splitlines())
+
+
+def test_a_configuration_of_ones_own_does_not_make_a_vacuum_forget_what_happened(
+    project: Path,
+) -> None:
+    run("record", "x", "failure", "--count", "5")
+    run("record", "y", "failure", "--count", "5")
+    (project / "evil.yaml").write_text("retention: {events: 1, idle_days: 0.000001}\n")
+    told = kept_events()
+    for arguments in (("--config", "evil.yaml", "vacuum"), ("vacuum", "--keep-events", "1")):
+        refused = run(*arguments)
+        assert refused.exit_code == 2
+        assert "keeps less than 10,000 events or 30 days" in refused.stderr
+    assert kept_events() == told > 1
+    assert run("vacuum").exit_code == 0, "the defaults are everybody's"
+    assert run("vacuum", "--keep-events", "20000").exit_code == 0
+    assert run("vacuum", "--keep-events", "1", SWITCHGEAR_TOKEN=TOKEN).exit_code == 0
+    assert kept_events() == 1
+
+
+def test_a_configuration_of_ones_own_does_not_make_a_record_forget_what_happened(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold, "TRIM_EVERY", 1)
+    run("record", "x", "failure", "--count", "5")
+    (project / "evil.yaml").write_text("retention: {events: 1}\n")
+    run("--config", "evil.yaml", "record", "y", "failure", "--count", "5")
+    assert kept_events() == 2
+    run("--config", "evil.yaml", "record", "z", "failure", "--count", "5", SWITCHGEAR_TOKEN=TOKEN)
+    assert kept_events() == 1

@@ -109,18 +109,41 @@ def open_session(*, reading: bool = False) -> Session:
     absent = file_of(choice) if reading else None
     if absent is not None and os.path.lexists(absent):
         absent = None
-    token = read_token()
-    panel = Panel(
-        choice.value if absent is None else "memory:",
-        policies=config.policy_for,
-        sinks=config.sinks,
-        operator_token_sha256=config.operator_token_sha256,
-        token=token,
-        keep_events=config.retention.events,
-        idle_s=config.retention.idle_s,
-    )
+    panel = _panel(choice.value if absent is None else "memory:", config)
     label = None if absent is None else f"{_SQLITE}{absent} (not there yet)"
     return Session(panel, config, store=choice, label=label)
+
+
+def _panel(url: str | None, config: "Config") -> "Panel":
+    """The panel over a store. A configuration cannot make it forget more than everybody may."""
+    from switchgear.errors import StoreError
+    from switchgear.panel import Panel
+    from switchgear.stores.base import IDLE_S, KEEP_EVENTS
+
+    token = read_token()
+
+    def opened(keep_events: int, idle_s: float) -> Panel:
+        return Panel(
+            url,
+            policies=config.policy_for,
+            sinks=config.sinks,
+            operator_token_sha256=config.operator_token_sha256,
+            token=token,
+            keep_events=keep_events,
+            idle_s=idle_s,
+        )
+
+    events, idle_s = config.retention.events, config.retention.idle_s
+    panel = opened(events, idle_s)
+    if events >= KEEP_EVENTS and idle_s >= IDLE_S:
+        return panel
+    try:
+        if panel.store.operator.allows(panel.store.inner):
+            return panel
+    except StoreError:
+        pass  # whoever needs the store is about to hear of it
+    panel.close()
+    return opened(max(events, KEEP_EVENTS), max(idle_s, IDLE_S))
 
 
 def chosen_config_file() -> Choice:
