@@ -88,14 +88,18 @@ class WrongContext(SwitchgearError, RuntimeError):
 
 
 class OrderRefused(SwitchgearError):
-    """An order came without the operator token that the configuration asks for."""
+    """Something needs the operator token, and came without it.
+
+    `args` are the circuit that was meant and, if it was no order to a circuit, what was tried.
+    """
 
     def __str__(self) -> str:
         name: Any = self.args[0] if self.args else "?"
-        return (
-            f"circuit {name!r} takes orders only with the operator token; pass --token-file or set "
-            "SWITCHGEAR_TOKEN"
-        )
+        what: Any = self.args[1] if len(self.args) > 1 else ""
+        way_out = "pass --token-file or set SWITCHGEAR_TOKEN"
+        if what:
+            return f"{what} needs the operator token; {way_out}"
+        return f"circuit {name!r} takes orders only with the operator token; {way_out}"
 
 
 class StoreError(SwitchgearError):

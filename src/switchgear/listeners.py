@@ -41,7 +41,8 @@ def emit(events: Sequence[Event], sinks: tuple[Sink, ...]) -> None:
     """Let every sink hear the events, in order within a thread.
 
     What a sink itself does to a breaker makes events too: they are heard after those that are
-    being told, and not in the middle of them.
+    being told, and not in the middle of them. A sink that answers every event by making another
+    never comes to an end.
     """
     heard = _heard
     heard.waiting.extend([(event, sinks) for event in events])

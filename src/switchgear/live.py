@@ -1,19 +1,15 @@
-"""A circuit as one process holds it: what the fast paths read, and what the circuit has yet to hear.
+"""A circuit as one process lives with it: asking, telling, and what the circuit has yet to hear.
 
-A closed circuit is passed and an open one refused by a snapshot, without a lock; successes and
-refusals are counted meanwhile and folded in later. Everything else is a message to the store.
+Most calls are passed or refused by the snapshot; successes and refusals are counted meanwhile and
+folded in later. Everything else is a message to the store.
 """
 
 import math
 from collections import deque
 from collections.abc import Iterator
-from itertools import repeat
 from operator import length_hint
-from typing import NamedTuple
 
-from switchgear.clock import Clock
-from switchgear.core.policy import Policy
-from switchgear.core.standing import refuses_until_s, standing
+from switchgear.core.standing import standing
 from switchgear.core.types import (
     Ask,
     Circuit,
@@ -27,13 +23,10 @@ from switchgear.core.types import (
     Verdict,
 )
 from switchgear.errors import Refusal, Rejected
-from switchgear.listeners import Sink, emit
-from switchgear.locks import ForkSafeLock
-from switchgear.runs import FOLD_EVERY_S, MANY, Run
-from switchgear.stores.base import Remembers
-from switchgear.stores.memory import MemoryCell
+from switchgear.listeners import emit
+from switchgear.runs import MANY, Run
+from switchgear.snapshot import NO_REFUSALS, Snapshot
 
-NO_REFUSALS = repeat(None, 0)
 TIME_PASSES = Tell(Signal(count=0))
 
 _FLOWING = (Phase.CLOSED, Phase.TRIPPING)
@@ -41,100 +34,10 @@ _deferred: "deque[tuple[LiveCircuit, Message]]" = deque()
 """What finalizers and signal handlers said in the middle of a section of the breaker itself."""
 
 
-class Times(NamedTuple):
-    """What the clocks said before the lock was taken."""
+class LiveCircuit(Snapshot):
+    """The inside of a breaker. Thread-safe, task-safe, fork-safe; user code runs under no lock."""
 
-    due_s: float
-    """When, on our own clock, a run must be folded and a snapshot read again."""
-    ahead_s: float
-    """How far our own clock is ahead of the circuit's."""
-
-
-class LiveCircuit:
-    """The inside of a breaker. Thread-safe, task-safe, fork-safe; user code runs under no lock.
-
-    Without a `store` it remembers the circuit itself. A store that others share comes with its
-    `wall`, the clock of those who share it; `clock` then only measures how long things take.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "_circuit",
-        "_clock",
-        "_lock",
-        "_probe_refusal",
-        "_refusal",
-        "_refusals",
-        "_refusals_folded",
-        "_refuse_until_s",
-        "_run",
-        "_sinks",
-        "_slow_from_s",
-        "_store",
-        "_wall",
-        "name",
-        "policy",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        policy: Policy,
-        *,
-        clock: Clock,
-        sinks: tuple[Sink, ...],
-        store: Remembers | None,
-        wall: Clock | None,
-    ) -> None:
-        self.name = name
-        self.policy = policy
-        self._clock = clock
-        self._wall = wall
-        self._sinks = sinks
-        self._slow_from_s = policy.slow_from_s
-        self._lock = ForkSafeLock()
-        self._store: Remembers = MemoryCell(self._lock) if store is None else store
-        self._run: Run | None = None
-        """Where successes are counted while the circuit is closed; `None` while it is not."""
-        self._refusal: Refusal | None = None
-        """What everybody is told until its time, while the circuit refuses everybody."""
-        self._probe_refusal: Refusal | None = None
-        """The same while it refuses because of its probes: all but those who are inside of one."""
-        self._refuse_until_s = -math.inf
-        self._refusals: Iterator[None] = NO_REFUSALS
-        """Counts refusals by what is left of it: taking one is atomic and needs no lock."""
-        self._refusals_folded = 0
-        self._circuit = policy.start(self.name, self._now_s())
-        self._look_at(self._circuit, self._times())
-
-    # Time
-
-    def _now_s(self) -> float:
-        """Now, as the circuit counts time."""
-        return self._clock() if self._wall is None else self._wall()
-
-    def _due_s(self) -> float:
-        """When, on our own clock, a run must be folded and a snapshot read again."""
-        limits = [] if self._slow_from_s is None else [FOLD_EVERY_S, self._slow_from_s]
-        if self._wall is not None:
-            refresh_s = self._store.refresh_s
-            limits.append(FOLD_EVERY_S if refresh_s is None else refresh_s)
-        return self._clock() + min(limits) if limits else math.inf
-
-    def _times(self) -> Times:
-        """What clocks have to say of a snapshot; asked for first, because they are user code."""
-        ahead_s = 0.0 if self._wall is None else self._clock() - self._wall()
-        return Times(self._due_s(), ahead_s)
-
-    @property
-    def _polls(self) -> bool:
-        """Whether a snapshot must be read again now and then, because nobody pushes changes."""
-        return self._wall is not None and self._store.refresh_s is not None
-
-    @property
-    def _asks_always(self) -> bool:
-        """Whether nothing passes or is refused unasked: a strict policy over a shared store."""
-        return self.policy.strict and self._wall is not None
+    __slots__ = ()
 
     def _fresh_run(self) -> Run | None:
         """The run to count a call in, if the circuit is closed: as far as is known, and we look."""
@@ -302,61 +205,7 @@ class LiveCircuit:
             self._circuit = circuit
         return Tell(self._success(late), ended.permit) if ended is not None and late else None
 
-    # The snapshot
-
-    def _look_at(self, circuit: Circuit, times: Times) -> Run | None:
-        """Set what the fast paths read; returns the run that this ends, if it ends one."""
-        run = self._run
-        closed = circuit.phase is Phase.CLOSED and circuit.mode is not Mode.HELD_OPEN
-        if closed and not self._asks_always:
-            most = self._most(circuit)
-            if run is not None and run.permit.generation == circuit.generation:
-                if run.fits(most):
-                    self._set_run(run)  # again: pushes may have begun or ceased to arrive
-                    return None
-                self._set_run(Run(run.permit, run.due_s, 0))  # which takes over from this one
-                return run
-            self._refusal = self._probe_refusal = None
-            self._set_run(Run(Permit(circuit.generation), times.due_s, most))
-            return run
-        self._set_run(None)
-        if self._refusals is NO_REFUSALS:
-            self._refusals = repeat(None, MANY)  # before the refusal, or somebody is not counted
-        refusal = None if self._asks_always else self._what_to_refuse_with(circuit, times)
-        probing = circuit.phase is Phase.HALF_OPEN and circuit.mode is Mode.AUTO
-        self._probe_refusal, self._refusal = (refusal, None) if probing else (None, refusal)
-        return run
-
-    def _most(self, circuit: Circuit) -> int:
-        """How many successes may go untold: the next one could make a detector begin to judge."""
-        try:
-            before = self.policy.judges_after(circuit.memories, self._success(1), circuit.seen_s)
-        except (AttributeError, TypeError, ValueError):
-            # Pushed by one whose policy has other detectors; the next message brings our own.
-            return MANY
-        return before - 1 if before else MANY
-
-    def _what_to_refuse_with(self, circuit: Circuit, times: Times) -> Refusal | None:
-        until_s = refuses_until_s(self.policy, circuit)
-        if until_s == -math.inf:
-            return None
-        until_s += times.ahead_s
-        self._refuse_until_s = min(until_s, times.due_s) if self._polls else until_s
-        return self._refusal_of(circuit, standing(self.policy, circuit, circuit.seen_s), until_s)
-
-    def _refusal_of(self, circuit: Circuit, verdict: Verdict, until_s: float) -> Refusal:
-        last_error = circuit.failures[-1].error if circuit.failures else None
-        held = circuit.mode is Mode.HELD_OPEN
-        return Refusal(verdict.phase, verdict.reason, until_s, last_error, held)
-
-    def _set_run(self, run: Run | None) -> None:
-        self._run = run
-
     # What the circuit has yet to hear
-
-    def _success(self, count: int) -> Signal:
-        # Nothing in a run was slow, and to the detectors all durations that are not are alike.
-        return Signal(ok=True, seconds=None if self._slow_from_s is None else 0.0, count=count)
 
     def _fold_run(self, run: Run, *, more: int) -> None:
         """Fold what a run has counted, and `more` that found no ticket; or leave it to the keeper."""

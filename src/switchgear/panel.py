@@ -228,7 +228,10 @@ class Panel:
         return self.breaker(name).send(message)
 
     def vacuum(self) -> Vacuumed:
-        """Remove the oldest events, and circuits that nobody has touched for long."""
+        """Remove the oldest events, and circuits that nobody has touched for long.
+
+        Raises `OrderRefused` when it would keep less than the defaults, and lacks a needed token.
+        """
         now_s = self.store.now_s()
         return self.store.vacuum(keep_events=self._keep_events, idle_s=self._idle_s, now_s=now_s)
 

@@ -34,11 +34,12 @@ class Run:
     """Successes under one permit. Any thread may take tickets; counting needs the owner's lock."""
 
     __slots__ = ("counted", "due_s", "issued", "owed", "permit", "plain", "tickets")
+    issued: int
+    counted: int
+    tickets: Iterator[None]
 
     def __init__(self, permit: Permit, due_s: float, most: int = MANY) -> None:
         self.permit = permit
-        self.issued = 0
-        self.counted = 0
         self._hand_out(most)
         self.owed = 0
         """What was counted and put off until the next count."""
@@ -85,5 +86,7 @@ class Run:
         self._hand_out(most - self.owed)
 
     def _hand_out(self, most: int) -> None:
-        self.issued, self.counted = max(0, min(most, TICKETS)), 0
-        self.tickets: Iterator[None] = repeat(None, self.issued)
+        issued = max(0, min(most, TICKETS))
+        tickets = repeat(None, issued)
+        # No call between these: neither a signal nor another thread comes in the middle of them.
+        self.issued, self.tickets, self.counted = issued, tickets, 0

@@ -189,6 +189,18 @@ def test_without_the_token_everything_else_works(clock: FakeClock) -> None:
     assert panel.send("api", Ask()).admitted
 
 
+def test_a_vacuum_that_keeps_less_than_the_defaults_is_an_order(clock: FakeClock) -> None:
+    digest = hashlib.sha256(b"secret").hexdigest()
+    store = Panel("memory:", clock=clock).store.inner
+    store.set_operator_digest(digest, instead_of=None)
+    with pytest.raises(OrderRefused, match="a vacuum that keeps less than"):
+        Panel(store, clock=clock, keep_events=9_999).vacuum()
+    with pytest.raises(OrderRefused):
+        Panel(store, clock=clock, idle_s=60.0).vacuum()
+    Panel(store, clock=clock).vacuum()
+    Panel(store, clock=clock, keep_events=1, token="secret").vacuum()
+
+
 # Retention, pickling, closing
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from stress.crew import in_time
 from switchgear import CircuitBreaker, Cooldown, Event, Policy, Rejected, detectors
 from switchgear.testing import FakeClock
 
@@ -85,7 +86,7 @@ def test_half_open_lets_a_single_probe_through() -> None:
     def probe() -> str:
         for _ in range(10):
             with pytest.raises(Rejected, match="half-open"):
-                breaker.call(provider.complete)
+                in_time(lambda: breaker.call(provider.complete))
         return "probed"
 
     provider.requests.clear()

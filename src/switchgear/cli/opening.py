@@ -12,7 +12,7 @@ import click
 
 from switchgear.cli.entry import fail
 from switchgear.cli.options import given
-from switchgear.cli.text import say
+from switchgear.cli.text import clean, say
 
 if TYPE_CHECKING:
     from switchgear.config import Config
@@ -48,7 +48,6 @@ class Session:
         self.panel = panel
         self.config = config
         self.store = store
-        """Whether orders are refused, because the operator token was not given."""
         self._borrowed = borrowed
         self.label = label or panel.store.label
 
@@ -63,21 +62,27 @@ class Session:
         if isinstance(message, Order):
             self.demand_operator(name)
         store = self.panel.store.inner
+        # Whoever is configured with a digest leaves it here, or the next one needs no token.
+        self.panel.store.operator.keep_in(store)
         done = store.apply(name, self.panel.policy_of(name), message, store.now_s())
         for event in done.events:
             self._tell_sinks(event)
         return done
 
-    def demand_operator(self, what: str) -> None:
-        """Raise `OrderRefused` unless orders may be given."""
-        self.panel.store.operator.demand(self.panel.store.inner, what)
+    def demand_operator(self, name: str, what: str = "") -> None:
+        """Raise `OrderRefused` unless orders may be given: to a circuit, or `what` is tried."""
+        self.panel.store.operator.demand(self.panel.store.inner, name, what)
+
+    def is_operator(self) -> bool:
+        """Whether orders may be given here. Raises `StoreError` when nobody can tell."""
+        return self.panel.store.operator.allows(self.panel.store.inner)
 
     def _tell_sinks(self, event: "Event") -> None:
         for sink in self.config.sinks:
             try:
                 sink(event)
             except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
-                say(f"switchgear: a sink failed: {error}", err=True)
+                say(clean(f"switchgear: a sink failed: {error}", 1000), err=True)
 
     def __enter__(self) -> Self:
         return self
@@ -104,18 +109,41 @@ def open_session(*, reading: bool = False) -> Session:
     absent = file_of(choice) if reading else None
     if absent is not None and os.path.lexists(absent):
         absent = None
-    token = read_token()
-    panel = Panel(
-        choice.value if absent is None else "memory:",
-        policies=config.policy_for,
-        sinks=config.sinks,
-        operator_token_sha256=config.operator_token_sha256,
-        token=token,
-        keep_events=config.retention.events,
-        idle_s=config.retention.idle_s,
-    )
+    panel = _panel(choice.value if absent is None else "memory:", config)
     label = None if absent is None else f"{_SQLITE}{absent} (not there yet)"
     return Session(panel, config, store=choice, label=label)
+
+
+def _panel(url: str | None, config: "Config") -> "Panel":
+    """The panel over a store. A configuration cannot make it forget more than everybody may."""
+    from switchgear.errors import StoreError
+    from switchgear.panel import Panel
+    from switchgear.stores.base import IDLE_S, KEEP_EVENTS
+
+    token = read_token()
+
+    def opened(keep_events: int, idle_s: float) -> Panel:
+        return Panel(
+            url,
+            policies=config.policy_for,
+            sinks=config.sinks,
+            operator_token_sha256=config.operator_token_sha256,
+            token=token,
+            keep_events=keep_events,
+            idle_s=idle_s,
+        )
+
+    events, idle_s = config.retention.events, config.retention.idle_s
+    panel = opened(events, idle_s)
+    if events >= KEEP_EVENTS and idle_s >= IDLE_S:
+        return panel
+    try:
+        if panel.store.operator.allows(panel.store.inner):
+            return panel
+    except StoreError:
+        pass  # whoever needs the store is about to hear of it
+    panel.close()
+    return opened(max(events, KEEP_EVENTS), max(idle_s, IDLE_S))
 
 
 def chosen_config_file() -> Choice:

@@ -5,7 +5,7 @@ it. From then on a configuration that leaves it out opens nothing.
 """
 
 from switchgear.errors import OrderRefused, StoreError
-from switchgear.stores.base import Store
+from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Store
 
 
 class OperatorLock:
@@ -34,19 +34,33 @@ class OperatorLock:
         self._kept = self.digest is None
         self.keep_in(store)
 
-    def demand(self, store: Store, what: str) -> None:
-        """Raise `OrderRefused` unless orders may be given, `StoreError` when nobody can tell."""
+    def allows(self, store: Store) -> bool:
+        """Whether orders may be given: no token is asked for, or ours fits. Raises `StoreError`."""
+        self.keep_in(store)  # also by those who are refused: the next may come without a digest
         digest = store.operator_digest() or self.digest
-        if digest is not None and not fits(self._token, digest):
-            raise OrderRefused(what)
-        self.keep_in(store)
+        return digest is None or fits(self._token, digest)
+
+    def demand(self, store: Store, name: str, what: str = "") -> None:
+        """Raise `OrderRefused` unless orders may be given, `StoreError` when nobody can tell.
+
+        `name` is the circuit that is meant; `what`, if it is none, the thing that was tried.
+        """
+        if not self.allows(store):
+            raise OrderRefused(name, what)
+
+    def demand_for_vacuum(self, store: Store, keep_events: int, idle_s: float) -> None:
+        """The same for removing more than everybody may: the events are what happened."""
+        if keep_events < KEEP_EVENTS or idle_s < IDLE_S:
+            least = f"{KEEP_EVENTS:,} events or {IDLE_S / 86_400:g} days"
+            self.demand(store, "vacuum", f"a vacuum that keeps less than {least}")
 
     def change(self, store: Store, digest: str | None) -> None:
         """Another token from now on, or none. Raises `OrderRefused` without the present one."""
-        self.demand(store, "*")
+        what = "a change of the operator token"
+        self.demand(store, "*", what)
         present = store.operator_digest()
         if not store.set_operator_digest(digest, instead_of=present):
-            raise OrderRefused("*")  # somebody else changed it in between
+            raise OrderRefused("*", what)  # somebody else changed it in between
 
 
 def fits(token: str | None, digest: str) -> bool:

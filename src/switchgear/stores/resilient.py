@@ -159,7 +159,8 @@ class Resilient:
         return self.inner.put(found, events)
 
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
-        """Remove the oldest events and abandoned circuits."""
+        """Remove the oldest events and abandoned circuits; more than everybody may, by order."""
+        self.operator.demand_for_vacuum(self.inner, keep_events, idle_s)
         return self.inner.vacuum(keep_events=keep_events, idle_s=idle_s, now_s=now_s)
 
     def on_change(self, listener: Callable[[Circuit], object]) -> None:

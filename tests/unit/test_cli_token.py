@@ -1,0 +1,92 @@
+"""The operator token and the command: what a guarded agent cannot do with a configuration of its own."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from switchgear.cli import main
+from switchgear.stores.sqlite import fold
+
+TOKEN = "swg_secret"
+DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose configuration asks for a token, and an empty configuration beside it."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("SWITCHGEAR_STORE", "SWITCHGEAR_CONFIG", "SWITCHGEAR_TOKEN", "XDG_STATE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    (folder / "switchgear.yaml").write_text(f"operator_token_sha256: '{DIGEST}'\n")
+    (folder / "empty.yaml").write_text("{}\n")
+    return folder
+
+
+def run(*args: str, **env: str) -> Result:
+    return CliRunner().invoke(main, args, env=env)
+
+
+ORDER = ("reset", "x", "--why", "y", "--create")
+
+
+@pytest.mark.parametrize("first", [("record", "x", "failure"), ("check", "x", "--take"), ORDER])
+def test_whatever_is_sent_first_leaves_the_digest_in_the_store(
+    project: Path, first: tuple[str, ...]
+) -> None:
+    run(*first)
+    refused = run("--config", "empty.yaml", *ORDER)
+    assert refused.exit_code == 2, refused.output
+    assert "only with the operator token" in refused.stderr
+    assert run("--config", "empty.yaml", *ORDER, SWITCHGEAR_TOKEN=TOKEN).exit_code == 0
+
+
+def test_what_is_refused_is_called_what_it_is(project: Path) -> None:
+    run("record", "x", "failure")
+    (project / "lines").write_text("")
+    told = run("import", "lines").stderr
+    assert told.startswith("switchgear: an import needs the operator token; pass --token-file")
+    told = run("vacuum", "--keep-events", "1").stderr
+    assert told.startswith("switchgear: a vacuum ")
+    told = run("--config", "empty.yaml", "config", "seal", "--remove").stderr
+    assert told.startswith("switchgear: a change of the operator token needs the operator token; ")
+    told = run(*ORDER).stderr
+    assert told.startswith("switchgear: circuit 'x' takes orders only with the operator token; ")
+
+
+def kept_events() -> int:
+    return len(run("events", "--json", "-n", "100000").stdout.splitlines())
+
+
+def test_a_configuration_of_ones_own_does_not_make_a_vacuum_forget_what_happened(
+    project: Path,
+) -> None:
+    run("record", "x", "failure", "--count", "5")
+    run("record", "y", "failure", "--count", "5")
+    (project / "evil.yaml").write_text("retention: {events: 1, idle_days: 0.000001}\n")
+    told = kept_events()
+    for arguments in (("--config", "evil.yaml", "vacuum"), ("vacuum", "--keep-events", "1")):
+        refused = run(*arguments)
+        assert refused.exit_code == 2
+        assert "keeps less than 10,000 events or 30 days" in refused.stderr
+    assert kept_events() == told > 1
+    assert run("vacuum").exit_code == 0, "the defaults are everybody's"
+    assert run("vacuum", "--keep-events", "20000").exit_code == 0
+    assert run("vacuum", "--keep-events", "1", SWITCHGEAR_TOKEN=TOKEN).exit_code == 0
+    assert kept_events() == 1
+
+
+def test_a_configuration_of_ones_own_does_not_make_a_record_forget_what_happened(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold, "TRIM_EVERY", 1)
+    run("record", "x", "failure", "--count", "5")
+    (project / "evil.yaml").write_text("retention: {events: 1}\n")
+    run("--config", "evil.yaml", "record", "y", "failure", "--count", "5")
+    assert kept_events() == 2
+    run("--config", "evil.yaml", "record", "z", "failure", "--count", "5", SWITCHGEAR_TOKEN=TOKEN)
+    assert kept_events() == 1
