@@ -66,7 +66,8 @@ class RunFolder:
         """Put run.json in place."""
         whole = json.dumps({"schema": SCHEMA, **run}, indent=1, ensure_ascii=True)
         beside = self.path / f".run.json.{os.getpid()}"
-        with beside.open("w", encoding="ascii") as file:
+        beside.unlink(missing_ok=True)
+        with beside.open("x", encoding="ascii") as file:  # new: never through a link of an agent's
             file.write(whole + "\n")
             file.flush()
             os.fsync(file.fileno())
