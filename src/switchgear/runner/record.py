@@ -124,8 +124,10 @@ def runs_root(start: Path) -> Path:
 def new_run(root: Path, now_s: float | None = None) -> RunFolder:
     """A folder for a new run; its id sorts by time, to the millisecond."""
     at = datetime.fromtimestamp(time.time() if now_s is None else now_s, UTC)
-    unique = f"{at.microsecond // 1000:03}{secrets.token_hex(2)}"
-    folder = RunFolder(root / f"{at:%Y%m%d-%H%M%S}-{unique}")
+    begins = f"{at:%Y%m%d-%H%M%S}-{at.microsecond // 1000:03}"
+    folder = RunFolder(root / f"{begins}{secrets.token_hex(2)}")
+    while folder.path.exists():  # two runs never share a folder
+        folder = RunFolder(root / f"{begins}{secrets.token_hex(2)}")
     folder.make()
     return folder
 
