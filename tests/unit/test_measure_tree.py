@@ -122,8 +122,10 @@ def test_a_commit_hides_nothing_and_adds_nothing(repository: Path) -> None:
     (repository / "a.txt").write_text("changed\n")
     uncommitted = tree.mark()
     git(repository, "commit", "-qam", "agent commits")
-    assert tree.mark() == uncommitted
-    assert tree.change(before, uncommitted).modified == ("a.txt",)
+    committed = tree.mark()
+    assert not tree.change(uncommitted, committed)
+    assert tree.change(before, uncommitted) == tree.change(before, committed)
+    assert tree.change(before, committed).modified == ("a.txt",)
 
 
 def test_ignored_files_do_not_count(repository: Path) -> None:
@@ -218,3 +220,58 @@ def test_without_git_on_the_machine_a_repository_is_a_folder(
     which: Callable[..., None] = lambda _: None  # noqa: E731
     monkeypatch.setattr("switchgear.measure.git.shutil.which", which)
     assert isinstance(tree_of(repository), PlainTree)
+
+
+def test_commits_deletions_and_reverts_between_marks_are_seen_by_content(repository: Path) -> None:
+    tree = tree_of(repository)
+    before = tree.mark()
+    (repository / "new.txt").write_text("new")
+    (repository / "a.txt").unlink()
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "agent")
+    middle = tree.mark()
+    assert tree.change(before, middle) == Change(("new.txt",), (), ("a.txt",))
+    git(repository, "revert", "--no-edit", "HEAD")
+    assert not tree.change(before, tree.mark())
+    assert tree.change(middle, tree.mark()) == Change(("a.txt",), (), ("new.txt",))
+
+
+def test_a_dirty_file_that_was_dirty_before_is_compared_with_what_it_was(repository: Path) -> None:
+    (repository / "a.txt").write_text("dirty\n")
+    (repository / "untracked.txt").write_text("u")
+    tree = tree_of(repository)
+    before = tree.mark()
+    assert not tree.change(before, tree.mark())
+    (repository / "a.txt").write_text("dirtier\n")
+    git(repository, "add", "untracked.txt")
+    assert tree.change(before, tree.mark()) == Change((), ("a.txt",), ())
+    git(repository, "checkout", "a.txt")
+    assert tree.change(before, tree.mark()) == Change((), ("a.txt",), ())
+
+
+def test_marks_of_an_earlier_process_are_known_and_others_are_not(repository: Path) -> None:
+    before = tree_of(repository).mark()
+    (repository / "a.txt").write_text("changed\n")
+    later = tree_of(repository)
+    assert later.change(before, later.mark()).modified == ("a.txt",)
+    with pytest.raises(KeyError):
+        later.change("nobody", later.mark())
+
+
+def test_filters_of_git_make_no_change_out_of_a_commit(repository: Path) -> None:
+    git(repository, "config", "core.autocrlf", "true")
+    tree = tree_of(repository)
+    (repository / "a.txt").write_text("one\r\ntwo\r\n", newline="")
+    dirty = tree.mark()
+    git(repository, "commit", "-qam", "agent")
+    assert not tree.change(dirty, tree.mark())
+
+
+def test_the_first_commit_of_a_repository_is_no_change(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "a.txt").write_text("a")
+    tree = tree_of(tmp_path)
+    before = tree.mark()
+    git(tmp_path, "add", "a.txt")
+    git(tmp_path, "commit", "-qm", "first")
+    assert not tree.change(before, tree.mark())

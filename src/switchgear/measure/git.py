@@ -1,21 +1,28 @@
-"""The states of a git repository as trees: made with an index of our own, seen by nobody else.
+"""The states of a git repository: which commit, and what differs from it, by content.
 
-`git add -A` on a private index and `git write-tree` give one hash for everything in the working
-folder that is not ignored, whether committed or not. The user's index, branches and stash are
-never touched; only a checkpoint leaves a reference, under `refs/switchgear/`.
+One `git status` and one `git hash-object` tell it. The user's index, branches and stash are never
+touched; only a checkpoint leaves a reference, under `refs/switchgear/`.
 """
 
+import json
 import os
 import shutil
 import subprocess
+from hashlib import sha1
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+from switchgear.measure.git_state import Content, State, parse_status
 
 if TYPE_CHECKING:
     from switchgear.measure.tree import Change
 
-EXCLUDE_OURS = ":(exclude,top,glob)**/.switchgear/**"
+EXCLUDED = ".switchgear"
+EXCLUDE_OURS = f":(exclude,top,glob)**/{EXCLUDED}/**"
 TIMEOUT_S = 120.0
+
+Committed = dict[str, tuple[str | None, str | None]]
+"""The blobs of paths that differ between two commits, before and after."""
 
 
 class GitError(Exception):
@@ -41,41 +48,57 @@ class Git:
             return None
         return cls(Path(found[0]), Path(found[1])) if len(found) == 2 else None
 
-    def __call__(self, *arguments: str, index: Path | None = None) -> str:
+    def __call__(self, *arguments: str, index: Path | None = None, stdin: str = "") -> str:
         """What the command prints. Raises `GitError`."""
-        return run_git(self.top, arguments, index=index)
+        return run_git(self.top, arguments, index=index, stdin=stdin)
 
 
 class GitTree:
-    """The working folder of a repository. A mark is the hash of a git tree."""
+    """The working folder of a repository. A mark is the name of a state that we wrote down.
+
+    A state is the commit that is checked out and the contents of what differs from it. Two states
+    are compared by contents alone, so a commit in between hides nothing and adds nothing.
+    """
 
     def __init__(self, git: Git, folder: Path, notes: Path) -> None:
         self._git = git
         self._folder = folder
-        self._index = notes / "index"
-        notes.mkdir(parents=True, exist_ok=True)
-        self._copy_users_index()
+        self._notes = notes
+        self._states: dict[str, State] = {}
 
     def mark(self) -> str:
         """The state now, ignored files and our own folder left out."""
-        self._git("add", "--all", "--", ".", EXCLUDE_OURS, index=self._index)
-        return self._git("write-tree", index=self._index).strip()
+        state = look(self._git)
+        text = json.dumps(state, separators=(",", ":"))
+        name = sha1(text.encode(), usedforsecurity=False).hexdigest()[:16]
+        if name not in self._states:
+            self._states[name] = state
+            marks = self._notes / "marks"
+            marks.mkdir(parents=True, exist_ok=True)
+            (marks / f"{name}.json").write_text(text, encoding="ascii")
+        return name
 
     def change(self, before: str, after: str) -> "Change":
-        """What differs between two marks."""
+        """What differs between two marks. Raises KeyError for one that nobody wrote down."""
         from switchgear.measure.tree import Change  # noqa: PLC0415  it opens us
 
         if before == after:
             return Change()
-        listed = self._git("diff-tree", "-r", "-z", "--no-renames", "--name-status", before, after)
-        fields = listed.split("\0")[:-1]
-        kinds: dict[str, list[str]] = {"A": [], "M": [], "D": []}
-        for kind, path in zip(fields[::2], fields[1::2], strict=True):
-            kinds.get(kind, kinds["M"]).append(path)
-        return Change(tuple(kinds["A"]), tuple(kinds["M"]), tuple(kinds["D"]))
+        old, new = self._state(before), self._state(after)
+        committed = self._committed(old.head, new.head)
+        kinds: dict[str, list[str]] = {"added": [], "modified": [], "deleted": []}
+        for path in sorted({*old.files, *new.files, *committed}):
+            was = _content(path, old, new, committed, side=0)
+            now = _content(path, new, old, committed, side=1)
+            if was != now:
+                kind = "added" if was is None else "deleted" if now is None else "modified"
+                kinds[kind].append(path)
+        return Change(**{kind: tuple(paths) for kind, paths in kinds.items()})
 
     def keep(self, mark: str, name: str, message: str) -> str:
-        """Commit the state on a private reference, and say how to look at it."""
+        """Commit the present state on a private reference, and say how to look at it."""
+        del mark  # what is there now is kept, should it have changed since
+        tree = self._write_tree()
         parent = self._head()
         commit = self._git(
             "-c",
@@ -83,7 +106,7 @@ class GitTree:
             "-c",
             "user.email=switchgear@localhost",
             "commit-tree",
-            mark,
+            tree,
             *(("-p", parent) if parent else ()),
             "-m",
             message,
@@ -92,21 +115,106 @@ class GitTree:
         self._git("update-ref", reference, commit)
         return f"git diff HEAD {reference}"
 
+    def _state(self, mark: str) -> State:
+        known = self._states.get(mark)
+        if known is None:
+            try:
+                text = (self._notes / "marks" / f"{mark}.json").read_text(encoding="ascii")
+                head, files = json.loads(text)
+                known = State(head, {path: Content(*content) for path, content in files.items()})
+            except (OSError, ValueError, TypeError, AttributeError):
+                raise KeyError(mark) from None
+            self._states[mark] = known
+        return known
+
+    def _committed(self, old: str, new: str) -> Committed:
+        """The contents of what differs between two commits, before and after."""
+        if old == new:
+            return {}
+        nothing = "" if old and new else self._git("hash-object", "-t", "tree", os.devnull).strip()
+        heads = (old or nothing, new or nothing)
+        listed = self._git("diff-tree", "-r", "-z", "--raw", "--no-renames", *heads)
+        fields = listed.split("\0")[:-1]
+        changed: Committed = {}
+        for raw, path in zip(fields[::2], fields[1::2], strict=True):
+            _, _, was, now, _ = raw.split()
+            if EXCLUDED not in path.split("/"):
+                changed[path] = (_named(was), _named(now))
+        return changed
+
+    def _write_tree(self) -> str:
+        """Everything that is not ignored as a git tree, by an index of our own."""
+        index = self._notes / "index"
+        index.parent.mkdir(parents=True, exist_ok=True)
+        theirs = self._git.git_dir / "index"
+        if theirs.exists():
+            shutil.copyfile(theirs, index)  # so that git need not read every file again
+        self._git("add", "--all", "--", ".", EXCLUDE_OURS, index=index)
+        tree = self._git("write-tree", index=index).strip()
+        index.unlink(missing_ok=True)
+        return tree
+
     def _head(self) -> str | None:
         try:
             return self._git("rev-parse", "--verify", "--quiet", "HEAD").strip() or None
         except GitError:
             return None  # a repository without a commit
 
-    def _copy_users_index(self) -> None:
-        """Begin with what git already knows of the files, so that it need not read them all."""
-        theirs = self._git.git_dir / "index"
-        if not self._index.exists() and theirs.exists():
-            shutil.copyfile(theirs, self._index)
+
+def look(git: Git) -> State:
+    """The state of the working folder now."""
+    listed = git(
+        "status", "--porcelain=v2", "-z", "--branch", "--untracked-files=all", "--no-renames"
+    )
+    state = parse_status(listed, EXCLUDED)
+    dirty = [path for path in state.files if _is_plain(git.top / path)]
+    hashes = git("hash-object", "--stdin-paths", stdin="\n".join(dirty)).split() if dirty else []
+    known = dict(zip(dirty, hashes, strict=True))
+    files = {
+        path: content._replace(now=known.get(path) or _odd(git.top / path))
+        for path, content in state.files.items()
+    }
+    return State(state.head, files)
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether git can be asked about it by a line: a file, and no line break in its name."""
+    return "\n" not in str(path) and path.is_file() and not path.is_symlink()
+
+
+def _odd(path: Path) -> str | None:
+    """The hash of anything else, as git would name it; `None`: there is nothing."""
+    try:
+        if path.is_symlink():
+            return _blob(os.fsencode(path.readlink()))
+        return "folder" if path.is_dir() else _blob(path.read_bytes())
+    except OSError:
+        return None
+
+
+def _blob(data: bytes) -> str:
+    return sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def _content(path: str, at: State, other: State, committed: Committed, side: int) -> str | None:
+    """The content of a path in a state; `None`: there is none."""
+    if path in at.files:
+        return at.files[path].now
+    if path in committed:
+        return committed[path][side]
+    # Clean here and not there, and the commits agree on it: it is what the commit has.
+    return other.files[path].in_head
+
+
+def _named(blob: str) -> str | None:
+    return blob if blob.strip("0") else None
 
 
 def run_git(
-    folder: Path, arguments: "list[str] | tuple[str, ...]", index: Path | None = None
+    folder: Path,
+    arguments: "list[str] | tuple[str, ...]",
+    index: Path | None = None,
+    stdin: str = "",
 ) -> str:
     """Run git without any of the caller's git variables, hooks or editors. Raises `GitError`."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
@@ -119,7 +227,7 @@ def run_git(
             command,
             cwd=folder,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            input=stdin.encode(errors="surrogateescape"),
             capture_output=True,
             timeout=TIMEOUT_S,
             check=False,
