@@ -13,6 +13,7 @@ from switchgear.cli.options import (
     json_option,
     number,
     store_options,
+    token_option,
 )
 from switchgear.cli.text import clean, say, signs_for, words
 
@@ -30,6 +31,7 @@ _MOST_DOLLARS = 1_000_000_000
 @circuit_argument()
 @click.option("--take", is_flag=True, help="Ask for leave in earnest and print the permit.")
 @json_option
+@token_option
 @store_options
 def check(circuit: str, *, take: bool, as_json: bool) -> int:
     """Say whether CIRCUIT admits: exit code 0 admitted, 1 refused, 2 error.
@@ -178,6 +180,7 @@ def _as_json(
 @click.option("--retry-after", type=number("seconds"), help="How long to stay away, if told.")
 @click.option("--count", type=click.IntRange(1, 1_000_000), default=1, help="So many alike.")
 @json_option
+@token_option
 @store_options
 def record(
     circuit: str, outcome: str, *, cost: str | None, permit: str | None, as_json: bool, **facts: Any

@@ -150,6 +150,7 @@ def _store(choice: Choice) -> Iterator[Finding]:
             yield Finding(GOOD, f"store {session.label} ({choice.source}): {told}")
             yield from _contents(session, facts)
             yield from _seal(session)
+            yield from _policies(session)
             yield from _clock(session)
     except StoreError as error:
         yield Finding(
@@ -210,6 +211,21 @@ def _contents(session: Session, facts: dict[str, str]) -> Iterator[Finding]:
         yield Finding(NOTE, what)
     for _ in session.panel.store.find():  # raises what cannot be read
         continue
+
+
+def _policies(session: Session) -> Iterator[Finding]:
+    """Where a token guards the policies, one that is not the configured one deserves a look."""
+    if session.panel.store.inner.operator_digest() is None:
+        return
+    others = [
+        found.circuit.key
+        for found in session.panel.store.find()
+        if session.config.policy_for(found.circuit.key) not in (None, found.policy)
+    ]
+    if others:
+        what = f"{plural(len(others), 'circuit')} judged by another policy than the configured one"
+        to_do = "if it is as you want it, 'switchgear record CIRCUIT ignored' with the token"
+        yield Finding(WARNING, f"{what}, such as {others[0]!r}", to_do)
 
 
 def _seal(session: Session) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from switchgear.cli.text import clean, say
 
 if TYPE_CHECKING:
     from switchgear.config import Config
+    from switchgear.core.policy import Policy
     from switchgear.core.types import Event, Message, Step
     from switchgear.panel import Panel
 
@@ -64,7 +65,7 @@ class Session:
         store = self.panel.store.inner
         # Whoever is configured with a digest leaves it here, or the next one needs no token.
         self.panel.store.operator.keep_in(store)
-        done = store.apply(name, self.panel.policy_of(name), message, store.now_s())
+        done = store.apply(name, self._policy_for(name), message, store.now_s())
         for event in done.events:
             self._tell_sinks(event)
         return done
@@ -76,6 +77,21 @@ class Session:
     def is_operator(self) -> bool:
         """Whether orders may be given here. Raises `StoreError` when nobody can tell."""
         return self.panel.store.operator.allows(self.panel.store.inner)
+
+    def _policy_for(self, name: str) -> "Policy":
+        """The policy that judges. In the place of a stored one, only an operator's."""
+        from switchgear.errors import StoreCorrupt
+
+        configured = self.panel.policy_of(name)
+        try:
+            found = self.panel.store.get(name)
+        except StoreCorrupt:
+            return configured  # there is none that could be read
+        if found is None or found.policy == configured or self.is_operator():
+            return configured
+        why = "the configured one differs, and takes its place only with the operator token"
+        say(clean(f"switchgear: circuit {name!r} is judged by its stored policy: {why}"), err=True)
+        return found.policy
 
     def _tell_sinks(self, event: "Event") -> None:
         for sink in self.config.sinks:
