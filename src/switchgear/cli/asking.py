@@ -65,11 +65,20 @@ def check(circuit: str, *, take: bool, as_json: bool) -> int:
 def _looked(session: "Session", name: str) -> "tuple[Circuit, Verdict]":
     from switchgear.core.standing import standing
 
-    view = session.panel.view(name)
-    if view is not None:
-        return view.circuit, view.verdict
+    lost = session.panel.lost()
+    if lost is None or session.panel.store.get(name) is not None:
+        view = session.panel.view(name)
+        if view is not None:
+            return view.circuit, view.verdict
     policy, now_s = session.panel.policy_of(name), session.now_s()
     fresh = policy.start(name, now_s)
+    if lost is not None:
+        # As it will be with the first message: a strict one refuses, because nobody knows.
+        from switchgear.core.types import Ask
+        from switchgear.stores.base import start_anew
+
+        fresh = start_anew(policy, name, Ask(), now_s, why=lost.why, event_seq=0).circuit
+        say(clean(f"switchgear: the state of {name!r} is lost: {lost}", 2000), err=True)
     return fresh, standing(policy, fresh, now_s)
 
 

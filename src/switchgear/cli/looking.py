@@ -20,7 +20,6 @@ from switchgear.cli.text import say
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Session
-    from switchgear.errors import StoreError
     from switchgear.panel import View
     from switchgear.stores.base import Entry
 
@@ -49,7 +48,7 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
     from switchgear.cli.opening import open_session
 
     with open_session(reading=True) as session:
-        views, trouble = _read(session, glob)
+        views, trouble = session.read(glob)
         if as_json:
             from switchgear.cli.values import of_view, printed
 
@@ -60,18 +59,6 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
             say(nothing(session, glob))
     if trouble is not None:
         raise trouble
-
-
-def _read(session: "Session", glob: str) -> "tuple[list[View], StoreError | None]":
-    """The circuits, and what kept us from reading others: one that is damaged hides no other."""
-    from switchgear.errors import StoreError
-
-    views: list[View] = []
-    try:
-        views.extend(session.panel.circuits(glob))
-    except StoreError as error:
-        return views, error
-    return views, None
 
 
 def _draw(session: "Session", views: "list[View]", *, everything: bool) -> None:
@@ -187,6 +174,7 @@ def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_
         print_entries = _printer(session, as_json=as_json)
         print_entries(entries)
         if not follow:
+            session.stop_if_lost()
             if not entries and not as_json:
                 say("Nothing happened.", err=True)
             return

@@ -38,9 +38,10 @@ def export_verb(glob: str, *, output: str | None) -> None:
         if output is None or output == "-":
             for line in lines:
                 say(line)
-            return
-        count = _write(output, lines)
-    say(clean(f"{plural(count, 'line')} written to {output}"), err=True)
+        else:
+            count = _write(output, lines)
+            say(clean(f"{plural(count, 'line')} written to {output}"), err=True)
+        session.stop_if_lost()
 
 
 def _write(path: str, lines: Iterable[str]) -> int:

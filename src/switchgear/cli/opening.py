@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from switchgear.config import Config
     from switchgear.core.policy import Policy
     from switchgear.core.types import Event, Message, Step
-    from switchgear.panel import Panel
+    from switchgear.errors import StoreError
+    from switchgear.panel import Panel, View
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH100, PTH111, PTH123
+# ruff: noqa: PLC0415, PTH100, PTH111, PTH112, PTH123, PTH208
 
 STORE_VARIABLE, TOKEN_VARIABLE = "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN"
 _SQLITE = "sqlite:///"
@@ -69,6 +70,23 @@ class Session:
         for event in done.events:
             self._tell_sinks(event)
         return done
+
+    def read(self, glob: str) -> "tuple[list[View], StoreError | None]":
+        """The circuits, and what kept us from reading others: one that is damaged hides no other."""
+        from switchgear.errors import StoreError
+
+        views: list[View] = []
+        try:
+            views.extend(self.panel.circuits(glob))
+        except StoreError as error:
+            return views, error
+        return views, None
+
+    def stop_if_lost(self) -> None:
+        """Raise `StoreCorrupt` where what was shown is not all that there was."""
+        lost = self.panel.lost()
+        if lost is not None:
+            raise lost
 
     def demand_operator(self, name: str, what: str = "") -> None:
         """Raise `OrderRefused` unless orders may be given: to a circuit, or `what` is tried."""
@@ -123,11 +141,19 @@ def open_session(*, reading: bool = False) -> Session:
     config = load_chosen_config()
     choice = choose_store(config)
     absent = file_of(choice) if reading else None
-    if absent is not None and os.path.lexists(absent):
+    if absent is not None and _was_there(absent):
         absent = None
     panel = _panel(choice.value if absent is None else "memory:", config)
     label = None if absent is None else f"{_SQLITE}{absent} (not there yet)"
     return Session(panel, config, store=choice, label=label)
+
+
+def _was_there(file: str) -> bool:
+    """Whether there is a store, or a damaged one that was moved aside: then it is not a new one."""
+    folder, name = os.path.split(file)
+    if os.path.lexists(file) or not os.path.isdir(folder):
+        return os.path.lexists(file)
+    return any(other.startswith(f"{name}.corrupt-") for other in os.listdir(folder))
 
 
 def _panel(url: str | None, config: "Config") -> "Panel":
