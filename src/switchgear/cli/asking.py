@@ -47,7 +47,7 @@ def check(circuit: str, *, take: bool, as_json: bool) -> int:
     with open_session(reading=not take) as session:
         state, verdict = _taken(session, circuit) if take else _looked(session, circuit)
         token = None if verdict.permit is None else dump_permit(circuit, verdict.permit)
-        answers = [] if verdict.admitted else _answers(circuit, verdict, state)
+        answers = [] if verdict.admitted else _answers(session, circuit, verdict, state)
         if as_json:
             from switchgear.cli.values import printed
 
@@ -55,10 +55,11 @@ def check(circuit: str, *, take: bool, as_json: bool) -> int:
         elif take and verdict.admitted:
             say(token)
         else:
-            say(_sentence(circuit, state, verdict))
+            # Under --take standard output is for the permit: permit=$(…) must not swallow a refusal.
+            say(_sentence(circuit, state, verdict), err=take)
             for answer in answers:
                 then = f"\n         {clean(answer['command'])}" if answer["command"] else ""
-                say(f"  {answer['option']:5}  {answer['what']}{then}")
+                say(f"  {answer['option']:5}  {answer['what']}{then}", err=take)
     return 0 if verdict.admitted else REFUSED
 
 
@@ -108,30 +109,35 @@ def _sentence(name: str, state: "Circuit", verdict: "Verdict") -> str:
     return clean(f"{sign} circuit {name!r} {said}; it is {words(verdict.phase)}{mode}{why}", 1000)
 
 
-def _answers(name: str, verdict: "Verdict", state: "Circuit") -> list[dict[str, Any]]:
+def _answers(
+    session: "Session", name: str, verdict: "Verdict", state: "Circuit"
+) -> list[dict[str, Any]]:
     """What a person or an agent can do about a refusal, each with the exact command."""
     import math
 
     from switchgear.errors import duration
 
     quoted, where = shlex.quote(name), _where()
-    again = f"switchgear check {quoted}{where}"
+    sealed = not session.is_operator()
+    order_end = f"{quoted} --why WHY{where}{' --token-file FILE' if sealed else ''}"
     wait = verdict.retry_after_s
-    held = state.mode == "held_open"
     if wait is not None:
         seconds = max(math.ceil(wait), 1)
-        waiting = (f"{duration(wait)}, then ask again", f"sleep {seconds} && {again}")
-    elif held:
-        waiting = ("until an operator releases it", f"switchgear release {quoted} --why WHY{where}")
+        again = f"sleep {seconds} && switchgear check {quoted}{where}"
+        waiting = (f"{duration(wait)}, then ask again", again)
+    elif state.mode == "held_open":
+        waiting = ("until an operator releases it", f"switchgear release {order_end}")
     else:
-        waiting = (
-            "in vain: it is latched; reset it",
-            f"switchgear reset {quoted} --why WHY{where}",
-        )
-    force = f"switchgear hold closed {quoted} --why WHY{where}"
+        who = "the operator must reset it" if sealed else "reset it"
+        waiting = (f"in vain: it is latched; {who}", f"switchgear reset {order_end}")
+    word = "the operator's word; it needs the token" if sealed else "your word"
     rows = (
         ("wait", *waiting),
-        ("force", "admit everything until released, on your word", force),
+        (
+            "force",
+            f"admit everything until released, on {word}",
+            f"switchgear hold closed {order_end}",
+        ),
         ("skip", "go on without this call; nothing to do here", ""),
         ("abort", "stop the run", "exit 1"),
     )
