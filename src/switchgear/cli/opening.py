@@ -6,6 +6,8 @@ itself and fails when the store does: a breaker may go on without it, an operato
 """
 
 import os
+import re
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import click
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 STORE_VARIABLE, TOKEN_VARIABLE = "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN"
 _SQLITE = "sqlite:///"
+_PLAIN_NAME = re.compile(r"(?!-)[\w./:@%+,-]+")
 
 
 class Choice(NamedTuple):
@@ -247,11 +250,15 @@ def read_token() -> str | None:
 
 
 def names_beginning(start: str, limit: int = 200) -> list[str]:
-    """Names of circuits for the completion of a shell, which must never see an error."""
+    """Names of circuits for the completion of a shell, which must never see an error.
+
+    Only names that a shell takes for one word: agents make names, and an operator presses Tab.
+    """
     try:
         with open_session(reading=True) as session:
             found = session.panel.store.find(literal(start) + "*")
-            return [entry.circuit.key for entry, _ in zip(found, range(limit), strict=False)]
+            names = (each.circuit.key for each in found)
+            return list(islice(filter(_PLAIN_NAME.fullmatch, names), limit))
     except Exception:  # noqa: BLE001  a shell that completes has no place for errors
         return []
 
