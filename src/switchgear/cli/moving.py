@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable
+from typing import IO
 
 import click
 
@@ -46,19 +47,34 @@ def export_verb(glob: str, *, output: str | None) -> None:
 
 def _write(path: str, lines: Iterable[str]) -> int:
     """Beside the place first, then there: a file of that name is whole or as it was."""
-    folder = os.path.dirname(os.path.abspath(path))
-    count = 0
+    if _is_no_file(path):
+        with open(path, "w", encoding="ascii") as file:
+            return _write_lines(file, lines)
+    path = os.path.realpath(path)  # a link stays one
     # Made with mode 0600: errors of providers are in it.
-    handle, new = tempfile.mkstemp(dir=folder, prefix=".switchgear-export-")
+    handle, new = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".switchgear-export-")
     try:
         with open(handle, "w", encoding="ascii") as file:
-            for line in lines:
-                file.write(line + "\n")
-                count += 1
+            count = _write_lines(file, lines)
         os.replace(new, path)
     except BaseException:
         os.unlink(new)
         raise
+    return count
+
+
+def _is_no_file(path: str) -> bool:
+    """Whether it is a pipe, a terminal or the like, which is written to and never replaced."""
+    if os.path.abspath(path).startswith(("/dev/fd/", "/dev/std", "/proc/")):
+        return True  # the names of open files: what is behind them is somebody else's
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
+def _write_lines(file: IO[str], lines: Iterable[str]) -> int:
+    count = 0
+    for line in lines:
+        file.write(line + "\n")
+        count += 1
     return count
 
 
