@@ -200,10 +200,9 @@ class Panel:
         for those that were in a damaged file, see `lost`.
         """
         self.flush()
-        now_s = self.store.now_s()
         found = None
         for found in self.store.find(glob):
-            yield _view(found, now_s)
+            yield _view(found, self.store.now_s())
         if (found is None or not is_plain(glob)) and (lost := self.lost()) is not None:
             raise lost
 

@@ -456,3 +456,122 @@ def test_a_breaker_can_be_made_while_the_store_is_gone() -> None:
     breaker = bench.panel.breaker("new")
     assert breaker.call(len, "abc") == 3
     assert EventKind.STORE_LOST in [event.kind for event in bench.heard]
+
+
+# Waiting once
+
+
+def test_who_finds_the_store_gone_waits_for_all() -> None:
+    bench = Bench()
+    bench.store.cut()
+    bench.panel.breaker("new")
+    assert bench.store.tries == 1, "making a breaker asks for its policy, then for its state"
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match="it was cut off"):
+            bench.panel.view("api")
+        bench.panel.breaker("another").tell(BAD)
+    assert bench.store.tries == 1
+    bench.clock.advance(1.0)
+    with pytest.raises(StoreUnavailable):
+        bench.panel.view("api")
+    assert bench.store.tries == 2
+    bench.store.mend()
+    bench.clock.advance(1.0)
+    assert bench.panel.view("new") is not None
+
+
+def test_a_store_that_only_takes_no_writes_can_still_be_read() -> None:
+    bench = Bench()
+    bench.breaker.tell(BAD)
+
+    def full(*_: object) -> Step:
+        raise StoreFull("flaky:", "no space left", "make room")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.store, "apply", full)
+        bench.breaker.tell(BAD)
+        assert bench.panel.store.is_lost
+        view = bench.panel.view("api")
+        assert view is not None
+        assert view.circuit.totals.failed == 1
+
+
+def test_no_caller_tries_a_store_that_somebody_else_looks_after() -> None:
+    bench = Bench()
+    bench.panel.store.is_kept = True
+    bench.store.cut()
+    for _ in range(5):
+        bench.breaker.tell(BAD)
+        bench.clock.advance(1.0)
+    assert bench.store.tries == 1
+    bench.panel.store.try_again()
+    assert bench.store.tries == 2
+    bench.store.mend()
+    bench.panel.store.try_again()
+    assert bench.panel.store.is_lost, "it is not yet time"
+    bench.clock.advance(1.0)
+    bench.panel.store.try_again()
+    assert bench.stored().totals.failed == 5
+
+
+def test_closing_waits_for_who_is_telling_and_tells_the_rest() -> None:
+    bench = Bench()
+    bench.store.cut()
+    for number in range(50):
+        bench.breaker.tell(Signal(ok=number % 2 == 0, cost_micros=number))
+    bench.store.mend()
+    bench.clock.advance(1.0)
+    real, telling, go_on = bench.store.apply, threading.Event(), threading.Event()
+
+    def slowly(key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        telling.set()
+        assert go_on.wait(5.0)
+        return real(key, policy, message, now_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.store, "apply", slowly)
+        teller = threading.Thread(target=bench.panel.store.try_again)
+        teller.start()
+        assert telling.wait(5.0)
+        closer = threading.Thread(target=bench.panel.close)
+        closer.start()
+        go_on.set()
+        closer.join()
+        teller.join()
+    assert bench.stored().totals.cost_micros == sum(range(50))
+    assert bench.stored().totals[:2] == (25, 25)
+
+
+def test_closing_tells_very_much_in_few_messages() -> None:
+    bench = Bench(Policy([detectors.ConsecutiveFailures(10**9)]))
+    breakers = [bench.panel.breaker(f"api {number}", bench.breaker.policy) for number in range(4)]
+    bench.store.cut()
+    for number in range(LISTED):
+        for breaker in breakers:
+            breaker.tell(Signal(ok=number % 2 == 0, error=f"error {number}", cost_micros=number))
+    bench.store.mend()
+    bench.clock.advance(0.5)
+    told: list[Message] = []
+    real = bench.store.apply
+
+    def counted(key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        told.append(message)
+        return real(key, policy, message, now_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.store, "apply", counted)
+        bench.panel.close()
+    assert len(told) <= 10 * len(breakers)
+    for breaker in breakers:
+        found = bench.store.get(breaker.name)
+        assert found is not None
+        assert found.circuit.totals.cost_micros == sum(range(LISTED))
+
+
+def test_what_could_never_be_told_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.store.cut()
+    for number in range(7):
+        bench.breaker.tell(Signal(ok=False, error=f"error {number}"))
+    bench.panel.close()
+    assert "the store flaky: was never told 7 things" in caplog.text

@@ -68,7 +68,8 @@ class Push:
         self._stop.set()
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
-            thread.join(2 * self._timeout_s + 1)
+            # One that hears ends soon; one that waits for a silent server ends by itself.
+            thread.join(4 * LISTEN_S if self._hears else LISTEN_S)
         self._hears = False
 
     def forget_fork(self) -> None:
