@@ -31,7 +31,7 @@ class Keeper:
             return
         self._store.is_kept = True
         self._thread = threading.Thread(target=self._run, name="switchgear-keeper", daemon=True)
-        self._store.on_change(self._pushed)
+        self._store.on_change(self._pushed, self._missing)
         self._thread.start()
 
     def stop(self) -> None:
@@ -51,6 +51,12 @@ class Keeper:
         breaker = self._breakers.get(circuit.key)
         if breaker is not None:
             breaker.adopt(circuit)
+
+    def _missing(self, key: str) -> None:
+        """Give a circuit back that the store has lost, although nobody uses it just now."""
+        breaker = self._breakers.get(key)
+        if breaker is not None:
+            breaker.refresh()
 
     def _run(self) -> None:
         while not self._stopped.wait(FOLD_EVERY_S):

@@ -10,7 +10,7 @@ import pytest
 from servers.cluster import running_cluster
 from servers.proxy import Proxy
 from servers.server import Server, eventually, running
-from switchgear import Cooldown, Phase, Policy, Rejected, Signal, detectors
+from switchgear import Cooldown, Mode, Phase, Policy, Rejected, Signal, detectors
 from switchgear.core.types import Circuit, Event, EventKind
 from switchgear.errors import StoreError
 from switchgear.panel import Panel
@@ -193,6 +193,32 @@ def test_closed_successful_calls_send_no_command(redis_server: Server) -> None:
         assert sent <= 2 * (took_s + 1) + calls / 1000, stats
         place.panel.flush()
         assert place.stored().totals.succeeded == calls + 1
+
+
+def test_an_idle_process_gives_back_what_a_restarted_server_has_lost(
+    redis_server: Server,
+) -> None:
+    with site(redis_server.url) as place:
+        place.breaker.tell(BAD._replace(count=3))
+        place.strict.hold_open(by="ann", why="maintenance")
+        digest = place.panel.store.operator.digest = "0" * 64
+        place.panel.store.operator.keep_again_in(place.panel.store)
+        eventually(lambda: place.panel.store.refresh_s is None, "pushes arrive")
+        redis_server.kill()
+        redis_server.start()
+        newcomer = RedisStore(redis_server.url)
+
+        def is_back() -> bool:
+            found = [newcomer.get(name) for name in ("api", "budget")]
+            return None not in found and newcomer.operator_digest() == digest
+
+        eventually(is_back, "nobody calls, and all is given back")
+        states = {found.circuit.key: found.circuit for found in newcomer.find()}
+        assert states["api"].phase is Phase.OPEN
+        assert states["budget"].mode is Mode.HELD_OPEN
+        assert {entry.event.kind for entry in newcomer.events()} == {EventKind.STORE_BACK}
+        eventually(lambda: EventKind.STORE_BACK in place.kinds(), "sinks hear of it")
+        newcomer.close()
 
 
 # A server that is silent from the beginning

@@ -253,6 +253,26 @@ def test_a_forked_child_uses_connections_of_its_own(store: RedisStore) -> None:
     assert tell(store, SUCCEEDED).totals.succeeded == 102
 
 
+@pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
+def test_a_forked_child_that_listens_does_not_listen_for_its_parent(
+    store: RedisStore, server: Server
+) -> None:
+    tell(store, SUCCEEDED)
+    of_parent: list[Circuit] = []
+    store.on_change(of_parent.append)
+    eventually(lambda: store.refresh_s is None, "pushes arrive")
+    child = os.fork()
+    if not child:
+        heard: list[Circuit] = []
+        store.on_change(heard.append)
+        eventually(lambda: store.refresh_s is None, "pushes arrive in the child")
+        other = RedisStore(server.url)
+        trip(other)
+        eventually(lambda: heard, "the child hears")
+        os._exit(1 if of_parent else 0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 # Pushes
 
 

@@ -106,7 +106,9 @@ class Store(Protocol):
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
         """Call the listener with circuits that others moved, if the store can push; else nothing.
 
-        The listener runs in a thread of the store. What it raises is logged and dropped.
+        One that the store finds it has lost is passed too, as it was last known here: whoever
+        needs it sends it a message, and so gives it back. The listener runs in a thread of the
+        store. What it raises is logged and dropped.
         """
 
     def facts(self) -> dict[str, str]:

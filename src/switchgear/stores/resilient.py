@@ -140,9 +140,22 @@ class Resilient(Guarded):
         with self._asking():
             return self.inner.vacuum(keep_events=keep_events, idle_s=idle_s, now_s=now_s)
 
-    def on_change(self, listener: Callable[[Circuit], object]) -> None:
-        """Call the listener with circuits that others moved."""
-        self.inner.on_change(lambda circuit: listener(self.seen(circuit)))
+    def on_change(
+        self,
+        listener: Callable[[Circuit], object],
+        missing: Callable[[str], object] | None = None,
+    ) -> None:
+        """Call the listener with circuits that others moved, and `missing` for what was lost."""
+
+        def heard(circuit: Circuit) -> None:
+            known = self._known.get(circuit.key)
+            if missing is None or known is None or _is_news(circuit, known.circuit):
+                listener(self.seen(circuit))
+            else:  # the store has begun empty, and wants to hear what we know
+                self.operator.keep_again_in(self)
+                missing(circuit.key)
+
+        self.inner.on_change(heard)
 
     def try_again(self) -> None:
         """Tell the store what it has missed, if it is back and it is time to try."""
@@ -353,3 +366,7 @@ class Resilient(Guarded):
 
 def _is_order(message: Message) -> bool:
     return isinstance(message, Order) and message.kind is EventKind.ORDERED
+
+
+def _is_news(circuit: Circuit, known: Circuit) -> bool:
+    return circuit.version > known.version or circuit.seen_s > known.seen_s
