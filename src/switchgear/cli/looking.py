@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -144,7 +145,7 @@ def watch(glob: str, *, interval: float, times: int | None) -> None:
     from switchgear.cli.watching import watch_lines, watch_screen
 
     screen = Screen()
-    with open_session() as session:
+    with open_session(reading=True) as session:
         drawn = screen.console.is_terminal and not screen.console.is_dumb_terminal
         on = watch_screen if drawn else watch_lines
         try:
@@ -168,25 +169,51 @@ def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_
     """
     from switchgear.cli.opening import open_session
 
-    with open_session(reading=not follow) as session:
+    with open_session(reading=True) as session:
         begin = parse_since(since, session.now_s())
-        entries = _past(session, glob, begin, limit)
         print_entries = _printer(session, as_json=as_json)
+        if follow:
+            _follow(session, glob, print_entries, lambda: _past(session, glob, begin, limit), begin)
+        entries = _past(session, glob, begin, limit)
         print_entries(entries)
-        if not follow:
-            session.stop_if_lost()
-            if not entries and not as_json:
-                say("Nothing happened.", err=True)
-            return
-        cursor = begin.cursor if not entries else entries[-1].cursor
-        if cursor is None:
-            newest = session.panel.events(limit=1)
-            cursor = newest[-1].cursor if newest else None
-        while True:
-            time.sleep(FOLLOW_S)
-            entries = session.panel.events(after=cursor, glob=glob)
+        session.stop_if_lost()
+        if not entries and not as_json:
+            say("Nothing happened.", err=True)
+
+
+def _follow(
+    session: "Session",
+    glob: str,
+    print_entries: "Callable[[list[Entry]], None]",
+    past: "Callable[[], list[Entry]]",
+    begin: Since,
+) -> NoReturn:
+    """Print the past, then what happens. A store that is gone is told, and awaited."""
+    from switchgear.cli.text import clean
+    from switchgear.errors import StoreError
+
+    look, cursor, trouble = past, begin.cursor, ""
+    while True:
+        session.look_again()
+        try:
+            # Asked first: if nothing matches yet, what comes, comes behind the newest of all.
+            newest = session.panel.events(limit=1) if cursor is None else []
+            entries = look()
+        except StoreError as error:
+            if str(error) != trouble:
+                trouble = str(error)
+                say(f"switchgear: {clean(trouble, 1000)}", err=True)
+        else:
+            trouble = ""
             print_entries(entries)
-            cursor = entries[-1].cursor if entries else cursor
+            seen = entries or newest
+            cursor = seen[-1].cursor if seen else cursor
+            look = partial(_behind, session, cursor, glob)
+        time.sleep(FOLLOW_S)
+
+
+def _behind(session: "Session", cursor: str | None, glob: str) -> "list[Entry]":
+    return session.panel.events(after=cursor, glob=glob)
 
 
 def _past(session: "Session", glob: str, begin: Since, limit: int | None) -> "list[Entry]":

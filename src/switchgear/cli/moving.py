@@ -19,7 +19,7 @@ from switchgear.cli.options import (
 from switchgear.cli.text import clean, plural, say
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH100, PTH105, PTH108, PTH120, PTH123
+# ruff: noqa: PLC0415, PTH100, PTH105, PTH108, PTH110, PTH113, PTH120, PTH123
 
 LARGEST_BYTES = 2 * 1024**3
 _DAY_S = 86_400.0

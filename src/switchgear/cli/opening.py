@@ -47,14 +47,25 @@ class Session:
         config: "Config",
         *,
         store: Choice,
-        label: str | None = None,
+        absent: str | None = None,
         borrowed: bool = False,
     ) -> None:
         self.panel = panel
         self.config = config
         self.store = store
+        self._absent = absent
+        """The file of the store, as long as it is not there: then the panel is an empty one."""
         self._borrowed = borrowed
-        self.label = label or panel.store.label
+        self.label = panel.store.label if absent is None else f"{_SQLITE}{absent} (not there yet)"
+
+    def look_again(self) -> None:
+        """Turn to the store if it has come into being since; for those who look again and again."""
+        if self._absent is None or not _was_there(self._absent):
+            return
+        self._absent = None
+        self.panel.close()
+        self.panel = _panel(self.store.value, self.config)
+        self.label = self.panel.store.label
 
     def now_s(self) -> float:
         """The store's time."""
@@ -147,8 +158,7 @@ def open_session(*, reading: bool = False) -> Session:
     if absent is not None and _was_there(absent):
         absent = None
     panel = _panel(choice.value if absent is None else "memory:", config)
-    label = None if absent is None else f"{_SQLITE}{absent} (not there yet)"
-    return Session(panel, config, store=choice, label=label)
+    return Session(panel, config, store=choice, absent=absent)
 
 
 def _was_there(file: str) -> bool:

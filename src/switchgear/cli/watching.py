@@ -53,6 +53,7 @@ def watch_lines(
     known: dict[str, tuple[Any, ...]] = {}
     trouble = ""
     while True:
+        session.look_again()
         views, error = session.read(glob)
         before, trouble = trouble, "" if error is None else str(error)
         if trouble and trouble != before:
@@ -80,6 +81,7 @@ def _changed(view: View, now_s: float, screen: Screen) -> Text:
 def _picture(session: Session, glob: str, screen: Screen) -> Text:
     """The whole screen, as high and wide as the terminal is now."""
     width, height = screen.width or 80, max(screen.console.height, 5)
+    session.look_again()
     views, error = session.read(glob)
     warning = [] if error is None else wrapped(Text(clean(str(error), 1000), "bold red"), width, 2)
     try:
