@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 GOOD, NOTE, WARNING, PROBLEM = "good", "note", "warning", "problem"
 _OLDEST_PYTHON = (3, 11)
+_WARNING = "WARNING, "
+"""How a fact of a store says that it is no good news; behind a semicolon, what to do."""
 _BEFORE_US_S = 1_700_000_000.0
 
 
@@ -146,8 +148,9 @@ def _store(choice: Choice) -> Iterator[Finding]:
     try:
         with open_session() as session:
             facts = session.panel.store.facts()
-            told = ", ".join(f"{name} {value}" for name, value in facts.items() if name != "file")
+            warned, told = _sorted(facts)
             yield Finding(GOOD, f"store {session.label} ({choice.source}): {told}")
+            yield from warned
             yield from _contents(session, facts)
             yield from _seal(session)
             yield from _policies(session)
@@ -160,6 +163,18 @@ def _store(choice: Choice) -> Iterator[Finding]:
         yield Finding(PROBLEM, redact(str(error)))
     if choice.value == "memory:":
         yield Finding(WARNING, "the store is memory: it ends with each process", "name a file")
+
+
+def _sorted(facts: dict[str, str]) -> tuple[list[Finding], str]:
+    """The facts of a store that endanger circuits, each by itself, and the others in one text."""
+    warned = [
+        Finding(WARNING, f"store: {name} {what.replace(_WARNING, '')}", to_do)
+        for name, value in facts.items()
+        if _WARNING in value
+        for what, _, to_do in [value.partition("; ")]
+    ]
+    told = [f"{name} {value}" for name, value in facts.items() if _WARNING not in value]
+    return warned, ", ".join(fact for fact in told if not fact.startswith("file "))
 
 
 def _room_for(file: str) -> Iterator[Finding]:
