@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import os
+import pickle
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from switchgear.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
+from switchgear.panel import Panel
 from switchgear.stores.base import Found
 from switchgear.stores.redis import RedisStore
 
@@ -147,6 +149,15 @@ def test_namespaces_do_not_meet(server: Server, store: RedisStore) -> None:
     assert not list(other.find())
     assert not other.events()
     other.close()
+
+
+def test_a_pickled_breaker_keeps_the_namespace_of_its_url(server: Server) -> None:
+    with Panel(f"{server.url}?namespace=team-a") as panel:
+        breaker = panel.breaker("api", POLICY)
+        pickle.loads(pickle.dumps(breaker)).tell(Signal(ok=False, error="529"))
+        assert breaker.totals.failed == 1
+    with Panel(server.url) as other:
+        assert list(other) == []
 
 
 def test_a_circuit_taken_over_brings_only_the_events_that_are_not_here(store: RedisStore) -> None:

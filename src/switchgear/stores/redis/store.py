@@ -35,6 +35,7 @@ class RedisStore:
       `redis+cluster://` and `rediss+cluster://`, with user, password and the options of the redis
       package: `rediss://:secret@host:6380/0?ssl_ca_certs=ca.pem`. A password is never shown.
     - `namespace`: what all keys begin with; installations with different ones do not meet.
+      Default: what the URL says by `?namespace=NAME`, else `switchgear`.
     - `clock`: seconds since the epoch, for tests; default: the server's clock.
     - `timeout_s`: how long one answer of the server may take.
     - `keep_events`: about how many events the stream holds. `idle_s`: after how long a closed
@@ -50,7 +51,7 @@ class RedisStore:
         self,
         url: str,
         *,
-        namespace: str = "switchgear",
+        namespace: str | None = None,
         clock: Clock | None = None,
         timeout_s: float = 1.0,
         keep_events: int = KEEP_EVENTS,
@@ -62,7 +63,7 @@ class RedisStore:
         self._server_clock = ServerClock()
         self._protocol = Protocol(
             self.label,
-            reading.checked_namespace(namespace),
+            reading.checked_namespace(self._address.namespace if namespace is None else namespace),
             self._server_clock,
             keep=record.whole("RedisStore.keep_events", keep_events),
             idle_s=record.seconds("RedisStore.idle_s", idle_s),
