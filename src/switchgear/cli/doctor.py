@@ -28,6 +28,7 @@ from switchgear.errors import StoreError
 from switchgear.redact import redact
 from switchgear.stores.operator import fits
 from switchgear.stores.schemes import REDIS_URLS
+from switchgear.stores.sqlite.errors import is_full
 
 if TYPE_CHECKING:
     from switchgear.config import Config
@@ -204,6 +205,9 @@ def _file(path: str) -> Iterator[Finding]:
     for place in (path, os.path.dirname(path)):
         if not os.access(place, os.W_OK):
             yield Finding(PROBLEM, f"{place} cannot be written: it can only be read here")
+    if is_full(os.path.dirname(path)):
+        what = f"the disk of {path} has no space left: it can only be read here"
+        yield Finding(PROBLEM, what, "free some space, then run 'switchgear vacuum'")
 
 
 def _contents(session: Session, facts: dict[str, str]) -> Iterator[Finding]:
