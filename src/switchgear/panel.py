@@ -20,7 +20,7 @@ from switchgear.guards.leave import Leave
 from switchgear.keeper import Keeper
 from switchgear.listeners import Sink
 from switchgear.live import TIME_PASSES
-from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Store, Vacuumed
+from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Store, Vacuumed, checked_name
 from switchgear.stores.open import default_url, open_store
 from switchgear.stores.operator import OperatorLock
 from switchgear.stores.resilient import Resilient
@@ -281,6 +281,7 @@ class Panel:
         return f"<Panel {self.store.label} circuits={len(self._breakers)}>"
 
     def _made(self, name: str, policy: Policy | None, options: dict[str, Any]) -> CircuitBreaker:
+        checked_name(name)
         self.store.operator.keep_in(self.store)
         made = CircuitBreaker(
             name,

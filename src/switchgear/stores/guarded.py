@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from switchgear.clock import Clock
 from switchgear.errors import StoreError, StoreUnavailable
 from switchgear.locks import ForkSafeLock
-from switchgear.stores.base import Entry, Found, Store
+from switchgear.stores.base import Entry, Found, Store, checked_glob, checked_name
 
 
 class Guarded:
@@ -48,11 +48,13 @@ class Guarded:
 
     def get(self, key: str) -> Found | None:
         """One circuit as stored."""
+        checked_name(key)
         with self._asking():
             return self.inner.get(key)
 
     def find(self, glob: str = "*") -> Iterator[Found]:
         """The circuits whose names match, sorted by name."""
+        checked_glob(glob)
         with self._asking():
             yield from self.inner.find(glob)
 
@@ -60,6 +62,7 @@ class Guarded:
         self, *, after: str | None = None, glob: str = "*", limit: int = 1000
     ) -> list[Entry]:
         """The events behind a cursor, or the newest."""
+        checked_glob(glob)
         with self._asking():
             return self.inner.events(after=after, glob=glob, limit=limit)
 

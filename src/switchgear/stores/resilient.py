@@ -32,7 +32,7 @@ from switchgear.core.types import (
 from switchgear.errors import StoreCorrupt, StoreError, StoreTooNew, duration
 from switchgear.listeners import log_warning
 from switchgear.stores.backlog import LISTED, Backlog
-from switchgear.stores.base import Found, Store, Vacuumed
+from switchgear.stores.base import Found, Store, Vacuumed, checked_name
 from switchgear.stores.guarded import Guarded
 from switchgear.stores.operator import OperatorLock
 
@@ -80,6 +80,7 @@ class Resilient(Guarded):
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Fold a message in the store; or here, while the store is gone."""
+        checked_name(key)
         if _is_order(message):
             self.operator.demand(self, key)
         me = threading.get_ident()
@@ -99,6 +100,7 @@ class Resilient(Guarded):
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """The same without blocking the event loop."""
+        checked_name(key)
         from asyncio import to_thread  # noqa: PLC0415  no event loop, no import
 
         if _is_order(message):
@@ -130,7 +132,7 @@ class Resilient(Guarded):
 
     def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere: as good as an order."""
-        self.operator.demand(self, found.circuit.key)
+        self.operator.demand(self, checked_name(found.circuit.key))
         with self._asking():
             return self.inner.put(found, events)
 
