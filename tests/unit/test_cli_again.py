@@ -16,7 +16,8 @@ from switchgear.testing import FakeClock
 
 
 def run(*args: str, panel: Panel | None = None) -> Result:
-    return CliRunner().invoke(main, args, obj=panel)
+    # Workers of a parallel test run are told a width of their own.
+    return CliRunner().invoke(main, args, obj=panel, env={"COLUMNS": ""})
 
 
 @pytest.fixture

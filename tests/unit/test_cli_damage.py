@@ -17,7 +17,8 @@ circuits: [{match: "strict/*", policy: careful}]
 
 
 def run(*args: str) -> Result:
-    return CliRunner().invoke(main, args)
+    # Workers of a parallel test run are told a width of their own.
+    return CliRunner().invoke(main, args, env={"COLUMNS": ""})
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*args: str, **env: str) -> Result:
-    return CliRunner().invoke(main, args, env=env)
+    # Workers of a parallel test run are told a width of their own.
+    return CliRunner().invoke(main, args, env={"COLUMNS": "", **env})
 
 
 ORDER = ("reset", "x", "--why", "y", "--create")
