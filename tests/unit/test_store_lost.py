@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from switchgear import Cooldown, Mode, Phase, Policy, Rejected, Signal, detectors
-from switchgear.core.types import Circuit, Event, EventKind, Message, Permit, Step, Tell
+from switchgear.core.types import Circuit, Event, EventKind, Message, Order, Permit, Step, Tell
 from switchgear.errors import StoreFull, StoreTooNew, StoreUnavailable
 from switchgear.panel import Panel
 from switchgear.stores.backlog import HEAVIEST, LISTED, Backlog
@@ -575,3 +575,18 @@ def test_what_could_never_be_told_is_in_the_log(caplog: pytest.LogCaptureFixture
         bench.breaker.tell(Signal(ok=False, error=f"error {number}"))
     bench.panel.close()
     assert "the store flaky: was never told 7 things" in caplog.text
+
+
+def test_an_order_from_an_event_loop_asks_for_the_token_elsewhere() -> None:
+    bench = Bench()
+    asked_by: list[int] = []
+
+    def digest() -> None:
+        asked_by.append(threading.get_ident())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.store, "operator_digest", digest)
+        asyncio.run(bench.breaker.asend(Order("ada", "drill", Mode.HELD_OPEN)))
+    assert asked_by
+    assert threading.get_ident() not in asked_by
+    assert bench.stored().mode is Mode.HELD_OPEN

@@ -101,12 +101,10 @@ class Resilient(Guarded):
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """The same without blocking the event loop."""
         checked_name(key)
-        from asyncio import to_thread  # noqa: PLC0415  no event loop, no import
-
         if _is_order(message):
-            await to_thread(self.operator.demand, self, key)
+            await _in_thread(lambda: self.operator.demand(self, key))
         if self._is_away(key) and not self.is_kept:
-            await to_thread(self._try_again)
+            await _in_thread(self._try_again)
         if self._is_away(key):
             return self._fold_here(key, policy, message, now_s)
         try:
@@ -372,3 +370,9 @@ def _is_order(message: Message) -> bool:
 
 def _is_news(circuit: Circuit, known: Circuit) -> bool:
     return circuit.version > known.version or circuit.seen_s > known.seen_s
+
+
+async def _in_thread(work: Callable[[], None]) -> None:
+    from asyncio import to_thread  # noqa: PLC0415  no event loop, no import
+
+    await to_thread(work)

@@ -1,5 +1,6 @@
 """The server's clock, read without asking it: clients whose own clocks differ agree on the time."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -30,7 +31,7 @@ class ServerClock:
         self._error_s = 0.0
         self._learnt_s = 0.0
         self._last_s = 0.0
-        self._guessed_s = 0.0
+        self._guessed_s = -math.inf
 
     @property
     def is_set(self) -> bool:
