@@ -1,12 +1,13 @@
 """The background of a panel whose store pushes changes: pushes arrive, counts leave in time.
 
 Over Redis a closed call sends nothing and reads no clock, so somebody else must see to it that
-successes are folded about once a second, and that the snapshots are read again while no pushes
-come. Over SQLite the calls themselves do, and no thread is needed.
+successes are folded about once a second, that the snapshots are read again while no pushes come,
+and that a store that is gone is tried again: no caller waits for a server that does not answer.
+Over SQLite the calls themselves do, and no thread is needed.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from switchgear.breaker import Breaker
 from switchgear.core.types import Circuit
@@ -26,17 +27,18 @@ class Keeper:
 
     def start(self) -> None:
         """Listen and look after the breakers, if the store is one that pushes."""
-        if self._thread is not None or not self._store.inner.pushes:
+        if self._thread is not None or not self._store.pushes:
             return
+        self._store.is_kept = True
         self._thread = threading.Thread(target=self._run, name="switchgear-keeper", daemon=True)
-        self._store.on_change(self._pushed)
+        self._store.on_change(self._pushed, self._missing)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread. If it waits for a store that is gone, it ends by itself."""
         self._stopped.set()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=5.0)
+            self._thread.join(timeout=0.0 if self._store.is_lost else 5.0)
 
     def forget_fork(self) -> None:
         """In a forked child: the thread stayed with the parent; begin again when needed."""
@@ -50,13 +52,21 @@ class Keeper:
         if breaker is not None:
             breaker.adopt(circuit)
 
+    def _missing(self, key: str) -> None:
+        """Give a circuit back that the store has lost, although nobody uses it just now."""
+        breaker = self._breakers.get(key)
+        if breaker is not None:
+            breaker.refresh()
+
     def _run(self) -> None:
         while not self._stopped.wait(FOLD_EVERY_S):
+            self._attempt(self._store.try_again, self._store.label)
             for breaker in list(self._breakers.values()):
-                try:
-                    if self._store.refresh_s is None:
-                        breaker.flush()
-                    else:
-                        breaker.refresh()
-                except Exception:  # noqa: BLE001  one circuit's trouble is not the others'
-                    log_exception("circuit %r could not be looked after", breaker.name)
+                look = breaker.flush if self._store.refresh_s is None else breaker.refresh
+                self._attempt(look, breaker.name)
+
+    def _attempt(self, work: Callable[[], None], what: str) -> None:
+        try:
+            work()
+        except Exception:  # noqa: BLE001  one circuit's trouble is not the others'
+            log_exception("%r could not be looked after", what)

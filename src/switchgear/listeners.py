@@ -69,3 +69,10 @@ def log_exception(message: str, *args: object) -> None:
     import logging  # noqa: PLC0415
 
     logging.getLogger("switchgear").exception(message, *args)  # noqa: LOG004  callers handle one
+
+
+def log_warning(message: str, *args: object) -> None:
+    """Log something that nobody is there to be raised at."""
+    import logging  # noqa: PLC0415
+
+    logging.getLogger("switchgear").warning(message, *args)

@@ -12,14 +12,15 @@ from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.standing import standing
 from switchgear.core.types import Circuit, Message, Mode, Order, Reading, Verdict
-from switchgear.errors import Rejected, StoreError
+from switchgear.errors import Rejected, StoreCorrupt, StoreError
+from switchgear.glob import is_plain
 from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.classic import classic
 from switchgear.guards.leave import Leave
 from switchgear.keeper import Keeper
 from switchgear.listeners import Sink
 from switchgear.live import TIME_PASSES
-from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Store, Vacuumed
+from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Store, Vacuumed, checked_name
 from switchgear.stores.open import default_url, open_store
 from switchgear.stores.operator import OperatorLock
 from switchgear.stores.resilient import Resilient
@@ -193,20 +194,41 @@ class Panel:
     # Reading
 
     def circuits(self, glob: str = "*") -> Iterator[View]:
-        """The circuits whose names match, sorted, each as it stands now."""
+        """The circuits whose names match, sorted, each as it stands now.
+
+        Those that cannot be read do not hide the others: `StoreCorrupt` comes after the last, also
+        for those that were in a damaged file, see `lost`.
+        """
         self.flush()
-        now_s = self.store.now_s()
+        found = None
         for found in self.store.find(glob):
-            yield _view(found, now_s)
+            yield _view(found, self.store.now_s())
+        if (found is None or not is_plain(glob)) and (lost := self.lost()) is not None:
+            raise lost
 
     def __iter__(self) -> Iterator[View]:
         return self.circuits()
 
     def view(self, name: str) -> View | None:
-        """One circuit as it stands now; `None`: there is none of that name."""
+        """One circuit as it stands now; `None`: there is none of that name.
+
+        Raises `StoreCorrupt` where it may have been in a damaged file: nobody knows whether it
+        was open.
+        """
         self.flush()
         found = self.store.get(name)
+        if found is None and (lost := self.lost()) is not None:
+            raise lost
         return None if found is None else _view(found, self.store.now_s())
+
+    def lost(self) -> StoreCorrupt | None:
+        """Why circuits that are not here may have been: a damaged file was set aside.
+
+        `None`: nothing is known to be lost, or somebody has looked and taken the file away.
+        """
+        lost = getattr(self.store.inner, "lost", None)  # only a file can be set aside
+        found: StoreCorrupt | None = None if lost is None else lost()
+        return found
 
     def events(
         self, *, after: str | None = None, glob: str = "*", limit: int = 1000
@@ -259,7 +281,8 @@ class Panel:
         return f"<Panel {self.store.label} circuits={len(self._breakers)}>"
 
     def _made(self, name: str, policy: Policy | None, options: dict[str, Any]) -> CircuitBreaker:
-        self.store.operator.keep_in(self.store.inner)
+        checked_name(name)
+        self.store.operator.keep_in(self.store)
         made = CircuitBreaker(
             name,
             policy=policy or self.policy_of(name),

@@ -1,5 +1,6 @@
 """A panel over a Redis server in trouble: calls go on, strict ones refuse, all is told later."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ import pytest
 from servers.cluster import running_cluster
 from servers.proxy import Proxy
 from servers.server import Server, eventually, running
-from switchgear import Cooldown, Phase, Policy, Rejected, Signal, detectors
+from switchgear import Cooldown, Mode, Phase, Policy, Rejected, Signal, detectors
 from switchgear.core.types import Circuit, Event, EventKind
 from switchgear.errors import StoreError
 from switchgear.panel import Panel
@@ -192,6 +193,101 @@ def test_closed_successful_calls_send_no_command(redis_server: Server) -> None:
         assert sent <= 2 * (took_s + 1) + calls / 1000, stats
         place.panel.flush()
         assert place.stored().totals.succeeded == calls + 1
+
+
+def test_an_idle_process_gives_back_what_a_restarted_server_has_lost(
+    redis_server: Server,
+) -> None:
+    with site(redis_server.url) as place:
+        place.breaker.tell(BAD._replace(count=3))
+        place.strict.hold_open(by="ann", why="maintenance")
+        digest = place.panel.store.operator.digest = "0" * 64
+        place.panel.store.operator.keep_again_in(place.panel.store)
+        eventually(lambda: place.panel.store.refresh_s is None, "pushes arrive")
+        redis_server.kill()
+        redis_server.start()
+        newcomer = RedisStore(redis_server.url)
+
+        def is_back() -> bool:
+            found = [newcomer.get(name) for name in ("api", "budget")]
+            return None not in found and newcomer.operator_digest() == digest
+
+        eventually(is_back, "nobody calls, and all is given back")
+        states = {found.circuit.key: found.circuit for found in newcomer.find()}
+        assert states["api"].phase is Phase.OPEN
+        assert states["budget"].mode is Mode.HELD_OPEN
+        assert {entry.event.kind for entry in newcomer.events()} == {EventKind.STORE_BACK}
+        eventually(lambda: EventKind.STORE_BACK in place.kinds(), "sinks hear of it")
+        newcomer.close()
+
+
+# A server that is silent from the beginning
+
+
+def took_s(work: Callable[[], object]) -> float:
+    started_s = time.monotonic()
+    work()
+    return time.monotonic() - started_s
+
+
+def test_a_server_that_was_always_silent_is_waited_for_once(redis_server: Server) -> None:
+    redis_server.pause()
+    try:
+        panel = Panel(redis_server.url, operator_token_sha256="0" * 64)
+        assert took_s(lambda: panel.breaker("api")) < 1.8, "one timeout of a second"
+        breaker = panel.breaker("api")
+
+        def all_that_waits_for_nobody() -> None:
+            for number in range(20):
+                with pytest.raises(ConnectionError):
+                    panel.breaker(f"api {number}").call(fails)
+            breaker.tell(BAD)
+            with pytest.raises(StoreError):
+                breaker.hold_open(by="ann", why="maintenance")
+            with pytest.raises(StoreError):
+                panel.view("api")
+
+        for _ in range(5):  # also when it is time to try again: another thread does
+            assert took_s(all_that_waits_for_nobody) < 0.5
+            time.sleep(0.5)
+        assert took_s(panel.close) < 1.8
+    finally:
+        redis_server.resume()
+
+
+def test_a_server_that_was_always_silent_does_not_stop_the_event_loop(
+    redis_server: Server,
+) -> None:
+    redis_server.pause()
+    worst_s = 0.0
+
+    async def afails() -> None:
+        raise ConnectionError("529 overloaded")
+
+    async def watch() -> None:
+        nonlocal worst_s
+        while True:
+            asked_s = time.monotonic()
+            await asyncio.sleep(0.005)
+            worst_s = max(worst_s, time.monotonic() - asked_s)
+
+    async def main(panel: Panel) -> None:
+        breaker = panel.breaker("api", Policy([detectors.ConsecutiveFailures(10**6)]))
+        watcher = asyncio.create_task(watch())
+        until_s = time.monotonic() + 3.0
+        while time.monotonic() < until_s:
+            with pytest.raises(ConnectionError):
+                await breaker.acall(afails)
+            await asyncio.sleep(0.01)
+        watcher.cancel()
+
+    try:
+        panel = Panel(redis_server.url)
+        asyncio.run(main(panel))
+        panel.close()
+    finally:
+        redis_server.resume()
+    assert worst_s < 0.3, "the loop turned all the time"
 
 
 @pytest.fixture

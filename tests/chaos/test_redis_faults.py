@@ -211,11 +211,37 @@ def test_clients_whose_clocks_differ_agree_on_the_time(server: Server, skew_s: f
         tripped = tell(right, FAILED)
     skewed = RedisStore(server.url)
     skewed._server_clock = skewed._protocol._clock = ServerClock(wall=lambda: time.time() + skew_s)
-    assert abs(skewed.now_s() - right.now_s()) < 1.0
     done = skewed.apply("api", POLICY, Ask(), skewed.now_s())
+    assert abs(skewed.now_s() - right.now_s()) < 1.0
     assert not done.verdict.admitted, "a clock that is fast does not end the wait"
     assert done.circuit.seen_s - tripped.seen_s < 5.0
     assert done.verdict.retry_after_s is not None
     assert 20.0 < done.verdict.retry_after_s <= 30.0
     right.close()
     skewed.close()
+
+
+def test_who_only_reads_learns_the_time_of_the_server(server: Server, store: RedisStore) -> None:
+    tell(store)
+    for read in (
+        lambda other: other.get("api"),
+        lambda other: list(other.find()),
+        lambda other: other.events(),
+        lambda other: other.facts(),
+    ):
+        other = RedisStore(server.url)
+        other._server_clock = other._protocol._clock = ServerClock(wall=lambda: time.time() + 1e6)
+        read(other)
+        assert abs(other.now_s() - store.now_s()) < 1.0
+        other.close()
+
+
+def test_a_client_whose_clock_is_far_ahead_vacuums_nothing(
+    server: Server, store: RedisStore
+) -> None:
+    tell(store)
+    other = RedisStore(server.url)
+    other._server_clock = other._protocol._clock = ServerClock(wall=lambda: time.time() + 1e6)
+    gone = other.vacuum(keep_events=100, idle_s=3600.0, now_s=other.now_s())
+    assert gone.circuits == 0
+    other.close()

@@ -295,6 +295,11 @@ class StoreContract:
         assert store.events(after=everything[3].cursor) == everything[4:]
         assert store.events(after=everything[-1].cursor) == []
 
+    @pytest.mark.parametrize("after", ["xx", "", "1.5", "²", "9" * 5000, "1-2-3"])
+    def test_what_is_no_cursor_is_said_to_be_none(self, store: Store, after: str) -> None:
+        with pytest.raises(ValueError, match=r"^after is .*: it must be a cursor of this stream$"):
+            store.events(after=after)
+
     def test_events_are_limited_from_the_right_end(self, store: Store) -> None:
         for mode in (Mode.HELD_OPEN, Mode.SHADOW, Mode.HELD_CLOSED, Mode.AUTO):
             tell(store, "api", hold(mode))

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import os
+import pickle
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from switchgear.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
+from switchgear.panel import Panel
 from switchgear.stores.base import Found
 from switchgear.stores.redis import RedisStore
 
@@ -149,6 +151,15 @@ def test_namespaces_do_not_meet(server: Server, store: RedisStore) -> None:
     other.close()
 
 
+def test_a_pickled_breaker_keeps_the_namespace_of_its_url(server: Server) -> None:
+    with Panel(f"{server.url}?namespace=team-a") as panel:
+        breaker = panel.breaker("api", POLICY)
+        pickle.loads(pickle.dumps(breaker)).tell(Signal(ok=False, error="529"))
+        assert breaker.totals.failed == 1
+    with Panel(server.url) as other:
+        assert list(other) == []
+
+
 def test_a_circuit_taken_over_brings_only_the_events_that_are_not_here(store: RedisStore) -> None:
     order = Order("ann", "again", mode=Mode.SHADOW)
     tell(store, order)
@@ -251,6 +262,26 @@ def test_a_forked_child_uses_connections_of_its_own(store: RedisStore) -> None:
         tell(store, SUCCEEDED)
     assert os.waitpid(child, 0)[1] == 0
     assert tell(store, SUCCEEDED).totals.succeeded == 102
+
+
+@pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
+def test_a_forked_child_that_listens_does_not_listen_for_its_parent(
+    store: RedisStore, server: Server
+) -> None:
+    tell(store, SUCCEEDED)
+    of_parent: list[Circuit] = []
+    store.on_change(of_parent.append)
+    eventually(lambda: store.refresh_s is None, "pushes arrive")
+    child = os.fork()
+    if not child:
+        heard: list[Circuit] = []
+        store.on_change(heard.append)
+        eventually(lambda: store.refresh_s is None, "pushes arrive in the child")
+        other = RedisStore(server.url)
+        trip(other)
+        eventually(lambda: heard, "the child hears")
+        os._exit(1 if of_parent else 0)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 # Pushes

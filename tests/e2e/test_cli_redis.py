@@ -71,7 +71,10 @@ def test_the_verbs_work_over_redis_and_what_is_moved_comes_back_exactly(
 def test_the_doctor_and_the_configuration_hide_the_password(run: Run) -> None:
     run("record", "a", "success")
     done = run("doctor")
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 1, done.stdout
+    assert "! store: persistence none: a restart forgets every circuit" in done.stdout
+    assert "0 problems, 1 warning" in done.stdout
+    assert "ada" not in done.stdout
     assert "ada" not in run("config", "show").stdout
 
 

@@ -57,6 +57,16 @@ def test_a_refusal_names_the_wait_and_the_exact_commands(shell: Shell) -> None:
     assert answers[0]["seconds"] == 42.5
 
 
+def test_under_take_standard_output_is_for_the_permit_alone(shell: Shell) -> None:
+    shell.run("record", "api", "failure", "--count", "5")
+    refused = shell.run("check", "api", "--take")
+    assert refused.exit_code == 1
+    assert refused.stdout == ""
+    assert "circuit 'api' is open" in refused.stderr
+    assert "force" in refused.stderr
+    assert "circuit 'api' is open" in shell.run("check", "api").stdout
+
+
 def test_a_latched_circuit_is_not_worth_waiting_for() -> None:
     shell = Shell(policies=lambda _: Policy([ConsecutiveFailures(1)], recovery=Latched()))
     shell.run("record", "loop", "failure")

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from switchgear.cli import main
+from switchgear.stores.memory import MemoryStore
 
 TOKEN = "swg_secret"
 DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
@@ -220,3 +221,30 @@ def test_the_doctor_tells_when_the_store_asks_for_a_token_that_is_not_the_config
     assert run("doctor").exit_code == 0
     configure(project, other)
     assert any(said in what for what in findings(run("doctor", "--json"))["warning"])
+
+
+def test_the_doctor_warns_of_settings_of_a_server_that_endanger_circuits(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {
+        "server": "redis 7.2",
+        "eviction": "allkeys-lru: WARNING, a full server forgets circuits; use noeviction",
+        "persistence": "WARNING, none: a restart forgets every circuit",
+    }
+    monkeypatch.setattr(MemoryStore, "facts", lambda _: facts)
+    done = run("doctor", "--store", "memory:", "--json")
+    assert done.exit_code == 1
+    found = [
+        finding for finding in json.loads(done.stdout)["findings"] if "store: " in finding["what"]
+    ]
+    assert [(each["level"], each["what"], each["to_do"]) for each in found] == [
+        (
+            "warning",
+            "store: eviction allkeys-lru: a full server forgets circuits",
+            "use noeviction",
+        ),
+        ("warning", "store: persistence none: a restart forgets every circuit", ""),
+    ]
+    good = [each for each in json.loads(done.stdout)["findings"] if each["level"] == "good"]
+    assert not any("WARNING" in each["what"] for each in good)
+    assert any("server redis 7.2" in each["what"] for each in good)

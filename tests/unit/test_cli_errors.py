@@ -185,3 +185,11 @@ def test_a_reason_is_redacted_and_a_reset_keeps_a_hold() -> None:
     assert view.circuit.order.why == "key [redacted]"
     done = run("reset", "a", "--why", "again", panel=panel)
     assert "and still held closed" in done.output
+
+
+@pytest.mark.parametrize("args", [[], ["config"]])
+def test_without_a_verb_the_help_is_shown_as_it_is_written(args: list[str]) -> None:
+    done = run(*args)
+    assert done.exit_code == 2, "nothing was done"
+    assert done.stdout == run(*args, "--help").stdout
+    assert done.stderr == ""

@@ -1,6 +1,9 @@
 """`import` takes what `export` wrote and nothing else: a bad line is told and nothing is written."""
 
 import json
+import os
+import stat
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -189,3 +192,26 @@ def test_a_flipped_byte_is_taken_or_refused_and_never_a_traceback(at: int, byte:
     whole[at] = byte
     with suppress(BadLines):
         read_lines(bytes(whole).split(b"\n"), NOW_S)
+
+
+def test_an_export_goes_into_a_pipe_and_does_not_replace_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    heard: list[bytes] = []
+    reader = threading.Thread(target=lambda: heard.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    assert run(filled_panel(), "export", "-o", str(pipe)).exit_code == 0
+    reader.join(10)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert heard == [b"\n".join(LINES) + b"\n"]
+
+
+def test_an_export_through_a_link_leaves_the_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link, target = tmp_path / "link", tmp_path / "elsewhere" / "out"
+    link.symlink_to(target)
+    for _ in range(2):  # the target is made, then replaced
+        assert run(filled_panel(), "export", "-o", str(link)).exit_code == 0
+        assert link.is_symlink()
+        assert target.read_bytes().splitlines() == LINES
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600

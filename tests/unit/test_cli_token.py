@@ -28,7 +28,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*args: str, **env: str) -> Result:
-    return CliRunner().invoke(main, args, env=env)
+    # Workers of a parallel test run are told a width of their own.
+    return CliRunner().invoke(main, args, env={"COLUMNS": "", **env})
 
 
 ORDER = ("reset", "x", "--why", "y", "--create")
@@ -90,3 +91,58 @@ def test_a_configuration_of_ones_own_does_not_make_a_record_forget_what_happened
     assert kept_events() == 2
     run("--config", "evil.yaml", "record", "z", "failure", "--count", "5", SWITCHGEAR_TOKEN=TOKEN)
     assert kept_events() == 1
+
+
+EVIL = """
+policies:
+  blind: {detectors: [consecutive_failures: {threshold: 1000}]}
+circuits: [{match: "*", policy: blind}]
+"""
+
+
+def test_a_configuration_of_ones_own_does_not_change_how_a_circuit_is_judged(project: Path) -> None:
+    run("record", "x", "failure", "--count", "4")
+    (project / "evil.yaml").write_text(EVIL)
+    told = run("--config", "evil.yaml", "record", "x", "ignored")
+    assert told.exit_code == 0
+    assert "circuit 'x' is judged by its stored policy" in told.stderr
+    run("--config", "evil.yaml", "record", "x", "failure")
+    assert run("check", "x").exit_code == 1, "the fifth failure in a row opens it"
+    assert run("--config", "evil.yaml", "check", "x", "--take").exit_code == 1
+
+
+def test_with_the_token_the_configured_policy_takes_the_place_of_the_stored_one(
+    project: Path,
+) -> None:
+    run("record", "x", "failure")
+    (project / "changed.yaml").write_text(EVIL)
+    told = run("--config", "changed.yaml", "record", "x", "ignored", SWITCHGEAR_TOKEN=TOKEN)
+    assert told.stderr == ""
+    assert '"threshold": 1000' in run("show", "x", "--json").stdout
+
+
+def test_where_no_token_is_asked_for_the_configured_policy_judges(project: Path) -> None:
+    (project / "switchgear.yaml").write_text("{}\n")
+    run("record", "x", "failure")
+    (project / "changed.yaml").write_text(EVIL)
+    assert run("--config", "changed.yaml", "record", "x", "ignored").stderr == ""
+    assert '"threshold": 1000' in run("show", "x", "--json").stdout
+
+
+def test_the_doctor_names_circuits_that_another_policy_judges(project: Path) -> None:
+    run("record", "x", "failure")
+    assert run("doctor").exit_code == 0
+    (project / "changed.yaml").write_text(EVIL)
+    told = run("--config", "changed.yaml", "doctor")
+    assert told.exit_code == 1
+    assert "1 circuit judged by another policy than the configured one, such as 'x'" in told.stdout
+
+
+def test_a_refusal_says_which_of_the_options_are_the_operators(project: Path) -> None:
+    run("record", "x", "failure", "--count", "5")
+    told = run("check", "x").stdout
+    assert "on the operator's word; it needs the token" in told
+    assert "switchgear hold closed x --why WHY --token-file FILE" in told
+    told = run("check", "x", SWITCHGEAR_TOKEN=TOKEN).stdout
+    assert "on your word" in told
+    assert "--token-file" not in told

@@ -52,6 +52,30 @@ def test_a_namespace_that_would_break_the_keys_is_refused(namespace: str) -> Non
         RedisStore("redis://h", namespace=namespace)
 
 
+@pytest.mark.parametrize(
+    ("url", "label", "for_redis"),
+    [
+        ("redis://h?namespace=team-a", "redis://h", "redis://h"),
+        ("redis://:pw@h/2?namespace=team-a&timeout=3", "redis://h/2", "redis://:pw@h/2?timeout=3"),
+        ("redis+cluster://h:1,i:2?db=0&namespace=team-a", "redis+cluster://h:1,i:2", "redis://h:1?db=0"),
+        ("unix:///run/s?namespace=team-a&password=pw", "unix:///run/s", "unix:///run/s?password=pw"),
+    ],
+)  # fmt: skip
+def test_a_url_may_name_the_namespace(url: str, label: str, for_redis: str) -> None:
+    address = parsed(url)
+    assert (address.namespace, address.url) == ("team-a", for_redis)
+    assert address.label == f"{label}?namespace=team-a"
+    assert address.secret == ("pw" if "pw" in url else None)
+    assert RedisStore(url)._names.root == "{team-a}:"
+    assert RedisStore(url, namespace="b")._names.root == "{b}:"
+
+
+@pytest.mark.parametrize("namespace", ["", "a%7Bb%7D", "a+b", "a*"])
+def test_a_namespace_in_a_url_is_checked_as_well(namespace: str) -> None:
+    with pytest.raises(ValueError, match="namespace"):
+        RedisStore(f"redis://h?namespace={namespace}")
+
+
 def test_without_the_redis_package_the_error_names_the_extra() -> None:
     script = (
         "import sys; sys.modules['redis'] = None\n"

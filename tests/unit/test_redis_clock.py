@@ -1,7 +1,10 @@
 """The server's clock as a client reckons it."""
 
+import time
+
 import pytest
 
+from switchgear.stores.redis import RedisStore
 from switchgear.stores.redis.server_clock import ServerClock
 from switchgear.testing import FakeClock
 
@@ -56,3 +59,27 @@ def test_a_server_that_is_set_forward_is_followed(own: FakeClock, clock: ServerC
     clock.learn(5000.0, 99.99, 100.01)
     clock.learn(9000.0, 99.0, 101.0)
     assert clock() == 9000.0
+
+
+def test_a_time_told_before_the_server_was_heard_is_corrected_by_what_it_says(
+    clock: ServerClock,
+) -> None:
+    assert not clock.is_guess(0.0), "nobody was told a time yet"
+    guess_s = clock()
+    assert clock.is_guess(guess_s)
+    assert clock.is_guess(guess_s - 5.0), "of something that happened a little before"
+    assert not clock.is_guess(-1e6), "somebody's own time is left alone"
+    assert not clock.is_guess(guess_s + 1.0)
+    clock.learn(5000.0, 100.0, 100.0)
+    assert clock.corrected(guess_s - 5.0) == 4995.0
+    assert not clock.is_guess(guess_s)
+
+
+def test_reading_the_clock_of_a_store_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RedisStore("redis://127.0.0.1:1")
+
+    def asked() -> None:
+        pytest.fail("the server was asked")
+
+    monkeypatch.setattr(store._clients, "blocking", asked)
+    assert abs(store.now_s() - time.time()) < 60.0

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from switchgear.core.types import Ask, Phase
 from switchgear.errors import StoreFull, StoreReadOnly, StoreUnavailable
-from switchgear.stores.sqlite import SqliteStore
+from switchgear.stores.sqlite import SqliteStore, errors
+from switchgear.stores.sqlite.file import DatabaseFile
 from unit.sqlite_places import FAILED, NOW_S, OK, POLICY, in_a_fork, lock_away
 
 
@@ -117,6 +119,45 @@ def test_a_full_disk_is_told_and_nothing_is_half_written(path: Path) -> None:
         store.close()
     finally:
         subprocess.run(["umount", "-l", str(tiny)], check=True)
+
+
+def test_on_a_full_disk_a_store_can_be_looked_at_and_says_why_it_cannot_be_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(SqliteStore(path)) as store:
+        store.apply("api", POLICY, FAILED, NOW_S)
+    fails_for_want_of_space(monkeypatch)
+    with closing(SqliteStore(path)) as store:
+        for _ in range(2):
+            found = store.get("api")
+            assert found is not None
+            assert found.circuit.totals.failed == 1
+            with pytest.raises(StoreFull, match=r"the disk has no space left: .*; free some space"):
+                store.apply("api", POLICY, FAILED, NOW_S)
+        monkeypatch.undo()
+        assert store.apply("api", POLICY, FAILED, NOW_S).circuit.totals.failed == 2
+
+
+def test_an_error_of_a_disk_that_has_space_is_not_called_full(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails_for_want_of_space(monkeypatch)
+    monkeypatch.setattr(errors, "is_full", lambda _: False)
+    with pytest.raises(StoreUnavailable, match="SQLITE_IOERR_SHMSIZE"):
+        SqliteStore(path).get("api")
+
+
+def fails_for_want_of_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SQLite fails when there is no space for the index of its log."""
+
+    def connect(_: DatabaseFile) -> NoReturn:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+        error.sqlite_errorname = "SQLITE_IOERR_SHMSIZE"
+        raise error
+
+    monkeypatch.setattr(DatabaseFile, "_connect", connect)
+    monkeypatch.setattr(errors, "is_full", lambda _: True)
 
 
 def test_a_file_that_may_not_grow_is_full(store: SqliteStore) -> None:

@@ -13,6 +13,7 @@ from switchgear.cli.options import (
     json_option,
     number,
     store_options,
+    token_option,
 )
 from switchgear.cli.text import clean, say, signs_for, words
 
@@ -30,6 +31,7 @@ _MOST_DOLLARS = 1_000_000_000
 @circuit_argument()
 @click.option("--take", is_flag=True, help="Ask for leave in earnest and print the permit.")
 @json_option
+@token_option
 @store_options
 def check(circuit: str, *, take: bool, as_json: bool) -> int:
     """Say whether CIRCUIT admits: exit code 0 admitted, 1 refused, 2 error.
@@ -45,7 +47,7 @@ def check(circuit: str, *, take: bool, as_json: bool) -> int:
     with open_session(reading=not take) as session:
         state, verdict = _taken(session, circuit) if take else _looked(session, circuit)
         token = None if verdict.permit is None else dump_permit(circuit, verdict.permit)
-        answers = [] if verdict.admitted else _answers(circuit, verdict, state)
+        answers = [] if verdict.admitted else _answers(session, circuit, verdict, state)
         if as_json:
             from switchgear.cli.values import printed
 
@@ -53,21 +55,31 @@ def check(circuit: str, *, take: bool, as_json: bool) -> int:
         elif take and verdict.admitted:
             say(token)
         else:
-            say(_sentence(circuit, state, verdict))
+            # Under --take standard output is for the permit: permit=$(…) must not swallow a refusal.
+            say(_sentence(circuit, state, verdict), err=take)
             for answer in answers:
                 then = f"\n         {clean(answer['command'])}" if answer["command"] else ""
-                say(f"  {answer['option']:5}  {answer['what']}{then}")
+                say(f"  {answer['option']:5}  {answer['what']}{then}", err=take)
     return 0 if verdict.admitted else REFUSED
 
 
 def _looked(session: "Session", name: str) -> "tuple[Circuit, Verdict]":
     from switchgear.core.standing import standing
 
-    view = session.panel.view(name)
-    if view is not None:
-        return view.circuit, view.verdict
+    lost = session.panel.lost()
+    if lost is None or session.panel.store.get(name) is not None:
+        view = session.panel.view(name)
+        if view is not None:
+            return view.circuit, view.verdict
     policy, now_s = session.panel.policy_of(name), session.now_s()
     fresh = policy.start(name, now_s)
+    if lost is not None:
+        # As it will be with the first message: a strict one refuses, because nobody knows.
+        from switchgear.core.types import Ask
+        from switchgear.stores.base import start_anew
+
+        fresh = start_anew(policy, name, Ask(), now_s, why=lost.why, event_seq=0).circuit
+        say(clean(f"switchgear: the state of {name!r} is lost: {lost}", 2000), err=True)
     return fresh, standing(policy, fresh, now_s)
 
 
@@ -97,30 +109,35 @@ def _sentence(name: str, state: "Circuit", verdict: "Verdict") -> str:
     return clean(f"{sign} circuit {name!r} {said}; it is {words(verdict.phase)}{mode}{why}", 1000)
 
 
-def _answers(name: str, verdict: "Verdict", state: "Circuit") -> list[dict[str, Any]]:
+def _answers(
+    session: "Session", name: str, verdict: "Verdict", state: "Circuit"
+) -> list[dict[str, Any]]:
     """What a person or an agent can do about a refusal, each with the exact command."""
     import math
 
     from switchgear.errors import duration
 
     quoted, where = shlex.quote(name), _where()
-    again = f"switchgear check {quoted}{where}"
+    sealed = not session.is_operator()
+    order_end = f"{quoted} --why WHY{where}{' --token-file FILE' if sealed else ''}"
     wait = verdict.retry_after_s
-    held = state.mode == "held_open"
     if wait is not None:
         seconds = max(math.ceil(wait), 1)
-        waiting = (f"{duration(wait)}, then ask again", f"sleep {seconds} && {again}")
-    elif held:
-        waiting = ("until an operator releases it", f"switchgear release {quoted} --why WHY{where}")
+        again = f"sleep {seconds} && switchgear check {quoted}{where}"
+        waiting = (f"{duration(wait)}, then ask again", again)
+    elif state.mode == "held_open":
+        waiting = ("until an operator releases it", f"switchgear release {order_end}")
     else:
-        waiting = (
-            "in vain: it is latched; reset it",
-            f"switchgear reset {quoted} --why WHY{where}",
-        )
-    force = f"switchgear hold closed {quoted} --why WHY{where}"
+        who = "the operator must reset it" if sealed else "reset it"
+        waiting = (f"in vain: it is latched; {who}", f"switchgear reset {order_end}")
+    word = "the operator's word; it needs the token" if sealed else "your word"
     rows = (
         ("wait", *waiting),
-        ("force", "admit everything until released, on your word", force),
+        (
+            "force",
+            f"admit everything until released, on {word}",
+            f"switchgear hold closed {order_end}",
+        ),
         ("skip", "go on without this call; nothing to do here", ""),
         ("abort", "stop the run", "exit 1"),
     )
@@ -178,6 +195,7 @@ def _as_json(
 @click.option("--retry-after", type=number("seconds"), help="How long to stay away, if told.")
 @click.option("--count", type=click.IntRange(1, 1_000_000), default=1, help="So many alike.")
 @json_option
+@token_option
 @store_options
 def record(
     circuit: str, outcome: str, *, cost: str | None, permit: str | None, as_json: bool, **facts: Any

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear.cli.entry import fail
+from switchgear.cli.entry import Branch, fail
 from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.text import clean, plural, say
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.group(short_help="Check, show or explain the configuration.")
+@click.group(cls=Branch, short_help="Check, show or explain the configuration.")
 def config() -> None:
     """The configuration: check it, see what holds, help an editor, make or change a token."""
 

@@ -28,6 +28,7 @@ from switchgear.errors import StoreError
 from switchgear.redact import redact
 from switchgear.stores.operator import fits
 from switchgear.stores.schemes import REDIS_URLS
+from switchgear.stores.sqlite.errors import is_full
 
 if TYPE_CHECKING:
     from switchgear.config import Config
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 GOOD, NOTE, WARNING, PROBLEM = "good", "note", "warning", "problem"
 _OLDEST_PYTHON = (3, 11)
+_WARNING = "WARNING, "
+"""How a fact of a store says that it is no good news; behind a semicolon, what to do."""
 _BEFORE_US_S = 1_700_000_000.0
 
 
@@ -146,10 +149,12 @@ def _store(choice: Choice) -> Iterator[Finding]:
     try:
         with open_session() as session:
             facts = session.panel.store.facts()
-            told = ", ".join(f"{name} {value}" for name, value in facts.items() if name != "file")
+            warned, told = _sorted(facts)
             yield Finding(GOOD, f"store {session.label} ({choice.source}): {told}")
+            yield from warned
             yield from _contents(session, facts)
             yield from _seal(session)
+            yield from _policies(session)
             yield from _clock(session)
     except StoreError as error:
         yield Finding(
@@ -159,6 +164,18 @@ def _store(choice: Choice) -> Iterator[Finding]:
         yield Finding(PROBLEM, redact(str(error)))
     if choice.value == "memory:":
         yield Finding(WARNING, "the store is memory: it ends with each process", "name a file")
+
+
+def _sorted(facts: dict[str, str]) -> tuple[list[Finding], str]:
+    """The facts of a store that endanger circuits, each by itself, and the others in one text."""
+    warned = [
+        Finding(WARNING, f"store: {name} {what.replace(_WARNING, '')}", to_do)
+        for name, value in facts.items()
+        if _WARNING in value
+        for what, _, to_do in [value.partition("; ")]
+    ]
+    told = [f"{name} {value}" for name, value in facts.items() if _WARNING not in value]
+    return warned, ", ".join(fact for fact in told if not fact.startswith("file "))
 
 
 def _room_for(file: str) -> Iterator[Finding]:
@@ -188,6 +205,9 @@ def _file(path: str) -> Iterator[Finding]:
     for place in (path, os.path.dirname(path)):
         if not os.access(place, os.W_OK):
             yield Finding(PROBLEM, f"{place} cannot be written: it can only be read here")
+    if is_full(os.path.dirname(path)):
+        what = f"the disk of {path} has no space left: it can only be read here"
+        yield Finding(PROBLEM, what, "free some space, then run 'switchgear vacuum'")
 
 
 def _contents(session: Session, facts: dict[str, str]) -> Iterator[Finding]:
@@ -210,6 +230,21 @@ def _contents(session: Session, facts: dict[str, str]) -> Iterator[Finding]:
         yield Finding(NOTE, what)
     for _ in session.panel.store.find():  # raises what cannot be read
         continue
+
+
+def _policies(session: Session) -> Iterator[Finding]:
+    """Where a token guards the policies, one that is not the configured one deserves a look."""
+    if session.panel.store.inner.operator_digest() is None:
+        return
+    others = [
+        found.circuit.key
+        for found in session.panel.store.find()
+        if session.config.policy_for(found.circuit.key) not in (None, found.policy)
+    ]
+    if others:
+        what = f"{plural(len(others), 'circuit')} judged by another policy than the configured one"
+        to_do = "if it is as you want it, 'switchgear record CIRCUIT ignored' with the token"
+        yield Finding(WARNING, f"{what}, such as {others[0]!r}", to_do)
 
 
 def _seal(session: Session) -> Iterator[Finding]:

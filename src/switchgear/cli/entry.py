@@ -35,7 +35,18 @@ def fail(sentence: str) -> NoReturn:
     raise Fail(sentence)
 
 
-class Verbs(click.Group):
+class Branch(click.Group):
+    """A group whose name alone shows its help; nothing was done, so the exit code is not 0."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Click's versions disagree on where this help goes and what the exit code is."""
+        if not args and not ctx.resilient_parsing:
+            say(ctx.get_help())
+            ctx.exit(TROUBLE)
+        return super().parse_args(ctx, args)
+
+
+class Verbs(Branch):
     """The group of all verbs, with the manners described above."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -20,7 +21,6 @@ from switchgear.cli.text import say
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Session
-    from switchgear.errors import StoreError
     from switchgear.panel import View
     from switchgear.stores.base import Entry
 
@@ -49,7 +49,7 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
     from switchgear.cli.opening import open_session
 
     with open_session(reading=True) as session:
-        views, trouble = _read(session, glob)
+        views, trouble = session.read(glob)
         if as_json:
             from switchgear.cli.values import of_view, printed
 
@@ -60,18 +60,6 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
             say(nothing(session, glob))
     if trouble is not None:
         raise trouble
-
-
-def _read(session: "Session", glob: str) -> "tuple[list[View], StoreError | None]":
-    """The circuits, and what kept us from reading others: one that is damaged hides no other."""
-    from switchgear.errors import StoreError
-
-    views: list[View] = []
-    try:
-        views.extend(session.panel.circuits(glob))
-    except StoreError as error:
-        return views, error
-    return views, None
 
 
 def _draw(session: "Session", views: "list[View]", *, everything: bool) -> None:
@@ -157,7 +145,7 @@ def watch(glob: str, *, interval: float, times: int | None) -> None:
     from switchgear.cli.watching import watch_lines, watch_screen
 
     screen = Screen()
-    with open_session() as session:
+    with open_session(reading=True) as session:
         drawn = screen.console.is_terminal and not screen.console.is_dumb_terminal
         on = watch_screen if drawn else watch_lines
         try:
@@ -181,24 +169,51 @@ def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_
     """
     from switchgear.cli.opening import open_session
 
-    with open_session(reading=not follow) as session:
+    with open_session(reading=True) as session:
         begin = parse_since(since, session.now_s())
-        entries = _past(session, glob, begin, limit)
         print_entries = _printer(session, as_json=as_json)
+        if follow:
+            _follow(session, glob, print_entries, lambda: _past(session, glob, begin, limit), begin)
+        entries = _past(session, glob, begin, limit)
         print_entries(entries)
-        if not follow:
-            if not entries and not as_json:
-                say("Nothing happened.", err=True)
-            return
-        cursor = begin.cursor if not entries else entries[-1].cursor
-        if cursor is None:
-            newest = session.panel.events(limit=1)
-            cursor = newest[-1].cursor if newest else None
-        while True:
-            time.sleep(FOLLOW_S)
-            entries = session.panel.events(after=cursor, glob=glob)
+        session.stop_if_lost()
+        if not entries and not as_json:
+            say("Nothing happened.", err=True)
+
+
+def _follow(
+    session: "Session",
+    glob: str,
+    print_entries: "Callable[[list[Entry]], None]",
+    past: "Callable[[], list[Entry]]",
+    begin: Since,
+) -> NoReturn:
+    """Print the past, then what happens. A store that is gone is told, and awaited."""
+    from switchgear.cli.text import clean
+    from switchgear.errors import StoreError
+
+    look, cursor, trouble = past, begin.cursor, ""
+    while True:
+        session.look_again()
+        try:
+            # Asked first: if nothing matches yet, what comes, comes behind the newest of all.
+            newest = session.panel.events(limit=1) if cursor is None else []
+            entries = look()
+        except StoreError as error:
+            if str(error) != trouble:
+                trouble = str(error)
+                say(f"switchgear: {clean(trouble, 1000)}", err=True)
+        else:
+            trouble = ""
             print_entries(entries)
-            cursor = entries[-1].cursor if entries else cursor
+            seen = entries or newest
+            cursor = seen[-1].cursor if seen else cursor
+            look = partial(_behind, session, cursor, glob)
+        time.sleep(FOLLOW_S)
+
+
+def _behind(session: "Session", cursor: str | None, glob: str) -> "list[Entry]":
+    return session.panel.events(after=cursor, glob=glob)
 
 
 def _past(session: "Session", glob: str, begin: Since, limit: int | None) -> "list[Entry]":

@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable
+from typing import IO
 
 import click
 
@@ -18,7 +19,7 @@ from switchgear.cli.options import (
 from switchgear.cli.text import clean, plural, say
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH100, PTH105, PTH108, PTH120, PTH123
+# ruff: noqa: PLC0415, PTH100, PTH105, PTH108, PTH110, PTH113, PTH120, PTH123
 
 LARGEST_BYTES = 2 * 1024**3
 _DAY_S = 86_400.0
@@ -38,26 +39,42 @@ def export_verb(glob: str, *, output: str | None) -> None:
         if output is None or output == "-":
             for line in lines:
                 say(line)
-            return
-        count = _write(output, lines)
-    say(clean(f"{plural(count, 'line')} written to {output}"), err=True)
+        else:
+            count = _write(output, lines)
+            say(clean(f"{plural(count, 'line')} written to {output}"), err=True)
+        session.stop_if_lost()
 
 
 def _write(path: str, lines: Iterable[str]) -> int:
     """Beside the place first, then there: a file of that name is whole or as it was."""
-    folder = os.path.dirname(os.path.abspath(path))
-    count = 0
+    if _is_no_file(path):
+        with open(path, "w", encoding="ascii") as file:
+            return _write_lines(file, lines)
+    path = os.path.realpath(path)  # a link stays one
     # Made with mode 0600: errors of providers are in it.
-    handle, new = tempfile.mkstemp(dir=folder, prefix=".switchgear-export-")
+    handle, new = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".switchgear-export-")
     try:
         with open(handle, "w", encoding="ascii") as file:
-            for line in lines:
-                file.write(line + "\n")
-                count += 1
+            count = _write_lines(file, lines)
         os.replace(new, path)
     except BaseException:
         os.unlink(new)
         raise
+    return count
+
+
+def _is_no_file(path: str) -> bool:
+    """Whether it is a pipe, a terminal or the like, which is written to and never replaced."""
+    if os.path.abspath(path).startswith(("/dev/fd/", "/dev/std", "/proc/")):
+        return True  # the names of open files: what is behind them is somebody else's
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
+def _write_lines(file: IO[str], lines: Iterable[str]) -> int:
+    count = 0
+    for line in lines:
+        file.write(line + "\n")
+        count += 1
     return count
 
 

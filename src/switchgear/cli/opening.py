@@ -6,6 +6,8 @@ itself and fails when the store does: a breaker may go on without it, an operato
 """
 
 import os
+import re
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import click
@@ -16,14 +18,17 @@ from switchgear.cli.text import clean, say
 
 if TYPE_CHECKING:
     from switchgear.config import Config
+    from switchgear.core.policy import Policy
     from switchgear.core.types import Event, Message, Step
-    from switchgear.panel import Panel
+    from switchgear.errors import StoreError
+    from switchgear.panel import Panel, View
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH100, PTH111, PTH123
+# ruff: noqa: PLC0415, PTH100, PTH111, PTH112, PTH123, PTH208
 
 STORE_VARIABLE, TOKEN_VARIABLE = "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN"
 _SQLITE = "sqlite:///"
+_PLAIN_NAME = re.compile(r"(?!-)[\w./:@%+,-]+")
 
 
 class Choice(NamedTuple):
@@ -42,14 +47,25 @@ class Session:
         config: "Config",
         *,
         store: Choice,
-        label: str | None = None,
+        absent: str | None = None,
         borrowed: bool = False,
     ) -> None:
         self.panel = panel
         self.config = config
         self.store = store
+        self._absent = absent
+        """The file of the store, as long as it is not there: then the panel is an empty one."""
         self._borrowed = borrowed
-        self.label = label or panel.store.label
+        self.label = panel.store.label if absent is None else f"{_SQLITE}{absent} (not there yet)"
+
+    def look_again(self) -> None:
+        """Turn to the store if it has come into being since; for those who look again and again."""
+        if self._absent is None or not _was_there(self._absent):
+            return
+        self._absent = None
+        self.panel.close()
+        self.panel = _panel(self.store.value, self.config)
+        self.label = self.panel.store.label
 
     def now_s(self) -> float:
         """The store's time."""
@@ -64,10 +80,27 @@ class Session:
         store = self.panel.store.inner
         # Whoever is configured with a digest leaves it here, or the next one needs no token.
         self.panel.store.operator.keep_in(store)
-        done = store.apply(name, self.panel.policy_of(name), message, store.now_s())
+        done = store.apply(name, self._policy_for(name), message, store.now_s())
         for event in done.events:
             self._tell_sinks(event)
         return done
+
+    def read(self, glob: str) -> "tuple[list[View], StoreError | None]":
+        """The circuits, and what kept us from reading others: one that is damaged hides no other."""
+        from switchgear.errors import StoreError
+
+        views: list[View] = []
+        try:
+            views.extend(self.panel.circuits(glob))
+        except StoreError as error:
+            return views, error
+        return views, None
+
+    def stop_if_lost(self) -> None:
+        """Raise `StoreCorrupt` where what was shown is not all that there was."""
+        lost = self.panel.lost()
+        if lost is not None:
+            raise lost
 
     def demand_operator(self, name: str, what: str = "") -> None:
         """Raise `OrderRefused` unless orders may be given: to a circuit, or `what` is tried."""
@@ -76,6 +109,21 @@ class Session:
     def is_operator(self) -> bool:
         """Whether orders may be given here. Raises `StoreError` when nobody can tell."""
         return self.panel.store.operator.allows(self.panel.store.inner)
+
+    def _policy_for(self, name: str) -> "Policy":
+        """The policy that judges. In the place of a stored one, only an operator's."""
+        from switchgear.errors import StoreCorrupt
+
+        configured = self.panel.policy_of(name)
+        try:
+            found = self.panel.store.get(name)
+        except StoreCorrupt:
+            return configured  # there is none that could be read
+        if found is None or found.policy == configured or self.is_operator():
+            return configured
+        why = "the configured one differs, and takes its place only with the operator token"
+        say(clean(f"switchgear: circuit {name!r} is judged by its stored policy: {why}"), err=True)
+        return found.policy
 
     def _tell_sinks(self, event: "Event") -> None:
         for sink in self.config.sinks:
@@ -107,11 +155,18 @@ def open_session(*, reading: bool = False) -> Session:
     config = load_chosen_config()
     choice = choose_store(config)
     absent = file_of(choice) if reading else None
-    if absent is not None and os.path.lexists(absent):
+    if absent is not None and _was_there(absent):
         absent = None
     panel = _panel(choice.value if absent is None else "memory:", config)
-    label = None if absent is None else f"{_SQLITE}{absent} (not there yet)"
-    return Session(panel, config, store=choice, label=label)
+    return Session(panel, config, store=choice, absent=absent)
+
+
+def _was_there(file: str) -> bool:
+    """Whether there is a store, or a damaged one that was moved aside: then it is not a new one."""
+    folder, name = os.path.split(file)
+    if os.path.lexists(file) or not os.path.isdir(folder):
+        return os.path.lexists(file)
+    return any(other.startswith(f"{name}.corrupt-") for other in os.listdir(folder))
 
 
 def _panel(url: str | None, config: "Config") -> "Panel":
@@ -205,11 +260,15 @@ def read_token() -> str | None:
 
 
 def names_beginning(start: str, limit: int = 200) -> list[str]:
-    """Names of circuits for the completion of a shell, which must never see an error."""
+    """Names of circuits for the completion of a shell, which must never see an error.
+
+    Only names that a shell takes for one word: agents make names, and an operator presses Tab.
+    """
     try:
         with open_session(reading=True) as session:
             found = session.panel.store.find(literal(start) + "*")
-            return [entry.circuit.key for entry, _ in zip(found, range(limit), strict=False)]
+            names = (each.circuit.key for each in found)
+            return list(islice(filter(_PLAIN_NAME.fullmatch, names), limit))
     except Exception:  # noqa: BLE001  a shell that completes has no place for errors
         return []
 

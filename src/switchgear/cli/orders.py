@@ -89,7 +89,8 @@ def _give(word: Word, mode: "Mode | None", *, reset: bool) -> None:
     from switchgear.cli.opening import open_session
     from switchgear.core.types import Order
 
-    with open_session() as session:
+    # Who means circuits that exist makes no store in which there are none.
+    with open_session(reading=not word.create) as session:
         session.demand_operator(word.target)
         names = _targets(session, word, only_held=mode == "auto")
         if not names:

@@ -19,7 +19,7 @@ from switchgear.cli.event_lines import event_line
 from switchgear.cli.opening import Session
 from switchgear.cli.screen import Screen, fitted, wrapped
 from switchgear.cli.status_table import by_trouble, detail_of, lamp, summary, table
-from switchgear.cli.text import clean, clock_time
+from switchgear.cli.text import clean, clock_time, say
 from switchgear.errors import StoreError
 from switchgear.panel import View
 
@@ -53,16 +53,12 @@ def watch_lines(
     known: dict[str, tuple[Any, ...]] = {}
     trouble = ""
     while True:
-        try:
-            views = by_trouble(session.panel.circuits(glob))
-        except StoreError as error:
-            if str(error) != trouble:
-                trouble = str(error)
-                screen.line(clean(trouble, 1000))
-            views = []
-        else:
-            trouble = ""
-        for view in views:
+        session.look_again()
+        views, error = session.read(glob)
+        before, trouble = trouble, "" if error is None else str(error)
+        if trouble and trouble != before:
+            say(f"switchgear: {clean(trouble, 1000)}", err=True)
+        for view in by_trouble(views):
             standing = (view.circuit.phase, view.circuit.mode, view.circuit.outage.opened_at_s)
             if known.get(view.name) != standing:
                 known[view.name] = standing
@@ -85,15 +81,19 @@ def _changed(view: View, now_s: float, screen: Screen) -> Text:
 def _picture(session: Session, glob: str, screen: Screen) -> Text:
     """The whole screen, as high and wide as the terminal is now."""
     width, height = screen.width or 80, max(screen.console.height, 5)
+    session.look_again()
+    views, error = session.read(glob)
+    warning = [] if error is None else wrapped(Text(clean(str(error), 1000), "bold red"), width, 2)
     try:
-        views = by_trouble(session.panel.circuits(glob))
         entries = session.panel.events(glob=glob, limit=EVENTS)
-    except StoreError as error:
-        lines = wrapped(Text(clean(str(error), 1000), "bold red"), width, 2)
+    except StoreError as gone:
+        lines = warning or wrapped(Text(clean(str(gone), 1000), "bold red"), width, 2)
         lines.append(Text("trying again", "dim"))
         return Text("\n").join(lines[:height])
     now_s = session.now_s()
+    views = by_trouble(views)
     head = wrapped(Text(summary(views) if views else "no circuits yet", "bold"), width, 2)
+    head.extend(warning)
     where = f"{clock_time(now_s, now_s)} {screen.signs.dot} {clean(session.label)}"
     head.append(Text(fitted(where, width, screen.signs).rstrip(), "dim"))
     head.append(Text())

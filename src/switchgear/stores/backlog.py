@@ -1,19 +1,61 @@
-"""What a store has yet to hear about one circuit. Bounded: equal news are counted, not listed."""
+"""What a store has yet to hear about one circuit. Bounded, and no count and no cent is lost.
+
+Messages are listed in their order, equal ones counted. Beyond so many, those that agree in permit
+and outcome are only added up.
+"""
 
 from collections import deque
 
 from switchgear.core.policy import Policy
-from switchgear.core.types import Circuit, Tell
+from switchgear.core.types import Circuit, Permit, Tell
 from switchgear.errors import StoreError
 
 LISTED = 1000
-"""How many different messages are kept apart; beyond that, only their counts are."""
+"""How many different messages are kept apart; beyond that, only their sums are."""
+HEAVIEST = 10**12
+"""What one message may cost or count at most."""
+
+
+class Pile:
+    """Messages that agree in permit and outcome, added up; the texts are those of the last."""
+
+    __slots__ = ("cost_micros", "count", "last", "refused")
+
+    def __init__(self, last: Tell) -> None:
+        self.last = last
+        self.count = self.refused = self.cost_micros = 0
+
+    def add(self, message: Tell) -> None:
+        """Add one more."""
+        signal = message.signal
+        self.count += signal.count
+        self.refused += signal.refused
+        self.cost_micros += signal.count * (signal.cost_micros or 0)
+        self.last = self.last._replace(signal=signal)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether one more of the heaviest might be too much for one message."""
+        return max(self.count, self.refused, self.cost_micros) >= HEAVIEST
+
+    def tells(self) -> list[Tell]:
+        """As few messages as add up to all of it.
+
+        A cost is that of each thing, so costs that differ become the cost of one of the things.
+        """
+        signal = self.last.signal
+        dear = 1 if self.cost_micros else 0
+        rest = signal._replace(count=self.count - dear, refused=self.refused, cost_micros=None)
+        found = [rest] if rest.count or rest.refused else []
+        if dear:
+            found.append(signal._replace(count=1, refused=0, cost_micros=self.cost_micros))
+        return [self.last._replace(signal=signal) for signal in found]
 
 
 class Backlog:
     """A circuit away from its store. Not thread-safe: its owner's lock is held."""
 
-    __slots__ = ("_messages", "circuit", "error", "policy", "remarked", "since_s", "told")
+    __slots__ = ("_messages", "_piles", "circuit", "error", "policy", "remarked", "since_s", "told")
 
     def __init__(
         self,
@@ -32,18 +74,34 @@ class Backlog:
         self.remarked = False
         """Whether the store has written down that it was gone."""
         self._messages: deque[Tell] = deque()
+        self._piles: dict[tuple[Permit | None, bool | None], Pile] = {}
+
+    def __len__(self) -> int:
+        """How many messages it would take to tell everything, about."""
+        return len(self._messages) + 2 * len(self._piles)
+
+    @property
+    def waiting(self) -> int:
+        """How many things the store has not heard of."""
+        listed = sum(message.signal.count + message.signal.refused for message in self._messages)
+        return listed + sum(pile.count + pile.refused for pile in self._piles.values())
 
     def add(self, message: Tell) -> None:
         """Queue what was told; no count is ever lost, only texts and times of very many."""
         if not message.signal.count and not message.signal.refused:
             return
-        if self._messages and (merged := self._merged(self._messages[-1], message)) is not None:
+        if self._piles or len(self._messages) >= LISTED:
+            self._pile(message)
+        elif self._messages and (merged := _merged(self._messages[-1], message)) is not None:
             self._messages[-1] = merged
         else:
             self._messages.append(message)
 
     def first(self) -> Tell | None:
         """The oldest message."""
+        if not self._messages and self._piles:
+            pile = self._piles.pop(next(iter(self._piles)))
+            self._messages.extend(pile.tells())
         return self._messages[0] if self._messages else None
 
     def drop_first(self, message: Tell) -> None:
@@ -59,14 +117,36 @@ class Backlog:
         )
         self._messages[0] = now._replace(signal=left)
 
-    def _merged(self, last: Tell, new: Tell) -> Tell | None:
-        if last.permit != new.permit:
-            return None
-        one, two = last.signal, new.signal
-        count, refused = one.count + two.count, one.refused + two.refused
-        same = one._replace(count=0, refused=0) == two._replace(count=0, refused=0)
-        crowded = len(self._messages) >= LISTED and one.ok == two.ok
-        # Costs add up by count, so only equal costs may be counted together.
-        if not same and not (crowded and one.cost_micros == two.cost_micros):
-            return None
-        return new._replace(signal=two._replace(count=count, refused=refused))
+    def condense(self) -> None:
+        """Only the sums from now on: there is no time left to tell one by one."""
+        first, *rest = self._messages or (None,)
+        if first is None:
+            return
+        self._messages = deque([first])  # it may be on its way
+        for message in rest:
+            self._pile(message)
+
+    def _pile(self, message: Tell) -> None:
+        key = message.permit, message.signal.ok
+        pile = self._piles.get(key)
+        if pile is not None and pile.is_heavy:
+            self._messages.extend(self._piles.pop(key).tells())
+            pile = None
+        if pile is None and len(self._piles) >= LISTED:
+            # So many permits are of generations that only this process saw: all of them are late.
+            alike = (known for known in reversed(self._piles) if known[1] == message.signal.ok)
+            pile = self._piles.get(next(alike, key))
+        if pile is None:
+            pile = self._piles[key] = Pile(message)
+        pile.add(message)
+
+
+def _merged(last: Tell, new: Tell) -> Tell | None:
+    """Both in one message, if they differ in nothing but how often."""
+    one, two = last.signal, new.signal
+    count, refused = one.count + two.count, one.refused + two.refused
+    same = one._replace(count=0, refused=0) == two._replace(count=0, refused=0)
+    heaviest = max(count, refused, count * (one.cost_micros or 0))
+    if last.permit != new.permit or not same or heaviest > HEAVIEST:
+        return None
+    return last._replace(signal=two._replace(count=count, refused=refused))

@@ -7,6 +7,7 @@ their policies and one ordered stream of events, and is shared by processes or m
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from switchgear.core import record
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.types import Circuit, Event, EventKind, Message, Mode, Order, Step, Tell
@@ -15,6 +16,9 @@ KEEP_EVENTS = 10_000
 """How many events a store keeps by default, over all circuits."""
 IDLE_S = 30 * 86_400.0
 """After how many seconds without a change a circuit counts as abandoned."""
+
+LONGEST_NAME = 500
+"""How many characters a circuit's name may have."""
 
 
 class Found(NamedTuple):
@@ -106,7 +110,9 @@ class Store(Protocol):
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
         """Call the listener with circuits that others moved, if the store can push; else nothing.
 
-        The listener runs in a thread of the store. What it raises is logged and dropped.
+        One that the store finds it has lost is passed too, as it was last known here: whoever
+        needs it sends it a message, and so gives it back. The listener runs in a thread of the
+        store. What it raises is logged and dropped.
         """
 
     def facts(self) -> dict[str, str]:
@@ -114,6 +120,25 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections. Idempotent."""
+
+
+def checked_name(name: str) -> str:
+    """The name of a circuit, if every store can keep it. Raises ValueError."""
+    return checked_glob(record.text("name", name), "name")
+
+
+def checked_glob(glob: str, what: str = "glob") -> str:
+    """The glob, if it could be a name. Raises ValueError."""
+    if len(glob) > LONGEST_NAME:
+        begins, rule = f"{glob[:40]!r}…", f"it must have at most {LONGEST_NAME}"
+        raise ValueError(f"{what} is {begins}, of {len(glob):,} characters: {rule}")
+    if not glob.isascii():
+        try:
+            glob.encode()
+        except UnicodeEncodeError:
+            rule = "it must be text that can be written as UTF-8"
+            raise ValueError(f"{what} is {glob!r}: {rule}") from None
+    return glob
 
 
 def is_only_time(message: Message) -> bool:

@@ -19,6 +19,8 @@ from switchgear.stores.base import (
     is_abandoned,
 )
 
+LONGEST_CURSOR = 19
+
 
 class MemoryCell:
     """Remembers one circuit. Thread-safe and fork-safe; user code never runs under its lock.
@@ -107,11 +109,11 @@ class MemoryStore:
     ) -> list[Entry]:
         """The events behind a cursor, or the newest; oldest first."""
         matches = matcher(glob)
+        behind = None if after is None else _place(after)
         with self._lock.taken():
             entries = [entry for entry in self._events if matches(entry.event.circuit)]
-        if after is None:
+        if behind is None:
             return entries[-limit:] if limit else []
-        behind = int(after)
         return [entry for entry in entries if int(entry.cursor) > behind][:limit]
 
     def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
@@ -172,6 +174,12 @@ class MemoryStore:
         for event in events:
             self._written += 1
             self._events.append(Entry(str(self._written), event))
+
+
+def _place(cursor: str) -> int:
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= LONGEST_CURSOR):
+        raise ValueError(f"after is {cursor!r}: it must be a cursor of this stream")
+    return int(cursor)
 
 
 def _fitted(found: Found, policy: Policy) -> Circuit:

@@ -7,8 +7,10 @@ another event says how long it was gone. Strict policies refuse instead of guess
 operators fail, because somebody must know that they did not arrive.
 """
 
+import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -28,17 +30,20 @@ from switchgear.core.types import (
     Verdict,
 )
 from switchgear.errors import StoreCorrupt, StoreError, StoreTooNew, duration
-from switchgear.locks import ForkSafeLock
-from switchgear.stores.backlog import Backlog
-from switchgear.stores.base import Entry, Found, Store, Vacuumed
+from switchgear.listeners import log_warning
+from switchgear.stores.backlog import LISTED, Backlog
+from switchgear.stores.base import Found, Store, Vacuumed, checked_name
+from switchgear.stores.guarded import Guarded
 from switchgear.stores.operator import OperatorLock
 
 RETRY_S = 1.0
+CLOSE_S = 5.0
+"""How long a panel that is closed waits for what is being told."""
 OF_ONE_CIRCUIT = (StoreCorrupt, StoreTooNew)
 """Trouble that says nothing about the other circuits of the store."""
 
 
-class Resilient:
+class Resilient(Guarded):
     """A store that never stops a breaker. Thread-safe; the inner store is called without a lock.
 
     `url`: how another process opens the same store. `operator`: whether orders may be given.
@@ -53,13 +58,11 @@ class Resilient:
         clock: Clock = monotonic,
         retry_s: float = RETRY_S,
     ) -> None:
-        self.inner = store
+        super().__init__(store, clock, retry_s)
         self.url = url
-        self.label = store.label
         self.operator = operator or OperatorLock()
-        self._clock = clock
-        self._retry_s = retry_s
-        self._lock = ForkSafeLock()
+        self.is_kept = False
+        """Whether somebody calls `try_again` about once a second, so that no caller need wait."""
         self._returning = threading.Lock()
         self._inside: set[int] = set()
         self._known: dict[str, Found] = {}
@@ -70,18 +73,6 @@ class Resilient:
         """Circuits that live here while the store is gone, or has trouble with them."""
         self._news: dict[str, tuple[Event, ...]] = {}
         """Events of a return that the circuit's breaker has not heard yet."""
-        self._lost: StoreError | None = None
-        self._retry_at_s = 0.0
-
-    @property
-    def refresh_s(self) -> float | None:
-        """That of the store; while it is gone, the time until the next try."""
-        return self._retry_s if self._lost is not None else self.inner.refresh_s
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the store is gone just now."""
-        return self._lost is not None
 
     def is_mine(self) -> bool:
         """Whether this very thread is inside `apply`: then a finalizer must not come in again."""
@@ -89,12 +80,14 @@ class Resilient:
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Fold a message in the store; or here, while the store is gone."""
-        self._check(key, message)
+        checked_name(key)
+        if _is_order(message):
+            self.operator.demand(self, key)
         me = threading.get_ident()
         self._inside.add(me)
         try:
             if self._is_away(key):
-                self._come_back()
+                self._try_again()
             if self._is_away(key):
                 return self._fold_here(key, policy, message, now_s)
             try:
@@ -107,11 +100,11 @@ class Resilient:
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """The same without blocking the event loop."""
-        self._check(key, message)
-        if self._is_away(key):
-            from asyncio import to_thread  # noqa: PLC0415  no event loop, no import
-
-            await to_thread(self._come_back)
+        checked_name(key)
+        if _is_order(message):
+            await _in_thread(lambda: self.operator.demand(self, key))
+        if self._is_away(key) and not self.is_kept:
+            await _in_thread(self._try_again)
         if self._is_away(key):
             return self._fold_here(key, policy, message, now_s)
         try:
@@ -135,54 +128,68 @@ class Resilient:
 
     # The rest of a store: readers and operators want to know when it is gone.
 
-    def now_s(self) -> float:
-        """The store's clock, which goes on while the store is gone."""
-        return self.inner.now_s()
-
-    def get(self, key: str) -> Found | None:
-        """One circuit as stored."""
-        return self.inner.get(key)
-
-    def find(self, glob: str = "*") -> Iterable[Found]:
-        """The circuits whose names match, sorted by name."""
-        return self.inner.find(glob)
-
-    def events(
-        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
-    ) -> list[Entry]:
-        """The events behind a cursor, or the newest."""
-        return self.inner.events(after=after, glob=glob, limit=limit)
-
     def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere: as good as an order."""
-        self._check(found.circuit.key, Order("import", "import"))
-        return self.inner.put(found, events)
+        self.operator.demand(self, checked_name(found.circuit.key))
+        with self._asking():
+            return self.inner.put(found, events)
 
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """Remove the oldest events and abandoned circuits; more than everybody may, by order."""
-        self.operator.demand_for_vacuum(self.inner, keep_events, idle_s)
-        return self.inner.vacuum(keep_events=keep_events, idle_s=idle_s, now_s=now_s)
+        self.operator.demand_for_vacuum(self, keep_events, idle_s)
+        with self._asking():
+            return self.inner.vacuum(keep_events=keep_events, idle_s=idle_s, now_s=now_s)
 
-    def on_change(self, listener: Callable[[Circuit], object]) -> None:
-        """Call the listener with circuits that others moved."""
-        self.inner.on_change(lambda circuit: listener(self.seen(circuit)))
+    def on_change(
+        self,
+        listener: Callable[[Circuit], object],
+        missing: Callable[[str], object] | None = None,
+    ) -> None:
+        """Call the listener with circuits that others moved, and `missing` for what was lost."""
 
-    def facts(self) -> dict[str, str]:
-        """What `switchgear doctor` shows."""
-        return self.inner.facts()
+        def heard(circuit: Circuit) -> None:
+            known = self._known.get(circuit.key)
+            if missing is None or known is None or _is_news(circuit, known.circuit):
+                listener(self.seen(circuit))
+            else:  # the store has begun empty, and wants to hear what we know
+                self.operator.keep_again_in(self)
+                missing(circuit.key)
+
+        self.inner.on_change(heard)
+
+    def try_again(self) -> None:
+        """Tell the store what it has missed, if it is back and it is time to try."""
+        if (self._away or self._lost is not None) and self._clock() >= self._retry_at_s:
+            self._come_back()
 
     def close(self) -> None:
-        """Try once more to tell what is queued, then let go."""
-        if self._away:
-            self._retry_at_s = self._clock()
-            self._come_back()
+        """Tell what is queued, once more, and let go. What could not be told is in the log."""
+        failures = self._failures
+        if self._away and self._returning.acquire(timeout=CLOSE_S):  # after who is telling it now
+            try:
+                if self._failures == failures:  # else they found that nobody is there
+                    self._hurry()
+                    self._bring_back(self._clock() + CLOSE_S)
+            finally:
+                self._returning.release()
+        self._say_what_is_left()
+        self.is_kept = False
         self.inner.close()
 
-    # Here
+    def _hurry(self) -> None:
+        """Tell only the sums, if there is more to tell than a program can wait for at its end."""
+        with self._lock.taken():
+            if sum(map(len, self._away.values())) > LISTED:
+                for backlog in self._away.values():
+                    backlog.condense()
 
-    def _check(self, key: str, message: Message) -> None:
-        if isinstance(message, Order) and message.kind is EventKind.ORDERED:
-            self.operator.demand(self.inner, key)
+    def _say_what_is_left(self) -> None:
+        with self._lock.taken():
+            left = sum(backlog.waiting for backlog in self._away.values())
+        if left:
+            log_warning("the store %s was never told %d things: %s", self.label, left, self._lost)
+
+    # Here
 
     def _seen(self, key: str, policy: Policy, done: Step) -> Step:
         with self._lock.taken():
@@ -218,11 +225,10 @@ class Resilient:
         self, error: StoreError, key: str, policy: Policy, message: Message, now_s: float
     ) -> Step:
         """Fold a message here that the store could not take, and wait before the next try."""
-        with self._lock.taken():
-            clock_s = self._clock()
-            self._retry_at_s = clock_s + self._retry_s
-            if not isinstance(error, OF_ONE_CIRCUIT) and self._lost is None:
-                self._lost = error
+        if isinstance(error, OF_ONE_CIRCUIT):
+            self._retry_at_s = self._clock() + self._retry_s
+        else:
+            self._is_gone(error)
         return self._fold_here(key, policy, message, now_s, error)
 
     def _fold_here(
@@ -267,14 +273,24 @@ class Resilient:
         why = f"its policy is strict and its state unknown: {backlog.error}"
         return Verdict(False, circuit.phase, why, self._retry_s, circuit.heat)
 
+    def _try_again(self) -> None:
+        if not self.is_kept:
+            self.try_again()
+
     def _come_back(self) -> None:
-        """Try the store again, if it is time, and tell it what it has missed."""
-        if self._clock() < self._retry_at_s or not self._returning.acquire(blocking=False):
+        """Try the store again, unless somebody does, and tell it what it has missed."""
+        if not self._returning.acquire(blocking=False):
             return
+        try:
+            self._bring_back(math.inf)
+        finally:
+            self._returning.release()
+
+    def _bring_back(self, until_s: float) -> None:
         tried: set[str] = set()
         try:
-            self.operator.keep_again_in(self.inner)
-            while (backlog := self._next_to_tell(tried)) is not None:
+            self._see_whether_it_is_there()
+            while (backlog := self._next_to_tell(tried)) is not None and self._clock() < until_s:
                 try:
                     self._return(backlog)
                 except OF_ONE_CIRCUIT as error:
@@ -282,11 +298,14 @@ class Resilient:
                     backlog.error = error
                     self._retry_at_s = self._clock() + self._retry_s
         except StoreError as error:
-            with self._lock.taken():
-                self._lost = error
-                self._retry_at_s = self._clock() + self._retry_s
-        finally:
-            self._returning.release()
+            self._is_gone(error)
+
+    def _see_whether_it_is_there(self) -> None:
+        """One question, so that a store that is still gone is waited for only once."""
+        if self._lost is not None:
+            with suppress(*OF_ONE_CIRCUIT):
+                self.inner.operator_digest()
+        self.operator.keep_again_in(self.inner)
 
     def _next_to_tell(self, tried: set[str]) -> Backlog | None:
         """A circuit of which the store has yet to hear; if there is none, the store is back."""
@@ -334,8 +353,6 @@ class Resilient:
             self._known[key] = Found(done.circuit, backlog.policy)
             self._news[key] = self._news.get(key, ()) + done.events
 
-    # Pickling
-
     def __reduce__(self) -> tuple[Any, ...]:
         from switchgear.stores.open import reopen  # noqa: PLC0415  it opens what is below us
 
@@ -345,3 +362,17 @@ class Resilient:
                 "SQLite or Redis does"
             )
         return reopen, (self.url, self.operator.digest)
+
+
+def _is_order(message: Message) -> bool:
+    return isinstance(message, Order) and message.kind is EventKind.ORDERED
+
+
+def _is_news(circuit: Circuit, known: Circuit) -> bool:
+    return circuit.version > known.version or circuit.seen_s > known.seen_s
+
+
+async def _in_thread(work: Callable[[], None]) -> None:
+    from asyncio import to_thread  # noqa: PLC0415  no event loop, no import
+
+    await to_thread(work)

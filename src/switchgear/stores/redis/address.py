@@ -19,6 +19,8 @@ class Address(NamedTuple):
     more_nodes: tuple[tuple[str, int], ...] = ()
     """Other nodes of a Cluster to begin with: `redis+cluster://one:7000,two:7000`."""
     secret: str | None = None
+    namespace: str | None = None
+    """What the URL says all keys begin with: `?namespace=NAME`."""
 
     def __repr__(self) -> str:
         return f"<Address {self.label}>"
@@ -26,6 +28,25 @@ class Address(NamedTuple):
 
 def parsed(url: str) -> Address:
     """Read a URL. Raises `ValueError` without showing what it cannot read."""
+    url, namespace = _without_namespace(url)
+    address = _parsed(url)
+    if namespace is None:
+        return address
+    return address._replace(label=f"{address.label}?namespace={namespace}", namespace=namespace)
+
+
+def _without_namespace(url: str) -> tuple[str, str | None]:
+    """The URL as the redis package may see it, and the option that is ours."""
+    rest, mark, query = url.rpartition("?")
+    options = query.split("&") if mark else []
+    others = [option for option in options if not option.startswith("namespace=")]
+    if len(others) == len(options):
+        return url, None
+    namespace = parse_qs(query, keep_blank_values=True)["namespace"][-1]
+    return rest + ("?" + "&".join(others) if others else ""), namespace
+
+
+def _parsed(url: str) -> Address:
     scheme, found, rest = url.partition("://")
     if not found or scheme not in REDIS:
         raise ValueError(

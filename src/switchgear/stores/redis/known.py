@@ -10,11 +10,14 @@ import os
 import secrets
 
 from switchgear.core.policy import Policy
+from switchgear.core.types import Circuit
 from switchgear.locks import ForkSafeLock
 from switchgear.stores.redis.envelope import Sealed, loaded, opened, refitted
 
 KEEP = 10_000
 """How many circuits are remembered; the least recently written is forgotten first."""
+GONE = b"gone"
+"""How the value begins that a circuit which was removed on purpose does not have."""
 
 
 class KnownCircuits:
@@ -86,7 +89,12 @@ class KnownCircuits:
             copy = self._circuits.get(key)
             if copy is not None:
                 circuit = copy.circuit._replace(seen_s=-math.inf)
-                self._circuits[key] = copy._replace(begins=b"gone", circuit=circuit)
+                self._circuits[key] = copy._replace(begins=GONE, circuit=circuit)
+
+    def circuit(self, key: str) -> Circuit | None:
+        """The last known state of a circuit, unless it was removed on purpose."""
+        copy = self._circuits.get(key)
+        return None if copy is None or copy.begins == GONE else copy.circuit
 
     def keys(self) -> list[str]:
         """The circuits that are remembered."""

@@ -5,6 +5,7 @@ itself, and because messages may have been missed, it reads again what it knows.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -40,9 +41,9 @@ class Push:
         self._listeners: list[Listener] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._hears = False
-        self.reconnects = -1
-        """How often the connection had to be made again; -1: it never was."""
+        self._pid = os.getpid()
+        self._hearing: threading.Thread | None = None
+        """The thread that hears the server just now."""
 
     @property
     def has_listeners(self) -> bool:
@@ -53,10 +54,12 @@ class Push:
     def is_healthy(self) -> bool:
         """Whether pushes arrive just now."""
         thread = self._thread
-        return self._hears and thread is not None and thread.is_alive()
+        return thread is not None and thread is self._hearing and thread.is_alive()
 
     def add(self, listener: Listener) -> None:
-        """Call this with every circuit that somebody else moved."""
+        """Call this with every circuit that somebody else moved, or that the server has lost."""
+        if self._pid != os.getpid():  # the thread stayed with the parent, and so did who listened
+            self._pid, self._thread, self._listeners = os.getpid(), None, []
         self._listeners.append(listener)
         if self._thread is None or not self._thread.is_alive():
             self._stop = threading.Event()
@@ -68,12 +71,8 @@ class Push:
         self._stop.set()
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
-            thread.join(2 * self._timeout_s + 1)
-        self._hears = False
-
-    def forget_fork(self) -> None:
-        """In a forked child: the thread stayed with the parent; who listens says so again."""
-        self._listeners, self._thread, self._hears = [], None, False
+            # One that hears ends soon; one that waits for a silent server ends by itself.
+            thread.join(4 * LISTEN_S if thread is self._hearing else LISTEN_S)
 
     def _run(self) -> None:
         stop, failures = self._stop, 0
@@ -82,8 +81,7 @@ class Push:
                 with closing(self._connect()) as client, closing(client.pubsub()) as channel:
                     channel.subscribe(self._names.channel)
                     self._hear(channel, until_subscribed=True)
-                    self._hears = True
-                    self.reconnects += 1
+                    self._hearing = threading.current_thread()
                     self._read_again(client)
                     failures = 0
                     while not stop.is_set():
@@ -92,7 +90,8 @@ class Push:
                 if not failures:
                     log.warning("pushes from the store stopped, trying again: %s", error)
             finally:
-                self._hears = False
+                if self._hearing is threading.current_thread():
+                    self._hearing = None
             stop.wait(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
             failures += 1
 
@@ -119,19 +118,26 @@ class Push:
         except WireError as error:
             log.warning("a circuit that somebody moved could not be read: %s", error)
             return
-        if sealed is None:
-            return
+        if sealed is not None:
+            self._call(sealed.circuit)
+
+    def _call(self, circuit: Circuit) -> None:
         for listener in list(self._listeners):
             try:
-                listener(sealed.circuit)
+                listener(circuit)
             except Exception:
-                log.exception("a listener failed on circuit %r", sealed.circuit.key)
+                log.exception("a listener failed on circuit %r", circuit.key)
 
     def _read_again(self, client: Any) -> None:
-        """Look at what is known, because moves may have been missed."""
+        """Look at what is known, because moves may have been missed, or the server has restarted."""
         keys = self._known.keys()
         for start in range(0, len(keys), READ_AGAIN):
-            names = [self._names.circuit(key) for key in keys[start : start + READ_AGAIN]]
-            for raw in client.mget(names):
+            page = keys[start : start + READ_AGAIN]
+            for key, raw in zip(
+                page, client.mget(list(map(self._names.circuit, page))), strict=True
+            ):
+                copy = self._known.circuit(key)
                 if raw is not None:
                     self._moved(raw)
+                elif copy is not None:
+                    self._call(copy)

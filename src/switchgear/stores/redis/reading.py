@@ -20,8 +20,10 @@ class Unreadable(Exception):
     """A stored circuit that cannot be read, and why."""
 
 
-def checked_namespace(namespace: str) -> str:
+def checked_namespace(namespace: str | None) -> str:
     """The namespace, if keys may begin with it. Raises ValueError."""
+    if namespace is None:
+        return "switchgear"
     if not re.fullmatch(r"[A-Za-z0-9_.:/-]+", namespace):
         raise ValueError(
             f"RedisStore.namespace is {namespace!r}: it must be of letters, digits and _ . : / -"

@@ -1,7 +1,7 @@
 """Circuits in a Redis or Valkey server, shared by processes on many machines."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any, TypeVar, cast
 
@@ -9,14 +9,14 @@ from switchgear.clock import Clock
 from switchgear.core import record
 from switchgear.core.policy import Policy
 from switchgear.core.types import Circuit, Event, Message, Step
-from switchgear.errors import StoreError, StoreTooNew
+from switchgear.errors import StoreTooNew
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Vacuumed, is_abandoned
 from switchgear.stores.redis import address, reading, script
 from switchgear.stores.redis.clients import Clients
 from switchgear.stores.redis.facts import facts
 from switchgear.stores.redis.protocol import Protocol
 from switchgear.stores.redis.push import Push
-from switchgear.stores.redis.script import Call, Command, Exchange, Script
+from switchgear.stores.redis.script import Call, Command, Script
 from switchgear.stores.redis.server_clock import ServerClock
 from switchgear.stores.redis.trouble import store_error
 
@@ -35,6 +35,7 @@ class RedisStore:
       `redis+cluster://` and `rediss+cluster://`, with user, password and the options of the redis
       package: `rediss://:secret@host:6380/0?ssl_ca_certs=ca.pem`. A password is never shown.
     - `namespace`: what all keys begin with; installations with different ones do not meet.
+      Default: what the URL says by `?namespace=NAME`, else `switchgear`.
     - `clock`: seconds since the epoch, for tests; default: the server's clock.
     - `timeout_s`: how long one answer of the server may take.
     - `keep_events`: about how many events the stream holds. `idle_s`: after how long a closed
@@ -50,7 +51,7 @@ class RedisStore:
         self,
         url: str,
         *,
-        namespace: str = "switchgear",
+        namespace: str | None = None,
         clock: Clock | None = None,
         timeout_s: float = 1.0,
         keep_events: int = KEEP_EVENTS,
@@ -62,7 +63,7 @@ class RedisStore:
         self._server_clock = ServerClock()
         self._protocol = Protocol(
             self.label,
-            reading.checked_namespace(namespace),
+            reading.checked_namespace(self._address.namespace if namespace is None else namespace),
             self._server_clock,
             keep=record.whole("RedisStore.keep_events", keep_events),
             idle_s=record.seconds("RedisStore.idle_s", idle_s),
@@ -71,7 +72,6 @@ class RedisStore:
         self._names = self._protocol.names
         self._clients = Clients(self._address, self._timeout_s)
         self._clock = clock
-        self._ask_time_at_s = 0.0
         self._push = Push(self._clients.another, self._names, self._protocol.known, self._timeout_s)
 
     # Messages
@@ -91,14 +91,8 @@ class RedisStore:
     # Time and pushes
 
     def now_s(self) -> float:
-        """The server's time; this machine's until the server has answered once."""
-        if self._clock is not None:
-            return self._clock()
-        if not self._server_clock.is_set and monotonic() >= self._ask_time_at_s:
-            self._ask_time_at_s = monotonic() + POLL_UNHEARD_S
-            with suppress(StoreError):  # whoever needs the server will hear of it
-                self._run(self._look())
-        return self._server_clock()
+        """The server's time; this machine's until the server has answered once. Asks nobody."""
+        return self._server_clock() if self._clock is None else self._clock()
 
     @property
     def refresh_s(self) -> float | None:
@@ -116,7 +110,7 @@ class RedisStore:
     def get(self, key: str) -> Found | None:
         """One circuit as stored. Raises `StoreCorrupt` if it cannot be read."""
         with self._translated():
-            raw = self._clients.blocking().get(self._names.circuit(key))
+            raw = self._reader().get(self._names.circuit(key))
         if raw is None:
             return None
         try:
@@ -148,15 +142,17 @@ class RedisStore:
     ) -> list[Entry]:
         """The events behind a cursor, or the newest; oldest first."""
         with self._translated():
-            client = self._clients.blocking()
+            client = self._reader()
             if after is None:
                 return reading.newest(client, self._names.log, glob, limit)
             return reading.behind(client, self._names.log, after, glob, limit)
 
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """Remove the oldest events and abandoned circuits."""
-        gone = 0
+        gone, guess = 0, self._server_clock.is_guess(now_s)
         for key, raw in self._values("*"):
+            if guess:
+                now_s, guess = self._server_clock.corrected(now_s), False
             try:
                 sealed = reading.circuit(self.label, key, raw)
             except (reading.Unreadable, StoreTooNew):
@@ -164,26 +160,26 @@ class RedisStore:
             if is_abandoned(sealed.circuit, idle_s, now_s):
                 gone += self._run(self._protocol.forget(sealed.begins, key))
         with self._translated():
-            client = self._clients.blocking()
+            client = self._reader()
             trimmed = client.xtrim(self._names.log, maxlen=keep_events, approximate=False)
         return Vacuumed(gone, int(trimmed))
 
     def operator_digest(self) -> str | None:
         """The digest of the token that orders need."""
         with self._translated():
-            kept = self._clients.blocking().get(self._names.operator)
+            kept = self._reader().get(self._names.operator)
         return None if kept is None else bytes(kept).decode(errors="replace")
 
     def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
         """Remember another digest, unless it is no longer the one named."""
         names = self._names.operator, instead_of or "", digest or ""
         with self._translated():
-            return bool(self._clients.blocking().eval(script.REPLACE, 1, *names))
+            return bool(self._reader().eval(script.REPLACE, 1, *names))
 
     def facts(self) -> dict[str, str]:
         """Versions, sizes and settings, with a word where a setting endangers circuits."""
         with self._translated():
-            shown = facts(self._clients.blocking(), self._names, cluster=self._address.cluster)
+            shown = facts(self._reader(), self._names, cluster=self._address.cluster)
         shown["pushes"] = "arrive" if self._push.is_healthy else "nobody listens"
         if self._push.has_listeners and not self._push.is_healthy:
             shown["pushes"] = f"do not arrive; polling every {POLL_UNHEARD_S:g} s"
@@ -251,13 +247,15 @@ class RedisStore:
             server_s = int(reply[1]) + int(reply[2]) / 1e6
             self._server_clock.learn(server_s, asked_s, monotonic())
 
-    def _look(self) -> Generator[Call, Any, None]:
-        """Ask for nothing but the time, of the node that holds our keys."""
-        yield Exchange(b"?").call(self._names, "", keep=1, idle_ms=1)
+    def _reader(self) -> Any:
+        """The client for threads, after it has told us the time: what is read is judged by it."""
+        if not self._server_clock.is_set:
+            self._run(self._protocol.look())
+        return self._clients.blocking()
 
     def _values(self, glob: str) -> Iterator[tuple[str, bytes]]:
         with self._translated():
-            client = self._clients.blocking()
+            client = self._reader()
             yield from reading.values(client, self._names, glob)
 
     @contextmanager

@@ -10,6 +10,15 @@ from switchgear.errors import (
     StoreUnavailable,
 )
 
+COMMANDS = (
+    "EVAL", "EVALSHA", "GET", "SET", "DEL", "RENAME", "PEXPIRE", "MGET", "SCAN", "TIME",
+    "LRANGE", "LINDEX", "LPOP", "BLPOP", "LREM", "LTRIM", "RPUSH", "XADD", "XLEN", "XRANGE",
+    "XREVRANGE", "XTRIM", "PUBLISH", "SUBSCRIBE", "PING", "INFO",
+)  # fmt: skip
+"""What a user of the server must be allowed; the rules hold inside of scripts too."""
+CLUSTER_COMMANDS = ("CLUSTER|SLOTS", "COMMAND")
+"""And in a Cluster."""
+
 BY_WORD: tuple[tuple[tuple[str, ...], type[StoreError], str, str], ...] = (
     (
         ("NOAUTH", "WRONGPASS", "unauthenticated", "invalid password", "invalid username-password"),
@@ -18,10 +27,10 @@ BY_WORD: tuple[tuple[tuple[str, ...], type[StoreError], str, str], ...] = (
         "put the right ones into the URL",
     ),
     (
-        ("NOPERM",),
+        ("NOPERM", "ACL failure in script", "user executing the script"),
         StoreUnavailable,
         "the server's access rules forbid a command or a key",
-        "allow EVAL, EVALSHA, BLPOP, SCAN, MGET, XREVRANGE, XRANGE, XTRIM, INFO and SUBSCRIBE",
+        f"allow {', '.join(COMMANDS)}; in a Cluster also {', '.join(CLUSTER_COMMANDS)}",
     ),
     (
         ("LOADING",),

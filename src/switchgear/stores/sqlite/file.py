@@ -14,7 +14,12 @@ from typing import NamedTuple
 from switchgear.errors import StoreCorrupt, StoreError, StoreReadOnly
 from switchgear.stores.sqlite import schema
 from switchgear.stores.sqlite.boot_clock import BootClock
-from switchgear.stores.sqlite.errors import from_sqlite, is_damage, locked_too_long
+from switchgear.stores.sqlite.errors import (
+    from_sqlite,
+    is_damage,
+    is_for_want_of_space,
+    locked_too_long,
+)
 
 SIDES = ("-wal", "-shm", "")
 """The files of a database, in the order in which they are moved: a database that has lost its
@@ -71,6 +76,10 @@ class DatabaseFile:
                 return self._connect()
             except Damaged:
                 self._move_away()
+            except sqlite3.Error as error:
+                if not is_for_want_of_space(error, self._folder):
+                    raise
+                return self._open_to_read()
             self._begin()
             return self._connect()
         except Damaged as damage:
@@ -91,6 +100,10 @@ class DatabaseFile:
                 self._begin()
         finally:
             os.close(lock)
+
+    def trouble(self, error: sqlite3.Error) -> StoreError:
+        """The store's error for one of SQLite's."""
+        return from_sqlite(self.label, error, self._busy_timeout_s, self._folder)
 
     def lies_aside(self, stamp: str) -> bool:
         """Whether a file that was set aside is still there, so that nobody has looked after it."""
@@ -212,8 +225,9 @@ class DatabaseFile:
     # Connections
 
     def _open_to_read(self) -> Opened:
-        """A connection for one look at a file that this process may not write."""
-        logged = os.path.exists(self.path + "-wal")
+        """A connection for one look at a file that this process may not, or cannot, write."""
+        log = self.path + "-wal"
+        logged = os.path.exists(log) and os.path.getsize(log) > 0
         db = self._connection(self.path, "ro" if logged else "ro&immutable=1")
         try:
             layout = schema.check(db, self.label)
@@ -224,7 +238,7 @@ class DatabaseFile:
                 raise StoreReadOnly(self.label, why, "open it once where it can be written")
         except sqlite3.Error as error:
             db.close()
-            raise from_sqlite(self.label, error, self._busy_timeout_s) from error
+            raise self.trouble(error) from error
         except BaseException:
             db.close()
             raise

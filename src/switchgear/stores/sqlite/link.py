@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from switchgear.errors import StoreTooNew, StoreUnavailable
 from switchgear.locks import ForkSafeLock
 from switchgear.stores.sqlite.errors import (
-    from_sqlite,
     from_system,
     is_damage,
     is_locked,
@@ -125,14 +124,14 @@ class Link:
             except OSError as cause:
                 raise from_system(self.label, cause) from error
             except sqlite3.Error as cause:
-                raise from_sqlite(self.label, cause, self._busy_timeout_s) from error
+                raise self._file.trouble(cause) from error
             self._let_go()
             return
         if opened is not None and opened.read_only:
             self._let_go()
         if is_locked(error):
             self._gave_up_s = time.monotonic()
-        raise from_sqlite(self.label, error, self._busy_timeout_s) from error
+        raise self._file.trouble(error) from error
 
     def _let_go(self) -> None:
         opened, self._opened = self._opened, None

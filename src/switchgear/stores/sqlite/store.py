@@ -118,6 +118,15 @@ class SqliteStore:
             number = "1 circuit" if len(unreadable) == 1 else f"{len(unreadable)} circuits"
             raise self._corrupt(f"{number} cannot be read; the first is {unreadable[0]}")
 
+    def lost(self) -> StoreCorrupt | None:
+        """Why a circuit that is not here may have been: a damaged file that lies aside."""
+        self._link.run(_nothing)
+        asides = self._link.asides()
+        if not asides:
+            return None
+        why = f"a damaged file was set aside as {asides[-1]}; what it held is lost to this one"
+        return StoreCorrupt(self.label, why, "look at it, then move it away")
+
     def events(
         self, *, after: str | None = None, glob: str = "*", limit: int = 1000
     ) -> list[Entry]:
