@@ -68,6 +68,10 @@ class GitTree:
 
     def mark(self) -> str:
         """The state now, ignored files and our own folder left out."""
+        start = self._notes / "start"
+        if not start.exists():  # once a run: the whole of it, to count lines against at the end
+            self._notes.mkdir(parents=True, exist_ok=True)
+            start.write_text(self._write_tree(), encoding="ascii")
         state = look(self._git)
         text = json.dumps(state, separators=(",", ":"))
         name = sha1(text.encode(), usedforsecurity=False).hexdigest()[:16]
@@ -114,6 +118,20 @@ class GitTree:
         reference = f"refs/switchgear/{name}"
         self._git("update-ref", reference, commit)
         return f"git diff HEAD {reference}"
+
+    def lines_since_start(self) -> tuple[int, int] | None:
+        """Lines added and removed since the first mark; `None`: it is not known any more."""
+        try:
+            start = (self._notes / "start").read_text(encoding="ascii").strip()
+            listed = self._git(
+                "diff-tree", "-r", "--numstat", "--no-renames", start, self._write_tree()
+            )
+        except (OSError, ValueError, GitError):
+            return None
+        rows = [line.split("\t", 2) for line in listed.splitlines()]
+        # A binary file has "-" for both.
+        pairs = [(int(row[0]), int(row[1])) for row in rows if row[0].isdecimal()]
+        return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
 
     def _state(self, mark: str) -> State:
         known = self._states.get(mark)

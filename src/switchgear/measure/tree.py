@@ -45,6 +45,9 @@ class Tree(Protocol):
     def keep(self, mark: str, name: str, message: str) -> str:
         """Keep a state for good, and say how to get at it."""
 
+    def lines_since_start(self) -> tuple[int, int] | None:
+        """Lines added and removed since the first mark; `None`: nobody can tell."""
+
 
 def open_tree(folder: Path, notes: Path) -> Tree:
     """The tree of a folder: by git where it is a repository, else by looking at every file.
@@ -108,6 +111,10 @@ class PlainTree:
                 if (self._folder / path).exists():
                     archive.add(self._folder / path, arcname=path, recursive=False)
         return f"tar -xzf {target}"
+
+    def lines_since_start(self) -> tuple[int, int] | None:
+        """Nobody can tell: the old contents are gone."""
+        return None
 
     def _files(self) -> list[tuple[str, os.DirEntry[str]]]:
         found: list[tuple[str, os.DirEntry[str]]] = []

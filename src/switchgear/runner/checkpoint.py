@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear.core.detectors.base import plural
-from switchgear.measure.git import Git, GitError
+from switchgear.measure.git import GitError
 from switchgear.measure.tree import Tree
 from switchgear.runner.ends import Ending
 from switchgear.runner.iteration import Workshop, mark
@@ -59,7 +59,7 @@ def keep(shop: Workshop, state: RunState, ending: Ending, notes: list[str]) -> C
     if how.startswith("git ") and shop.folder != Path.cwd():
         how = f"git -C {shlex.quote(str(shop.folder))} {how.removeprefix('git ')}"
     paths = _paths(shop.tree, state, now)
-    added, removed = _lines(shop.folder, state.start_mark, now)
+    added, removed = shop.tree.lines_since_start() or (None, None)
     return Checkpoint(how, paths[:LISTED], len(paths), added, removed)
 
 
@@ -70,17 +70,3 @@ def _paths(tree: Tree, state: RunState, now: str) -> tuple[str, ...]:
     except (KeyError, GitError):
         pass  # the start was another process's: what the iterations changed must do
     return state.changed
-
-
-def _lines(folder: Path, start: str | None, now: str) -> tuple[int | None, int | None]:
-    git = Git.find(folder)
-    if git is None or start is None:
-        return None, None
-    try:
-        listed = git("diff-tree", "-r", "--numstat", "--no-renames", start, now)
-    except GitError:
-        return None, None
-    rows = [line.split("\t", 2) for line in listed.splitlines()]
-    # A binary file has "-" for both.
-    pairs = [(int(row[0]), int(row[1])) for row in rows if len(row) == 3 and row[0].isdecimal()]
-    return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
