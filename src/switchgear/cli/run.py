@@ -85,12 +85,7 @@ def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start
         return _demo(task, flags)
     if task is None:
         fail("TASK is missing: say what is to be done, or try --agent demo")
-    options = run_options(
-        task,
-        flags,
-        presets=config.loop_presets,
-        defaults=getattr(config, "run_defaults", None),
-    )
+    options = run_options(task, flags, presets=config.loop_presets)
     limited = bool(flags.keys() & set(LIMITS))
     policy = configured(session, options, Path.cwd(), limited=limited)
     return Start(options, Path.cwd(), policy=policy)
