@@ -514,6 +514,20 @@ def test_no_caller_tries_a_store_that_somebody_else_looks_after() -> None:
     assert bench.stored().totals.failed == 5
 
 
+class Noted:
+    """A lock that says when somebody begins to wait for it with patience."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.waited_for = threading.Event()
+        self.release = self._lock.release
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002
+        if timeout > 0:
+            self.waited_for.set()
+        return self._lock.acquire(blocking, timeout)
+
+
 def test_closing_waits_for_who_is_telling_and_tells_the_rest() -> None:
     bench = Bench()
     bench.store.cut()
@@ -521,25 +535,25 @@ def test_closing_waits_for_who_is_telling_and_tells_the_rest() -> None:
         bench.breaker.tell(Signal(ok=number % 2 == 0, cost_micros=number))
     bench.store.mend()
     bench.clock.advance(1.0)
-    real, telling, go_on = bench.store.apply, threading.Event(), threading.Event()
+    lock, telling, real = Noted(), threading.Event(), bench.store.apply
 
-    def slowly(key: str, policy: Policy, message: Message, now_s: float) -> Step:
+    def once_the_closer_waits(key: str, policy: Policy, message: Message, now_s: float) -> Step:
         telling.set()
-        assert go_on.wait(5.0)
+        lock.waited_for.wait(2.0)
         return real(key, policy, message, now_s)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench.store, "apply", slowly)
+        patch.setattr(bench.store, "apply", once_the_closer_waits)
+        patch.setattr(bench.panel.store, "_returning", lock)
         teller = threading.Thread(target=bench.panel.store.try_again)
         teller.start()
         assert telling.wait(5.0)
-        closer = threading.Thread(target=bench.panel.close)
-        closer.start()
-        go_on.set()
-        closer.join()
+        bench.panel.close()
+        totals = bench.stored().totals
         teller.join()
-    assert bench.stored().totals.cost_micros == sum(range(50))
-    assert bench.stored().totals[:2] == (25, 25)
+    assert lock.waited_for.is_set()
+    assert totals.cost_micros == sum(range(50))
+    assert totals[:2] == (25, 25)
 
 
 def test_closing_tells_very_much_in_few_messages() -> None:
