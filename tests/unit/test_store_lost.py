@@ -6,10 +6,10 @@ import threading
 import pytest
 
 from switchgear import Cooldown, Mode, Phase, Policy, Rejected, Signal, detectors
-from switchgear.core.types import Circuit, Event, EventKind, Message, Order, Permit, Step, Tell
+from switchgear.core.types import Circuit, Event, EventKind, Message, Order, Step
 from switchgear.errors import StoreFull, StoreTooNew, StoreUnavailable
 from switchgear.panel import Panel
-from switchgear.stores.backlog import HEAVIEST, LISTED, Backlog
+from switchgear.stores.backlog import LISTED
 from switchgear.testing import FakeClock, FlakyStore
 
 BAD = Signal(ok=False, error="529 overloaded")
@@ -334,91 +334,6 @@ def test_nothing_is_lost_or_doubled_by_threads_over_a_store_that_comes_and_goes(
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-# The backlog
-
-
-def told(backlog: Backlog) -> list[Tell]:
-    """Everything the store would hear, in order."""
-    messages = []
-    while (message := backlog.first()) is not None:
-        messages.append(message)
-        backlog.drop_first(message)
-    return messages
-
-
-def sums(messages: list[Tell], ok: bool) -> tuple[int, int]:
-    """How many things of this outcome, and what they cost."""
-    signals = [message.signal for message in messages if message.signal.ok is ok]
-    cost = sum(signal.count * (signal.cost_micros or 0) for signal in signals)
-    return sum(signal.count for signal in signals), cost
-
-
-@pytest.mark.parametrize("permits", [1, 7, 5 * LISTED], ids="{} permits".format)
-def test_a_backlog_is_bounded_and_loses_no_count_and_no_cent(permits: int) -> None:
-    backlog = Backlog(POLICY, POLICY.start("api", 0.0))
-    things = 6 * LISTED
-    for number in range(things):
-        signal = Signal(ok=number % 2 == 0, error=f"error {number}", cost_micros=number)
-        backlog.add(Tell(signal, Permit(number % permits)))
-        backlog.add(Tell(Signal(count=0, refused=1)))
-    assert len(backlog) <= 3 * LISTED + 10
-    assert backlog.waiting == 2 * things
-    messages = told(backlog)
-    assert len(messages) <= 3 * LISTED + 10
-    assert sums(messages, ok=True) == (things // 2, sum(range(0, things, 2)))
-    assert sums(messages, ok=False) == (things // 2, sum(range(1, things, 2)))
-    assert sum(message.signal.refused for message in messages) == things
-    assert backlog.told == 2 * things
-    assert backlog.waiting == 0
-
-
-def test_a_backlog_keeps_the_order_of_the_first_and_piles_up_the_rest() -> None:
-    backlog = Backlog(POLICY, POLICY.start("api", 0.0))
-    for number in range(3 * LISTED):
-        backlog.add(Tell(Signal(ok=False, error=f"error {number}")))
-    errors = [message.signal.error for message in told(backlog)]
-    assert errors == [*(f"error {number}" for number in range(LISTED)), f"error {3 * LISTED - 1}"]
-
-
-def test_no_message_of_a_backlog_is_dearer_than_a_store_can_add_up() -> None:
-    backlog = Backlog(POLICY, POLICY.start("api", 0.0))
-    for number in range(LISTED + 20):
-        backlog.add(Tell(Signal(ok=True, seconds=float(number), cost_micros=HEAVIEST // 2)))
-    messages = told(backlog)
-    assert sums(messages, ok=True) == (LISTED + 20, (LISTED + 20) * (HEAVIEST // 2))
-    assert max(message.signal.cost_micros or 0 for message in messages) <= 2 * HEAVIEST
-
-
-def test_what_is_added_while_the_first_is_told_stays() -> None:
-    backlog = Backlog(POLICY, POLICY.start("api", 0.0))
-    backlog.add(Tell(Signal(ok=True, cost_micros=5)))
-    first = backlog.first()
-    assert first is not None
-    backlog.add(Tell(Signal(ok=True, cost_micros=5)))
-    backlog.add(Tell(Signal(ok=True, cost_micros=7)))
-    backlog.drop_first(first)
-    assert sums(told(backlog), ok=True) == (2, 12)
-
-
-def test_a_condensed_backlog_is_told_by_a_few_messages_and_adds_up() -> None:
-    backlog = Backlog(POLICY, POLICY.start("api", 0.0))
-    for number in range(LISTED):
-        backlog.add(Tell(Signal(ok=number % 2 == 0, cost_micros=number)))
-    backlog.condense()
-    messages = told(backlog)
-    assert len(messages) <= 5
-    assert sums(messages, ok=True) == (LISTED // 2, sum(range(0, LISTED, 2)))
-    assert sums(messages, ok=False) == (LISTED // 2, sum(range(1, LISTED, 2)))
-
-
-def test_different_costs_are_never_counted_together() -> None:
-    backlog = Backlog(POLICY, POLICY.start("api", 0.0))
-    for cost in (5, 5, 7):
-        backlog.add(Tell(Signal(ok=True, cost_micros=cost)))
-    listed = [(message.signal.cost_micros, message.signal.count) for message in told(backlog)]
-    assert listed == [(5, 2), (7, 1)]
-
-
 # One circuit's trouble
 
 
@@ -514,6 +429,20 @@ def test_no_caller_tries_a_store_that_somebody_else_looks_after() -> None:
     assert bench.stored().totals.failed == 5
 
 
+class Noted:
+    """A lock that says when somebody begins to wait for it with patience."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.waited_for = threading.Event()
+        self.release = self._lock.release
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if timeout > 0:
+            self.waited_for.set()
+        return self._lock.acquire(blocking, timeout)
+
+
 def test_closing_waits_for_who_is_telling_and_tells_the_rest() -> None:
     bench = Bench()
     bench.store.cut()
@@ -521,25 +450,25 @@ def test_closing_waits_for_who_is_telling_and_tells_the_rest() -> None:
         bench.breaker.tell(Signal(ok=number % 2 == 0, cost_micros=number))
     bench.store.mend()
     bench.clock.advance(1.0)
-    real, telling, go_on = bench.store.apply, threading.Event(), threading.Event()
+    lock, telling, real = Noted(), threading.Event(), bench.store.apply
 
-    def slowly(key: str, policy: Policy, message: Message, now_s: float) -> Step:
+    def once_the_closer_waits(key: str, policy: Policy, message: Message, now_s: float) -> Step:
         telling.set()
-        assert go_on.wait(5.0)
+        lock.waited_for.wait(0.1)
         return real(key, policy, message, now_s)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench.store, "apply", slowly)
+        patch.setattr(bench.store, "apply", once_the_closer_waits)
+        patch.setattr(bench.panel.store, "_returning", lock)
         teller = threading.Thread(target=bench.panel.store.try_again)
         teller.start()
         assert telling.wait(5.0)
-        closer = threading.Thread(target=bench.panel.close)
-        closer.start()
-        go_on.set()
-        closer.join()
+        bench.panel.close()
+        totals = bench.stored().totals
         teller.join()
-    assert bench.stored().totals.cost_micros == sum(range(50))
-    assert bench.stored().totals[:2] == (25, 25)
+    assert lock.waited_for.is_set()
+    assert totals.cost_micros == sum(range(50))
+    assert totals[:2] == (25, 25)
 
 
 def test_closing_tells_very_much_in_few_messages() -> None:
