@@ -229,6 +229,8 @@ def test_a_circuit_that_was_to_retry_stays_open_under_a_policy_that_never_does()
 def test_a_wait_whose_default_maximum_is_no_number_is_refused() -> None:
     with pytest.raises(ValueError, match=r"Cooldown.base_s is 1e\+308: five times as much"):
         Cooldown(1e308)
+    with pytest.raises(ValueError, match=r"Cooldown\.base_s is 4e\+307: five times as much"):
+        Cooldown(4e307)
     assert Cooldown(1e308, 1.5e308).max_s == 1.5e308
     assert Cooldown(3e307).max_s == 1.5e308
 

@@ -25,8 +25,8 @@ class Recovery(Record):
     """Whether an open circuit ever comes back by itself."""
 
     def lease_after_s(self, cooldown_s: float) -> float:
-        """How long a probe that follows this wait keeps its place."""
-        return cooldown_s if self.lease_s is None else self.lease_s
+        """How long a probe that follows this wait keeps its place; asked only where one probes."""
+        raise NotImplementedError
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float | None:
         """How long to stay open from `now_s` on; `None`: until an operator resets."""
