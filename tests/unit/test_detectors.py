@@ -285,3 +285,14 @@ def test_a_base_decides_nothing(base: Any) -> None:
     for name, arguments in methods[type(base)].items():
         with pytest.raises(NotImplementedError):
             getattr(base, name)(*arguments)
+
+
+def test_of_those_that_admit_equally_little_the_hottest_gives_the_reason() -> None:
+    pair = (ConsecutiveFailures(1), ConsecutiveFailures(2))
+    readings = (Reading(1.0, "warm"), Reading(2.0, "hot"))
+    assert AnyDetector().strictest(pair, readings) == "hot"
+    assert AnyDetector().strictest(pair[::-1], readings[::-1]) == "hot"
+
+
+def test_a_policy_is_strict_only_if_it_says_so() -> None:
+    assert Policy([ConsecutiveFailures(1)]).strict is False

@@ -201,3 +201,17 @@ def test_threads_that_fill_a_window_trip_it_at_its_very_size() -> None:
             thread.join()
         assert breaker._circuit.phase == "open", "nobody has looked"
         assert breaker._circuit.totals[:2] == (8, 11)
+
+
+def test_a_single_thing_that_was_put_off_is_pending() -> None:
+    run = new_run()
+    run.put_off(more=1)
+    assert is_pending(run)
+    assert run.count() == 1
+
+
+def test_what_is_owed_takes_the_place_of_new_tickets() -> None:
+    run = Run(Permit(1), math.inf, most=0)
+    run.put_off(more=3)
+    assert run.count(most=10) == 3
+    assert take(run, 10) == 7
