@@ -211,7 +211,8 @@ def test_a_single_thing_that_was_put_off_is_pending() -> None:
 
 
 def test_what_is_owed_takes_the_place_of_new_tickets() -> None:
-    run = Run(Permit(1), math.inf, most=0)
+    run = new_run()
     run.put_off(more=3)
-    assert run.count(most=10) == 3
-    assert take(run, 10) == 7
+    assert take(run, TICKETS) == TICKETS
+    assert run.count(most=TICKETS + 3 + 5) == TICKETS + 3
+    assert take(run, TICKETS) == 5
