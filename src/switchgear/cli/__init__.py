@@ -16,7 +16,7 @@ def main() -> None:
     """Circuit breakers for AI agents: notice, warn, cut, explain, and let the current flow again."""
 
 
-@main.command(short_help="Watch a breaker at work, 15 seconds.")
+@main.command(short_help="Watch a breaker at work, 13 seconds.")
 @click.option(
     "--speed",
     type=click.FloatRange(0.1, 20.0),
@@ -28,7 +28,7 @@ def demo(speed: float) -> None:
     """Watch a breaker at work: a stand-in agent, a provider that goes down and comes back.
 
     The provider is a real HTTP server on this machine's loopback and the calls are real; nothing
-    leaves the machine and no key is needed. Takes about 15 seconds. Exit code 0 when the circuit
+    leaves the machine and no key is needed. Takes about 13 seconds. Exit code 0 when the circuit
     opened, probed and closed as it should, else 1.
     """
     from switchgear.cli.demo import run_demo  # noqa: PLC0415
