@@ -9,7 +9,7 @@
 from switchgear.core import detectors
 from switchgear.core.policy import AnyDetector, Policy, WeightedSum
 from switchgear.core.recovery import Cooldown, Latched, WindowEnd
-from switchgear.core.types import Event, EventKind, Mode, Permit, Phase, Reading, Signal
+from switchgear.core.types import Act, Event, EventKind, Mode, Permit, Phase, Reading, Signal
 from switchgear.errors import Rejected, StoreError, SwitchgearError
 from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.loop import LoopBreaker
@@ -19,6 +19,7 @@ from switchgear.panel import Panel
 __version__ = "0.1.0"
 
 __all__ = [
+    "Act",
     "AnyDetector",
     "CircuitBreaker",
     "Cooldown",

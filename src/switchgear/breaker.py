@@ -10,6 +10,7 @@ from switchgear.clock import Clock, Shifted, monotonic
 from switchgear.core import record
 from switchgear.core.policy import Policy
 from switchgear.core.types import (
+    Act,
     Ask,
     Circuit,
     Message,
@@ -25,7 +26,7 @@ from switchgear.core.types import (
 )
 from switchgear.listeners import Sink, checked_sinks
 from switchgear.live import TIME_PASSES, LiveCircuit
-from switchgear.redact import redact
+from switchgear.redact import redact, redact_lines
 from switchgear.stores.base import Remembers
 from switchgear.stores.memory import MemoryCell
 
@@ -229,7 +230,22 @@ class Breaker(LiveCircuit):
 
 def _redacted(signal: Any) -> Signal:
     checked = _checked_signal(signal)
-    return checked if checked.error is None else checked._replace(error=redact(checked.error))
+    if checked.error is None and checked.act is None and checked.violation is None:
+        return checked
+    return checked._replace(
+        error=None if checked.error is None else redact(checked.error),
+        act=None if checked.act is None else _redacted_act(checked.act),
+        violation=None if checked.violation is None else redact(checked.violation),
+    )
+
+
+def _redacted_act(act: Act) -> Act:
+    return Act(
+        redact(act.tool),
+        redact_lines(act.args),
+        None if act.result is None else redact_lines(act.result),
+        None if act.thought is None else redact_lines(act.thought),
+    )
 
 
 def _check(message: Any) -> None:
@@ -245,13 +261,18 @@ def _check(message: Any) -> None:
 def _checked_signal(signal: Any) -> Signal:
     if not isinstance(signal, Signal):
         raise ValueError(f"signal is {signal!r}: it must be a Signal, as in Signal(ok=False)")
-    ok, seconds, error, retry_after_s, count, refused, cost_micros, *measured, at_s = signal
+    ok, seconds, error, retry_after_s, count, refused, cost_micros, *others = signal
+    *measured, at_s, act, state, failing_tests, context_used, idle_s, waited_s, violation = others
     if ok is not None and ok is not True and ok is not False:
         raise ValueError(f"signal is {signal!r}: its ok must be True, False or None")
-    if error is not None and not isinstance(error, str):
-        raise ValueError(f"signal is {signal!r}: its error must be a text or None")
-    if not (_is_measure(seconds) and _is_measure(retry_after_s) and _is_measure(at_s)):
-        rule = "its seconds, retry_after_s and at_s must be finite numbers or None"
+    if not all(map(_is_text, (error, state, failing_tests, violation))):
+        rule = "its error, state, failing_tests and violation must be texts or None"
+        raise ValueError(f"signal is {signal!r}: {rule}")
+    if act is not None and not _is_act(act):
+        raise ValueError(f"signal is {signal!r}: its act must be an Act of texts, or None")
+    times = (seconds, retry_after_s, at_s, context_used, idle_s, waited_s)
+    if not all(map(_is_measure, times)):
+        rule = "its times and its context_used must be finite numbers or None"
         raise ValueError(f"signal is {signal!r}: {rule}")
     counts = (count, refused, cost_micros or 0)
     if not all(_is_count(number) for number in counts) or count * (cost_micros or 0) >= MOST:
@@ -263,6 +284,16 @@ def _checked_signal(signal: Any) -> Signal:
         rule = "its files_changed, tests_passing and output_chars must be whole numbers or None"
         raise ValueError(f"signal is {signal!r}: {rule}")
     return signal
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_act(value: Any) -> bool:
+    if not isinstance(value, Act):
+        return False
+    return None not in value[:2] and all(map(_is_text, value))
 
 
 def _is_measure(value: Any) -> bool:

@@ -9,6 +9,8 @@ import re
 
 LONGEST = 200
 """Characters kept of an error's text."""
+LONGEST_TEXT = 4000
+"""Characters kept of what an agent wrote, for as long as a detector looks at it."""
 _LOOKED_AT = 1000
 
 _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
@@ -55,14 +57,27 @@ def redact(text: str, longest: int = LONGEST) -> str:
     line = text[:_LOOKED_AT]
     if not line.isprintable():
         line = _CONTROL.sub(" ", line)
-    folded = line.lower()
+    line = _without_secrets(line).strip()
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def redact_lines(text: str, longest: int = LONGEST_TEXT) -> str:
+    r"""The first `longest` characters without secrets; lines stay lines. For detectors to read.
+
+    >>> redact_lines("export TOKEN=abcd1234\ndone")
+    'export TOKEN=[redacted]\ndone'
+    """
+    return _without_secrets(text[:longest])
+
+
+def _without_secrets(text: str) -> str:
+    folded = text.lower()
     for triggers, pattern in _SECRETS:
         for trigger in triggers:
             if trigger in folded:
-                line = pattern.sub(_blank, line)
+                text = pattern.sub(_blank, text)
                 break
-    line = line.strip()
-    return line if len(line) <= longest else line[: longest - 1] + "…"
+    return text
 
 
 def _blank(match: re.Match[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from switchgear import (
+    Act,
     CircuitBreaker,
     Cooldown,
     Event,
@@ -185,7 +186,8 @@ def test_a_signal_of_what_cannot_be_counted_is_refused_and_changes_nothing(signa
 
 
 SIGNAL: Callable[..., Signal] = Signal
-OK, MEASURES, ERROR = "its ok must be", "must be finite numbers or None", "its error must be a text"
+OK, MEASURES, TEXTS = "its ok must be", "must be finite numbers or None", "must be texts or None"
+ACT = "its act must be an Act of texts"
 
 
 @pytest.mark.parametrize(
@@ -197,11 +199,17 @@ OK, MEASURES, ERROR = "its ok must be", "must be finite numbers or None", "its e
         *((Signal(ok=cast("bool", bad)), OK) for bad in ("no", 1, 0)),
         *(
             (SIGNAL(ok=False, **{field: bad}), MEASURES)
-            for field in ("seconds", "retry_after_s")
+            for field in ("seconds", "retry_after_s", "context_used", "idle_s", "waited_s")
             for bad in ("5", math.nan, math.inf, 10**400, True)
         ),
-        (Signal(ok=False, error=cast("str", ValueError("kept"))), ERROR),
-        (Signal(ok=False, error=cast("str", b"bytes")), ERROR),
+        (Signal(ok=False, error=cast("str", ValueError("kept"))), TEXTS),
+        *(
+            (SIGNAL(ok=False, **{field: b"bytes"}), TEXTS)
+            for field in ("error", "state", "failing_tests", "violation")
+        ),
+        (SIGNAL(act=("Bash", "ls")), ACT),
+        (SIGNAL(act=Act("Bash", cast("str", None))), ACT),
+        (SIGNAL(act=Act("Bash", "ls", result=cast("str", 5))), ACT),
     ],
     ids=lambda given: repr(given)[:60],
 )

@@ -2,8 +2,10 @@
 
 import pytest
 
-from switchgear import CircuitBreaker, Event, Rejected
-from switchgear.redact import redact
+from switchgear import Act, CircuitBreaker, Event, Permit, Rejected, Signal
+from switchgear.core.message_wire import dump_message, load_message
+from switchgear.core.types import Tell
+from switchgear.redact import redact, redact_lines
 from switchgear.testing import FakeClock
 
 
@@ -156,3 +158,31 @@ def test_words_behind_basic_and_bearer_are_no_credentials() -> None:
     assert redact("Basic dXNlcjpwYXNzd29yZDEyMw==") == "Basic [redacted]"
     assert redact("Bearer abcdefgh1234") == "Bearer [redacted]"
     assert redact("Bearer abcdefghijklmnopqrstuvwxyz") == "Bearer [redacted]"
+
+
+def test_what_an_agent_wrote_keeps_its_lines_and_loses_its_secrets() -> None:
+    kept = redact_lines("one\n\tpassword=hunter2\nthree")
+    assert kept == "one\n\tpassword=[redacted]\nthree"
+    assert len(redact_lines("x" * 10_000)) == 4_000
+
+
+def test_no_detector_is_shown_a_secret_of_an_act_or_a_broken_rule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    breaker = CircuitBreaker("session/1", clock=FakeClock())
+    sent: list[Signal] = []
+    monkeypatch.setattr(type(breaker), "send", lambda _, message: sent.append(message.signal))
+    secret = "token=abcd1234"
+    act = Act("Bash", f"curl -d {secret}", f"sent\n{secret}", f"I use {secret}")
+    breaker.tell(Signal(ok=True, act=act, violation=f"secrets out: {secret}"))
+    (told,) = sent
+    assert "abcd1234" not in repr(told)
+    assert told.act is not None
+    assert told.act.result == "sent\ntoken=[redacted]"
+
+
+def test_an_act_survives_the_way_from_one_process_to_another() -> None:
+    tell = Tell(Signal(act=Act("Bash", "ls", "a\nb", None), context_used=0.5), Permit(3))
+    back = load_message(dump_message(tell))
+    assert back == tell
+    assert isinstance(back.signal.act, Act)

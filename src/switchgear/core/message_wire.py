@@ -6,7 +6,7 @@ and what it cannot read it refuses with `WireError`.
 
 from typing import Any
 
-from switchgear.core.types import Ask, EventKind, Message, Mode, Order, Permit, Signal, Tell
+from switchgear.core.types import Act, Ask, EventKind, Message, Mode, Order, Permit, Signal, Tell
 from switchgear.core.wire import WireError
 
 
@@ -28,7 +28,12 @@ def load_message(data: Any) -> Message:
             return Order(by, why, None if mode is None else Mode(mode), reset, EventKind(event))
         if kind == "tell":
             (permit,) = rest
-            return Tell(Signal(*fields), None if permit is None else Permit(*permit))
+            return Tell(_signal(fields), None if permit is None else Permit(*permit))
     except (TypeError, ValueError) as error:
         raise WireError(f"not a message: {error!r}") from error
     raise WireError(f"not a message: it begins with {kind!r}")
+
+
+def _signal(fields: list[Any]) -> Signal:
+    signal = Signal(*fields)
+    return signal if signal.act is None else signal._replace(act=Act(*signal.act))

@@ -48,6 +48,22 @@ class EventKind(StrEnum):
     """What was stored could not be read; it was set aside and the circuit starts anew."""
 
 
+class Act(NamedTuple):
+    """One step of an agent: the tool it called, with what, what came back, what it thought.
+
+    Texts as the agent wrote them, redacted; who makes one may cut them, who reads one must not
+    depend on their ends.
+    """
+
+    tool: str = ""
+    """The tool's own name; empty: it only talked."""
+    args: str = ""
+    """What it was called with, as one text."""
+    result: str | None = None
+    thought: str | None = None
+    """What the agent said before it acted."""
+
+
 class Signal(NamedTuple):
     """Facts about something that happened; `None` is "not measured", and who needs it abstains."""
 
@@ -71,6 +87,20 @@ class Signal(NamedTuple):
     """How long the output was, in characters."""
     at_s: float | None = None
     """When it was measured, in seconds since the epoch, by whoever measured it."""
+    act: Act | None = None
+    """The step of an agent that this was."""
+    state: str | None = None
+    """A key of the state the work is in after it: equal keys, equal files."""
+    failing_tests: str | None = None
+    """A key of the set of tests that fail: equal keys, the same tests."""
+    context_used: float | None = None
+    """The share of the agent's context window that is in use: 0 to 1."""
+    idle_s: float | None = None
+    """How long nothing has happened, as a watcher saw it."""
+    waited_s: float | None = None
+    """How long it waited for something that others held."""
+    violation: str | None = None
+    """The rule that was broken, in one line."""
 
 
 class Permit(NamedTuple):
