@@ -173,6 +173,7 @@ def test_a_time_queue_is_a_list_of_times(steps: list[tuple[str, float]]) -> None
             queue, times = queue.drop(1), times[1:]
         elif verb == "reload":
             queue = TimeQueue.load(json.loads(json.dumps(queue.dump())))
+            assert len(queue.oldest) < TIMES
         elif verb == "drop many":
             count = len(times) * 2 // 3
             queue, times = queue.drop(count), times[count:]
@@ -199,6 +200,7 @@ def test_a_time_queue_forgets_what_it_drops(size: int) -> None:
 
 def test_a_time_leaves_the_queue_at_the_very_moment() -> None:
     queue = TimeQueue().push(1.0).push(2.0).push(3.0)
+    assert queue.drop_until(1.0).dump() == [2.0, 3.0]
     assert queue.drop_until(1.999).dump() == [2.0, 3.0]
     assert queue.drop_until(2.0).dump() == [3.0]
     assert queue.drop_until(9.0) == TimeQueue()
@@ -341,6 +343,7 @@ def test_reading_an_empty_time_window_leaves_no_empty_slices_behind() -> None:
         [[0, -1, 0]],
         [[1, 1, 0], [1, 1, 0]],
         [[2, 1, 0], [1, 1, 0]],
+        [[5, 1, 0], [3, 1, 0]],
         [[0, 1]],
         [[0, "one", 0]],
         [["0", 1, 0]],
