@@ -11,7 +11,12 @@ from switchgear.core.types import Ask, EventKind, Mode, Order, Phase, Signal, Te
 
 RETRY_AFTERS = st.sampled_from((None, None, 0.0, -1.0, 2.5, 1e6))
 RESULTS = st.sampled_from(
-    [Signal(ok, seconds) for ok in (True, True, False, None) for seconds in (None, 0.25, 9.0)]
+    [
+        Signal(ok, seconds, error, files_changed=files)
+        for ok in (True, True, False, None)
+        for seconds in (None, 0.25, 9.0)
+        for error, files in ((None, None), ("529 overloaded", 0))
+    ]
 )
 MESSAGES = st.one_of(
     st.just(Ask()),
