@@ -31,6 +31,7 @@ SAME = [
     ("request req_011CSHoEeqs5C35K2UXVRWR6 failed", "request req_01zzz9AbCdEf7Gh8Ij failed"),
     ("login failed, user=alice", "login failed, user=bob"),
     ("session of user alice ended", "session of user bob ended"),
+    ("invalid user alice from 10.0.0.1", "invalid user user from 10.0.0.2"),
     ("GET https://a.test/x/1?y=2 failed", "GET https://b.test/z failed"),
     ("block blk_-4711 is lost", "block blk_42 is lost"),
     ("header 0064588e 8aff0003", "header 00ce22e8 00000001 00000002"),

@@ -186,7 +186,8 @@ def _masked_line(line: str) -> str:
                 out.append(substitute(_mask, word))
         elif not (out and out[-1] == "#" and word in _UNITS):
             out.append(word)
-        before = word
+        # Somebody may be called "user": the word behind that name is none.
+        before = "" if out and out[-1] == "<name>" else word
     masked: str = _tool("run").sub("#", " ".join(out))
     return masked
 
