@@ -236,6 +236,7 @@ def test_the_sentences_of_errors() -> None:
         (SameError(), [[["k", 1, "a"], ["k", 1, "a"]], 0, "", 0]),
         (SameError(), [[], -1, "", 0]),
         (SameError(), [[], 0, "", -1]),
+        (SameError(), [[], 0, "k", -1]),
         (SameError(), [[], 0, "k", 0]),
         (SameError(), [[], 0, "", 2]),
         (SameError(), [[], 0, 7, 2]),

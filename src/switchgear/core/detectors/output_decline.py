@@ -43,7 +43,7 @@ class OutputDecline(Detector):
         del now_s
         if signal.output_chars is None:
             return memory
-        steps = min(signal.count, BASELINE + 1)
+        steps = min(signal.count, BASELINE)
         for _ in range(steps):
             memory = memory.push(
                 signal.output_chars, share=self.threshold, needed=self.min_iterations
