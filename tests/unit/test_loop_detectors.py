@@ -114,6 +114,12 @@ def test_a_million_outputs_alone_are_no_standstill_but_all_are_low() -> None:
     assert (stood.iterations, stood.outputs.low) == (1, 10**6)
 
 
+def test_a_million_iterations_without_an_output_add_no_low_one() -> None:
+    before = chars(900, 900, 900, 1)
+    stood = after(NoProgress(), *before, Signal(files_changed=0, count=10**6))
+    assert (stood.iterations, stood.outputs.low) == (10**6, 1)
+
+
 def test_a_million_iterations_that_change_files_stand_still_for_none() -> None:
     assert after(NoProgress(), STOOD, Signal(files_changed=2, count=10**6)).iterations == 0
 
