@@ -142,7 +142,7 @@ def _iteration(facts: dict[str, Any]) -> str:
         f"{facts.get('seconds')} s",
         f"{facts.get('files_changed')} files",
         f"{facts.get('steps')} steps",
-        "price unknown" if cost is None else dollars(cost),
+        *(() if cost == 0 else ("price unknown" if cost is None else dollars(cost),)),
         str(facts.get("phase")),
     ]
     if facts.get("tests_passing") is not None:

@@ -131,12 +131,16 @@ class Runner:
         return self._finish(ending)
 
     def _begin(self) -> None:
+        if self.shop.options.shadow:
+            try:
+                self.circuits.loop.shadow(by=BY, why="--shadow")
+            except OrderRefused:
+                self.shop.record.discard()
+                raise
         self._gate.remember(self.state.begun_s)
         self._mark = mark(self.shop.tree)
         if self.state.start_mark is None:
             self.state = self.state._replace(start_mark=self._mark)
-        if self.shop.options.shadow:
-            self.circuits.loop.shadow(by=BY, why="--shadow")
         self._write()
         self.shop.view.started(self._run())
         for note in self._notes:

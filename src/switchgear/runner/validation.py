@@ -4,7 +4,6 @@ Where none is named, the project's own test command is looked for, and not found
 """
 
 import json
-import re
 from collections import deque
 from pathlib import Path
 from typing import NamedTuple
@@ -21,9 +20,6 @@ LONGEST_S = 3600.0
 KEPT_BYTES = 2_000_000
 """Of what it prints, the last."""
 _NAMED = 10
-_RAN = re.compile(r"^Ran (\d{1,9}) tests? in \d", re.MULTILINE)
-_COUNT = re.compile(r"\b(failures|errors|skipped)=(\d{1,9})")
-_BAD = re.compile(r"^(?:FAIL|ERROR): \w+ \((\S{1,300})\)$", re.MULTILINE)
 
 
 class Validated(NamedTuple):
@@ -74,26 +70,10 @@ def validate(
         ok=None if stopped else exited and done.exit_code == 0,
         exit_code=done.exit_code,
         seconds=done.duration_s,
-        tests=None if stopped or late else _tests(reader.text()),
+        tests=None if stopped or late else tally(reader.text()),
         tail=done.tail or done.problem,
         late=late,
     )
-
-
-def _tests(output: str) -> Tally | None:
-    """The counts of the known runners, else those of Python's own unittest."""
-    return tally(output) or _unittest(output)
-
-
-def _unittest(output: str) -> Tally | None:
-    ran = _RAN.findall(output)
-    if not ran:
-        return None
-    # The last summary is the run's; a test that runs tests prints one, too.
-    counts = dict(_COUNT.findall(output[output.rfind("\nRan ") :]))
-    bad = int(counts.get("failures", 0)) + int(counts.get("errors", 0))
-    names = tuple(sorted(set(_BAD.findall(output))))
-    return Tally(max(0, int(ran[-1]) - bad - int(counts.get("skipped", 0))), bad, names)
 
 
 def detect(folder: Path) -> str | None:
