@@ -92,7 +92,7 @@ TESTS = (
     "tests/property/test_machine.py",
 )
 # A mutant that never ends is stopped, and counts as killed. Seconds of work, not of the clock, so
-# that a busy machine kills nobody: the walks need five, all tests thirty.
+# that a busy machine kills nobody: the walks need five, all tests forty.
 WALK_CPU_S = 20
 CPU_S = 120
 MEMORY_BYTES = 3 * 2**30  # a mutant that never stops growing is stopped, and counts as killed
