@@ -82,6 +82,62 @@ def test_codes_ports_and_names_tell_errors_apart(one: str, other: str) -> None:
     assert fingerprint(one) != fingerprint(other)
 
 
+LIMITS = [
+    # Lines: blank ones are none, one that tells is enough.
+    ("abc\n   \n\ndef", "abc\ndef"),
+    ("opening\nValueError: bad x", "ValueError: bad x"),
+    ("e" * module.LOOKED_AT, "e" * module.LOOKED_AT),
+    # Dates.
+    ("lost on Jun 9, again", "lost on #, again"),
+    ("due Mon Tue", "due # Tue"),
+    # A word without digit, slash, sign of equality or dot is never looked at.
+    ("dead:beef:cafe:babe lost", "dead:beef:cafe:babe lost"),
+    # A number that says which error it is has up to five digits, and nothing else.
+    ("exit code 10061", "exit code 10061"),
+    ("exit code 100611", "exit code #"),
+    ("exit code v12", "exit code v#"),
+    ("failed error:10061", "failed error:10061"),
+    ("failed error:100611", "failed error:#"),
+    ("x-berror:5", "x-berror:#"),
+    # A status stands before its phrase.
+    ("got 404 Not Found", "got 404 Not Found"),
+    ("read 40 Files", "read # Files"),
+    ("read 112 Files", "read # Files"),
+    # The port of a peer, wherever it stands.
+    ("10.1.2.3 port 4022 closed", "<ip> port # closed"),
+    ("peer 203.0.113.9 port 4022 gone", "peer <ip> port # gone"),
+    # The ports of services.
+    ("refused localhost:9999", "refused <host>:9999"),
+    ("refused localhost:10000", "refused <host>"),
+    ("refused localhost:05432", "refused <host>:05432"),
+    ("refused http://localhost:05432/x/y", "refused <url>:05432"),
+    ("refused http://localhost:005432/x", "refused <url>"),
+    # The value of a code has up to sixteen letters and digits.
+    ("failed code=" + "A" * 16, "failed code=" + "A" * 16),
+    ("failed code=" + "A" * 17, "failed code=#"),
+    ("failed code=E1,text=" + "x" * 60, "failed code=E1,text=#"),
+    # Series of codes: one to five capitals, three to five digits, and nothing around.
+    ("bad E12 here", "bad E# here"),
+    ("bad T123456 here", "bad T# here"),
+    ("bad TS2304x-y here", "bad TS#x-y here"),
+    ("bad KLMNO123 here", "bad KLMNO123 here"),
+    ("bad KLMNOP123 here", "bad KLMNOP# here"),
+    ("pod abc-TS2304 here", "pod abc-TS# here"),
+    ("see (2304) now", "see (#) now"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), LIMITS)
+def test_the_very_limits_of_what_is_masked(text: str, expected: str) -> None:
+    assert template(text) == expected
+
+
+def test_a_gist_has_up_to_forty_words_of_a_longer_one_the_beginning_and_the_end() -> None:
+    words = [f"w{number}" for number in range(41)]
+    assert gist(" ".join(words[:40])) == " ".join(words[:40])
+    assert gist(" ".join(words)) == " ".join([*words[:28], "…", *words[29:]])
+
+
 @pytest.mark.parametrize("row", GOLDEN, ids=range(len(GOLDEN)))
 def test_keys_never_change(row: dict[str, str]) -> None:
     assert template(row["text"]) == row["template"]

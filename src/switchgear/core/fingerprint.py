@@ -168,8 +168,6 @@ def _is_telling(line: str) -> bool:
 
 def _masked_line(line: str) -> str:
     words = line.split()
-    if not words:
-        return ""
     substitute = _tool("variable").sub
     suspicious = _tool("suspicious").search
     out: list[str] = []
@@ -214,13 +212,13 @@ def _mask(match: Any) -> str:
     if kind == "number":
         return _masked_number(match.string, match.start(), match.end(), found)
     if kind == "value":
-        start = match.start() - 1
+        start = match.start()
         name = match.string[max(0, start - _LOOKED_BACK) : start]
         return found if len(found) <= 16 and found.isalnum() and _names_a_code(name) else "#"
     if kind == "hex":
         return "#"
     if kind in ("host", "url") or found.startswith(_LOOPBACK):
-        port = (found if kind != "url" else found.split("/", 3)[2]).rpartition(":")[2]
+        port = (found if kind != "url" else found.split("/")[2]).rpartition(":")[2]
         return f"<{kind}>:{port}" if _is_service(port) else f"<{kind}>"
     return f"<{kind}>"
 
