@@ -42,7 +42,7 @@ class Start(NamedTuple):
     policy: "Policy | None" = None
     force: bool = False
     why: str | None = None
-    how: str = "the same command"
+    how: str = "the same command with"
 
 
 @click.command(short_help="Run an agent in a loop that knows when to stop.")

@@ -13,6 +13,7 @@ from switchgear.agents.base import Agent
 from switchgear.agents.events import StreamEvent, total_usage
 from switchgear.agents.prices import Cost, cost_of
 from switchgear.agents.process import AgentProcess, End, Run
+from switchgear.agents.wardens import Wardens
 from switchgear.measure.git import GitError
 from switchgear.measure.tree import Change, Tree
 from switchgear.runner.agent_log import AgentLog
@@ -49,6 +50,7 @@ class Workshop(NamedTuple):
     view: View
     interrupt: Interrupt
     time: Time
+    wardens: Wardens
 
 
 class Iteration(NamedTuple):
@@ -175,6 +177,7 @@ def _process(shop: Workshop, number: int, prompt: str, left_s: float | None) -> 
             env={**os.environ, **told},
             deadline_s=left_s,
             idle_s=shop.options.idle_timeout_s,
+            wardens=shop.wardens,
         )
     except ValueError as error:
         raise AgentUnusable(str(error)) from error
@@ -202,7 +205,13 @@ def _worth_validating(shop: Workshop, run: Run, watch: Watch, stopped: str | Non
 def _validate(shop: Workshop, left_s: float | None) -> Validated:
     command = shop.options.validate or ""
     shop.view.validating(command)
-    return validate(command, shop.folder, deadline_s=left_s, interrupt=shop.interrupt)
+    return validate(
+        command,
+        shop.folder,
+        deadline_s=left_s,
+        interrupt=shop.interrupt,
+        wardens=shop.wardens,
+    )
 
 
 def _changed_overall(tree: Tree, state: RunState, after: str | None, change: Change | None) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear.agents.base import Agent
+from switchgear.agents.wardens import Wardens
 from switchgear.core.policy import Policy
 from switchgear.errors import OrderRefused
 from switchgear.listeners import Sink
@@ -106,6 +107,7 @@ class Runner:
             Shielded(setting.view),
             setting.interrupt or Interrupt(),
             setting.time,
+            Wardens(),
         )
         self._gate = Gate(self.shop, self.circuits, self._left_s)
         self._began_at_s = setting.time.wall()
@@ -121,13 +123,15 @@ class Runner:
 
     def run(self) -> RunResult:
         """Run to the end, whatever that is."""
-        self._begin()
-        try:
-            ending = self._loop()
-        except BaseException:
-            # A defect of ours: what was done so far is kept all the same.
-            self._finish(Ending(ExitReason.AGENT_ERROR, "Switchgear itself failed"))
-            raise
+        with self.shop.wardens as wardens:
+            wardens.prepare()
+            self._begin()
+            try:
+                ending = self._loop()
+            except BaseException:
+                # A defect of ours: what was done so far is kept all the same.
+                self._finish(Ending(ExitReason.AGENT_ERROR, "Switchgear itself failed"))
+                raise
         return self._finish(ending)
 
     def _begin(self) -> None:

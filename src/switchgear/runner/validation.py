@@ -11,6 +11,7 @@ from typing import NamedTuple
 from switchgear.agents.base import Agent, Invocation, StreamReader
 from switchgear.agents.events import StreamEvent
 from switchgear.agents.process import AgentProcess, End
+from switchgear.agents.wardens import Wardens
 from switchgear.measure.tally import Tally, tally
 from switchgear.redact import redact
 from switchgear.runner.interrupt import Interrupt
@@ -50,7 +51,12 @@ class Validated(NamedTuple):
 
 
 def validate(
-    command: str, folder: Path, *, deadline_s: float | None, interrupt: Interrupt
+    command: str,
+    folder: Path,
+    *,
+    deadline_s: float | None,
+    interrupt: Interrupt,
+    wardens: Wardens | None = None,
 ) -> Validated:
     """Run the command by the shell in the folder. Never raises for what it does."""
     reader = _Collected()
@@ -59,6 +65,7 @@ def validate(
         "",
         folder,
         deadline_s=LONGEST_S if deadline_s is None else min(deadline_s, LONGEST_S),
+        wardens=wardens,
     )
     with interrupt.watching(process):
         done = process.run()

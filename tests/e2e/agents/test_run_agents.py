@@ -67,11 +67,14 @@ def test_a_dead_provider_is_an_agent_error_and_no_evidence_against_the_loop(
 ) -> None:
     api.refuse()
     (project / "switchgear.yaml").write_text(ONE_STRIKE)
-    result = run(world, project, "--timeout", "60s")
-    # One of them tries again for ever without a word: then only the time can end it.
-    assert result["exit_reason"] in {"agent_error", "timeout"}, result
+    result = run(world, project, "--timeout", "4m", "--budget", "1")
+    assert result["exit_reason"] == "agent_error", result
+    assert f"provider/{world.agent.name} is down" in result["reason"]
     assert result["stats"]["circuit_breaker"]["total_failures"] == 0, result
+    assert result["stats"]["lost_to_provider"] == result["iterations"] == 1
+    assert result["stats"]["unknown_prices"] == 0
     assert result["stats"]["files_changed"] == 0
+    assert result["stats"]["seconds"] < 200  # most are stopped by us, the silent ones give up
 
 
 def test_steady_progress_is_completed(world: World, api: ScriptedApi, project: Path) -> None:
