@@ -102,6 +102,21 @@ def test_one_that_is_killed_with_its_job_is_a_lost_run_and_no_error(tmp_path: Pa
     assert (done.end, done.exit_code) == (End.LOST, None)
 
 
+def test_a_system_that_is_full_hurts_only_who_needs_a_warden_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    wardens = Wardens()
+    monkeypatch.setattr(subprocess, "Popen", full)
+    wardens.prepare()
+    with pytest.raises(BlockingIOError):
+        wardens.take()
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened
+
+
 def test_closing_leaves_none_and_may_be_done_twice() -> None:
     wardens = Wardens()
     first = waiting(wardens)

@@ -102,9 +102,10 @@ class Wardens:
         return Warden()
 
     def prepare(self) -> None:
-        """See that one waits."""
+        """See that one waits, if the system lets us; else whoever needs one hears of it."""
         if self._next is None:
-            self._next = Warden()
+            with suppress(OSError):
+                self._next = Warden()
 
     def close(self) -> None:
         """Let the one that waits go."""
