@@ -26,7 +26,7 @@ from typing import Any
 from switchgear.core.fingerprint import documented, fingerprint
 
 TUNED_ON = {
-    *("BGL", "Hadoop", "Linux", "OpenSSH", "OpenStack"),
+    *("BGL", "Hadoop", "Linux", "OpenSSH", "OpenStack", "Proxifier"),
     *("enigma_nyu_ctf", "sweagent_multi_java"),
 }
 """The sources whose mistakes were looked at while the default was made; the others were not."""

@@ -26,6 +26,7 @@ SAME = [
     ),
     ("cannot read /tmp/a/b.txt", "cannot read ./c"),
     ("peer 10.1.2.3:40100 reset", "peer 10.9.9.9:51234 reset"),
+    ("peer 10.1.2.3:40100 reset", "peer cdn.example.cn:443 reset"),
     ("closed by 203.0.113.9 port 4022", "closed by 198.51.100.1 port 61022"),
     ("segfault at 0x7ffd12", "segfault at 0xdeadbeef"),
     ("request req_011CSHoEeqs5C35K2UXVRWR6 failed", "request req_01zzz9AbCdEf7Gh8Ij failed"),
@@ -104,9 +105,17 @@ LIMITS = [
     ("read 40 Files", "read # Files"),
     ("read 112 Files", "read # Files"),
     # The port of a peer, wherever it stands.
-    ("10.1.2.3 port 4022 closed", "<ip> port # closed"),
-    ("peer 203.0.113.9 port 4022 gone", "peer <ip> port # gone"),
-    # The ports of services.
+    ("10.1.2.3 port 4022 closed", "<host> port # closed"),
+    ("peer 203.0.113.9 port 4022 gone", "peer <host> port # gone"),
+    # The ports of services, of this machine and its network.
+    ("refused 127.0.0.1:5432", "refused <host>:5432"),
+    ("refused 127.0.0.1", "refused <host>"),
+    ("refused 0.0.0.0:80", "refused <host>:80"),
+    ("refused 10.1.2.3:5432", "refused <host>"),
+    ("refused db.lan:5432", "refused <host>:5432"),
+    ("refused db.example.com:5432", "refused <host>"),
+    ("refused https://db.example.com:5432/x", "refused <url>"),
+    ("see main.rs:42", "see main.rs:#"),
     ("refused localhost:9999", "refused <host>:9999"),
     ("refused localhost:10000", "refused <host>"),
     ("refused localhost:05432", "refused <host>:05432"),

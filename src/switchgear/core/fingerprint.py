@@ -32,10 +32,11 @@ _HTTP = (
     "529",
 )
 _SERVICE_PORTS = 10_000
-"""Ports below it are kept, of hosts by name and of this machine: they say which service it was.
+"""Ports below it are kept, of this machine and its network: they say which service it was.
 
-With the bare number of another machine they are as variable as it: one of many, or a peer's.
+With a machine out there they are as variable as it: one of many, or a peer's.
 """
+_PRIVATE = (".local", ".internal", ".localdomain", ".lan")
 _LOOPBACK = ("127.", "0.0.0.0")  # noqa: S104  nothing is bound here
 
 _NAMES = ("user", "User", "username")
@@ -61,7 +62,8 @@ _VARIABLE = r"""
           | (?<![\w./-]) (?=[\w.-]{1,200}/) [\w./-]{1,400} \.[a-zA-Z]\w{0,5} \b )
 | (?P<mail> (?<![\w.+-]) [\w.+-]{1,64} @ [\w-]{1,63} \.[\w.-]{1,200} )
 | (?P<host> (?<![\w.-]) (?=[a-zA-Z0-9-]{1,63}\.) [a-zA-Z0-9.-]{1,250}
-            \.(?:com|net|org|edu|gov|io|local|internal|localdomain|lan) (?:\.[a-z]{2})? (?![\w.-])
+            \.(?:com|net|org|edu|gov|io|local|internal|localdomain|lan
+               |au|br|ca|ch|cn|de|eu|fr|jp|kr|nl|ru|se|uk) (?:\.[a-z]{2})? (?![\w.-])
             (?::\d{1,5}\b)? | \blocalhost:\d{1,5}\b )
 | (?P<ip>   (?<![\w.]) \d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3} (?![\w.]) (?::\d{1,5}\b)? )
 | (?P<hex>  (?<!\w) [0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12} (?!\w)
@@ -197,7 +199,7 @@ def _tells_which(word: str, before: str, after: str, out: list[str]) -> bool:
         return False
     sign = before.strip(_AROUND).lower()
     if sign == "port":  # the port of a peer is whatever was free
-        return len(out) < 2 or out[-2] != "<ip>"
+        return len(out) < 2 or out[-2] != "<host>"
     if _names_a_code(sign) or sign.startswith("http/"):
         return True
     # 404 Not Found, 529 overloaded; but 512 files is a count.
@@ -217,10 +219,11 @@ def _mask(match: Any) -> str:
         return found if len(found) <= 16 and found.isalnum() and _names_a_code(name) else "#"
     if kind == "hex":
         return "#"
-    if kind in ("host", "url") or found.startswith(_LOOPBACK):
-        port = (found if kind != "url" else found.split("/")[2]).rpartition(":")[2]
-        return f"<{kind}>:{port}" if _is_service(port) else f"<{kind}>"
-    return f"<{kind}>"
+    if kind not in ("host", "ip", "url"):
+        return f"<{kind}>"
+    shown = "<url>" if kind == "url" else "<host>"
+    host, _, port = (found if kind != "url" else found.split("/")[2]).rpartition(":")
+    return f"{shown}:{port}" if _is_ours(host) and _is_service(port) else shown
 
 
 def _masked_number(word: str, start: int, end: int, number: str) -> str:
@@ -241,6 +244,11 @@ def _names_a_code(head: str) -> bool:
         return True
     sign = next((sign for sign in _CODES_ALONE if head.endswith(sign)), None)
     return sign is not None and not head[: -len(sign)][-1:].isalnum()
+
+
+def _is_ours(host: str) -> bool:
+    """Whether it is this machine or one of its network: a number of it or a name that no other has."""
+    return host.startswith(_LOOPBACK) or host == "localhost" or host.endswith(_PRIVATE)
 
 
 def _is_service(port: str) -> bool:
