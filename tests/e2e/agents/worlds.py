@@ -80,7 +80,7 @@ def gemini(url: str, home: Path) -> tuple[str, dict[str, str]]:
     folder = home / ".gemini"
     folder.mkdir(exist_ok=True)
     settings = {
-        "general": {"maxAttempts": 2, "disableAutoUpdate": True},
+        "general": {"disableAutoUpdate": True},
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},
