@@ -126,4 +126,4 @@ class MachineAgainstOracle(RuleBasedStateMachine):
 
 
 TestMachineAgainstOracle = MachineAgainstOracle.TestCase
-TestMachineAgainstOracle.settings = settings(settings(), stateful_step_count=25)
+TestMachineAgainstOracle.settings = settings(settings(), stateful_step_count=20)
