@@ -1,5 +1,6 @@
 """The machine against its oracle: hypothesis chooses the policy and then the verbs."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -125,5 +126,6 @@ class MachineAgainstOracle(RuleBasedStateMachine):
         self.walker.say(message, back_s=back_s)
 
 
-TestMachineAgainstOracle = MachineAgainstOracle.TestCase
-TestMachineAgainstOracle.settings = settings(settings(), stateful_step_count=20)
+# A minute of work, of which a busy machine makes more.
+TestMachineAgainstOracle = pytest.mark.timeout(600)(MachineAgainstOracle.TestCase)
+TestMachineAgainstOracle.settings = settings(settings(), stateful_step_count=25)

@@ -32,11 +32,12 @@ _HTTP = (
     "529",
 )
 _SERVICE_PORTS = 10_000
-"""Ports below it are kept, of this machine and its network: they say which service it was.
+"""Ports below it are kept: they say which service it was.
 
-With a machine out there they are as variable as it: one of many, or a peer's.
+Not those of the web, which say no more than https; nor with the bare number of another machine,
+where they are as variable as it: one of many, or a peer's.
 """
-_PRIVATE = (".local", ".internal", ".localdomain", ".lan")
+_WEB_PORTS = (80, 443)
 _LOOPBACK = ("127.", "0.0.0.0")  # noqa: S104  nothing is bound here
 
 _NAMES = ("user", "User", "username")
@@ -223,7 +224,9 @@ def _mask(match: Any) -> str:
         return f"<{kind}>"
     shown = "<url>" if kind == "url" else "<host>"
     host, _, port = (found if kind != "url" else found.split("/")[2]).rpartition(":")
-    return f"{shown}:{port}" if _is_ours(host) and _is_service(port) else shown
+    if not _is_service(port) or (kind == "ip" and not host.startswith(_LOOPBACK)):
+        return shown
+    return shown if kind != "ip" and int(port) in _WEB_PORTS else f"{shown}:{port}"
 
 
 def _masked_number(word: str, start: int, end: int, number: str) -> str:
@@ -244,11 +247,6 @@ def _names_a_code(head: str) -> bool:
         return True
     sign = next((sign for sign in _CODES_ALONE if head.endswith(sign)), None)
     return sign is not None and not head[: -len(sign)][-1:].isalnum()
-
-
-def _is_ours(host: str) -> bool:
-    """Whether it is this machine or one of its network: a number of it or a name that no other has."""
-    return host.startswith(_LOOPBACK) or host == "localhost" or host.endswith(_PRIVATE)
 
 
 def _is_service(port: str) -> bool:
