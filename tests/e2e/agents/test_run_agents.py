@@ -95,4 +95,5 @@ def test_work_that_crosses_the_budget_ends_as_budget(
     result = run(world, project, "--completion-promise", "NEVER", "--budget", "0.01")
     assert result["exit_reason"] == "budget", result
     assert result["iterations"] == 1
-    assert result["stats"]["cost_micros"] > 1_000_000
+    # It is stopped as soon as it tells too much: after the first answer or, by then, the second.
+    assert result["stats"]["cost_micros"] > 500_000
