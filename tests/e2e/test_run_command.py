@@ -111,7 +111,7 @@ def test_json_is_the_documented_result_and_nothing_else(project: Project) -> Non
         "unique_errors": 1,
     }
     assert result["iterations"] == 3
-    assert result["resume"].startswith(f"switchgear resume {result['run']} --force-close")
+    assert f"switchgear resume {result['run']} --force-close" in result["resume"]
     assert result["reason"] == "Circuit breaker tripped: 3 consecutive failures (threshold: 3)"
     assert "iteration 3 of 30" in done.stderr
 
@@ -238,7 +238,7 @@ def test_two_runs_in_one_folder_are_told_of_each_other(project: Project) -> None
 
 def test_resume_goes_on_with_task_options_and_spending(project: Project) -> None:
     first = project.json("run", "count", "--max-iterations", "1", agent=GOES_ON)
-    assert first["resume"] == f"switchgear resume {first['run']} --max-iterations 2"
+    assert first["resume"].endswith(f"switchgear resume {first['run']} --max-iterations 2")
     second = project.json("resume", first["run"], "--max-iterations", "3")
     assert (second["run"], second["iterations"]) == (first["run"], 3)
     assert second["exit_reason"] == "max_iterations"
@@ -351,7 +351,7 @@ def test_one_signal_ends_the_iteration_gently_and_keeps_the_work(
     result, _ = stopped(project, SLEEPER, number)
     assert result["exit_reason"] == "interrupted"
     assert result["checkpoint"]["files"] == ["pids", "started"]
-    assert result["resume"] == f"switchgear resume {result['run']}"
+    assert result["resume"].endswith(f"switchgear resume {result['run']}")
     assert result["stats"]["circuit_breaker"]["total_failures"] == 0
     kept = f"refs/switchgear/runs/{result['run']}:started"
     shown = subprocess.run(["git", "show", kept], cwd=project.path, capture_output=True, check=True)

@@ -62,7 +62,7 @@ class Agent(ABC):
 
     name: ClassVar[str]
     install: ClassVar[str]
-    """How to get it, as a sentence ends after "install it with:"."""
+    """How to get it, as a sentence ends after "install it with:"; empty: who named it knows."""
 
     @abstractmethod
     def invocation(

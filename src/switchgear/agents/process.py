@@ -160,10 +160,10 @@ class AgentProcess:
         where = str(self.cwd / program) if os.sep in program else program
         if shutil.which(where, path=self.env.get("PATH", os.defpath)):
             return ""
-        return (
-            f"the agent {self.agent.name!r} is not there: no program {program!r} on the PATH;"
-            f" install it with: {self.agent.install}"
-        )
+        missing = f"there is no program {program!r} on the PATH"
+        if not self.agent.install:
+            return f"{missing}; install it, or name another command"
+        return f"the agent {self.agent.name!r} is not there: {missing}; install it with: {self.agent.install}"
 
     def _begin(self, warden: Warden) -> None:
         with self._control:

@@ -31,8 +31,6 @@ from switchgear.runner.watching import Watch
 
 LISTED_FILES = 200
 FREE = Cost(0, "")
-CANNOT_RUN = (126, 127)
-"""What a shell exits with when there is no such program, or none that can be run."""
 
 
 class AgentUnusable(Exception):
@@ -117,8 +115,9 @@ def baseline(shop: Workshop, left_s: float | None) -> int | Ending | None:
     if shop.options.validate is None:
         return None
     done = _validate(shop, left_s)
-    if done.exit_code in CANNOT_RUN:
-        sentence = f"the validation `{done.command}` cannot be run: {done.tail}"
+    if done.cannot_run:
+        way_out = "install it, or name another command with --validate"
+        sentence = f"the validation `{done.command}` cannot be run: {done.tail}; {way_out}"
         return Ending(ExitReason.AGENT_ERROR, sentence)
     return tests_passing(done)
 

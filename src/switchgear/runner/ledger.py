@@ -48,12 +48,12 @@ def for_next(
     return state._replace(notes=tuple(said), nudge=nudge, failed_output=tail)
 
 
-def notes_on(done: Iteration) -> list[str]:
-    """What there is to know of an iteration that is no failure."""
+def notes_on(before: RunState, done: Iteration) -> list[str]:
+    """What there is to know of an iteration that is no failure; of unknown prices once a run."""
     notes = []
     if done.change is None:
         notes.append("the folder could not be measured in this iteration")
-    if done.cost.unknown and done.may_have_cost:
+    if done.cost.unknown and done.may_have_cost and not before.unknown_prices:
         notes.append(f"the price of this iteration is not known: {done.cost.unknown}")
     if done.judged.claims and done.judged.outcome != "completed":
         notes.append(f"the agent says that it is done: {done.judged.remark or 'not proven'}")

@@ -110,7 +110,8 @@ class Runner:
             Wardens(),
         )
         self._gate = Gate(self.shop, self.circuits, self._left_s)
-        self._began_at_s = setting.time.wall()
+        if self.state.started_s is None:
+            self.state = self.state._replace(started_s=setting.time.wall())
         self._began_s = setting.time.clock()
         self._used_before_s = self.state.seconds
         self._mark: str | None = None
@@ -198,7 +199,7 @@ class Runner:
         goes_on = self._tell(leave, done)
         would_stop = goes_on and self.circuits.would_stop()
         self.state = counted(before, done, would_stop=would_stop)
-        notes = notes_on(done)
+        notes = notes_on(before, done)
         if would_stop:
             notes.append(f"would have stopped here: {self.circuits.reason()}")
         commit = self._commit(done, notes)
@@ -330,7 +331,7 @@ class Runner:
             "agent": shop.options.agent_label,
             "folder": str(shop.folder),
             "circuit": self.circuit,
-            "started_at": iso(self._began_at_s),
+            "started_at": iso(self.state.started_s or 0.0),
             "ended_at": None if result is None else iso(shop.time.wall()),
             "pid": os.getpid(),
             "pid_began": process_began(os.getpid()),

@@ -20,7 +20,10 @@ LONGEST_S = 3600.0
 """A validation that has not ended by then has failed."""
 KEPT_BYTES = 2_000_000
 """Of what it prints, the last."""
+CANNOT_RUN = (126, 127)
+"""What the shell exits with when it cannot run a command."""
 _NAMED = 10
+_NO_PYTEST = "No module named pytest"
 
 
 class Validated(NamedTuple):
@@ -47,7 +50,13 @@ class Validated(NamedTuple):
             more = len(self.tests.failing) - _NAMED
             named = f": {names}" + (f" and {more} more" if more > 0 else "") if names else ""
             return f"validation failed: failing tests{named}"
-        return f"validation failed with exit code {self.exit_code}: {self.tail[-1500:]}".strip()
+        said = f": {self.tail[-1500:]}" if self.tail.strip() else " and printed nothing"
+        return f"validation failed with exit code {self.exit_code}{said}".strip()
+
+    @property
+    def cannot_run(self) -> bool:
+        """Whether there is nothing that could have failed: no such command, or no test runner."""
+        return self.exit_code in CANNOT_RUN or (self.exit_code == 1 and _NO_PYTEST in self.tail)
 
 
 def validate(
@@ -153,7 +162,7 @@ class _Shell(Agent):
     """A command line of the user's, as they would type it."""
 
     name = "validation"
-    install = "the command you named is yours to install"
+    install = ""
 
     def __init__(self, command: str, reader: StreamReader) -> None:
         self._command = command
