@@ -23,7 +23,7 @@ test:  ## set up and pass all tests
 e2e:  ## real agent CLIs against a scripted model API on loopback (needs node and npm)
 	@scripts/venv $(VENV) -e '.[dev]'
 	@$(BIN)/python tests/e2e/agents/installing.py
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m e2e_agents tests/e2e/agents
+	@$(BIN)/python -m pytest -n 3 --durations 10 -m e2e_agents tests/e2e/agents
 
 check:  ## format, lint, strict types, import rules
 	@scripts/venv $(VENV) -e '.[dev]'

@@ -37,7 +37,8 @@ class Effort(NamedTuple):
     """How long to try: the whole run takes some three minutes, the quick one half a minute.
 
     `trips` are sent to other processes; `crowded` phases of `crowd_s` seconds each are spent by
-    many processes on one circuit; `circuits` are in the large one of two stores.
+    many processes on one circuit; `circuits` are in the large one of two stores; `iterations` are
+    those of a run.
     """
 
     rounds: int
@@ -49,10 +50,11 @@ class Effort(NamedTuple):
     crowded: int
     crowd_s: float
     circuits: int
+    iterations: int
 
 
-FULL = Effort(201, 0.0025, 7, 10_000, (100, 1_000, 10_000, 100_000), 150, 41, 0.25, 100_000)
-QUICK = Effort(25, 0.001, 3, 1_000, (100, 1_000, 10_000), 30, 11, 0.2, 10_000)
+FULL = Effort(201, 0.0025, 7, 10_000, (100, 1_000, 10_000, 100_000), 150, 41, 0.25, 100_000, 61)
+QUICK = Effort(25, 0.001, 3, 1_000, (100, 1_000, 10_000), 30, 11, 0.2, 10_000, 15)
 
 
 class Statement(StrEnum):

@@ -36,6 +36,13 @@ from mutant_operators import Mutant, mutants_of
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "switchgear"
 EXPLAINED = Path(__file__).with_name("mutants_explained.toml")
+LOOPS = tuple(
+    f"core/detectors/{name}.py"
+    for name in (
+        *("error_counts", "no_progress", "opaque", "output_decline", "outputs"),
+        *("same_error", "standstill"),
+    )
+)
 FILES = (
     "core/machine.py",
     "core/moves.py",
@@ -45,6 +52,7 @@ FILES = (
     "core/window.py",
     "core/record.py",
     "core/wire.py",
+    "core/fingerprint.py",
     "core/detectors/base.py",
     "core/detectors/consecutive_failures.py",
     "core/detectors/failure_rate.py",
@@ -52,20 +60,28 @@ FILES = (
     "core/detectors/latency_p95.py",
     "core/detectors/shares.py",
     "core/detectors/slow_calls.py",
+    *LOOPS,
     "runs.py",
 )
 # A mutant first meets the walks of the seeded corpus, without pytest: most end there, in a
-# fraction of a second. The others meet the tests of their own file, and then all.
+# fraction of a second. The others meet the tests of their own file, and then all. Of what judges
+# loops the tests by hand are as quick, so those mutants meet them before they walk.
 WALKS = 40
 FIRST = {
     "core/recovery.py": "tests/unit/test_recovery.py",
     "core/record.py": "tests/unit/test_recovery.py",
     "core/window.py": "tests/unit/test_windows.py",
     "core/wire.py": "tests/unit/test_wire.py",
+    "core/fingerprint.py": "tests/unit/test_fingerprint.py",
+    **dict.fromkeys(LOOPS, "tests/unit/test_loop_detectors.py"),
     "runs.py": "tests/unit/test_runs.py",
 }
 TESTS = (
     "tests/unit/test_detectors.py",
+    "tests/unit/test_loop_detectors.py",
+    "tests/unit/test_loop_seed_000.py",
+    "tests/unit/test_loop_seed_001.py",
+    "tests/unit/test_fingerprint.py",
     "tests/unit/test_standing.py",
     "tests/unit/test_recovery.py",
     "tests/unit/test_runs.py",
@@ -76,8 +92,8 @@ TESTS = (
     "tests/property/test_machine.py",
 )
 # A mutant that never ends is stopped, and counts as killed. Seconds of work, not of the clock, so
-# that a busy machine kills nobody: the walks need three, all tests fifteen.
-WALK_CPU_S = 12
+# that a busy machine kills nobody: the walks need five, all tests forty.
+WALK_CPU_S = 20
 CPU_S = 120
 MEMORY_BYTES = 3 * 2**30  # a mutant that never stops growing is stopped, and counts as killed
 OPTIONS = (
@@ -120,7 +136,7 @@ class Slot:
         if not self.child:
             # Compiled files are told apart by second and size: too coarse to tell mutants apart.
             sys.dont_write_bytecode = mutant is not None
-            _test(self.folder, _batches(mutant))
+            _test(self.folder, _batches(mutant), walk_first=_walks_first(mutant))
 
     def outcome(self) -> int | None:
         """The child's exit code, negative if it had to be stopped, `None` while it runs."""
@@ -140,15 +156,20 @@ def _batches(mutant: Mutant | None) -> list[list[str]]:
     return [[first], [test for test in TESTS if test != first]]
 
 
+def _walks_first(mutant: Mutant | None) -> bool:
+    return mutant is not None and mutant.file not in (*LOOPS, "core/fingerprint.py")
+
+
 def _walk(folder: Path) -> None:
     """The walks that `test_step_laws.py` makes, too."""
     sys.path.insert(0, str(folder / "tests"))
     corpus = importlib.import_module("property.corpus")
     for seed in range(WALKS):
         corpus.walk(seed)
+        corpus.walk_loops(seed)
 
 
-def _test(folder: Path, batches: list[list[str]]) -> None:
+def _test(folder: Path, batches: list[list[str]], *, walk_first: bool) -> None:
     """In the child: run the tests on the package in the folder, and exit."""
     code = 1
     try:
@@ -158,7 +179,7 @@ def _test(folder: Path, batches: list[list[str]]) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         sys.path.insert(0, str(folder))
         os.chdir(folder)
-        if len(batches) > 1:
+        if walk_first:
             resource.setrlimit(resource.RLIMIT_CPU, (WALK_CPU_S, CPU_S))
             _walk(folder)
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))

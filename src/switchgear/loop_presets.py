@@ -2,6 +2,9 @@
 
 The names and limits are those of ralph-starter, whose users know them; the prompts are our own.
 A flag of the command beats what a preset says. No class with behaviour, no branch, no loop.
+
+Those that only read ask for their findings in a file: what is written down can be measured, and an
+iteration that writes nothing is one that stands still.
 """
 
 from typing import NamedTuple
@@ -88,31 +91,31 @@ _ALL = (
         30,
         "Understand old code and write down what it does.",
         "Find out what this code does and why it came to be so. Read before you conclude, quote "
-        "the places you rely on, and change no behaviour.",
+        "the places you rely on, and write it down in ARCHAEOLOGY.md. Change no behaviour.",
         validate=False,
     ),
     LoopPreset(
         "review",
         10,
         "Review the code and report what is wrong with it.",
-        "Review the code. Report defects with file, line and a way to see them; separate what is "
-        "wrong from what is a matter of taste.",
+        "Review the code. Write the defects into REVIEW.md, each with file, line and a way to see "
+        "it; separate what is wrong from what is a matter of taste. Change nothing else.",
         validate=False,
     ),
     LoopPreset(
         "pr-review",
         10,
         "Review the changes of one branch.",
-        "Review only what this branch changes. Say what each change may break, what is not tested, "
-        "and what you would merge as it is.",
+        "Review only what this branch changes. Write into REVIEW.md what each change may break, "
+        "what is not tested, and what you would merge as it is. Change nothing else.",
         validate=False,
     ),
     LoopPreset(
         "adversarial-review",
         15,
         "Try to break the code.",
-        "Try to break this code: hostile input, races, failures half-way, misuse. Show each "
-        "finding with input that triggers it.",
+        "Try to break this code: hostile input, races, failures half-way, misuse. Write each "
+        "finding into REVIEW.md, with input that triggers it. Mend nothing.",
         validate=False,
     ),
     LoopPreset(
@@ -169,15 +172,16 @@ _ALL = (
         "research",
         25,
         "Find out and report, without changing the code.",
-        "Find out what the task asks and write it down with your sources. Change no code.",
+        "Find out what the task asks and write it into RESEARCH.md with your sources. Change no "
+        "code.",
         validate=False,
     ),
     LoopPreset(
         "gap-analysis",
         20,
         "Compare what is there with what should be.",
-        "Compare what is there with what is asked for. List what is missing, what is different and "
-        "what is superfluous, each with its place.",
+        "Compare what is there with what is asked for. List in GAPS.md what is missing, what is "
+        "different and what is superfluous, each with its place. Change nothing else.",
         validate=False,
     ),
 )

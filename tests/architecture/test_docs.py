@@ -14,6 +14,7 @@ import pytest
 
 import switchgear
 from switchgear import detectors
+from switchgear.agents.registry import AGENTS
 from switchgear.stores.redis.trouble import BY_WORD
 
 ROOT = Path(__file__).parents[2]
@@ -146,13 +147,17 @@ def test_the_readme_and_the_makefile_agree_on_how_long_the_demo_takes() -> None:
     assert len(told[0]) == 1
 
 
-def test_the_detector_of_the_recipe_is_formatted_and_linted_as_ours_are() -> None:
-    recipe = (
-        (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Add a detector")[2]
-    )
-    block = re.search(r"^```python\n(.*?)^```$", recipe, re.DOTALL | re.MULTILINE)
+@pytest.mark.parametrize(
+    ("recipe", "place"),
+    [
+        ("Add a detector", "src/switchgear/core/detectors/total_failures.py"),
+        ("Add an agent", "src/switchgear/agents/scribe.py"),
+    ],
+)
+def test_the_code_of_a_recipe_is_formatted_and_linted_as_ours_is(recipe: str, place: str) -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition(f"## {recipe}\n")[2]
+    block = re.search(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert block
-    place = "src/switchgear/core/detectors/total_failures.py"
     for command in (["format", "--check"], ["check", "--no-cache"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--stdin-filename", place, "-"],
@@ -163,6 +168,21 @@ def test_the_detector_of_the_recipe_is_formatted_and_linted_as_ours_are() -> Non
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_map_shows_every_room() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    shown = page.partition("## A map of the rooms")[2].partition("## Rules of the house")[0]
+    for room in sorted((ROOT / "src" / "switchgear").glob("*/__init__.py")):
+        assert f"\n  {room.parent.name}/ " in shown, f"the map does not show {room.parent.name}/"
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_agent_is_described(agent: str) -> None:
+    agents = (DOCS / "agents.md").read_text(encoding="utf-8")
+    assert f"\n| `{agent}` | " in agents, f"docs/agents.md has no row for {agent}"
+    options = (DOCS / "run.md").read_text(encoding="utf-8").partition("| `--agent NAME`")[2]
+    assert f"`{agent}`" in options.partition("\n")[0], f"docs/run.md does not name {agent}"
 
 
 def test_every_decision_is_in_the_index_and_in_the_navigation() -> None:

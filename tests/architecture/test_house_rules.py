@@ -103,13 +103,13 @@ def test_the_types_are_strict() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
+def test_ci_runs_exactly_the_test_command_of_the_readme_and_then_the_real_agents() -> None:
     commands = [
         line
         for line in (ROOT / ".ci" / "run").read_text().splitlines()
         if line and not line.startswith(("#", "set ", "cd "))
     ]
-    assert commands == ["make test"]
+    assert commands == ["make test", "make e2e"]
     assert "make test" in (ROOT / "README.md").read_text()
 
 

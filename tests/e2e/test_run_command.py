@@ -111,7 +111,7 @@ def test_json_is_the_documented_result_and_nothing_else(project: Project) -> Non
         "unique_errors": 1,
     }
     assert result["iterations"] == 3
-    assert result["resume"].startswith(f"switchgear resume {result['run']} --force-close")
+    assert f"switchgear resume {result['run']} --force-close" in result["resume"]
     assert result["reason"] == "Circuit breaker tripped: 3 consecutive failures (threshold: 3)"
     assert "iteration 3 of 30" in done.stderr
 
@@ -127,6 +127,7 @@ FLAGS: list[tuple[list[str], str, str, int]] = [
     (["--budget", "0.5"], GOES_ON, "budget", 1),
     (["--budget", "0.5", "--allow-unknown-price", "--max-iterations", "2"], GOES_ON, "max_iterations", 2),
     (["--rate-limit", "1/h", "--timeout", "1m"], GOES_ON, "rate_limit", 1),
+    (["--rate-limit", "0", "--timeout", "1m", "--max-iterations", "2"], GOES_ON, "max_iterations", 2),
     (["--timeout", "1s"], "time.sleep(30)", "timeout", 1),
     (["--idle-timeout", "0.3s", "--circuit-breaker-failures", "1"], "time.sleep(30)", "circuit_breaker", 1),
     (["--completion-promise", "DONE"], "write('n', str(n)); print('DONE' if n == 2 else 'not yet')", "completed", 2),
@@ -158,6 +159,7 @@ def test_commit_commits(project: Project) -> None:
     [
         (["run"], "TASK is missing"),
         (["run", "x"], "no agent is named"),
+        (["run", "", "--agent", "demo"], "the task is empty"),
         (["run", "x", "--agent", "clade"], "did you mean 'claude'"),
         (["run", "x", "--agent", "claude", "--agent-cmd", "y"], "both given"),
         (["run", "x", "--agent", "claude", "--preset", "featur"], "did you mean 'feature'"),
@@ -236,7 +238,7 @@ def test_two_runs_in_one_folder_are_told_of_each_other(project: Project) -> None
 
 def test_resume_goes_on_with_task_options_and_spending(project: Project) -> None:
     first = project.json("run", "count", "--max-iterations", "1", agent=GOES_ON)
-    assert first["resume"] == f"switchgear resume {first['run']} --max-iterations 2"
+    assert first["resume"].endswith(f"switchgear resume {first['run']} --max-iterations 2")
     second = project.json("resume", first["run"], "--max-iterations", "3")
     assert (second["run"], second["iterations"]) == (first["run"], 3)
     assert second["exit_reason"] == "max_iterations"
@@ -282,6 +284,9 @@ def test_runs_are_listed_and_shown_and_a_damaged_one_is_said(project: Project) -
     shown = project("runs", "show", "last")
     assert "ended: Circuit breaker tripped" in shown.stdout
     assert shown.stdout.count("#") == 3
+    assert "0 files, 0 steps" in shown.stdout
+    assert "kept: 0 files; " in shown.stdout
+    assert "1 file, " in project("runs", "show", lines[1].split()[0]).stdout
     page = project.json("runs", "show", "last")
     assert len(page["iterations"]) == 3
     assert page["status"] == "circuit_breaker"
@@ -295,6 +300,19 @@ def test_the_demo_needs_nothing_and_touches_nothing_here(project: Project) -> No
     assert done.returncode == 10, done.stdout + done.stderr
     assert "Circuit breaker tripped" in done.stdout
     assert {path.name for path in project.path.iterdir()} == {".git", ".switchgear"}
+
+
+def test_the_demo_knows_the_presets_and_policies_of_the_configuration(project: Project) -> None:
+    (project.path / "switchgear.yaml").write_text(
+        "loops: {quick: {max_iterations: 2}}\n"
+        "policies: {two: {detectors: [{consecutive_failures: {threshold: 2}}]}}\n"
+        "circuits: [{match: 'loop/*', policy: two}]\n"
+    )
+    quick = project.json("run", "--agent", "demo:works", "--preset", "quick")
+    assert (quick["exit_reason"], quick["iterations"]) == ("max_iterations", 2)
+    two = project.json("run", "--agent", "demo:same-error", "--no-validate")
+    assert (two["exit_reason"], two["iterations"]) == ("circuit_breaker", 2)
+    assert two["stats"]["circuit_breaker"]["unique_errors"] is None, "nothing counts them"
 
 
 # Signals
@@ -333,7 +351,7 @@ def test_one_signal_ends_the_iteration_gently_and_keeps_the_work(
     result, _ = stopped(project, SLEEPER, number)
     assert result["exit_reason"] == "interrupted"
     assert result["checkpoint"]["files"] == ["pids", "started"]
-    assert result["resume"] == f"switchgear resume {result['run']}"
+    assert result["resume"].endswith(f"switchgear resume {result['run']}")
     assert result["stats"]["circuit_breaker"]["total_failures"] == 0
     kept = f"refs/switchgear/runs/{result['run']}:started"
     shown = subprocess.run(["git", "show", kept], cwd=project.path, capture_output=True, check=True)

@@ -20,7 +20,7 @@ BAD = Signal(ok=False, seconds=9.0)
 SHARES = (0.0, 0.25, 0.29, 0.5, 0.7, 0.99)
 
 
-def a_detector(random: Random) -> Detector:
+def a_detector_of_calls(random: Random) -> Detector:
     one = random.choice
     window = one((1, 2, 3, 5, 10, 20))
     least = one((None, random.randint(1, window)))
@@ -32,6 +32,22 @@ def a_detector(random: Random) -> Detector:
         lambda: detectors.LatencyP95(
             one((0.25, 0.5, 1.0)), one((1.0, 2.0)), one((1.0, 7.5)), one((1, 3, 20)), one(ADMITS)
         ),
+    )
+    return one(kinds)()
+
+
+def a_detector_of_loops(random: Random) -> Detector:
+    one = random.choice
+    kinds: tuple[Callable[[], Detector], ...] = (
+        lambda: detectors.NoProgress(random.randint(1, 5), one((0.5, 0.7, 1.0))),
+        lambda: detectors.OutputDecline(one((0.29, 0.7, 1.0)), random.randint(1, 5)),
+        lambda: detectors.SameError(
+            random.randint(1, 6),
+            one(("total", "total", "consecutive")),
+            one(("default", "documented")),
+            one((1, 2, 3, 32)),
+        ),
+        lambda: a_detector_of_calls(random),
     )
     return one(kinds)()
 
@@ -52,7 +68,7 @@ def a_recovery(random: Random) -> Recovery:
     )
 
 
-def a_policy(random: Random) -> Policy:
+def a_policy(random: Random, a_detector: Callable[[Random], Detector]) -> Policy:
     among = [a_detector(random) for _ in range(random.randint(1, 3))]
     combine: Combine = AnyDetector()
     if random.random() < 0.3:
@@ -63,7 +79,17 @@ def a_policy(random: Random) -> Policy:
     return Policy(among, a_recovery(random), combine, warn_at)
 
 
-def a_signal(random: Random) -> Signal:
+def an_iteration(random: Random) -> Signal:
+    one = random.choice
+    return a_call(random)._replace(
+        error=one((None, "529 overloaded", "exit code 1", "exit code 2", "no /a", "no /b")),
+        files_changed=one((None, 0, 0, 0, 3)),
+        tests_passing=one((None, None, 0, 4, 7)),
+        output_chars=one((None, 0, 10, 35, 70, 100, 100, 1000)),
+    )
+
+
+def a_call(random: Random) -> Signal:
     one = random.choice
     return Signal(
         ok=one((None, True, True, False, False)),
@@ -75,9 +101,9 @@ def a_signal(random: Random) -> Signal:
     )
 
 
-def act(walker: Walker, random: Random) -> None:
+def act(walker: Walker, random: Random, signal: Signal) -> None:
     """One verb, drawn."""
-    one, signal = random.choice, a_signal(random)
+    one = random.choice
     mode, reset = one((None, *Mode)), random.random() < 0.5
     verbs: tuple[Callable[[], object], ...] = (
         lambda: walker.tell(signal, walker.ask()),
@@ -113,11 +139,25 @@ def change_recovery(walker: Walker, random: Random) -> None:
 
 
 def walk(seed: int, verbs: int = 40) -> Walker:
-    """One walk under one policy; every step of it is checked."""
-    random = Random(seed)
-    walker = Walker(a_policy(random), random.choice(("k", "op/ü", "a\udc80")), 1000.0)
+    """One walk of calls under one policy; every step of it is checked."""
+    return _walked(Random(seed), a_detector_of_calls, a_call, verbs)
+
+
+def walk_loops(seed: int, verbs: int = 20) -> Walker:
+    """The same with iterations, under detectors of which most judge loops."""
+    return _walked(Random(seed), a_detector_of_loops, an_iteration, verbs)
+
+
+def _walked(
+    random: Random,
+    a_detector: Callable[[Random], Detector],
+    a_signal: Callable[[Random], Signal],
+    verbs: int,
+) -> Walker:
+    policy = a_policy(random, a_detector)
+    walker = Walker(policy, random.choice(("k", "op/ü", "a\udc80")), 1000.0)
     for _ in range(verbs):
-        act(walker, random)
+        act(walker, random, a_signal(random))
         if random.random() < 0.03:
             random.choice((walker.half_open, walker.trip))()
             change_recovery(walker, random)

@@ -20,6 +20,8 @@ from switchgear.core.recovery import Cooldown, WindowEnd
 from switchgear.core.types import Reading, Signal
 
 History = Sequence[tuple[float, Signal]]
+Eras = Sequence[History]
+"""What happened from one recovery to the next, failed probes and all; the last one goes on."""
 
 
 def newest_first(history: History) -> Iterator[tuple[float, Signal]]:
@@ -177,25 +179,37 @@ def output_decline(detector: detectors.OutputDecline, history: History, now_s: f
     return Reading(heat, f"{said} (threshold {detector.threshold:.0%})")
 
 
+@cache
+def key_of(way: str, text: str) -> str:
+    return FINGERPRINTS[way](text)
+
+
 def same_error(detector: detectors.SameError, history: History, now_s: float) -> Reading:
-    key_of = FINGERPRINTS[detector.fingerprint]
-    counts: dict[str, int] = {}
-    texts: dict[str, str] = {}
-    row: list[str] = []
-    for _, signal in one_by_one(history):
-        if signal.ok:
-            row = []
-        if signal.ok is not False or signal.error is None:
-            continue
-        key = key_of(signal.error)
-        row = [*row, key] if row[-1:] == [key] else [key]
-        if key not in counts and len(counts) == detector.remember:
-            del counts[min(counts, key=lambda other: counts[other])]
-        texts[key] = texts[key] if key in counts else signal.error
-        counts[key] = counts.get(key, 0) + 1
+    return same_error_in_eras(detector, [history])
+
+
+def same_error_in_eras(detector: detectors.SameError, eras: Eras) -> Reading:
+    """Counts outlast a recovery, which forgives what had come too often and ends the row."""
+    counts, texts = dict[str, int](), dict[str, str]()
+    for era in eras:
+        counts = {key: times if times < detector.threshold else 0 for key, times in counts.items()}
+        row: list[str] = []
+        for _, signal in one_by_one(era):
+            if signal.ok:
+                row.clear()
+            if signal.ok is not False or signal.error is None:
+                continue
+            key = key_of(detector.fingerprint, signal.error)
+            if row and row[0] != key:
+                row.clear()
+            row.append(key)
+            if key not in counts and len(counts) == detector.remember:
+                del counts[min(counts, key=lambda other: counts[other])]
+            texts[key] = texts[key] if key in counts else signal.error
+            counts[key] = counts.get(key, 0) + 1
     if detector.scope == "consecutive":
         counts = {row[0]: len(row)} if row else {}
-    if not counts:
+    if not any(counts.values()):
         return Reading(0.0, f"no error is counted (threshold {detector.threshold})")
     worst = max(counts, key=lambda key: counts[key])
     in_a_row = " in a row" if detector.scope == "consecutive" else ""
@@ -220,6 +234,8 @@ class Kind(NamedTuple):
     held_against: Callable[[Any], str]
     """What its reason must name, so that a reader knows how far away the trip is."""
     objection: Callable[[Any, Signal], str | None] = never_objects
+    in_eras: Callable[[Any, Eras], Reading] | None = None
+    """How it reads its whole life, if a recovery does not end its memory."""
 
 
 KINDS: dict[type[Detector], Kind] = {
@@ -259,6 +275,7 @@ KINDS: dict[type[Detector], Kind] = {
         same_error,
         lambda d: 400 + 330 * d.remember,
         lambda d: f"(threshold {d.threshold})",
+        in_eras=same_error_in_eras,
     ),
     detectors.SlowCalls: Kind(
         slow_calls,
@@ -280,8 +297,15 @@ class Judgement(NamedTuple):
     """What that one says: the hottest, if several are as strict."""
 
 
-def judgement(policy: Policy, history: History, now_s: float) -> Judgement:
-    pairs = [(d, KINDS[type(d)].reading(d, history, now_s)) for d in policy.detectors]
+def reading(detector: Detector, history: History, eras: Eras, now_s: float) -> Reading:
+    kind = KINDS[type(detector)]
+    if kind.in_eras is not None:
+        return kind.in_eras(detector, eras)
+    return kind.reading(detector, history, now_s)
+
+
+def judgement(policy: Policy, history: History, eras: Eras, now_s: float) -> Judgement:
+    pairs = [(d, reading(d, history, eras, now_s)) for d in policy.detectors]
     tripped = [(d, reading) for d, reading in pairs if reading.heat >= 1]
     admit = min([d.admit for d, _ in tripped], default=0.0)
     if not isinstance(policy.combine, WeightedSum):

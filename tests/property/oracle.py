@@ -1,7 +1,8 @@
 """The whole machine, said again in the simplest way: every answer from the full history.
 
 No window, running sum, draft or memory. Evidence is the list of what was told since the circuit
-last closed, totals are counted from a ledger, and each judgement reads the list from its start.
+last closed, eras are such lists back to the last reset, with the probes that failed; totals are
+counted from a ledger, and each judgement reads the lists from their start.
 Nothing here comes from `machine.py`, `moves.py`, `standing.py`, `recovery.py` or the detectors.
 """
 
@@ -49,6 +50,7 @@ class Oracle:
         self.order: Order | None = None
         self.generation, self.version = 1, 0
         self.evidence: list[tuple[float, Signal]] = []
+        self.eras: list[list[tuple[float, Signal]]] = [[]]
         self.ledger: list[Told] = []
         self.events: list[Event] = []
         self.forget_outage()
@@ -225,6 +227,7 @@ class Oracle:
             self.hear_probe(signal, permit)
         else:
             self.evidence.append((self.now_s, signal))
+            self.eras[-1].append((self.now_s, signal))
             self.weigh(signal.retry_after_s)
 
     def comes_late(self, permit: Permit) -> bool:
@@ -242,6 +245,7 @@ class Oracle:
             return
         objection = naive.objection(self.policy, signal) if signal.ok else "failed"
         if objection is not None:
+            self.eras[-1].append((self.now_s, signal))
             failed = self.failed_probes + 1
             row = f" ({failed} in a row)" if failed >= 2 else ""
             self.open(f"probe {objection}{row}", signal.retry_after_s, self.admit, failed)
@@ -253,7 +257,7 @@ class Oracle:
 
     def weigh(self, retry_after_s: float | None) -> None:
         """Hold the evidence against the policy."""
-        heat, reason, admit, strictest = naive.judgement(self.policy, self.evidence, self.now_s)
+        heat, reason, admit, strictest = self.judgement()
         self.heat = heat
         warn_at = self.policy.tripping_at
         if self.phase is Phase.OPEN:
@@ -274,6 +278,9 @@ class Oracle:
             self.reason = ""
             self.move(Phase.CLOSED, f"calmed down: {reason}")
 
+    def judgement(self) -> naive.Judgement:
+        return naive.judgement(self.policy, self.evidence, self.eras, self.now_s)
+
     # What happens
 
     def open(self, reason: str, asked: float | None, admit: float, failed_probes: int) -> None:
@@ -293,7 +300,9 @@ class Oracle:
 
     def close(self, reason: str) -> None:
         self.generation += 1
-        self.evidence, self.heat = [], 0.0
+        self.evidence = []
+        self.eras.append([])
+        self.heat = self.judgement().heat
         self.forget_outage()
         if self.phase is not Phase.CLOSED:
             self.move(Phase.CLOSED, reason)
@@ -308,7 +317,7 @@ class Oracle:
         else:
             self.event(order.kind, self.phase, order.why, order.by)
         if order.reset:
-            self.ledger = []
+            self.ledger, self.eras = [], [[]]
             self.close(f"reset by {order.by}")
 
     def move(self, to: Phase, reason: str) -> None:

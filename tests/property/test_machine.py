@@ -1,5 +1,6 @@
 """The machine against its oracle: hypothesis chooses the policy and then the verbs."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -11,7 +12,12 @@ from switchgear.core.types import Ask, EventKind, Mode, Order, Phase, Signal, Te
 
 RETRY_AFTERS = st.sampled_from((None, None, 0.0, -1.0, 2.5, 1e6))
 RESULTS = st.sampled_from(
-    [Signal(ok, seconds) for ok in (True, True, False, None) for seconds in (None, 0.25, 9.0)]
+    [
+        Signal(ok, seconds, error, files_changed=files)
+        for ok in (True, True, False, None)
+        for seconds in (None, 0.25, 9.0)
+        for error, files in ((None, None), ("529 overloaded", 0))
+    ]
 )
 MESSAGES = st.one_of(
     st.just(Ask()),
@@ -120,5 +126,6 @@ class MachineAgainstOracle(RuleBasedStateMachine):
         self.walker.say(message, back_s=back_s)
 
 
-TestMachineAgainstOracle = MachineAgainstOracle.TestCase
+# A minute of work, of which a busy machine makes more.
+TestMachineAgainstOracle = pytest.mark.timeout(600)(MachineAgainstOracle.TestCase)
 TestMachineAgainstOracle.settings = settings(settings(), stateful_step_count=25)

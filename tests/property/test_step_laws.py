@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from property.corpus import walk
+from property.corpus import walk, walk_loops
 from property.strategies import COOLDOWNS, FEW_SIGNALS, TICKS, policies
 from property.walker import Walker
 from switchgear.core.machine import step
@@ -23,6 +23,7 @@ patiently = settings(suppress_health_check=[HealthCheck.too_slow])
 def test_the_corpus_walks_as_the_oracle_says(block: int) -> None:
     for seed in SEEDS[block::4]:
         walk(seed)
+        walk_loops(seed)
 
 
 def test_the_corpus_makes_every_legal_move_and_no_other() -> None:

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from property.oracle import Oracle
-from property.strategies import hottest
+from property.strategies import better_times, hottest
 from switchgear.core.machine import step
 from switchgear.core.moves import LEGAL_MOVES
 from switchgear.core.policy import Policy
@@ -118,6 +118,8 @@ class Walker:
 
     def trip(self, retry_after_s: float | None = None) -> None:
         """The worst that can be told, under a permit if there is one to be had."""
+        for signal in better_times(self.policy):
+            self.tell(signal)
         permit = self.ask()
         self.tell(hottest(self.policy)._replace(retry_after_s=retry_after_s), permit)
 

@@ -47,7 +47,7 @@ def test_a_model_and_further_arguments_are_passed_on(name: str) -> None:
         ("codex", ("codex", "exec", "--json", "--skip-git-repo-check")),
         ("gemini", ("gemini", "--output-format", "stream-json", "--approval-mode", "yolo")),
         ("qwen", ("qwen", "--output-format", "stream-json", "--approval-mode", "yolo")),
-        ("opencode", ("opencode", "run", "--format", "json")),
+        ("opencode", ("opencode", "run", "--format", "json", "--print-logs")),
         ("pi", ("pi", "--mode", "json", "-p")),
         ("goose", ("goose", "run", "--output-format", "stream-json")),
         ("aider", ("aider", "--yes-always", "--no-pretty")),
@@ -86,8 +86,12 @@ def test_a_command_that_starts_nothing_is_refused(command: str) -> None:
 
 
 def test_a_misspelt_agent_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"no agent 'cluade'; did you mean 'claude'\?"):
+    told = r"^there is no agent 'cluade'; did you mean 'claude'\? For any other give its command, "
+    with pytest.raises(ValueError, match=told):
         agent_named("cluade")
+    told = r"^there is no agent 'nope'; there are aider, claude, .*\. For any other give its "
+    with pytest.raises(ValueError, match=told):
+        agent_named("nope")
     with pytest.raises(
         ValueError, match="no scenario 'slep' of the demo agent; known: story, works"
     ):

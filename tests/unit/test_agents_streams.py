@@ -389,3 +389,62 @@ def test_mini_that_gave_up_exits_with_zero_and_is_not_believed(status: str, kind
     assert [(error.kind, error.final) for error in errors(events)] == [(kind, True)]
     assert result(events).claimed_success is False
     assert "─" not in str(events)
+
+
+@pytest.mark.parametrize(
+    "stream", ["claude-loop", "codex-loop", "gemini-loop", "opencode-loop", "goose-loop"]
+)
+def test_a_command_that_fails_without_a_word_is_known_by_the_call(stream: str) -> None:
+    for step in steps(read(stream)):
+        assert step.silent
+        assert str(step.error).startswith(f"{step.arguments}: failed without a word\n")
+
+
+def test_a_command_that_says_something_is_known_by_its_words() -> None:
+    call = {"type": "tool", "name": "bash", "arguments": {"command": "make"}, "ok": False}
+    said, silent = steps(told("demo", {**call, "error": "no rule for a"}, {**call, "error": ""}))
+    assert (said.silent, said.error) == (False, "no rule for a")
+    assert (silent.silent, silent.error) == (True, "make: failed without a word")
+
+
+LOGGED = (
+    'timestamp=2026-11-15T13:11:58.436Z level=ERROR run=9ebe20ff message="stream error"'
+    " providerID=p modelID=m session.id=ses_1 small={small} agent=build mode=primary"
+    ' error.error="AI_APICallError: {text}"'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Cannot connect to API: Unable to connect.", "connection"),
+        ("Internal server error", "server"),
+        ("Rate limited", "rate_limit"),
+        ('a \\"new\\" trouble', "other"),
+    ],
+)
+def test_opencode_tells_in_its_log_that_it_tries_again(text: str, kind: str) -> None:
+    line = LOGGED.format(small="false", text=text).encode()
+    [error] = AGENTS["opencode"].reader().feed(line, stderr=True)
+    assert isinstance(error, AgentError)
+    assert (error.kind, error.final) == (kind, False)
+    assert error.text == f"AI_APICallError: {text}".replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        LOGGED.format(small="true", text="Cannot connect to API"),
+        LOGGED.format(small="false", text="x").replace("stream error", "tool error 503"),
+        'timestamp=2026 level=ERROR message="stream error"',
+        "",
+    ],
+)
+def test_nothing_else_in_opencodes_log_is_a_complaint(line: str) -> None:
+    assert AGENTS["opencode"].reader().feed(line.encode(), stderr=True) == []
+
+
+def test_opencode_that_complains_without_its_log_is_heard_too() -> None:
+    [error] = AGENTS["opencode"].reader().feed(b"Error: connect ECONNREFUSED", stderr=True)
+    assert isinstance(error, AgentError)
+    assert error.kind == "connection"

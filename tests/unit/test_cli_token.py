@@ -111,6 +111,16 @@ def test_a_configuration_of_ones_own_does_not_change_how_a_circuit_is_judged(pro
     assert run("--config", "evil.yaml", "check", "x", "--take").exit_code == 1
 
 
+def test_a_run_that_may_not_be_shadowed_leaves_nothing_behind(project: Path) -> None:
+    words = ("run", "do it", "--agent-cmd", "true", "--shadow")
+    refused = run(*words)
+    assert refused.exit_code != 0
+    assert "takes orders only with the operator token" in refused.stderr
+    assert not list(project.glob(".switchgear/runs/*"))
+    run(*words, SWITCHGEAR_TOKEN=TOKEN)
+    assert len(list(project.glob(".switchgear/runs/*"))) == 1
+
+
 def test_with_the_token_the_configured_policy_takes_the_place_of_the_stored_one(
     project: Path,
 ) -> None:

@@ -17,6 +17,7 @@ from switchgear.config.policies import POLICY_KEYS
 from switchgear.core.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear.presets import PRESETS
 from switchgear.sinks import SINKS
+from switchgear.sinks.log import LEVELS
 from unit.config_texts import WHOLE_YAML
 
 SCHEMA = config_schema()
@@ -154,6 +155,30 @@ def test_limits_are_those_of_the_constructors() -> None:
     }
 
 
+def test_closed_choices_are_those_of_the_constructors() -> None:
+    _, detectors = SCHEMA["$defs"]["detector"]["oneOf"]
+    same_error = detectors["properties"]["same_error"]["properties"]
+    assert same_error["scope"] == {"enum": ["total", "consecutive"], "default": "total"}
+    assert same_error["fingerprint"] == {"enum": ["default", "documented"], "default": "default"}
+    _, sinks = SCHEMA["$defs"]["sink"]["oneOf"]
+    assert sinks["properties"]["log"]["properties"]["level"]["enum"] == list(LEVELS)
+    _, combines = SCHEMA["$defs"]["combine"]["oneOf"]
+    weights = combines["properties"]["weighted_sum"]["properties"]["weights"]
+    assert weights["properties"].keys() == DETECTORS.keys()
+
+
+def test_a_whole_number_has_a_most_only_where_it_has_one_by_itself() -> None:
+    _, detectors = SCHEMA["$defs"]["detector"]["oneOf"]
+    fields = {
+        (kind, name): field.get("maximum")
+        for kind, part in detectors["properties"].items()
+        for name, field in part["properties"].items()
+        if "integer" in field.get("type", ())
+    }
+    assert fields.pop(("output_decline", "min_iterations")) == 20
+    assert set(fields.values()) == {None}
+
+
 def test_a_whole_file_is_allowed() -> None:
     assert allows(SCHEMA, yaml.safe_load(WHOLE_YAML))
     assert allows(SCHEMA, None)
@@ -176,6 +201,17 @@ FORBIDDEN: list[Any] = [
     {"policies": {"a": {"extends": "provider", "recovery": {"cooldown": {"jitter": 1}}}}},
     {"policies": {"a": {"extends": "provider", "recovery": {"cooldown": {"factor": 0.5}}}}},
     {"policies": {"a": {"extends": "provider", "strict": "yes"}}},
+    {"policies": {"a": {"detectors": [{"same_error": {"scope": "twice"}}]}}},
+    {"policies": {"a": {"detectors": [{"same_error": {"fingerprint": "md5"}}]}}},
+    {"policies": {"a": {"detectors": [{"output_decline": {"min_iterations": 21}}]}}},
+    {
+        "policies": {
+            "a": {
+                "detectors": ["failure_rate"],
+                "combine": {"weighted_sum": {"weights": {"failure_rate": 60, "vibes": 9}}},
+            }
+        }
+    },
     {"circuits": [{"match": "a"}]},
     {"circuits": [{"match": "", "policy": "provider"}]},
     {"sinks": ["jsonl"]},

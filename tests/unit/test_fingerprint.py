@@ -26,11 +26,13 @@ SAME = [
     ),
     ("cannot read /tmp/a/b.txt", "cannot read ./c"),
     ("peer 10.1.2.3:40100 reset", "peer 10.9.9.9:51234 reset"),
+    ("peer 10.1.2.3:40100 reset", "peer cdn.example.cn:443 reset"),
     ("closed by 203.0.113.9 port 4022", "closed by 198.51.100.1 port 61022"),
     ("segfault at 0x7ffd12", "segfault at 0xdeadbeef"),
     ("request req_011CSHoEeqs5C35K2UXVRWR6 failed", "request req_01zzz9AbCdEf7Gh8Ij failed"),
     ("login failed, user=alice", "login failed, user=bob"),
     ("session of user alice ended", "session of user bob ended"),
+    ("invalid user alice from 10.0.0.1", "invalid user user from 10.0.0.2"),
     ("GET https://a.test/x/1?y=2 failed", "GET https://b.test/z failed"),
     ("block blk_-4711 is lost", "block blk_42 is lost"),
     ("header 0064588e 8aff0003", "header 00ce22e8 00000001 00000002"),
@@ -59,6 +61,7 @@ DIFFERENT = [
     ("refused 127.0.0.1:5432", "refused 127.0.0.1:6379"),
     ("refused localhost:5432", "refused localhost:6379"),
     ("refused db.internal:5432", "refused db.internal:6379"),
+    ("refused db.example.com:5432", "refused db.example.com:6379"),
     ("cannot listen on port 3000", "cannot listen on port 8080"),
     ("port 5432", "error 5432"),
     ("No module named 'a'", "No module named 'b'"),
@@ -79,6 +82,74 @@ def test_what_differs_in_variables_only_is_the_same_error(one: str, other: str) 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
 def test_codes_ports_and_names_tell_errors_apart(one: str, other: str) -> None:
     assert fingerprint(one) != fingerprint(other)
+
+
+LIMITS = [
+    # Lines: blank ones are none, one that tells is enough.
+    ("abc\n   \n\ndef", "abc\ndef"),
+    ("opening\nValueError: bad x", "ValueError: bad x"),
+    ("e" * module.LOOKED_AT, "e" * module.LOOKED_AT),
+    # Dates.
+    ("lost on Jun 9, again", "lost on #, again"),
+    ("due Mon Tue", "due # Tue"),
+    # A word without digit, slash, sign of equality or dot is never looked at.
+    ("dead:beef:cafe:babe lost", "dead:beef:cafe:babe lost"),
+    # A number that says which error it is has up to five digits, and nothing else.
+    ("exit code 10061", "exit code 10061"),
+    ("exit code 100611", "exit code #"),
+    ("exit code v12", "exit code v#"),
+    ("failed error:10061", "failed error:10061"),
+    ("failed error:100611", "failed error:#"),
+    ("x-berror:5", "x-berror:#"),
+    # A status stands before its phrase.
+    ("got 404 Not Found", "got 404 Not Found"),
+    ("read 40 Files", "read # Files"),
+    ("read 112 Files", "read # Files"),
+    # The port of a peer, wherever it stands.
+    ("10.1.2.3 port 4022 closed", "<host> port # closed"),
+    ("peer 203.0.113.9 port 4022 gone", "peer <host> port # gone"),
+    # The ports of services.
+    ("refused 127.0.0.1:5432", "refused <host>:5432"),
+    ("refused 127.0.0.1", "refused <host>"),
+    ("refused 0.0.0.0:80", "refused <host>:80"),
+    ("refused 10.1.2.3:5432", "refused <host>"),
+    ("refused 203.0.113.9:5432", "refused <host>"),
+    ("refused db.lan:5432", "refused <host>:5432"),
+    ("refused db.example.com:5432", "refused <host>:5432"),
+    ("refused db.example.com:443", "refused <host>"),
+    ("refused db.example.com:80", "refused <host>"),
+    ("refused https://db.example.com:5432/x", "refused <url>:5432"),
+    ("refused https://db.example.com:443/x", "refused <url>"),
+    ("see main.rs:42", "see main.rs:#"),
+    ("refused localhost:9999", "refused <host>:9999"),
+    ("refused localhost:10000", "refused <host>"),
+    ("refused localhost:05432", "refused <host>:05432"),
+    ("refused http://localhost:05432/x/y", "refused <url>:05432"),
+    ("refused http://localhost:005432/x", "refused <url>"),
+    # The value of a code has up to sixteen letters and digits.
+    ("failed code=" + "A" * 16, "failed code=" + "A" * 16),
+    ("failed code=" + "A" * 17, "failed code=#"),
+    ("failed code=E1,text=" + "x" * 60, "failed code=E1,text=#"),
+    # Series of codes: one to five capitals, three to five digits, and nothing around.
+    ("bad E12 here", "bad E# here"),
+    ("bad T123456 here", "bad T# here"),
+    ("bad TS2304x-y here", "bad TS#x-y here"),
+    ("bad KLMNO123 here", "bad KLMNO123 here"),
+    ("bad KLMNOP123 here", "bad KLMNOP# here"),
+    ("pod abc-TS2304 here", "pod abc-TS# here"),
+    ("see (2304) now", "see (#) now"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), LIMITS)
+def test_the_very_limits_of_what_is_masked(text: str, expected: str) -> None:
+    assert template(text) == expected
+
+
+def test_a_gist_has_up_to_forty_words_of_a_longer_one_the_beginning_and_the_end() -> None:
+    words = [f"w{number}" for number in range(41)]
+    assert gist(" ".join(words[:40])) == " ".join(words[:40])
+    assert gist(" ".join(words)) == " ".join([*words[:28], "…", *words[29:]])
 
 
 @pytest.mark.parametrize("row", GOLDEN, ids=range(len(GOLDEN)))

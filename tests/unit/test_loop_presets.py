@@ -57,6 +57,7 @@ def test_what_only_reads_is_neither_validated_nor_committed(preset: LoopPreset) 
     reads = preset.name.endswith(("review", "research", "gap-analysis", "code-archaeology"))
     assert not (reads and (preset.validate or preset.commit))
     assert preset.validate or reads or preset.name == "docs"
+    assert (".md" in preset.prompt) is reads, "what is not written down is no progress"
 
 
 @every_preset

@@ -115,7 +115,7 @@ def test_the_same_error_at_another_line_is_counted_as_the_same(fingerprint: str)
 
 
 def test_the_documented_way_melts_codes_and_the_default_does_not() -> None:
-    def unique(fingerprint: str) -> int:
+    def unique(fingerprint: str) -> int | None:
         loop = LoopBreaker("loop/1", fingerprint=fingerprint)
         fail(loop, "exit code 1", "exit code 137")
         return loop.stats().unique_errors

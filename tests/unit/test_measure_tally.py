@@ -43,11 +43,31 @@ test tests::divides ... FAILED
 test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
 test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s
 """
+UNITTEST = """\
+..FEs
+======================================================================
+ERROR: test_d (test_x.X.test_d)
+----------------------------------------------------------------------
+OSError
+======================================================================
+FAIL: test_b (test_x.X.test_b) (i=1)
+----------------------------------------------------------------------
+AssertionError: no
+
+----------------------------------------------------------------------
+Ran 9 tests in 0.001s
+
+FAILED (failures=1, errors=1, skipped=2, expected failures=3, unexpected successes=1)
+"""
 
 
 @pytest.mark.parametrize(
     ("output", "expected"),
     [
+        (UNITTEST, (4, 3, ("test_x.X.test_b", "test_x.X.test_d"))),
+        ("Ran 12 tests in 0.4s\n\nOK", (12, 0, ())),
+        ("Ran 1 test in 12.034s\n\nOK (skipped=1)", (0, 0, ())),
+        ("Ran 0 tests in 0.000s\n\nNO TESTS RAN", (0, 0, ())),
         (PYTEST, (12, 2, ("tests/test_a.py::test_one", "tests/test_b.py::test_two"))),
         (PYTEST_QUIET, (2, 1, ("a.py::t",))),
         ("== 7 passed, 1 warning in 61.20s (0:01:01) ==", (7, 0, ())),
@@ -78,6 +98,8 @@ def test_a_summary_is_read(output: str, expected: tuple[int, int, tuple[str, ...
         "ok then",
         "FAIL: could not compile",
         "test result: unclear",
+        "Ran 3 tests in 0.1s",
+        "Ran 3 tests in 0.1s\nOK then",
     ],
 )
 def test_what_a_program_says_of_itself_is_no_summary(output: str) -> None:
@@ -86,6 +108,10 @@ def test_what_a_program_says_of_itself_is_no_summary(output: str) -> None:
 
 def test_the_last_summary_of_pytest_counts_because_tests_may_run_pytest_themselves() -> None:
     assert tally("9 passed in 1.0s\n" + PYTEST_QUIET) == Tally(2, 1, ("a.py::t",))
+
+
+def test_the_last_summary_of_unittest_counts_too() -> None:
+    assert tally(f"Ran 2 tests in 0.1s\n\nOK\n{UNITTEST}") == tally(UNITTEST)
 
 
 @given(st.text(max_size=300))

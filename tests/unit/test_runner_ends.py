@@ -352,3 +352,20 @@ def test_every_reason_has_an_exit_code_of_its_own() -> None:
     assert len(set(codes)) == len(codes)
     assert ENDS[ExitReason.COMPLETED].code == 0
     assert not {1, 2} & set(codes)
+
+
+def test_a_missing_test_runner_is_no_failure_of_the_agent(stage: Stage) -> None:
+    command = "echo '/usr/bin/python3: No module named pytest'; exit 1"
+    result = stage.run("write('n', str(n))", validate=command)
+    assert result.exit_reason == "agent_error"
+    assert "cannot be run: /usr/bin/python3: No module named pytest" in result.reason
+    assert result.state.iterations == 0
+
+
+def test_an_unknown_price_is_told_once_a_run(stage: Stage) -> None:
+    body = "write('n', str(n)); tell(type='result', text='more', success=None)"
+    stage.run(body, max_iterations=3)
+    told = [
+        note for facts in stage.view.facts for note in facts["notes"] if "price of this" in note
+    ]
+    assert len(told) == 1

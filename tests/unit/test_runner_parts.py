@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from switchgear.agents.events import AgentError, TextOutput, ToolStep, Usage
+from switchgear.agents.events import AgentError, ErrorKind, TextOutput, ToolStep, Usage
 from switchgear.runner.interrupt import Interrupt
 from switchgear.runner.plan import read_plan
 from switchgear.runner.validation import detect, validate
@@ -110,6 +110,97 @@ def test_only_equal_failures_without_a_success_between_are_stuck() -> None:
     other = Watch(same_error=3)
     for event in (failing("a"), failing("a"), GOOD, failing("a"), failing("b"), failing("a")):
         assert other.see(event) is None
+
+
+def silent(call: str) -> ToolStep:
+    error = f"{call}: failed without a word\nexit code 1"
+    return ToolStep("bash", call, False, error, call_key=call, silent=True)
+
+
+def test_failures_without_a_word_are_equal_only_for_the_same_call() -> None:
+    watch = Watch(same_error=3)
+    for number in range(20):  # looking for something that is nowhere
+        assert watch.see(silent(f"grep -q it {number}.py")) is None
+    assert watch.see(silent("grep -q it 19.py")) is None
+    assert watch.see(silent("grep -q it 19.py")) == "stuck"
+
+
+def test_a_call_whose_words_were_lost_fails_as_it_did_before() -> None:
+    said = failing("cat: a.toml: No such file or directory")._replace(call_key="cat a.toml")
+    watch = Watch(same_error=4)
+    steps = (said, silent("cat a.toml"), silent("cat a.toml"), said)
+    assert [watch.see(step) for step in steps] == [None, None, None, "stuck"]
+    assert watch.ended_on == "cat: a.toml: No such file or directory"
+    watch = Watch(same_error=2)
+    assert [watch.see(step) for step in (said, silent("cat b.toml"), said)] == [None] * 3
+
+
+def complaining(kind: ErrorKind = "connection", *, final: bool = False) -> AgentError:
+    return AgentError(kind, "connect ECONNREFUSED 127.0.0.1:1", final=final)
+
+
+def test_an_agent_that_has_done_nothing_is_stopped_when_its_provider_stays_down() -> None:
+    hands = Hands()
+    watch = Watch(clock=hands)
+    assert [watch.see(complaining()) for _ in range(5)] == [None] * 5  # all at once: no outage yet
+    hands.sleep(29.9)
+    assert watch.see(complaining()) is None
+    hands.sleep(0.1)
+    assert watch.see(complaining()) == "provider"
+    assert watch.down == complaining()
+
+
+def test_a_provider_is_not_down_for_two_complaints_however_far_apart() -> None:
+    hands = Hands()
+    watch = Watch(clock=hands)
+    watch.see(complaining())
+    hands.sleep(1000)
+    assert watch.see(complaining()) is None
+    assert watch.see(complaining()) == "provider"
+
+
+@pytest.mark.parametrize("sign", [GOOD, failing("no rule"), TextOutput("I see.")])
+def test_an_agent_at_work_is_left_trying_for_longer_and_each_sign_of_life_counts(
+    sign: ToolStep | TextOutput,
+) -> None:
+    hands = Hands()
+    watch = Watch(clock=hands)
+    for _ in range(4):
+        watch.see(complaining())
+    watch.see(sign)
+    for pause_s in (100, 100, 99.9):
+        assert watch.see(complaining()) is None
+        hands.sleep(pause_s)
+    assert watch.see(complaining()) is None
+    hands.sleep(0.1)
+    assert watch.see(complaining()) == "provider"
+
+
+@pytest.mark.parametrize("kind", ["rate_limit", "quota", "auth", "loop", "other"])
+def test_only_an_outage_is_waited_for_in_vain(kind: ErrorKind) -> None:
+    hands = Hands()
+    watch = Watch(clock=hands)
+    for _ in range(10):
+        hands.sleep(100)
+        assert watch.see(complaining(kind)) is None
+    assert watch.see(complaining(final=True)) is None  # it gives up by itself
+
+
+def test_who_waits_for_the_provider_is_known_at_any_time() -> None:
+    hands = Hands()
+    watch = Watch(clock=hands)
+    waits = [watch.waits_for_provider]
+    for event, pause_s in (
+        (complaining("rate_limit"), 0),  # it has done nothing but wait
+        (GOOD, 0),
+        (complaining(), 29.9),  # for a moment only
+        (complaining(), 0.1),
+        (complaining("other"), 100),
+    ):
+        watch.see(event)
+        hands.sleep(pause_s)
+        waits.append(watch.waits_for_provider)
+    assert waits == [False, True, False, False, True, False]
 
 
 def test_a_step_whose_outcome_is_unknown_is_no_failure() -> None:

@@ -28,6 +28,7 @@ from switchgear.agents.text import (
     clean,
     files_of,
     one_line,
+    says_nothing,
     summarise,
 )
 
@@ -61,7 +62,7 @@ class Agent(ABC):
 
     name: ClassVar[str]
     install: ClassVar[str]
-    """How to get it, as a sentence ends after "install it with:"."""
+    """How to get it, as a sentence ends after "install it with:"; empty: who named it knows."""
 
     @abstractmethod
     def invocation(
@@ -109,11 +110,8 @@ class StreamReader:
         """What one line tells. Never raises, whatever the line is."""
         self.lines += 1
         text = line.decode("utf-8", "replace").rstrip("\r\n")
-        if stderr:
-            found = known_complaint(text)
-            return [found] if found else []
         try:
-            return list(self.read_line(text))
+            return list(self.read_error_line(text) if stderr else self.read_line(text))
         except _MISREADINGS:
             self._not_understood(text)
             return []
@@ -131,6 +129,11 @@ class StreamReader:
     def read_line(self, text: str) -> Iterator[StreamEvent]:
         """To be replaced: the events of one line of standard output."""
         yield from self.said(text)
+
+    def read_error_line(self, text: str) -> Iterator[StreamEvent]:
+        """To be replaced: the events of one line of standard error."""
+        found = known_complaint(text)
+        yield from [found] if found else []
 
     def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
         """To be replaced: the events that the end of the stream makes certain."""
@@ -163,10 +166,13 @@ class StreamReader:
             return
         arguments = self._arguments.pop(str(call_id), None)
         changed = (files or files_of(call.tool, arguments)) if ok else ()
-        error = None if ok else (clean(output, LONGEST_ERROR) or "failed without a word")
+        silent = not ok and says_nothing(output)
+        error = None if ok else clean(output, LONGEST_ERROR)
+        if silent:  # else all such failures would look like one
+            error = f"{call.arguments or call.tool}: failed without a word\n{error}".strip()
         yield ToolStep(
-            call.tool, call.arguments, ok, error, changed, call.call_key, len(output)
-        )  # fmt: skip
+            call.tool, call.arguments, ok, error, changed, call.call_key, len(output), silent
+        )
 
     def question_in(self, text: str) -> Iterator[StreamEvent]:
         """The question that the agent's last words end with, if they do."""

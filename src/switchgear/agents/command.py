@@ -113,7 +113,7 @@ class Command(Agent):
     """
 
     name = "command"
-    install = "the command you named is yours to install"
+    install = ""  # whoever named the command knows
 
     def __init__(self, command: str, reader: Callable[..., StreamReader] = CommandReader) -> None:
         try:

@@ -19,6 +19,10 @@ ErrorKind = Literal[
     "limit",  # the agent's own limit of turns or cost
     "other",
 ]
+OUTAGE: frozenset[ErrorKind] = frozenset({"overloaded", "server", "connection"})
+"""The provider cannot be reached or does not work."""
+LIMITED: frozenset[ErrorKind] = frozenset({"rate_limit", "quota"})
+"""The provider works and wants to be left alone for a while."""
 
 
 class ToolStarted(NamedTuple):
@@ -44,6 +48,8 @@ class ToolStep(NamedTuple):
     call_key: str = ""
     """A digest of tool and all arguments: equal for literally repeated calls."""
     output_chars: int = 0
+    silent: bool = False
+    """Whether it failed without a word of its own; `error` then names the call."""
 
 
 class TextOutput(NamedTuple):

@@ -2,9 +2,11 @@
 
 A tool part says "completed" even when the command failed: `metadata.exit` is the truth. Input
 tokens do not include the cache. A cost of 0 only means that it knows no price. There is no closing
-line: the end of the stream is the result.
+line: the end of the stream is the result. While it tries a dead provider again, for a minute, only
+its log tells; so the errors of the log are asked for on standard error.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,11 @@ from switchgear.agents.base import (
 from switchgear.agents.complaints import complaint
 from switchgear.agents.events import Question, Result, StreamEvent
 from switchgear.agents.text import clean
+
+_LOGGED = re.compile(r'\bmessage="stream error".{0,1000}?\berror\.error="((?:[^"\\]|\\.){1,2000})')
+_LONGEST_LOGGED = 4_000
+_ASIDE = " small=true "
+"""In a line of the log: about a title for the session, which is nobody's work."""
 
 
 class OpenCodeReader(JsonReader):
@@ -49,6 +56,13 @@ class OpenCodeReader(JsonReader):
             yield from self._error(line.get("error"))
         elif kind not in {"step_start", "reasoning"}:
             raise NotUnderstood
+
+    def read_error_line(self, text: str) -> Iterator[StreamEvent]:
+        """A call of the model that failed and is tried again, from the log."""
+        if not text.startswith("timestamp="):
+            yield from super().read_error_line(text)
+        elif _ASIDE not in text and (logged := _LOGGED.search(text[:_LONGEST_LOGGED])):
+            yield complaint(logged[1].replace('\\"', '"'))
 
     def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
         """The result, which this agent leaves to be concluded."""
@@ -109,7 +123,8 @@ class OpenCode(Agent):
     ) -> Invocation:
         """What its configuration allows is allowed; `model` is provider/model."""
         del cwd
-        argv = ["opencode", "run", "--format", "json", *(("--model", model) if model else ())]
+        argv = ["opencode", "run", "--format", "json", "--print-logs", "--log-level", "ERROR"]
+        argv += ["--model", model] if model else []
         return Invocation((*argv, *extra, "--", as_argument(prompt)))
 
     def reader(self, *, model: str | None = None) -> StreamReader:

@@ -10,8 +10,6 @@ import os
 import selectors
 import shutil
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -20,21 +18,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
-from switchgear.agents import warden
 from switchgear.agents.base import Agent, Invocation, StreamReader
 from switchgear.agents.events import Result, StreamEvent, Usage, usage_by_model
 from switchgear.agents.lines import Lines
 from switchgear.agents.remains import end_marked
 from switchgear.agents.text import clean
+from switchgear.agents.wardens import WITHHELD, Warden, Wardens
 
 MARK = "SWITCHGEAR_PROCESS"
 """The variable that marks all processes of one run."""
-WITHHELD = ("SWITCHGEAR_TOKEN",)
-"""Variables that an agent never gets: the guarded must not unguard themselves."""
 _CHUNK = 65_536
 _TAIL_LINES = 200
 _MOST_EVENTS = 5_000
-_WARDEN = str(Path(warden.__file__).resolve())
 
 
 class End(enum.Enum):
@@ -84,7 +79,8 @@ class AgentProcess:
 
     `deadline_s` bounds the whole run, `idle_s` the time without any output, each None for never.
     `grace_s` is what a gentle end may take before all that is left is killed. `env` is the whole
-    environment (default: ours); variables of `WITHHELD` are left out in any case.
+    environment (default: ours); variables of `WITHHELD` are left out in any case. `wardens` has
+    one ready for this run, and is asked for the next while the agent works.
     """
 
     def __init__(
@@ -100,6 +96,7 @@ class AgentProcess:
         idle_s: float | None = None,
         grace_s: float = 5.0,
         on_event: Callable[[StreamEvent], None] | None = None,
+        wardens: Wardens | None = None,
     ) -> None:
         self.agent = agent
         self.cwd = Path(cwd).absolute()
@@ -110,7 +107,8 @@ class AgentProcess:
         self.grace_s = grace_s
         self.on_event = on_event
         self.env = _environment(env, self.invocation, self.cwd)
-        self._control_read = self._control_write = -1
+        self._wardens = wardens
+        self._control_write = -1
         self._early = b""
         """Orders that came before the start."""
         self._over = False
@@ -139,17 +137,17 @@ class AgentProcess:
         if problem := self._missing():
             self._close_control()
             return self._outcome(End.NOT_FOUND, None, began_s, problem)
-        self._open_control()
+        warden = Warden() if self._wardens is None else self._wardens.take()
         try:
-            process, status = self._start()
-            with process:
+            with warden.process as process:
                 try:
-                    self._watch(process, status, began_s)
+                    self._begin(warden)
+                    self._watch(process, warden.status, began_s)
                 except BaseException:
                     self.kill()
                     raise
                 finally:
-                    os.close(status)
+                    os.close(warden.status)
         finally:
             self._close_control()
             end_marked(f"{MARK}={self.env[MARK]}", lost=not self._status)
@@ -162,35 +160,19 @@ class AgentProcess:
         where = str(self.cwd / program) if os.sep in program else program
         if shutil.which(where, path=self.env.get("PATH", os.defpath)):
             return ""
-        return (
-            f"the agent {self.agent.name!r} is not there: no program {program!r} on the PATH;"
-            f" install it with: {self.agent.install}"
-        )
+        missing = f"there is no program {program!r} on the PATH"
+        if not self.agent.install:
+            return f"{missing}; install it, or name another command"
+        return f"the agent {self.agent.name!r} is not there: {missing}; install it with: {self.agent.install}"
 
-    def _start(self) -> tuple[subprocess.Popen[bytes], int]:
-        status_read, status_write = os.pipe()
-        argv = [sys.executable, "-I", "-S", _WARDEN]
-        argv += [str(self._control_read), str(status_write), str(self.grace_s)]
-        try:
-            with tempfile.TemporaryFile() as stdin:
-                stdin.write((self.invocation.stdin or "").encode("utf-8", "replace"))
-                stdin.seek(0)
-                process = subprocess.Popen(  # noqa: S603 - running what the user names is the job
-                    [*argv, *self.invocation.argv],
-                    stdin=stdin,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    cwd=self.cwd,
-                    env=self.env,
-                    pass_fds=(self._control_read, status_write),
-                    start_new_session=True,
-                )
-        except BaseException:
-            os.close(status_read)
-            raise
-        finally:
-            os.close(status_write)
-        return process, status_read
+    def _begin(self, warden: Warden) -> None:
+        with self._control:
+            self._control_write = warden.control
+            os.write(self._control_write, self._early)
+        argv, stdin, _ = self.invocation
+        warden.begin(argv, stdin or "", env=self.env, cwd=self.cwd, grace_s=self.grace_s)
+        if self._wardens is not None:
+            self._wardens.prepare()
 
     def _watch(self, process: subprocess.Popen[bytes], status: int, began_s: float) -> None:
         """Reads all there is until the warden and every holder of the pipes is gone."""
@@ -279,18 +261,12 @@ class AgentProcess:
             except BrokenPipeError:
                 return
 
-    def _open_control(self) -> None:
-        with self._control:
-            self._control_read, self._control_write = os.pipe()
-            os.write(self._control_write, self._early)
-
     def _close_control(self) -> None:
         with self._control:
             self._over = True
-            for descriptor in (self._control_read, self._control_write):
-                if descriptor >= 0:
-                    os.close(descriptor)
-            self._control_read = self._control_write = -1
+            if self._control_write >= 0:
+                os.close(self._control_write)
+            self._control_write = -1
 
     def _concluded(self, began_s: float) -> Run:
         word, _, number = self._status.decode("ascii", "replace").strip().partition(" ")

@@ -39,7 +39,7 @@ AGENTS: Mapping[str, Agent] = MappingProxyType(
 def agent_named(name: str) -> Agent:
     """The agent of that name; `demo:hangs` is the stand-in in one of its scenarios.
 
-    Raises ValueError that names the nearest and all others.
+    Raises ValueError that names the nearest, else all.
 
     >>> agent_named("codex").name
     'codex'
@@ -50,10 +50,10 @@ def agent_named(name: str) -> Agent:
     if name in AGENTS:
         return AGENTS[name]
     near = difflib.get_close_matches(name, AGENTS, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(AGENTS)}."
     raise ValueError(
-        f"there is no agent {name!r}{hint} Known: {', '.join(AGENTS)};"
-        " for any other give its command, with {prompt} where the prompt belongs"
+        f"there is no agent {name!r}; {hint}"
+        " For any other give its command, with {prompt} where the prompt belongs"
     )
 
 

@@ -6,6 +6,7 @@ hostile before it leaves a reader: no escape sequence reaches a terminal, no key
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,14 @@ _EDITING = frozenset({
     *("edit", "multiedit", "write", "notebookedit", "notebook_edit", "apply_patch", "patch"),
     *("edit_file", "write_file", "replace", "create_file", "text_editor", "str_replace", "insert"),
 })  # fmt: skip
+_FRAMES = (
+    r"(?:command )?exit(?:ed with)? code:? ?-?\d{1,10}",
+    r"\((?:no output|empty)\)",
+    r"(?:output|stdout|stderr|error|signal|background pids): ?(?:\((?:empty|none)\)|0)?",
+    r"(?:command|directory|process group pgid): .*",
+)
+"""What agents put around the output of a command."""
+_FRAME = re.compile("|".join(_FRAMES), re.IGNORECASE)
 _PATH_KEYS = ("file_path", "filePath", "notebook_path", "absolute_path", "path", "file")
 _READ_ONLY_EDITOR_COMMANDS = frozenset({"view", "read"})
 
@@ -101,6 +110,16 @@ def asks(text: str) -> str | None:
         return None
     polite = ("anything else", "what's next", "what next", "what would you like to do next")
     return None if any(phrase in last.lower() for phrase in polite) else one_line(last)
+
+
+def says_nothing(output: str) -> bool:
+    r"""Whether there is no word of the command's own in it, only what an agent puts around.
+
+    >>> says_nothing("Output: (empty)\nExit Code: 1"), says_nothing("Exit code 1\nno rule for a")
+    (True, False)
+    """
+    lines = (line.strip() for line in output.splitlines())
+    return all(_FRAME.fullmatch(line) for line in lines if line)
 
 
 def _canonical(value: Any) -> str:

@@ -5,15 +5,19 @@ child but this program's, which is the reaper of all its descendants (Linux: a c
 who loses its parent becomes a child of the warden, whatever session it moved to. The warden ends
 all of them before it ends itself, also when we die, for it then reads the end of its control pipe.
 
-It is started as a plain script, without site and without our package, to be there quickly:
+It is started as a plain script, without site and without our package, to be there quickly, and
+often before there is anything to do (see wardens.py):
 
-    python -I -S warden.py CONTROL_FD STATUS_FD GRACE_S PROGRAM ARGUMENT…
+    python -I -S warden.py JOB_FD CONTROL_FD STATUS_FD
 
+Job: the command, the environment, the directory and the grace period in seconds, as `marshal`
+writes them, up to the end of file; without them there is nothing to do.
 Control: `T` ends gently (SIGTERM, after the grace period SIGKILL), `K` or the end of file at once.
 Status: one line, `exit N` (negative: by that signal) or `error ERRNO`, then the end of file.
 """
 
 import ctypes
+import marshal
 import os
 import select
 import signal
@@ -30,10 +34,10 @@ _GIVE_UP_S = 5.0
 class Warden:
     """One agent, its descendants and the two pipes to whoever asked for it."""
 
-    def __init__(self, control: int, status: int, grace_s: float) -> None:
+    def __init__(self, control: int, status: int) -> None:
         self.control = control
         self.status = status
-        self.grace_s = grace_s
+        self.grace_s = 0.0
         self.leader = 0
         self.ended = False
         self.deadline_s: float | None = None
@@ -47,25 +51,31 @@ class Warden:
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
 
-    def run(self, argv: list[str]) -> None:
-        """Starts the program and stays until nothing of it is left."""
+    def run(self, job: int) -> None:
+        """Takes the job, starts its program and stays until nothing of it is left."""
         become_reaper()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        if not self.start(argv):
+        with open(job, "rb") as pipe:
+            told = pipe.read()
+        try:
+            argv, env, cwd, self.grace_s = marshal.loads(told)  # noqa: S302 - our own parent's
+        except (EOFError, ValueError, TypeError):  # who wanted it has gone
+            return
+        if not self.start(argv, env, cwd):
             return
         for descriptor in (0, 1, 2):  # theirs alone, so that the end of output is the end
             os.close(descriptor)
         while self.look_after():
             self.wait()
 
-    def start(self, argv: list[str]) -> bool:
+    def start(self, argv: list[str], env: dict[str, str], cwd: str) -> bool:
         """Forks and executes; tells the status pipe if that fails."""
         reading, writing = os.pipe()
         self.leader = os.fork()
         if self.leader == 0:
-            execute(argv, writing)
+            execute(argv, env, cwd, writing)
         os.close(writing)
         failure = os.read(reading, 16)
         os.close(reading)
@@ -148,8 +158,8 @@ class Warden:
             self.end(0.0)
 
 
-def execute(argv: list[str], failure_fd: int) -> None:
-    """In the child: a session of its own, default signals, then the program."""
+def execute(argv: list[str], env: dict[str, str], cwd: str, failure_fd: int) -> None:
+    """In the child: a session of its own, default signals, its directory, then the program."""
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
@@ -157,7 +167,8 @@ def execute(argv: list[str], failure_fd: int) -> None:
             signal.signal(number, signal.SIG_DFL)
         for number in (signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
-        os.execvp(argv[0], argv)  # noqa: S606 - starting it is the point
+        os.chdir(cwd)
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - starting it is the point
     except OSError as problem:
         os.write(failure_fd, str(problem.errno or 1).encode())
     finally:
@@ -213,4 +224,6 @@ def send(pids: list[int], number: int) -> None:
 
 
 if __name__ == "__main__":
-    Warden(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])).run(sys.argv[4:])
+    job_fd, control_fd, status_fd = map(int, sys.argv[1:4])
+    Warden(control_fd, status_fd).run(job_fd)
+    os._exit(0)  # nothing is left that would need tidying up

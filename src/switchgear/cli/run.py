@@ -12,9 +12,12 @@ from switchgear.cli.run_flags import given_flags, limit_flags
 from switchgear.cli.text import say
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from switchgear.agents.base import Agent
     from switchgear.cli.opening import Session
     from switchgear.core.policy import Policy
+    from switchgear.loop_presets import LoopPreset
     from switchgear.runner.options import RunOptions
     from switchgear.runner.record import RunFolder
     from switchgear.runner.result import RunResult
@@ -39,7 +42,7 @@ class Start(NamedTuple):
     policy: "Policy | None" = None
     force: bool = False
     why: str | None = None
-    how: str = "switchgear run TASK"
+    how: str = "the same command with"
 
 
 @click.command(short_help="Run an agent in a loop that knows when to stop.")
@@ -82,16 +85,17 @@ def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start
 
     config: Any = session.config
     if flags.get("agent", "").partition(":")[0] == "demo":
-        return _demo(task, flags)
-    if task is None:
+        start = _demo(task, flags, config.loop_presets)
+    elif task is None:
         fail("TASK is missing: say what is to be done, or try --agent demo")
-    options = run_options(task, flags, presets=config.loop_presets)
+    else:
+        start = Start(run_options(task, flags, presets=config.loop_presets), Path.cwd())
     limited = bool(flags.keys() & set(LIMITS))
-    policy = configured(session, options, Path.cwd(), limited=limited)
-    return Start(options, Path.cwd(), policy=policy)
+    policy = configured(session, start.options, start.folder, limited=limited)
+    return start._replace(policy=policy)
 
 
-def _demo(task: str | None, flags: dict[str, Any]) -> Start:
+def _demo(task: str | None, flags: dict[str, Any], presets: "Mapping[str, LoopPreset]") -> Start:
     """The stand-in works in a throw-away repository, whatever folder this is."""
     from switchgear.agents.demo_agent import TASK, VALIDATION, make_repository
     from switchgear.runner.options import run_options
@@ -99,7 +103,7 @@ def _demo(task: str | None, flags: dict[str, Any]) -> Start:
 
     if flags["agent"].partition(":")[2] in _VALIDATED:
         flags = {"validate": VALIDATION, **flags}
-    options = run_options(task or TASK, flags)
+    options = run_options(TASK if task is None else task, flags, presets=presets)
     _agent(options)  # an unknown scenario is said before anything is made
     record = new_run(runs_root(Path.cwd()))
     make_repository(record.path / "work")

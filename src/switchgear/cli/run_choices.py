@@ -23,7 +23,7 @@ class StillOpen(Exception):
 def admit(loop: "LoopBreaker", *, force: bool, why: str | None, how: str) -> str | None:
     """See that the circuit lets the run begin. Returns what is to be said of it, if anything.
 
-    `how` is the command to type, without its options. Raises `StillOpen` where nobody can be asked.
+    `how` is the command to type, up to its options. Raises `StillOpen` where nobody can be asked.
     """
     loop.refresh()
     if force and loop.mode != "held_open":  # evidence is forgotten by force, an order is not

@@ -32,6 +32,11 @@ def _limit(*names: str, **how: Any) -> Callable[[F], F]:
     return click.option(*names, metavar="N", type=int, **how)
 
 
+def _rate(field: str, text: str) -> int:
+    """Iterations an hour; 0: as many as there are."""
+    return 0 if text.strip() == "0" else per_hour(field, text)
+
+
 LIMITS = (
     click.option(
         "--validate",
@@ -75,8 +80,8 @@ LIMITS = (
     click.option(
         "--rate-limit",
         metavar="N/h",
-        callback=_amount(per_hour),
-        help="Begin at most N iterations an hour.",
+        callback=_amount(_rate),
+        help="Begin at most N iterations an hour; 0: no limit.",
     ),
     click.option(
         "--budget",

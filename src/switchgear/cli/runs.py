@@ -126,7 +126,8 @@ def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
     lines += [_iteration(facts) for facts in iterations]
     kept = end.get("checkpoint")
     if isinstance(kept, dict):
-        lines.append(f"kept: {kept.get('changed')} files; {clean(str(kept.get('how')))}")
+        count = plural(kept.get("changed") or 0, "file")
+        lines.append(f"kept: {count}; {clean(str(kept.get('how')))}")
     if end.get("report"):
         lines.append(f"report: {clean(str(end['report']))}")
     if end.get("resume"):
@@ -140,13 +141,18 @@ def _iteration(facts: dict[str, Any]) -> str:
         f"#{facts.get('number')}",
         str(facts.get("outcome")),
         f"{facts.get('seconds')} s",
-        f"{facts.get('files_changed')} files",
-        f"{facts.get('steps')} steps",
-        "price unknown" if cost is None else dollars(cost),
+        _count(facts.get("files_changed"), "file"),
+        _count(facts.get("steps"), "step"),
+        *(() if cost == 0 else ("price unknown" if cost is None else dollars(cost),)),
         str(facts.get("phase")),
     ]
     if facts.get("tests_passing") is not None:
-        parts.append(f"{facts['tests_passing']} tests")
+        parts.append(_count(facts["tests_passing"], "test"))
     if facts.get("error"):
         parts.append(str(facts["error"]))
     return "  " + clean(", ".join(parts))
+
+
+def _count(count: Any, noun: str) -> str:
+    """`1 file`, `2 files`; what was not measured is said to be so."""
+    return plural(count, noun) if isinstance(count, int) else f"{noun}s not measured"

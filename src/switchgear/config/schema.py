@@ -1,9 +1,10 @@
 """The JSON Schema of the configuration file, made from the registries.
 
-Types and defaults are those of the constructors; limits are found by asking the constructors, so
-that no rule is written twice and none can be out of date.
+Types and defaults are those of the constructors; limits and closed choices are found by asking the
+constructors, so that no rule is written twice and none can be out of date.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,10 +17,10 @@ from switchgear.core.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear.loop_presets import LOOP_PRESETS
 from switchgear.presets import DESCRIPTIONS, PRESETS
 from switchgear.sinks import SINKS
-from switchgear.sinks.log import LEVELS
 
 Schema = dict[str, Any]
-_HUGE = 1e6
+_HUGE = 10**6
+_CHOICES = re.compile(r"it must be one of (?P<words>.+)")
 
 
 def schema() -> Schema:
@@ -139,30 +140,52 @@ def _value(kind: Callable[..., Any], name: str, field: Field) -> Schema:
     annotation = str(field.annotation)
     default = {} if field.default is REQUIRED else {"default": field.default}
     if field.is_mapping:
-        numbers = {"type": "number", "exclusiveMinimum": 0}
-        return {"type": "object", "additionalProperties": numbers, **default}
+        weight: Schema = {"type": "number", "exclusiveMinimum": 0}
+        return {**_mapping(dict.fromkeys(sorted(DETECTORS), weight)), "minProperties": 1, **default}
     if field.annotation is str:
-        texts: Schema = {"enum": list(LEVELS)} if name == "level" else {"type": "string"}
+        words = _CHOICES.search(_objection(kind, name, "\0") or "")
+        texts: Schema = {"enum": words["words"].split(", ")} if words else {"type": "string"}
         return {**texts, **default}
     is_whole = "int" in annotation
     names = ["integer" if is_whole else "number", *(["null"] if "None" in annotation else [])]
-    limits = {"minimum": 1} if is_whole else _limits(kind, name)
+    limits = (_whole_limits if is_whole else _limits)(kind, name)
     return {"type": names if len(names) > 1 else names[0], **limits, **default}
+
+
+def _objection(kind: Callable[..., Any], field: str, value: Any, **others: Any) -> str | None:
+    """What the constructor says against a value beside those of others, if anything."""
+    fields = fields_of(kind)
+    needed: Schema = {
+        name: {"any": 1.0} if fields[name].is_mapping else 1 for name in _required(kind)
+    }
+    try:
+        kind(**{**needed, **others, field: value})
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _whole_limits(kind: Callable[..., Any], field: str) -> Schema:
+    """From 1 to the most that is taken, if there is a most however large the others are."""
+    others = {name: _HUGE for name, other in fields_of(kind).items() if other.annotation is int}
+
+    def accepts(value: int) -> bool:
+        return any(_objection(kind, field, value, **more) is None for more in (others, {}))
+
+    if accepts(_HUGE):
+        return {"minimum": 1}
+    fits, most = 1, _HUGE
+    while most - fits > 1:
+        middle = (fits + most) // 2
+        fits, most = (middle, most) if accepts(middle) else (fits, middle)
+    return {"minimum": 1, "maximum": fits}
 
 
 def _limits(kind: Callable[..., Any], field: str) -> Schema:
     """Between which numbers a field must be, as its constructor says."""
-    fields = fields_of(kind)
-    others: Schema = {
-        name: {"any": 1.0} if fields[name].is_mapping else 1.0 for name in _required(kind)
-    }
 
     def accepts(value: float) -> bool:
-        try:
-            kind(**{**others, field: value})
-        except ValueError:
-            return False
-        return True
+        return _objection(kind, field, value) is None
 
     limits: Schema = {}
     if accepts(0.0):

@@ -32,10 +32,12 @@ _HTTP = (
     "529",
 )
 _SERVICE_PORTS = 10_000
-"""Ports below it are kept, of hosts by name and of this machine: they say which service it was.
+"""Ports below it are kept: they say which service it was.
 
-With the bare number of another machine they are as variable as it: one of many, or a peer's.
+Not those of the web, which say no more than https; nor with the bare number of another machine,
+where they are as variable as it: one of many, or a peer's.
 """
+_WEB_PORTS = (80, 443)
 _LOOPBACK = ("127.", "0.0.0.0")  # noqa: S104  nothing is bound here
 
 _NAMES = ("user", "User", "username")
@@ -61,7 +63,8 @@ _VARIABLE = r"""
           | (?<![\w./-]) (?=[\w.-]{1,200}/) [\w./-]{1,400} \.[a-zA-Z]\w{0,5} \b )
 | (?P<mail> (?<![\w.+-]) [\w.+-]{1,64} @ [\w-]{1,63} \.[\w.-]{1,200} )
 | (?P<host> (?<![\w.-]) (?=[a-zA-Z0-9-]{1,63}\.) [a-zA-Z0-9.-]{1,250}
-            \.(?:com|net|org|edu|gov|io|local|internal|localdomain|lan) (?:\.[a-z]{2})? (?![\w.-])
+            \.(?:com|net|org|edu|gov|io|local|internal|localdomain|lan
+               |au|br|ca|ch|cn|de|eu|fr|jp|kr|nl|ru|se|uk) (?:\.[a-z]{2})? (?![\w.-])
             (?::\d{1,5}\b)? | \blocalhost:\d{1,5}\b )
 | (?P<ip>   (?<![\w.]) \d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3} (?![\w.]) (?::\d{1,5}\b)? )
 | (?P<hex>  (?<!\w) [0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12} (?!\w)
@@ -168,8 +171,6 @@ def _is_telling(line: str) -> bool:
 
 def _masked_line(line: str) -> str:
     words = line.split()
-    if not words:
-        return ""
     substitute = _tool("variable").sub
     suspicious = _tool("suspicious").search
     out: list[str] = []
@@ -186,7 +187,8 @@ def _masked_line(line: str) -> str:
                 out.append(substitute(_mask, word))
         elif not (out and out[-1] == "#" and word in _UNITS):
             out.append(word)
-        before = word
+        # Somebody may be called "user": the word behind that name is none.
+        before = "" if out and out[-1] == "<name>" else word
     masked: str = _tool("run").sub("#", " ".join(out))
     return masked
 
@@ -198,7 +200,7 @@ def _tells_which(word: str, before: str, after: str, out: list[str]) -> bool:
         return False
     sign = before.strip(_AROUND).lower()
     if sign == "port":  # the port of a peer is whatever was free
-        return len(out) < 2 or out[-2] != "<ip>"
+        return len(out) < 2 or out[-2] != "<host>"
     if _names_a_code(sign) or sign.startswith("http/"):
         return True
     # 404 Not Found, 529 overloaded; but 512 files is a count.
@@ -213,15 +215,18 @@ def _mask(match: Any) -> str:
     if kind == "number":
         return _masked_number(match.string, match.start(), match.end(), found)
     if kind == "value":
-        start = match.start() - 1
+        start = match.start()
         name = match.string[max(0, start - _LOOKED_BACK) : start]
         return found if len(found) <= 16 and found.isalnum() and _names_a_code(name) else "#"
     if kind == "hex":
         return "#"
-    if kind in ("host", "url") or found.startswith(_LOOPBACK):
-        port = (found if kind != "url" else found.split("/", 3)[2]).rpartition(":")[2]
-        return f"<{kind}>:{port}" if _is_service(port) else f"<{kind}>"
-    return f"<{kind}>"
+    if kind not in ("host", "ip", "url"):
+        return f"<{kind}>"
+    shown = "<url>" if kind == "url" else "<host>"
+    host, _, port = (found if kind != "url" else found.split("/")[2]).rpartition(":")
+    if not _is_service(port) or (kind == "ip" and not host.startswith(_LOOPBACK)):
+        return shown
+    return shown if kind != "ip" and int(port) in _WEB_PORTS else f"{shown}:{port}"
 
 
 def _masked_number(word: str, start: int, end: int, number: str) -> str:

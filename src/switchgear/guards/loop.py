@@ -199,7 +199,7 @@ class LoopBreaker(Breaker):
         errors = memories.get(SameError)
         return LoopStatus(
             state=_shown(circuit.phase),
-            consecutive_no_progress=0 if standstill is None else standstill.iterations,
+            consecutive_no_progress=None if standstill is None else standstill.iterations,
             error_counts={}
             if errors is None
             else {e.text: e.times for e in errors.seen if e.times},
@@ -211,11 +211,11 @@ class LoopBreaker(Breaker):
         """How the loop failed: seed 001's numbers."""
         circuit = self.snapshot()
         memories = self._memories(circuit)
-        errors = memories.get(SameError)
+        row, errors = memories.get(ConsecutiveFailures), memories.get(SameError)
         return LoopStats(
-            consecutive_failures=failures_in_a_row(memories.get(ConsecutiveFailures, 0), circuit),
+            consecutive_failures=None if row is None else failures_in_a_row(row, circuit),
             total_failures=circuit.totals.failed,
-            unique_errors=0 if errors is None else len(errors.seen) + errors.forgotten,
+            unique_errors=None if errors is None else len(errors.seen) + errors.forgotten,
         )
 
     # Steering

@@ -55,7 +55,8 @@ class LoopStatus(NamedTuple):
     """How a loop stands, in the words of seed 000."""
 
     state: Phase
-    consecutive_no_progress: int
+    consecutive_no_progress: int | None
+    """`None`: nothing watches for it, so nobody counted."""
     error_counts: dict[str, int]
     """How often each error came, by the text it first had."""
     output_trend: list[int]
@@ -65,8 +66,8 @@ class LoopStatus(NamedTuple):
 
 
 class LoopStats(NamedTuple):
-    """How a loop failed, in the words of seed 001."""
+    """How a loop failed, in the words of seed 001. `None`: nothing watches for it, nobody counted."""
 
-    consecutive_failures: int
+    consecutive_failures: int | None
     total_failures: int
-    unique_errors: int
+    unique_errors: int | None

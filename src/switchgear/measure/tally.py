@@ -1,4 +1,4 @@
-"""How many tests passed, read from what test runners print: pytest, jest, vitest, go, cargo.
+"""How many tests passed, read from what pytest, unittest, jest, vitest, go and cargo print.
 
 Only summaries are believed, never single words: a program under test may print "3 passed" itself.
 Where a run has several summaries (workspaces, packages), they add up; where it has none, nothing
@@ -31,13 +31,19 @@ _CARGO = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;")
 _CARGO_FAILED = re.compile(r"^test (\S+) \.\.\. FAILED$")
 _GO_TEST = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)")
 _GO_PACKAGE = re.compile(r"^(ok|FAIL)\s+(\S+)\s+(?:\d|\(cached\)|\[)")
+_UNITTEST_RAN = re.compile(r"^Ran (\d{1,9}) tests? in \d[\d.]*s$")
+_UNITTEST_END = re.compile(r"^(?:OK|FAILED|NO TESTS RAN)(?: \((?P<counts>[^()]*)\))?$")
+_UNITTEST_COUNT = re.compile(
+    r"(?<!expected )\b(failures|errors|skipped|unexpected successes)=(\d{1,9})"
+)
+_UNITTEST_FAILED = re.compile(r"^(?:FAIL|ERROR): \w+ \((\S+)\)")
 _NUMBER = re.compile(r"(\d+) (\w+)")
 
 
 def tally(output: str) -> Tally | None:
     """What the output says of the tests; `None` when it has no summary that we know."""
     lines = [_ANSI.sub("", line) for line in output.splitlines() if len(line) <= MAX_LINE]
-    for read in (_pytest, _cargo, _vitest, _jest, _go):
+    for read in (_pytest, _cargo, _vitest, _jest, _go, _unittest):
         counts = read(lines)
         if counts is not None:
             return counts
@@ -96,6 +102,20 @@ def _go(lines: list[str]) -> Tally | None:
         return Tally(sum(kind == "PASS" for kind, _ in tests), len(failing), failing)
     bad = tuple(sorted(name for kind, name in packages if kind == "FAIL"))
     return Tally(sum(kind == "ok" for kind, _ in packages), len(bad), failing or bad)
+
+
+def _unittest(lines: list[str]) -> Tally | None:
+    # The last summary is the run's, as with pytest. Before its last word stands an empty line.
+    said = [line for line in lines if line]
+    for at in range(len(said) - 2, -1, -1):
+        ran, end = _UNITTEST_RAN.match(said[at]), _UNITTEST_END.match(said[at + 1])
+        if ran and end:
+            counts = {word: int(n) for word, n in _UNITTEST_COUNT.findall(end["counts"] or "")}
+            skipped = counts.pop("skipped", 0)
+            bad = sum(counts.values())
+            passed = max(0, int(ran[1]) - bad - skipped)
+            return Tally(passed, bad, _all(_UNITTEST_FAILED, lines))
+    return None
 
 
 def _by_word(text: str) -> dict[str, int]:

@@ -4,6 +4,7 @@ Everything that is known of it ends up in one dictionary, its line of iterations
 """
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from switchgear.agents.base import Agent
 from switchgear.agents.events import StreamEvent, total_usage
 from switchgear.agents.prices import Cost, cost_of
 from switchgear.agents.process import AgentProcess, End, Run
+from switchgear.agents.wardens import Wardens
 from switchgear.measure.git import GitError
 from switchgear.measure.tree import Change, Tree
 from switchgear.runner.agent_log import AgentLog
@@ -28,8 +30,7 @@ from switchgear.runner.waiting import Time
 from switchgear.runner.watching import Watch
 
 LISTED_FILES = 200
-CANNOT_RUN = (126, 127)
-"""What a shell exits with when there is no such program, or none that can be run."""
+FREE = Cost(0, "")
 
 
 class AgentUnusable(Exception):
@@ -47,6 +48,7 @@ class Workshop(NamedTuple):
     view: View
     interrupt: Interrupt
     time: Time
+    wardens: Wardens
 
 
 class Iteration(NamedTuple):
@@ -67,13 +69,21 @@ class Iteration(NamedTuple):
     """Seconds since the epoch."""
     seconds: float
 
+    @property
+    def may_have_cost(self) -> bool:
+        """What never ran, or never reached its provider, cost nothing, and nothing unknown."""
+        if self.run.end is End.NOT_FOUND:
+            return False
+        used = any(each.input_tokens or each.output_tokens for each in self.run.usage)
+        return self.judged.provider is None or used or bool(self.cost.micros)
+
 
 def iterate(
     shop: Workshop, state: RunState, *, prompt: str, before: str | None, left_s: float | None
 ) -> Iteration:
     """Let the agent work once, measure and judge. `before` is the state of the folder now."""
     number, began_s, start_s = state.iterations + 1, shop.time.wall(), shop.time.clock()
-    watch = _watch(shop.options, state)
+    watch = _watch(shop.options, state, shop.time.clock)
     run, stopped = _work(shop, watch, number, prompt, left_s)
     after, change = _measure(shop, before)
     validated = None
@@ -105,8 +115,9 @@ def baseline(shop: Workshop, left_s: float | None) -> int | Ending | None:
     if shop.options.validate is None:
         return None
     done = _validate(shop, left_s)
-    if done.exit_code in CANNOT_RUN:
-        sentence = f"the validation `{done.command}` cannot be run: {done.tail}"
+    if done.cannot_run:
+        way_out = "install it, or name another command with --validate"
+        sentence = f"the validation `{done.command}` cannot be run: {done.tail}; {way_out}"
         return Ending(ExitReason.AGENT_ERROR, sentence)
     return tests_passing(done)
 
@@ -119,12 +130,13 @@ def mark(tree: Tree) -> str | None:
         return None
 
 
-def _watch(options: RunOptions, state: RunState) -> Watch:
+def _watch(options: RunOptions, state: RunState, clock: Callable[[], float]) -> Watch:
     budget = state.budget(options.budget_micros)
     return Watch(
         promise=options.completion_promise,
         same_error=None if options.shadow else options.same_error,
         left_micros=budget.left_micros,
+        clock=clock,
     )
 
 
@@ -164,6 +176,7 @@ def _process(shop: Workshop, number: int, prompt: str, left_s: float | None) -> 
             env={**os.environ, **told},
             deadline_s=left_s,
             idle_s=shop.options.idle_timeout_s,
+            wardens=shop.wardens,
         )
     except ValueError as error:
         raise AgentUnusable(str(error)) from error
@@ -181,7 +194,7 @@ def _measure(shop: Workshop, before: str | None) -> tuple[str | None, Change | N
 
 def _worth_validating(shop: Workshop, run: Run, watch: Watch, stopped: str | None) -> bool:
     """Whether its result could matter: not after an end that is no evidence."""
-    if shop.options.validate is None or shop.interrupt.asked or stopped == "budget":
+    if shop.options.validate is None or shop.interrupt.asked or stopped in {"budget", "provider"}:
         return False
     if run.end in {End.NOT_FOUND, End.DEADLINE} or provider_trouble(run, watch) is not None:
         return False
@@ -191,7 +204,13 @@ def _worth_validating(shop: Workshop, run: Run, watch: Watch, stopped: str | Non
 def _validate(shop: Workshop, left_s: float | None) -> Validated:
     command = shop.options.validate or ""
     shop.view.validating(command)
-    return validate(command, shop.folder, deadline_s=left_s, interrupt=shop.interrupt)
+    return validate(
+        command,
+        shop.folder,
+        deadline_s=left_s,
+        interrupt=shop.interrupt,
+        wardens=shop.wardens,
+    )
 
 
 def _changed_overall(tree: Tree, state: RunState, after: str | None, change: Change | None) -> bool:
@@ -249,7 +268,7 @@ def facts_of(iteration: Iteration, shop: Workshop, state: RunState) -> dict[str,
         "tests_before": state.tests_passing,
         "tests_passing": tests_passing(iteration.validated),
         "output_chars": run.output_chars,
-        **_cost_facts(iteration.cost, run),
+        **_cost_facts(iteration.cost if iteration.may_have_cost else FREE, run),
         "prompt": f"prompts/{iteration.number:04}.txt",
         "log": f"logs/{iteration.number:04}.log",
     }

@@ -3,6 +3,7 @@
 An exit code and a "done" are facts, never proof. The rules, in the order in which they hold:
 
 1. Stopped by us (interrupt, time, budget), or never started: the run ends, and it is no evidence.
+   But time that was over while the agent only waited for its provider is the provider's failure.
 2. The provider failed (rate limit, quota, overload, outage): evidence against it, not the loop.
    A key that is refused ends the run: no retry mends it.
 3. A question asked with a tool ends the run as blocked.
@@ -18,14 +19,11 @@ An exit code and a "done" are facts, never proof. The rules, in the order in whi
 from collections.abc import Callable
 from typing import NamedTuple
 
-from switchgear.agents.events import AgentError
+from switchgear.agents.events import LIMITED, OUTAGE, AgentError
 from switchgear.agents.process import End, Run
 from switchgear.runner.ends import ExitReason
 from switchgear.runner.validation import Validated
 from switchgear.runner.watching import Watch
-
-OUTAGE = frozenset({"overloaded", "server", "connection"})
-LIMITED = frozenset({"rate_limit", "quota"})
 
 
 class Seen(NamedTuple):
@@ -34,7 +32,7 @@ class Seen(NamedTuple):
     run: Run
     watch: Watch
     stopped: str | None = None
-    """Why we stopped the agent: `interrupt`, `stuck`, `budget`; `None`: we did not."""
+    """Why we stopped the agent: `interrupt`, `stuck`, `budget`, `provider`; `None`: we did not."""
     changed: int | None = None
     """Files that differ from the start of the iteration."""
     changed_overall: Callable[[], bool] = bool
@@ -91,7 +89,9 @@ def _stopped(seen: Seen) -> Judgement | None:  # noqa: PLR0911  one for each way
     if seen.stopped == "budget":
         return _end(ExitReason.BUDGET, "the agent spent what was left and was stopped")
     if run.end is End.DEADLINE:
-        return _end(ExitReason.TIMEOUT, "the time was over while the agent worked")
+        return _waited_in_vain(seen.watch) or _end(
+            ExitReason.TIMEOUT, "the time was over while the agent worked"
+        )
     if seen.validated is not None and seen.validated.ok is None:
         return _end(ExitReason.INTERRUPTED, "stopped during the validation")
     if seen.validated is not None and seen.validated.late and seen.time_over:
@@ -99,13 +99,22 @@ def _stopped(seen: Seen) -> Judgement | None:  # noqa: PLR0911  one for each way
     return None
 
 
+def _waited_in_vain(watch: Watch) -> Judgement | None:
+    trouble = watch.complaint
+    if trouble is None or not watch.waits_for_provider:
+        return None
+    end = ExitReason.RATE_LIMIT if trouble.kind in LIMITED else ExitReason.AGENT_ERROR
+    sentence = f"the time was over while the agent waited for its provider: {trouble.text}"
+    return Judgement("provider", error=trouble.text, end=end, reason=sentence, provider=trouble)
+
+
 def _end(reason: ExitReason, sentence: str) -> Judgement:
     return Judgement("stopped", None, None, reason, sentence)
 
 
 def _provider(seen: Seen) -> Judgement | None:
-    trouble = provider_trouble(seen.run, seen.watch)
-    if trouble is None or seen.stopped is not None:
+    trouble = seen.watch.down or provider_trouble(seen.run, seen.watch)
+    if trouble is None or seen.stopped not in {None, "provider"}:
         return None
     if trouble.kind == "auth":
         return Judgement(

@@ -1,6 +1,5 @@
 """What a run remembers of an iteration: its counts, and what the next prompt must say. Pure."""
 
-from switchgear.agents.process import End
 from switchgear.runner.ends import ExitReason
 from switchgear.runner.iteration import Iteration
 from switchgear.runner.judge import tests_passing
@@ -13,7 +12,7 @@ def counted(state: RunState, done: Iteration, *, would_stop: bool) -> RunState:
     paths = () if done.change is None else done.change.paths
     lost = done.judged.provider is not None
     known = [number for number in (state.best_tests, tests) if number is not None]
-    if _may_have_cost(done):
+    if done.may_have_cost:
         state = state.paid(done.cost.micros)
     return state._replace(
         iterations=state.iterations + 1,
@@ -49,12 +48,12 @@ def for_next(
     return state._replace(notes=tuple(said), nudge=nudge, failed_output=tail)
 
 
-def notes_on(done: Iteration) -> list[str]:
-    """What there is to know of an iteration that is no failure."""
+def notes_on(before: RunState, done: Iteration) -> list[str]:
+    """What there is to know of an iteration that is no failure; of unknown prices once a run."""
     notes = []
     if done.change is None:
         notes.append("the folder could not be measured in this iteration")
-    if done.cost.unknown and _may_have_cost(done):
+    if done.cost.unknown and done.may_have_cost and not before.unknown_prices:
         notes.append(f"the price of this iteration is not known: {done.cost.unknown}")
     if done.judged.claims and done.judged.outcome != "completed":
         notes.append(f"the agent says that it is done: {done.judged.remark or 'not proven'}")
@@ -71,10 +70,3 @@ def proof(done: Iteration) -> tuple[str, ...]:
     if done.change:
         words.append(f"changed: {', '.join(done.change.paths[:10])}")
     return tuple(words)
-
-
-def _may_have_cost(done: Iteration) -> bool:
-    """What never ran, or never reached its provider, cost nothing, and nothing unknown."""
-    if done.run.end is End.NOT_FOUND:
-        return False
-    return done.judged.provider is None or bool(done.run.usage)

@@ -6,12 +6,11 @@ until the provider's own circuit opens: then the run ends, for the agent could n
 
 from typing import NamedTuple
 
-from switchgear.agents.events import AgentError
+from switchgear.agents.events import LIMITED, AgentError
 from switchgear.breaker import Breaker
 from switchgear.core.types import Phase
 from switchgear.errors import duration
 from switchgear.runner.ends import ExitReason
-from switchgear.runner.judge import LIMITED
 from switchgear.runner.state import RunState
 
 FIRST_PAUSE_S = 5.0

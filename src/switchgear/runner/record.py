@@ -7,6 +7,7 @@ What cannot be read is said, and hurts no other run.
 import json
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -61,6 +62,11 @@ class RunFolder:
         _keep_out_of_git(self.path.parents[1])
         for folder in (self.path, self.path / "prompts", self.path / "logs"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def discard(self) -> None:
+        """Remove the folder of a run that never began: there is nothing of anybody's in it."""
+        if not (self.path / "run.json").exists():
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def write(self, run: dict[str, Any]) -> None:
         """Put run.json in place."""

@@ -1,6 +1,8 @@
 """How a run ended: the reason, the evidence, what was done, and how to go on. As text and as JSON."""
 
 import shlex
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +16,8 @@ from switchgear.runner.ends import ENDS, ExitReason
 from switchgear.runner.options import RunOptions
 from switchgear.runner.record import RunFolder
 from switchgear.runner.state import RunState
+
+MORE_TIME = " --more-time 30m"
 
 
 class RunResult(NamedTuple):
@@ -109,11 +113,22 @@ def resume_command(result: RunResult) -> str:
     more = {
         ExitReason.CIRCUIT_BREAKER: " --force-close --why 'what is different now'",
         ExitReason.BUDGET: _more_budget(result),
-        ExitReason.TIMEOUT: " --more-time 30m",
+        ExitReason.TIMEOUT: MORE_TIME,
+        ExitReason.RATE_LIMIT: "" if result.options.timeout_s is None else MORE_TIME,
         ExitReason.MAX_ITERATIONS: f" --max-iterations {result.options.max_iterations * 2}",
         ExitReason.BLOCKED: " --answer 'your answer'",
     }
-    return f"switchgear resume {shlex.quote(result.run)}{more.get(result.exit_reason, '')}"
+    option = more.get(result.exit_reason, "")
+    return f"{_program()} resume {shlex.quote(result.run)}{option}"
+
+
+def _program() -> str:
+    """How this command is called from here: by its name, or by the Python that has it."""
+    if shutil.which("switchgear"):
+        return "switchgear"
+    python = Path(sys.executable)
+    shown = python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else python
+    return f"{shlex.quote(str(shown))} -m switchgear"
 
 
 def _more_budget(result: RunResult) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear.agents.base import Agent
+from switchgear.agents.wardens import Wardens
 from switchgear.core.policy import Policy
 from switchgear.errors import OrderRefused
 from switchgear.listeners import Sink
@@ -106,9 +107,11 @@ class Runner:
             Shielded(setting.view),
             setting.interrupt or Interrupt(),
             setting.time,
+            Wardens(),
         )
         self._gate = Gate(self.shop, self.circuits, self._left_s)
-        self._began_at_s = setting.time.wall()
+        if self.state.started_s is None:
+            self.state = self.state._replace(started_s=setting.time.wall())
         self._began_s = setting.time.clock()
         self._used_before_s = self.state.seconds
         self._mark: str | None = None
@@ -121,22 +124,28 @@ class Runner:
 
     def run(self) -> RunResult:
         """Run to the end, whatever that is."""
-        self._begin()
-        try:
-            ending = self._loop()
-        except BaseException:
-            # A defect of ours: what was done so far is kept all the same.
-            self._finish(Ending(ExitReason.AGENT_ERROR, "Switchgear itself failed"))
-            raise
+        with self.shop.wardens as wardens:
+            wardens.prepare()
+            self._begin()
+            try:
+                ending = self._loop()
+            except BaseException:
+                # A defect of ours: what was done so far is kept all the same.
+                self._finish(Ending(ExitReason.AGENT_ERROR, "Switchgear itself failed"))
+                raise
         return self._finish(ending)
 
     def _begin(self) -> None:
+        if self.shop.options.shadow:
+            try:
+                self.circuits.loop.shadow(by=BY, why="--shadow")
+            except OrderRefused:
+                self.shop.record.discard()
+                raise
         self._gate.remember(self.state.begun_s)
         self._mark = mark(self.shop.tree)
         if self.state.start_mark is None:
             self.state = self.state._replace(start_mark=self._mark)
-        if self.shop.options.shadow:
-            self.circuits.loop.shadow(by=BY, why="--shadow")
         self._write()
         self.shop.view.started(self._run())
         for note in self._notes:
@@ -190,7 +199,7 @@ class Runner:
         goes_on = self._tell(leave, done)
         would_stop = goes_on and self.circuits.would_stop()
         self.state = counted(before, done, would_stop=would_stop)
-        notes = notes_on(done)
+        notes = notes_on(before, done)
         if would_stop:
             notes.append(f"would have stopped here: {self.circuits.reason()}")
         commit = self._commit(done, notes)
@@ -322,7 +331,7 @@ class Runner:
             "agent": shop.options.agent_label,
             "folder": str(shop.folder),
             "circuit": self.circuit,
-            "started_at": iso(self._began_at_s),
+            "started_at": iso(self.state.started_s or 0.0),
             "ended_at": None if result is None else iso(shop.time.wall()),
             "pid": os.getpid(),
             "pid_began": process_began(os.getpid()),

@@ -28,6 +28,8 @@ class RunState(NamedTuple):
     uncommitted: tuple[str, ...] = ()
     """Those of them that no commit of ours holds yet."""
     start_mark: str | None = None
+    started_s: float | None = None
+    """When the run began for the first time, in seconds since the epoch."""
     begun_s: tuple[float, ...] = ()
     """When iterations of the last hour began, in seconds since the epoch."""
     provider_waited_s: float = 0.0

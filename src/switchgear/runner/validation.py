@@ -4,7 +4,6 @@ Where none is named, the project's own test command is looked for, and not found
 """
 
 import json
-import re
 from collections import deque
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from typing import NamedTuple
 from switchgear.agents.base import Agent, Invocation, StreamReader
 from switchgear.agents.events import StreamEvent
 from switchgear.agents.process import AgentProcess, End
+from switchgear.agents.wardens import Wardens
 from switchgear.measure.tally import Tally, tally
 from switchgear.redact import redact
 from switchgear.runner.interrupt import Interrupt
@@ -20,10 +20,10 @@ LONGEST_S = 3600.0
 """A validation that has not ended by then has failed."""
 KEPT_BYTES = 2_000_000
 """Of what it prints, the last."""
+CANNOT_RUN = (126, 127)
+"""What the shell exits with when it cannot run a command."""
 _NAMED = 10
-_RAN = re.compile(r"^Ran (\d{1,9}) tests? in \d", re.MULTILINE)
-_COUNT = re.compile(r"\b(failures|errors|skipped)=(\d{1,9})")
-_BAD = re.compile(r"^(?:FAIL|ERROR): \w+ \((\S{1,300})\)$", re.MULTILINE)
+_NO_PYTEST = "No module named pytest"
 
 
 class Validated(NamedTuple):
@@ -50,11 +50,22 @@ class Validated(NamedTuple):
             more = len(self.tests.failing) - _NAMED
             named = f": {names}" + (f" and {more} more" if more > 0 else "") if names else ""
             return f"validation failed: failing tests{named}"
-        return f"validation failed with exit code {self.exit_code}: {self.tail[-1500:]}".strip()
+        said = f": {self.tail[-1500:]}" if self.tail.strip() else " and printed nothing"
+        return f"validation failed with exit code {self.exit_code}{said}".strip()
+
+    @property
+    def cannot_run(self) -> bool:
+        """Whether there is nothing that could have failed: no such command, or no test runner."""
+        return self.exit_code in CANNOT_RUN or (self.exit_code == 1 and _NO_PYTEST in self.tail)
 
 
 def validate(
-    command: str, folder: Path, *, deadline_s: float | None, interrupt: Interrupt
+    command: str,
+    folder: Path,
+    *,
+    deadline_s: float | None,
+    interrupt: Interrupt,
+    wardens: Wardens | None = None,
 ) -> Validated:
     """Run the command by the shell in the folder. Never raises for what it does."""
     reader = _Collected()
@@ -63,6 +74,7 @@ def validate(
         "",
         folder,
         deadline_s=LONGEST_S if deadline_s is None else min(deadline_s, LONGEST_S),
+        wardens=wardens,
     )
     with interrupt.watching(process):
         done = process.run()
@@ -74,26 +86,10 @@ def validate(
         ok=None if stopped else exited and done.exit_code == 0,
         exit_code=done.exit_code,
         seconds=done.duration_s,
-        tests=None if stopped or late else _tests(reader.text()),
+        tests=None if stopped or late else tally(reader.text()),
         tail=done.tail or done.problem,
         late=late,
     )
-
-
-def _tests(output: str) -> Tally | None:
-    """The counts of the known runners, else those of Python's own unittest."""
-    return tally(output) or _unittest(output)
-
-
-def _unittest(output: str) -> Tally | None:
-    ran = _RAN.findall(output)
-    if not ran:
-        return None
-    # The last summary is the run's; a test that runs tests prints one, too.
-    counts = dict(_COUNT.findall(output[output.rfind("\nRan ") :]))
-    bad = int(counts.get("failures", 0)) + int(counts.get("errors", 0))
-    names = tuple(sorted(set(_BAD.findall(output))))
-    return Tally(max(0, int(ran[-1]) - bad - int(counts.get("skipped", 0))), bad, names)
 
 
 def detect(folder: Path) -> str | None:
@@ -166,7 +162,7 @@ class _Shell(Agent):
     """A command line of the user's, as they would type it."""
 
     name = "validation"
-    install = "the command you named is yours to install"
+    install = ""
 
     def __init__(self, command: str, reader: StreamReader) -> None:
         self._command = command

@@ -148,7 +148,8 @@ class Lines(View):
         if facts["tests_passing"] is not None:
             parts.append(f"{plural(facts['tests_passing'], 'test')} passing")
         cost = facts["cost_micros"]
-        parts.append("price unknown" if cost is None else dollars(cost))
+        if cost != 0:  # of what cost nothing, nothing is said
+            parts.append("price unknown" if cost is None else dollars(cost))
         parts.append(f"{facts['phase'].replace('_', '-')}, heat {_percent(facts['heat'])}")
         self._say("  " + "; ".join(parts))
         if facts["error"]:

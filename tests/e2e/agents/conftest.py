@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from e2e.agents.fake_llm import ScriptedApi
-from e2e.agents.installing import PACKAGES, REQUIRED, program
+from e2e.agents.installing import PACKAGES, REQUIRED, why_missing
 from e2e.agents.worlds import World, world_of
 
 
@@ -23,11 +23,11 @@ def api() -> Iterator[ScriptedApi]:
 def agent_name(request: pytest.FixtureRequest) -> str:
     """Each agent CLI in turn."""
     name: str = request.param
-    if not program(name).exists():
-        message = f"{name} is not installed; `make e2e` installs it"
-        if name in REQUIRED:
-            pytest.fail(message)
-        pytest.skip(message)
+    reason = why_missing(name)
+    if reason is not None and name in REQUIRED:
+        pytest.fail(reason)
+    if reason is not None:
+        pytest.skip(reason)
     return name
 
 

@@ -2,15 +2,19 @@
 
     python tests/e2e/agents/installing.py [NAME…]
 
-Versions are pinned, so a second run finds everything in place. Their Node must be 22 or newer:
-where the machine's is older, npm brings one.
+Versions are pinned, so a second run finds everything in place and asks nobody. Their Node must be
+22 or newer: where the machine's is older, npm brings one. Where there is no npm, and we are root on
+a Debian, apt-get brings it. What does not install is named with its reason and its tests are
+skipped; but without the required ones the end-to-end tests would prove nothing, so that fails.
 """
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 PACKAGES = {
@@ -27,6 +31,17 @@ BY_NAME_ONLY = ("goose",)
 REQUIRED = ("codex", "gemini", "opencode")
 """Without these the end-to-end tests fail; the others are tested where they install."""
 NODE = "node@22"
+NODE_MAJOR = 22
+LONGEST_S = 300.0
+"""For one package; the largest has 60 MB."""
+NO_NPM = (
+    "the end-to-end tests need node and npm: install Node 22 or newer (on Debian, as root:"
+    " apt-get install nodejs npm), then `make e2e`"
+)
+
+
+class NotInstalled(Exception):
+    """Something could not be installed; the sentence says why."""
 
 
 def cache() -> Path:
@@ -40,45 +55,90 @@ def node_folder() -> Path | None:
     if (brought / "node").exists():
         return brought
     node = shutil.which("node")
-    return Path(node).parent if node and _major(node) >= 22 else None
+    return Path(node).parent if node and _major(node) >= NODE_MAJOR else None
 
 
 def program(name: str) -> Path:
     return cache() / PACKAGES[name].replace("/", "-") / "node_modules" / ".bin" / name
 
 
+def why_missing(name: str) -> str | None:
+    """Why an agent cannot be tested here; `None`: it can."""
+    if program(name).exists():
+        return None
+    if name in BY_NAME_ONLY:
+        return f"{name} is large and only tested where `installing.py {name}` was run"
+    try:
+        reasons: dict[str, str] = json.loads(_reasons().read_text())
+    except (OSError, ValueError):
+        reasons = {}
+    return reasons.get(name, f"{name} is not installed; `make e2e` installs it")
+
+
 def install(name: str) -> None:
-    """Raises RuntimeError with a sentence where that is not possible."""
+    """Raises NotInstalled where that is not possible."""
+    if program(name).exists() and node_folder() is not None:
+        return
+    npm = shutil.which("npm") or _npm_from_apt()
+    if node_folder() is None:
+        _install(npm, NODE, cache() / NODE, "node")
+    if not program(name).exists():
+        _install(npm, PACKAGES[name], program(name).parents[2], name)
+
+
+def _npm_from_apt() -> str:
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        raise NotInstalled(NO_NPM)
+    _say("installing nodejs and npm with apt-get")
+    for words in (["update", "-qq"], ["install", "-y", "-qq", "nodejs", "npm"]):
+        _run([apt, *words], {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, 2 * LONGEST_S)
     npm = shutil.which("npm")
     if npm is None:
-        raise RuntimeError(
-            "the end-to-end tests need node and npm: install Node 22 or newer, then `make e2e`"
-        )
-    if node_folder() is None:
-        _npm(npm, NODE, cache() / NODE)
-    if not program(name).exists():
-        _npm(npm, PACKAGES[name], program(name).parents[2])
+        raise NotInstalled(NO_NPM)
+    return npm
 
 
-def _npm(npm: str, package: str, folder: Path) -> None:
-    sys.stdout.write(f"installing {package} into {folder}\n")
-    sys.stdout.flush()
-    folder.mkdir(parents=True, exist_ok=True)
-    node = node_folder()
+def _install(npm: str, package: str, folder: Path, name: str) -> None:
+    """Beside its place first: what is in its place is whole, and has run once."""
+    _say(f"installing {package} into {folder}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as beside:
+        flags = ["--no-audit", "--no-fund", "--loglevel=error", "--fetch-timeout=60000"]
+        env = {**os.environ, "PATH": path_of(node_folder())}
+        _run([npm, "install", *flags, "--prefix", beside, package], env, LONGEST_S)
+        made = Path(beside, "node_modules", ".bin")
+        env["PATH"] = os.pathsep.join((str(made), env["PATH"]))
+        with tempfile.TemporaryDirectory() as home:
+            _run([str(made / name), "--version"], {**env, "HOME": home}, LONGEST_S)
+        Path(beside).rename(folder)
+        Path(beside).mkdir()  # for the context to remove
+
+
+def path_of(*first: Path | None) -> str:
+    """A PATH that begins with these folders."""
     ours = os.environ.get("PATH", os.defpath)
-    path = f"{node}{os.pathsep}{ours}" if node else ours
-    flags = ["--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(folder)]
-    done = subprocess.run(
-        [npm, "install", *flags, package],
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    return os.pathsep.join((*(str(folder) for folder in first if folder), ours))
+
+
+def _run(command: list[str], env: dict[str, str], longest_s: float) -> None:
+    words = " ".join(Path(command[0]).name if at == 0 else word for at, word in enumerate(command))
+    try:
+        done = subprocess.run(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=longest_s,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise NotInstalled(f"`{words}` did not work: {problem}") from problem
     if done.returncode != 0:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise RuntimeError(f"npm could not install {package}:\n{done.stderr[-2000:]}")
+        said = (done.stderr or done.stdout).strip()[-2000:]
+        raise NotInstalled(f"`{words}` ended with exit code {done.returncode}: {said}")
 
 
 def _major(node: str) -> int:
@@ -87,14 +147,28 @@ def _major(node: str) -> int:
     return int(match[1]) if match else 0
 
 
+def _reasons() -> Path:
+    return cache() / "reasons.json"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def main() -> int:
+    reasons: dict[str, str] = {}
     for name in sys.argv[1:] or [name for name in PACKAGES if name not in BY_NAME_ONLY]:
         try:
             install(name)
-        except (RuntimeError, subprocess.TimeoutExpired) as problem:
-            sys.stderr.write(f"{problem}\n")
+        except NotInstalled as problem:
+            reasons[name] = f"{name} cannot be installed here: {problem}"
+            _say(reasons[name])
             if name in REQUIRED:
+                sys.stderr.write(f"the end-to-end tests cannot do without {name}\n")
                 return 1
+    cache().mkdir(parents=True, exist_ok=True)
+    _reasons().write_text(json.dumps(reasons, indent=1))
     return 0
 
 

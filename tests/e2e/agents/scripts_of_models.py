@@ -22,7 +22,8 @@ class Turn(NamedTuple):
     output_tokens: int = 20
 
 
-FAILING = "cat settings-that-do-not-exist.toml"
+# An agent on a busy machine may lose the last words of a command that ends at once (Qwen Code does).
+FAILING = "cat settings-that-do-not-exist.toml; sleep 0.5; false"
 ADD_A_LINE = "echo one more line >> progress.txt"
 
 SCENARIOS: Mapping[str, tuple[Turn, ...]] = MappingProxyType(

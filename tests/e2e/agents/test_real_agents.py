@@ -13,7 +13,7 @@ from switchgear.agents.process import AgentProcess, End, Run
 pytestmark = [pytest.mark.e2e_agents, pytest.mark.timeout(240)]
 
 
-def run(world: World, project: Path, deadline_s: float = 90.0) -> Run:
+def run(world: World, project: Path, deadline_s: float = 150.0) -> Run:
     process = AgentProcess(
         world.agent,
         "Check the settings.",
@@ -60,16 +60,6 @@ def test_a_failing_command_is_a_failed_step_with_its_words(
     assert "No such file" in str(step.error)
 
 
-def test_edits_are_really_made_in_the_project(
-    world: World, api: ScriptedApi, project: Path
-) -> None:
-    api.play("steady-progress")
-    done = run(world, project)
-    assert (project / "progress.txt").read_text() == "line 0\nline 1\nline 2\n"
-    assert done.result is not None
-    assert done.result.text.endswith("DONE")
-
-
 def test_an_endless_loop_is_stopped_from_outside_and_repeats_one_call(
     world: World, api: ScriptedApi, project: Path
 ) -> None:
@@ -80,7 +70,7 @@ def test_an_endless_loop_is_stopped_from_outside_and_repeats_one_call(
         project,
         model=world.model,
         env=world.env,
-        deadline_s=90.0,
+        deadline_s=150.0,
         grace_s=2.0,
         on_event=lambda event: process.stop() if seen(event) else None,
     )
@@ -96,24 +86,33 @@ def test_an_endless_loop_is_stopped_from_outside_and_repeats_one_call(
     assert len({step.call_key for step in failed}) == 1
 
 
+SILENT = ("qwen",)
+"""They try again for minutes without a word; `switchgear run` has a test that waits for the end."""
+
+
 @pytest.mark.parametrize("scenario", ["server-errors", "refused"])
-def test_a_dead_provider_is_an_error_or_silence_and_never_success(
+def test_a_dead_provider_is_told_as_soon_as_the_agent_tells_it(
     world: World, api: ScriptedApi, project: Path, scenario: str
 ) -> None:
+    if world.agent.name in SILENT:
+        pytest.skip(f"{world.agent.name} says nothing while it tries again")
     if scenario == "refused":
         api.refuse()
     else:
         api.play(scenario)
-    done = run(world, project, deadline_s=20.0)
+    process = AgentProcess(
+        world.agent,
+        "Check the settings.",
+        project,
+        model=world.model,
+        env=world.env,
+        deadline_s=150.0,
+        grace_s=2.0,
+        on_event=lambda event: process.stop() if isinstance(event, AgentError) else None,
+    )
+    done = process.run()
     errors = [event for event in done.events if isinstance(event, AgentError)]
+    assert errors, done
+    assert errors[0].kind in {"server", "connection", "overloaded"}, errors
     assert done.result is None or done.result.claimed_success is False
     assert steps_of(done) == []
-    assert errors or done.end is End.DEADLINE, done
-    assert all(error.kind in {"server", "connection", "overloaded"} for error in errors), errors
-
-
-def test_work_that_costs_is_priced(world: World, api: ScriptedApi, project: Path) -> None:
-    api.play("expensive")
-    cost = cost_of(run(world, project).usage)
-    assert cost.micros is not None, cost.unknown
-    assert cost.micros > 1_000_000

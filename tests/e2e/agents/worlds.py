@@ -6,6 +6,7 @@ by `switchgear run --agent NAME` in the same world.
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,10 +27,11 @@ class World(NamedTuple):
 def world_of(name: str, url: str, home: Path) -> World:
     home.mkdir(parents=True, exist_ok=True)
     node = node_folder()
-    path = [str(program(name).parent), *([str(node)] if node else []), "/usr/bin", "/bin"]
+    git = Path(shutil.which("git") or "/usr/bin/git").parent
+    folders = [program(name).parent, *([node] if node else []), git, "/usr/bin", "/bin"]
     plain = {
         "HOME": str(home),
-        "PATH": os.pathsep.join(path),
+        "PATH": os.pathsep.join(map(str, folders)),
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "NO_COLOR": "1",
@@ -78,7 +80,7 @@ def gemini(url: str, home: Path) -> tuple[str, dict[str, str]]:
     folder = home / ".gemini"
     folder.mkdir(exist_ok=True)
     settings = {
-        "general": {"maxAttempts": 2, "disableAutoUpdate": True},
+        "general": {"disableAutoUpdate": True},
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},

@@ -42,7 +42,7 @@ class NoProgress(Detector):
         del now_s
         if signal.files_changed is None and signal.tests_passing is signal.output_chars is None:
             return memory
-        steps = min(signal.count, BASELINE + 1)
+        steps = min(signal.count, BASELINE)
         for _ in range(steps):
             memory = self._one(memory, signal)
         # From then on equal signals change nothing but how long it lasts.

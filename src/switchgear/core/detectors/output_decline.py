@@ -43,7 +43,7 @@ class OutputDecline(Detector):
         del now_s
         if signal.output_chars is None:
             return memory
-        steps = min(signal.count, BASELINE + 1)
+        steps = min(signal.count, BASELINE)
         for _ in range(steps):
             memory = memory.push(
                 signal.output_chars, share=self.threshold, needed=self.min_iterations
@@ -58,10 +58,10 @@ class OutputDecline(Detector):
     def reason(self, memory: Outputs, now_s: float) -> str:
         """The last output against its baseline."""
         del now_s
-        outputs, middle = len(memory.baseline), median(memory.baseline or (0,))
+        outputs = len(memory.baseline)
         if outputs < self.min_iterations:
             return f"{outputs} of the {self.min_iterations} outputs needed to judge"
-        chars = memory.latest[-1]
+        chars, middle = memory.latest[-1], median(memory.baseline)
         share = f"{chars / middle:.0%}" if middle else "all"
         return (
             f"output of {plural(chars, 'character')}, {share} of the usual {middle:g} "
