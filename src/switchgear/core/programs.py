@@ -42,7 +42,10 @@ _VALUED: dict[str, str] = {
 """Programs that run the command behind them, with their options that take a value."""
 _OWN_WORDS = {"timeout": 1, "taskset": 1, "chrt": 1, "flock": 1}
 """Words of their own between the options and the command."""
-_RUNNERS = {("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("pdm", "run"), ("rye", "run")}
+_RUNNERS = {
+    (name, "run") for name in ("uv", "poetry", "pipenv", "pdm", "rye", "pipx", "hatch", "conda")
+}
+_RUNNING = frozenset(("uvx", "npx", "pnpx", "bunx"))
 SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "ash", "fish"))
 _CODE_STARTS = ("system", "popen", "Popen", "subprocess", "exec", "spawn")
 
@@ -121,8 +124,12 @@ def _peeled(words: tuple[str, ...]) -> tuple[str, ...]:
             if not inner:
                 return words
             words = inner
-        elif words[:2] in _RUNNERS:
-            words = _behind_options(words[2:], ["--with", "--python", "-p", "--project", "--extra"])
+        elif words[:2] in _RUNNERS or program in _RUNNING:
+            rest = words[1 if program in _RUNNING else 2 :]
+            words = _behind_options(rest, ["--with", "--python", "-p", "--project", "--extra"])
+        elif program.startswith(("python", "pypy")) and "-m" in words[1:-1]:
+            module = words[words.index("-m") + 1 :]
+            return (module[0].partition(".")[0], *module[1:])
         elif program == "git":
             return _plain_git(words)
         else:

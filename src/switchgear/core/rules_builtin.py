@@ -51,7 +51,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
             "a key in a file of the workspace ends in a commit; keep it in the environment or .env",
             writes=("./**",),
             contents=(SECRET,),
-            allow_paths=("**/.env", "**/.env.*", *TEMPORARY),
+            allow_paths=("**/.env", "**/.env.*"),
         ),
         Rule(
             "secrets/committed",
@@ -88,35 +88,20 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
         Rule(
             "guard/orders",
             _UNGUARD,
-            commands=tuple(
-                f"{program} {order}"
-                for program in (
-                    "switchgear",
-                    "python* switchgear",
-                    "pypy* switchgear",
-                    "uvx switchgear",
-                )
-                for order in (
-                    *(
-                        "release",
-                        "reset",
-                        "hold",
-                        "import",
-                        "vacuum",
-                        "config token",
-                        "config seal",
-                    ),
-                    *("hooks uninstall", "hooks disable", "rules off", "incidents close"),
-                )
+            commands=(
+                *("switchgear release", "switchgear reset", "switchgear hold"),
+                *("switchgear import", "switchgear vacuum", "switchgear hooks uninstall"),
+                *("switchgear config token", "switchgear config seal"),
+                *("switchgear incidents close", "switchgear budgets set", "switchgear locks break"),
             ),
         ),
         Rule(
             "guard/uninstall",
             _UNGUARD,
             commands=(
-                *("pip* uninstall switchgear*", "python* uninstall switchgear*"),
-                *("uv uninstall switchgear*", "uv remove switchgear*", "poetry remove switchgear*"),
-                *("pipx uninstall switchgear*", "pkill *switchgear*", "killall *switchgear*"),
+                *("pip* uninstall switchgear*", "uv uninstall switchgear*"),
+                *("uv remove switchgear*", "poetry remove switchgear*"),
+                *("pkill *switchgear*", "killall *switchgear*"),
             ),
         ),
         Rule("guard/files", _UNGUARD, writes=(*PROTECTED, GUARD)),
