@@ -72,10 +72,11 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
 }
 """How to draw each detector of the registry; a new detector needs a row."""
 
-LASTING = {
-    *(detectors.OutputDecline, detectors.SameError, detectors.TotalCost, detectors.Violation),
+PECULIAR = {
+    *(detectors.OutputDecline, detectors.RetryAfter, detectors.SameError, detectors.TotalCost),
+    detectors.Violation,
 }
-PLAIN = [kind for kind in CONFIGS if kind not in LASTING]
+PLAIN = [kind for kind in CONFIGS if kind not in PECULIAR]
 """Those that forget all at a recovery and trip by one signal with a count, as most do."""
 
 ANY_DETECTOR = st.one_of(*(CONFIGS[kind] for kind in PLAIN))
