@@ -3,7 +3,7 @@
 import atexit
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 from weakref import WeakSet
 
 from switchgear.clock import Clock, monotonic
@@ -11,7 +11,7 @@ from switchgear.core import record
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.standing import standing
-from switchgear.core.types import Circuit, Message, Mode, Order, Reading, Verdict
+from switchgear.core.types import Circuit, Message, Mode, Order, Reading, Signal, Verdict
 from switchgear.errors import Rejected, StoreCorrupt, StoreError
 from switchgear.glob import is_plain
 from switchgear.guards.call import CircuitBreaker
@@ -24,6 +24,10 @@ from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Store, Vac
 from switchgear.stores.open import default_url, open_store
 from switchgear.stores.operator import OperatorLock
 from switchgear.stores.resilient import Resilient
+
+if TYPE_CHECKING:
+    from switchgear.budgets import Budgets
+    from switchgear.core.book import Cost
 
 PolicyOf = Callable[[str], Policy | None]
 
@@ -179,6 +183,37 @@ class Panel:
             leave.give_back()
             raise
         return leave
+
+    # Money and locks
+
+    @property
+    def budgets(self) -> "Budgets":
+        """The budgets of the installation, in the same store; see `switchgear.budgets`.
+
+        A store that is gone is an error here, not an event: money fails closed.
+        """
+        from switchgear.budgets import Budgets  # noqa: PLC0415  only for those who have budgets
+        from switchgear.stores.ledger import ledger_of  # noqa: PLC0415
+
+        return Budgets(ledger_of(self.store.inner), self._tell_cost)
+
+    def _tell_cost(self, cost: "Cost") -> None:
+        from switchgear.budgets import budget_policy  # noqa: PLC0415
+
+        name = cost.circuit
+        policy = None
+        if name not in self._breakers and cost.limit_micros and not self._is_known(name):
+            policy = budget_policy(cost.limit_micros)
+        self.breaker(name, policy).tell(Signal(cost_micros=cost.cost_micros))
+
+    def _is_known(self, name: str) -> bool:
+        """Whether the configuration or the store says how to judge a circuit."""
+        if self._policies is not None and self._policies(name) is not None:
+            return True
+        try:
+            return self.store.get(name) is not None
+        except StoreError:
+            return True  # whatever it is, it is not ours to say
 
     def policy_of(self, name: str) -> Policy:
         """The policy that judges a circuit: configured, else stored with it, else the default."""
