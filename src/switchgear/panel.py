@@ -28,6 +28,7 @@ from switchgear.stores.resilient import Resilient
 if TYPE_CHECKING:
     from switchgear.budgets import Budgets
     from switchgear.core.book import Cost
+    from switchgear.resource_locks import Locks, ResourceLock
 
 PolicyOf = Callable[[str], Policy | None]
 
@@ -197,14 +198,32 @@ class Panel:
 
         return Budgets(ledger_of(self.store.inner), self._tell_cost)
 
+    @property
+    def locks(self) -> "Locks":
+        """The locks of the installation, in the same store; see `switchgear.resource_locks`."""
+        from switchgear.resource_locks import Locks  # noqa: PLC0415  only for those who lock
+        from switchgear.stores.ledger import ledger_of  # noqa: PLC0415
+
+        return Locks(ledger_of(self.store.inner), self._breaker_or)
+
+    def lock(self, resource: str, **options: Any) -> "ResourceLock":
+        """Leave to use a resource alone: `with panel.lock("staging-db", lease_s=60) as lock:`.
+
+        `options`: `owner`, `lease_s`, `timeout_s`. Raises `Rejected` while `lock/<resource>` is open.
+        """
+        return self.locks.lock(resource, **options)
+
     def _tell_cost(self, cost: "Cost") -> None:
         from switchgear.budgets import budget_policy  # noqa: PLC0415
 
-        name = cost.circuit
-        policy = None
-        if name not in self._breakers and cost.limit_micros and not self._is_known(name):
-            policy = budget_policy(cost.limit_micros)
-        self.breaker(name, policy).tell(Signal(cost_micros=cost.cost_micros))
+        limit = cost.limit_micros
+        policy = budget_policy(limit) if limit else None
+        self._breaker_or(cost.circuit, policy).tell(Signal(cost_micros=cost.cost_micros))
+
+    def _breaker_or(self, name: str, policy: Policy | None) -> CircuitBreaker:
+        """The breaker of a circuit; the policy is for one of which nothing else is known."""
+        is_known = policy is None or name in self._breakers or self._is_known(name)
+        return self.breaker(name, None if is_known else policy)
 
     def _is_known(self, name: str) -> bool:
         """Whether the configuration or the store says how to judge a circuit."""
