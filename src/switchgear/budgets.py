@@ -221,20 +221,22 @@ class Budgets:
         """Work a tree out anew from its lines, and compare."""
         # The lines first: those that come while they are read are cut off by the book's number.
         lines = list(self.lines(root))
-        kept = self.book(root)
+        kept = self._stored(root)
         if len(lines) < kept.lines:
             lines = list(self.lines(root))
         problems = audit(kept, lines[: kept.lines])
         return Audit(root, kept.lines, kept.charged_micros, problems)
 
     def book(self, root: str) -> Book:
-        """A whole tree as it is stored, with leases that ran out settled as of now."""
-        value = self._ledger.value(SHELF, core.root_of(root))
-        kept = self._loaded(root, value)
-        if kept.expires_s is not None and self._ledger.now_s() >= kept.expires_s:
-            self.ask(core.Look(), root)
-            kept = self._loaded(root, self._ledger.value(SHELF, core.root_of(root)))
-        return kept
+        """A whole tree as it stands now; reading changes nothing, so leases end in this copy only."""
+        return turn(self._stored(root), core.Look(), self._ledger.now_s()).book
+
+    def sweep(self, root: str) -> None:
+        """End the leases that ran out. Whatever is asked of a tree does it too, before all else."""
+        self.ask(core.Look(), core.root_of(root))
+
+    def _stored(self, root: str) -> Book:
+        return self._loaded(root, self._ledger.value(SHELF, core.root_of(root)))
 
     # One transaction
 

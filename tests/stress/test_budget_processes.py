@@ -97,6 +97,7 @@ def test_killed_agents_lose_no_charge_and_hold_nothing_for_ever(url: str, budget
     finally:
         answered += sum(len(ended(victim)) for victim in victims)
     eventually(lambda: budgets.book("purse").expires_s is None, "all leases have run out")
+    budgets.sweep("purse")
     book = budgets.book("purse")
     ends = [line for line in budgets.lines("purse") if line.kind == "expired"]
     settled = (book.charged_micros - 10 * len(ends)) / 7
@@ -113,5 +114,6 @@ def test_what_a_killed_agent_held_is_taken_as_spent(url: str, budgets: Budgets) 
     assert ended(victim) == b"!"
     eventually(lambda: budgets.book("team").charged_micros == 40, "its lease has run out")
     again = budgets_at(url)
+    again.sweep("team")
     assert [line.who for line in again.lines("team") if line.kind == "expired"] == ["victim"]
     assert again.audit("team").problems == ()

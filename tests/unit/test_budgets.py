@@ -137,7 +137,11 @@ def test_a_lease_that_runs_out_is_settled_by_its_policy(
     clock.advance(1.0)
     atlas = node(budgets, "atlas")
     assert (atlas.spent_micros, atlas.held_micros) == (spent, 4 * DOLLAR)
+    assert heard == [], "reading changes nothing"
+    budgets.sweep("atlas")
     assert [line.kind for line in heard] == ["expired"]
+    assert node(budgets, "atlas") == atlas
+    assert budgets.audit("atlas").problems == ()
 
 
 def test_settling_after_the_lease_charges_what_its_end_did_not(

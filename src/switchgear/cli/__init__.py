@@ -5,8 +5,10 @@ import click
 from switchgear import __version__
 from switchgear.cli import (
     asking,
+    budgets,
     configuring,
     health,
+    locks,
     looking,
     moving,
     orders,
@@ -51,6 +53,7 @@ for verb in (
     *(run.run, resume.resume, runs.runs),
     *(looking.status, looking.watch, looking.show, looking.events),
     *(asking.check, asking.record, rules.rules),
+    *(budgets.budgets, locks.locks),
     *(orders.hold, orders.release, orders.reset),
     *(moving.export_verb, moving.import_verb, moving.vacuum),
     *(health.doctor, configuring.config, configuring.completion),
