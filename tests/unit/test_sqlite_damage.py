@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stress.crew import together
+from switchgear import Panel
 from switchgear.core.detectors import ConsecutiveFailures
 from switchgear.core.policy import Policy
 from switchgear.core.types import Ask, EventKind, Mode, Order, Phase
@@ -366,6 +367,23 @@ def test_a_file_of_the_first_layout_is_read_for_ever(path: Path) -> None:
         assert [entry.event.seq for entry in store.events()] == [1]
         assert store.apply("provider/anthropic", POLICY, FAILED, NOW_S).circuit.totals.failed == 4
         assert store.facts()["layout"] == str(len(schema.MIGRATIONS))
+
+
+GOLDEN_2 = Path(__file__).parent / "golden" / "sqlite_layout_2.sql"
+
+
+def test_budgets_and_locks_of_the_second_layout_are_read_for_ever(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(GOLDEN_2.read_text())
+    with Panel(SqliteStore(path, clock=lambda: 1750000110.0)) as panel:
+        budgets = panel.budgets
+        assert budgets.free_micros("atlas/wave-1") == 1_580_000
+        audit = budgets.audit("atlas")
+        assert (audit.charged_micros, audit.problems) == (120_000, ())
+        budgets.reserve("atlas/wave-1", 1_580_000).settle(1)
+        [seen] = panel.locks.all()
+        assert seen.tenure.holder is not None
+        assert (seen.resource, seen.tenure.holder.owner) == ("db", "ada")
 
 
 def test_an_older_layout_is_brought_up_to_date_once(
