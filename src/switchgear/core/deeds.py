@@ -74,6 +74,8 @@ class Deed(NamedTuple):
     writes: tuple[str, ...] = ()
     deletes: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    sends: tuple[str, ...] = ()
+    """Files that go to one of the hosts."""
     texts: tuple[str, ...] = ()
     """What is written, sent or run, as text."""
     inputs: tuple[str, ...] = ()
@@ -112,6 +114,8 @@ class _Gathering:
         """All that was found, each once."""
         for paths in ("reads", "writes", "deletes"):
             self._found[paths].pop(UNKNOWN, None)
+        if self._found["hosts"] and not self._found["commands"]:
+            self._found["sends"].update(self._found["reads"])
         found: dict[str, Any] = {field: tuple(values) for field, values in self._found.items()}
         return Deed(self._tool, **found, unread=self.unread)
 

@@ -7,8 +7,8 @@ what the one that really runs touches is told by `touches.py`.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from switchgear.core.shell import UNKNOWN, Command, Setting, commands_of, join
-from switchgear.core.touches import INTERPRETERS, code_of, finds, quoted_in, touched_by
+from switchgear.core.shell import UNKNOWN, Command, Setting, commands_of, join, within
+from switchgear.core.touches import INTERPRETERS, Touch, code_of, finds, quoted_in, touched_by
 
 _VALUED: dict[str, str] = {
     "sudo": "-u -g -h -p -C -T -U -D -R -r -t --user --group --host --prompt --chdir --chroot",
@@ -59,6 +59,8 @@ class Effects(NamedTuple):
     writes: tuple[str, ...] = ()
     deletes: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    sends: tuple[str, ...] = ()
+    """Of what is read, that which goes into a pipe or a command that calls a host."""
 
 
 def effects_of(text: str, setting: Setting) -> Effects:
@@ -76,23 +78,34 @@ def effects_of_words(words: tuple[str, ...], setting: Setting) -> Effects:
 
 
 def _gather(commands: list[Command], setting: Setting) -> Effects:
-    found: dict[str, dict[str, None]] = {
-        field: {} for field in ("reads", "writes", "deletes", "hosts")
-    }
+    found: dict[str, dict[str, None]] = {field: {} for field in Touch._fields}
     real: dict[tuple[str, ...], None] = {}
+    read: list[tuple[str, str]] = []
+    calling: list[str] = []
     for command in _looked_through(commands, setting, 0):
-        for op, target in command.redirects:
-            if op != "<<<":
-                field = "reads" if op.startswith("<") else "writes"
-                found[field][join(command.cwd, target)] = None
+        touch = _redirected(command)
         if command.words:
             real[command.words] = None
-            for field, values in touched_by(command)._asdict().items():
-                found[field].update(dict.fromkeys(values))
-    reads, writes, deletes, hosts = (
-        tuple(value for value in values if value != UNKNOWN) for values in found.values()
-    )
-    return Effects(tuple(real), reads, writes, deletes, hosts)
+            touch = touch.joined(touched_by(command))
+        for field, values in touch._asdict().items():
+            found[field].update(dict.fromkeys(value for value in values if value != UNKNOWN))
+        read += [(command.pipe, path) for path in touch.reads]
+        calling += [command.pipe] if touch.hosts else []
+    reads, writes, deletes, hosts = map(tuple, found.values())
+    sends = [path for pipe, path in read if any(_is_in(pipe, caller) for caller in calling)]
+    return Effects(tuple(real), reads, writes, deletes, hosts, tuple(dict.fromkeys(sends)))
+
+
+def _redirected(command: Command) -> Touch:
+    """What the redirections of a command touch."""
+    files = [(op, join(command.cwd, path)) for op, path in command.redirects if op != "<<<"]
+    reads = tuple(path for op, path in files if op.startswith("<"))
+    return Touch(reads, tuple(path for op, path in files if not op.startswith("<")))
+
+
+def _is_in(pipe: str, caller: str) -> bool:
+    """Whether what is read in one pipe goes into another: the same, or one around it."""
+    return pipe == caller or pipe.startswith(f"{caller}/")
 
 
 def _looked_through(commands: list[Command], setting: Setting, depth: int) -> Iterator[Command]:
@@ -104,7 +117,8 @@ def _looked_through(commands: list[Command], setting: Setting, depth: int) -> It
         inner = _inner_text(here)
         if inner is not None:
             at = setting._replace(cwd=command.cwd)
-            yield from _looked_through(commands_of(inner, at, depth + 1), setting, depth + 1)
+            runs = [within(each, command.pipe) for each in commands_of(inner, at, depth + 1)]
+            yield from _looked_through(runs, setting, depth + 1)
         for found in _inner_words(here):
             yield from _looked_through(
                 [here._replace(words=found, redirects=())], setting, depth + 1

@@ -27,7 +27,9 @@ SECRET = "@secret"  # noqa: S105  the name of a pattern
 GUARD = "@guard"
 """The pattern of paths that stands for all protected ones (`Place.protected`)."""
 LONGEST_SHOWN = 120
-ASPECTS = ("tools", "hosts", "commands", "inputs", "paths", "writes", "deletes", "contents")
+ASPECTS = (
+    *("tools", "hosts", "commands", "inputs", "paths", "writes", "deletes", "sends", "contents"),
+)
 """What a rule can be about; the last that matches is what is shown."""
 ALLOWED = ("tools", "hosts", "commands", "paths")
 Patterns = tuple[str, ...]
@@ -53,7 +55,8 @@ class Rule(Record):
 
     `commands` are patterns of words: the first is the program, each other must be found behind it,
     in any order; `-f` is found in `-fu` too. `paths` are those read, written or deleted, `writes`
-    those written or deleted; relative ones are of the workspace, `~` is home, `**` any folders.
+    those written or deleted, `sends` those that go to a host; relative ones are of the workspace,
+    `~` is home, `**` any folders.
 
     >>> rule = Rule("no-prod", commands=("kubectl --context=prod*",), why="production is not yours")
     >>> str(judge([rule], "Bash", {"command": "kubectl get po --context=prod-1"}, Place("/w")))
@@ -71,6 +74,7 @@ class Rule(Record):
     paths: Patterns
     writes: Patterns
     deletes: Patterns
+    sends: Patterns
     hosts: Patterns
     contents: Patterns
     inputs: Patterns
@@ -217,6 +221,9 @@ class _Paths:
 
 def _touched(aspect: str, deed: Deed) -> Iterator[tuple[str, bool, bool]]:
     """Paths of an aspect; whether something is changed there, and whether it is deleted."""
+    if aspect == "sends":
+        yield from ((path, False, False) for path in deed.sends)
+        return
     for path in deed.deletes:
         yield path, True, True
     if aspect != "deletes":

@@ -43,7 +43,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
             "secrets/file-sent",
             "a file of secrets must not leave this machine",
             hosts=("*",),
-            paths=SECRET_FILES,
+            sends=SECRET_FILES,
             allow_hosts=_LOCAL,
         ),
         Rule(

@@ -20,7 +20,7 @@ from switchgear.core.shell_words import (
     expanded,
 )
 
-__all__ = ["UNKNOWN", "Command", "Redirect", "Setting", "TooLong", "commands_of", "join"]
+__all__ = ["UNKNOWN", "Command", "Redirect", "Setting", "TooLong", "commands_of", "join", "within"]
 
 TEMPORARY = "/tmp/mktemp"  # noqa: S108  nothing is written there
 """What `$(mktemp)` is taken for."""
@@ -54,6 +54,8 @@ class Command(NamedTuple):
     cwd: str = ""
     piped: str | None = None
     """What the command before it in a pipe would print, if that can be told."""
+    pipe: str = ""
+    """The pipe it is in; those that run inside of it begin with its name and a slash."""
 
 
 class TooLong(ValueError):
@@ -87,6 +89,11 @@ def join(folder: str, path: str) -> str:
     return "/" + "/".join(parts)
 
 
+def within(command: Command, pipe: str) -> Command:
+    """The command as one that runs inside of a pipe."""
+    return command._replace(pipe=f"{pipe}/{command.pipe}")
+
+
 def _read(text: str, setting: Setting, depth: int) -> "_Reader":
     if len(text) > LONGEST:
         raise TooLong(f"a command of {len(text)} characters (at most {LONGEST} are read)")
@@ -114,6 +121,7 @@ class _Reader(WordReader):
         self._documents: list[tuple[str, bool, bool]] = []
         """Here documents to come: the word that ends them, whether tabs go, whether it was quoted."""
         self._is_piped = False
+        self._pipe = 0
 
     def read(self) -> None:
         """To the end of the text."""
@@ -141,7 +149,8 @@ class _Reader(WordReader):
             cwd=self._cwd, env={**self._setting.env, **self._variables}
         )
         inner = _read(text, setting, self._depth + 1)
-        self._keep(*inner.commands)
+        # What a substitution reads goes where its words go.
+        self._keep(*(within(command, str(self._pipe)) for command in inner.commands))
         return UNKNOWN if inner.printed is None else inner.printed
 
     def _keep(self, *commands: Command) -> None:
@@ -179,10 +188,11 @@ class _Reader(WordReader):
         piped = self.printed if self._is_piped else None
         self._is_piped, self.printed = is_pipe, None
         if words or redirects:
-            command = Command(tuple(words), redirects, self._cwd, piped)
+            command = Command(tuple(words), redirects, self._cwd, piped, str(self._pipe))
             self._keep(command)
             self.printed = _printed(command, self._setting)
             self._remember(words)
+        self._pipe += not is_pipe
 
     def _remember(self, words: list[str]) -> None:
         """What a command does to the folder and the variables of those behind it."""

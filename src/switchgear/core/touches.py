@@ -43,6 +43,10 @@ class Touch(NamedTuple):
     deletes: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
 
+    def joined(self, other: "Touch") -> "Touch":
+        """All that either touches."""
+        return Touch(*(one + more for one, more in zip(self, other, strict=True)))
+
 
 class _Call(NamedTuple):
     """A command, taken apart."""
@@ -92,7 +96,9 @@ def _moves(call: _Call) -> Touch:
 
 
 def _copies(call: _Call) -> Touch:
-    return Touch(writes=_target(call))
+    target = _target(call)
+    clears = any(word.startswith("--delete") for word in call.rest)  # rsync
+    return Touch(writes=target, deletes=target[:1] if clears else ())
 
 
 def _queries(call: _Call) -> Touch:
@@ -100,8 +106,14 @@ def _queries(call: _Call) -> Touch:
 
 
 def _edits(call: _Call) -> Touch:
-    in_place = any(word.startswith(("-i", "--in-place")) for word in call.rest)
+    in_place = any(_says_in_place(word) for word in call.rest)
     return _writes(call) if in_place else Touch()
+
+
+def _says_in_place(word: str) -> bool:
+    """`-i`, `-i.bak`, `-pi`, `--in-place=…`, `--inplace`."""
+    is_short = word[:1] == "-" != word[1:2] and "i" in word.partition(".")[0]
+    return is_short or word.startswith(("--in-place", "--inplace"))
 
 
 def _blocks(call: _Call) -> Touch:
@@ -110,8 +122,11 @@ def _blocks(call: _Call) -> Touch:
 
 
 def _git(call: _Call) -> Touch:
-    removes = call.rest[:1] in (["rm"], ["mv"])
-    return Touch(deletes=tuple(call.paths[1:]) if removes else ())
+    verb = call.rest[0] if call.rest else ""
+    paths = tuple(call.paths[1:])
+    if verb in {"rm", "mv"}:
+        return Touch(deletes=paths)
+    return Touch(writes=paths if verb in {"checkout", "restore"} else ())
 
 
 def _downloads(call: _Call) -> Touch:
@@ -247,7 +262,7 @@ _HOW: dict[str, Callable[[_Call], Touch]] = {
     **dict.fromkeys(_DELETES_ALL, _deletes),
     **dict.fromkeys(_WRITES_ALL, _writes),
     **dict.fromkeys(_COPIES, _copies),
-    **dict.fromkeys(("sed", "gsed"), _edits),
+    **dict.fromkeys(("sed", "gsed", "yq"), _edits),
     **dict.fromkeys(("curl", "wget"), _downloads),
     "find": _finding,
     "mv": _moves,
