@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from switchgear import CircuitBreaker, Cooldown, Phase, Policy, Rejected, detectors
+from switchgear.config import preset_policy
 from switchgear.core.deeds import Place
 from switchgear.core.rules import Broken, Rule, judge
 from switchgear.core.rules_builtin import BUILTIN, builtin_rules
 from switchgear.core.rules_wire import dump_rules, load_rules
 from switchgear.core.types import Act
-from switchgear.guards.rules import broken_by_act, broken_rule, place_at, violation
+from switchgear.guards.rules import RuleGuard, broken_by_act, broken_rule, place_at, violation
+from switchgear.testing import FakeClock
 
 KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
 PLACE = Place(
@@ -431,3 +434,46 @@ def test_an_act_is_judged_from_its_text() -> None:
     assert signal is not None
     assert (signal.violation, signal.act, signal.ok) == (line, act, None)
     assert violation(BUILT_IN, Act("Bash", "git push"), place) is None
+
+
+def constitutional(**options: object) -> CircuitBreaker:
+    return CircuitBreaker("rules/coder", policy=preset_policy("constitutional"), **options)  # type: ignore[arg-type]
+
+
+def test_a_guard_halts_at_the_first_broken_rule_and_everything_after_it() -> None:
+    breaker = constitutional()
+    guard = RuleGuard(breaker, BUILT_IN, PLACE)
+    assert guard.ask("Bash", {"command": "git push"}) is None
+    with pytest.raises(Rejected) as caught:
+        guard.ask("Bash", {"command": "git push -f https://u:hunter22@example.com"})
+    assert caught.value.reason.startswith("rule force-push: git push -f https://[redacted]@")
+    assert caught.value.retry_after_s is None
+    with pytest.raises(Rejected):
+        guard.ask("Bash", {"command": "ls"})
+    breaker.reset(by="ada", why="looked at it")
+    assert guard.ask("Bash", {"command": "ls"}) is None
+
+
+def test_a_guard_in_shadow_mode_says_what_it_would_refuse() -> None:
+    breaker = constitutional()
+    breaker.shadow(by="ada", why="trying it")
+    guard = RuleGuard(breaker, BUILT_IN, PLACE)
+    line = guard.ask("Bash", {"command": "git push -f"})
+    assert line is not None
+    assert line.startswith("rule force-push")
+    assert guard.ask("Bash", {"command": "ls"}) is None
+    assert breaker.totals.overruled == 1
+
+
+def test_an_honest_probe_of_the_rules_closes_them_and_another_does_not() -> None:
+    clock = FakeClock(0.0)
+    policy = Policy([detectors.Violation()], Cooldown(10.0, 40.0))
+    breaker = CircuitBreaker("rules/coder", policy=policy, clock=clock)
+    guard = RuleGuard(breaker, BUILT_IN, PLACE)
+    for wait_s in (10.0, 20.0):
+        with pytest.raises(Rejected) as caught:
+            guard.ask("Bash", {"command": "git push -f"})
+        assert caught.value.retry_after_s == wait_s
+        clock.advance(wait_s)
+    assert guard.ask("Bash", {"command": "ls"}) is None
+    assert breaker.state is Phase.CLOSED

@@ -5,12 +5,15 @@ The core judges values; this is where they come from. Imports little: a hook ask
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from switchgear.core.deeds import Place
 from switchgear.core.rules import Rule, judge
 from switchgear.core.types import Act, Signal
 from switchgear.redact import redact
+
+if TYPE_CHECKING:
+    from switchgear.breaker import Breaker
 
 # ruff: noqa: PTH100, PTH111  pathlib is slow to import, and hooks come here
 
@@ -58,6 +61,34 @@ def violation(rules: Iterable[Rule], act: Act, place: Place) -> Signal | None:
     """What to tell the circuit of the rules: a signal if the act breaks one, else `None`."""
     line = broken_by_act(rules, act, place)
     return None if line is None else Signal(violation=line, act=act)
+
+
+class RuleGuard:
+    """Asks the rules before an act, and lets a circuit remember that one was broken. Thread-safe.
+
+    `breaker` is the circuit of the rules, such as `rules/coder` under the preset `constitutional`:
+    the first broken rule halts whoever answers to it, until an operator resets it.
+    """
+
+    def __init__(self, breaker: "Breaker", rules: Iterable[Rule], place: Place) -> None:
+        self._breaker = breaker
+        self._rules = tuple(rules)
+        self._place = place
+
+    def ask(self, tool: str, inputs: Any) -> str | None:
+        """Before a call is made: raises `Rejected` if it, or one before it, broke a rule.
+
+        Returns the broken rule where the circuit admits it all the same: in shadow mode, or when an
+        operator holds it closed. `None`: no rule is broken.
+        """
+        permit = self._breaker.enter()
+        line = broken_rule(self._rules, tool, inputs, self._place)
+        if line is None and not permit.probe:
+            return None
+        verdict = self._breaker.tell(Signal(ok=line is None, violation=line), permit)
+        if not verdict.admitted:
+            self._breaker.enter()
+        return line
 
 
 def inputs_of(args: str) -> Any:
