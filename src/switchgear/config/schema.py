@@ -87,7 +87,8 @@ def _rules() -> Schema:
         **dict.fromkeys(ASPECTS, _maybe(patterns)),
         "allow": allow,
     }
-    rule = {**_mapping(own, required=("name",)), "minProperties": 2}
+    about = [{"required": [aspect]} for aspect in ASPECTS]
+    rule = {**_mapping(own, required=("name",)), "anyOf": about}
     return _mapping(
         {
             "builtin": _maybe({"type": "array", "items": {"enum": list(BUILTIN)}}),
