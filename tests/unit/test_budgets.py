@@ -172,10 +172,11 @@ def test_a_warning_comes_once_for_each_time_three_quarters_are_crossed(budgets: 
     budgets.listen(heard.append)
     for _ in range(3):
         budgets.reserve("atlas/wave-1/S-12", 700_000, lease_s=None).settle(600_000)
+    budgets.charge("atlas/wave-1/S-12", 10_000)
     assert [(line.kind, line.node) for line in heard] == [("warned", "atlas/wave-1/S-12")]
     budgets.limit("atlas/wave-1/S-12", 3 * DOLLAR)
     budgets.charge("atlas/wave-1/S-12", 450_000)
-    assert [(line.kind, line.amount_micros) for line in heard][1:] == [("warned", 2_250_000)]
+    assert [(line.kind, line.amount_micros) for line in heard][1:] == [("warned", 2_260_000)]
 
 
 def test_a_node_that_is_exhausted_trips_its_circuit(panel: Panel, budgets: Budgets) -> None:
