@@ -128,6 +128,7 @@ class Panel:
         self._policies = policies.get if isinstance(policies, dict) else policies
         self._sinks = tuple(sinks)
         self._breakers: dict[str, CircuitBreaker] = {}
+        self._budgets: Budgets | None = None
         operator = OperatorLock(operator_token_sha256, token)
         self.store = Resilient(store, url=url, operator=operator, clock=self._clock)
         self._keeper = Keeper(self.store, self._breakers)
@@ -196,7 +197,9 @@ class Panel:
         from switchgear.budgets import Budgets  # noqa: PLC0415  only for those who have budgets
         from switchgear.stores.ledger import ledger_of  # noqa: PLC0415
 
-        return Budgets(ledger_of(self.store.inner), self._tell_cost)
+        if self._budgets is None:  # one for all, because it knows who listens
+            self._budgets = Budgets(ledger_of(self.store.inner), self._tell_cost)
+        return self._budgets
 
     @property
     def locks(self) -> "Locks":

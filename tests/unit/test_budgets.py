@@ -219,6 +219,14 @@ def test_a_charge_is_never_refused_for_want_of_money(budgets: Budgets) -> None:
     assert budgets.audit("atlas").problems == ()
 
 
+def test_a_panel_has_one_object_that_knows_who_listens(panel: Panel) -> None:
+    heard: list[Line] = []
+    panel.budgets.listen(heard.append)
+    panel.budgets.open("t", 100)
+    panel.budgets.charge("t", 100)
+    assert [line.kind for line in heard] == ["exhausted"]
+
+
 def test_a_listener_that_raises_disturbs_nobody(
     budgets: Budgets, caplog: pytest.LogCaptureFixture
 ) -> None:

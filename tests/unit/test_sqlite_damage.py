@@ -13,7 +13,7 @@ from stress.crew import together
 from switchgear import Panel
 from switchgear.core.detectors import ConsecutiveFailures
 from switchgear.core.policy import Policy
-from switchgear.core.types import Ask, EventKind, Mode, Order, Phase
+from switchgear.core.types import Ask, EventKind, Mode, Order, Phase, Signal
 from switchgear.core.wire import SCHEMA
 from switchgear.errors import StoreCorrupt, StoreTooNew
 from switchgear.stores.base import Found
@@ -384,6 +384,26 @@ def test_budgets_and_locks_of_the_second_layout_are_read_for_ever(path: Path) ->
         [seen] = panel.locks.all()
         assert seen.tenure.holder is not None
         assert (seen.resource, seen.tenure.holder.owner) == ("db", "ada")
+
+
+def test_money_that_was_in_a_damaged_file_is_not_given_out_again(path: Path) -> None:
+    with Panel(SqliteStore(path)) as panel:
+        panel.budgets.open("atlas", 100)
+        panel.budgets.charge("atlas", 90)
+        panel.lock("db").acquire()
+    path.write_bytes(b"garbage" * 1000)
+    with Panel(SqliteStore(path)) as panel:
+        panel.breaker("api").tell(Signal(ok=True))
+        for ask in (
+            lambda: panel.budgets.open("atlas", 100),
+            lambda: panel.budgets.tree("atlas"),
+            lambda: panel.lock("db").acquire(),
+        ):
+            with pytest.raises(StoreCorrupt, match="may have been in a damaged file"):
+                ask()
+        for aside in path.parent.glob("*.corrupt-*"):
+            aside.unlink()
+        panel.budgets.open("atlas", 100)
 
 
 def test_an_older_layout_is_brought_up_to_date_once(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from switchgear.clock import Clock
+from switchgear.errors import StoreCorrupt
 from switchgear.stores.ledger import Work, as_text, from_text
 from switchgear.stores.sqlite import rows
 from switchgear.stores.sqlite.link import Link
@@ -28,8 +29,7 @@ class SqliteLedger:
 
     def value(self, shelf: str, key: str) -> Any:
         """The value that is there; `None`: none."""
-        text = self._link.run(_text, shelf, key)
-        return None if text is None else from_text(self.label, f"{shelf} {key!r}", text)
+        return self._read(shelf, key, self._link.run(_text, shelf, key))
 
     def keys(self, shelf: str) -> list[str]:
         """The keys of a shelf that have values, sorted."""
@@ -47,9 +47,7 @@ class SqliteLedger:
             last = page[-1][0]
 
     def _amend(self, db: sqlite3.Connection, shelf: str, key: str, work: Work) -> Any:
-        text = _text(db, shelf, key)
-        value = None if text is None else from_text(self.label, f"{shelf} {key!r}", text)
-        done = work(value, self.now_s())
+        done = work(self._read(shelf, key, _text(db, shelf, key)), self.now_s())
         if done.value is not None:
             db.execute(
                 "INSERT INTO ledger_values (shelf, key, value) VALUES (?, ?, ?) "
@@ -61,6 +59,15 @@ class SqliteLedger:
                 [(shelf, key, as_text(line)) for line in done.lines],
             )
         return done.answer
+
+    def _read(self, shelf: str, key: str, text: Any) -> Any:
+        """The value of a row. What may have been in a damaged file is not taken for nothing."""
+        if text is not None:
+            return from_text(self.label, f"{shelf} {key!r}", text)
+        if asides := self._link.asides():
+            why = f"{shelf} {key!r} may have been in a damaged file, set aside as {asides[-1]}"
+            raise StoreCorrupt(self.label, why, "look at it, then move it away")
+        return None
 
 
 def _text(db: sqlite3.Connection, shelf: str, key: str) -> Any:
