@@ -58,9 +58,14 @@ FILES = (
     "core/detectors/failure_rate.py",
     "core/detectors/failures_in_window.py",
     "core/detectors/latency_p95.py",
+    "core/detectors/lock_wait.py",
+    "core/detectors/retry_after.py",
     "core/detectors/shares.py",
     "core/detectors/slow_calls.py",
     *LOOPS,
+    "core/detectors/spend.py",
+    "core/detectors/total_cost.py",
+    "core/detectors/violation.py",
     "runs.py",
 )
 # A mutant first meets the walks of the seeded corpus, without pytest: most end there, in a

@@ -102,6 +102,60 @@ class OrderRefused(SwitchgearError):
         return f"circuit {name!r} takes orders only with the operator token; {way_out}"
 
 
+class BudgetRefused(SwitchgearError):
+    """A budget was not given; nothing was set aside.
+
+    `node` is the one that refused, `why` the reason, `free_micros` what it could still give, in
+    millionths of a dollar (`None`: that is not the reason).
+    """
+
+    args: tuple[str, str, int | None]
+
+    @property
+    def node(self) -> str:
+        """The node that refused."""
+        return self.args[0]
+
+    @property
+    def why(self) -> str:
+        """Why it refused."""
+        return self.args[1]
+
+    @property
+    def free_micros(self) -> int | None:
+        """What it could still give."""
+        return self.args[2]
+
+    def __str__(self) -> str:
+        return f"budget {self.node!r} refuses: {self.why}"
+
+
+class LockTimeout(SwitchgearError):
+    """A lock was not to be had in the time that was given.
+
+    `args` are the resource, who holds it, and how long was waited, in seconds.
+    """
+
+    def __str__(self) -> str:
+        resource, holder, waited_s = self.args
+        held = f"{holder} holds it" if holder else "others came first"
+        return f"lock {resource!r} was not to be had in {duration(waited_s)}: {held}"
+
+
+class LockLost(SwitchgearError):
+    """A lease ran out before the lock was given back, and somebody else may have had it since.
+
+    `args` are the resource and the fencing token that is no longer valid.
+    """
+
+    def __str__(self) -> str:
+        resource, token = self.args
+        return (
+            f"lock {resource!r} was lost: the lease of token {token} ran out; "
+            "take a longer lease, or renew it"
+        )
+
+
 class StoreError(SwitchgearError):
     """A store could not do what it was asked. `store` is where, `why` what went wrong."""
 

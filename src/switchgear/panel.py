@@ -3,7 +3,7 @@
 import atexit
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 from weakref import WeakSet
 
 from switchgear.clock import Clock, monotonic
@@ -11,7 +11,7 @@ from switchgear.core import record
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.standing import standing
-from switchgear.core.types import Circuit, Message, Mode, Order, Reading, Verdict
+from switchgear.core.types import Circuit, Message, Mode, Order, Reading, Signal, Verdict
 from switchgear.errors import Rejected, StoreCorrupt, StoreError
 from switchgear.glob import is_plain
 from switchgear.guards.call import CircuitBreaker
@@ -24,6 +24,11 @@ from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Store, Vac
 from switchgear.stores.open import default_url, open_store
 from switchgear.stores.operator import OperatorLock
 from switchgear.stores.resilient import Resilient
+
+if TYPE_CHECKING:
+    from switchgear.budgets import Budgets
+    from switchgear.core.book import Cost
+    from switchgear.resource_locks import Locks, ResourceLock
 
 PolicyOf = Callable[[str], Policy | None]
 
@@ -123,6 +128,7 @@ class Panel:
         self._policies = policies.get if isinstance(policies, dict) else policies
         self._sinks = tuple(sinks)
         self._breakers: dict[str, CircuitBreaker] = {}
+        self._budgets: Budgets | None = None
         operator = OperatorLock(operator_token_sha256, token)
         self.store = Resilient(store, url=url, operator=operator, clock=self._clock)
         self._keeper = Keeper(self.store, self._breakers)
@@ -179,6 +185,57 @@ class Panel:
             leave.give_back()
             raise
         return leave
+
+    # Money and locks
+
+    @property
+    def budgets(self) -> "Budgets":
+        """The budgets of the installation, in the same store; see `switchgear.budgets`.
+
+        A store that is gone is an error here, not an event: money fails closed.
+        """
+        from switchgear.budgets import Budgets  # noqa: PLC0415  only for those who have budgets
+        from switchgear.stores.ledger import ledger_of  # noqa: PLC0415
+
+        if self._budgets is None:  # one for all, because it knows who listens
+            self._budgets = Budgets(ledger_of(self.store.inner), self._tell_cost)
+        return self._budgets
+
+    @property
+    def locks(self) -> "Locks":
+        """The locks of the installation, in the same store; see `switchgear.resource_locks`."""
+        from switchgear.resource_locks import Locks  # noqa: PLC0415  only for those who lock
+        from switchgear.stores.ledger import ledger_of  # noqa: PLC0415
+
+        return Locks(ledger_of(self.store.inner), self._breaker_or)
+
+    def lock(self, resource: str, **options: Any) -> "ResourceLock":
+        """Leave to use a resource alone: `with panel.lock("staging-db", lease_s=60) as lock:`.
+
+        `options`: `owner`, `lease_s`, `timeout_s`. Raises `Rejected` while `lock/<resource>` is open.
+        """
+        return self.locks.lock(resource, **options)
+
+    def _tell_cost(self, cost: "Cost") -> None:
+        from switchgear.budgets import budget_policy  # noqa: PLC0415
+
+        limit = cost.limit_micros
+        policy = budget_policy(limit) if limit else None
+        self._breaker_or(cost.circuit, policy).tell(Signal(cost_micros=cost.cost_micros))
+
+    def _breaker_or(self, name: str, policy: Policy | None) -> CircuitBreaker:
+        """The breaker of a circuit; the policy is for one of which nothing else is known."""
+        is_known = policy is None or name in self._breakers or self._is_known(name)
+        return self.breaker(name, None if is_known else policy)
+
+    def _is_known(self, name: str) -> bool:
+        """Whether the configuration or the store says how to judge a circuit."""
+        if self._policies is not None and self._policies(name) is not None:
+            return True
+        try:
+            return self.store.get(name) is not None
+        except StoreError:
+            return True  # whatever it is, it is not ours to say
 
     def policy_of(self, name: str) -> Policy:
         """The policy that judges a circuit: configured, else stored with it, else the default."""

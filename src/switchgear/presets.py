@@ -33,6 +33,28 @@ PRESETS: dict[str, dict[str, Any]] = {
         ],
         "recovery": {"cooldown": {"base_s": 180.0, "max_s": 3600.0, "factor": 2.0, "probes": 1}},
     },
+    "budget": {
+        "detectors": [
+            {"spend": {"hard_cap_micros": 5_000_000, "threshold": 1.0, "window_s": 60.0}}
+        ],
+        "recovery": {"cooldown": {"base_s": 600.0, "max_s": 3600.0, "factor": 2.0, "probes": 1}},
+    },
+    "story_cost": {
+        "detectors": [{"total_cost": {"budget_micros": 10_000_000, "threshold": 1.5}}],
+        "recovery": "latched",
+    },
+    "resource_lock": {
+        "detectors": [{"lock_wait": {"limit_s": 60.0}}],
+        "recovery": {"cooldown": {"base_s": 60.0, "max_s": 3600.0, "factor": 2.0, "probes": 1}},
+    },
+    "external_dep": {
+        "detectors": [
+            {"retry_after": {"threshold": 1}},
+            {"failures_in_window": {"threshold": 3, "window_s": 60.0}},
+        ],
+        "recovery": {"cooldown": {"base_s": 60.0, "max_s": 3600.0, "factor": 2.0, "probes": 1}},
+    },
+    "constitutional": {"detectors": ["violation"], "recovery": "latched"},
 }
 """The presets by name."""
 
@@ -40,6 +62,11 @@ DESCRIPTIONS: dict[str, str] = {
     "provider": "A model provider: 5 failures in a row cut it for 60 s, doubling up to 300 s.",
     "operation": "An operation such as spawning an agent: 3 failures in 60 s cut it for 30 s.",
     "failure_rate": "An agent: more than half of 20 calls failed; 300 s, doubling up to 1 h.",
+    "budget": "An agent: $5 spent in 60 s halt it for 600 s, doubling up to 1 h; set your cap.",
+    "story_cost": "A story: more than 1.5 times its budget pauses it until it is reset.",
+    "resource_lock": "A lock: a wait over 60 s re-queues for 60 s, doubling up to 1 h.",
+    "external_dep": "A dependency: a Retry-After, or 3 failures in 60 s; 60 s, up to 1 h.",
+    "constitutional": "Absolute rules: the first one broken halts until an operator resets.",
     "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
 }
 """One line about each."""

@@ -5,6 +5,7 @@ against. One row of `KINDS` for each detector of the registry; a new detector ne
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 from itertools import islice, takewhile
@@ -217,6 +218,56 @@ def same_error_in_eras(detector: detectors.SameError, eras: Eras) -> Reading:
     return Reading(counts[worst] / detector.threshold, f'the same error {times}: "{texts[worst]}"')
 
 
+def fewest_reaching(threshold: float, whole: int) -> int:
+    """The smallest number that is at least that share of a whole, and not nothing."""
+    return max(1, ceil(exact(threshold) * whole))
+
+
+def in_dollars(micros: int) -> str:
+    text = f"{Decimal(micros) / 1_000_000:,.6f}"
+    return f"${text[:-4]}{text[-4:].rstrip('0')}"
+
+
+def spend(detector: detectors.Spend, history: History, now_s: float) -> Reading:
+    first = thirtieth(now_s, detector.window_s) - 29
+    told = [(at_s, (s.cost_micros or 0) * s.count) for at_s, s in history]
+    spent = sum(cost for at_s, cost in told if thirtieth(at_s, detector.window_s) >= first)
+    held = f"(threshold {detector.threshold:g} of {in_dollars(detector.hard_cap_micros)})"
+    reason = f"{in_dollars(spent)} spent in {detector.window_s:g} s {held}"
+    return Reading(spent / fewest_reaching(detector.threshold, detector.hard_cap_micros), reason)
+
+
+def total_cost(detector: detectors.TotalCost, history: History, now_s: float) -> Reading:
+    spent = sum((s.cost_micros or 0) * s.count for _, s in history)
+    held = f"of {in_dollars(detector.budget_micros)} (threshold {detector.threshold:g} of it, and more)"
+    allowed = floor(exact(detector.threshold) * detector.budget_micros)
+    return Reading(spent / (allowed + 1), f"{in_dollars(spent)} spent {held}")
+
+
+def lock_wait(detector: detectors.LockWait, history: History, now_s: float) -> Reading:
+    waits = [s.waited_s for _, s in newest_first(history) if s.waited_s is not None]
+    last_s = waits[0] if waits else 0.0
+    reason = f"waited {last_s:.3g} s (threshold {detector.limit_s:g} s)"
+    if last_s <= detector.limit_s:
+        return Reading(0.999 * last_s / detector.limit_s, reason)
+    return Reading(max(1.0, last_s / detector.limit_s), reason)
+
+
+def violation(detector: detectors.Violation, history: History, now_s: float) -> Reading:
+    broken = [s.violation for _, s in newest_first(history) if s.violation]
+    return Reading(1.0, broken[0]) if broken else Reading(0.0, "no rule is broken")
+
+
+def retry_after(detector: detectors.RetryAfter, history: History, now_s: float) -> Reading:
+    row = 0
+    for _, signal in newest_first(history):
+        if signal.ok:
+            break
+        row += signal.ok is False and (signal.retry_after_s or 0) > 0
+    reason = f"{some(row, 'request')} to stay away in a row (threshold {detector.threshold})"
+    return Reading(row / detector.threshold, reason)
+
+
 def never_objects(detector: Any, signal: Signal) -> str | None:
     return None
 
@@ -225,6 +276,12 @@ def too_long(signal: Signal, limit_s: float) -> str | None:
     if signal.seconds is None or signal.seconds <= limit_s:
         return None
     return f"took {signal.seconds:.3g} s, longer than {limit_s:g} s"
+
+
+def waited_too_long(signal: Signal, limit_s: float) -> str | None:
+    if signal.waited_s is None or signal.waited_s <= limit_s:
+        return None
+    return f"waited {signal.waited_s:.3g} s, longer than {limit_s:g} s"
 
 
 class Kind(NamedTuple):
@@ -282,6 +339,33 @@ KINDS: dict[type[Detector], Kind] = {
         lambda d: 400 + d.window // 4,
         lambda d: f"threshold {d.threshold:.0%}",
         lambda d, s: too_long(s, d.slow_s),
+    ),
+    detectors.Spend: Kind(
+        spend,
+        lambda _: 1200,
+        lambda d: f"(threshold {d.threshold:g} of {in_dollars(d.hard_cap_micros)})",
+    ),
+    detectors.TotalCost: Kind(
+        total_cost,
+        lambda _: 100,
+        lambda d: f"(threshold {d.threshold:g} of it, and more)",
+    ),
+    detectors.LockWait: Kind(
+        lock_wait,
+        lambda _: 100,
+        lambda d: f"(threshold {d.limit_s:g} s)",
+        lambda d, s: waited_too_long(s, d.limit_s),
+    ),
+    detectors.Violation: Kind(
+        violation,
+        lambda _: 1300,
+        lambda _: "rule storm",
+        lambda _, s: f"broke a rule: {s.violation}" if s.violation else None,
+    ),
+    detectors.RetryAfter: Kind(
+        retry_after,
+        lambda _: 100,
+        lambda d: f"(threshold {d.threshold})",
     ),
 }
 

@@ -43,12 +43,14 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
         min_calls=st.sampled_from((1, 2, 5, 20, 21, 40)),
         admit=ADMITS,
     ),
+    detectors.LockWait: st.builds(detectors.LockWait, DURATIONS),
     detectors.NoProgress: st.builds(
         detectors.NoProgress, st.integers(1, 5), st.sampled_from((0.1, 0.5, 0.7, 1.0))
     ),
     detectors.OutputDecline: st.builds(
         detectors.OutputDecline, st.sampled_from((0.1, 0.29, 0.5, 0.7, 1.0)), st.integers(1, 20)
     ),
+    detectors.RetryAfter: st.builds(detectors.RetryAfter, st.integers(1, 4)),
     detectors.SameError: st.builds(
         detectors.SameError,
         st.integers(1, 7),
@@ -57,6 +59,16 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
         st.sampled_from((1, 2, 3, 32)),
     ),
     detectors.SlowCalls: slow_calls(),
+    detectors.Spend: st.builds(
+        detectors.Spend,
+        st.sampled_from((1, 3, 7, 19)),
+        st.sampled_from((0.29, 0.5, 1.0, 1.5)),
+        st.sampled_from((0.25, 1.0, 3.0, 30.0, 300.0)),
+    ),
+    detectors.TotalCost: st.builds(
+        detectors.TotalCost, st.sampled_from((1, 2, 7, 19)), st.sampled_from((0.29, 1.0, 1.5, 2.0))
+    ),
+    detectors.Violation: st.just(detectors.Violation()),
 }
 """How to draw each detector of the registry; a new detector needs a row."""
 
@@ -75,6 +87,8 @@ SIGNALS = st.builds(
     tests_passing=st.sampled_from((None, None, None, 0, 4, 7)),
     output_chars=st.sampled_from((None, None, 0, 10, 35, 50, 70, 100, 100)),
     at_s=st.sampled_from((None, 0.25, 1.75e9)),
+    waited_s=st.none() | DURATIONS,
+    violation=st.sampled_from((None, None, None, "rule a: x", "rule b: y")),
 )
 
 FEW_SIGNALS = SIGNALS.map(lambda signal: signal._replace(count=min(signal.count, 21)))
@@ -141,7 +155,17 @@ def better_times(policy: Policy) -> list[Signal]:
 
 def worst_signal() -> Signal:
     """All that can be wrong with one thing that happened."""
-    return Signal(ok=False, seconds=1e6, error="storm", files_changed=0, tests_passing=0)
+    return Signal(
+        ok=False,
+        seconds=1e6,
+        error="storm",
+        retry_after_s=1.0,
+        cost_micros=100,
+        files_changed=0,
+        tests_passing=0,
+        waited_s=1e6,
+        violation="rule storm",
+    )
 
 
 def worst_history(detector: Detector) -> list[tuple[float, Signal]]:

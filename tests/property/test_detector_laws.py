@@ -149,6 +149,9 @@ def test_its_memory_is_bounded_by_its_fields(kind: type[Detector], data: st.Data
             tests_passing=number,
             output_chars=random.randrange(100_000),
             at_s=now_s,
+            cost_micros=number,
+            waited_s=now_s,
+            violation=f"rule {number}" * 100,
         )
         memory = detector.fold(memory, fact, now_s)
         if number % 1000 == 999:
@@ -186,7 +189,18 @@ def test_what_it_never_dumped_it_refuses(
     detector.load(json.loads(json.dumps(detector.dump(memory), allow_nan=False)))
     assert detector.heat(memory, 0.0) >= 0
     assert detector.reason(memory, 0.0)
-    fact = Signal(ok=False, seconds=9.0, error="boom", count=3, files_changed=0, output_chars=5)
+    fact = Signal(
+        ok=False,
+        seconds=9.0,
+        error="boom",
+        retry_after_s=1.0,
+        count=3,
+        cost_micros=1,
+        files_changed=0,
+        output_chars=5,
+        waited_s=1.0,
+        violation="rule",
+    )
     assert detector.fold(memory, fact, 1.0) != detector.start()
 
 

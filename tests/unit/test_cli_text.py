@@ -9,7 +9,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from switchgear.cli.screen import fitted, wrapped
-from switchgear.cli.text import ASCII, UNICODE, bar, clean, clock_time, dollars, percent, signs_for
+from switchgear.cli.text import ASCII, UNICODE, bar, clean, clock_time, percent, signs_for
+from switchgear.core.money import dollars
 
 
 @given(st.text())

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from switchgear import Cooldown, Phase, Policy, Signal, detectors, presets
+from switchgear import Cooldown, Latched, Phase, Policy, Signal, detectors, presets
 from switchgear.config import ConfigError, load_config, preset_policy
 from switchgear.core.machine import step
-from switchgear.core.types import Ask, Tell
+from switchgear.core.types import Ask, Order, Tell
 from switchgear.presets import DESCRIPTIONS, PRESETS
 
 SUCCESS = Tell(Signal(ok=True, seconds=1.0))
@@ -41,6 +41,53 @@ def test_failure_rate_has_the_numbers_of_seed_003() -> None:
 def test_latency_has_the_numbers_of_seed_003_and_reduces_the_load() -> None:
     policy = preset_policy("latency")
     assert policy == Policy([detectors.LatencyP95(90, 3, 300, admit=0.5)], Cooldown(180, 3600))
+
+
+def test_budget_has_the_numbers_of_seed_003() -> None:
+    policy = preset_policy("budget")
+    assert policy == Policy([detectors.Spend(5_000_000, 1.0, 60)], Cooldown(600, 3600))
+
+
+def test_story_cost_pauses_above_one_and_a_half_budgets_until_it_is_resumed() -> None:
+    policy = preset_policy("story_cost")
+    assert policy == Policy([detectors.TotalCost(10_000_000, 1.5)], Latched())
+
+
+def test_resource_lock_trips_on_a_wait_of_more_than_a_minute() -> None:
+    policy = preset_policy("resource_lock")
+    assert policy == Policy([detectors.LockWait(60)], Cooldown(60, 3600))
+
+
+def test_a_rate_limit_opens_a_dependency_at_once_for_as_long_as_it_asks() -> None:
+    policy = preset_policy("external_dep")
+    circuit = policy.start("dep/anthropic", 0.0)
+    limited = Tell(Signal(ok=False, error="429", retry_after_s=17.0))
+    circuit = step(policy, circuit, limited, 100.0).circuit
+    assert (circuit.phase, circuit.outage.retry_at_s) == (Phase.OPEN, 117.0)
+
+
+def test_an_outage_opens_a_dependency_after_three_failures_in_a_minute_with_backoff() -> None:
+    policy = preset_policy("external_dep")
+    circuit = policy.start("dep/anthropic", 0.0)
+    for at_s in (0.0, 20.0, 40.0):
+        assert circuit.phase is Phase.CLOSED
+        circuit = step(policy, circuit, FAILURE, at_s).circuit
+    assert (circuit.phase, circuit.outage.retry_at_s) == (Phase.OPEN, 100.0)
+    asked = step(policy, circuit, Ask(), 100.0)
+    failed = step(policy, asked.circuit, Tell(FAILURE.signal, asked.verdict.permit), 101.0)
+    assert failed.circuit.outage.retry_at_s == 101.0 + 120.0
+
+
+def test_constitutional_halts_at_the_first_broken_rule_until_it_is_reset() -> None:
+    policy = preset_policy("constitutional")
+    circuit = policy.start("rules", 0.0)
+    broken = Tell(Signal(violation="rule force-push: git push -f"))
+    circuit = step(policy, circuit, broken, 1.0).circuit
+    assert (circuit.phase, circuit.outage.retry_at_s) == (Phase.OPEN, None)
+    assert circuit.outage.reason == "rule force-push: git push -f"
+    assert not step(policy, circuit, Ask(), 1e9).verdict.admitted
+    reset = Order("ada", "a mistake", reset=True)
+    assert step(policy, circuit, reset, 1e9).circuit.phase is Phase.CLOSED
 
 
 def test_every_preset_has_one_line_about_it() -> None:
@@ -75,15 +122,27 @@ def conduct(policy: Policy) -> list[Any]:
         *((25, 0.1, seconds) for seconds in (100.0, 200.0, 271.0, 400.0)),
         (25, 20.0, 400.0),  # slow calls that leave a window of 300 s
     ):
-        seen.append(_story(policy, count, gap_s, seconds))
+        seen.append(_story(policy, count, gap_s, Signal(ok=seconds > 1, seconds=seconds)))
+    for count, gap_s, fact in (
+        *((n, 0.1, Signal(ok=True, cost_micros=1_000_000)) for n in (3, 4, 5, 6, 7)),
+        (7, 15.0, Signal(ok=True, cost_micros=1_000_000)),  # spending that leaves a window of 60 s
+        *((n, 0.1, Signal(cost_micros=cost)) for n in (15, 16) for cost in (1_000_000, 600_000)),
+        *((1, 0.1, Signal(cost_micros=15_000_000 + more)) for more in (0, 1, 2)),
+        (1, 0.1, Signal(cost_micros=4_999_999)),
+        (1, 0.1, Signal(cost_micros=5_000_000)),
+        *((1, 0.1, Signal(ok=True, waited_s=waited_s)) for waited_s in (36.0, 40.0, 60.0, 61.0)),
+        *((n, 0.1, Signal(ok=False, retry_after_s=7.0)) for n in (1, 2)),
+        (1, 0.1, Signal(violation="rule force-push")),
+    ):
+        seen.append(_story(policy, count, gap_s, fact))
     return seen
 
 
-def _story(policy: Policy, count: int, gap_s: float, seconds: float) -> list[Any]:
-    """Successes, then failures or slow calls, then probes that fail, with two callers at a time."""
+def _story(policy: Policy, count: int, gap_s: float, bad: Signal) -> list[Any]:
+    """Successes, then what is bad, then probes that fail, with two callers at a time."""
     now_s = 0.0
     circuit = policy.start("k", now_s)
-    bad = Signal(ok=seconds > 1, seconds=seconds)
+    seconds = bad.seconds or 1.0
     seen: list[Any] = []
     for message in (*[SUCCESS] * 10, *[Tell(bad)] * count):
         now_s += gap_s
@@ -104,6 +163,8 @@ def _story(policy: Policy, count: int, gap_s: float, seconds: float) -> list[Any
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The paths of all numbers in a preset."""
+    if isinstance(value, str):
+        return []  # a part without fields
     if isinstance(value, dict):
         return [leaf for key in value for leaf in leaves(value[key], (*path, key))]
     if isinstance(value, list):

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from stress.crew import together
+from switchgear import Panel
 from switchgear.core.detectors import ConsecutiveFailures
 from switchgear.core.policy import Policy
-from switchgear.core.types import Ask, EventKind, Mode, Order, Phase
+from switchgear.core.types import Ask, EventKind, Mode, Order, Phase, Signal
 from switchgear.core.wire import SCHEMA
 from switchgear.errors import StoreCorrupt, StoreTooNew
 from switchgear.stores.base import Found
@@ -368,6 +369,43 @@ def test_a_file_of_the_first_layout_is_read_for_ever(path: Path) -> None:
         assert store.facts()["layout"] == str(len(schema.MIGRATIONS))
 
 
+GOLDEN_2 = Path(__file__).parent / "golden" / "sqlite_layout_2.sql"
+
+
+def test_budgets_and_locks_of_the_second_layout_are_read_for_ever(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(GOLDEN_2.read_text())
+    with Panel(SqliteStore(path, clock=lambda: 1750000110.0)) as panel:
+        budgets = panel.budgets
+        assert budgets.free_micros("atlas/wave-1") == 1_580_000
+        audit = budgets.audit("atlas")
+        assert (audit.charged_micros, audit.problems) == (120_000, ())
+        budgets.reserve("atlas/wave-1", 1_580_000).settle(1)
+        [seen] = panel.locks.all()
+        assert seen.tenure.holder is not None
+        assert (seen.resource, seen.tenure.holder.owner) == ("db", "ada")
+
+
+def test_money_that_was_in_a_damaged_file_is_not_given_out_again(path: Path) -> None:
+    with Panel(SqliteStore(path)) as panel:
+        panel.budgets.open("atlas", 100)
+        panel.budgets.charge("atlas", 90)
+        panel.lock("db").acquire()
+    path.write_bytes(b"garbage" * 1000)
+    with Panel(SqliteStore(path)) as panel:
+        panel.breaker("api").tell(Signal(ok=True))
+        for ask in (
+            lambda: panel.budgets.open("atlas", 100),
+            lambda: panel.budgets.tree("atlas"),
+            lambda: panel.lock("db").acquire(),
+        ):
+            with pytest.raises(StoreCorrupt, match="may have been in a damaged file"):
+                ask()
+        for aside in path.parent.glob("*.corrupt-*"):
+            aside.unlink()
+        panel.budgets.open("atlas", 100)
+
+
 def test_an_older_layout_is_brought_up_to_date_once(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,4 +441,4 @@ def test_a_step_to_a_new_layout_that_fails_changes_nothing(
     with pytest.raises(ZeroDivisionError):
         store.get("api")
     assert sql(path, "SELECT count(*) FROM events") == [(1,)]
-    assert sql(path, "PRAGMA user_version") == [(1,)]
+    assert sql(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS) - 1,)]

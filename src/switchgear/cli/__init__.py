@@ -3,7 +3,20 @@
 import click
 
 from switchgear import __version__
-from switchgear.cli import asking, configuring, health, looking, moving, orders, resume, run, runs
+from switchgear.cli import (
+    asking,
+    budgets,
+    configuring,
+    health,
+    locks,
+    looking,
+    moving,
+    orders,
+    resume,
+    rules,
+    run,
+    runs,
+)
 from switchgear.cli.entry import Verbs
 from switchgear.cli.options import color_option, store_options
 
@@ -39,7 +52,8 @@ def demo(speed: float) -> None:
 for verb in (
     *(run.run, resume.resume, runs.runs),
     *(looking.status, looking.watch, looking.show, looking.events),
-    *(asking.check, asking.record),
+    *(asking.check, asking.record, rules.rules),
+    *(budgets.budgets, locks.locks),
     *(orders.hold, orders.release, orders.reset),
     *(moving.export_verb, moving.import_verb, moving.vacuum),
     *(health.doctor, configuring.config, configuring.completion),

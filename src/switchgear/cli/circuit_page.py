@@ -7,8 +7,9 @@ from rich.text import Text
 from switchgear.cli.event_lines import event_line
 from switchgear.cli.screen import Screen
 from switchgear.cli.status_table import detail_of, lamp
-from switchgear.cli.text import bar, clean, clock_time, dollars, percent, plural, words
+from switchgear.cli.text import bar, clean, clock_time, percent, plural, words
 from switchgear.cli.values import heat_of
+from switchgear.core.money import dollars
 from switchgear.core.policy_wire import dump_policy
 from switchgear.core.types import Mode, Phase
 from switchgear.core.wire import detector_names

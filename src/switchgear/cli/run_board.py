@@ -18,8 +18,9 @@ from switchgear.agents.events import (
     ToolStep,
     Usage,
 )
-from switchgear.cli.text import clean, dollars, plural
+from switchgear.cli.text import clean, plural
 from switchgear.core.fingerprint import gist
+from switchgear.core.money import dollars
 from switchgear.errors import duration
 
 RECENT = 40

@@ -13,7 +13,8 @@ from rich.text import Text
 from switchgear.cli.run_board import TREND, Board, Ended, one_line
 from switchgear.cli.screen import NARROW
 from switchgear.cli.status_table import STYLES
-from switchgear.cli.text import ASCII, Signs, bar, dollars, percent, plural, words
+from switchgear.cli.text import ASCII, Signs, bar, percent, plural, words
+from switchgear.core.money import dollars
 from switchgear.core.types import Phase
 
 MARKS = {"worked": "✓", "completed": "✓", "failed": "✗", "unproven": "?", "provider": "!"}

@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from switchgear.cli.options import json_option
-from switchgear.cli.text import clean, dollars, plural, say
+from switchgear.cli.text import clean, plural, say
+from switchgear.core.money import dollars
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 

@@ -103,17 +103,6 @@ def iso(at_s: float) -> str | None:
         return None
 
 
-def dollars(micros: int) -> str:
-    """`$1.23`; with all its digits when cents do not tell it.
-
-    >>> dollars(1_230_000), dollars(42)
-    ('$1.23', '$0.000042')
-    """
-    whole, rest = divmod(micros, 1_000_000)
-    digits = f"{rest:06}"
-    return f"${whole:,}.{digits[:2]}{digits[2:].rstrip('0')}"
-
-
 def percent(heat: float) -> str:
     """A heat as `40%`; what is just below the trip does not read as 100."""
     if not math.isfinite(heat) or heat > 9.99:

@@ -8,7 +8,7 @@ True
 from typing import Any
 
 from switchgear.config.loading import load_config
-from switchgear.config.model import DEFAULT, Config, Retention, Rule
+from switchgear.config.model import DEFAULT, Config, Retention, Rule, RuleBook
 from switchgear.config.places import find_config
 from switchgear.config.policies import preset_policy
 from switchgear.config.problems import ConfigError, Problem
@@ -28,6 +28,7 @@ __all__ = [
     "Problem",
     "Retention",
     "Rule",
+    "RuleBook",
     "config_schema",
     "find_config",
     "load_config",

@@ -11,6 +11,7 @@ from switchgear.config.parts import build_part, construct
 from switchgear.config.places import LARGEST_BYTES, PROJECT
 from switchgear.config.policies import Policies
 from switchgear.config.problems import Node, Report, shown, suggestion
+from switchgear.config.rules import build_rules
 from switchgear.core import record
 from switchgear.glob import matcher
 from switchgear.redact import redact
@@ -18,7 +19,10 @@ from switchgear.sinks import SINKS, Sink
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS
 from switchgear.stores.schemes import STORE_URLS
 
-KEYS = ("store", "operator_token_sha256", "retention", "policies", "circuits", "loops", "sinks")
+KEYS = (
+    *("store", "operator_token_sha256", "retention", "policies", "circuits", "loops", "rules"),
+    "sinks",
+)
 _SQLITE = "sqlite:///"
 _VARIABLE = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -98,6 +102,7 @@ class _Loading:
             policies=policies.all_named(),
             circuits=self._circuits(sections.get("circuits", empty), policies),
             loop_presets=build_loops(sections.get("loops", empty), self._report),
+            rules=build_rules(sections.get("rules", empty), self._report),
             sinks=self._sinks(sections.get("sinks", empty)),
             source=self._path,
         )

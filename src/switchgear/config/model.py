@@ -2,7 +2,9 @@
 
 from typing import NamedTuple
 
+from switchgear.core import rules as core_rules
 from switchgear.core.policy import Policy
+from switchgear.core.rules_builtin import builtin_rules
 from switchgear.glob import matcher
 from switchgear.loop_presets import LoopPreset
 from switchgear.redact import redact
@@ -24,6 +26,14 @@ class Rule(NamedTuple):
     policy: Policy
 
 
+class RuleBook(NamedTuple):
+    """The absolute rules that hold, and the paths that belong to the guard."""
+
+    rules: tuple[core_rules.Rule, ...] = builtin_rules()
+    protected: tuple[str, ...] = ()
+    """Globs beyond those that are built in, and the configuration and store themselves."""
+
+
 class Config(NamedTuple):
     """An installation's choices. Immutable; any thread may read it.
 
@@ -41,6 +51,8 @@ class Config(NamedTuple):
     circuits: tuple[Rule, ...] = ()
     loop_presets: dict[str, LoopPreset] = {}  # noqa: RUF012  nobody changes it
     """The user's own presets of `switchgear run`, by their names."""
+    rules: RuleBook = RuleBook()
+    """What no agent may do; all built-in rules, unless the file says otherwise."""
     sinks: tuple[Sink, ...] = ()
     source: str | None = None
     """The file it was read from; `None`: from none."""

@@ -14,6 +14,8 @@ from switchgear.config.parts import REQUIRED, Field, fields_of
 from switchgear.config.policies import POLICY_KEYS
 from switchgear.core.policy import Policy
 from switchgear.core.policy_wire import COMBINES, DETECTORS, RECOVERIES
+from switchgear.core.rules import ALLOWED, ASPECTS
+from switchgear.core.rules_builtin import BUILTIN
 from switchgear.loop_presets import LOOP_PRESETS
 from switchgear.presets import DESCRIPTIONS, PRESETS
 from switchgear.sinks import SINKS
@@ -72,8 +74,30 @@ def _sections() -> dict[str, Schema]:
         "policies": _maybe(policies),
         "circuits": _maybe({"type": "array", "items": rule}),
         "loops": _maybe({"type": "object", "additionalProperties": _loop()}),
+        "rules": _maybe(_rules()),
         "sinks": _maybe({"type": "array", "items": _ref("sink")}),
     }
+
+
+def _rules() -> Schema:
+    patterns = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 500}}
+    allow = _maybe(_mapping(dict.fromkeys(ALLOWED, _maybe(patterns))))
+    own = {
+        "name": _text("What the rule is called when it is broken."),
+        "why": {"type": "string", "description": "Why it is there, for whoever reads the refusal."},
+        **dict.fromkeys(ASPECTS, _maybe(patterns)),
+        "allow": allow,
+    }
+    about = [{"required": [aspect]} for aspect in ASPECTS]
+    rule = {**_mapping(own, required=("name",)), "anyOf": about}
+    return _mapping(
+        {
+            "builtin": _maybe({"type": "array", "items": {"enum": list(BUILTIN)}}),
+            "allow": _maybe(_mapping(dict.fromkeys(BUILTIN, allow))),
+            "protected": _maybe(patterns),
+            "own": _maybe({"type": "array", "items": rule}),
+        }
+    )
 
 
 def _loop() -> Schema:

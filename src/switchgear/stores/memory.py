@@ -18,6 +18,7 @@ from switchgear.stores.base import (
     Vacuumed,
     is_abandoned,
 )
+from switchgear.stores.ledger import MemoryLedger
 
 LONGEST_CURSOR = 19
 
@@ -73,6 +74,14 @@ class MemoryStore:
         self._events: deque[Entry] = deque(maxlen=keep_events)
         self._written = 0
         self._operator_digest: str | None = None
+        self._ledger: MemoryLedger | None = None
+
+    def ledger(self) -> MemoryLedger:
+        """Where budgets and locks are kept."""
+        with self._lock.taken():
+            if self._ledger is None:
+                self._ledger = MemoryLedger(self.label, self.now_s)
+            return self._ledger
 
     def now_s(self) -> float:
         """Seconds since the epoch."""

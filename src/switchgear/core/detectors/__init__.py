@@ -5,20 +5,30 @@ from switchgear.core.detectors.consecutive_failures import ConsecutiveFailures
 from switchgear.core.detectors.failure_rate import FailureRate
 from switchgear.core.detectors.failures_in_window import FailuresInWindow
 from switchgear.core.detectors.latency_p95 import LatencyP95
+from switchgear.core.detectors.lock_wait import LockWait
 from switchgear.core.detectors.no_progress import NoProgress
 from switchgear.core.detectors.output_decline import OutputDecline
+from switchgear.core.detectors.retry_after import RetryAfter
 from switchgear.core.detectors.same_error import SameError
 from switchgear.core.detectors.slow_calls import SlowCalls
+from switchgear.core.detectors.spend import Spend
+from switchgear.core.detectors.total_cost import TotalCost
+from switchgear.core.detectors.violation import Violation
 
 ALL: tuple[type[Detector], ...] = (
     ConsecutiveFailures,
     FailureRate,
     FailuresInWindow,
     LatencyP95,
+    LockWait,
     NoProgress,
     OutputDecline,
+    RetryAfter,
     SameError,
     SlowCalls,
+    Spend,
+    TotalCost,
+    Violation,
 )
 """The registry: the laws of detectors are tested over it, configuration finds kinds in it."""
 
@@ -29,8 +39,13 @@ __all__ = [
     "FailureRate",
     "FailuresInWindow",
     "LatencyP95",
+    "LockWait",
     "NoProgress",
     "OutputDecline",
+    "RetryAfter",
     "SameError",
     "SlowCalls",
+    "Spend",
+    "TotalCost",
+    "Violation",
 ]

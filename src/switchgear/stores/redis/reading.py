@@ -54,7 +54,7 @@ def values(client: Any, names: Names, glob: str) -> Iterator[tuple[str, bytes]]:
         keys = [glob]
     else:
         matches, start = matcher(glob), len(names.circuits)
-        pattern = _escaped(names.circuits + prefix(glob)) + "*"
+        pattern = escaped(names.circuits + prefix(glob)) + "*"
         found = {
             name.decode(errors="replace")[start:]
             for name in client.scan_iter(match=pattern, count=1000)
@@ -116,5 +116,6 @@ def _neighbour(cursor: str, by: int) -> str:
     return f"{milliseconds}-{number + by}"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """A text in which no sign of a pattern means anything."""
     return re.sub(r"([\\*?\[\]^])", r"\\\1", text)

@@ -14,6 +14,7 @@ from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Vacuumed, 
 from switchgear.stores.redis import address, reading, script
 from switchgear.stores.redis.clients import Clients
 from switchgear.stores.redis.facts import facts
+from switchgear.stores.redis.ledger import RedisLedger
 from switchgear.stores.redis.protocol import Protocol
 from switchgear.stores.redis.push import Push
 from switchgear.stores.redis.script import Call, Command, Script
@@ -175,6 +176,10 @@ class RedisStore:
         names = self._names.operator, instead_of or "", digest or ""
         with self._translated():
             return bool(self._reader().eval(script.REPLACE, 1, *names))
+
+    def ledger(self) -> RedisLedger:
+        """Where budgets and locks are kept."""
+        return RedisLedger(self.label, self._names, self.now_s, self._reader, self._translated)
 
     def facts(self) -> dict[str, str]:
         """Versions, sizes and settings, with a word where a setting endangers circuits."""

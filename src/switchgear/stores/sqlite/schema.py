@@ -51,7 +51,29 @@ def _lay_out(db: sqlite3.Connection) -> None:
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_lay_out]
+_LAYOUT_2 = (
+    """CREATE TABLE ledger_values (
+        shelf TEXT NOT NULL,
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        PRIMARY KEY (shelf, key)
+    )""",
+    """CREATE TABLE ledger_lines (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        shelf TEXT NOT NULL,
+        key TEXT NOT NULL,
+        line TEXT NOT NULL
+    )""",
+    "CREATE INDEX ledger_lines_by_key ON ledger_lines (shelf, key, number)",
+)
+
+
+def _add_ledger(db: sqlite3.Connection) -> None:
+    for statement in _LAYOUT_2:
+        db.execute(statement)
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_lay_out, _add_ledger]
 """The step from each layout to the next: the first makes layout 1 of an empty file."""
 
 

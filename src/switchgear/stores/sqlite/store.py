@@ -18,6 +18,7 @@ from switchgear.stores.sqlite import rows
 from switchgear.stores.sqlite.boot_clock import BootClock
 from switchgear.stores.sqlite.file import DatabaseFile
 from switchgear.stores.sqlite.fold import Folding
+from switchgear.stores.sqlite.ledger import SqliteLedger
 from switchgear.stores.sqlite.link import Link
 from switchgear.stores.sqlite.rows import ROW, Newer, Row, Unreadable
 
@@ -154,6 +155,10 @@ class SqliteStore:
     def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
         """Remember another digest, unless it is no longer the one named."""
         return self._link.write(_set_operator_digest, digest, instead_of)
+
+    def ledger(self) -> SqliteLedger:
+        """Where budgets and locks are kept."""
+        return SqliteLedger(self._link, self.now_s)
 
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
         """A file does not push: breakers look again every `refresh_s` seconds."""

@@ -1,0 +1,289 @@
+"""Budgets that many agents share: set aside before it is spent, over the whole tree, in one store.
+
+`panel.budgets` is one. What may be given is decided in a transaction of the store (`core/turning`);
+circuits are told of costs after it.
+"""
+
+from collections.abc import Callable, Iterator
+from os import urandom
+from typing import Any, NamedTuple, Self
+
+from switchgear.core import book as core
+from switchgear.core import record
+from switchgear.core.audit import audit
+from switchgear.core.book import Answer, Asked, Book, Cost, Line, Node
+from switchgear.core.detectors import TotalCost
+from switchgear.core.policy import Policy
+from switchgear.core.recovery import Latched
+from switchgear.core.turning import Turned, turn
+from switchgear.errors import BudgetRefused, Rejected, StoreCorrupt, StoreUnavailable
+from switchgear.listeners import log_exception
+from switchgear.redact import redact
+from switchgear.stores.ledger import Amended, Ledger
+
+SHELF = "budget"
+LEASE_S = 900.0
+"""How long a reservation is kept for somebody who says nothing, by default."""
+NOTICES = frozenset(("warned", "exhausted", "overrun", "expired"))
+"""The kinds of lines that listeners hear of."""
+
+Tell = Callable[[Cost], object]
+"""Whoever lets a circuit know what was just spent."""
+
+
+def budget_policy(limit_micros: int) -> Policy:
+    """How the circuit of a node is judged unless the configuration says: open when all is spent.
+
+    From 75 % of the limit on it is TRIPPING; open, it stays so until it is reset.
+
+    >>> budget_policy(2_000_000).detectors[0].limit_micros
+    1999999
+    """
+    almost_all = (
+        1 - 0.5 / limit_micros
+    )  # the detector trips above a share, and all is not above all
+    return Policy([TotalCost(limit_micros, almost_all)], Latched(), tripping_at=core.WARN_AT)
+
+
+class Standing(NamedTuple):
+    """A node as it stands."""
+
+    path: str
+    level: str
+    """team, wave, story, capsule or invocation."""
+    node: Node
+
+
+class Audit(NamedTuple):
+    """What an audit of one tree found."""
+
+    root: str
+    lines: int
+    charged_micros: int
+    problems: tuple[str, ...]
+
+
+class Reservation:
+    """An amount that is set aside for one invocation. Used by one thread at a time.
+
+    As a context manager: what is not settled inside counts as spent in full, because nobody knows
+    better; a call that a circuit rejected was never made, and is given back.
+    """
+
+    def __init__(self, budgets: "Budgets", path: str, amount_micros: int) -> None:
+        self.path = path
+        self.amount_micros = amount_micros
+        self._budgets = budgets
+        self._is_open = True
+
+    def settle(self, cost_micros: int | None) -> int:
+        """It cost so much; the rest returns. `None`: unknown, so all of it. Returns the charge.
+
+        What cost more than was reserved is charged in full: it is spent. Settling twice charges once.
+        """
+        charged = self._budgets.settle(self.path, cost_micros)
+        self._is_open = False
+        return charged
+
+    def release(self) -> None:
+        """It was not needed: all of it returns."""
+        self.settle(0)
+
+    def renew(self, lease_s: float = LEASE_S) -> None:
+        """It takes longer. Raises `BudgetRefused` if the lease has run out already."""
+        lease_s = record.seconds("lease_s", lease_s)
+        self._budgets.ask(core.Renew(self.path, lease_s))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._is_open:
+            self.settle(0 if isinstance(error, Rejected) else None)
+
+    def __repr__(self) -> str:
+        return f"<Reservation {self.path} {self.amount_micros} micro-dollars>"
+
+
+class Budgets:
+    """The budgets of an installation. Thread-safe; processes share them through the store.
+
+    A node is named by its path: `team/wave/story/capsule`. Amounts are whole millionths of a dollar.
+
+    >>> from switchgear import Panel
+    >>> budgets = Panel("memory:").budgets
+    >>> budgets.open("atlas", 5_000_000)
+    >>> budgets.open("atlas/wave-1", 2_000_000)
+    >>> with budgets.reserve("atlas/wave-1", 500_000) as reservation:
+    ...     reservation.settle(120_000)
+    120000
+    >>> budgets.free_micros("atlas/wave-1")
+    1880000
+    """
+
+    def __init__(self, ledger: Ledger, tell: Tell | None = None) -> None:
+        self._ledger = ledger
+        self._tell = tell
+        self._listeners: list[Callable[[Line], object]] = []
+
+    def open(
+        self, node: str, limit_micros: int | None, *, circuit: str = "", who: str = ""
+    ) -> None:
+        """Set a budget aside for a node, out of the one above it; a root's comes from outside.
+
+        `None`: no limit of its own, it draws on the node above. `circuit` is told of all that is
+        spent at or below it. Opening it again with the same limit changes nothing. Raises
+        `BudgetRefused`, and ValueError for a bad name or a negative amount.
+        """
+        path = core.checked_path(node)
+        if limit_micros is not None:
+            core.checked_micros("limit_micros", limit_micros)
+        self.ask(core.Open(path, limit_micros, circuit, redact(who)))
+
+    def reserve(
+        self,
+        node: str,
+        amount_micros: int | None,
+        *,
+        owner: str = "",
+        circuit: str = "",
+        lease_s: float | None = LEASE_S,
+        on_expiry: str = core.EXPIRY[0],
+        allow_unknown: bool = False,
+    ) -> Reservation:
+        """Set an amount aside for one invocation, before it is made: the most that it may cost.
+
+        An unknown price (`None`) is refused, unless `allow_unknown`: then nothing is set aside, and
+        what it cost may overrun. After `lease_s` seconds (900; `None`: never) without a word the
+        owner counts as gone: the amount is then taken as spent, or `on_expiry="returned"`.
+        """
+        path = core.checked_path(node)
+        record.one_of("on_expiry", on_expiry, core.EXPIRY)
+        if lease_s is not None:
+            lease_s = record.seconds("lease_s", lease_s)
+        if amount_micros is None and not allow_unknown:
+            raise BudgetRefused(path, "the price is unknown, so nothing can be set aside", None)
+        amount = core.checked_micros("amount_micros", amount_micros or 0)
+        place = f"{path}/{core.MARK}{urandom(8).hex()}"
+        self.ask(core.Reserve(place, amount, redact(owner), lease_s, on_expiry, circuit))
+        return Reservation(self, place, amount)
+
+    def settle(self, reservation: str, cost_micros: int | None) -> int:
+        """Settle a reservation by its path; see `Reservation.settle`."""
+        if cost_micros is not None:
+            core.checked_micros("cost_micros", cost_micros)
+        return self.ask(core.Settle(reservation, cost_micros)).charged_micros
+
+    def charge(self, node: str, cost_micros: int, *, who: str = "") -> None:
+        """Something was spent that was not reserved. Never refused for want of money: it is gone."""
+        cost = core.checked_micros("cost_micros", cost_micros)
+        self.ask(core.Charge(core.checked_path(node), cost, redact(who), urandom(8).hex()))
+
+    def limit(self, node: str, limit_micros: int, *, who: str = "") -> None:
+        """Give a node more or less. Raises `BudgetRefused` below what is spent or set aside."""
+        limit = core.checked_micros("limit_micros", limit_micros)
+        self.ask(core.Limit(core.checked_path(node), limit, redact(who)))
+
+    def close(self, node: str, *, who: str = "") -> None:
+        """A node is done, and those below it; what was not spent returns to the one above.
+
+        Raises `BudgetRefused` while reservations below it are open.
+        """
+        self.ask(core.Close(core.checked_path(node), redact(who)))
+
+    def listen(self, listener: Callable[[Line], object]) -> None:
+        """Call the listener with each line of this process that is news; see `NOTICES`."""
+        self._listeners.append(listener)
+
+    # Looking
+
+    def roots(self) -> list[str]:
+        """The trees there are, sorted, with those whose root is closed."""
+        return self._ledger.keys(SHELF)
+
+    def tree(self, root: str) -> list[Standing]:
+        """The open nodes of a tree, each before those below it."""
+        nodes = self.book(root).nodes
+        ordered = sorted(nodes, key=lambda path: path.split("/"))
+        return [Standing(path, core.level_of(path), nodes[path]) for path in ordered]
+
+    def free_micros(self, node: str) -> int | None:
+        """What may still be set aside at a node; `None`: it has no limit, or is not open."""
+        found = self.book(core.root_of(node)).nodes.get(node)
+        return None if found is None else found.free_micros
+
+    def lines(self, root: str) -> Iterator[Line]:
+        """The account of a tree, oldest line first."""
+        for fields in self._ledger.lines(SHELF, root):
+            yield Line(*fields)
+
+    def audit(self, root: str) -> Audit:
+        """Work a tree out anew from its lines, and compare."""
+        # The lines first: those that come while they are read are cut off by the book's number.
+        lines = list(self.lines(root))
+        kept = self._stored(root)
+        if len(lines) < kept.lines:
+            lines = list(self.lines(root))
+        problems = audit(kept, lines[: kept.lines])
+        return Audit(root, kept.lines, kept.charged_micros, problems)
+
+    def book(self, root: str) -> Book:
+        """A whole tree as it stands now; reading changes nothing, so leases end in this copy only."""
+        return turn(self._stored(root), core.Look(), self._ledger.now_s()).book
+
+    def sweep(self, root: str) -> None:
+        """End the leases that ran out. Whatever is asked of a tree does it too, before all else."""
+        self.ask(core.Look(), core.root_of(root))
+
+    def _stored(self, root: str) -> Book:
+        return self._loaded(root, self._ledger.value(SHELF, core.root_of(root)))
+
+    # One transaction
+
+    def ask(self, asked: Asked, root: str = "") -> Answer:
+        """Do what is asked in one transaction, then tell circuits and listeners."""
+        key = root or core.root_of(getattr(asked, "node", ""))
+
+        def work(value: Any, now_s: float) -> Amended:
+            before = self._loaded(key, value)
+            turned = turn(before, asked, now_s)
+            if turned.book is before:
+                return Amended(turned)
+            return Amended(turned, core.dump_book(turned.book), turned.lines)
+
+        try:
+            turned: Turned = self._ledger.amend(SHELF, key, work)
+        except StoreUnavailable:
+            if isinstance(asked, core.Close):
+                raise
+            # Whether it was done is not known; what may be asked twice is.
+            turned = self._ledger.amend(SHELF, key, work)
+        self._spread(turned)
+        answer = turned.answer
+        if answer.refused:
+            raise BudgetRefused(answer.node, answer.refused, answer.free_micros)
+        return answer
+
+    def _spread(self, turned: Turned) -> None:
+        for line in turned.lines:
+            if line.kind in NOTICES:
+                for listener in self._listeners:
+                    _hear(listener, line)
+        if self._tell is not None:
+            for cost in turned.costs:
+                self._tell(cost)
+
+    def _loaded(self, root: str, value: Any) -> Book:
+        try:
+            return core.load_book(value)
+        except ValueError as error:
+            why = f"budget {root!r}: {error}"
+            what = "restore it from a backup, or use the newer Switchgear that wrote it"
+            raise StoreCorrupt(self._ledger.label, why, what) from None
+
+
+def _hear(listener: Callable[[Line], object], line: Line) -> None:
+    try:
+        listener(line)
+    except Exception:  # noqa: BLE001  whatever it is, it is the listener's own trouble
+        log_exception("a listener of budgets failed on %r", line)

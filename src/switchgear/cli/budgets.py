@@ -1,0 +1,181 @@
+"""`switchgear budgets list|show|audit|set`: the trees of money, and whether their accounts add up."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear.cli.entry import Branch, fail
+from switchgear.cli.options import json_option, store_options, token_option
+from switchgear.cli.text import clean, clock_time, plural, say
+from switchgear.core.money import dollars
+
+if TYPE_CHECKING:
+    from switchgear.budgets import Budgets, Standing
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+WRONG = 1
+_COLUMNS = ("BUDGET", "LEVEL", "LIMIT", "SPENT", "HELD", "FREE", "USED")
+
+
+@click.group(cls=Branch, short_help="Trees of budgets, and their accounts.")
+def budgets() -> None:
+    """Budgets that agents share: what is spent, what is set aside, and the account of it."""
+
+
+@budgets.command("list", short_help="The budgets there are.")
+@json_option
+@store_options
+def list_budgets(*, as_json: bool) -> None:
+    """Show the root of every tree, and what is left of it."""
+    from switchgear.cli.opening import open_session
+
+    with open_session(reading=True) as session:
+        kept = session.panel.budgets
+        rows = [
+            (root, next((one for one in kept.tree(root) if one.path == root), None))
+            for root in kept.roots()
+        ]
+    if as_json:
+        from switchgear.cli.values import printed
+
+        say(printed([_plain(one) for _, one in rows if one is not None]))
+        return
+    if not rows:
+        say("No budgets yet. A program opens them, or 'switchgear budgets set TEAM DOLLARS' does.")
+        return
+    _table([one for _, one in rows if one is not None], full=True)
+    for root in [root for root, one in rows if one is None]:
+        say(clean(f"{root} is closed"))
+
+
+@budgets.command(short_help="One tree, node by node.")
+@click.argument("node")
+@click.option("--lines", "count", type=click.IntRange(0), default=10, show_default=True)
+@json_option
+@store_options
+def show(node: str, *, count: int, as_json: bool) -> None:
+    """Show NODE and all that is open below it, and the last lines of its account."""
+    from switchgear.cli.opening import open_session
+
+    with open_session(reading=True) as session:
+        kept = session.panel.budgets
+        tree = [one for one in _tree(kept, node) if _is_at(one.path, node)]
+        if not tree:
+            fail(f"budget {node!r} is not open; 'switchgear budgets list' shows the trees")
+        lines = [
+            line for line in kept.lines(tree[0].path.partition("/")[0]) if _is_at(line.node, node)
+        ]
+        shown = lines[len(lines) - count :] if count < len(lines) else lines
+        now_s = session.now_s()
+    if as_json:
+        from switchgear.cli.values import printed
+
+        say(printed({"nodes": [*map(_plain, tree)], "lines": [line._asdict() for line in shown]}))
+        return
+    _table(tree, full=False)
+    for line in shown:
+        amount = "" if line.amount_micros is None else f" {dollars(line.amount_micros)}"
+        who = f" by {line.who}" if line.who else ""
+        text = (
+            f"{line.number:>6} {clock_time(line.at_s, now_s)} {line.kind}{amount} {line.node}{who}"
+        )
+        say(clean(text))
+
+
+@budgets.command(short_help="Whether the accounts add up.")
+@click.argument("root", required=False)
+@json_option
+@store_options
+def audit(root: str | None, *, as_json: bool) -> None:
+    """Work the tree of ROOT, or every tree, out anew from its lines: exit code 0, or 1 with what differs."""
+    from switchgear.cli.opening import open_session
+
+    with open_session(reading=True) as session:
+        kept = session.panel.budgets
+        roots = kept.roots()
+        if root is not None and root not in roots:
+            fail(f"there is no tree of budgets {root!r}; 'switchgear budgets list' shows them")
+        found = [kept.audit(each) for each in roots if root in {None, each}]
+    if as_json:
+        from switchgear.cli.values import printed
+
+        say(printed([{**each._asdict(), "problems": list(each.problems)} for each in found]))
+    for each in [] if as_json else found:
+        charged = dollars(each.charged_micros)
+        verdict = plural(len(each.problems), "problem") if each.problems else "adds up"
+        say(clean(f"{each.root}: {charged} charged in {plural(each.lines, 'line')}; {verdict}"))
+        for problem in each.problems:
+            say(clean(f"  {problem}"))
+    if not found and not as_json:
+        say("No budgets yet.")
+    if any(each.problems for each in found):
+        raise SystemExit(WRONG)
+
+
+@budgets.command("set", short_help="Open a budget, or change its limit.")
+@click.argument("node")
+@click.argument("amount", metavar="DOLLARS")
+@click.option("--circuit", default="", help="The circuit that is told of its costs.")
+@store_options
+@token_option
+def set_budget(node: str, amount: str, circuit: str) -> None:
+    """Give NODE a limit of so many DOLLARS, out of the node above it.
+
+    An order, as hold and release are: where an operator token is configured, it is needed.
+    """
+    from switchgear.cli.opening import open_session
+    from switchgear.runner.amounts import micros
+
+    limit = micros("DOLLARS", amount)
+    with open_session() as session:
+        panel = session.panel
+        panel.store.operator.demand(panel.store.inner, node, f"a limit for budget {node!r}")
+        if any(one.path == node for one in _tree(panel.budgets, node)):
+            panel.budgets.limit(node, limit, who="switchgear budgets set")
+        else:
+            panel.budgets.open(node, limit, circuit=circuit, who="switchgear budgets set")
+    say(clean(f"{node} has a limit of {dollars(limit)}"))
+
+
+def _tree(kept: "Budgets", node: str) -> "list[Standing]":
+    from switchgear.core.book import root_of
+
+    return kept.tree(root_of(node))
+
+
+def _is_at(path: str, node: str) -> bool:
+    return path == node or path.startswith(f"{node}/")
+
+
+def _plain(one: "Standing") -> dict[str, Any]:
+    fields = one.node._asdict()
+    return {"path": one.path, "level": one.level, **fields, "free_micros": one.node.free_micros}
+
+
+def _table(tree: "list[Standing]", *, full: bool) -> None:
+    """The nodes in columns; those below others are set in, unless the full path is shown."""
+    rows = [_COLUMNS, *(_row(one, full=full) for one in tree)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if at < 2 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        say("  ".join(cells).rstrip())
+
+
+def _row(one: "Standing", *, full: bool) -> tuple[str, ...]:
+    node = one.node
+    name = one.path if full else "  " * one.path.count("/") + one.path.rpartition("/")[2]
+    limit, free = node.limit_micros, node.free_micros
+    used = f"{node.spent_micros / limit:.0%}" if limit else "-"
+    return (
+        clean(name, 60),
+        one.level,
+        "-" if limit is None else dollars(limit),
+        dollars(node.spent_micros),
+        dollars(node.held_micros),
+        "-" if free is None else dollars(free),
+        used,
+    )

@@ -1,0 +1,114 @@
+"""A lock against what a lock is: one holder at a time, numbers that only grow, first come first served."""
+
+import json
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from switchgear.core.tenure import (
+    PLACE_S,
+    Asked,
+    Break,
+    Extend,
+    Granted,
+    Release,
+    Take,
+    Tenure,
+    dump_tenure,
+    load_tenure,
+    move,
+)
+
+IDS = st.sampled_from("abcd")
+LEASES = st.sampled_from((1.0, 3.0, 20.0))
+
+
+class Lock(RuleBasedStateMachine):
+    """Random requests to a lock, and to a list of leases and a queue that are looked through anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tenure = Tenure()
+        self.now_s = 1000.0
+        self.holder: tuple[str, float] | None = None
+        self.queue: dict[str, float] = {}
+        """Who waits, in the order in which they came, and when they were last seen."""
+        self.given = [0]
+
+    def ask(self, asked: Asked) -> Granted:
+        self.forget()
+        moved = move(self.tenure, asked, self.now_s)
+        self.tenure = load_tenure(json.loads(json.dumps(dump_tenure(moved.tenure))))
+        assert self.tenure == moved.tenure
+        return moved.granted
+
+    def forget(self) -> None:
+        if self.holder is not None and self.holder[1] <= self.now_s:
+            self.holder = None
+        self.queue = {who: at for who, at in self.queue.items() if self.now_s - at < PLACE_S}
+
+    @rule(who=IDS, lease=LEASES)
+    def somebody_wants_it(self, who: str, lease: float) -> None:
+        self.forget()
+        holder, queue = self.holder, list(self.queue)
+        mine = holder is not None and holder[0] == who
+        first = not queue or queue[0] == who
+        granted = self.ask(Take(who, who, lease))
+        assert granted.has == (mine or (holder is None and first))
+        if granted.has and not mine:
+            assert granted.token > self.given[-1], "a number is given once, and they only grow"
+            self.given.append(granted.token)
+            self.holder = who, self.now_s + lease
+            self.queue.pop(who, None)
+        elif not granted.has:
+            assert granted.holder == ("" if holder is None else holder[0])
+            seen = self.queue.get(who)
+            if seen is None or self.now_s - seen >= PLACE_S / 4:
+                self.queue[who] = self.now_s
+            assert granted.ahead == list(self.queue).index(who) + (holder is not None)
+
+    @rule(who=IDS, lease=LEASES)
+    def somebody_needs_longer(self, who: str, lease: float) -> None:
+        granted = self.ask(Extend(who, lease))
+        assert granted.has == (self.holder is not None and self.holder[0] == who)
+        if granted.has:
+            self.holder = who, self.now_s + lease
+
+    @rule(who=IDS)
+    def somebody_lets_go(self, who: str) -> None:
+        granted = self.ask(Release(who))
+        assert granted.has == (self.holder is not None and self.holder[0] == who)
+        if granted.has:
+            self.holder = None
+        self.queue.pop(who, None)
+
+    @rule()
+    def somebody_breaks_it(self) -> None:
+        assert self.ask(Break()).has == (self.holder is not None)
+        self.holder = None
+
+    @rule(seconds=st.sampled_from((0.0, 0.5, 1.0, 2.0, PLACE_S, 30.0)))
+    def time_passes(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @rule(back_s=st.sampled_from((1.0, 500.0)), who=IDS)
+    def somebodys_clock_is_late(self, back_s: float, who: str) -> None:
+        self.forget()
+        self.tenure = move(self.tenure, Extend("nobody", 1.0), self.now_s).tenure
+        late = move(self.tenure, Take(who, who, 1.0), self.now_s - back_s)
+        assert late == move(self.tenure, Take(who, who, 1.0), self.now_s)
+
+    @invariant()
+    def what_is_stored_is_what_is_known(self) -> None:
+        holder = self.tenure.holder
+        if self.holder is not None and self.holder[1] > self.now_s:
+            assert holder is not None
+            assert (holder.id, holder.until_s) == self.holder
+        elif holder is not None:
+            assert holder.until_s <= self.now_s
+        assert self.tenure.token == self.given[-1]
+
+
+TestLock = Lock.TestCase
+TestLock.settings = settings(stateful_step_count=40, deadline=None)

@@ -1,0 +1,75 @@
+"""The fleet's breakers do not flap: what is half healed stays cut, longer each time."""
+
+import pytest
+
+from switchgear import Phase, Signal
+from switchgear.config import preset_policy
+from switchgear.core.machine import step
+from switchgear.core.policy import Policy
+from switchgear.core.recovery import Cooldown
+from switchgear.core.types import Ask, Tell
+
+DAY_S = 86_400.0
+
+
+def moves(policy: Policy, bad: Signal, heals_at_s: float) -> list[tuple[float, Phase]]:
+    """A dependency that fails until it heals; asked every ten seconds for a day."""
+    circuit = policy.start("k", 0.0)
+    seen: list[tuple[float, Phase]] = []
+    now_s = 0.0
+    while now_s < DAY_S:
+        now_s += 10.0
+        asked = step(policy, circuit, Ask(), now_s)
+        told = asked
+        if asked.verdict.admitted:
+            result = bad if now_s < heals_at_s else Signal(ok=True, seconds=1.0)
+            told = step(policy, asked.circuit, Tell(result, asked.verdict.permit), now_s)
+        events = asked.events if told is asked else (*asked.events, *told.events)
+        seen += [(event.at_s, event.after) for event in events]
+        circuit = told.circuit
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("failure_rate", Signal(ok=False, seconds=1.0)),
+        ("external_dep", Signal(ok=False, seconds=1.0)),
+        ("latency", Signal(ok=True, seconds=400.0)),
+    ],
+)
+def test_a_day_of_trouble_is_a_few_probes_and_not_hundreds(name: str, bad: Signal) -> None:
+    policy = preset_policy(name)
+    if name == "latency":  # which still admits every other call: cut, to see the probes alone
+        policy = policy.replace(detectors=[policy.detectors[0].replace(admit=0.0)])
+    steady = moves(policy, bad, heals_at_s=DAY_S / 2)
+    recovery = policy.recovery
+    assert isinstance(recovery, Cooldown)
+    without = policy.replace(recovery=recovery.replace(factor=1.0, max_s=recovery.base_s))
+    flapping = moves(without, bad, heals_at_s=DAY_S / 2)
+
+    def probes(seen: list[tuple[float, Phase]]) -> int:
+        return sum(phase is Phase.HALF_OPEN for _, phase in seen)
+
+    assert probes(steady) <= 20
+    assert probes(flapping) > 4 * probes(steady), "without the backoff it would flap"
+    assert steady[-1][1] is Phase.CLOSED
+    assert steady[-1][0] - DAY_S / 2 <= 3600.0, "and it is back within the longest wait"
+    gaps = [later - now for (now, _), (later, _) in zip(steady[:-1], steady[1:], strict=True)]
+    assert max(gaps) <= 3610.0
+
+
+def test_a_budget_that_burns_again_at_once_is_halted_longer_each_time() -> None:
+    policy = preset_policy("budget")
+    circuit = policy.start("agent/coder", 0.0)
+    now_s, waits = 0.0, []
+    for _ in range(5):
+        probe = step(policy, circuit, Ask(), now_s)
+        assert probe.verdict.admitted
+        burnt = Signal(ok=False, cost_micros=5_000_000)
+        circuit = step(policy, probe.circuit, Tell(burnt, probe.verdict.permit), now_s).circuit
+        assert circuit.phase is Phase.OPEN
+        assert circuit.outage.retry_at_s is not None
+        waits.append(circuit.outage.retry_at_s - now_s)
+        now_s = circuit.outage.retry_at_s
+    assert waits == [600.0, 1200.0, 2400.0, 3600.0, 3600.0]
