@@ -33,6 +33,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         ],
         "recovery": {"cooldown": {"base_s": 180.0, "max_s": 3600.0, "factor": 2.0, "probes": 1}},
     },
+    "ledger": {
+        "detectors": [
+            {"words_debt": {"limit": 3.0, "usual": 0.3, "credit": 0.05, "remember": 8}},
+            {"actions_debt": {"limit": 8.0, "credit": 0.1}},
+            {"errors_debt": {"limit": 5.0, "credit": 0.1}},
+            {"talk_debt": {"limit": 2.0, "usual": 0.3, "remember": 8}},
+        ],
+        "recovery": "latched",
+        "tripping_at": 0.7,
+    },
 }
 """The presets by name."""
 
@@ -40,6 +50,7 @@ DESCRIPTIONS: dict[str, str] = {
     "provider": "A model provider: 5 failures in a row cut it for 60 s, doubling up to 300 s.",
     "operation": "An operation such as spawning an agent: 3 failures in 60 s cut it for 30 s.",
     "failure_rate": "An agent: more than half of 20 calls failed; 300 s, doubling up to 1 h.",
+    "ledger": "An agent that goes nowhere: warns at 70 % of a debt, stops at all of it, for good.",
     "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
 }
 """One line about each."""

@@ -1,7 +1,9 @@
 """The detectors, one class a file. Adding one: see CONTRIBUTING."""
 
+from switchgear.core.detectors.actions_debt import ActionsDebt
 from switchgear.core.detectors.base import Detector
 from switchgear.core.detectors.consecutive_failures import ConsecutiveFailures
+from switchgear.core.detectors.errors_debt import ErrorsDebt
 from switchgear.core.detectors.failure_rate import FailureRate
 from switchgear.core.detectors.failures_in_window import FailuresInWindow
 from switchgear.core.detectors.latency_p95 import LatencyP95
@@ -9,9 +11,13 @@ from switchgear.core.detectors.no_progress import NoProgress
 from switchgear.core.detectors.output_decline import OutputDecline
 from switchgear.core.detectors.same_error import SameError
 from switchgear.core.detectors.slow_calls import SlowCalls
+from switchgear.core.detectors.talk_debt import TalkDebt
+from switchgear.core.detectors.words_debt import WordsDebt
 
 ALL: tuple[type[Detector], ...] = (
+    ActionsDebt,
     ConsecutiveFailures,
+    ErrorsDebt,
     FailureRate,
     FailuresInWindow,
     LatencyP95,
@@ -19,13 +25,17 @@ ALL: tuple[type[Detector], ...] = (
     OutputDecline,
     SameError,
     SlowCalls,
+    TalkDebt,
+    WordsDebt,
 )
 """The registry: the laws of detectors are tested over it, configuration finds kinds in it."""
 
 __all__ = [
     "ALL",
+    "ActionsDebt",
     "ConsecutiveFailures",
     "Detector",
+    "ErrorsDebt",
     "FailureRate",
     "FailuresInWindow",
     "LatencyP95",
@@ -33,4 +43,6 @@ __all__ = [
     "OutputDecline",
     "SameError",
     "SlowCalls",
+    "TalkDebt",
+    "WordsDebt",
 ]
