@@ -33,8 +33,11 @@ class Unreadable(Exception):
 class Source:
     """One file, to be recognised and read by one thread."""
 
-    def __init__(self, path: str, lines: tuple[bytes, ...] | None = None) -> None:
+    def __init__(
+        self, path: str, lines: tuple[bytes, ...] | None = None, first_line: int = 1
+    ) -> None:
         self.path = path
+        self.first_line = first_line
         self.name = os.path.basename(path)
         self._lines = lines
         """Some lines of the file in its place, already read by somebody else."""

@@ -76,7 +76,7 @@ def runs_in(source: Source, tally: Tally, force: str | None = None) -> Iterator[
     """The runs of a file that hold at least one step. Never raises; problems are in the tally."""
     try:
         found = FORMATS[force] if force else recognise(source)
-        tally.formats[found.name] += 1
+        tally.formats[found.name] += source.first_line == 1
         for run in found.read(source, tally):
             if run.steps:
                 tally.runs += 1

@@ -44,7 +44,7 @@ def read(source: Source, tally: Tally) -> Iterator[Recorded]:
     """The runs of a file."""
     head = source.head()
     lines = source.lines(tally, NAME) if len(head) > 1 or source.is_part else [source.document()]
-    for place, line in enumerate(lines, 1):
+    for place, line in enumerate(lines, source.first_line):
         if isinstance(at(line, "steps"), list):
             yield _run(line, source, place, tally)
         else:
