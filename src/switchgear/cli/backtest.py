@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
+DEFAULT = "ledger"
 NOTHING_READ = 3
 """The exit code when no run was found in what was given."""
 FORMATS = (
@@ -82,7 +83,7 @@ def backtest(  # noqa: PLR0917  click passes them by name
         fail("--live looks at circuits and takes no PATH")
     if not live and not paths:
         return _say_where()
-    names = [text for text in (policy, compare) if text is not None]
+    names = [policy or DEFAULT, *([compare] if compare else [])]
     found = Found(pictures if html else 0)
     rows = _live() if live else _recorded(found, paths, names, Reading(force, outcomes, jobs))
     for row in rows:
@@ -106,9 +107,9 @@ def _recorded(
 ) -> "Iterator[Row]":
     from switchgear.backtest.engine import Settings, backtest
     from switchgear.backtest.outcomes import read_outcomes
-    from switchgear.cli.policy_choice import DEFAULT, chosen
+    from switchgear.cli.policy_choice import chosen
 
-    policies = tuple(chosen(text) for text in names or [DEFAULT])
+    policies = tuple(chosen(text) for text in names)
     if len(names) == 2 and names[0] == names[1]:
         fail("--policy and --compare are the same")
     settings = Settings(

@@ -10,7 +10,6 @@ from switchgear.config.policies import preset_policy
 from switchgear.config.problems import suggestion
 from switchgear.presets import PRESETS
 
-DEFAULT = "ledger"
 _ENDINGS = (".yaml", ".yml", ".toml")
 
 

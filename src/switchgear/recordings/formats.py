@@ -12,7 +12,9 @@ from switchgear.recordings import (
     opencode,
     openhands,
     otel,
+    pi,
     plain,
+    qwen,
     swe_agent,
     switchgear_runs,
 )
@@ -47,7 +49,7 @@ def _format(module: ModuleType) -> Format:
 FORMATS: dict[str, Format] = {
     module.NAME: _format(module)
     for module in (
-        *(switchgear_runs, plain, claude, codex, gemini, opencode),
+        *(switchgear_runs, plain, qwen, claude, codex, gemini, opencode, pi),
         *(openhands, swe_agent, mini_swe_agent, otel),
     )
 }

@@ -12,7 +12,7 @@ from typing import Any
 from switchgear.agents.complaints import looks_failed
 from switchgear.agents.text import files_of
 from switchgear.core.fingerprint import gist
-from switchgear.redact import redact, redact_lines
+from switchgear.redact import LONGEST_TEXT, redact, redact_lines
 
 LONGEST_NAME = 200
 _SHELLS = frozenset({
@@ -42,10 +42,13 @@ def name(value: object) -> str:
 
 
 def body(value: object) -> str | None:
-    """A text as a detector may read it, cut and without secrets; `None` where there is none."""
+    """A text as a detector may read it: its two ends, without secrets; `None` where there is none."""
     if value is None:
         return None
-    return redact_lines(value if isinstance(value, str) else as_json(value))
+    text = value if isinstance(value, str) else as_json(value)
+    if len(text) > LONGEST_TEXT:
+        text = f"{text[: LONGEST_TEXT // 2]}\n{text[1 - LONGEST_TEXT // 2 :]}"
+    return redact_lines(text)
 
 
 def as_json(value: Any) -> str:
