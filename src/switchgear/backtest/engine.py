@@ -6,12 +6,12 @@ of the files, whatever the number of processes.
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from switchgear.backtest.outcomes import with_outcome
 from switchgear.backtest.replay import Named, judge
@@ -20,7 +20,9 @@ from switchgear.errors import SwitchgearError
 from switchgear.recordings.files import Source, Unreadable
 from switchgear.recordings.finding import find
 from switchgear.recordings.formats import FORMATS, recognise, runs_in
-from switchgear.recordings.recorded import Tally
+from switchgear.recordings.recorded import Recorded, Tally
+
+T = TypeVar("T")
 
 _BATCH_LINES, _BATCH_BYTES = 16, 4 * 1024 * 1024
 _SMALL_BYTES = 2 * 1024 * 1024
@@ -47,55 +49,70 @@ class Job(NamedTuple):
     first_line: int = 1
 
 
-class Settings(NamedTuple):
-    """What is asked of the runs."""
+class Recordings(NamedTuple):
+    """What is read, and how."""
 
-    policies: tuple[Named, ...]
+    paths: tuple[str, ...]
     outcomes: Mapping[str, bool] = {}
     force: str | None = None
     """The name of a format that all files are taken to have."""
+    jobs: int | None = None
+    """The number of processes; `None`: one for each core."""
+
+
+class Judging(NamedTuple):
+    """The task of a backtest: what each policy would have done with a run."""
+
+    policies: tuple[Named, ...]
     pictures: bool = False
 
+    def row(self, run: Recorded) -> Row:
+        """The row of one run."""
+        return judge(run, self.policies, pictures=self.pictures)
 
-def backtest(
-    paths: Sequence[str], settings: Settings, tally: Tally, *, jobs: int | None = None
-) -> Iterator[Row]:
-    """The rows of all runs below the paths. `tally` is complete when the last one has come.
 
-    `jobs` is the number of processes; default: one for each core. Raises `BacktestBroken`.
+def each_run(read: Recordings, task: Callable[[Recorded], T], tally: Tally) -> Iterator[T]:
+    """What a task makes of each run. `tally` is complete when the last one has come.
+
+    The task runs in other processes, so it must be such that it can be sent there. Raises
+    `BacktestBroken`.
     """
-    files = list(find(paths, tally))
-    count = jobs or len(os.sched_getaffinity(0))
-    if count <= 1 or _is_small(files, jobs):
-        for job in _jobs(files, settings.force, tally):
-            rows, seen = work(settings, job)
+    files = list(find(read.paths, tally))
+    count = read.jobs or len(os.sched_getaffinity(0))
+    jobs = _jobs(files, read.force, tally)
+    working = Working(read.outcomes, read.force, task)
+    if count <= 1 or _is_small(files, read.jobs):
+        for job in jobs:
+            found, seen = working.work(job)
             tally.add(seen)
-            yield from rows
+            yield from found
         return
-    yield from _in_processes(_jobs(files, settings.force, tally), settings, tally, count)
+    yield from _in_processes(jobs, working, tally, count)
 
 
-def work(settings: Settings, job: Job) -> tuple[list[Row], Tally]:
-    """The rows of one job, and what was met on the way."""
-    tally = Tally()
-    source = Source(job.path, job.lines, job.first_line)
-    tally.files += job.first_line == 1
-    rows = [
-        judge(with_outcome(run, settings.outcomes), settings.policies, pictures=settings.pictures)
-        for run in runs_in(source, tally, settings.force)
-    ]
-    return rows, tally
+class Working(NamedTuple):
+    """What a process does with its jobs."""
+
+    outcomes: Mapping[str, bool]
+    force: str | None
+    task: Callable[[Recorded], Any]
+
+    def work(self, job: Job) -> tuple[list[Any], Tally]:
+        """What the task makes of the runs of one job, and what was met on the way."""
+        tally = Tally()
+        source = Source(job.path, job.lines, job.first_line)
+        tally.files += job.first_line == 1
+        runs = runs_in(source, tally, self.force)
+        return [self.task(with_outcome(run, self.outcomes)) for run in runs], tally
 
 
-def _in_processes(
-    jobs: Iterable[Job], settings: Settings, tally: Tally, count: int
-) -> Iterator[Row]:
+def _in_processes(jobs: Iterable[Job], working: Working, tally: Tally, count: int) -> Iterator[Any]:
     # Not by fork: whoever calls us may have threads.
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        under_way: deque[Future[tuple[list[Row], Tally]]] = deque()
+        under_way: deque[Future[tuple[list[Any], Tally]]] = deque()
         try:
             for job in jobs:
-                under_way.append(pool.submit(work, settings, job))
+                under_way.append(pool.submit(working.work, job))
                 if len(under_way) > 2 * count + 2:
                     yield from _taken(under_way.popleft(), tally)
             while under_way:
@@ -107,10 +124,10 @@ def _in_processes(
                 left.cancel()
 
 
-def _taken(done: "Future[tuple[list[Row], Tally]]", tally: Tally) -> list[Row]:
-    rows, seen = done.result()
+def _taken(done: "Future[tuple[list[Any], Tally]]", tally: Tally) -> list[Any]:
+    found, seen = done.result()
     tally.add(seen)
-    return rows
+    return found
 
 
 def _jobs(files: Iterable[str], force: str | None, tally: Tally) -> Iterator[Job]:

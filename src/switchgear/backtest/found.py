@@ -82,24 +82,27 @@ def as_values(found: Found) -> dict[str, Any]:
         "unreadable_count": tally.problem_count,
         "runs_without_times": found.untimed,
         "policies": [
-            {**_counts(counts), "policy": policies.get(counts.policy)} for counts in found.counts
+            {**counts_as_values(counts), "policy": policies.get(counts.policy)}
+            for counts in found.counts
         ],
         "rows": [_row(evidence.get((row.run.source, row.run.id), row)) for row in found.rows],
     }
 
 
-def _counts(counts: Counts) -> dict[str, Any]:
+def counts_as_values(counts: Counts) -> dict[str, Any]:
+    """What one policy would have done, as JSON values."""
     plain = {key: value for key, value in vars(counts).items() if key != "policy"}
     return {
         "name": counts.policy,
         **plain,
         "by_detector": dict(counts.by_detector),
-        "false_stop_rate": _rate(counts.false_stop_rate),
-        "catch_rate": _rate(counts.catch_rate),
+        "false_stop_rate": rate_as_values(counts.false_stop_rate),
+        "catch_rate": rate_as_values(counts.catch_rate),
     }
 
 
-def _rate(rate: Rate) -> dict[str, Any]:
+def rate_as_values(rate: Rate) -> dict[str, Any]:
+    """A rate with its interval, as JSON values."""
     return {"count": rate.seen, "of": rate.total, "rate": rate.value,
             "low_95": rate.low, "high_95": rate.high}  # fmt: skip
 

@@ -14,6 +14,7 @@ from switchgear.cli import (
     resume,
     run,
     runs,
+    tune,
 )
 from switchgear.cli.entry import Verbs
 from switchgear.cli.options import color_option, store_options
@@ -49,7 +50,7 @@ def demo(speed: float) -> None:
 
 for verb in (
     *(run.run, resume.resume, runs.runs),
-    *(backtest.backtest,),
+    *(backtest.backtest, tune.tune),
     *(looking.status, looking.watch, looking.show, looking.events),
     *(asking.check, asking.record),
     *(orders.hold, orders.release, orders.reset),

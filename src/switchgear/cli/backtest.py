@@ -105,21 +105,21 @@ class Reading(NamedTuple):
 def _recorded(
     found: "Found", paths: tuple[str, ...], names: list[str], reading: Reading
 ) -> "Iterator[Row]":
-    from switchgear.backtest.engine import Settings, backtest
+    from switchgear.backtest.engine import Judging, Recordings, each_run
     from switchgear.backtest.outcomes import read_outcomes
     from switchgear.cli.policy_choice import chosen
 
     policies = tuple(chosen(text) for text in names)
     if len(names) == 2 and names[0] == names[1]:
         fail("--policy and --compare are the same")
-    settings = Settings(
-        policies,
+    read = Recordings(
+        paths,
         {} if reading.outcomes is None else read_outcomes(reading.outcomes),
         reading.force,
-        pictures=found.pictures > 0,
+        reading.jobs,
     )
     found.judged_by(policies)
-    return backtest(paths, settings, found.tally, jobs=reading.jobs)
+    return each_run(read, Judging(policies, pictures=found.pictures > 0).row, found.tally)
 
 
 def _live() -> "Iterator[Row]":
