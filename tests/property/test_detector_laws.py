@@ -16,9 +16,11 @@ from switchgear.core import detectors
 from switchgear.core.detectors import ALL, Detector
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
-from switchgear.core.types import Permit, Phase, Signal, Tell
+from switchgear.core.types import Act, Permit, Phase, Signal, Tell
 
 over_the_registry = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.kind)
+
+LETTERS = str.maketrans("0123456789", "ghijklmnop")
 
 GARBAGE = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 70) | st.floats() | st.text("01af#", max_size=3),
@@ -149,6 +151,14 @@ def test_its_memory_is_bounded_by_its_fields(kind: type[Detector], data: st.Data
             tests_passing=number,
             output_chars=random.randrange(100_000),
             at_s=now_s,
+            act=Act(
+                random.choice(("bash", "")),
+                " ".join(f"dir/file{random.randrange(9999)}.py" for _ in range(90)),
+                "\n".join(f"line {random.randrange(9999)} of it" for _ in range(90)),
+                " ".join(f"{random.randrange(16**6):x}".translate(LETTERS) for _ in range(60)),
+            ),
+            state=f"{number}",
+            failing_tests=f"{number % 99}",
         )
         memory = detector.fold(memory, fact, now_s)
         if number % 1000 == 999:

@@ -21,8 +21,8 @@ RING = 32
 """How many failures and states are remembered."""
 EVIDENCE = 3
 """How many of the steps that made a debt are kept to explain it."""
-DIGITS = 6
-"""Hexadecimal digits of a number in what is stored."""
+BYTES = 3
+"""Of a number in what is stored, as hexadecimal digits."""
 
 Numbers = tuple[int, ...]
 
@@ -106,12 +106,18 @@ class Book(NamedTuple):
             steps.append((record.whole("its points", charge), excerpt(text)))
         points = min(record.whole("the points of a debt", points, least=0), most)
         sets = record.row("the last words", recent)[-remember:] if remember else []
-        rooms = (ROOM, ROOM, ROOM, ROOM, RING, RING, RING)
+        words, lines, paths, keys, failures, states, tests = map(_loaded, fields)
         return cls(
             points,
             tuple(steps) if points else (),
-            tuple(frozenset(_loaded(words)[-MOST:]) for words in sets),
-            *[_loaded(text)[-room:] for text, room in zip(fields, rooms, strict=True)],
+            tuple(frozenset(_loaded(one)[-MOST:]) for one in sets),
+            words[-ROOM:],
+            lines[-ROOM:],
+            paths[-ROOM:],
+            keys[-ROOM:],
+            failures[-RING:],
+            states[-RING:],
+            tests[-RING:],
             record.whole("the state of the tests", tested, least=-1),
             record.whole("the last failure", last, least=-1),
             record.whole("the fullness of the context", context, least=0),
@@ -197,10 +203,12 @@ def moved(before: Numbers, text: str | None) -> tuple[bool, bool]:
 
 
 def _dumped(numbers: Numbers) -> str:
-    return "".join([f"{number:0{DIGITS}x}" for number in numbers])
+    return b"".join([number.to_bytes(BYTES) for number in numbers]).hex()
 
 
 def _loaded(text: Any) -> Numbers:
-    if not isinstance(text, str) or len(text) % DIGITS:
-        raise ValueError(f"{text!r} must be numbers of {DIGITS} hexadecimal digits")
-    return tuple([int(text[at : at + DIGITS], 16) for at in range(0, len(text), DIGITS)])
+    digits = text if isinstance(text, str) else "?"
+    packed = bytes.fromhex(digits)
+    if 2 * len(packed) != len(digits) or len(packed) % BYTES:
+        raise ValueError(f"{text!r} must be numbers of {2 * BYTES} hexadecimal digits")
+    return tuple([int.from_bytes(packed[at : at + BYTES]) for at in range(0, len(packed), BYTES)])
