@@ -12,7 +12,7 @@ from math import ceil, floor
 from statistics import median
 from typing import Any, NamedTuple
 
-from property import naive_debts
+from property import naive_debts, naive_stuck
 from switchgear.core import detectors
 from switchgear.core.detectors import Detector
 from switchgear.core.fingerprint import FINGERPRINTS
@@ -276,6 +276,11 @@ KINDS: dict[type[Detector], Kind] = {
         lambda d: 400 + d.window // 4,
         lambda d: f"threshold {d.threshold:.0%}",
         lambda d, s: too_long(s, d.slow_s),
+    ),
+    detectors.StuckProbability: Kind(
+        naive_stuck.stuck_probability,
+        lambda _: 24_000,
+        lambda d: f"(threshold {100 * d.threshold:.0f} %)",
     ),
     detectors.TalkDebt: Kind(
         naive_debts.reading_by(naive_debts.talk),

@@ -86,7 +86,7 @@ class Story:
         is_back = state in self.states and state != self.states[-1]
         self.states += [state] if state is not None and state not in self.states[-1:] else []
         new_tests = bool(self.tests) and tests is not None and tests not in self.tests
-        same = tests is not None and tests == (self.tests or [None])[-1]
+        same = tests is not None and [tests] == self.tests[-1:]
         here = self.states[-1] if self.states else None
         no_better = same and self.tested not in (None, here) and signal.ok is False
         if tests is not None:

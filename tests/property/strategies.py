@@ -65,6 +65,19 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
         st.sampled_from((1, 2, 3, 32)),
     ),
     detectors.SlowCalls: slow_calls(),
+    detectors.StuckProbability: st.builds(
+        detectors.StuckProbability,
+        st.sampled_from((0.5, 0.75, 0.9)),
+        st.sampled_from((-6.0, -4.0, -3.0)),
+        errors=st.sampled_from((0.0, 1.0, 2.0)),
+        same_errors=st.sampled_from((0.0, 2.0)),
+        repeats=st.sampled_from((5.0, 6.0)),
+        known_output=st.sampled_from((0.0, 2.0)),
+        silence=st.sampled_from((-1.0, 0.0, 2.0)),
+        talk=st.sampled_from((-1.0, 0.0, 3.0)),
+        echo=st.sampled_from((5.0, 7.0)),
+        habit=st.sampled_from((0.0, 1.0)),
+    ),
     detectors.TalkDebt: st.builds(detectors.TalkDebt, LIMITS, USUAL, st.sampled_from((1, 2, 8))),
     detectors.WordsDebt: st.builds(
         detectors.WordsDebt, LIMITS, USUAL, CREDITS, st.sampled_from((1, 2, 8))
@@ -78,8 +91,9 @@ DEBTS = (
     detectors.TalkDebt,
     detectors.WordsDebt,
 )
+OF_ACTS = (*DEBTS, detectors.StuckProbability)
 PLAIN = [
-    kind for kind in CONFIGS if kind not in {detectors.OutputDecline, detectors.SameError, *DEBTS}
+    kind for kind in CONFIGS if kind not in {detectors.OutputDecline, detectors.SameError, *OF_ACTS}
 ]
 """Those that forget all at a recovery and trip by one signal with a count, as most do."""
 
@@ -190,6 +204,8 @@ def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
 
 def most_calls(detector: Detector) -> int:
     """How many equal calls every detector has seen enough of."""
+    if isinstance(detector, detectors.StuckProbability):
+        return 80  # after which its averages are what they will ever be
     if isinstance(detector, DEBTS):
         return ceil(detector.limit) * 10 + 2  # of a resemblance of which 0.9 is usual
     return max(value for value in (*detector.fields().values(), 1) if isinstance(value, int)) + 1

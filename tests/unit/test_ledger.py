@@ -4,6 +4,7 @@ Each is played on the preset `ledger`, by the real `step`.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ class Agent:
         *,
         ok: bool = True,
         tool: str = "bash",
-        **facts: object,
+        **facts: Any,
     ) -> Phase:
         return self.tell(Signal(ok=ok, act=Act(tool, args, result, thought))._replace(**facts))
 
@@ -170,7 +171,8 @@ def test_the_same_tests_failing_after_every_change_of_the_files_cost_more() -> N
     known, unknown = Agent(), Agent()
     for n in range(4):
         for agent in (known, unknown):
-            facts = {"state": f"tree {n}", "failing_tests": "test_a"} if agent is known else {}
+            facts: Any = {"state": f"tree {n}", "failing_tests": "test_a"}
+            facts = facts if agent is known else {}
             agent.does(f"make check-{chr(97 + n)}", f"failure {n}", ok=False, error="boom", **facts)
     assert known.circuit.memories[2].points > unknown.circuit.memories[2].points
 
@@ -187,8 +189,8 @@ def test_a_changed_set_of_failing_tests_pays_back() -> None:
 def test_refactoring_while_all_tests_pass_costs_nothing() -> None:
     agent = Agent()
     for n in range(30):
-        facts = {"state": f"tree {n}", "failing_tests": ""}
-        assert agent.does("make test", "all passed", **facts) is Phase.CLOSED
+        phase = agent.does("make test", "all passed", state=f"tree {n}", failing_tests="")
+        assert phase is Phase.CLOSED
 
 
 def test_one_deliberate_rollback_goes_on() -> None:
