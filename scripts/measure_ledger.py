@@ -37,12 +37,12 @@ FORESEEABLE = 1e6
 SCALES = {
     "words_debt": (0.8, 1.0, 1.3),
     "actions_debt": (0.75, 1.0, 1.25),
-    "errors_debt": (0.8, 1.0, 1.2),
+    "errors_debt": (0.8, 1.0, 1.25),
 }
 """The limits to choose from when a source is left out, against those of the preset."""
 RECENT = ("gemini-3", "claude-opus-4", "claude-sonnet-4", "gpt-5")
 """How the names of recent models begin."""
-SIDES = ("dev", "test")
+SIDES = ("half 1", "half 2")
 MODULES = (words_debt, actions_debt, errors_debt)
 CONSTANTS = (
     (actions_debt, "RESEMBLES"),
@@ -50,6 +50,7 @@ CONSTANTS = (
     (errors_debt, "CALM"),
     (errors_debt, "AGAIN"),
     (errors_debt, "FEW"),
+    (errors_debt, "NEW_THOUGHT"),
 )
 
 Stops = list[int | None]
@@ -207,7 +208,9 @@ def tables(runs: list[Run], *, quick: bool) -> str:
     limits = {kind: debt.limit for kind, debt in preset.items()}
     assert by_limits(debts, limits) == real, "the short way and the real step disagree"
     parts = [(f"{kind} alone", score(runs, first_at(debts[kind], limits[kind]))) for kind in limits]
-    halves = [(f"{side} half", _part(runs, real, lambda run: run.side, side)) for side in SIDES]
+    halves = [
+        (f"{side} of the tasks", _part(runs, real, lambda run: run.side, side)) for side in SIDES
+    ]
     recent = _part(runs, real, lambda run: run.model.startswith(RECENT), True)
     sources = [(source, score(runs, real, [source])) for source in judged(runs)]
     where = f"{len(runs):,} runs of {len({run.source for run in runs})} sources"

@@ -160,14 +160,19 @@ def errors(detector: detectors.ErrorsDebt, story: Story, signal: Signal) -> None
         else:
             text = signal.error or f"{act.tool} {act.args}"
             how = fingerprint(signal.error or act.result or "")
-            points += 100 + 50 * max(
+            cost = 100 + 50 * max(
                 how == story.last, min(4, story.failures[-32:].count((one.action, how)))
             )
             if one.lines:
-                points -= 50 * len(one.lines - story.lines) // len(one.lines)
+                cost -= 50 * len(one.lines - story.lines) // len(one.lines)
+            if len(one.thought) >= 3 and story.recent:
+                cost = cost * min(100, 40 + resemblance(one.thought, story.recent)) // 100
+            points += cost
             story.failures.append((one.action, how))
             story.failed.add(one.action)
             story.last = how
+        if len(one.thought) >= 3:
+            story.recent = [*story.recent, one.thought][-8:]
         story.learn(one)
     story.settle(points, text, detector.limit)
 

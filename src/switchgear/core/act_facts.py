@@ -22,6 +22,8 @@ RESULT_CHARS = 4_000
 """Of a longer result, the first and the last half of these."""
 MOST = 128
 """Words, lines or files that are kept of one step."""
+FEWEST_WORDS = 3
+"""A thought of fewer words says nothing."""
 EXCERPT_CHARS = 60
 _BITS = 0xFFFFFF
 

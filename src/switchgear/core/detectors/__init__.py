@@ -11,6 +11,7 @@ from switchgear.core.detectors.no_progress import NoProgress
 from switchgear.core.detectors.output_decline import OutputDecline
 from switchgear.core.detectors.same_error import SameError
 from switchgear.core.detectors.slow_calls import SlowCalls
+from switchgear.core.detectors.stuck_probability import StuckProbability
 from switchgear.core.detectors.talk_debt import TalkDebt
 from switchgear.core.detectors.words_debt import WordsDebt
 
@@ -25,6 +26,7 @@ ALL: tuple[type[Detector], ...] = (
     OutputDecline,
     SameError,
     SlowCalls,
+    StuckProbability,
     TalkDebt,
     WordsDebt,
 )
@@ -43,6 +45,7 @@ __all__ = [
     "OutputDecline",
     "SameError",
     "SlowCalls",
+    "StuckProbability",
     "TalkDebt",
     "WordsDebt",
 ]

@@ -6,10 +6,11 @@ it: a long run is not a stuck one.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from switchgear.core import record
-from switchgear.core.act_facts import alike, facts_of, failure_of
+from switchgear.core.act_facts import alike, facts_of, failure_of, words_of
 from switchgear.core.detectors.base import Detector
 from switchgear.core.detectors.debt import RING, Book, known, new_of
 from switchgear.core.types import Act, Signal
@@ -108,10 +109,8 @@ class StuckProbability(Detector):
 
     def probability(self, averages: tuple[float, ...]) -> float:
         """What the model says of the averages."""
-        score = self.bias
-        for name, value in zip(FEATURES, averages, strict=True):
-            score += getattr(self, name) * value
-        return 1.0 / (1.0 + math.exp(-max(-60.0, min(score, 60.0))))
+        weights = [getattr(self, name) for name in FEATURES]
+        return probability(self.bias, weights, averages)
 
     def reason(self, memory: Trail, now_s: float) -> str:
         """The probability, and what speaks most for it."""
@@ -138,6 +137,14 @@ class StuckProbability(Detector):
         )
 
 
+def probability(bias: float, weights: Sequence[float], averages: Sequence[float]) -> float:
+    """The logistic function of the bias and the weighted averages."""
+    score = bias
+    for weight, average in zip(weights, averages, strict=True):
+        score += weight * average
+    return 1.0 / (1.0 + math.exp(-max(-60.0, min(score, 60.0))))
+
+
 def moved_on(memory: Trail, signal: Signal) -> Trail:
     """The averages and what was seen after one step; the signal has an act."""
     shown, book = shows(memory.book, signal)
@@ -156,9 +163,10 @@ def shows(book: Book, signal: Signal) -> tuple[tuple[float, ...], Book]:
     """
     act = signal.act or Act()
     facts = facts_of(act)
-    echo = max([alike(facts.thought, other) for other in book.recent], default=0) / 100
-    if facts.thought:
-        book = book._replace(recent=(*book.recent, facts.thought)[-REMEMBER:])
+    thought = facts.thought if act.tool else words_of(act.thought or act.args)
+    echo = max([alike(thought, other) for other in book.recent], default=0) / 100
+    if thought:
+        book = book._replace(recent=(*book.recent, thought)[-REMEMBER:])
     failed = float(signal.ok is False)
     if not act.tool:
         return (failed, 0.0, 0.0, 0.0, 0.0, 1.0, echo, 0.0), book

@@ -3,12 +3,9 @@
 from typing import ClassVar
 
 from switchgear.core import record
-from switchgear.core.act_facts import alike, facts_of
+from switchgear.core.act_facts import FEWEST_WORDS, alike, facts_of
 from switchgear.core.detectors.debt import STEP, Book, Debt, moved, new_of
 from switchgear.core.types import Signal
-
-FEWEST_WORDS = 3
-"""A thought of fewer words says nothing."""
 
 
 class WordsDebt(Debt):
