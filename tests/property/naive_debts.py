@@ -112,9 +112,9 @@ def words(detector: detectors.WordsDebt, story: Story, signal: Signal) -> None:
     points, text = -100 * (is_new + new_tests), ""
     if signal.act is not None and signal.act.tool:
         one = looked(signal.act)
-        points -= min(100, round(100 * detector.credit * len(one.words - story.words)))
         if len(one.thought) >= 3:
             text = signal.act.thought or ""
+            points -= min(100, round(100 * detector.credit * len(one.words - story.words)))
             if story.recent:
                 points += resemblance(one.thought, story.recent) - round(100 * detector.usual)
             story.recent = [*story.recent, one.thought][-detector.remember :]

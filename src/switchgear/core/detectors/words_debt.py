@@ -12,7 +12,7 @@ class WordsDebt(Debt):
     """Trips at a debt of `limit` steps (default 3) whose thoughts resemble the last `remember` (8).
 
     A thought costs how much it resembles the most similar of these, as sets of words, beyond
-    `usual` (0.3). Each new word of the action pays back `credit` (0.05), up to one step in all;
+    `usual` (0.3). Each new word of its action pays back `credit` (0.05), up to one step in all;
     so do, whole, a new state of the files and a new set of failing tests, where they are known.
     """
 
@@ -44,9 +44,9 @@ class WordsDebt(Debt):
         book = memory.seen(signal)
         if (act := signal.act) is not None and act.tool:
             facts = facts_of(act)
-            credit += min(STEP, round(STEP * self.credit * new_of(facts.words, book.words)))
             if len(facts.thought) >= FEWEST_WORDS:
                 text = act.thought or ""
+                credit += min(STEP, round(STEP * self.credit * new_of(facts.words, book.words)))
                 if book.recent:
                     most = max([alike(facts.thought, other) for other in book.recent])
                     charge = most - round(STEP * self.usual)
