@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from switchgear import Cooldown, Phase, Policy, Signal, detectors, presets
+from switchgear import Cooldown, Latched, Phase, Policy, Signal, detectors, presets
 from switchgear.config import ConfigError, load_config, preset_policy
 from switchgear.core.machine import step
-from switchgear.core.types import Ask, Tell
+from switchgear.core.types import Act, Ask, Tell
 from switchgear.presets import DESCRIPTIONS, PRESETS
 
 SUCCESS = Tell(Signal(ok=True, seconds=1.0))
@@ -41,6 +41,18 @@ def test_failure_rate_has_the_numbers_of_seed_003() -> None:
 def test_latency_has_the_numbers_of_seed_003_and_reduces_the_load() -> None:
     policy = preset_policy("latency")
     assert policy == Policy([detectors.LatencyP95(90, 3, 300, admit=0.5)], Cooldown(180, 3600))
+
+
+def test_ledger_warns_before_it_stops_and_stops_for_good() -> None:
+    policy = preset_policy("ledger")
+    debts = (
+        detectors.WordsDebt(3, 0.3, 0.05, 8),
+        detectors.ActionsDebt(8, 0.1),
+        detectors.ErrorsDebt(6, 0.1),
+        detectors.TalkDebt(2, 0.3, 8),
+    )
+    assert policy == Policy(debts, Latched(), tripping_at=0.7)
+    assert tuple(type(debt)() for debt in debts) == debts
 
 
 def test_every_preset_has_one_line_about_it() -> None:
@@ -76,7 +88,42 @@ def conduct(policy: Policy) -> list[Any]:
         (25, 20.0, 400.0),  # slow calls that leave a window of 300 s
     ):
         seen.append(_story(policy, count, gap_s, seconds))
+    return seen + [_tale(policy, acts) for acts in TALES]
+
+
+def _tale(policy: Policy, acts: list[Signal]) -> list[Phase]:
+    """How a circuit stands after each step of an agent."""
+    circuit, seen = policy.start("k", 0.0), []
+    for at_s, signal in enumerate(acts):
+        circuit = step(policy, circuit, Tell(signal), float(at_s)).circuit
+        seen.append(circuit.phase)
     return seen
+
+
+def sentence(number: int, words: int = 5) -> str:
+    """Words that no other sentence has."""
+    return " ".join(chr(97 + number % 26) * 2 + chr(97 + word) * 3 for word in range(words))
+
+
+def agent(thought: str, args: str, result: str, *, ok: bool = True) -> Signal:
+    return Signal(ok=ok, act=Act("bash", args, result, thought))
+
+
+TALES: list[list[Signal]] = [
+    # The same thoughts again after so many others, while something new comes back each time.
+    *([agent(sentence(n % cycle), "look", f"line {n}") for n in range(60)] for cycle in (1, 8, 9)),
+    # The same thought with new words in what it does, and one that resembles it by a third.
+    [agent("the same again", f"do {sentence(n, 8)}", f"line {n}") for n in range(26)],
+    [agent(f"one two three {sentence(n, 3)}", "look", f"line {n}") for n in range(26)],
+    # Silence, or failure, after actions with new words; the same reply after so many others.
+    [agent("", f"go to the place of {sentence(n, 4)}", "") for n in range(26)],
+    [agent("", f"try {sentence(n, 3)}", "no", ok=False) for n in range(26)],
+    *([Signal(act=Act("", sentence(n % cycle))) for n in range(60)] for cycle in (1, 8, 9)),
+    [Signal(act=Act("", f"one two three {sentence(n, 3)}")) for n in range(26)],
+    [agent("", "make", "no", ok=False)] * 20,
+    [agent("", "make", "yes")] * 20,
+]
+"""What agents do, to touch every rule of the debts."""
 
 
 def _story(policy: Policy, count: int, gap_s: float, seconds: float) -> list[Any]:
@@ -108,7 +155,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         return [leaf for key in value for leaf in leaves(value[key], (*path, key))]
     if isinstance(value, list):
         return [leaf for index, item in enumerate(value) for leaf in leaves(item, (*path, index))]
-    return [path]
+    return [] if isinstance(value, str) else [path]
 
 
 def changed(preset: dict[str, Any], path: tuple[Any, ...], share: float) -> dict[str, Any]:
