@@ -50,7 +50,7 @@ DESCRIPTIONS: dict[str, str] = {
     "provider": "A model provider: 5 failures in a row cut it for 60 s, doubling up to 300 s.",
     "operation": "An operation such as spawning an agent: 3 failures in 60 s cut it for 30 s.",
     "failure_rate": "An agent: more than half of 20 calls failed; 300 s, doubling up to 1 h.",
-    "ledger": "An agent that goes nowhere: warns at 70 % of a debt, stops at all of it, for good.",
     "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
+    "ledger": "An agent that goes nowhere: warns at 70 % of a debt, stops at all of it, for good.",
 }
 """One line about each."""

@@ -7,7 +7,8 @@ import pytest
 
 from switchgear.core.act_facts import MOST, alike, excerpt, facts_of, failure_of, words_of
 from switchgear.core.detectors import ActionsDebt, ErrorsDebt, TalkDebt, WordsDebt
-from switchgear.core.detectors.debt import RING, ROOM, Book, Debt, known, moved, new_of
+from switchgear.core.detectors.debt import RING, Book, Debt, moved
+from switchgear.core.detectors.numbers import ROOM, known, new_of
 from switchgear.core.types import Act, Signal
 
 DEBTS = [ActionsDebt(), ErrorsDebt(), TalkDebt(), WordsDebt()]

@@ -4,7 +4,8 @@ from typing import ClassVar
 
 from switchgear.core import record
 from switchgear.core.act_facts import alike, facts_of
-from switchgear.core.detectors.debt import STEP, Book, Debt, known, moved, new_of
+from switchgear.core.detectors.debt import STEP, Book, Debt, moved
+from switchgear.core.detectors.numbers import known, new_of
 from switchgear.core.types import Signal
 
 RECENT = 8

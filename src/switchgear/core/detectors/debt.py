@@ -10,21 +10,17 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from switchgear.core import record
 from switchgear.core.act_facts import MOST, ActFacts, excerpt, number_of
+from switchgear.core.detectors import numbers as packed
 from switchgear.core.detectors.base import Detector
+from switchgear.core.detectors.numbers import ROOM, Numbers, known
 from switchgear.core.types import Signal
 
 STEP = 100
 """A whole step that went nowhere."""
-ROOM = 2 * MOST
-"""How much of each kind is known: at least one step, so that it is known when it comes again."""
 RING = 32
 """How many failures and states are remembered."""
 EVIDENCE = 3
 """How many of the steps that made a debt are kept to explain it."""
-BYTES = 3
-"""Of a number in what is stored, as hexadecimal digits."""
-
-Numbers = tuple[int, ...]
 
 
 class Book(NamedTuple):
@@ -89,8 +85,8 @@ class Book(NamedTuple):
 
     def dump(self) -> list[Any]:
         """The fields; numbers in hexadecimal, as one text for each field."""
-        fields = [_dumped(numbers) for numbers in self[3:10]]
-        recent = [_dumped(tuple(sorted(words))) for words in self.recent]
+        fields = [packed.dump(numbers) for numbers in self[3:10]]
+        recent = [packed.dump(tuple(sorted(words))) for words in self.recent]
         evidence = [list(step) for step in self.evidence]
         return [self.points, evidence, recent, *fields, self.tested, self.last, self.context]
 
@@ -106,11 +102,11 @@ class Book(NamedTuple):
             steps.append((record.whole("its points", charge), excerpt(text)))
         points = min(record.whole("the points of a debt", points, least=0), most)
         sets = record.row("the last words", recent)[-remember:] if remember else []
-        words, lines, paths, keys, failures, states, tests = map(_loaded, fields)
+        words, lines, paths, keys, failures, states, tests = map(packed.load, fields)
         return cls(
             points,
             tuple(steps) if points else (),
-            tuple(frozenset(_loaded(one)[-MOST:]) for one in sets),
+            tuple(frozenset(packed.load(one)[-MOST:]) for one in sets),
             words[-ROOM:],
             lines[-ROOM:],
             paths[-ROOM:],
@@ -181,34 +177,9 @@ class Debt(Detector):
         return Book.load(data, most=self.most, remember=self.remember)
 
 
-def known(before: Numbers, more: Numbers, room: int = ROOM) -> Numbers:
-    """What is known after more has come: what came last is forgotten last."""
-    if not more:
-        return before
-    again = frozenset(more)
-    return (*[number for number in before if number not in again], *more)[-room:]
-
-
-def new_of(more: Numbers, before: Numbers) -> int:
-    """How many were not known before."""
-    return len(frozenset(more).difference(before))
-
-
 def moved(before: Numbers, text: str | None) -> tuple[bool, bool]:
     """Whether a state is new, and whether it is an earlier one come back. The first is neither."""
     if text is None or not before:
         return False, False
     number = number_of(text)
     return number not in before, number in before[:-1]
-
-
-def _dumped(numbers: Numbers) -> str:
-    return b"".join([number.to_bytes(BYTES) for number in numbers]).hex()
-
-
-def _loaded(text: Any) -> Numbers:
-    digits = text if isinstance(text, str) else "?"
-    packed = bytes.fromhex(digits)
-    if 2 * len(packed) != len(digits) or len(packed) % BYTES:
-        raise ValueError(f"{text!r} must be numbers of {2 * BYTES} hexadecimal digits")
-    return tuple([int.from_bytes(packed[at : at + BYTES]) for at in range(0, len(packed), BYTES)])

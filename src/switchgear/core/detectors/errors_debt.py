@@ -4,7 +4,8 @@ from typing import ClassVar
 
 from switchgear.core import record
 from switchgear.core.act_facts import FEWEST_WORDS, ActFacts, alike, facts_of, failure_of
-from switchgear.core.detectors.debt import RING, STEP, Book, Debt, moved, new_of
+from switchgear.core.detectors.debt import RING, STEP, Book, Debt, moved
+from switchgear.core.detectors.numbers import new_of
 from switchgear.core.types import Signal
 
 CALM = STEP // 5

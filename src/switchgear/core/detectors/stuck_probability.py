@@ -12,7 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 from switchgear.core import record
 from switchgear.core.act_facts import alike, facts_of, failure_of, words_of
 from switchgear.core.detectors.base import Detector
-from switchgear.core.detectors.debt import RING, Book, known, new_of
+from switchgear.core.detectors.debt import RING, Book
+from switchgear.core.detectors.numbers import known, new_of
 from switchgear.core.types import Act, Signal
 
 PACE = 0.1

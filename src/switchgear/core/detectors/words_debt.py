@@ -4,7 +4,8 @@ from typing import ClassVar
 
 from switchgear.core import record
 from switchgear.core.act_facts import FEWEST_WORDS, alike, facts_of
-from switchgear.core.detectors.debt import STEP, Book, Debt, moved, new_of
+from switchgear.core.detectors.debt import STEP, Book, Debt, moved
+from switchgear.core.detectors.numbers import new_of
 from switchgear.core.types import Signal
 
 
