@@ -10,7 +10,7 @@ from switchgear.core.types import Signal
 
 
 class WordsDebt(Debt):
-    """Trips at a debt of `limit` steps (default 3) whose thoughts resemble the last `remember` (8).
+    """Trips at a debt of `limit` steps (default 3.5) whose thoughts resemble the last `remember` (8).
 
     A thought costs how much it resembles the most similar of these, as sets of words, beyond
     `usual` (0.3). Each new word of its action pays back `credit` (0.05), up to one step in all;
@@ -27,7 +27,7 @@ class WordsDebt(Debt):
     remember: int
 
     def __init__(
-        self, limit: float = 3.0, usual: float = 0.3, credit: float = 0.05, remember: int = 8
+        self, limit: float = 3.5, usual: float = 0.3, credit: float = 0.05, remember: int = 8
     ) -> None:
         self._set(
             limit=record.positive("WordsDebt.limit", limit),
