@@ -1,6 +1,7 @@
 """What the stuck probability is documented to do, recomputed from the full history, texts as texts."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import exp
 from typing import Any
 
@@ -21,6 +22,12 @@ class Story:
         self.failures: list[str] = []
         self.words: set[str] = set()
         self.lines: set[str] = set()
+
+    def copy(self) -> "Story":
+        other = Story()
+        for name, value in vars(self).items():
+            setattr(other, name, value.copy())
+        return other
 
     def hear(self, signal: Signal) -> None:
         act = signal.act
@@ -57,12 +64,19 @@ class Story:
         return 1.0 - len(these - known) / len(these) if these else otherwise
 
 
+@lru_cache(maxsize=64)
+def told(signals: tuple[Signal, ...]) -> Story:
+    """The story of these signals, by that of all but the last."""
+    if not signals:
+        return Story()
+    story, signal = told(signals[:-1]).copy(), signals[-1]
+    for _ in range(signal.count if signal.act is not None else 0):
+        story.hear(signal)
+    return story
+
+
 def stuck_probability(detector: Any, history: History, now_s: float) -> Reading:
-    story = Story()
-    for _, signal in history:
-        for _ in range(signal.count if signal.act is not None else 0):
-            story.hear(signal)
-    return said(detector, story.averages)
+    return said(detector, told(tuple(signal for _, signal in history)).averages)
 
 
 def said(detector: Any, averages: Sequence[float]) -> Reading:

@@ -10,13 +10,18 @@ from typing import NamedTuple
 
 from switchgear.backtest.replay import times
 from switchgear.core.detectors.base import Detector
-from switchgear.core.detectors.stuck_probability import StuckProbability, Trail, moved_on
+from switchgear.core.detectors.stuck_probability import (
+    StuckProbability,
+    Trail,
+    moved_on,
+    probability,
+)
 from switchgear.core.policy import Policy
 from switchgear.recordings.recorded import Recorded
 
 FACTORS = (
     *(0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.65, 1.8, 2.0),
-    *(2.25, 2.5, 3.0, 3.5, 4.0),
+    *(2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0),
 )
 """How many times the present thresholds are tried; the last is the highest."""
 PROBABILITIES = (
@@ -62,18 +67,19 @@ class Profiling(NamedTuple):
 class Believing(NamedTuple):
     """The task that tells when each run's own model would have stopped it."""
 
-    models: tuple[StuckProbability, ...]
+    models: tuple[tuple[float, ...], ...]
+    """The bias and the weights of each fold's model."""
 
     def stops(self, run: Recorded) -> Stops:
         """For each of `PROBABILITIES`; the model is that of the run's fold."""
-        model = self.models[fold_of(run.group, len(self.models))]
+        bias, *weights = self.models[fold_of(run.group, len(self.models))]
         found: list[int | None] = [None] * len(PROBABILITIES)
         place, trail = 0, Trail()
         for number, each in enumerate(run.steps, 1):
             if not each.is_act:
                 continue
             trail = moved_on(trail, each.signal())
-            likely = model.probability(trail.averages)
+            likely = probability(bias, weights, trail.averages)
             while place < len(PROBABILITIES) and likely >= PROBABILITIES[place]:
                 found[place] = number
                 place += 1
@@ -93,7 +99,7 @@ def fold_of(group: str, folds: int) -> int:
 def tunable(detector: Detector) -> str | None:
     """The field of a detector that can be raised and lowered; `None`: it has none."""
     if isinstance(detector, StuckProbability):
-        return None  # a probability is not raised four times: it is chosen with the model
+        return None  # a probability is not raised eight times: it is chosen with the model
     for name in _TUNABLE:
         value = detector.fields().get(name)
         if value is not None:

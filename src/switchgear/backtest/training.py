@@ -1,6 +1,7 @@
 """Trains the model of `stuck_probability`: logistic regression by Newton's method, plain Python.
 
-Each run weighs the same, however long it was. The label is the outcome of the whole run, so early
+Each run weighs the same, however long it was, and solved runs as much as unsolved ones together, so
+that a probability does not tell how many runs went wrong in all. The label is the outcome of the whole run, so early
 steps of a run that failed later are noise that the averages must outgrow. A small penalty on the
 weights keeps them finite where few runs separate the two kinds perfectly.
 """
@@ -23,8 +24,15 @@ def train(profiles: Sequence[Profile]) -> tuple[float, ...] | None:
     if len({profile.solved for profile in known}) < 2:
         return None
     every = max(sum(len(profile.samples) for profile in known) // MOST_SAMPLES, 1)
+    share = {
+        kind: sum(each.solved is kind for each in known) / len(known) for kind in (True, False)
+    }
     rows = [
-        ((1.0, *sample), 0.0 if profile.solved else 1.0, every / len(profile.samples))
+        (
+            (1.0, *sample),
+            0.0 if profile.solved else 1.0,
+            every / len(profile.samples) / share[profile.solved is True] / 2,
+        )
         for profile in known
         for sample in profile.samples[::every]
     ]

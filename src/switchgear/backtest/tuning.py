@@ -152,13 +152,12 @@ class _Tuning(NamedTuple):
     ) -> tuple[list[Profile], tuple[float, ...] | None]:
         """The profiles with what models say of them that have not seen them; the whole model."""
         known = [each for each in profiles if each.solved is not None]
-        models: list[StuckProbability] = []
+        models: list[tuple[float, ...]] = []
         for fold in range(FOLDS):
             weights = train([each for each in profiles if fold_of(each.group, FOLDS) != fold])
-            model = None if weights is None else model_of(weights, PROBABILITIES[0])
-            if model is None:
+            if weights is None:
                 return known, None
-            models.append(model)
+            models.append(weights)
         likely = each_run(self.read, Believing(tuple(models)).stops, Tally())
         pairs = zip(profiles, likely, strict=True)
         with_likely = [each._replace(likely=stops) for each, stops in pairs]

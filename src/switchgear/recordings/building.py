@@ -120,7 +120,7 @@ class Building:
 
     def said(self) -> str | None:
         """What was said since the last step, taken."""
-        thought = body("\n".join(self._said)) if self._said else None
+        thought = body("\n".join(self._said).strip()) if self._said else None
         self._said, self._said_chars = [], 0
         return thought
 

@@ -26,7 +26,7 @@ _KEPT_BACK = 4
 _SILENT = frozenset({"info", "warning", "error", "system", "compression"})
 _ENVELOPE = re.compile(
     r"\A(?:<untrusted_context>\n)?Output: (?:\(empty\))?|</?untrusted_context>\n?"
-    r"|(?m:^Process Group PGID: \d+$)\n?"
+    r"|(?m:^(?:Process Group PGID|Exit Code): -?\d+$)\n?"
 )
 
 
@@ -112,11 +112,11 @@ class _Chat:
         self.building.call(call_id, at(call, "name"), at(call, "args"), at_s)
         results = at(call, "result")
         output = "\n".join(map(_output, results if isinstance(results, list) else []))
-        status, code = at(call, "status"), exit_code(_ENVELOPE.sub("", output))
+        status, code = at(call, "status"), exit_code(output)
         if status in {"success", "error", "cancelled"}:
             ok = False if status == "error" else None if code is None else code == 0
             ended_s = moment(at(call, "timestamp")) or at_s
-            self.building.result(call_id, _ENVELOPE.sub("", output), ended_s, ok=ok)
+            self.building.result(call_id, _ENVELOPE.sub("", output).strip("\n"), ended_s, ok=ok)
 
 
 def _output(part: object) -> str:

@@ -192,6 +192,8 @@ def _run(run: Recorded, spans: list[_Span]) -> Recorded:
 def _tool(building: Building, span: _Span) -> None:
     tool = span.facts.get("gen_ai.tool.name")
     arguments = span.facts.get("gen_ai.tool.call.arguments")
+    if isinstance(arguments, str) and arguments.startswith("{"):
+        arguments = parsed(arguments.encode("utf-8", "replace")) or arguments
     building.call(span.key, tool, arguments or "", span.began_s)
     result = span.facts.get("gen_ai.tool.call.result")
     output = as_json(result) if result is not None else span.failed or ""

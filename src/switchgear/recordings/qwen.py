@@ -21,7 +21,7 @@ PER_LINE = False
 
 _TYPES = ("user", "assistant", "tool_result")
 _ENVELOPE = re.compile(
-    r"\ACommand: .*\nDirectory: .*\nOutput: |(?m:^(?:Error|Signal|Process Group PGID): .*$)\n?"
+    r"\ACommand: .*\nDirectory: .*\nOutput: |(?m:^(?:Error|Signal|Process Group PGID|Exit Code): .*$)\n?"
 )
 
 
@@ -83,4 +83,4 @@ def _result(building: Building, line: dict[str, Any], parts: list[Any], at_s: fl
         failed = at(line, "toolCallResult", "status") == "error" or at(response, "error")
         code = exit_code(output)
         ok = False if failed else None if code is None else code == 0
-        building.result(at(answer, "id"), _ENVELOPE.sub("", output), at_s, ok=ok)
+        building.result(at(answer, "id"), _ENVELOPE.sub("", output).strip("\n"), at_s, ok=ok)

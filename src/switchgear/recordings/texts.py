@@ -70,7 +70,7 @@ def number(value: object) -> float | None:
     """A finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if abs(value) < 1e18 and math.isfinite(value) else None
+    return float(value) if abs(value) < 1e20 and math.isfinite(value) else None
 
 
 def whole(value: object) -> int | None:

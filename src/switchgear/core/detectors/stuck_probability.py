@@ -33,10 +33,13 @@ _LOOPS = (
 none, with a thought or none, or only talk."""
 
 
+Averages = tuple[float, ...]
+
+
 class Trail(NamedTuple):
     """What is remembered: the averages, and what was seen."""
 
-    averages: tuple[float, ...] = _CALM
+    averages: Averages = _CALM
     book: Book = Book()
 
 
@@ -95,12 +98,13 @@ class StuckProbability(Detector):
         del now_s
         if signal.act is None:
             return memory
-        for _ in range(signal.count):
-            after = moved_on(memory, signal)
-            if after == memory:
-                break
-            memory = after
-        return memory
+        averages, book = memory
+        for left in range(signal.count, 0, -1):
+            shown, after = shows(book, signal)
+            if after == book:  # then the next ones show the same
+                return Trail(_averaged(averages, shown, left), book)
+            averages, book = _averaged(averages, shown), after
+        return Trail(averages, book)
 
     def heat(self, memory: Trail, now_s: float) -> float:
         """The probability against the threshold."""
@@ -108,7 +112,7 @@ class StuckProbability(Detector):
         # Rounded, so that the last bits of a float do not go up and down.
         return round(self.probability(memory.averages) / self.threshold, 9)
 
-    def probability(self, averages: tuple[float, ...]) -> float:
+    def probability(self, averages: Averages) -> float:
         """What the model says of the averages."""
         weights = [getattr(self, name) for name in FEATURES]
         return probability(self.bias, weights, averages)
@@ -149,12 +153,20 @@ def probability(bias: float, weights: Sequence[float], averages: Sequence[float]
 def moved_on(memory: Trail, signal: Signal) -> Trail:
     """The averages and what was seen after one step; the signal has an act."""
     shown, book = shows(memory.book, signal)
-    pairs = zip(memory.averages, shown, strict=True)
-    averages = tuple([min(average + (value - average) * PACE, 1.0) for average, value in pairs])
-    return Trail(averages, book)
+    return Trail(_averaged(memory.averages, shown), book)
 
 
-def shows(book: Book, signal: Signal) -> tuple[tuple[float, ...], Book]:
+def _averaged(averages: Averages, shown: Averages, times: int = 1) -> Averages:
+    for _ in range(times):
+        pairs = zip(averages, shown, strict=True)
+        after = tuple([min(average + (value - average) * PACE, 1.0) for average, value in pairs])
+        if after == averages:
+            break
+        averages = after
+    return averages
+
+
+def shows(book: Book, signal: Signal) -> tuple[Averages, Book]:
     """What one step shows, in the order of `FEATURES`, and what was seen after it.
 
     errors: it failed; same errors: as it failed before; repeats: the action was seen before; known
