@@ -14,9 +14,11 @@ Numbers = tuple[int, ...]
 
 def known(before: Numbers, more: Numbers, room: int = ROOM) -> Numbers:
     """What is known after more has come: what came last is forgotten last."""
-    if not more:
+    if before[-len(more) :] == more or not more:
         return before
     again = frozenset(more)
+    if again.isdisjoint(before):
+        return (*before, *more)[-room:]
     return (*[number for number in before if number not in again], *more)[-room:]
 
 
