@@ -45,19 +45,33 @@ FILES = (
     "core/window.py",
     "core/record.py",
     "core/wire.py",
+    "core/act_facts.py",
+    "core/detectors/actions_debt.py",
     "core/detectors/base.py",
     "core/detectors/consecutive_failures.py",
+    "core/detectors/debt.py",
+    "core/detectors/errors_debt.py",
     "core/detectors/failure_rate.py",
     "core/detectors/failures_in_window.py",
     "core/detectors/latency_p95.py",
+    "core/detectors/numbers.py",
     "core/detectors/shares.py",
     "core/detectors/slow_calls.py",
+    "core/detectors/talk_debt.py",
+    "core/detectors/words_debt.py",
     "runs.py",
 )
 # A mutant first meets the walks of the seeded corpus, without pytest: most end there, in a
 # fraction of a second. The others meet the tests of their own file, and then all.
 WALKS = 40
 FIRST = {
+    "core/act_facts.py": "tests/unit/test_debts.py",
+    "core/detectors/actions_debt.py": "tests/unit/test_ledger.py",
+    "core/detectors/debt.py": "tests/unit/test_debts.py",
+    "core/detectors/errors_debt.py": "tests/unit/test_ledger.py",
+    "core/detectors/numbers.py": "tests/unit/test_debts.py",
+    "core/detectors/talk_debt.py": "tests/unit/test_debts.py",
+    "core/detectors/words_debt.py": "tests/unit/test_ledger.py",
     "core/recovery.py": "tests/unit/test_recovery.py",
     "core/record.py": "tests/unit/test_recovery.py",
     "core/window.py": "tests/unit/test_windows.py",
@@ -65,7 +79,9 @@ FIRST = {
     "runs.py": "tests/unit/test_runs.py",
 }
 TESTS = (
+    "tests/unit/test_debts.py",
     "tests/unit/test_detectors.py",
+    "tests/unit/test_ledger.py",
     "tests/unit/test_standing.py",
     "tests/unit/test_recovery.py",
     "tests/unit/test_runs.py",
