@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 try:
     from bench import (
+        backtests,
         calls,
         environment,
         fleet,
@@ -52,6 +53,7 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "many-sqlite": many.section_of_sqlite,
     "many-redis": many.section_of_redis,
     "ledger": ledger.section,
+    "backtest": backtests.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 

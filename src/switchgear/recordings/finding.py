@@ -12,6 +12,7 @@ MOST_FILES = 200_000
 _ENDINGS = (".jsonl", ".json", ".ndjson", ".traj", ".db", ".jsonl.gz", ".json.gz", ".traj.gz")
 _OF_OPENCODE = frozenset({"message", "part", "session_diff", "todo", "project"})
 """Folders beside `session` whose files belong to the sessions."""
+OURS = ".switchgear"
 _RUN, _ITERATIONS = "run.json", "iterations.jsonl"
 
 
@@ -54,6 +55,9 @@ def _below(path: str, tally: Tally) -> Iterator[str]:
         if _RUN in files and _ITERATIONS in files:
             folders.clear()
             yield os.path.join(folder, _RUN)
+            continue
+        if os.path.basename(folder) == OURS:
+            folders[:] = [each for each in folders if each == "runs"]
             continue
         if "session" in folders:
             folders[:] = [each for each in folders if each not in _OF_OPENCODE]

@@ -14,7 +14,7 @@ from switchgear.agents.events import Usage
 from switchgear.recordings.building import Building
 from switchgear.recordings.files import Source, Unreadable
 from switchgear.recordings.recorded import Recorded, RecordedStep, Tally
-from switchgear.recordings.texts import changed, error_line, moment, name, number, whole
+from switchgear.recordings.texts import body, changed, error_line, moment, name, number, whole
 
 NAME = "switchgear"
 LABEL = "run of switchgear run"
@@ -61,8 +61,9 @@ def read(source: Source, tally: Tally) -> Iterator[Recorded]:
 
 def _iteration(building: Building, facts: dict[str, Any], folder: str, tally: Tally) -> None:
     at_s, log = moment(facts.get("ended_at")), facts.get("log")
+    steps: list[RecordedStep] = []
     if isinstance(log, str) and re.fullmatch(r"logs/\d{1,9}\.log", log):
-        _steps(building, os.path.join(folder, log), tally)
+        steps = _steps(os.path.join(folder, log), tally)
     ok, error = facts.get("ok"), facts.get("error")
     tokens = facts.get("tokens")
     models = facts.get("models")
@@ -76,6 +77,9 @@ def _iteration(building: Building, facts: dict[str, Any], folder: str, tally: Ta
         whole(facts.get("cost_micros")),
     )
     files = whole(facts.get("files_changed"))
+    usages = _shared_out(usage, len(steps) + 1)
+    for step, part in zip(steps, usages, strict=False):
+        building.add(step._replace(usages=(part,)))
     building.add(
         RecordedStep(
             "iteration",
@@ -84,7 +88,7 @@ def _iteration(building: Building, facts: dict[str, Any], folder: str, tally: Ta
             error=error_line(error) if isinstance(error, str) and ok is False else None,
             at_s=at_s,
             seconds=number(facts.get("seconds")),
-            usages=(usage,),
+            usages=(usages[-1],),
             changed=None if files is None else files > 0,
             files_changed=files,
             tests_passing=whole(facts.get("tests_passing")),
@@ -94,51 +98,56 @@ def _iteration(building: Building, facts: dict[str, Any], folder: str, tally: Ta
     )
 
 
-def _steps(building: Building, path: str, tally: Tally) -> None:
+def _shared_out(usage: Usage, parts: int) -> list[Usage]:
+    """What an iteration took, evenly over its steps: the record does not tell it of each."""
+    cost = usage.cost_micros
+    even = usage._replace(
+        input_tokens=usage.input_tokens // parts,
+        output_tokens=usage.output_tokens // parts,
+        cache_read_tokens=usage.cache_read_tokens // parts,
+        cache_write_tokens=usage.cache_write_tokens // parts,
+        cost_micros=None if cost is None else cost // parts,
+    )
+    last = usage._replace(
+        input_tokens=usage.input_tokens - even.input_tokens * (parts - 1),
+        output_tokens=usage.output_tokens - even.output_tokens * (parts - 1),
+        cache_read_tokens=usage.cache_read_tokens - even.cache_read_tokens * (parts - 1),
+        cache_write_tokens=usage.cache_write_tokens - even.cache_write_tokens * (parts - 1),
+        cost_micros=None if cost is None else cost - (even.cost_micros or 0) * (parts - 1),
+    )
+    return [*[even] * (parts - 1), last]
+
+
+def _steps(path: str, tally: Tally) -> list[RecordedStep]:
     """The steps of a log; what stands between them is what the agent said, or an error's text."""
-    told: list[str] = []
-    tool, arguments, how = "", "", ""
-
-    def close() -> None:
-        nonlocal told
-        text = "\n".join(line.removeprefix("    ") for line in told)
-        told = []
-        if how != "failed":
-            _add(building, tool, arguments, how, "")
-            building.say(text)
-        else:
-            _add(building, tool, arguments, how, text)
-
     try:
         lines = [line.decode("utf-8", "replace") for line in Source(path).raw_lines(tally, NAME)]
     except Unreadable as problem:
         tally.problem(path, str(problem))
-        return
+        return []
+    found: list[RecordedStep] = []
+    said: list[str] = []
     for line in lines:
-        found = _STEP.fullmatch(line.rstrip("\n"))
         if line.startswith("[end] "):  # what follows is the raw end of the agent's output
             break
-        if found or _REMARK.match(line):
-            close()
-            tool, arguments, how = found.groups() if found else ("", "", "")
-        else:
-            told.append(line.rstrip("\n"))
-    close()
-    building.said()
+        step = _STEP.fullmatch(line.rstrip("\n"))
+        if step:
+            found.append(_begun(*step.groups(), thought=body("\n".join(said)) if said else None))
+            said = []
+        elif not _REMARK.match(line) and found and found[-1].ok is False and not said:
+            found[-1] = _failed(found[-1], line.rstrip("\n").removeprefix("    "))
+        elif not _REMARK.match(line):
+            said.append(line.rstrip("\n"))
+    return found
 
 
-def _add(building: Building, tool: str, arguments: str, how: str, text: str) -> None:
-    if not tool:
-        return
+def _begun(tool: str, arguments: str, how: str, *, thought: str | None) -> RecordedStep:
     ok = None if how == "?" else how == "ok"
-    building.add(
-        RecordedStep(
-            name(tool),
-            name(arguments),
-            text or None,
-            building.said(),
-            ok=ok,
-            error=error_line(text) if ok is False else None,
-            changed=changed(tool, {"command": arguments, "path": arguments}, ok=ok),
-        )
-    )
+    did = changed(tool, {"command": arguments, "path": arguments}, ok=ok)
+    return RecordedStep(name(tool), name(arguments), None, thought, ok=ok, changed=did)
+
+
+def _failed(step: RecordedStep, line: str) -> RecordedStep:
+    """With one more line of what it said when it failed."""
+    text = line if step.result is None else f"{step.result}\n{line}"
+    return step._replace(result=body(text), error=error_line(text))

@@ -195,8 +195,11 @@ def shows(book: Book, signal: Signal) -> tuple[Averages, Book]:
         echo,
         _known_share(facts.words, book.words, again),
     )
-    after = book.learnt(facts)._replace(
-        keys=known(book.keys, (facts.key,)), failures=known(book.failures, failure, RING)
+    after = book._replace(
+        words=known(book.words, facts.words),
+        lines=known(book.lines, facts.lines),
+        keys=known(book.keys, (facts.key,)),
+        failures=known(book.failures, failure, RING),
     )
     return shown, after
 

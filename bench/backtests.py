@@ -1,0 +1,141 @@
+"""Measure 16: a backtest of many sessions, in time and memory.
+
+Sessions are made up in the shape of Claude Code's transcripts: texts of the usual lengths, some
+seen before, one step in eight failing. The command itself is run, on two processes, with the
+preset ledger. Memory is the largest of any of its processes, for a quarter of the sessions and for
+all of them: what is kept of a session is a line, not its texts.
+
+    python -m bench.backtests [SESSIONS]    this measure alone, without the other libraries
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench.library import Role
+from bench.result import TIMES, Bar, Row, Section
+
+if TYPE_CHECKING:
+    from bench.measure import Effort
+
+STEPS = 200
+PROCESSES = 2
+AT_MOST_SECONDS = 120.0
+"""For 1,000 sessions of 200 steps."""
+AT_MOST_TIMES = 1.25
+WORDS = [
+    *("parser", "token", "state", "cache", "index", "value", "error", "stack", "frame", "scope"),
+    *("import", "return", "module", "string", "number", "reader", "writer", "buffer", "offset"),
+]
+
+
+class Taken(NamedTuple):
+    """What one backtest took."""
+
+    sessions: int
+    seconds: float
+    memory_bytes: int
+
+
+def section(effort: Effort) -> Section:
+    return _section(effort.circuits // 100)
+
+
+def _section(sessions: int) -> Section:
+    with tempfile.TemporaryDirectory(prefix="switchgear-bench-") as folder:
+        few, many = (_taken(Path(folder), count) for count in (sessions // 4, sessions))
+    per_thousand_s = many.seconds / many.sessions * 1000
+    growth = many.memory_bytes / few.memory_bytes
+    return Section(
+        key="backtest",
+        title=f"A backtest of sessions of {STEPS} steps",
+        method=f"`switchgear backtest --jobs {PROCESSES}` over made-up transcripts, preset ledger.",
+        columns=("seconds", "sessions a second", "memory"),
+        rows=[
+            Row(
+                f"{taken.sessions:,} sessions",
+                Role.OURS,
+                (
+                    f"{taken.seconds:.1f}",
+                    f"{taken.sessions / taken.seconds:.0f}",
+                    f"{taken.memory_bytes / 1e6:.0f} MB",
+                ),
+                taken.seconds,
+            )
+            for taken in (few, many)
+        ],
+        bars=[
+            Bar("seconds for 1,000 sessions", per_thousand_s, AT_MOST_SECONDS),
+            Bar(f"{TIMES} the memory of a quarter of them", growth, AT_MOST_TIMES),
+        ],
+        numbers={"few": few._asdict(), "many": many._asdict()},
+    )
+
+
+def _taken(folder: Path, sessions: int) -> Taken:
+    here = folder / str(sessions)
+    here.mkdir()
+    for number in range(sessions):
+        (here / f"{number}.jsonl").write_text(_session(number), encoding="utf-8")
+    command = [sys.executable, "-m", "switchgear", "backtest", str(here), "--limit", "0"]
+    begun_s = time.perf_counter()
+    process = subprocess.Popen(
+        [*command, "--policy", "ledger", "--jobs", str(PROCESSES)], stdout=subprocess.DEVNULL
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.perf_counter() - begun_s
+    if process.returncode != 0:
+        raise RuntimeError(f"the backtest ended with exit code {process.returncode}")
+    return Taken(sessions, seconds, used.ru_maxrss * 1024)
+
+
+def _session(number: int) -> str:
+    chance = random.Random(number)  # made up, and the same each time
+    head = {"sessionId": f"bench-{number}", "isSidechain": False}
+    lines = [{**head, "type": "user", "message": {"content": f"task {number}"}}]
+    for step in range(STEPS):
+        at = f"2026-11-15T{step // 60 % 24:02}:{step % 60:02}:00.000Z"
+        again = chance.random() < 0.3
+        words = " ".join(chance.choices(WORDS, k=8 if again else 40))
+        use = {
+            "type": "tool_use",
+            "id": f"t{step}",
+            "name": "Bash",
+            "input": {"command": f"make {words}"},
+        }
+        message = {
+            "id": f"m{step}",
+            "model": "claude-sonnet-4-5",
+            "usage": {"input_tokens": 1000, "output_tokens": 100},
+            "content": [{"type": "text", "text": f"Now I look at {words}."}, use],
+        }
+        output = "\n".join(f"{chance.choice(WORDS)} {chance.randrange(999)}" for _ in range(40))
+        result = {"type": "tool_result", "tool_use_id": f"t{step}", "content": output}
+        failed = chance.random() < 0.125
+        lines += [
+            {**head, "type": "assistant", "timestamp": at, "message": message},
+            {**head, "type": "user", "timestamp": at,
+             "message": {"content": [{**result, "is_error": failed}]}},
+        ]  # fmt: skip
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+if __name__ == "__main__":
+    done = _section(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
+    for row in done.rows:
+        print(row.name, *row.cells, sep="   ")
+    for bar in done.bars:
+        print(
+            "ok  " if bar.passed else "MISS",
+            f"{bar.measured:.2f} {bar.promise}, at most {bar.limit:g}",
+        )
+    sys.exit(0 if all(bar.passed for bar in done.bars) else 1)
