@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -20,8 +21,6 @@ from switchgear.core.types import Act, Permit, Phase, Signal, Tell
 
 over_the_registry = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.kind)
 
-LETTERS = str.maketrans("0123456789", "ghijklmnop")
-
 GARBAGE = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 70) | st.floats() | st.text("01af#", max_size=3),
     lambda inner: (
@@ -37,6 +36,27 @@ def remembered(detector: Detector, history: naive.History) -> Any:
     for at_s, signal in history:
         memory = detector.fold(memory, signal, at_s)
     return memory
+
+
+@cache
+def many_acts() -> list[Act]:
+    """Steps of agents, with more words, lines and files in all than anybody remembers."""
+    random = Random(0)
+    letters = str.maketrans("0123456789", "ghijklmnop")
+
+    def words(form: str, between: str) -> str:
+        found = (form.format(f"{random.randrange(16**6):x}".translate(letters)) for _ in range(15))
+        return between.join(found)
+
+    return [
+        Act(
+            random.choice(("bash", "")),
+            words("dir/{}.py", " "),
+            words("{} it", "\n"),
+            words("{}", " "),
+        )
+        for _ in range(300)
+    ]
 
 
 def times(history: naive.History) -> list[float]:
@@ -151,12 +171,7 @@ def test_its_memory_is_bounded_by_its_fields(kind: type[Detector], data: st.Data
             tests_passing=number,
             output_chars=random.randrange(100_000),
             at_s=now_s,
-            act=Act(
-                random.choice(("bash", "")),
-                " ".join(f"dir/file{random.randrange(9999)}.py" for _ in range(90)),
-                "\n".join(f"line {random.randrange(9999)} of it" for _ in range(90)),
-                " ".join(f"{random.randrange(16**6):x}".translate(LETTERS) for _ in range(60)),
-            ),
+            act=random.choice(many_acts()),
             state=f"{number}",
             failing_tests=f"{number % 99}",
         )
