@@ -117,7 +117,8 @@ def test_resemblance_is_what_two_share_of_all_they_have() -> None:
 
 
 def test_an_excerpt_is_one_short_printable_line() -> None:
-    assert excerpt("a\x1b[1mb\n\u202ec") == "a[1mb c"
+    assert excerpt("a \x1b[1mb\n\u202e c") == "a [1mb c"
+    assert excerpt(excerpt("a \x1b b")) == excerpt("a \x1b b")
     assert excerpt("x" * 60) == "x" * 60
     assert excerpt("x" * 61) == "x" * 59 + "…"
 
@@ -195,6 +196,16 @@ def test_a_book_is_loaded_as_it_was_dumped() -> None:
         act = Act("bash", f"look /etc/{number}", f"a\n{number}", "I look at the same thing again")
         signal = Signal(ok=False, act=act, state="a", failing_tests="b", context_used=0.5)
         book = debt.fold(book, signal, 0.0)
+    assert debt.load(json.loads(json.dumps(debt.dump(book)))) == book
+
+
+@pytest.mark.parametrize("used", [-1.0, 0.0, 1.0, 7.0, 1e300])
+def test_a_share_of_the_context_that_cannot_be_is_taken_for_the_nearest_that_can(
+    used: float,
+) -> None:
+    debt = TalkDebt()
+    book = WordsDebt().fold(Book(), Signal(context_used=used, act=Act("bash")), 0.0)
+    assert book.context in (0, 100)
     assert debt.load(json.loads(json.dumps(debt.dump(book)))) == book
 
 

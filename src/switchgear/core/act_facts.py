@@ -120,9 +120,12 @@ def excerpt(text: str) -> str:
     r"""The beginning of a text on one line, without what a terminal would obey.
 
     >>> excerpt("I apologise\x1b[2J for\nthe confusion. " * 9)
-    'I apologise[2J for the confusion. I apologise[2J for the co…'
+    'I apologise [2J for the confusion. I apologise [2J for the …'
     """
-    line = "".join(filter(str.isprintable, " ".join(text[: 4 * EXCERPT_CHARS].split())))
+    text = text[: 4 * EXCERPT_CHARS]
+    if not text.isprintable():
+        text = "".join([char if char.isprintable() else " " for char in text])
+    line = " ".join(text.split())
     return line if len(line) <= EXCERPT_CHARS else f"{line[: EXCERPT_CHARS - 1]}…"
 
 

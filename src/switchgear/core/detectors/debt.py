@@ -62,7 +62,7 @@ class Book(NamedTuple):
         """With the state and the tests of a signal, and without what the agent itself forgot."""
         book = self
         if signal.context_used is not None:
-            full = round(100 * signal.context_used)
+            full = round(100 * max(0.0, min(signal.context_used, 1.0)))
             if 2 * full <= book.context:
                 book = book._replace(recent=(), words=(), lines=(), paths=(), keys=())
             book = book._replace(context=full)
@@ -125,7 +125,7 @@ class Debt(Detector):
 
     __slots__ = ()
     name: ClassVar[str]
-    advice: ClassVar[str]
+    """What it is called in its reason."""
     remember: int = 0
     limit: float
 
