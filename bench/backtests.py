@@ -1,7 +1,8 @@
 """Measure 16: a backtest of many sessions, in time and memory.
 
-Sessions are made up in the shape of Claude Code's transcripts: texts of the usual lengths, some
-seen before, one step in eight failing. The command itself is run, on two processes, with the
+Sessions are made up in the shape of Claude Code's transcripts: texts of the usual lengths, one step in
+eight failing, and new words all the time, so that hardly any is stopped and nearly all steps are
+judged. The command itself is run, on two processes, with the
 preset ledger. Memory is the largest of any of its processes, for a quarter of the sessions and for
 all of them: what is kept of a session is a line, not its texts.
 
@@ -31,10 +32,24 @@ PROCESSES = 2
 AT_MOST_SECONDS = 120.0
 """For 1,000 sessions of 200 steps."""
 AT_MOST_TIMES = 1.25
-WORDS = [
-    *("parser", "token", "state", "cache", "index", "value", "error", "stack", "frame", "scope"),
-    *("import", "return", "module", "string", "number", "reader", "writer", "buffer", "offset"),
-]
+SYLLABLES = (
+    "par",
+    "ser",
+    "to",
+    "ken",
+    "sta",
+    "te",
+    "ca",
+    "che",
+    "in",
+    "dex",
+    "va",
+    "lue",
+    "er",
+    "ror",
+)
+AT_MOST_STOPPED = 0.1
+"""Of the sessions: whoever is stopped early would flatter us."""
 
 
 class Taken(NamedTuple):
@@ -85,17 +100,25 @@ def _taken(folder: Path, sessions: int) -> Taken:
     here.mkdir()
     for number in range(sessions):
         (here / f"{number}.jsonl").write_text(_session(number), encoding="utf-8")
-    command = [sys.executable, "-m", "switchgear", "backtest", str(here), "--limit", "0"]
+    command = [sys.executable, "-m", "switchgear", "backtest", str(here), "--json"]
     begun_s = time.perf_counter()
-    process = subprocess.Popen(
-        [*command, "--policy", "ledger", "--jobs", str(PROCESSES)], stdout=subprocess.DEVNULL
-    )
+    with (folder / "found.json").open("w") as found:
+        process = subprocess.Popen(
+            [*command, "--policy", "ledger", "--jobs", str(PROCESSES)], stdout=found
+        )
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - begun_s
     if process.returncode != 0:
         raise RuntimeError(f"the backtest ended with exit code {process.returncode}")
+    [counts] = json.loads((folder / "found.json").read_text())["policies"]
+    if counts["runs"] != sessions or counts["stopped"] > AT_MOST_STOPPED * sessions:
+        raise RuntimeError(f"the sessions were not judged to their ends: {counts}")
     return Taken(sessions, seconds, used.ru_maxrss * 1024)
+
+
+def _words(chance: random.Random, count: int) -> str:
+    return " ".join("".join(chance.choices(SYLLABLES, k=3)) for _ in range(count))
 
 
 def _session(number: int) -> str:
@@ -104,8 +127,7 @@ def _session(number: int) -> str:
     lines = [{**head, "type": "user", "message": {"content": f"task {number}"}}]
     for step in range(STEPS):
         at = f"2026-11-15T{step // 60 % 24:02}:{step % 60:02}:00.000Z"
-        again = chance.random() < 0.3
-        words = " ".join(chance.choices(WORDS, k=8 if again else 40))
+        words = _words(chance, 40)
         use = {
             "type": "tool_use",
             "id": f"t{step}",
@@ -118,7 +140,7 @@ def _session(number: int) -> str:
             "usage": {"input_tokens": 1000, "output_tokens": 100},
             "content": [{"type": "text", "text": f"Now I look at {words}."}, use],
         }
-        output = "\n".join(f"{chance.choice(WORDS)} {chance.randrange(999)}" for _ in range(40))
+        output = "\n".join(_words(chance, 6) for _ in range(40))
         result = {"type": "tool_result", "tool_use_id": f"t{step}", "content": output}
         failed = chance.random() < 0.125
         lines += [
