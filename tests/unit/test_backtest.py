@@ -249,7 +249,23 @@ def test_nothing_to_read_is_exit_code_3(tmp_path: Path, empty_home: Path) -> Non
     done = cli("backtest", str(tmp_path))
     assert done.return_value == 3
     assert "is in no format that is known" in done.output
-    assert cli("backtest", str(tmp_path / "gone")).return_value == 3
+
+
+def test_paths_that_are_not_there_are_refused_before_any_work(
+    tmp_path: Path, empty_home: Path
+) -> None:
+    with pytest.raises(Exception, match="gone': there is no such file or folder"):
+        cli("backtest", str(tmp_path / "gone"))
+    with pytest.raises(Exception, match="the folder that it is to be in is not there"):
+        cli("backtest", str(tmp_path), "--html", str(tmp_path / "no" / "r.html"))
+
+
+def test_live_without_a_shadowed_circuit_says_how_to_get_one(
+    tmp_path: Path, empty_home: Path
+) -> None:
+    done = cli("backtest", "--live", "--store", f"sqlite:///{tmp_path}/s.db")
+    assert done.return_value == 3
+    assert "no circuit is or was in shadow mode" in done.output
 
 
 # The report

@@ -138,7 +138,7 @@ def test_a_rate_that_nothing_keeps_is_said(tmp_path: Path, row_of_two: Path) -> 
 @pytest.mark.parametrize("rate", ["0", "100%", "x", "-1%"])
 def test_a_rate_must_be_a_rate(rate: str, row_of_two: Path) -> None:
     with pytest.raises(Exception, match="it must be above 0 and below 100 %"):
-        tune("x", "--false-stops", rate)
+        tune(str(row_of_two), "--false-stops", rate)
 
 
 def test_a_score_by_weights_is_not_tuned(tmp_path: Path, row_of_two: Path) -> None:

@@ -5,6 +5,7 @@ of the files, whatever the number of processes.
 """
 
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -108,7 +109,8 @@ class Working(NamedTuple):
 
 def _in_processes(jobs: Iterable[Job], working: Working, tally: Tally, count: int) -> Iterator[Any]:
     # Not by fork: whoever calls us may have threads.
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+    spawning = get_context("spawn")
+    with ProcessPoolExecutor(count, spawning, _leave_interrupts_to_the_parent) as pool:
         under_way: deque[Future[tuple[list[Any], Tally]]] = deque()
         try:
             for job in jobs:
@@ -122,6 +124,11 @@ def _in_processes(jobs: Iterable[Job], working: Working, tally: Tally, count: in
         finally:
             for left in under_way:
                 left.cancel()
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    """Ctrl-C reaches all processes of a terminal; one of them is enough to answer it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _taken(done: "Future[tuple[list[Any], Tally]]", tally: Tally) -> list[Any]:

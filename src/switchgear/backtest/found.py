@@ -29,6 +29,8 @@ class Found:
         self.rows: list[Row] = []
         """Without pictures and evidence."""
         self.runs = self.untimed = 0
+        self.noun = "run"
+        """What a row is about: "run", or "circuit"."""
         self.pictures = pictures
         self._kept: list[tuple[tuple[int, int, int], int, Row]] = []
 
@@ -57,6 +59,11 @@ class Found:
         """The rows that are kept whole, the most important first."""
         return [row for _, _, row in sorted(self._kept, reverse=True)]
 
+    def as_whole_as_kept(self) -> list[Row]:
+        """All rows in their order, those that are kept whole with their evidence."""
+        whole = {-number: row for _, number, row in self._kept}
+        return [whole.get(number, row) for number, row in enumerate(self.rows, 1)]
+
 
 def _importance(row: Row) -> tuple[int, int, int]:
     """False stops, then stops that save most, then the hottest."""
@@ -69,7 +76,6 @@ def _importance(row: Row) -> tuple[int, int, int]:
 def as_values(found: Found) -> dict[str, Any]:
     """Everything as JSON values; `docs/backtest.md` describes them."""
     tally = found.tally
-    evidence = {(row.run.source, row.run.id): row for row in found.most_important()}
     policies = {named.name: dump_policy(named.policy) for named in found.policies}
     return {
         "schema": SCHEMA,
@@ -85,7 +91,7 @@ def as_values(found: Found) -> dict[str, Any]:
             {**counts_as_values(counts), "policy": policies.get(counts.policy)}
             for counts in found.counts
         ],
-        "rows": [_row(evidence.get((row.run.source, row.run.id), row)) for row in found.rows],
+        "rows": [_row(row) for row in found.as_whole_as_kept()],
     }
 
 

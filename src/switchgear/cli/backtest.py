@@ -1,6 +1,7 @@
 """`switchgear backtest`: what a policy would have done with sessions that are recorded already."""
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -84,7 +85,10 @@ def backtest(  # noqa: PLR0917  click passes them by name
     if not live and not paths:
         return _say_where()
     names = [policy or DEFAULT, *([compare] if compare else [])]
+    check_paths(paths)
+    check_folder("--html", html)
     found = Found(pictures if html else 0)
+    found.noun = "circuit" if live else "run"
     rows = _live() if live else _recorded(found, paths, names, Reading(force, outcomes, jobs))
     for row in rows:
         found.add(row)
@@ -92,6 +96,19 @@ def backtest(  # noqa: PLR0917  click passes them by name
         _write(html, found)
     _show(found, limit, html, as_json=as_json)
     return 0 if found.runs else NOTHING_READ
+
+
+def check_paths(paths: tuple[str, ...]) -> None:
+    """Refuse a path that is not there: it is a typing error."""
+    for path in paths:
+        if not Path(path).exists():
+            fail(f"{path!r}: there is no such file or folder")
+
+
+def check_folder(option: str, path: str | None) -> None:
+    """Refuse a file whose folder is not there, before any work is done for it."""
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        fail(f"{option} {path!r}: the folder that it is to be in is not there")
 
 
 class Reading(NamedTuple):

@@ -20,13 +20,17 @@ def draw(screen: Screen, found: Found, limit: int) -> None:
         screen.line()
         _table(screen, found)
         _runs(screen, found, limit)
+    elif found.noun == "circuit":
+        screen.line(
+            "no circuit is or was in shadow mode; `switchgear hold shadow NAME` puts one there"
+        )
     _remarks(screen, found)
 
 
 def _head(screen: Screen, found: Found) -> None:
     formats = ", ".join(f"{name} {count:,}" for name, count in found.tally.formats.most_common())
     files = f" in {plural(found.tally.files, 'file')} ({formats})" if formats else ""
-    screen.line(Text(f"{plural(found.runs, 'run')}{files}", "bold"), 2)
+    screen.line(Text(f"{plural(found.runs, found.noun)}{files}", "bold"), 2)
 
 
 def _table(screen: Screen, found: Found) -> None:
@@ -100,7 +104,7 @@ def _runs(screen: Screen, found: Found, limit: int) -> None:
     screen.line()
     shown = stopped[:limit]
     more = f" (the first {len(shown):,} of {total:,})" if total > len(shown) else ""
-    screen.line(Text(f"Runs that would be stopped{more}", "bold"))
+    screen.line(Text(f"{found.noun.capitalize()}s that would be stopped{more}", "bold"))
     for row in shown:
         _run(screen, row, named=len(found.counts) > 1)
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear.cli.backtest import DEFAULT, FORMATS
+from switchgear.cli.backtest import DEFAULT, FORMATS, check_folder, check_paths
 from switchgear.cli.entry import fail
 from switchgear.cli.options import color_option, json_option, store_options
 from switchgear.cli.text import clean, plural, say
@@ -72,6 +72,8 @@ def tune(  # noqa: PLR0917  click passes them by name
     from switchgear.recordings.recorded import Tally
 
     share = _share(asked)
+    check_paths(paths)
+    check_folder("--write", write)
     _check_place(write)
     told = {} if outcomes is None else read_outcomes(outcomes)
     read = Recordings(paths, told, force, jobs)
