@@ -223,6 +223,15 @@ def test_a_debt_never_grows_beyond_twice_its_limit() -> None:
         assert debt.heat(book, 0.0) == 2.0
 
 
+def test_a_command_that_failed_and_now_does_not_pays_back_more_than_another() -> None:
+    debt = ErrorsDebt()
+    failed = Signal(ok=False, error="no", act=Act("bash", "make"))
+    book = debt.fold(debt.start(), failed._replace(count=3), 0.0)
+    again = debt.fold(book, Signal(ok=True, act=Act("bash", "make")), 0.0)
+    other = debt.fold(book, Signal(ok=True, act=Act("bash", "bash make")), 0.0)
+    assert (book.points - again.points, book.points - other.points) == (100, 20)
+
+
 def test_a_debt_that_is_paid_back_forgets_the_steps_that_made_it() -> None:
     debt = TalkDebt()
     book = debt.fold(debt.start(), Signal(act=Act("", "it is all done now"), count=2), 0.0)
