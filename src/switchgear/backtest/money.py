@@ -27,6 +27,8 @@ def cost_of_steps(run: Recorded, after: int) -> Money:
     """
     usages = [usage for step in run.steps[after:] for usage in step.usages]
     if usages and (run.cost_micros is None or any(usage.cost_micros for usage in usages)):
+        if any(usage.model is None and usage.cost_micros is None for usage in usages):
+            return Money(None, "the recording names no model for its tokens, or only their sum")
         cost = cost_of(_added_up(usages))
         return Money(cost.micros, cost.unknown)
     if run.cost_micros is not None and run.steps:

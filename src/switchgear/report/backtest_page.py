@@ -106,7 +106,8 @@ def _lines(counts: Counts) -> list[tuple[str, str]]:
     )
     saved = money(counts.saved_micros)
     if counts.unpriced:
-        saved += f", and price unknown for {count(counts.unpriced, 'run')}"
+        unknown = f"price unknown for {count(counts.unpriced, 'run')}"
+        saved = f"{saved}, and {unknown}" if counts.unpriced < counts.stopped else unknown
     harmful = f"{counts.harmful:,}"
     if counts.maybe_harmful:
         harmful += f", {counts.maybe_harmful:,} cannot be told"
