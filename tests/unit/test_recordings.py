@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from switchgear.recordings.finding import find, usual_places
 from switchgear.recordings.formats import FORMATS, runs_in
 from switchgear.recordings.recorded import Recorded, Tally
 from unit import recording_samples as samples
+from unit import run_facts
 
 each_sample = pytest.mark.parametrize("sample", samples.FILES)
 PRICED = {"claude", "codex", "gemini", "qwen", "opencode", "pi", "openhands", "otel", "plain"}
@@ -141,6 +143,76 @@ def test_the_folder_of_a_conversation_is_one_run(tmp_path: Path) -> None:
     [path] = find([str(tmp_path)], Tally())
     [run], tally = read(Path(path))
     assert (run.id, len(run.steps), tally.problem_count) == ("abc", 5, 0)
+
+
+LOG = """I look at the settings.
+[Bash] cat there.txt: ok
+Now the other file.
+[Bash] cat missing.txt: failed
+    cat: missing.txt: No such file or directory
+exit code 1
+[Edit] a.py: ok
+[result] done
+[end] stopped, exit code 0; the last lines:
+[Bash] this is: ok
+"""
+
+
+def our_run(folder: Path, **changed: Any) -> Path:
+    """A run of `switchgear run` with one iteration, of which the log tells three steps."""
+    run = folder / "runs" / "r1"
+    (run / "logs").mkdir(parents=True)
+    (run / "logs" / "0001.log").write_text(LOG)
+    facts = run_facts.facts(1, error="no", ok=False, cost_micros=1003, **changed)
+    (run / "iterations.jsonl").write_text(json.dumps(facts) + "\n")
+    whole = {"schema": 1, "id": "r1", "task": samples.TASK, "options": {"model": "gpt-5"},
+             "state": {}, "folder": "x", "circuit": "loop/1", "agent": "claude",
+             "end": {"success": False, "exit_reason": "circuit_breaker"}}  # fmt: skip
+    (run / "run.json").write_text(json.dumps(whole))
+    return run
+
+
+def test_our_own_run_has_the_steps_of_its_logs_and_the_facts_of_its_iterations(
+    tmp_path: Path,
+) -> None:
+    our_run(tmp_path)
+    [path] = find([str(tmp_path)], Tally())
+    [run], tally = read(Path(path))
+    assert (run.id, run.solved, run.ended, tally.problem_count) == (
+        "r1",
+        False,
+        "circuit_breaker",
+        0,
+    )
+    assert [(step.tool, step.ok) for step in run.steps] == [
+        ("Bash", True), ("Bash", False), ("Edit", True), ("iteration", False)
+    ]  # fmt: skip
+    assert [step.thought for step in run.steps[:2]] == [
+        "I look at the settings.",
+        "Now the other file.",
+    ]
+    assert run.steps[1].error == samples.NOT_FOUND
+    assert [step.changed for step in run.steps] == [False, False, True, True]
+    last = run.steps[-1].signal()
+    assert (last.act, last.files_changed, last.tests_passing, last.output_chars) == (
+        None,
+        1,
+        3,
+        120,
+    )
+
+
+def test_what_an_iteration_took_is_shared_out_over_its_steps(tmp_path: Path) -> None:
+    [run], _ = read(our_run(tmp_path) / "run.json")
+    costs = [step.usages[0].cost_micros for step in run.steps]
+    assert costs == [250, 250, 250, 253]
+    assert sum(step.usages[0].input_tokens for step in run.steps) == 100
+
+
+def test_a_log_outside_the_run_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret.log").write_text(LOG)
+    [run], _ = read(our_run(tmp_path, log="../../secret.log") / "run.json")
+    assert [step.tool for step in run.steps] == ["iteration"]
 
 
 def test_lines_that_are_not_understood_are_counted_and_named(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def each_run(read: Recordings, task: Callable[[Recorded], T], tally: Tally) -> I
     `BacktestBroken`.
     """
     files = list(find(read.paths, tally))
-    count = read.jobs or len(os.sched_getaffinity(0))
+    count = read.jobs or _cores()
     jobs = _jobs(files, read.force, tally)
     working = Working(read.outcomes, read.force, task)
     if count <= 1 or _is_small(files, read.jobs):
@@ -170,6 +170,13 @@ def _batches(source: Source, tally: Tally) -> Iterator[Job]:
         tally.problem(source.path, str(problem))
     if lines:
         yield Job(source.path, tuple(lines), first)
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _is_small(files: Sequence[str], jobs: int | None) -> bool:

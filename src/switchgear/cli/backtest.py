@@ -1,8 +1,9 @@
 """`switchgear backtest`: what a policy would have done with sessions that are recorded already."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from switchgear.backtest.rows import Row
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+T = TypeVar("T")
 
 DEFAULT = "ledger"
 NOTHING_READ = 3
@@ -90,12 +93,24 @@ def backtest(  # noqa: PLR0917  click passes them by name
     found = Found(pictures if html else 0)
     found.noun = "circuit" if live else "run"
     rows = _live() if live else _recorded(found, paths, names, Reading(force, outcomes, jobs))
-    for row in rows:
+    for row in counted(rows, found.noun):
         found.add(row)
     if html is not None:
         _write(html, found)
     _show(found, limit, html, as_json=as_json)
     return 0 if found.runs else NOTHING_READ
+
+
+def counted(rows: Iterable[T], noun: str) -> Iterator[T]:
+    """The rows, with their number on a terminal's standard error while they come."""
+    shown = sys.stderr.isatty()
+    for number, row in enumerate(rows, 1):
+        yield row
+        if shown and number % 20 == 0:
+            sys.stderr.write(f"\r{plural(number, noun)} read")
+            sys.stderr.flush()
+    if shown:
+        sys.stderr.write("\r" + " " * 40 + "\r")
 
 
 def check_paths(paths: tuple[str, ...]) -> None:
