@@ -57,6 +57,7 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.chdir(home)
     return home
 

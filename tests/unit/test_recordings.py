@@ -308,3 +308,57 @@ def test_the_command_offers_every_format() -> None:
     from switchgear.cli.backtest import FORMATS as OFFERED  # noqa: PLC0415
 
     assert set(OFFERED) == set(FORMATS)
+
+
+def test_what_claude_prints_as_a_stream_is_read_like_its_transcript(tmp_path: Path) -> None:
+    transcript, _ = read(samples.write("claude", tmp_path))
+    stream = [
+        {**{key: value for key, value in line.items() if key != "sessionId"}, "session_id": "s"}
+        for line in samples.claude()[1:]
+    ]
+    result = {"type": "result", "subtype": "success", "session_id": "s", "total_cost_usd": 0.5}
+    path = tmp_path / "stream.jsonl"
+    path.write_text(samples.as_lines([{"type": "system", "session_id": "s"}, *stream, result]))
+    [run], tally = read(path)
+    assert run.steps == transcript[0].steps
+    assert (run.ended, run.cost_micros, dict(tally.unknown)) == ("success", 500_000, {})
+
+
+def test_early_rollouts_of_codex_have_no_wrapper_and_their_exit_codes_in_json(
+    tmp_path: Path,
+) -> None:
+    told = json.dumps({"output": "no", "metadata": {"exit_code": 2, "duration_seconds": 0.5}})
+    call = {"command": ["bash", "-lc", "make"]}
+    lines: samples.Lines = [
+        {"id": "old-1", "timestamp": samples.AT.format(0), "instructions": None},
+        {"record_type": "state"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Build."}]},
+        {"type": "local_shell_call", "call_id": "c1", "action": call},
+        {"type": "function_call_output", "call_id": "c1", "output": told},
+    ]
+    path = tmp_path / "rollout-old.jsonl"
+    path.write_text(samples.as_lines(lines))
+    [run], tally = read(path)
+    assert (run.id, run.task, dict(tally.unknown)) == ("old-1", "Build.", {})
+    [step] = run.steps
+    assert (step.tool, step.ok, step.result, step.seconds) == ("shell", False, "no", 0.5)
+
+
+def test_tool_calls_of_spans_are_read_from_messages_where_no_span_has_them(tmp_path: Path) -> None:
+    call = {"type": "tool_call", "id": "c1", "name": "bash", "arguments": {"command": "ls"}}
+    answer = {"type": "tool_call_response", "id": "c1", "response": "a.txt"}
+
+    def span(key: str, second: int, facts: dict[str, Any]) -> dict[str, Any]:
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.conversation.id": "talk", **facts}
+        at = f"2026-11-15T10:00:{second:02}+00:00"
+        return {"name": "chat", "context": {"span_id": key, "trace_id": "t"}, "parent_id": None,
+                "start_time": at, "end_time": at, "attributes": attributes, "status": {}}  # fmt: skip
+
+    said = {"gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [call]}])}
+    heard = {"gen_ai.input.messages": [{"role": "tool", "parts": [answer]}]}
+    path = tmp_path / "spans.jsonl"
+    path.write_text(samples.as_lines([span("b", 5, heard), span("a", 1, said)]))
+    [run], tally = read(path)
+    assert (run.id, list(tally.formats)) == ("talk", ["otel"])
+    [step] = run.steps
+    assert (step.tool, step.ok, step.result) == ("bash", True, "a.txt")

@@ -12,7 +12,7 @@ from switchgear.agents.events import Usage
 from switchgear.recordings.building import Building
 from switchgear.recordings.files import Source
 from switchgear.recordings.recorded import Recorded, Tally
-from switchgear.recordings.texts import micros, moment, name
+from switchgear.recordings.texts import micros, moment, name, word
 
 NAME = "claude"
 LABEL = "Claude Code transcript"
@@ -110,7 +110,7 @@ class _Session:
             self.building.turn(at_s)
             self._use(message)
         for part in content if isinstance(content, list) else []:
-            kind = at(part, "type")
+            kind = word(at(part, "type"))
             if kind == "text":
                 self.building.say(at(part, "text"))
             elif kind == "thinking":

@@ -14,7 +14,7 @@ from switchgear.agents.events import Usage
 from switchgear.recordings.building import Building
 from switchgear.recordings.files import Source
 from switchgear.recordings.recorded import Recorded, Tally
-from switchgear.recordings.texts import moment, name, number
+from switchgear.recordings.texts import moment, name, number, word
 
 NAME = "codex"
 LABEL = "Codex rollout"
@@ -37,10 +37,10 @@ _OUTPUT = "\nOutput:\n"
 def recognises(head: list[dict[str, Any]], source: Source) -> bool:
     """Wrapped items, or the items of early versions behind the line that opens them."""
     del source
-    wrapped = any(line.get("type") in _LINES and "payload" in line for line in head)
+    wrapped = any(word(line.get("type")) in _LINES and "payload" in line for line in head)
     first = head[0] if head else {}
     early = {"id", "timestamp"} <= first.keys() and "type" not in first and "steps" not in first
-    bare = early and any(line.get("type") in _ITEMS for line in head[1:])
+    bare = early and any(word(line.get("type")) in _ITEMS for line in head[1:])
     return wrapped or bare
 
 
@@ -48,9 +48,9 @@ def read(source: Source, tally: Tally) -> Iterator[Recorded]:
     """The session of a file."""
     session = _Session(Recorded(source.name, source.path, NAME, "codex"))
     for line in source.lines(tally, NAME):
-        kind, payload = line.get("type"), line.get("payload", line)
+        kind, payload = word(line.get("type")), line.get("payload", line)
         at_s = moment(line.get("timestamp"))
-        if kind == "session_meta" or "type" not in line:
+        if kind == "session_meta" or (not kind and "id" in line):
             session.building.run = session.building.run._replace(
                 id=name(at(payload, "id")) or source.name
             )
@@ -95,7 +95,7 @@ class _Session:
 
     def item(self, payload: object, at_s: float | None) -> bool:
         """Hear one item; False: it is of a kind that is not known."""
-        kind = at(payload, "type")
+        kind = word(at(payload, "type"))
         if kind == "message":
             self._message(payload, at_s)
         elif kind == "reasoning":
@@ -108,7 +108,7 @@ class _Session:
                 _arguments(arguments),
                 at_s,
             )
-        elif isinstance(kind, str) and kind.endswith("_call_output"):
+        elif kind.endswith("_call_output"):
             self._output(payload, at_s)
         elif kind == "web_search_call":
             self.building.call(at(payload, "id"), "web_search", at(payload, "action"), at_s)

@@ -14,7 +14,7 @@ from switchgear.agents.events import Usage
 from switchgear.recordings.building import Building
 from switchgear.recordings.files import Source
 from switchgear.recordings.recorded import Recorded, Tally
-from switchgear.recordings.texts import exit_code, moment, name
+from switchgear.recordings.texts import exit_code, moment, name, word
 
 NAME = "gemini"
 LABEL = "Gemini CLI chat"
@@ -78,7 +78,7 @@ class _Chat:
                 self.hear(message)
 
     def hear(self, message: dict[str, Any]) -> None:
-        kind, at_s = message.get("type"), moment(message.get("timestamp"))
+        kind, at_s = word(message.get("type")), moment(message.get("timestamp"))
         if kind == "user":
             self._user(message, at_s)
         elif kind in {"gemini", "qwen", "assistant"}:
@@ -112,7 +112,7 @@ class _Chat:
         self.building.call(call_id, at(call, "name"), at(call, "args"), at_s)
         results = at(call, "result")
         output = "\n".join(map(_output, results if isinstance(results, list) else []))
-        status, code = at(call, "status"), exit_code(output)
+        status, code = word(at(call, "status")), exit_code(output)
         if status in {"success", "error", "cancelled"}:
             ok = False if status == "error" else None if code is None else code == 0
             ended_s = moment(at(call, "timestamp")) or at_s

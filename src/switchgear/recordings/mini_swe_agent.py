@@ -14,7 +14,7 @@ from switchgear.agents.events import Usage
 from switchgear.recordings.building import Building
 from switchgear.recordings.files import Source
 from switchgear.recordings.recorded import Recorded, Tally
-from switchgear.recordings.texts import micros, moment, name
+from switchgear.recordings.texts import micros, moment, name, word
 
 NAME = "mini-swe-agent"
 LABEL = "mini-swe-agent trajectory"
@@ -69,7 +69,7 @@ class _Reading:
         self._calls = 0
 
     def hear(self, message: object) -> None:
-        role, at_s = at(message, "role"), moment(at(message, "extra", "timestamp"))
+        role, at_s = word(at(message, "role")), moment(at(message, "extra", "timestamp"))
         if role == "assistant":
             self._answer(message, at_s)
         elif role in {"user", "tool"}:

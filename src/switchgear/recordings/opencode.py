@@ -16,7 +16,7 @@ from switchgear.agents.events import Usage
 from switchgear.recordings.building import Building
 from switchgear.recordings.files import Source, Unreadable, parsed
 from switchgear.recordings.recorded import Recorded, Tally
-from switchgear.recordings.texts import micros, moment, name
+from switchgear.recordings.texts import micros, moment, name, word
 
 NAME = "opencode"
 LABEL = "OpenCode session"
@@ -85,7 +85,7 @@ class _Session:
         self.building.turn(at_s)
         self._use(info)
         for part in parts:
-            kind = part.get("type")
+            kind = word(part.get("type"))
             if kind in {"text", "reasoning"}:
                 self.building.say(part.get("text"))
             elif kind == "tool":
@@ -117,10 +117,10 @@ class _Session:
         state = part.get("state")
         began_s, ended_s = (moment(at(state, "time", key)) for key in ("start", "end"))
         self.building.call(part.get("callID"), part.get("tool"), at(state, "input"), began_s)
-        status, code = at(state, "status"), at(state, "metadata", "exit")
+        status, code = word(at(state, "status")), at(state, "metadata", "exit")
         if status in {"completed", "error"}:
             output = words(at(state, "output")) or words(at(state, "error"))
-            ok = status == "completed" and code in {None, 0}
+            ok = status == "completed" and code in (None, 0)
             self.building.result(part.get("callID"), output, ended_s, ok=ok)
 
 

@@ -13,7 +13,7 @@ from switchgear.agents.events import Usage
 from switchgear.recordings.building import Building
 from switchgear.recordings.files import Source, Unreadable
 from switchgear.recordings.recorded import Recorded, Tally
-from switchgear.recordings.texts import micros, moment, name
+from switchgear.recordings.texts import micros, moment, name, word
 
 NAME = "openhands"
 LABEL = "OpenHands trajectory"
@@ -139,8 +139,8 @@ class _Reading:
     # The first generation
 
     def _action(self, event: dict[str, Any], at_s: float | None) -> None:
-        action, arguments = event.get("action"), event.get("args")
-        if action in _NO_STEPS:
+        action, arguments = word(event.get("action")), event.get("args")
+        if not action or action in _NO_STEPS:
             return
         if action == "message":
             text = words(at(arguments, "content") or event.get("message"))

@@ -13,7 +13,7 @@ from switchgear.agents.events import Usage
 from switchgear.recordings.building import Building
 from switchgear.recordings.files import Source, parsed
 from switchgear.recordings.recorded import Recorded, Tally
-from switchgear.recordings.texts import as_json, body, moment, name
+from switchgear.recordings.texts import as_json, body, moment, name, word
 
 NAME = "otel"
 LABEL = "OpenTelemetry GenAI spans"
@@ -102,7 +102,7 @@ def _reduced(span: dict[str, Any]) -> _Span | None:
     began_s = moment(span.get("startTimeUnixNano") or span.get("start_time"))
     status = span.get("status")
     code = at(status, "code") or at(status, "status_code")
-    failed = code in {2, "STATUS_CODE_ERROR", "ERROR"} or bool(facts.get("error.type"))
+    failed = code in (2, "STATUS_CODE_ERROR", "ERROR") or bool(facts.get("error.type"))
     why = words(at(status, "message") or at(status, "description") or facts.get("error.type"))
     kept = {key: _kept(key, value) for key, value in facts.items() if key.startswith("gen_ai.")}
     kept["events"] = _said_in_events(span.get("events"))
@@ -154,7 +154,7 @@ def _said_in_events(events: object) -> str:
     for event in _items(events)[-4:]:
         facts = _attributes(at(event, "attributes"))
         content = facts.get("gen_ai.completion") or facts.get("content")
-        if at(event, "name") in {"gen_ai.content.completion", "gen_ai.choice"} and content:
+        if word(at(event, "name")) in {"gen_ai.content.completion", "gen_ai.choice"} and content:
             said.append(as_json(content))
     return "\n".join(said)[:8000]
 
@@ -224,7 +224,7 @@ def _answer(building: Building, span: _Span, *, calls: bool) -> None:
     )
     building.say(facts.get("events"))
     for part in _parts(facts.get("gen_ai.output.messages")):
-        if at(part, "type") in {"text", "reasoning"}:
+        if word(at(part, "type")) in {"text", "reasoning"}:
             building.say(at(part, "content"))
         elif at(part, "type") == "tool_call" and calls:
             building.call(at(part, "id"), at(part, "name"), at(part, "arguments"), span.ended_s)

@@ -8,7 +8,7 @@ from switchgear.agents.events import Usage
 from switchgear.recordings.building import Building
 from switchgear.recordings.files import Source
 from switchgear.recordings.recorded import Recorded, Tally
-from switchgear.recordings.texts import micros, moment, name
+from switchgear.recordings.texts import micros, moment, name, word
 
 NAME = "pi"
 LABEL = "pi session"
@@ -32,7 +32,7 @@ def read(source: Source, tally: Tally) -> Iterator[Recorded]:
     """The session of a file."""
     building = Building(Recorded(source.name, source.path, NAME, NAME))
     for line in source.lines(tally, NAME):
-        kind = line.get("type")
+        kind = word(line.get("type"))
         if kind == "session":
             building.run = building.run._replace(id=name(line.get("id")) or source.name)
         elif kind == "message":
@@ -43,7 +43,7 @@ def read(source: Source, tally: Tally) -> Iterator[Recorded]:
 
 
 def _message(building: Building, message: object, at_s: float | None, tally: Tally) -> None:
-    role = at(message, "role")
+    role = word(at(message, "role"))
     if role == "user":
         building.turn(at_s)
         building.know(task=name(words(at(message, "content"))))
@@ -76,7 +76,7 @@ def _answer(building: Building, message: object, at_s: float | None) -> None:
     )
     content = at(message, "content")
     for part in content if isinstance(content, list) else []:
-        kind = at(part, "type")
+        kind = word(at(part, "type"))
         if kind in {"text", "thinking"}:
             building.say(at(part, kind))
         elif kind == "toolCall":

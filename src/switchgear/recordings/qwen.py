@@ -12,7 +12,7 @@ from switchgear.agents.events import Usage
 from switchgear.recordings.building import Building
 from switchgear.recordings.files import Source
 from switchgear.recordings.recorded import Recorded, Tally
-from switchgear.recordings.texts import exit_code, moment, name
+from switchgear.recordings.texts import exit_code, moment, name, word
 
 NAME = "qwen"
 LABEL = "Qwen Code chat"
@@ -29,7 +29,7 @@ def recognises(head: list[dict[str, Any]], source: Source) -> bool:
     """Lines of a session whose messages have parts."""
     del source
     return any(
-        line.get("type") in _TYPES and isinstance(at(line, "message", "parts"), list)
+        word(line.get("type")) in _TYPES and isinstance(at(line, "message", "parts"), list)
         for line in head
         if "sessionId" in line
     )

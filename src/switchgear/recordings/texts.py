@@ -41,6 +41,11 @@ def name(value: object) -> str:
     return redact(value, LONGEST_NAME) if isinstance(value, str) else ""
 
 
+def word(value: object) -> str:
+    """A word that tells kinds apart; empty for whatever is none, a list in its place for example."""
+    return value if isinstance(value, str) else ""
+
+
 def body(value: object) -> str | None:
     """A text as a detector may read it: its two ends, without secrets; `None` where there is none."""
     if value is None:
@@ -136,7 +141,7 @@ def changed(tool: str, arguments: object, *, ok: bool | None) -> bool | None:
         return False
     if files_of(tool, arguments):
         return ok is not False
-    if isinstance(arguments, dict) and arguments.get("command") in {"view", "read"}:
+    if isinstance(arguments, dict) and word(arguments.get("command")) in {"view", "read"}:
         return False
     return _changed_by(command_of(arguments)) if is_shell(tool) else None
 
