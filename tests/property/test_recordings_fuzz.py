@@ -23,7 +23,7 @@ ODD: list[Any] = [
 ]
 a_sample = st.sampled_from(sorted(FILES))
 calmly = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

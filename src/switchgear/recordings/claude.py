@@ -46,8 +46,8 @@ def read(source: Source, tally: Tally) -> Iterator[Recorded]:
     """The session of a file, and each sub-agent that it holds."""
     sessions: dict[str, _Session] = {}
     for line in source.lines(tally, NAME):
-        kind = line.get("type")
-        if not isinstance(kind, str) or kind not in _SPEAKING:
+        kind = word(line.get("type"))
+        if kind not in _SPEAKING:
             if kind == "result":
                 _ended(sessions, line)
             elif kind != "system" and kind not in _SILENT:
