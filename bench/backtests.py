@@ -57,6 +57,8 @@ class Taken(NamedTuple):
 
     sessions: int
     seconds: float
+    core_seconds: float
+    """What all its processes took of the cores: on a machine that is busy, less than `seconds`."""
     memory_bytes: int
 
 
@@ -73,13 +75,14 @@ def _section(sessions: int) -> Section:
         key="backtest",
         title=f"A backtest of sessions of {STEPS} steps",
         method=f"`switchgear backtest --jobs {PROCESSES}` over made-up transcripts, preset ledger.",
-        columns=("seconds", "sessions a second", "memory"),
+        columns=("seconds", "core seconds", "sessions a second", "memory"),
         rows=[
             Row(
                 f"{taken.sessions:,} sessions",
                 Role.OURS,
                 (
                     f"{taken.seconds:.1f}",
+                    f"{taken.core_seconds:.1f}",
                     f"{taken.sessions / taken.seconds:.0f}",
                     f"{taken.memory_bytes / 1e6:.0f} MB",
                 ),
@@ -114,7 +117,8 @@ def _taken(folder: Path, sessions: int) -> Taken:
     [counts] = json.loads((folder / "found.json").read_text())["policies"]
     if counts["runs"] != sessions or counts["stopped"] > AT_MOST_STOPPED * sessions:
         raise RuntimeError(f"the sessions were not judged to their ends: {counts}")
-    return Taken(sessions, seconds, used.ru_maxrss * 1024)
+    core_seconds = used.ru_utime + used.ru_stime
+    return Taken(sessions, seconds, core_seconds, used.ru_maxrss * 1024)
 
 
 def _words(chance: random.Random, count: int) -> str:
