@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 try:
     from bench import (
+        backtests,
         calls,
         environment,
         fleet,
         iterations,
+        ledger,
         many,
         memory,
         redis_calls,
@@ -52,6 +54,8 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "many-sqlite": many.section_of_sqlite,
     "many-redis": many.section_of_redis,
     "run": iterations.section,
+    "ledger": ledger.section,
+    "backtest": backtests.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 

@@ -53,8 +53,12 @@ FILES = (
     "core/record.py",
     "core/wire.py",
     "core/fingerprint.py",
+    "core/act_facts.py",
+    "core/detectors/actions_debt.py",
     "core/detectors/base.py",
     "core/detectors/consecutive_failures.py",
+    "core/detectors/debt.py",
+    "core/detectors/errors_debt.py",
     "core/detectors/failure_rate.py",
     "core/detectors/failures_in_window.py",
     "core/detectors/latency_p95.py",
@@ -66,6 +70,10 @@ FILES = (
     "core/detectors/spend.py",
     "core/detectors/total_cost.py",
     "core/detectors/violation.py",
+    "core/detectors/numbers.py",
+    "core/detectors/stuck_probability.py",
+    "core/detectors/talk_debt.py",
+    "core/detectors/words_debt.py",
     "runs.py",
 )
 # A mutant first meets the walks of the seeded corpus, without pytest: most end there, in a
@@ -73,6 +81,14 @@ FILES = (
 # loops the tests by hand are as quick, so those mutants meet them before they walk.
 WALKS = 40
 FIRST = {
+    "core/act_facts.py": "tests/unit/test_debts.py",
+    "core/detectors/actions_debt.py": "tests/unit/test_ledger.py",
+    "core/detectors/debt.py": "tests/unit/test_debts.py",
+    "core/detectors/errors_debt.py": "tests/unit/test_ledger.py",
+    "core/detectors/numbers.py": "tests/unit/test_debts.py",
+    "core/detectors/stuck_probability.py": "tests/unit/test_stuck_probability.py",
+    "core/detectors/talk_debt.py": "tests/unit/test_debts.py",
+    "core/detectors/words_debt.py": "tests/unit/test_ledger.py",
     "core/recovery.py": "tests/unit/test_recovery.py",
     "core/record.py": "tests/unit/test_recovery.py",
     "core/window.py": "tests/unit/test_windows.py",
@@ -82,12 +98,15 @@ FIRST = {
     "runs.py": "tests/unit/test_runs.py",
 }
 TESTS = (
+    "tests/unit/test_debts.py",
     "tests/unit/test_detectors.py",
     "tests/unit/test_loop_detectors.py",
     "tests/unit/test_loop_seed_000.py",
     "tests/unit/test_loop_seed_001.py",
     "tests/unit/test_fingerprint.py",
+    "tests/unit/test_ledger.py",
     "tests/unit/test_standing.py",
+    "tests/unit/test_stuck_probability.py",
     "tests/unit/test_recovery.py",
     "tests/unit/test_runs.py",
     "tests/unit/test_wire.py",

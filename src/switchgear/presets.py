@@ -55,6 +55,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         "recovery": {"cooldown": {"base_s": 60.0, "max_s": 3600.0, "factor": 2.0, "probes": 1}},
     },
     "constitutional": {"detectors": ["violation"], "recovery": "latched"},
+    "ledger": {
+        "detectors": [
+            {"words_debt": {"limit": 3.5, "usual": 0.3, "credit": 0.05, "remember": 8}},
+            {"actions_debt": {"limit": 8.0, "credit": 0.1}},
+            {"errors_debt": {"limit": 6.0, "credit": 0.1}},
+            {"talk_debt": {"limit": 2.0, "usual": 0.3, "remember": 8}},
+        ],
+        "recovery": "latched",
+        "tripping_at": 0.7,
+    },
 }
 """The presets by name."""
 
@@ -68,5 +78,6 @@ DESCRIPTIONS: dict[str, str] = {
     "external_dep": "A dependency: a Retry-After, or 3 failures in 60 s; 60 s, up to 1 h.",
     "constitutional": "Absolute rules: the first one broken halts until an operator resets.",
     "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
+    "ledger": "An agent that goes nowhere: warns at 70 % of a debt, stops at all of it, for good.",
 }
 """One line about each."""

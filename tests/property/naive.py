@@ -13,6 +13,7 @@ from math import ceil, floor
 from statistics import median
 from typing import Any, NamedTuple
 
+from property import naive_debts, naive_stuck
 from switchgear.core import detectors
 from switchgear.core.detectors import Detector
 from switchgear.core.fingerprint import FINGERPRINTS
@@ -296,10 +297,20 @@ class Kind(NamedTuple):
 
 
 KINDS: dict[type[Detector], Kind] = {
+    detectors.ActionsDebt: Kind(
+        naive_debts.reading_by(naive_debts.actions),
+        lambda _: 16_000,
+        lambda d: f"(threshold {d.limit:g})",
+    ),
     detectors.ConsecutiveFailures: Kind(
         consecutive_failures,
         lambda _: 100,
         lambda d: f"(threshold {d.threshold})",
+    ),
+    detectors.ErrorsDebt: Kind(
+        naive_debts.reading_by(naive_debts.errors),
+        lambda _: 12_000,
+        lambda d: f"(threshold {d.limit:g})",
     ),
     detectors.FailureRate: Kind(
         failure_rate,
@@ -366,6 +377,21 @@ KINDS: dict[type[Detector], Kind] = {
         retry_after,
         lambda _: 100,
         lambda d: f"(threshold {d.threshold})",
+    ),
+    detectors.StuckProbability: Kind(
+        naive_stuck.stuck_probability,
+        lambda _: 24_000,
+        lambda d: f"(threshold {100 * d.threshold:.0f} %)",
+    ),
+    detectors.TalkDebt: Kind(
+        naive_debts.reading_by(naive_debts.talk),
+        lambda d: 1000 + 800 * d.remember,
+        lambda d: f"(threshold {d.limit:g})",
+    ),
+    detectors.WordsDebt: Kind(
+        naive_debts.reading_by(naive_debts.words),
+        lambda d: 4000 + 800 * d.remember,
+        lambda d: f"(threshold {d.limit:g})",
     ),
 }
 

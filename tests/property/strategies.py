@@ -1,5 +1,7 @@
 """Random policies, signals and histories. Numbers are small and meet each other's limits often."""
 
+from math import ceil
+
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -7,7 +9,7 @@ from switchgear.core import detectors
 from switchgear.core.detectors import Detector
 from switchgear.core.policy import AnyDetector, Combine, Policy, WeightedSum
 from switchgear.core.recovery import Cooldown, Latched, Recovery, WindowEnd
-from switchgear.core.types import Signal
+from switchgear.core.types import Act, Signal
 
 # Multiples of a quarter are exact in binary, so sums and differences of times are exact, too.
 DURATIONS = st.sampled_from((0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.5, 9.0))
@@ -29,8 +31,14 @@ def slow_calls(draw: st.DrawFn) -> detectors.SlowCalls:
     return detectors.SlowCalls(draw(DURATIONS), window, threshold, min_calls, draw(ADMITS))
 
 
+LIMITS = st.sampled_from((0.5, 1.0, 1.5, 2.0, 3.0, 5.0))
+USUAL = st.sampled_from((0.0, 0.3, 0.5, 0.9))
+CREDITS = st.sampled_from((0.0, 0.05, 0.1, 0.5, 1.0))
+
 CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
+    detectors.ActionsDebt: st.builds(detectors.ActionsDebt, LIMITS, CREDITS),
     detectors.ConsecutiveFailures: st.builds(detectors.ConsecutiveFailures, st.integers(1, 7)),
+    detectors.ErrorsDebt: st.builds(detectors.ErrorsDebt, LIMITS, CREDITS),
     detectors.FailureRate: share_fields().map(lambda fields: detectors.FailureRate(*fields)),
     detectors.FailuresInWindow: st.builds(
         detectors.FailuresInWindow, st.sampled_from((1, 2, 3, 4, 6, 33, 70)), DURATIONS
@@ -69,10 +77,48 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
         detectors.TotalCost, st.sampled_from((1, 2, 7, 19)), st.sampled_from((0.29, 1.0, 1.5, 2.0))
     ),
     detectors.Violation: st.just(detectors.Violation()),
+    detectors.StuckProbability: st.builds(
+        detectors.StuckProbability,
+        st.sampled_from((0.5, 0.75, 0.9)),
+        st.sampled_from((-6.0, -4.0, -3.0)),
+        errors=st.sampled_from((0.0, 1.0, 2.0)),
+        same_errors=st.sampled_from((0.0, 2.0)),
+        repeats=st.sampled_from((5.0, 6.0)),
+        known_output=st.sampled_from((0.0, 2.0)),
+        silence=st.sampled_from((-1.0, 0.0, 2.0)),
+        talk=st.sampled_from((-1.0, 0.0, 3.0)),
+        echo=st.sampled_from((5.0, 7.0)),
+        habit=st.sampled_from((0.0, 1.0)),
+    ),
+    detectors.TalkDebt: st.builds(detectors.TalkDebt, LIMITS, USUAL, st.sampled_from((1, 2, 8))),
+    detectors.WordsDebt: st.builds(
+        detectors.WordsDebt, LIMITS, USUAL, CREDITS, st.sampled_from((1, 2, 8))
+    ),
 }
 """How to draw each detector of the registry; a new detector needs a row."""
 
-ANY_DETECTOR = st.one_of(*CONFIGS.values())
+DEBTS = (
+    detectors.ActionsDebt,
+    detectors.ErrorsDebt,
+    detectors.TalkDebt,
+    detectors.WordsDebt,
+)
+OF_ACTS = (*DEBTS, detectors.StuckProbability)
+
+ANY_DETECTOR = st.one_of(*(CONFIGS[kind] for kind in CONFIGS if kind not in OF_ACTS))
+"""Any that judges calls and loops; what judges acts has histories of its own."""
+
+ACTS = (
+    Act("bash", "ls -la src/a.py", "a.py 12:00:01\nb.py", "I will list the files again, to see"),
+    Act("bash", "ls -la src/b.py", "a.py 12:00:02\nb.py", "I will look at the files again, to see"),
+    Act("bash", "make 1", "", "Now build everything from the beginning"),
+    Act("bash", "make 22", "took 3.5 s\nno rule for x.c", None),
+    Act("edit", "x.c\nint alpha, beta, gamma;", "saved", "The header is missing, so I add it"),
+    Act("edit", "src/a.py\nalpha = 1", None, "no"),
+    Act("", "", None, "I have done what was asked, tell me more"),
+    Act("", "Please wait until everybody agrees"),
+    Act("", "I have done all that was asked; what more?"),
+)
 
 SIGNALS = st.builds(
     Signal,
@@ -89,6 +135,10 @@ SIGNALS = st.builds(
     at_s=st.sampled_from((None, 0.25, 1.75e9)),
     waited_s=st.none() | DURATIONS,
     violation=st.sampled_from((None, None, None, "rule a: x", "rule b: y")),
+    act=st.none() | st.sampled_from(ACTS),
+    state=st.sampled_from((None, None, None, "state 1", "state 2", "state 3")),
+    failing_tests=st.sampled_from((None, None, None, "", "test_a", "test_a test_b")),
+    context_used=st.sampled_from((None, None, None, None, 0.1, 0.2, 0.9)),
 )
 
 FEW_SIGNALS = SIGNALS.map(lambda signal: signal._replace(count=min(signal.count, 21)))
@@ -155,6 +205,7 @@ def better_times(policy: Policy) -> list[Signal]:
 
 def worst_signal() -> Signal:
     """All that can be wrong with one thing that happened."""
+    act = Act("bash", "make", "no rule", "I try the same thing again")
     return Signal(
         ok=False,
         seconds=1e6,
@@ -165,6 +216,7 @@ def worst_signal() -> Signal:
         tests_passing=0,
         waited_s=1e6,
         violation="rule storm",
+        act=act,
     )
 
 
@@ -173,10 +225,16 @@ def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
     good = [Signal(output_chars=1000)] * most_calls(detector)
     bad = [worst_signal()] * most_calls(detector)
     worst = [worst_signal()._replace(output_chars=0)] * 2
+    if isinstance(detector, detectors.TalkDebt):  # whom any action would calm down
+        bad, worst = [Signal(act=ACTS[-1])] * most_calls(detector), []
     return [(0.0, signal) for signal in [*good, *bad, *worst]]
 
 
 def most_calls(detector: Detector) -> int:
     """How many equal calls every detector has seen enough of."""
+    if isinstance(detector, detectors.StuckProbability):
+        return 80  # after which its averages are what they will ever be
+    if isinstance(detector, DEBTS):
+        return ceil(detector.limit) * 10 + 2  # of a resemblance of which 0.9 is usual
     fields = {**detector.fields(), "remember": 1}  # other errors, not more calls
     return max(value for value in fields.values() if isinstance(value, int)) + 1

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -16,7 +17,7 @@ from switchgear.core import detectors
 from switchgear.core.detectors import ALL, Detector
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
-from switchgear.core.types import Permit, Phase, Signal, Tell
+from switchgear.core.types import Act, Permit, Phase, Signal, Tell
 
 over_the_registry = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.kind)
 
@@ -35,6 +36,27 @@ def remembered(detector: Detector, history: naive.History) -> Any:
     for at_s, signal in history:
         memory = detector.fold(memory, signal, at_s)
     return memory
+
+
+@cache
+def many_acts() -> list[Act]:
+    """Steps of agents, with more words, lines and files in all than anybody remembers."""
+    random = Random(0)
+    letters = str.maketrans("0123456789", "ghijklmnop")
+
+    def words(form: str, between: str) -> str:
+        found = (form.format(f"{random.randrange(16**6):x}".translate(letters)) for _ in range(15))
+        return between.join(found)
+
+    return [
+        Act(
+            random.choice(("bash", "")),
+            words("dir/{}.py", " "),
+            words("{} it", "\n"),
+            words("{}", " "),
+        )
+        for _ in range(300)
+    ]
 
 
 def times(history: naive.History) -> list[float]:
@@ -152,6 +174,9 @@ def test_its_memory_is_bounded_by_its_fields(kind: type[Detector], data: st.Data
             cost_micros=number,
             waited_s=now_s,
             violation=f"rule {number}" * 100,
+            act=random.choice(many_acts()),
+            state=f"{number}",
+            failing_tests=f"{number % 99}",
         )
         memory = detector.fold(memory, fact, now_s)
         if number % 1000 == 999:

@@ -209,7 +209,7 @@ def test_the_defaults_of_a_policy() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Policy([]), "Policy.detectors is empty: it must hold at least one of Consecutive"),
+        (lambda: Policy([]), "Policy.detectors is empty: it must hold at least one of ActionsDebt"),
         (lambda: ANY("abc"), "Policy.detectors is 'abc': it must be a list of detectors"),
         (lambda: ANY(TWO[0]), "Policy.detectors is ConsecutiveFailures(threshold=2): it must"),
         (lambda: ANY({1}), "Policy.detectors is {1}: it must be a list"),

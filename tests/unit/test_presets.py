@@ -10,7 +10,7 @@ import pytest
 from switchgear import Cooldown, Latched, Phase, Policy, Signal, detectors, presets
 from switchgear.config import ConfigError, load_config, preset_policy
 from switchgear.core.machine import step
-from switchgear.core.types import Ask, Order, Tell
+from switchgear.core.types import Act, Ask, Order, Tell
 from switchgear.presets import DESCRIPTIONS, PRESETS
 
 SUCCESS = Tell(Signal(ok=True, seconds=1.0))
@@ -90,6 +90,18 @@ def test_constitutional_halts_at_the_first_broken_rule_until_it_is_reset() -> No
     assert step(policy, circuit, reset, 1e9).circuit.phase is Phase.CLOSED
 
 
+def test_ledger_warns_before_it_stops_and_stops_for_good() -> None:
+    policy = preset_policy("ledger")
+    debts = (
+        detectors.WordsDebt(3.5, 0.3, 0.05, 8),
+        detectors.ActionsDebt(8, 0.1),
+        detectors.ErrorsDebt(6, 0.1),
+        detectors.TalkDebt(2, 0.3, 8),
+    )
+    assert policy == Policy(debts, Latched(), tripping_at=0.7)
+    assert tuple(type(debt)() for debt in debts) == debts
+
+
 def test_every_preset_has_one_line_about_it() -> None:
     assert DESCRIPTIONS.keys() == PRESETS.keys()
     assert all(line.endswith(".") and "\n" not in line for line in DESCRIPTIONS.values())
@@ -135,7 +147,42 @@ def conduct(policy: Policy) -> list[Any]:
         (1, 0.1, Signal(violation="rule force-push")),
     ):
         seen.append(_story(policy, count, gap_s, fact))
+    return seen + [_tale(policy, acts) for acts in TALES]
+
+
+def _tale(policy: Policy, acts: list[Signal]) -> list[Phase]:
+    """How a circuit stands after each step of an agent."""
+    circuit, seen = policy.start("k", 0.0), []
+    for at_s, signal in enumerate(acts):
+        circuit = step(policy, circuit, Tell(signal), float(at_s)).circuit
+        seen.append(circuit.phase)
     return seen
+
+
+def sentence(number: int, words: int = 5) -> str:
+    """Words that no other sentence has."""
+    return " ".join(chr(97 + number % 26) * 2 + chr(97 + word) * 3 for word in range(words))
+
+
+def agent(thought: str, args: str, result: str, *, ok: bool = True) -> Signal:
+    return Signal(ok=ok, act=Act("bash", args, result, thought))
+
+
+TALES: list[list[Signal]] = [
+    # The same thoughts again after so many others, while something new comes back each time.
+    *([agent(sentence(n % cycle), "look", f"line {n}") for n in range(60)] for cycle in (1, 8, 9)),
+    # The same thought with new words in what it does, and one that resembles it by a third.
+    [agent("the same again", f"do {sentence(n, 8)}", f"line {n}") for n in range(26)],
+    [agent(f"one two three {sentence(n, 3)}", "look", f"line {n}") for n in range(26)],
+    # Silence, or failure, after actions with new words; the same reply after so many others.
+    [agent("", f"go to the place of {sentence(n, 4)}", "") for n in range(26)],
+    [agent("", f"try {sentence(n, 3)}", "no", ok=False) for n in range(26)],
+    *([Signal(act=Act("", sentence(n % cycle))) for n in range(60)] for cycle in (1, 8, 9)),
+    [Signal(act=Act("", f"one two three {sentence(n, 3)}")) for n in range(26)],
+    [agent("", "make", "no", ok=False)] * 20,
+    [agent("", "make", "yes")] * 20,
+]
+"""What agents do, to touch every rule of the debts."""
 
 
 def _story(policy: Policy, count: int, gap_s: float, bad: Signal) -> list[Any]:
@@ -169,7 +216,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         return [leaf for key in value for leaf in leaves(value[key], (*path, key))]
     if isinstance(value, list):
         return [leaf for index, item in enumerate(value) for leaf in leaves(item, (*path, index))]
-    return [path]
+    return [] if isinstance(value, str) else [path]
 
 
 def changed(preset: dict[str, Any], path: tuple[Any, ...], share: float) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def files_of(tool: str, arguments: object) -> tuple[str, ...]:
     name = tool.rsplit("__", 1)[-1].rsplit(".", 1)[-1].lower()
     if name not in _EDITING or not isinstance(arguments, Mapping):
         return ()
-    if arguments.get("command") in _READ_ONLY_EDITOR_COMMANDS:
+    if str(arguments.get("command")) in _READ_ONLY_EDITOR_COMMANDS:
         return ()
     for key in _PATH_KEYS:
         value = arguments.get(key)

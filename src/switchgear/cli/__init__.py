@@ -5,6 +5,7 @@ import click
 from switchgear import __version__
 from switchgear.cli import (
     asking,
+    backtest,
     budgets,
     configuring,
     health,
@@ -16,6 +17,7 @@ from switchgear.cli import (
     rules,
     run,
     runs,
+    tune,
 )
 from switchgear.cli.entry import Verbs
 from switchgear.cli.options import color_option, store_options
@@ -51,6 +53,7 @@ def demo(speed: float) -> None:
 
 for verb in (
     *(run.run, resume.resume, runs.runs),
+    *(backtest.backtest, tune.tune),
     *(looking.status, looking.watch, looking.show, looking.events),
     *(asking.check, asking.record, rules.rules),
     *(budgets.budgets, locks.locks),

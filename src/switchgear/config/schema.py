@@ -212,6 +212,8 @@ def _limits(kind: Callable[..., Any], field: str) -> Schema:
         return _objection(kind, field, value) is None
 
     limits: Schema = {}
+    if accepts(-1.0):
+        return limits
     if accepts(0.0):
         limits["minimum"] = 0
     elif accepts(1.0) and not accepts(0.999):

@@ -130,8 +130,20 @@ def _told(done: Done) -> str:
     return "; ".join(parts)
 
 
-def heat(iterations: Sequence[Done]) -> Markup:
-    """The heat of each detector; the line across is where it trips."""
+class Mark(NamedTuple):
+    """A line down at one place of a drawing."""
+
+    place: int
+    """From 0."""
+    words: str
+    colour: str
+    """`warn` or `bad`."""
+
+
+def heat(
+    iterations: Sequence[Done], marks: Sequence[Mark] = (), *, noun: str = "iterations"
+) -> Markup:
+    """The heat of each detector; the line across is where it trips. `noun`: what is counted."""
     kinds = list(dict.fromkeys(reading.kind for done in iterations for reading in done.readings))
     kinds = kinds[: len(DASHES)]
     hottest = max((r.heat for done in iterations for r in done.readings), default=0.0)
@@ -146,6 +158,7 @@ def heat(iterations: Sequence[Done]) -> Markup:
         ]
         # The first is the widest, so that lines that lie upon each other are all seen.
         parts.append(_line(points, f"k-{place}", DASHES[place], width=WIDTHS[place]))
+    parts += [_mark(plot, mark) for mark in marks]
     parts.append(_ticks(plot, iterations))
     legend = [
         element(
@@ -157,7 +170,7 @@ def heat(iterations: Sequence[Done]) -> Markup:
         )
         for place, kind in enumerate(kinds)
     ]  # fmt: skip
-    drawing = _svg(WIDE, 210, "Heat of each detector over the iterations", *parts)
+    drawing = _svg(WIDE, 210, f"Heat of each detector over the {noun}", *parts)
     return joined(drawing, element("p", *legend, class_="legend"))
 
 
@@ -275,6 +288,17 @@ def _limit(plot: Plot, value: float, words: str, *, calm: bool = False) -> Marku
         _rule(plot, y, name),
         _text(plot.width - RIGHT, y - 4, words, class_=f"axis {name}-word", text_anchor="end"),
     )
+
+
+def _mark(plot: Plot, mark: Mark) -> Markup:
+    x = plot.x(mark.place)
+    end = "end" if x > plot.width / 2 else "start"
+    beside = x - 5 if end == "end" else x + 5
+    # Each at a height of its own, so that two that are close together can be read.
+    y = plot.height - (62 if mark.colour == "warn" else 40)
+    line = element("line", x1=x, x2=x, y1=12.0, y2=plot.height - 28, class_=f"mark-{mark.colour}")
+    words = _text(beside, y, mark.words, class_=f"axis word-{mark.colour}", text_anchor=end)
+    return joined(line, words)
 
 
 def _rule(plot: Plot, y: float, name: str) -> Markup:

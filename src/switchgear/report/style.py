@@ -67,6 +67,8 @@ a { color: var(--k0); }
 text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; fill: var(--ink); }
 text.axis { fill: var(--dim); } text.on { fill: var(--on); font-weight: 700; } text.nudge { fill: var(--warn); font-weight: 700; }
 .grid { stroke: var(--rule); } .limit { stroke: var(--bad); stroke-dasharray: 5 4; }
+.mark-warn { stroke: var(--warn); stroke-width: 2; stroke-dasharray: 3 3; } .mark-bad { stroke: var(--bad); stroke-width: 2; }
+text.word-warn { fill: var(--warn); } text.word-bad { fill: var(--bad); }
 text.limit-word { fill: var(--bad); } .start { stroke: var(--dim); stroke-dasharray: 2 4; }
 .line { fill: none; stroke-linejoin: round; } .dot { stroke: none; } .area { stroke: none; opacity: .16; }
 .line.k-0 { stroke: var(--k0); } .line.k-1 { stroke: var(--k1); } .line.k-2 { stroke: var(--k2); }

@@ -11,9 +11,15 @@ NAME = "report.html"
 
 def write_report(record: RunFolder) -> Path:
     """Write the report of a run and return where it is. Raises `RunUnreadable` and OSError."""
-    whole = page(record.read(), list(record.iterations()))
     place = record.path / NAME
-    beside = record.path / f".{NAME}.{os.getpid()}"
+    put_in_place(place, page(record.read(), list(record.iterations())))
+    return place
+
+
+def put_in_place(path: str | Path, whole: str) -> None:
+    """Write a file beside its place and put it there at once. Raises OSError."""
+    place = Path(path)
+    beside = place.parent / f".{place.name}.{os.getpid()}"
     # What an agent may have put there, a link above all, is not written through.
     beside.unlink(missing_ok=True)
     try:
@@ -25,4 +31,3 @@ def write_report(record: RunFolder) -> Path:
         beside.replace(place)
     finally:
         beside.unlink(missing_ok=True)
-    return place

@@ -1,7 +1,9 @@
 """The detectors, one class a file. Adding one: see CONTRIBUTING."""
 
+from switchgear.core.detectors.actions_debt import ActionsDebt
 from switchgear.core.detectors.base import Detector
 from switchgear.core.detectors.consecutive_failures import ConsecutiveFailures
+from switchgear.core.detectors.errors_debt import ErrorsDebt
 from switchgear.core.detectors.failure_rate import FailureRate
 from switchgear.core.detectors.failures_in_window import FailuresInWindow
 from switchgear.core.detectors.latency_p95 import LatencyP95
@@ -12,11 +14,16 @@ from switchgear.core.detectors.retry_after import RetryAfter
 from switchgear.core.detectors.same_error import SameError
 from switchgear.core.detectors.slow_calls import SlowCalls
 from switchgear.core.detectors.spend import Spend
+from switchgear.core.detectors.stuck_probability import StuckProbability
+from switchgear.core.detectors.talk_debt import TalkDebt
 from switchgear.core.detectors.total_cost import TotalCost
 from switchgear.core.detectors.violation import Violation
+from switchgear.core.detectors.words_debt import WordsDebt
 
 ALL: tuple[type[Detector], ...] = (
+    ActionsDebt,
     ConsecutiveFailures,
+    ErrorsDebt,
     FailureRate,
     FailuresInWindow,
     LatencyP95,
@@ -29,13 +36,18 @@ ALL: tuple[type[Detector], ...] = (
     Spend,
     TotalCost,
     Violation,
+    StuckProbability,
+    TalkDebt,
+    WordsDebt,
 )
 """The registry: the laws of detectors are tested over it, configuration finds kinds in it."""
 
 __all__ = [
     "ALL",
+    "ActionsDebt",
     "ConsecutiveFailures",
     "Detector",
+    "ErrorsDebt",
     "FailureRate",
     "FailuresInWindow",
     "LatencyP95",
@@ -46,6 +58,9 @@ __all__ = [
     "SameError",
     "SlowCalls",
     "Spend",
+    "StuckProbability",
+    "TalkDebt",
     "TotalCost",
     "Violation",
+    "WordsDebt",
 ]

@@ -23,6 +23,8 @@ class Detector(Record):
     """The name in configuration, wire form and messages."""
     admit: float = 0.0
     """The share of calls still admitted after this detector trips: 0 cuts."""
+    advice: ClassVar[str] = ""
+    """What to do differently when it is hot, for whoever tells an agent; empty: nothing to say."""
     slow_from_s: ClassVar[float | None] = None
     """Durations up to this one are all the same to the detector; `None`: all durations are."""
 

@@ -1,0 +1,69 @@
+"""Circuits in shadow mode as rows of the same report: what they would have done, live.
+
+A store keeps events and totals, not steps: what would have been refused is counted, when and why
+it would have tripped is known, and the last failures are the evidence.
+"""
+
+from collections.abc import Iterable
+
+from switchgear.agents.text import one_line
+from switchgear.backtest.rows import Judged, Row, RunFacts, Shown
+from switchgear.core.types import Circuit, Event, Mode, Phase
+from switchgear.panel import View
+
+NAME = "live"
+
+
+def shadow_row(view: View, events: Iterable[Event], store: str) -> Row | None:
+    """What a shadowed circuit would have done; `None`: it is not, and was not, in shadow mode.
+
+    `events` are those of this circuit, the oldest first.
+    """
+    shadowed = [event for event in events if event.mode is Mode.SHADOW]
+    circuit = view.circuit
+    if circuit.mode is not Mode.SHADOW and not shadowed:
+        return None
+    told = circuit.totals.succeeded + circuit.totals.failed + circuit.totals.ignored
+    facts = RunFacts(
+        id=circuit.key,
+        source=store,
+        format=NAME,
+        agent="",
+        model=None,
+        task="",
+        solved=None,
+        ended="",
+        steps=told,
+        tokens=0,
+        cost_micros=circuit.totals.cost_micros,
+        cost_unknown="",
+        timed=True,
+    )
+    return Row(facts, (_judged(circuit, shadowed, view, told),))
+
+
+def _judged(circuit: Circuit, events: list[Event], view: View, told: int) -> Judged:
+    opened = [event for event in events if event.after is Phase.OPEN and event.before != "open"]
+    worried = [event for event in events if event.after is Phase.TRIPPING]
+    overruled = min(circuit.totals.overruled, told)
+    before = max(told - overruled, 0)
+    hottest = max((reading.heat for reading in view.readings), default=0.0)
+    kinds = tuple(detector.kind for detector in view.policy.detectors)
+    hot = [reading.heat for reading in view.readings]
+    reasons = [event.reason for event in opened or worried]
+    return Judged(
+        policy="as configured",
+        warned_at=before if worried else None,
+        warnings=len(worried),
+        tripped_at=before if opened else None,
+        detector=kinds[hot.index(max(hot))] if opened and hot else "",
+        reason=reasons[-1] if reasons else "",
+        hottest=min(hottest, 9.99),
+        saved_steps=circuit.totals.overruled if opened else 0,
+        saved_micros=None if opened else 0,
+        evidence=tuple(
+            Shown(place, "", "", False, one_line(failure.error or "failed", 200), "")
+            for place, failure in enumerate(circuit.failures, 1)
+        ),
+        kinds=kinds,
+    )

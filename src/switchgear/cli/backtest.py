@@ -1,0 +1,217 @@
+"""`switchgear backtest`: what a policy would have done with sessions that are recorded already."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import click
+
+from switchgear.cli.entry import fail
+from switchgear.cli.options import color_option, json_option, store_options
+from switchgear.cli.text import clean, plural, say
+
+if TYPE_CHECKING:
+    from switchgear.backtest.found import Found
+    from switchgear.backtest.rows import Row
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+T = TypeVar("T")
+
+DEFAULT = "ledger"
+NOTHING_READ = 3
+"""The exit code when no run was found in what was given."""
+FORMATS = (
+    *("claude", "codex", "gemini", "qwen", "opencode", "pi", "openhands", "swe-agent"),
+    *("mini-swe-agent", "otel", "switchgear", "plain"),
+)
+
+
+@click.command(short_help="What a policy would have done with recorded sessions.")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--policy", metavar="NAME|FILE", help="What judges [default: the preset ledger].")
+@click.option("--compare", metavar="NAME|FILE", help="A second policy, side by side.")
+@click.option("--format", "force", type=click.Choice(FORMATS), help="Take all files to have it.")
+@click.option(
+    "--outcomes", metavar="FILE", help="Which runs were solved: JSON of ids and true/false."
+)
+@click.option("--html", metavar="FILE", help="Write a report with a picture for each run.")
+@click.option(
+    "--pictures",
+    type=click.IntRange(0, 2000),
+    default=100,
+    show_default=True,
+    help="Runs drawn in the report: false stops first, then what saves most.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(0, 100_000),
+    default=10,
+    show_default=True,
+    help="Stopped runs shown in the terminal.",
+)
+@click.option("--jobs", type=click.IntRange(1, 256), help="Processes [default: one for each core].")
+@click.option("--live", is_flag=True, help="Instead of files: the circuits in shadow mode.")
+@json_option
+@store_options
+@color_option
+def backtest(  # noqa: PLR0917  click passes them by name
+    paths: tuple[str, ...],
+    policy: str | None,
+    compare: str | None,
+    force: str | None,
+    outcomes: str | None,
+    html: str | None,
+    pictures: int,
+    limit: int,
+    jobs: int | None,
+    *,
+    live: bool,
+    as_json: bool,
+) -> int:
+    """Replay recorded sessions: where a policy would have warned and tripped, and what it saves.
+
+    PATH is a file or a folder: transcripts of Claude Code, rollouts of Codex, chats of Gemini CLI
+    and Qwen Code, sessions of OpenCode and pi, trajectories of OpenHands, SWE-agent and
+    mini-swe-agent, OpenTelemetry GenAI spans, runs of `switchgear run`, and a plain JSONL
+    (docs/backtest.md). The format is told by the content; what is not understood is counted.
+
+    A policy is a preset, a policy of the configuration, or a file: FILE or FILE#NAME.
+
+    Exit code 0: done; 2: bad input; 3: no run was found.
+    """
+    from switchgear.backtest.found import Found
+
+    if live and paths:
+        fail("--live looks at circuits and takes no PATH")
+    if not live and not paths:
+        return _say_where()
+    names = [policy or DEFAULT, *([compare] if compare else [])]
+    check_paths(paths)
+    check_folder("--html", html)
+    found = Found(pictures if html else 0)
+    found.noun = "circuit" if live else "run"
+    rows = _live() if live else _recorded(found, paths, names, Reading(force, outcomes, jobs))
+    for row in counted(rows, found.noun):
+        found.add(row)
+    if html is not None:
+        _write(html, found)
+    _show(found, limit, html, as_json=as_json)
+    return 0 if found.runs else NOTHING_READ
+
+
+def counted(rows: Iterable[T], noun: str) -> Iterator[T]:
+    """The rows, with their number on a terminal's standard error while they come."""
+    shown = sys.stderr.isatty()
+    for number, row in enumerate(rows, 1):
+        yield row
+        if shown and number % 20 == 0:
+            sys.stderr.write(f"\r{plural(number, noun)} read")
+            sys.stderr.flush()
+    if shown:
+        sys.stderr.write("\r" + " " * 40 + "\r")
+
+
+def check_paths(paths: tuple[str, ...]) -> None:
+    """Refuse a path that is not there: it is a typing error."""
+    for path in paths:
+        if not Path(path).exists():
+            fail(f"{path!r}: there is no such file or folder")
+
+
+def check_folder(option: str, path: str | None) -> None:
+    """Refuse a file whose folder is not there, before any work is done for it."""
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        fail(f"{option} {path!r}: the folder that it is to be in is not there")
+
+
+class Reading(NamedTuple):
+    """How the recordings are read."""
+
+    force: str | None
+    outcomes: str | None
+    jobs: int | None
+
+
+def _recorded(
+    found: "Found", paths: tuple[str, ...], names: list[str], reading: Reading
+) -> "Iterator[Row]":
+    from switchgear.backtest.engine import Judging, Recordings, each_run
+    from switchgear.backtest.outcomes import read_outcomes
+    from switchgear.cli.policy_choice import chosen
+
+    policies = tuple(chosen(text) for text in names)
+    if len(names) == 2 and names[0] == names[1]:
+        fail("--policy and --compare are the same")
+    read = Recordings(
+        paths,
+        {} if reading.outcomes is None else read_outcomes(reading.outcomes),
+        reading.force,
+        reading.jobs,
+    )
+    found.judged_by(policies)
+    return each_run(read, Judging(policies, pictures=found.pictures > 0).row, found.tally)
+
+
+def _live() -> "Iterator[Row]":
+    from switchgear.backtest.live import shadow_row
+    from switchgear.cli.looking import EVERYTHING
+    from switchgear.cli.opening import literal, open_session
+
+    with open_session(reading=True) as session:
+        views, trouble = session.read("*")
+        for view in views:
+            entries = session.panel.events(glob=literal(view.name), limit=EVERYTHING)
+            row = shadow_row(view, (entry.event for entry in entries), session.label)
+            if row is not None:
+                yield row
+        if trouble is not None:
+            raise trouble
+
+
+def _show(found: "Found", limit: int, html: str | None, *, as_json: bool) -> None:
+    if as_json:
+        from switchgear.backtest.found import as_values
+        from switchgear.cli.values import printed
+
+        say(printed(as_values(found)))
+        return
+    from switchgear.cli.backtest_table import draw
+    from switchgear.cli.screen import Screen
+
+    screen = Screen()
+    draw(screen, found, limit)
+    if html is not None:
+        screen.line(f"report: {clean(html, 1000)}")
+
+
+def _write(path: str, found: "Found") -> None:
+    from switchgear.report.backtest_page import page
+    from switchgear.report.write import put_in_place
+
+    put_in_place(path, page(found))
+
+
+def _say_where() -> int:
+    """Nothing was given: what could be, and where the agents of this machine keep theirs."""
+    from switchgear.recordings.finding import usual_places
+
+    say("switchgear: give a file or folder with recorded sessions, for example:", err=True)
+    places = usual_places()
+    for line in _places(places):
+        say(f"  {line}", err=True)
+    if not places:
+        say("  (no agent's sessions were found in the usual places)", err=True)
+    say("Try 'switchgear backtest --help'.", err=True)
+    return 2
+
+
+def _places(places: Iterable[tuple[str, str, int]]) -> Iterator[str]:
+    found = list(places)
+    width = max((len(place) for _, place, _ in found), default=0)
+    for name, place, files in found:
+        yield f"switchgear backtest {place:{width}}  # {name}, {plural(files, 'file')}"
+    if not found:
+        yield "switchgear backtest ~/.claude/projects"
+        yield "switchgear backtest runs.jsonl"

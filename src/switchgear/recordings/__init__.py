@@ -1,0 +1,1 @@
+"""Recorded sessions of agents, in the formats that people have, as one kind of value."""
