@@ -47,11 +47,16 @@ FILES = (
     "core/wire.py",
     "core/detectors/base.py",
     "core/detectors/consecutive_failures.py",
+    "core/detectors/context_burn.py",
     "core/detectors/failure_rate.py",
     "core/detectors/failures_in_window.py",
     "core/detectors/latency_p95.py",
     "core/detectors/shares.py",
+    "core/detectors/same_tool.py",
+    "core/detectors/silence.py",
     "core/detectors/slow_calls.py",
+    "core/detectors/tool_flood.py",
+    "core/digest.py",
     "runs.py",
 )
 # A mutant first meets the walks of the seeded corpus, without pytest: most end there, in a

@@ -7,7 +7,7 @@ from switchgear.core import detectors
 from switchgear.core.detectors import Detector
 from switchgear.core.policy import AnyDetector, Combine, Policy, WeightedSum
 from switchgear.core.recovery import Cooldown, Latched, Recovery, WindowEnd
-from switchgear.core.types import Signal
+from switchgear.core.types import Act, Signal
 
 # Multiples of a quarter are exact in binary, so sums and differences of times are exact, too.
 DURATIONS = st.sampled_from((0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.5, 9.0))
@@ -56,14 +56,32 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
         st.sampled_from(("default", "documented")),
         st.sampled_from((1, 2, 3, 32)),
     ),
+    detectors.ContextBurn: st.builds(
+        detectors.ContextBurn, st.sampled_from((0.05, 0.25, 0.5)), DURATIONS
+    ),
+    detectors.SameTool: st.builds(
+        detectors.SameTool, st.integers(1, 7), st.sampled_from(("outcome", "call", "tool"))
+    ),
+    detectors.Silence: st.builds(detectors.Silence, DURATIONS),
     detectors.SlowCalls: slow_calls(),
+    detectors.ToolFlood: st.builds(detectors.ToolFlood, st.integers(1, 20)),
 }
 """How to draw each detector of the registry; a new detector needs a row."""
 
-PLAIN = [kind for kind in CONFIGS if kind not in {detectors.OutputDecline, detectors.SameError}]
+_ODD = {detectors.ContextBurn, detectors.OutputDecline, detectors.SameError}
+PLAIN = [kind for kind in CONFIGS if kind not in _ODD]
 """Those that forget all at a recovery and trip by one signal with a count, as most do."""
 
 ANY_DETECTOR = st.one_of(*(CONFIGS[kind] for kind in PLAIN))
+
+CALLS = (
+    Act("Bash", "ls", "a"),
+    Act("Bash", "ls", "b"),
+    Act("Bash", "ls"),
+    Act("Bash", "pwd", "a"),
+    Act("Read", "ls", "a"),
+    Act(thought="hm"),
+)
 
 SIGNALS = st.builds(
     Signal,
@@ -78,6 +96,9 @@ SIGNALS = st.builds(
     tests_passing=st.sampled_from((None, None, None, 0, 4, 7)),
     output_chars=st.sampled_from((None, None, 0, 10, 35, 50, 70, 100, 100)),
     at_s=st.sampled_from((None, 0.25, 1.75e9)),
+    act=st.sampled_from((None, None, *CALLS)),
+    context_used=st.sampled_from((None, None, 0.0, 0.1, 0.3, 0.75, 1.0)),
+    idle_s=st.sampled_from((None, None, 0.0, 1.0, 1.75, 9.0, 300.0)),
 )
 
 FEW_SIGNALS = SIGNALS.map(lambda signal: signal._replace(count=min(signal.count, 21)))
@@ -138,7 +159,15 @@ def hottest(policy: Policy) -> Signal:
 
 def worst_signal() -> Signal:
     """All that can be wrong with one thing that happened."""
-    return Signal(ok=False, seconds=1e6, error="storm", files_changed=0, tests_passing=0)
+    return Signal(
+        ok=False,
+        seconds=1e6,
+        error="storm",
+        files_changed=0,
+        tests_passing=0,
+        act=CALLS[0],
+        idle_s=1e6,
+    )
 
 
 def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
@@ -146,7 +175,8 @@ def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
     good = [Signal(output_chars=1000)] * most_calls(detector)
     bad = [worst_signal()] * most_calls(detector)
     worst = [worst_signal()._replace(output_chars=0)] * 2
-    return [(0.0, signal) for signal in [*good, *bad, *worst]]
+    burnt = [(0.0, Signal(context_used=0.0)), (10.0, Signal(context_used=1.0))]
+    return [*[(0.0, signal) for signal in [*good, *bad, *worst]], *burnt]
 
 
 def most_calls(detector: Detector) -> int:

@@ -16,7 +16,7 @@ from switchgear.core import detectors
 from switchgear.core.detectors import ALL, Detector
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
-from switchgear.core.types import Permit, Phase, Signal, Tell
+from switchgear.core.types import Act, Permit, Phase, Signal, Tell
 
 over_the_registry = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.kind)
 
@@ -149,6 +149,8 @@ def test_its_memory_is_bounded_by_its_fields(kind: type[Detector], data: st.Data
             tests_passing=number,
             output_chars=random.randrange(100_000),
             at_s=now_s,
+            act=Act(f"{'tool' * 50}{number % 3}", str(number % 7) * 300, "result " * 300),
+            context_used=number / 10_000,
         )
         memory = detector.fold(memory, fact, now_s)
         if number % 1000 == 999:
@@ -187,6 +189,7 @@ def test_what_it_never_dumped_it_refuses(
     assert detector.heat(memory, 0.0) >= 0
     assert detector.reason(memory, 0.0)
     fact = Signal(ok=False, seconds=9.0, error="boom", count=3, files_changed=0, output_chars=5)
+    fact = fact._replace(act=Act("Bash"), context_used=0.5, idle_s=9.0)
     assert detector.fold(memory, fact, 1.0) != detector.start()
 
 
@@ -274,6 +277,6 @@ def test_a_circuit_trips_by_each_detector_alone() -> None:
         detector = find(CONFIGS[kind], lambda _: True, random=Random(0))
         policy = Policy([detector])
         circuit = policy.start("k", 0.0)
-        for _, signal in worst_history(detector):
-            circuit = step(policy, circuit, Tell(signal, Permit(1)), 0.0).circuit
+        for at_s, signal in worst_history(detector):
+            circuit = step(policy, circuit, Tell(signal, Permit(1)), at_s).circuit
         assert circuit.phase is Phase.OPEN
