@@ -33,6 +33,29 @@ PRESETS: dict[str, dict[str, Any]] = {
         ],
         "recovery": {"cooldown": {"base_s": 180.0, "max_s": 3600.0, "factor": 2.0, "probes": 1}},
     },
+    "stuck": {
+        "detectors": [
+            {"silence": {"limit_s": 120.0}},
+            {"same_tool": {"threshold": 5}},
+            {"tool_flood": {"threshold": 20}},
+            {"same_error": {"threshold": 4, "scope": "consecutive"}},
+            {"context_burn": {"per_minute": 0.05, "window_s": 60.0}},
+        ],
+        "combine": {
+            "weighted_sum": {
+                "weights": {
+                    "silence": 30.0,
+                    "same_tool": 40.0,
+                    "tool_flood": 50.0,
+                    "same_error": 60.0,
+                    "context_burn": 20.0,
+                },
+                "threshold": 60.0,
+            }
+        },
+        "recovery": {"window_end": {"window_s": 1.0}},
+        "tripping_at": 0.3,
+    },
 }
 """The presets by name."""
 
@@ -41,5 +64,6 @@ DESCRIPTIONS: dict[str, str] = {
     "operation": "An operation such as spawning an agent: 3 failures in 60 s cut it for 30 s.",
     "failure_rate": "An agent: more than half of 20 calls failed; 300 s, doubling up to 1 h.",
     "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
+    "stuck": "An agent's session: a stuck score of 60, of five signals, calls for an intervention.",
 }
 """One line about each."""

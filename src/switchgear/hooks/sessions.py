@@ -1,0 +1,215 @@
+"""What is known of a guarded session beside its circuits: a note in the store, one per session.
+
+Read and changed inside `Store.transact(note_name(session), …)`, so parallel hooks of one session
+lose nothing and each warning is given once, whichever process gives it. Everything here is pure:
+a value in, a value out. The hook engine calls, in this order and in one transaction,
+
+    notes = load(tx.note)
+    notes = attend(notes, moment, call, now_s, …)   # every hook call, before anything is asked
+    notes = stuck(tx.apply, notes, …)               # when the session's circuit has just opened
+    notes = progressed(tx.apply, notes, …)          # when files were measured to have changed
+    notes, words = deliver(notes, now_s)            # when the answer can carry a text
+    tx.note = dump(notes)
+
+`words.texts` go to the agent, once; `words.stop` ends its turn. The watcher of a session reads the
+same note to know whether the agent is silent, see `silent_s`.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+from switchgear import ladder, timeouts
+from switchgear.core.score import Score
+from switchgear.hooks import texts
+from switchgear.hooks.facts import Moment
+from switchgear.ladder import Apply
+
+MOST_CALLS = 64
+"""Tools under way that are remembered."""
+MOST_PENDING = 8
+"""Texts that wait for the agent; of more the oldest are let go."""
+CALL_S = 3600.0
+"""A tool is taken for running at most so long: then its end was lost, and silence is silence."""
+
+
+class Notes(NamedTuple):
+    """A session. Times are seconds since the epoch on the store's clock."""
+
+    agent: str = ""
+    began_s: float | None = None
+    heard_s: float | None = None
+    """When a hook of it was last called."""
+    works: bool = False
+    """Whether the agent is in a turn; else it waits for somebody, and its silence is no sign."""
+    ended: bool = False
+    calls: tuple[tuple[str, float], ...] = ()
+    """The tools under way: call and time of start, the oldest first."""
+    limit_s: float | None = None
+    """How long the session may take, with all that was granted."""
+    warned: tuple[int, ...] = ()
+    """The marks of its time, in percent, that were given."""
+    pending: tuple[str, ...] = ()
+    """What the agent is to be told, once, as soon as it can be."""
+    stop: str | None = None
+    """Why the agent must not go on; until a new prompt or an operator says otherwise."""
+    incident: bool = False
+    """Whether rungs of the ladder were taken since the last progress."""
+    pid: int | None = None
+    """The agent's own process."""
+    more: Mapping[str, Any] = {}
+    """What the hook engine keeps beside, as JSON values."""
+
+    def dump(self) -> str:
+        """As JSON."""
+        return json.dumps(self._asdict(), separators=(",", ":"))
+
+    @classmethod
+    def load(cls, text: str | None) -> Self:
+        """The inverse of `dump`; what cannot be read is a session of which nothing is known."""
+        try:
+            data = json.loads(text or "{}")
+            known = {key: data[key] for key in cls._fields if key in data}
+            for key in ("warned", "pending"):
+                known[key] = tuple(known.get(key, ()))
+            known["calls"] = tuple((str(name), float(at)) for name, at in known.get("calls", ()))
+            return cls(**known)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return cls()
+
+
+class Words(NamedTuple):
+    """What a hook has to say now."""
+
+    texts: tuple[str, ...] = ()
+    stop: str | None = None
+
+
+class Plan(NamedTuple):
+    """How a session is helped: of the configuration, see `config.interventions`."""
+
+    rungs: tuple[str, ...] = ladder.RUNGS
+    hint: str = texts.HINT
+    extend_s: float = 300.0
+    helper: str = texts.HELPER
+
+
+def note_name(session: str) -> str:
+    """The name of a session's note, for `Store.transact`."""
+    return f"session/{session}"
+
+
+def attend(
+    notes: Notes,
+    moment: Moment,
+    call: str,
+    now_s: float,
+    *,
+    agent: str = "",
+    limit_s: float | None = None,
+    pid: int | None = None,
+) -> Notes:
+    """The notes after a hook call. `limit_s` is the session's time, where the notes have none yet.
+
+    `call` names the tool call of a moment before or after a tool; else it is empty.
+    """
+    began_s = now_s if notes.began_s is None else notes.began_s
+    calls = tuple(each for each in notes.calls if each[0] != call and now_s - each[1] < CALL_S)
+    if moment is Moment.BEFORE_TOOL:
+        calls = (*calls, (call, now_s))[-MOST_CALLS:]
+    rests = moment in {Moment.STOP, Moment.SESSION_END, Moment.SESSION_START}
+    works = notes.works if moment is Moment.OTHER else not rests
+    stopped = notes.stop
+    if moment in {Moment.PROMPT, Moment.SESSION_START} and timeouts.OVER not in notes.warned:
+        stopped = None  # somebody has looked, and wants it to go on
+    return notes._replace(
+        agent=agent or notes.agent,
+        began_s=began_s,
+        heard_s=now_s,
+        works=works,
+        ended=moment is Moment.SESSION_END,
+        calls=() if rests else calls,
+        limit_s=limit_s if notes.limit_s is None else notes.limit_s,
+        stop=stopped,
+        pid=notes.pid if pid is None else pid,
+    )
+
+
+def silent_s(notes: Notes, now_s: float) -> float:
+    """How long the agent has been silent in its turn; 0 while it waits or a tool is running."""
+    running = any(now_s - at_s < CALL_S for _, at_s in notes.calls)
+    if notes.heard_s is None or notes.ended or not notes.works or running:
+        return 0.0
+    return max(0.0, now_s - notes.heard_s)
+
+
+def remind(notes: Notes, text: str) -> Notes:
+    """The notes with one more text for the agent."""
+    return notes._replace(pending=(*notes.pending, text)[-MOST_PENDING:])
+
+
+def stuck(
+    apply: Apply, notes: Notes, subject: str, score: Score, plan: Plan
+) -> tuple[Notes, ladder.Climb]:
+    """Take the next rung of the ladder: the session's circuit has just opened.
+
+    `subject` is the circuit's name. A nudge waits for the agent; every other rung ends its turn,
+    and what takes over is told what was tried. To escalate is up to the caller, after the
+    transaction: see `hooks.escalation`.
+    """
+    seen = texts.Stuck(notes.agent or "agent", subject, score.points, score.evidence)
+    why = "; ".join(score.evidence) or f"score {score.points:g}"
+    taken = ladder.climb(apply, subject, plan.rungs, why)
+    return after_rung(notes._replace(incident=True), taken, seen, plan), taken
+
+
+def after_rung(notes: Notes, taken: ladder.Climb, seen: texts.Stuck, plan: Plan) -> Notes:
+    """What a rung means to a session."""
+    if taken.rung == ladder.NUDGE:
+        return remind(notes, texts.nudge(seen, plan.hint))
+    if taken.rung == ladder.SKIP:
+        return notes._replace(stop=f"{texts.agent_stuck(seen)}\n\nThe task is given up as blocked.")
+    tried = (*taken.tried, taken.rung)
+    fresh = remind(notes, texts.fresh_start(seen, tried))
+    what = "must begin afresh" if taken.rung == ladder.RESET else f"{plan.helper} takes over"
+    return fresh._replace(stop=f"{texts.agent_stuck(seen)}\n\nThe agent is stopped: {what}.")
+
+
+def progressed(apply: Apply, notes: Notes, subject: str, plan: Plan) -> Notes:
+    """Progress was measured: the incident is over, if there was one."""
+    if not notes.incident:
+        return notes
+    ladder.progressed(apply, subject, plan.rungs)
+    return notes._replace(incident=False)
+
+
+def deliver(notes: Notes, now_s: float) -> tuple[Notes, Words]:
+    """What the agent is told now, once; `stop` is told as long as it holds."""
+    notes, warning = _time(notes, now_s)
+    waiting = notes.pending if notes.stop is None else ()  # a fresh start is for who begins it
+    said = (*waiting, warning) if warning else waiting
+    notes = notes._replace(pending=() if notes.stop is None else notes.pending)
+    return notes, Words(said, notes.stop)
+
+
+def _time(notes: Notes, now_s: float) -> tuple[Notes, str | None]:
+    limit_s, began_s = notes.limit_s, notes.began_s
+    if limit_s is None or began_s is None:
+        return notes, None
+    mark = timeouts.due(now_s - began_s, limit_s, notes.warned)
+    if mark is None:
+        return notes, None
+    notes = notes._replace(warned=timeouts.with_given(notes.warned, mark.percent))
+    if mark.percent == timeouts.OVER:
+        return notes._replace(stop=texts.time_over(limit_s)), None
+    return notes, texts.time_warning(mark.percent, mark.left_s, limit_s)
+
+
+def extended(notes: Notes, seconds: float, now_s: float) -> Notes:
+    """The notes with more time: marks that lie ahead again will be given again, others not."""
+    if notes.limit_s is None or notes.began_s is None:
+        return notes
+    limit_s, used_s = notes.limit_s + seconds, now_s - notes.began_s
+    still = tuple(mark for mark in notes.warned if used_s * 100 >= limit_s * mark)
+    over = timeouts.OVER in notes.warned and timeouts.OVER not in still
+    return notes._replace(limit_s=limit_s, warned=still, stop=None if over else notes.stop)

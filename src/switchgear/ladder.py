@@ -1,0 +1,113 @@
+"""The ladder of interventions, with a memory: each rung is tried once per incident (seed 002).
+
+An incident begins when an agent is found stuck and ends with progress that was measured. What was
+tried is remembered by a circuit of its own: a rung is a failure told to it, progress a success,
+so `failures in a row` are the rungs since the last progress. It opens, latched, with the last
+one. So the memory is folded, kept, shown and reset like everything else, and survives a crash.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from switchgear.core.detectors import ConsecutiveFailures
+from switchgear.core.policy import Policy
+from switchgear.core.recovery import Latched
+from switchgear.core.types import Circuit, Message, Phase, Signal, Step, Tell
+
+NUDGE, RESET, ESCALATE, SKIP = "nudge", "reset", "escalate", "skip"
+RUNGS = (NUDGE, RESET, ESCALATE, SKIP)
+"""All rungs there are, from the bottom: a hint, a fresh start, stronger help, giving the task up."""
+
+Apply = Callable[[str, Policy, Message], Step]
+"""Folds a message into a circuit, in a transaction: `Transaction.apply` of a store."""
+
+_LOOK = Tell(Signal(count=0))
+
+
+class Climb(NamedTuple):
+    """One rung that is taken."""
+
+    rung: str
+    tried: tuple[str, ...]
+    """Those of the same incident before it."""
+
+
+def ladder_key(subject: str) -> str:
+    """The name of the ladder of a session, a loop or a task, which is named by its circuit.
+
+    >>> ladder_key("session/7f3a")
+    'ladder/session/7f3a'
+    """
+    return f"ladder/{subject}"
+
+
+def rungs_of(wanted: Sequence[str], *, can_escalate: bool) -> tuple[str, ...]:
+    """The ladder that can be climbed: help only where there is some, and `skip` at its end.
+
+    >>> rungs_of(["nudge", "escalate"], can_escalate=False)
+    ('nudge', 'skip')
+    """
+    below = [rung for rung in wanted if rung != SKIP and (can_escalate or rung != ESCALATE)]
+    return (*dict.fromkeys(below), SKIP)
+
+
+def ladder_policy(rungs: Sequence[str]) -> Policy:
+    """How a ladder is judged: it opens with its last rung, until an operator resets it."""
+    return Policy([ConsecutiveFailures(len(rungs))], Latched())
+
+
+def tried(circuit: Circuit) -> tuple[str, ...]:
+    """The rungs of the incident that goes on; none: there is no incident."""
+    row: int = circuit.memories[0]
+    texts = [failure.error or "" for failure in circuit.failures[-row:]] if row else []
+    return tuple(text.partition(":")[0] for text in texts)
+
+
+def next_rung(rungs: Sequence[str], before: Sequence[str]) -> str:
+    """The lowest rung that was not tried; after the last one, the last one.
+
+    >>> next_rung(RUNGS, ["nudge"]), next_rung(RUNGS, RUNGS)
+    ('reset', 'skip')
+    """
+    return next((rung for rung in rungs if rung not in before), rungs[-1])
+
+
+def climb(apply: Apply, subject: str, rungs: Sequence[str], why: str) -> Climb:
+    """Take the next rung, and remember it with the evidence. In one transaction.
+
+    To be called for each trip of the subject's circuit, by whoever was told of the trip.
+    """
+    key, policy = ladder_key(subject), ladder_policy(rungs)
+    before = tried(apply(key, policy, _LOOK).circuit)
+    rung = next_rung(rungs, before)
+    if rung in before:
+        return Climb(rung, before)  # the end of the ladder: it is open, and nothing is left to try
+    apply(key, policy, Tell(Signal(ok=False, error=f"{rung}: {why}")))
+    return Climb(rung, before)
+
+
+def take(apply: Apply, subject: str, rungs: Sequence[str], rung: str, why: str) -> None:
+    """Remember a rung that an operator chose, whatever was tried; it is not tried again."""
+    key, policy = ladder_key(subject), ladder_policy(rungs)
+    if rung not in tried(apply(key, policy, _LOOK).circuit):
+        apply(key, policy, Tell(Signal(ok=False, error=f"{rung}: {why}")))
+
+
+def progressed(apply: Apply, subject: str, rungs: Sequence[str]) -> bool:
+    """Progress was measured: back to the bottom. Returns whether that ended an incident.
+
+    To be called after what changed files, made more tests pass or earned credit; never for what
+    an agent says. A ladder at its end stays there: an operator gave the word, or must.
+    """
+    key, policy = ladder_key(subject), ladder_policy(rungs)
+    circuit = apply(key, policy, _LOOK).circuit
+    if not tried(circuit) or circuit.phase is Phase.OPEN:
+        return False
+    apply(key, policy, Tell(Signal(ok=True)))
+    return True
+
+
+def given_up(apply: Apply, subject: str, rungs: Sequence[str]) -> str | None:
+    """Why nothing is let through any more: the ladder has come to its end; `None`: it has not."""
+    verdict = apply(ladder_key(subject), ladder_policy(rungs), _LOOK).verdict
+    return None if verdict.admitted else verdict.reason
