@@ -1,0 +1,230 @@
+"""A tool call to what it would do: files, commands, hosts and texts, whatever the agent calls them.
+
+Every agent has its own names for the same few inputs. The names of inputs tell what they are
+(`file_path`, `command`, `url`, …), the tool's own name tells whether a path is read, written or
+deleted; a tool whose name tells nothing is taken to write.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from switchgear.core.programs import Effects, effects_of, effects_of_words
+from switchgear.core.shell import UNKNOWN, Setting, TooLong, join
+from switchgear.core.touches import host_of, hosts_in
+
+_SHELL_KEYS = frozenset(("command", "cmd", "script", "shell_command", "bash", "commands"))
+_PATH_KEYS = frozenset(
+    (
+        *("file_path", "path", "notebook_path", "filepath", "filename", "file", "target_file"),
+        *("absolute_path", "relative_path", "dir_path", "directory", "dir", "folder", "paths"),
+        *("source", "destination", "old_path", "new_path", "target", "uri", "files", "file_paths"),
+    )
+)
+_TEXT_KEYS = frozenset(
+    (
+        *("content", "contents", "new_string", "new_str", "old_string", "old_str", "text", "body"),
+        *("file_text", "insert_text", "new_source", "patch", "diff", "input", "data", "message"),
+        *("code", "replacement", "replace", "prompt", "description", "title", "comment"),
+    )
+)
+_URL_KEYS = frozenset(("url", "uri", "urls", "endpoint", "href", "host", "hostname", "base_url"))
+_READING = frozenset(
+    (
+        *("read", "view", "cat", "open", "ls", "list", "glob", "grep", "search", "find", "get"),
+        *("fetch", "stat", "show", "look", "diff", "tree", "rg", "query", "describe", "head"),
+    )
+)
+_DELETING = frozenset(("delete", "remove", "unlink", "rm", "rmdir", "trash", "destroy", "drop"))
+_MOVING = frozenset(("move", "rename", "mv"))
+_PATCH = "*** Begin Patch"
+_PATCH_FILES = (
+    ("*** Add File: ", "writes"),
+    ("*** Update File: ", "writes"),
+    ("*** Delete File: ", "deletes"),
+    ("*** Move to: ", "writes"),
+    ("+++ ", "writes"),
+    ("--- ", "writes"),
+)
+DEEPEST = 8
+MOST_INPUTS = 5_000
+
+
+class Place(NamedTuple):
+    """Where an act would happen. Immutable; any thread may read it."""
+
+    workspace: str
+    """The folder that the agent may work in, absolute."""
+    cwd: str = ""
+    """Where its commands run; empty: in the workspace."""
+    home: str = ""
+    env: Mapping[str, str] = {}
+    """Variables that its commands would see."""
+    resolve: Callable[[str], str] | None = None
+    """A path with its links followed, such as `os.path.realpath`; `None`: links are not followed."""
+    protected: tuple[str, ...] = ()
+    """Further globs of paths that belong to the guard: its configuration, store, hooks."""
+
+
+class Deed(NamedTuple):
+    """What a tool call would do, as far as it can be told without doing it."""
+
+    tool: str
+    commands: tuple[tuple[str, ...], ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    deletes: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    """What is written, sent or run, as text."""
+    inputs: tuple[str, ...] = ()
+    """The single values among the inputs, as `name=value`."""
+    unread: str = ""
+    """Why some of it could not be judged, if it could not."""
+
+
+def deed_of(tool: str, inputs: Any, place: Place) -> Deed:
+    """What a call of this tool with these inputs would do; inputs as parsed from JSON.
+
+    >>> deed_of("Write", {"file_path": "../x", "content": "1"}, Place("/w")).writes
+    ('/x',)
+    """
+    gathering = _Gathering(tool, place)
+    try:
+        gathering.take(inputs)
+    except TooLong as error:
+        gathering.unread = str(error)
+    return gathering.deed()
+
+
+class _Gathering:
+    """Collects what the inputs of one call tell. Used by one thread, once."""
+
+    def __init__(self, tool: str, place: Place) -> None:
+        self.unread = ""
+        self._tool = tool
+        self._cwd = join(place.workspace, place.cwd or place.workspace)
+        self._setting = Setting(self._cwd, place.home, place.workspace, place.env)
+        self._found: dict[str, dict[Any, None]] = {field: {} for field in Deed._fields[1:-1]}
+        self._access = _access(tool)
+        self._is_shell = _is_shell(tool)
+
+    def deed(self) -> Deed:
+        """All that was found, each once."""
+        for paths in ("reads", "writes", "deletes"):
+            self._found[paths].pop(UNKNOWN, None)
+        found: dict[str, Any] = {field: tuple(values) for field, values in self._found.items()}
+        return Deed(self._tool, **found, unread=self.unread)
+
+    def take(self, inputs: Any) -> None:
+        """Look at every value of the inputs."""
+        if isinstance(inputs, str):
+            inputs = {"command" if self._is_shell else "text": inputs}
+        named = inputs if isinstance(inputs, Mapping) else {"": inputs}
+        for place_key in ("cwd", "workdir", "working_directory"):
+            folder = named.get(place_key)
+            if isinstance(folder, str) and folder:
+                self._cwd = join(self._cwd, self._at_home(folder))
+                self._setting = self._setting._replace(cwd=self._cwd)
+        for count, (key, value) in enumerate(_values(named)):
+            if count > MOST_INPUTS:
+                raise TooLong(f"more than {MOST_INPUTS} inputs in one call")
+            self._take(key.lower(), value)
+
+    def _take(self, key: str, value: Any) -> None:
+        if isinstance(value, list):  # a command as its words
+            words = tuple(map(str, value))
+            self._text(" ".join(words))
+            self._effects(effects_of_words(words, self._setting))
+        elif not isinstance(value, str):
+            self._add(inputs=[f"{key}={_plain(value)}"])
+        elif key in _SHELL_KEYS or (self._is_shell and key in {"input", "code", "text", ""}):
+            self._text(value)
+            self._effects(effects_of(value, self._setting))
+        elif key in _URL_KEYS and ("://" in value or "." in value) and key != "uri":
+            self._add(hosts=hosts_in(value) if "://" in value else [host_of(value.split("/")[0])])
+            self._text(value)
+        elif key in _PATH_KEYS:
+            self._path(value)
+        elif key in _TEXT_KEYS or len(value) > 1000 or "\n" in value:
+            self._text(value, is_patch=key in {"patch", "diff"})
+        else:
+            self._add(inputs=[f"{key}={value}"], hosts=hosts_in(value))
+            self._text(value)
+
+    def _text(self, value: str, *, is_patch: bool = False) -> None:
+        """A text; of a patch, the files that it names too."""
+        self._add(texts=[value])
+        if is_patch or _PATCH in value:
+            self._patch(value)
+
+    def _path(self, value: str) -> None:
+        if "://" in value and not value.startswith("file://"):
+            self._add(hosts=hosts_in(value))
+            return
+        path = join(self._cwd, self._at_home(value.removeprefix("file://")))
+        self._add(**{self._access: [path]})
+
+    def _patch(self, text: str) -> None:
+        """The files that a patch names."""
+        for line in text.split("\n"):
+            for start, access in _PATCH_FILES:
+                if line.startswith(start):
+                    name = line.removeprefix(start).split("\t")[0].strip()
+                    if start in {"+++ ", "--- "} and name[:2] in {"a/", "b/"}:
+                        name = name[2:]
+                    if name != "/dev/null":
+                        self._add(**{access: [join(self._cwd, self._at_home(name))]})
+
+    def _effects(self, effects: Effects) -> None:
+        self._add(**effects._asdict())
+
+    def _at_home(self, path: str) -> str:
+        home = self._setting.home
+        return home + path[1:] if home and (path == "~" or path.startswith("~/")) else path
+
+    def _add(self, **found: Any) -> None:
+        for field, values in found.items():
+            self._found[field].update(dict.fromkeys(values))
+
+
+def _values(inputs: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Every value with the name it has, those in lists and mappings too; a command may be a list."""
+    waiting: list[tuple[str, Any, int]] = [("", inputs, 0)]
+    while waiting:
+        key, value, depth = waiting.pop()
+        if depth > DEEPEST:
+            raise TooLong(f"inputs nested deeper than {DEEPEST} levels")
+        if isinstance(value, Mapping):
+            waiting += [(str(name), inner, depth + 1) for name, inner in value.items()]
+        elif isinstance(value, list | tuple):
+            is_words = key.lower() in _SHELL_KEYS and all(isinstance(word, str) for word in value)
+            if is_words and key.lower() != "commands":
+                yield key, list(value)
+            else:
+                waiting += [(key, inner, depth + 1) for inner in value]
+        else:
+            yield key, value
+
+
+def _plain(value: Any) -> str:
+    return {None: "null", True: "true", False: "false"}.get(value) or str(value)
+
+
+def _words_of(tool: str) -> frozenset[str]:
+    """`mcp__fs__read_file`, `ReadFile`, `read-file`: read, file."""
+    name = tool.rpartition("__")[2].rpartition(".")[2]
+    spaced = "".join(f" {sign}" if sign.isupper() else sign for sign in name)
+    return frozenset(spaced.lower().replace("_", " ").replace("-", " ").split())
+
+
+def _access(tool: str) -> str:
+    """Whether the paths given to a tool are read, written or deleted."""
+    words = _words_of(tool) | {tool.lower()}
+    if words & _DELETING or words & _MOVING:
+        return "deletes"
+    return "reads" if words & _READING else "writes"
+
+
+def _is_shell(tool: str) -> bool:
+    words = _words_of(tool) | {tool.lower()}
+    return bool(words & {"bash", "shell", "sh", "terminal", "exec", "execute", "console", "zsh"})

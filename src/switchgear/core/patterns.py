@@ -1,0 +1,119 @@
+"""Patterns that cannot explode: globs over names, paths, words and texts.
+
+Whoever writes a rule may write any pattern, and whoever is judged by it may write any text; neither
+can make the other slow. Matching goes back to the last star at most, never to all of them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+WILD = "*?"
+LONGEST_PATTERN = 500
+
+
+def is_wild(text: str) -> bool:
+    """Whether a pattern stands for more than itself."""
+    return "*" in text or "?" in text
+
+
+def name_matches(pattern: str, name: str) -> bool:
+    """Whether a name matches: `*` is any text, `?` one character; upper case is lower case.
+
+    >>> name_matches("mcp__*__delete*", "mcp__github__delete_file")
+    True
+    """
+    return _matches(pattern.lower(), name.lower(), "*", _same_letter)
+
+
+def path_matches(pattern: str, path: str) -> bool:
+    """Whether a whole path matches: `*` and `?` stay between slashes, `**` is any folders.
+
+    >>> path_matches("/home/me/**", "/home/me/a/b"), path_matches("/home/*", "/home/me/a")
+    (True, False)
+    """
+    return _matches(_parts(pattern), _parts(path), "**", _same_part)
+
+
+def path_is_above(path: str, pattern: str) -> bool:
+    """Whether something that matches the pattern may lie in this folder, by the pattern's own words.
+
+    What `**` begins with may lie anywhere, and is not said to.
+
+    >>> path_is_above("/home/me/.claude", "/home/me/.claude/settings*.json")
+    True
+    >>> path_is_above("/home/me/build", "**/switchgear.yaml")
+    False
+    """
+    parts, found = _parts(path), _parts(pattern)
+    if len(parts) >= len(found) or "**" in found[: len(parts)]:
+        return False
+    return all(_either(one, other) for one, other in zip(parts, found, strict=False))
+
+
+def paths_meet(wild: str, pattern: str) -> bool:
+    """Whether a path that the shell would complete (`.clau*/x`) can be one that matches."""
+    parts, found = _parts(wild), _parts(pattern)
+    if "**" in found or len(parts) != len(found):
+        return False
+    return all(_either(one, other) for one, other in zip(parts, found, strict=False))
+
+
+def text_contains(pattern: str, text: str) -> bool:
+    """Whether the pieces between the stars of a pattern are in one line of the text, in order.
+
+    >>> text_contains("DROP * production", "then drop table users in production")
+    True
+    """
+    pieces = [piece for piece in pattern.lower().split("*") if piece]
+    if not pieces:
+        return bool(text)
+    return any(_in_order(pieces, line) for line in text.lower().split("\n"))
+
+
+def _in_order(pieces: Sequence[str], line: str) -> bool:
+    at = 0
+    for piece in pieces:
+        at = line.find(piece, at)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def _same_letter(pattern: str, letter: str) -> bool:
+    return pattern in ("?", letter)
+
+
+def _same_part(pattern: str, part: str) -> bool:
+    return _matches(pattern, part, "*", _same_letter) if is_wild(pattern) else pattern == part
+
+
+def _either(one: str, other: str) -> bool:
+    return _same_part(one, other) or _same_part(other, one)
+
+
+def _matches(
+    pattern: Sequence[T], found: Sequence[T], star: T, same: Callable[[T, T], bool]
+) -> bool:
+    """Go along both; where they part, let the last star take one more."""
+    at = looked = 0
+    star_at, star_looked = -1, 0
+    while looked < len(found):
+        if at < len(pattern) and pattern[at] == star:
+            star_at, star_looked = at, looked
+            at += 1
+        elif at < len(pattern) and same(pattern[at], found[looked]):
+            at += 1
+            looked += 1
+        elif star_at >= 0:
+            star_looked += 1
+            at, looked = star_at + 1, star_looked
+        else:
+            return False
+    return all(left == star for left in pattern[at:])

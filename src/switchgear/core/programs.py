@@ -1,0 +1,201 @@
+"""Which programs a shell text really runs, and what they touch.
+
+Programs that only start another (`sudo`, `env`, `timeout`, `xargs`, `sh -c`, …) are looked through;
+what the one that really runs touches is told by `touches.py`.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from switchgear.core.shell import UNKNOWN, Command, Setting, commands_of, join
+from switchgear.core.touches import INTERPRETERS, code_of, finds, quoted_in, touched_by
+
+_VALUED: dict[str, str] = {
+    "sudo": "-u -g -h -p -C -T -U -D -R -r -t --user --group --host --prompt --chdir --chroot",
+    "doas": "-u -C",
+    "env": "-u -C -S --unset --chdir",
+    "nice": "-n --adjustment",
+    "ionice": "-c -n -p",
+    "timeout": "-k -s --kill-after --signal",
+    "stdbuf": "-i -o -e",
+    "xargs": "-I -n -P -L -d -E -a -s --max-args --max-procs --delimiter --arg-file --replace",
+    "parallel": "-j --jobs -a",
+    "watch": "-n --interval",
+    "strace": "-e -o -p",
+    "time": "-f -o",
+    "chrt": "",
+    "taskset": "",
+    "flock": "-w -E",
+    "nohup": "",
+    "setsid": "",
+    "command": "",
+    "builtin": "",
+    "exec": "-a",
+    "unbuffer": "",
+    "caffeinate": "",
+    "busybox": "",
+    "toybox": "",
+    "then": "",
+    "do": "",
+    "else": "",
+}
+"""Programs that run the command behind them, with their options that take a value."""
+_OWN_WORDS = {"timeout": 1, "taskset": 1, "chrt": 1, "flock": 1}
+"""Words of their own between the options and the command."""
+_RUNNERS = {("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("pdm", "run"), ("rye", "run")}
+SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "ash", "fish"))
+_CODE_STARTS = ("system", "popen", "Popen", "subprocess", "exec", "spawn")
+
+
+class Effects(NamedTuple):
+    """What the commands of a text do; paths are absolute, as written."""
+
+    commands: tuple[tuple[str, ...], ...] = ()
+    """The programs that really run, each with its words; the first is a bare name."""
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    deletes: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
+def effects_of(text: str, setting: Setting) -> Effects:
+    """What a shell text would do. Raises `TooLong` for one that cannot be judged.
+
+    >>> effects_of("sudo sh -c 'cd /etc && rm -f hosts'", Setting("/w")).deletes
+    ('/etc/hosts',)
+    """
+    return _gather(commands_of(text, setting), setting)
+
+
+def effects_of_words(words: tuple[str, ...], setting: Setting) -> Effects:
+    """The same for a command that is given as its words."""
+    return _gather([Command(words, (), setting.cwd)], setting)
+
+
+def _gather(commands: list[Command], setting: Setting) -> Effects:
+    found: dict[str, dict[str, None]] = {
+        field: {} for field in ("reads", "writes", "deletes", "hosts")
+    }
+    real: dict[tuple[str, ...], None] = {}
+    for command in _looked_through(commands, setting, 0):
+        for op, target in command.redirects:
+            if op != "<<<":
+                field = "reads" if op.startswith("<") else "writes"
+                found[field][join(command.cwd, target)] = None
+        if command.words:
+            real[command.words] = None
+            for field, values in touched_by(command)._asdict().items():
+                found[field].update(dict.fromkeys(values))
+    reads, writes, deletes, hosts = (
+        tuple(value for value in values if value != UNKNOWN) for values in found.values()
+    )
+    return Effects(tuple(real), reads, writes, deletes, hosts)
+
+
+def _looked_through(commands: list[Command], setting: Setting, depth: int) -> Iterator[Command]:
+    """The commands that really run; those of inner shells among them."""
+    for command in commands:
+        words = _peeled(command.words)
+        here = command._replace(words=words)
+        yield here
+        inner = _inner_text(here)
+        if inner is not None:
+            at = setting._replace(cwd=command.cwd)
+            yield from _looked_through(commands_of(inner, at, depth + 1), setting, depth + 1)
+        for found in _inner_words(here):
+            yield from _looked_through(
+                [here._replace(words=found, redirects=())], setting, depth + 1
+            )
+
+
+def _peeled(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words without the programs that only start another."""
+    while words:
+        program = words[0].rpartition("/")[2]
+        words = (program, *words[1:])
+        if program in _VALUED:
+            rest = _behind_options(words[1:], _VALUED[program].split())
+            inner = rest[_OWN_WORDS.get(program, 0) :]
+            while inner and "=" in inner[0] and program in {"env", "sudo"}:
+                inner = inner[1:]
+            if not inner:
+                return words
+            words = inner
+        elif words[:2] in _RUNNERS:
+            words = _behind_options(words[2:], ["--with", "--python", "-p", "--project", "--extra"])
+        elif program == "git":
+            return _plain_git(words)
+        else:
+            return words
+    return words
+
+
+def _behind_options(words: tuple[str, ...], valued: list[str]) -> tuple[str, ...]:
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        if words[at] == "--":
+            return words[at + 1 :]
+        at += 2 if words[at] in valued else 1
+    return words[at:]
+
+
+def _plain_git(words: tuple[str, ...]) -> tuple[str, ...]:
+    """`git -C dir -c a=b push -f` as `git push -f`; an alias made on the way as what it stands for."""
+    valued = ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env"]
+    rest = _behind_options(words[1:], valued)
+    for name, value in zip(words, words[1:], strict=False):
+        alias, equals, meant = value.removeprefix("alias.").partition("=")
+        if name == "-c" and value.startswith("alias.") and equals and rest[:1] == (alias,):
+            if meant.startswith("!"):
+                return ("sh", "-c", meant[1:])
+            return ("git", *meant.split(), *rest[1:])
+    return ("git", *rest)
+
+
+def _inner_text(command: Command) -> str | None:
+    """The shell text that a command runs in a shell of its own, if it is known."""
+    program, *rest = command.words or ("",)
+    if program == "eval":
+        return " ".join(rest)
+    if program == "su" and "-c" in rest[:-1]:
+        return rest[rest.index("-c") + 1]
+    return _shell_text(command, rest) if program in SHELLS else None
+
+
+def _shell_text(command: Command, rest: list[str]) -> str | None:
+    """What a shell runs: behind `-c`, or its input; a script file is not read."""
+    for at, word in enumerate(rest):
+        if word == "--command" or (word[:1] == "-" != word[1:2] and "c" in word):
+            return next((other for other in rest[at + 1 :] if not other.startswith("-")), None)
+    if any(not word.startswith("-") for word in rest):
+        return None
+    texts = [target for op, target in command.redirects if op == "<<<"]
+    return texts[-1] if texts else command.piped
+
+
+def _inner_words(command: Command) -> Iterator[tuple[str, ...]]:
+    """Commands among the words: what `find` executes, what program text starts."""
+    words = command.words
+    if words[:1] and words[0].startswith(INTERPRETERS):
+        yield from _started_by_code(code_of(command))
+    if words[:1] == ("find",):
+        for at, word in enumerate(words):
+            if word in {"-exec", "-execdir", "-ok", "-okdir"}:
+                inner = words[at + 1 :]
+                ends = [end for end, sign in enumerate(inner) if sign in {";", "+"}]
+                found = inner[: ends[0]] if ends else inner
+                for path in finds(words[1:]):
+                    yield tuple(path if sign == "{}" else sign for sign in found)
+
+
+def _started_by_code(code: str) -> Iterator[tuple[str, ...]]:
+    """`os.system("…")` as a shell, `subprocess.run(["git", …])` as words."""
+    if not any(word in code for word in _CODE_STARTS):
+        return
+    for text in quoted_in(code):
+        if " " in text:
+            yield ("sh", "-c", text)
+    for part in code.split("[")[1:]:
+        words = quoted_in(part.partition("]")[0])
+        if words:
+            yield tuple(words)

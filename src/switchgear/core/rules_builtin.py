@@ -1,0 +1,136 @@
+"""The rules that hold unless they are switched off: few, and such that honest work never meets them.
+
+Data only. Each group can be switched off, or excused by an allow-list, in the configuration.
+"""
+
+from switchgear.core.rules import GUARD, SECRET, Rule
+
+TEMPORARY = (
+    *("/tmp/**", "/var/tmp/**", "/dev/shm/**", "/dev/null"),  # noqa: S108  patterns, nothing is made
+    *("/private/tmp/**", "/private/var/tmp/**", "/var/folders/**", "/private/var/folders/**"),
+)
+"""Where anybody may write and delete."""
+SECRET_FILES = (
+    *("**/.env", "**/.env.local", "**/.env.production", "**/.netrc", "**/.npmrc", "**/.pypirc"),
+    *("**/.ssh/id_*", "**/.aws/credentials", "**/.git-credentials", "**/.docker/config.json"),
+    *("**/.kube/config", "**/.gnupg/**", "**/*.pem", "**/.config/gcloud/**"),
+)
+"""Files that hold secrets by custom."""
+PROTECTED = (
+    *("**/switchgear.yaml", "**/switchgear.yml", "**/switchgear.toml"),
+    *("**/.switchgear/**", "~/.config/switchgear/**", "~/.local/state/switchgear/**"),
+    *("**/.claude/settings.json", "**/.claude/settings.local.json", "~/.claude/settings.json"),
+    *("**/.claude/hooks/**", "**/.codex/config.toml", "**/.codex/hooks.json"),
+    *("**/.gemini/settings.json", "**/.qwen/settings.json", "**/opencode.json"),
+    *("**/.opencode/plugin/**", "**/.opencode/plugins/**", "~/.config/opencode/**"),
+    *("**/.pi/extensions/**", "**/.pi/settings.json", "~/.pi/agent/**"),
+)
+"""What the guard and its hooks live in; `Place.protected` adds the paths of this installation."""
+_LOCAL = ("localhost", "127.*", "::1", "0.0.0.0")  # noqa: S104  nothing is bound
+_KEY_IN_SIGHT = "a key must not leave this machine"
+_UNGUARD = "who is guarded must not switch the guard off"
+
+BUILTIN: dict[str, tuple[Rule, ...]] = {
+    "secrets": (
+        Rule(
+            "secrets/sent",
+            _KEY_IN_SIGHT,
+            hosts=("*",),
+            contents=(SECRET,),
+            allow_hosts=_LOCAL,
+        ),
+        Rule(
+            "secrets/file-sent",
+            "a file of secrets must not leave this machine",
+            hosts=("*",),
+            paths=SECRET_FILES,
+            allow_hosts=_LOCAL,
+        ),
+        Rule(
+            "secrets/written",
+            "a key in a file of the workspace ends in a commit; keep it in the environment or .env",
+            writes=("./**",),
+            contents=(SECRET,),
+            allow_paths=("**/.env", "**/.env.*", *TEMPORARY),
+        ),
+        Rule(
+            "secrets/committed",
+            "a file of secrets must not be committed",
+            commands=("git add", "git stage"),
+            paths=SECRET_FILES,
+        ),
+    ),
+    "deletes": (
+        Rule(
+            "deletes/outside",
+            "only the workspace and temporary folders are yours to delete in",
+            deletes=("/", "/**"),
+            allow_paths=("./**", *TEMPORARY),
+        ),
+    ),
+    "force-push": (
+        Rule(
+            "force-push",
+            "it rewrites what others have; --force-with-lease is allowed",
+            commands=(
+                *("git push -f", "git push --force", "git push +*", "git push --mirror"),
+                *("git send-pack --force", "git send-pack +*"),
+            ),
+        ),
+        Rule(
+            "force-push/tool",
+            "it rewrites what others have",
+            tools=("*push*", "*update_ref*", "*update_branch*"),
+            inputs=("force=true",),
+        ),
+    ),
+    "guard": (
+        Rule(
+            "guard/orders",
+            _UNGUARD,
+            commands=tuple(
+                f"{program} {order}"
+                for program in (
+                    "switchgear",
+                    "python* switchgear",
+                    "pypy* switchgear",
+                    "uvx switchgear",
+                )
+                for order in (
+                    *(
+                        "release",
+                        "reset",
+                        "hold",
+                        "import",
+                        "vacuum",
+                        "config token",
+                        "config seal",
+                    ),
+                    *("hooks uninstall", "hooks disable", "rules off", "incidents close"),
+                )
+            ),
+        ),
+        Rule(
+            "guard/uninstall",
+            _UNGUARD,
+            commands=(
+                *("pip* uninstall switchgear*", "python* uninstall switchgear*"),
+                *("uv uninstall switchgear*", "uv remove switchgear*", "poetry remove switchgear*"),
+                *("pipx uninstall switchgear*", "pkill *switchgear*", "killall *switchgear*"),
+            ),
+        ),
+        Rule("guard/files", _UNGUARD, writes=(*PROTECTED, GUARD)),
+    ),
+}
+"""The built-in rules by the name of their group."""
+
+
+def builtin_rules(groups: tuple[str, ...] | None = None) -> tuple[Rule, ...]:
+    """The rules of some groups; of all, unless told. Raises KeyError for a group that is none.
+
+    >>> [rule.name for rule in builtin_rules(("force-push",))]
+    ['force-push', 'force-push/tool']
+    """
+    return tuple(
+        rule for group in (BUILTIN if groups is None else groups) for rule in BUILTIN[group]
+    )
