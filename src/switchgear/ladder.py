@@ -9,6 +9,7 @@ one. So the memory is folded, kept, shown and reset like everything else, and su
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from switchgear.core import record
 from switchgear.core.detectors import ConsecutiveFailures
 from switchgear.core.policy import Policy
 from switchgear.core.recovery import Latched
@@ -18,10 +19,50 @@ NUDGE, RESET, ESCALATE, SKIP = "nudge", "reset", "escalate", "skip"
 RUNGS = (NUDGE, RESET, ESCALATE, SKIP)
 """All rungs there are, from the bottom: a hint, a fresh start, stronger help, giving the task up."""
 
+HINT = "Try a different approach"
+HELPER = "Klaus"
+"""What the stronger help is called; the name of the document that the ladder comes from."""
+
 Apply = Callable[[str, Policy, Message], Step]
 """Folds a message into a circuit, in a transaction: `Transaction.apply` of a store."""
 
 _LOOK = Tell(Signal(count=0))
+
+
+class Interventions(NamedTuple):
+    """What is done about a stuck agent: the `interventions` of the configuration. Immutable."""
+
+    when_alone: tuple[str, ...] = RUNGS
+    """The rungs that are climbed when nobody is there to choose, from the bottom."""
+    hint: str = HINT
+    """What a nudge tells the agent."""
+    extend_s: float = 300.0
+    """How much time "extend timeout" grants."""
+    escalate: str | None = None
+    """Who takes over: the name of an agent, or a command; `None`: nobody, and the rung is left out."""
+    helper: str = HELPER
+    """What they are called in the texts."""
+    ask_s: float = 60.0
+    """How long a person at the terminal is waited for, before the ladder decides."""
+
+    @property
+    def rungs(self) -> tuple[str, ...]:
+        """The ladder that can be climbed: help only where there is some, and `skip` at its end."""
+        known = (rung for rung in self.when_alone if self.escalate or rung != ESCALATE)
+        return (*dict.fromkeys(rung for rung in known if rung != SKIP), SKIP)
+
+
+def checked(plan: Interventions) -> Interventions:
+    """The plan, if it can be followed. Raises ValueError with the field, the value and the rule."""
+    for rung in plan.when_alone:
+        record.one_of("Interventions.when_alone", rung, RUNGS)
+    record.text("Interventions.hint", plan.hint)
+    record.text("Interventions.helper", plan.helper)
+    record.seconds("Interventions.extend_s", plan.extend_s)
+    record.seconds("Interventions.ask_s", plan.ask_s)
+    if plan.escalate is not None:
+        record.text("Interventions.escalate", plan.escalate)
+    return plan
 
 
 class Climb(NamedTuple):
@@ -39,16 +80,6 @@ def ladder_key(subject: str) -> str:
     'ladder/session/7f3a'
     """
     return f"ladder/{subject}"
-
-
-def rungs_of(wanted: Sequence[str], *, can_escalate: bool) -> tuple[str, ...]:
-    """The ladder that can be climbed: help only where there is some, and `skip` at its end.
-
-    >>> rungs_of(["nudge", "escalate"], can_escalate=False)
-    ('nudge', 'skip')
-    """
-    below = [rung for rung in wanted if rung != SKIP and (can_escalate or rung != ESCALATE)]
-    return (*dict.fromkeys(below), SKIP)
 
 
 def ladder_policy(rungs: Sequence[str]) -> Policy:

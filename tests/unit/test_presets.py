@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from switchgear import Cooldown, Phase, Policy, Signal, detectors, presets
+from switchgear import Cooldown, Phase, Policy, Signal, WeightedSum, detectors, presets
 from switchgear.config import ConfigError, load_config, preset_policy
 from switchgear.core.machine import step
-from switchgear.core.types import Ask, Tell
+from switchgear.core.types import Act, Ask, Tell
 from switchgear.presets import DESCRIPTIONS, PRESETS
 
 SUCCESS = Tell(Signal(ok=True, seconds=1.0))
@@ -41,6 +41,26 @@ def test_failure_rate_has_the_numbers_of_seed_003() -> None:
 def test_latency_has_the_numbers_of_seed_003_and_reduces_the_load() -> None:
     policy = preset_policy("latency")
     assert policy == Policy([detectors.LatencyP95(90, 3, 300, admit=0.5)], Cooldown(180, 3600))
+
+
+def test_stuck_has_the_weights_and_thresholds_of_seed_002() -> None:
+    policy = preset_policy("stuck")
+    assert isinstance(policy.combine, WeightedSum)
+    assert policy.combine.threshold == 60
+    assert dict(policy.combine.weights) == {
+        "silence": 30,
+        "same_tool": 40,
+        "tool_flood": 50,
+        "same_error": 60,
+        "context_burn": 20,
+    }
+    assert policy.detectors == (
+        detectors.Silence(120),
+        detectors.SameTool(5),
+        detectors.ToolFlood(20),
+        detectors.SameError(4, "consecutive"),  # more than three
+        detectors.ContextBurn(0.05, 60),
+    )
 
 
 def test_every_preset_has_one_line_about_it() -> None:
@@ -76,6 +96,28 @@ def conduct(policy: Policy) -> list[Any]:
         (25, 20.0, 400.0),  # slow calls that leave a window of 300 s
     ):
         seen.append(_story(policy, count, gap_s, seconds))
+    return [*seen, *(_agents_story(policy, story) for story in AGENTS)]
+
+
+CALL, FAILED = Signal(ok=True, act=Act("Bash", "ls", "a")), Signal(ok=False, error="no such table")
+AGENTS: tuple[list[tuple[float, Signal]], ...] = (
+    [(0.0, Signal(idle_s=idle_s)) for idle_s in (60.0, 100.0, 130.0, 180.0)],
+    [(0.1, CALL)] * 8,
+    [(0.1, Signal(ok=True, act=Act("Read", str(number)))) for number in range(23)],
+    [(0.1, FAILED)] * 6,
+    [(0.1, FAILED), (0.1, FAILED), (0.1, FAILED), (0.1, CALL), (0.1, FAILED)],
+    [(50.0, Signal(context_used=used)) for used in (0.0, 0.05, 0.07, 0.09, 0.17, 0.25)],
+)
+"""What agents do that are silent, repeat themselves, get nowhere, fail alike, and fill up."""
+
+
+def _agents_story(policy: Policy, story: list[tuple[float, Signal]]) -> list[Any]:
+    now_s, seen = 0.0, list[Any]()
+    circuit = policy.start("k", now_s)
+    for gap_s, signal in story:
+        now_s += gap_s
+        circuit = step(policy, circuit, Tell(signal), now_s).circuit
+        seen.append((circuit.phase, circuit.heat, circuit.outage.retry_at_s))
     return seen
 
 
@@ -118,6 +160,9 @@ def changed(preset: dict[str, Any], path: tuple[Any, ...], share: float) -> dict
     for part in path[:-1]:
         place = place[part]
     number = place[path[-1]]
+    if isinstance(number, str):
+        place[path[-1]] = {"consecutive": "total"}[number]
+        return other
     is_whole = isinstance(number, int)
     place[path[-1]] = number + (1 if share > 1 else -1) if is_whole else number * share
     return other

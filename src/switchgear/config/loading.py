@@ -5,6 +5,7 @@ import re
 import stat
 from typing import Any
 
+from switchgear.config.agents import build_interventions, build_timeouts
 from switchgear.config.loops import build_loops
 from switchgear.config.model import Config, Retention, Rule
 from switchgear.config.parts import build_part, construct
@@ -18,7 +19,10 @@ from switchgear.sinks import SINKS, Sink
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS
 from switchgear.stores.schemes import STORE_URLS
 
-KEYS = ("store", "operator_token_sha256", "retention", "policies", "circuits", "loops", "sinks")
+KEYS = (
+    *("store", "operator_token_sha256", "retention", "policies", "circuits", "loops"),
+    *("interventions", "timeouts", "sinks"),
+)
 _SQLITE = "sqlite:///"
 _VARIABLE = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -98,6 +102,8 @@ class _Loading:
             policies=policies.all_named(),
             circuits=self._circuits(sections.get("circuits", empty), policies),
             loop_presets=build_loops(sections.get("loops", empty), self._report),
+            interventions=build_interventions(sections.get("interventions", empty), self._report),
+            timeouts=build_timeouts(sections.get("timeouts", empty), self._report),
             sinks=self._sinks(sections.get("sinks", empty)),
             source=self._path,
         )

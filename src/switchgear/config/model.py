@@ -4,10 +4,12 @@ from typing import NamedTuple
 
 from switchgear.core.policy import Policy
 from switchgear.glob import matcher
+from switchgear.ladder import Interventions
 from switchgear.loop_presets import LoopPreset
 from switchgear.redact import redact
 from switchgear.sinks import Sink
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS
+from switchgear.timeouts import Timeouts
 
 
 class Retention(NamedTuple):
@@ -41,6 +43,10 @@ class Config(NamedTuple):
     circuits: tuple[Rule, ...] = ()
     loop_presets: dict[str, LoopPreset] = {}  # noqa: RUF012  nobody changes it
     """The user's own presets of `switchgear run`, by their names."""
+    interventions: Interventions = Interventions()
+    """What is done about a stuck agent."""
+    timeouts: Timeouts = Timeouts()
+    """How long tasks may take."""
     sinks: tuple[Sink, ...] = ()
     source: str | None = None
     """The file it was read from; `None`: from none."""

@@ -7,16 +7,19 @@ that no rule is written twice and none can be out of date.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from switchgear.config.agents import interventions, time_rules
 from switchgear.config.loops import loop_preset
 from switchgear.config.model import Retention
 from switchgear.config.parts import REQUIRED, Field, fields_of
 from switchgear.config.policies import POLICY_KEYS
 from switchgear.core.policy import Policy
 from switchgear.core.policy_wire import COMBINES, DETECTORS, RECOVERIES
+from switchgear.ladder import RUNGS
 from switchgear.loop_presets import LOOP_PRESETS
 from switchgear.presets import DESCRIPTIONS, PRESETS
 from switchgear.sinks import SINKS
 from switchgear.sinks.log import LEVELS
+from switchgear.timeouts import POLICIES
 
 Schema = dict[str, Any]
 _HUGE = 1e6
@@ -71,6 +74,8 @@ def _sections() -> dict[str, Schema]:
         "policies": _maybe(policies),
         "circuits": _maybe({"type": "array", "items": rule}),
         "loops": _maybe({"type": "object", "additionalProperties": _loop()}),
+        "interventions": _interventions(),
+        "timeouts": _timeouts(),
         "sinks": _maybe({"type": "array", "items": _ref("sink")}),
     }
 
@@ -83,6 +88,21 @@ def _loop() -> Schema:
     names = [{"const": name} for name in sorted(LOOP_PRESETS)]
     extends = {"anyOf": [*names, _text("A name of the loops section.")]}
     return _mapping({"extends": extends, **fields})
+
+
+def _interventions() -> Schema:
+    part = _part(interventions)
+    rungs = {"type": "array", "items": {"enum": list(RUNGS)}, "default": list(RUNGS)}
+    part["properties"]["when_alone"] = rungs
+    part["properties"]["escalate"] = _maybe(_text("The name of an agent, or a command."))
+    return part
+
+
+def _timeouts() -> Schema:
+    part = _part(time_rules)
+    part["properties"]["policy"] |= {"enum": list(POLICIES)}
+    part["properties"]["min_runs"]["minimum"] = 2
+    return part
 
 
 def _policy() -> Schema:

@@ -23,7 +23,7 @@ from switchgear import ladder, timeouts
 from switchgear.core.score import Score
 from switchgear.hooks import texts
 from switchgear.hooks.facts import Moment
-from switchgear.ladder import Apply
+from switchgear.ladder import Apply, Interventions
 
 MOST_CALLS = 64
 """Tools under way that are remembered."""
@@ -85,15 +85,6 @@ class Words(NamedTuple):
     stop: str | None = None
 
 
-class Plan(NamedTuple):
-    """How a session is helped: of the configuration, see `config.interventions`."""
-
-    rungs: tuple[str, ...] = ladder.RUNGS
-    hint: str = texts.HINT
-    extend_s: float = 300.0
-    helper: str = texts.HELPER
-
-
 def note_name(session: str) -> str:
     """The name of a session's note, for `Store.transact`."""
     return f"session/{session}"
@@ -149,7 +140,7 @@ def remind(notes: Notes, text: str) -> Notes:
 
 
 def stuck(
-    apply: Apply, notes: Notes, subject: str, score: Score, plan: Plan
+    apply: Apply, notes: Notes, subject: str, score: Score, plan: Interventions
 ) -> tuple[Notes, ladder.Climb]:
     """Take the next rung of the ladder: the session's circuit has just opened.
 
@@ -163,7 +154,7 @@ def stuck(
     return after_rung(notes._replace(incident=True), taken, seen, plan), taken
 
 
-def after_rung(notes: Notes, taken: ladder.Climb, seen: texts.Stuck, plan: Plan) -> Notes:
+def after_rung(notes: Notes, taken: ladder.Climb, seen: texts.Stuck, plan: Interventions) -> Notes:
     """What a rung means to a session."""
     if taken.rung == ladder.NUDGE:
         return remind(notes, texts.nudge(seen, plan.hint))
@@ -175,7 +166,7 @@ def after_rung(notes: Notes, taken: ladder.Climb, seen: texts.Stuck, plan: Plan)
     return fresh._replace(stop=f"{texts.agent_stuck(seen)}\n\nThe agent is stopped: {what}.")
 
 
-def progressed(apply: Apply, notes: Notes, subject: str, plan: Plan) -> Notes:
+def progressed(apply: Apply, notes: Notes, subject: str, plan: Interventions) -> Notes:
     """Progress was measured: the incident is over, if there was one."""
     if not notes.incident:
         return notes

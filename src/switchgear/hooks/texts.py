@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from switchgear.core.types import Circuit, Phase
+from switchgear.ladder import HINT, Interventions
 
-HINT = "Try a different approach"
-HELPER = "Klaus"
 _LABEL = 20
 _LONGEST = 200
 
@@ -127,14 +126,12 @@ class Stuck(NamedTuple):
     """What the score is made of, one line each."""
 
 
-def stuck_options(
-    *, hint: str = HINT, extend_s: float = 300.0, helper: str = HELPER
-) -> tuple[Option, ...]:
+def stuck_options(plan: Interventions) -> tuple[Option, ...]:
     """What can be done about a stuck agent."""
     return (
-        Option("nudge", "Nudge agent", f'Inject hint: "{one_line(hint)}"'),
-        Option("extend", "Extend timeout", f"Grant {_more(extend_s)}"),
-        Option("escalate", f"{one_line(helper, 40)} intervention", "Escalate to debugger"),
+        Option("nudge", "Nudge agent", f'Inject hint: "{one_line(plan.hint)}"'),
+        Option("extend", "Extend timeout", f"Grant {_more(plan.extend_s)}"),
+        Option("escalate", f"{one_line(plan.helper, 40)} intervention", "Escalate to debugger"),
         Option("abort", "Abort task", "Mark failed, continue batch"),
     )
 
