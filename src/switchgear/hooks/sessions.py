@@ -4,15 +4,16 @@ Read and changed inside `Store.transact(note_name(session), …)`, so parallel h
 lose nothing and each warning is given once, whichever process gives it. Everything here is pure:
 a value in, a value out. The hook engine calls, in this order and in one transaction,
 
-    notes = load(tx.note)
+    notes = Notes.load(tx.note)
     notes = attend(notes, moment, call, now_s, …)   # every hook call, before anything is asked
-    notes = stuck(tx.apply, notes, …)               # when the session's circuit has just opened
+    notes, taken = stuck(tx.apply, notes, …)        # when `has_opened(step)` of the session
     notes = progressed(tx.apply, notes, …)          # when files were measured to have changed
     notes, words = deliver(notes, now_s)            # when the answer can carry a text
-    tx.note = dump(notes)
+    tx.note = notes.dump()
 
-`words.texts` go to the agent, once; `words.stop` ends its turn. The watcher of a session reads the
-same note to know whether the agent is silent, see `silent_s`.
+`words.texts` go to the agent, once; `words.stop` ends its turn. After the transaction it starts
+the watcher where `watcher.is_needed(notes, moment)`, and the help where `taken.rung` is
+`escalate`. The watcher reads the same note to know whether the agent is silent, see `silent_s`.
 """
 
 import json
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple, Self
 
 from switchgear import ladder, timeouts
 from switchgear.core.score import Score
+from switchgear.core.types import Phase, Step
 from switchgear.hooks import texts
 from switchgear.hooks.facts import Moment
 from switchgear.ladder import Apply, Interventions
@@ -57,6 +59,8 @@ class Notes(NamedTuple):
     """Whether rungs of the ladder were taken since the last progress."""
     pid: int | None = None
     """The agent's own process."""
+    watcher: int | None = None
+    """The process that watches it."""
     more: Mapping[str, Any] = {}
     """What the hook engine keeps beside, as JSON values."""
 
@@ -88,6 +92,13 @@ class Words(NamedTuple):
 def note_name(session: str) -> str:
     """The name of a session's note, for `Store.transact`."""
     return f"session/{session}"
+
+
+def has_opened(step: Step) -> bool:
+    """Whether this very message opened the circuit: so whoever sent it must see to it."""
+    return any(
+        event.after is Phase.OPEN and event.before is not Phase.OPEN for event in step.events
+    )
 
 
 def attend(
@@ -194,6 +205,14 @@ def _time(notes: Notes, now_s: float) -> tuple[Notes, str | None]:
     if mark.percent == timeouts.OVER:
         return notes._replace(stop=texts.time_over(limit_s)), None
     return notes, texts.time_warning(mark.percent, mark.left_s, limit_s)
+
+
+def over(notes: Notes, now_s: float) -> Notes:
+    """The notes, stopped if the time is over; warnings are left for the agent's next hook."""
+    limit_s, began_s = notes.limit_s, notes.began_s
+    if limit_s is None or began_s is None or now_s - began_s < limit_s:
+        return notes
+    return _time(notes, now_s)[0]
 
 
 def extended(notes: Notes, seconds: float, now_s: float) -> Notes:
