@@ -1,0 +1,19 @@
+"""From an agent and a scope to the file that holds its hooks."""
+
+from switchgear.hooks.command import AGENTS
+from switchgear.hooks.install.agents import HOOKED
+from switchgear.hooks.install.plugins import Plugin
+from switchgear.hooks.install.settings import Settings
+from switchgear.hooks.install.standing import Place
+
+
+def place(agent: str, scope: str, folder: str) -> Place:
+    """Where the hook of an agent belongs, for `project` (the one in `folder`) or `user`.
+
+    Raises ValueError for an agent that has no hooks.
+    """
+    if agent not in HOOKED:
+        raise ValueError(f"agent is {agent!r}: it must be one of {', '.join(AGENTS)}")
+    hooked = HOOKED[agent]
+    kind = Plugin if hooked.is_plugin else Settings
+    return kind(hooked, scope, folder)

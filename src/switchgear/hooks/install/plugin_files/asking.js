@@ -1,0 +1,51 @@
+import { spawn } from "node:child_process"
+
+const SWITCHGEAR = {}
+const LONGEST = 20000
+
+// One event to the hook process, its ruling back. Never throws and never waits for ever: what
+// cannot be decided is admitted or refused, as configured, and said aloud.
+function ask(message) {
+  const [program, ...words] = SWITCHGEAR.command
+  return new Promise((resolve) => {
+    let output = ""
+    let done = false
+    const end = (ruling) => {
+      if (done) return
+      done = true
+      clearTimeout(timer)
+      resolve(ruling)
+    }
+    const fail = (why) => {
+      const remark = `switchgear: the hook could not decide (${why}); fail: ${SWITCHGEAR.fail}`
+      console.error(remark)
+      end(SWITCHGEAR.fail === "closed" ? { action: "deny", text: remark } : { action: "allow" })
+    }
+    const timer = setTimeout(() => {
+      fail(`no answer within ${SWITCHGEAR.timeout_s} s`)
+      child.kill("SIGKILL")
+    }, SWITCHGEAR.timeout_s * 1000)
+    const child = spawn(program, words, { stdio: ["pipe", "pipe", "ignore"] })
+    child.on("error", (error) => fail(error.message))
+    child.stdin.on("error", () => {})
+    child.stdout.setEncoding("utf8")
+    child.stdout.on("data", (text) => (output += text))
+    child.on("close", (code) => {
+      try {
+        const ruling = JSON.parse(output)
+        if (!["allow", "warn", "deny", "stop"].includes(ruling.action)) throw new Error("no action")
+        if (ruling.remark) console.error(ruling.remark)
+        end(ruling)
+      } catch {
+        fail(`its answer could not be read, exit code ${code}`)
+      }
+    })
+    child.stdin.end(JSON.stringify(message, cut))
+  })
+}
+
+// Long texts are cut: only their beginning and end are looked at.
+function cut(_key, value) {
+  if (typeof value !== "string" || value.length <= LONGEST) return value
+  return value.slice(0, LONGEST / 2) + "\n[...]\n" + value.slice(-LONGEST / 2)
+}
