@@ -19,6 +19,19 @@ class Retention(NamedTuple):
     idle_s: float = IDLE_S
 
 
+class Hooks(NamedTuple):
+    """How the hooks of agents decide: the section `hooks`."""
+
+    on_trouble: str = "admit"
+    """What a hook does that cannot decide: `admit` or `refuse`. It says so either way."""
+    lease_s: float = 1800.0
+    """After how long a tool call whose end was never told is given up."""
+    story: str | None = None
+    """Which story the work is for: the circuit `story/<name>` is asked and told, if it has a policy."""
+    context_tokens: int = 200_000
+    """How large the context window is, for agents that tell only how many tokens are in use."""
+
+
 class Rule(NamedTuple):
     """Which policy the circuits have whose names match a glob."""
 
@@ -43,6 +56,8 @@ class Config(NamedTuple):
     circuits: tuple[Rule, ...] = ()
     loop_presets: dict[str, LoopPreset] = {}  # noqa: RUF012  nobody changes it
     """The user's own presets of `switchgear run`, by their names."""
+    hooks: Hooks = Hooks()
+    """How the hooks of agents decide."""
     interventions: Interventions = Interventions()
     """What is done about a stuck agent."""
     timeouts: Timeouts = Timeouts()
@@ -50,6 +65,8 @@ class Config(NamedTuple):
     sinks: tuple[Sink, ...] = ()
     source: str | None = None
     """The file it was read from; `None`: from none."""
+    store_as_written: str | None = None
+    """The URL of the store with its `${NAME}`, for who keeps it: what they stand for is secret."""
 
     def policy_for(self, name: str) -> Policy | None:
         """The policy of a circuit: that of the first match; `None`: the file does not say."""

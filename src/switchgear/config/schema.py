@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from switchgear.config.agents import interventions, time_rules
+from switchgear.config.hooking import ON_TROUBLE, hooks_of
 from switchgear.config.loops import loop_preset
 from switchgear.config.model import Retention
 from switchgear.config.parts import REQUIRED, Field, fields_of
@@ -74,6 +75,7 @@ def _sections() -> dict[str, Schema]:
         "policies": _maybe(policies),
         "circuits": _maybe({"type": "array", "items": rule}),
         "loops": _maybe({"type": "object", "additionalProperties": _loop()}),
+        "hooks": _hooks(),
         "interventions": _interventions(),
         "timeouts": _timeouts(),
         "sinks": _maybe({"type": "array", "items": _ref("sink")}),
@@ -88,6 +90,13 @@ def _loop() -> Schema:
     names = [{"const": name} for name in sorted(LOOP_PRESETS)]
     extends = {"anyOf": [*names, _text("A name of the loops section.")]}
     return _mapping({"extends": extends, **fields})
+
+
+def _hooks() -> Schema:
+    part = _part(hooks_of)
+    part["properties"]["on_trouble"] = {"enum": list(ON_TROUBLE), "default": ON_TROUBLE[0]}
+    part["properties"]["story"] = _maybe(_text("The story that the work is for."))
+    return _maybe(part)
 
 
 def _interventions() -> Schema:

@@ -4,11 +4,9 @@ The names are those of the agents' own tools. What a shell runs is looked at, be
 git and downloads there; a tool that is not known is `other`.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from switchgear.hooks.facts import safe_id
-from switchgear.hooks.shell_words import Simple
 
 AGENT_SPAWN = "agent_spawn"
 GIT = "git_operations"
@@ -51,56 +49,25 @@ _NETWORK_PROGRAMS = frozenset(
 )
 
 
-def kind_of(tool: str, simple: Sequence[Simple] = ()) -> str:
-    """The kind of a call: of a shell, by what it runs (`simple`).
+def kind_of(tool: str, commands: Sequence[Sequence[str]] = ()) -> str:
+    """The kind of a call: of a shell, by the commands that it runs, each as its words.
 
     >>> kind_of("Edit"), kind_of("mcp__github__create_issue"), kind_of("telepathy")
     ('file_edit', 'mcp/github', 'other')
+    >>> kind_of("Bash", [("cd", "src"), ("git", "push")]), kind_of("Bash", [("make",)])
+    ('git_operations', 'shell')
     """
     name = tool.lower()
     if name.startswith("mcp__"):
         return f"mcp/{safe_id(name.split('__')[1])[:60]}"
     kind = _KINDS.get(name.rsplit(".", 1)[-1], OTHER)
-    return _of_shell(simple) if kind == SHELL else kind
+    return _of_shell(commands) if kind == SHELL else kind
 
 
-def is_shell(tool: str) -> bool:
-    """Whether the tool runs commands of a shell."""
-    return _KINDS.get(tool.lower().rsplit(".", 1)[-1]) == SHELL
-
-
-def command_of(args: Any) -> str:
-    """The command of a call to a shell, as one text; empty: there is none.
-
-    >>> command_of({"command": ["bash", "-lc", "make"]})
-    "bash -lc 'make'"
-    """
-    if isinstance(args, str):
-        return args
-    if not isinstance(args, Mapping):
-        return ""
-    for key in ("command", "cmd", "script", "input", "code"):
-        value = args.get(key)
-        if isinstance(value, str) and value:
-            return value
-        if isinstance(value, list) and value:
-            words = [str(word) for word in value[:200]]
-            return " ".join(word if word.isidentifier() else _quoted(word) for word in words)
-    return ""
-
-
-def _quoted(word: str) -> str:
-    if word.startswith("-") and word[1:].isalnum():
-        return word
-    return "'" + word.replace("'", "'\\''") + "'"
-
-
-def _of_shell(simple: Sequence[Simple]) -> str:
+def _of_shell(commands: Sequence[Sequence[str]]) -> str:
     """The most telling of the commands: starting an agent, git, the network; else the shell."""
-    names = {each.name for each in simple}
-    if not names.isdisjoint(_AGENTS) and any(
-        each.name in _AGENTS and len(each.words) > 1 for each in simple
-    ):
+    names = {words[0] for words in commands if words}
+    if any(words[0] in _AGENTS and len(words) > 1 for words in commands if words):
         return AGENT_SPAWN
     if "git" in names:
         return GIT

@@ -12,5 +12,10 @@ from switchgear.hooks.ruling import Reply, Ruling
 def write(ruling: Ruling, facts: HookFacts) -> Reply:
     """`{"action": "allow" | "warn" | "deny" | "stop", "text": …, "remark": …}` on one line."""
     del facts
+    return write_plain(ruling)
+
+
+def write_plain(ruling: Ruling) -> Reply:
+    """The same, whatever the event was."""
     output = {"action": ruling.action.value, "text": ruling.text, "remark": ruling.remark}
     return Reply(json.dumps(output), ruling.remark)
