@@ -3,7 +3,18 @@
 import click
 
 from switchgear import __version__
-from switchgear.cli import asking, configuring, health, looking, moving, orders, resume, run, runs
+from switchgear.cli import (
+    asking,
+    configuring,
+    health,
+    hooks,
+    looking,
+    moving,
+    orders,
+    resume,
+    run,
+    runs,
+)
 from switchgear.cli.entry import Verbs
 from switchgear.cli.options import color_option, store_options
 
@@ -37,7 +48,7 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs),
+    *(run.run, resume.resume, runs.runs, hooks.hooks),
     *(looking.status, looking.watch, looking.show, looking.events),
     *(asking.check, asking.record),
     *(orders.hold, orders.release, orders.reset),

@@ -7,6 +7,7 @@ a word if it is not to their liking, Gemini CLI does not start, Codex says so in
 import os
 import shlex
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from switchgear.hooks.command import AGENTS as NAMES
@@ -185,7 +186,7 @@ def is_ours(command: str) -> bool:
         words = [word.replace("\\", "/") for word in shlex.split(command)]
     except ValueError:
         return False
-    for word, behind in zip(words, [*words[1:], ""], strict=True):
+    for word, behind in pairwise(words):
         ours = word.endswith(f"/{_ENTRY}") or word == _ENTRY
         if (ours or os.path.basename(word) == _SCRIPT) and behind in NAMES:
             return True

@@ -7,13 +7,15 @@ from switchgear.hooks.install.settings import Settings
 from switchgear.hooks.install.standing import Place
 
 
-def place(agent: str, scope: str, folder: str) -> Place:
+def place(agent: str, scope: str, folder: str, on_trouble: str = "admit") -> Place:
     """Where the hook of an agent belongs, for `project` (the one in `folder`) or `user`.
 
+    `on_trouble` is for plugins: `admit` or `refuse` what the hook could not be asked about.
     Raises ValueError for an agent that has no hooks.
     """
     if agent not in HOOKED:
         raise ValueError(f"agent is {agent!r}: it must be one of {', '.join(AGENTS)}")
     hooked = HOOKED[agent]
-    kind = Plugin if hooked.is_plugin else Settings
-    return kind(hooked, scope, folder)
+    if hooked.is_plugin:
+        return Plugin(hooked, scope, folder, on_trouble)
+    return Settings(hooked, scope, folder)

@@ -17,9 +17,11 @@ function ask(message) {
       resolve(ruling)
     }
     const fail = (why) => {
-      const remark = `switchgear: the hook could not decide (${why}); fail: ${SWITCHGEAR.fail}`
+      const refused = SWITCHGEAR.on_trouble === "refuse"
+      const then = refused ? "refused, as configured" : "admitted without a check"
+      const remark = `switchgear: the hook could not decide: ${why}; ${then}`
       console.error(remark)
-      end(SWITCHGEAR.fail === "closed" ? { action: "deny", text: remark } : { action: "allow" })
+      end(refused ? { action: "deny", text: remark } : { action: "allow" })
     }
     const timer = setTimeout(() => {
       fail(`no answer within ${SWITCHGEAR.timeout_s} s`)
