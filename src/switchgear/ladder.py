@@ -117,11 +117,17 @@ def climb(apply: Apply, subject: str, rungs: Sequence[str], why: str) -> Climb:
     return Climb(rung, before)
 
 
-def take(apply: Apply, subject: str, rungs: Sequence[str], rung: str, why: str) -> None:
-    """Remember a rung that an operator chose, whatever was tried; it is not tried again."""
+def take(apply: Apply, subject: str, rungs: Sequence[str], rung: str, why: str) -> Climb:
+    """Take the rung that an operator chose, whatever was tried; the ladder does not try it again."""
     key, policy = ladder_key(subject), ladder_policy(rungs)
-    if rung not in tried(apply(key, policy, _LOOK).circuit):
-        apply(key, policy, Tell(Signal(ok=False, error=f"{rung}: {why}")))
+    before = tried(apply(key, policy, _LOOK).circuit)
+    if rung == SKIP:  # the end of the ladder, whatever lies between
+        left = [each for each in rungs if each not in before]
+    else:
+        left = [rung] if rung not in before else []
+    for each in left:
+        apply(key, policy, Tell(Signal(ok=False, error=f"{each}: {why}")))
+    return Climb(rung, before)
 
 
 def progressed(apply: Apply, subject: str, rungs: Sequence[str]) -> bool:

@@ -30,6 +30,7 @@ from switchgear.agents.text import (
     one_line,
     summarise,
 )
+from switchgear.core.digest import digest
 
 LONGEST_ARGUMENT_BYTES = 120_000
 """One argument of a command may have 128 KiB on Linux; a few are left for its option."""
@@ -165,8 +166,9 @@ class StreamReader:
         changed = (files or files_of(call.tool, arguments)) if ok else ()
         error = None if ok else (clean(output, LONGEST_ERROR) or "failed without a word")
         yield ToolStep(
-            call.tool, call.arguments, ok, error, changed, call.call_key, len(output)
-        )  # fmt: skip
+            *(call.tool, call.arguments, ok, error, changed, call.call_key),
+            *(len(output), digest(output)),
+        )
 
     def question_in(self, text: str) -> Iterator[StreamEvent]:
         """The question that the agent's last words end with, if they do."""

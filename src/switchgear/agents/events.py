@@ -44,6 +44,8 @@ class ToolStep(NamedTuple):
     call_key: str = ""
     """A digest of tool and all arguments: equal for literally repeated calls."""
     output_chars: int = 0
+    output_key: str = ""
+    """A digest of what came back: equal where that was the same."""
 
 
 class TextOutput(NamedTuple):

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from switchgear.agents.events import AgentError
 from switchgear.agents.process import End, Run
 from switchgear.runner.ends import ExitReason
+from switchgear.runner.stuck import STUCK
 from switchgear.runner.validation import Validated
 from switchgear.runner.watching import Watch
 
@@ -34,7 +35,7 @@ class Seen(NamedTuple):
     run: Run
     watch: Watch
     stopped: str | None = None
-    """Why we stopped the agent: `interrupt`, `stuck`, `budget`; `None`: we did not."""
+    """Why we stopped the agent: `interrupt`, `stuck`, `score`, `budget`; `None`: we did not."""
     changed: int | None = None
     """Files that differ from the start of the iteration."""
     changed_overall: Callable[[], bool] = bool
@@ -54,7 +55,8 @@ class Judgement(NamedTuple):
     """What the iteration was."""
 
     outcome: str
-    """`worked`, `no change`, `failed`, `unproven`, `provider`, `stopped`, `blocked`, `completed`."""
+    """`worked`, `no change`, `failed`, `unproven`, `provider`, `stopped`, `stuck`, `blocked` or
+    `completed`."""
     ok: bool | None = None
     error: str | None = None
     end: ExitReason | None = None
@@ -88,6 +90,8 @@ def _stopped(seen: Seen) -> Judgement | None:  # noqa: PLR0911  one for each way
         return _end(ExitReason.AGENT_ERROR, run.problem)
     if seen.stopped == "interrupt":
         return _end(ExitReason.INTERRUPTED, "stopped while the agent worked")
+    if seen.stopped == STUCK:
+        return Judgement("stuck", remark="The last agent was stopped: it appeared stuck")
     if seen.stopped == "budget":
         return _end(ExitReason.BUDGET, "the agent spent what was left and was stopped")
     if run.end is End.DEADLINE:

@@ -52,6 +52,8 @@ class RunOptions(NamedTuple):
     plan: str | None = None
     """A file with a checklist, relative to the folder."""
     shadow: bool = False
+    stuck: bool = False
+    """Watch the agent's steps by the stuck score, and step in: see `docs/stuck.md`."""
 
     @property
     def agent_label(self) -> str:
