@@ -1,0 +1,100 @@
+"""Real agents guarded from inside: warned, refused and stopped by the hooks that we installed."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.agents.hooked import HOOK_NAMES, Guarded, ScriptedModel, shell
+from e2e.agents.installing import REQUIRED, program
+from e2e.agents.scripts_of_models import Turn
+from e2e.agents.worlds import world_of
+
+pytestmark = [pytest.mark.e2e_agents, pytest.mark.timeout(420)]
+Guard = Callable[..., tuple[Guarded, ScriptedModel]]
+FAILING = shell(*(f"cat settings-{number}.toml" for number in range(200)))
+"""Never twice the same command, so that no agent's own guard is faster than ours."""
+
+
+@pytest.fixture(params=HOOK_NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    if not program(chosen).exists():
+        message = f"{chosen} is not installed; `make e2e` installs it"
+        if chosen in REQUIRED:
+            pytest.fail(message)
+        pytest.skip(message)
+    return chosen
+
+
+@pytest.fixture
+def guard(name: str, project: Path, homes: Path) -> Iterator[Guard]:
+    """The agent with our hooks in it, and the model that it will listen to."""
+    running: list[ScriptedModel] = []
+
+    def make(*turns: Turn) -> tuple[Guarded, ScriptedModel]:
+        model = ScriptedModel(*turns)
+        running.append(model)
+        world = world_of(name, model.__enter__().url, homes / f"hooked-{name}")
+        guarded = Guarded(name, world, project)
+        guarded.switchgear("hooks", "install", guarded.name)
+        return guarded, model
+
+    yield make
+    for model in running:
+        model.__exit__(None, None, None)
+        assert model.problems == []
+
+
+def test_a_loop_of_failing_calls_is_warned_and_then_stopped(guard: Guard) -> None:
+    guarded, model = guard(*FAILING)
+    ended = guarded.run()
+    opened = [
+        event["reason"]
+        for event in guarded.events()
+        if event["circuit"].startswith("session/") and event["reason"].startswith("score ")
+    ]
+    # Once for the nudge and once for the end; Codex says nothing of exit codes, so it takes longer.
+    assert 2 <= len(opened) <= 6, ended.output[-3000:]
+    assert model.requests < 80, "nobody stopped it"
+    told = "the same error" if guarded.name != "codex" else "calls without a file change"
+    assert all(told in reason or "warns" in reason for reason in opened[-1:]), opened
+    assert model.was_told("AGENT APPEARS STUCK") or model.was_told("Switchgear warns"), (
+        model.bodies[-1][-3000:]
+    )
+    assert model.was_told(told)
+
+
+def test_an_open_circuit_of_git_blocks_git_and_nothing_else(guard: Guard, project: Path) -> None:
+    guarded, model = guard(
+        *shell("git tag released", "echo done > made.txt", "cd . && git tag again", "ls")
+    )
+    guarded.switchgear("hold", "open", "op/git_operations", "--create", "--why", "a trial")
+    ended = guarded.run()
+    tags = subprocess.run(["git", "tag"], cwd=project, capture_output=True, text=True, check=True)
+    assert tags.stdout == "", ended.output[-3000:]
+    assert (project / "made.txt").read_text() == "done\n"
+    assert model.was_told("circuit 'op/git_operations' is")
+    assert model.requests == 5
+
+
+def test_an_agent_cannot_release_itself(guard: Guard, name: str, project: Path) -> None:
+    guarded, model = guard(
+        *shell(
+            "switchgear release op/git_operations --why 'I am done'",
+            f"switchgear hooks uninstall {HOOK_NAMES[name]}",
+            "echo 'circuits: []' > switchgear.yaml",
+            "git tag released",
+        )
+    )
+    guarded.switchgear("hold", "open", "op/git_operations", "--create", "--why", "a trial")
+    before = guarded.file.read_bytes()
+    ended = guarded.run()
+    broken = [event for event in guarded.events() if event["kind"] == "rule_broken"]
+    assert len(broken) >= 3, ended.output[-3000:]
+    assert guarded.file.read_bytes() == before
+    assert not (project / "switchgear.yaml").exists()
+    tags = subprocess.run(["git", "tag"], cwd=project, capture_output=True, text=True, check=True)
+    assert tags.stdout == ""
+    assert model.was_told("Switchgear refused this call")
