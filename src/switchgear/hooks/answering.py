@@ -64,7 +64,7 @@ def parsed(raw: bytes) -> Mapping[str, Any]:
     if len(raw) > LARGEST_BYTES:
         raise BadInput(f"it is larger than {LARGEST_BYTES // 1024 // 1024} MiB")
     try:
-        data = json.loads(raw.decode("utf-8-sig", errors="replace"))
+        data = json.loads(raw.decode(errors="replace").removeprefix("\ufeff"))
     except RecursionError:
         raise BadInput("it is nested too deeply") from None
     except ValueError as error:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from switchgear.core.policy import Policy
 from switchgear.core.policy_wire import load_policy
-from switchgear.core.rules import Rule
 from switchgear.errors import SwitchgearError
 from switchgear.ladder import Interventions
 from switchgear.stores.places import default_file
@@ -47,8 +46,6 @@ class Compiled(NamedTuple):
     rules: Sequence[Any]
     protected: Sequence[str]
     """Paths that belong to the guard, beside those that always do."""
-    path: Sequence[str]
-    """Where modules lie that the store needs."""
     root: str
     """The project that is guarded."""
 
@@ -63,7 +60,7 @@ class Compiled(NamedTuple):
         """Whether the user has given this circuit a policy."""
         return any(_matches(glob, name) for glob, _ in self.circuits[: self.own])
 
-    def loaded_rules(self) -> tuple[Rule, ...]:
+    def loaded_rules(self) -> tuple[Any, ...]:
         """The absolute rules."""
         from switchgear.core.rules_wire import load_rules  # noqa: PLC0415  only before a tool
 
@@ -85,10 +82,7 @@ def compiled(root: str) -> Compiled:
     data = _read(place)
     if data is not None and data.get("mark") == mark:
         return _loaded(data, root)
-    if sys.flags.no_site:
-        import site  # noqa: PLC0415  the parser of YAML lies in site-packages
-
-        site.main()
+    use_all_modules()  # the parser of YAML lies in site-packages
     from switchgear.hooks.compiling import compile_for  # noqa: PLC0415  reads YAML
 
     try:
@@ -99,6 +93,17 @@ def compiled(root: str) -> Compiled:
     made["mark"] = mark
     _write(place, made)
     return _loaded(made, root)
+
+
+def use_all_modules() -> None:
+    """Make everything importable that an ordinary process could import."""
+    lean = sys.modules.get("switchgear.hooks.lean")
+    if lean is not None:
+        lean.leave()
+    if sys.flags.no_site:
+        import site  # noqa: PLC0415
+
+        site.main()
 
 
 def signature(root: str) -> list[list[Any]]:

@@ -35,7 +35,6 @@ def compile_for(root: str) -> dict[str, Any]:
         "interventions": config.interventions._asdict(),
         "rules": dump_rules(builtin_rules()),
         "protected": _protected(config, store, root),
-        "path": _modules_of(store),
     }
 
 
@@ -55,14 +54,3 @@ def _protected(config: Config, store: str, root: str) -> list[str]:
         found += [file, f"{file}-*", f"{file}.*"]
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return [*found, os.path.join(ours, "**")]
-
-
-def _modules_of(store: str) -> list[str]:
-    """Where the client of the store lies: a hook does not look into site-packages by itself."""
-    if not store.startswith(REDIS_URLS):
-        return []
-    try:
-        import redis  # noqa: PLC0415  an extra
-    except ImportError:
-        return []
-    return [os.path.dirname(os.path.dirname(os.path.abspath(redis.__file__)))]

@@ -9,31 +9,21 @@ agent puts the ruling into its words.
 from typing import NamedTuple
 
 from switchgear.core.digest import digest
-from switchgear.core.score import score_of
-from switchgear.core.types import (
-    Ask,
-    EventKind,
-    Order,
-    Phase,
-    Signal,
-    Step,
-    Tell,
-    Verdict,
-)
-from switchgear.errors import duration
+from switchgear.core.types import Ask, EventKind, Phase, Signal, Tell
 from switchgear.hooks import kinds, open_calls, sessions, signals
 from switchgear.hooks.compiled import Compiled
 from switchgear.hooks.facts import HookFacts, Moment
-from switchgear.hooks.open_calls import MOST_CALLS, MOST_PARTS, Call, Lane, State
+from switchgear.hooks.open_calls import MOST_CALLS, MOST_PARTS, Call, Permits
 from switchgear.hooks.ruling import Ruling, allow, deny, stop, warn
+from switchgear.hooks.steps import Agent, refusal, refuses
 from switchgear.redact import redact
-from switchgear.stores.base import Store, Transaction
+from switchgear.stores.base import Store
 
 RULES = "rules"
 _LOOK = Tell(Signal(count=0))
-_GIVEN_BACK = Signal()
 _ENDS = frozenset({Moment.PROMPT, Moment.STOP, Moment.AGENT_STOP, Moment.SESSION_END})
 """Where a turn is over: what is still open will not be told any more."""
+_GO_ON = "Try a different approach; if this goes on, you will be stopped."
 
 
 class Looked(NamedTuple):
@@ -69,37 +59,21 @@ def look_at(facts: HookFacts, known: Compiled) -> Looked:
     return Looked(kind, len(touched), None if broken is None else redact(str(broken)))
 
 
-class _Hearing:
-    """One hook call inside its transaction. Used by one thread, once."""
-
-    def __init__(
-        self, inside: Transaction, facts: HookFacts, known: Compiled, warns: frozenset[str]
-    ) -> None:
-        self._tx = inside
-        self._facts = facts
-        self._known = known
-        self._warns = facts.event in warns
-        self._session = sessions.note_name(facts.session)
-        self._lane_name = facts.subagent
-        self._circuit = (
-            f"{self._session}/agent/{facts.subagent}" if facts.subagent else self._session
-        )
-        self._notes = sessions.Notes.load(inside.note)
-        self._state: State = open_calls.load(self._notes.more)
-        self._worries: list[str] = []
+class _Hearing(Agent):
+    """What each moment of an agent's life means to its circuits. Used by one thread, once."""
 
     def rule(self, looked: Looked | None) -> Ruling:
         """Hear the facts, and answer."""
-        facts, now_s = self._facts, self._tx.now_s
-        self._notes = sessions.attend(
-            self._notes,
+        facts, now_s = self.facts, self.tx.now_s
+        self.notes = sessions.attend(
+            self.notes,
             facts.moment,
             _call_id(facts) if facts.tool else "",
             now_s,
             agent=facts.agent,
-            limit_s=self._known.session_s,
+            limit_s=self.known.session_s,
         )
-        self._give_up_expired()
+        self.give_up_expired()
         ruling = allow()
         if looked is not None:
             ruling = self._before(looked)
@@ -112,8 +86,8 @@ class _Hearing:
         if facts.moment is not Moment.AFTER_TOOL:
             self._measured()
         ruling = self._answer(ruling)
-        self._notes = self._notes._replace(more=open_calls.dump(self._state))
-        self._tx.note = self._notes.dump()
+        self.notes = self.notes._replace(more=open_calls.dump(self.state))
+        self.tx.note = self.notes.dump()
         return ruling
 
     # Before a tool
@@ -121,94 +95,98 @@ class _Hearing:
     def _before(self, looked: Looked) -> Ruling:
         if looked.broken is not None:
             return self._violated(looked.broken)
-        self._notes = sessions.over(self._notes, self._tx.now_s)
-        if self._notes.stop is not None:
-            return stop(self._notes.stop)
-        if self._lane_name:
-            parent = self._apply(self._session, _LOOK)
-            if _refuses(parent.verdict):
-                return stop(_refusal(self._session, parent.verdict))
-        lane = self._state.lane(self._lane_name)
-        if lane.stopped:
-            return stop(lane.stopped, whole=False)
+        lane = self.state.lane(self.lane_name)
         if lane.parts and not lane.batches:
-            self._tell_step()  # one of several that overlapped never reported
-        refused = self._ask_for_step()
+            self.tell_step()  # one of several that overlapped never reported
+        refused = self._stopped() or self._ask_for_step()
         if refused is not None:
             return refused
-        permits: open_calls.Permits = {}
+        permits: Permits = {}
         for key in self._asked(looked.kind):
-            step = self._apply(key, Ask())
+            step = self.apply(key, Ask())
             permit = step.verdict.permit
             if not step.verdict.admitted or permit is None:
-                self._give_back(permits)
-                self._leave_step()
-                text = _refusal(key, step.verdict)
+                self.give_back(permits)
+                self.leave_step()
+                text = refusal(key, step.verdict)
                 return deny(text) if key.startswith("op/") else stop(text)
             permits[key] = permit
         self._open(looked, permits)
         return allow()
 
+    def _stopped(self) -> Ruling | None:
+        """The ruling if the agent, or who sent it, was stopped already."""
+        self.notes = sessions.over(self.notes, self.tx.now_s)
+        if self.notes.stop is not None:
+            return stop(self.notes.stop)
+        if not self.lane_name:
+            return None
+        parent = self.apply(self.session, _LOOK).verdict
+        if refuses(parent):
+            return stop(refusal(self.session, parent))
+        stopped = self.state.lane(self.lane_name).stopped
+        return stop(stopped, whole=False) if stopped else None
+
     def _ask_for_step(self) -> Ruling | None:
         """Ask the agent's own circuit, once for calls that overlap; the ruling if it refuses."""
-        lane = self._state.lane(self._lane_name)
-        key = self._circuit
-        step = self._apply(key, _LOOK if key in lane.permits else Ask())
+        lane = self.state.lane(self.lane_name)
+        key = self.circuit
+        step = self.apply(key, _LOOK if key in lane.permits else Ask())
         verdict = step.verdict
         if key in lane.permits and verdict.phase is not Phase.OPEN:
             return None
         if verdict.admitted and verdict.permit is not None:
-            self._set_lane(lane._replace(permits={key: verdict.permit}))
-            self._worry(step)
+            self.set_lane(lane._replace(permits={key: verdict.permit}))
+            self.worry(step)
             return None
-        if self._notes.incident and verdict.retry_after_s is not None:
+        if self.notes.incident and verdict.retry_after_s is not None:
             # The ladder has the word: the agent was only nudged, and may go on soon.
-            return deny(_refusal(key, verdict, "Pause, then try a different approach."))
-        return stop(_refusal(key, verdict), whole=not self._lane_name)
+            return deny(refusal(key, verdict, "Pause, then try a different approach."))
+        return stop(refusal(key, verdict), whole=not self.lane_name)
 
     def _asked(self, kind: str) -> list[str]:
         """The circuits that are asked for each call alone."""
         story = self._story()
-        rules = [RULES] if self._known.is_configured(RULES) else []
+        rules = [RULES] if self.known.is_configured(RULES) else []
         return [*([story] if story else []), *rules, f"op/{kind}"]
 
     def _story(self) -> str | None:
-        key = f"story/{self._known.story}" if self._known.story else None
-        return key if key and self._known.is_configured(key) else None
+        key = f"story/{self.known.story}" if self.known.story else None
+        return key if key and self.known.is_configured(key) else None
 
-    def _open(self, looked: Looked, permits: open_calls.Permits) -> None:
-        facts, now_s = self._facts, self._tx.now_s
+    def _open(self, looked: Looked, permits: Permits) -> None:
+        facts, now_s = self.facts, self.tx.now_s
         call = Call(
             _call_id(facts),
-            self._lane_name,
+            self.lane_name,
             redact(facts.tool, 80),
             looked.kind,
             looked.changes,
             now_s,
-            now_s + self._known.lease_s,
+            now_s + self.known.lease_s,
             permits,
             facts.context_used,
         )
-        self._state = self._state.opened(call)
-        for oldest in self._state.calls[:-MOST_CALLS]:
-            self._give_up(oldest, f"more than {MOST_CALLS} calls are open")
+        self.state = self.state.opened(call)
+        for oldest in self.state.calls[:-MOST_CALLS]:
+            self.give_up(oldest, f"more than {MOST_CALLS} calls are open")
 
     def _violated(self, broken: str) -> Ruling:
         """Refused, told to the rules and to the session: who tries again and again is stuck."""
-        signal = signals.call_signal(self._facts, seconds=None, changed=None)
+        signal = signals.call_signal(self.facts, seconds=None, changed=None)
         tried = signal._replace(violation=broken)
-        self._apply(RULES, Tell(tried))
-        self._remark(RULES, EventKind.RULE_BROKEN, f"{broken}; by {self._circuit}")
-        self._judge(self._apply(self._circuit, Tell(tried._replace(ok=False, error=broken))))
+        self.apply(RULES, Tell(tried))
+        self.remark(RULES, EventKind.RULE_BROKEN, f"{broken}; by {self.circuit}")
+        self.judge(self.apply(self.circuit, Tell(tried._replace(ok=False, error=broken))))
         return deny(f"Switchgear refused this call: {broken}. Do not try to get around it.")
 
     # After a tool
 
     def _after(self, facts: HookFacts) -> None:
         """Tell the operation at once, and the agent's circuit when the step is over."""
-        call = self._state.found(_call_id(facts), self._lane_name)
+        call = self.state.found(_call_id(facts), self.lane_name)
         if call is None:
-            looked = look_at(facts, self._known)
+            looked = look_at(facts, self.known)
             kind, changes, permits = (
                 looked.kind,
                 looked.changes,
@@ -217,20 +195,20 @@ class _Hearing:
             seconds = facts.seconds
         else:
             kind, changes, permits = call.kind, call.changes, dict(call.permits)
-            seconds = self._tx.now_s - call.began_s if facts.seconds is None else facts.seconds
+            seconds = self.tx.now_s - call.began_s if facts.seconds is None else facts.seconds
             facts = facts._replace(context_used=facts.context_used or call.context_used)
-            self._state = self._state.without(call)
+            self.state = self.state.without(call)
         changed = changes if facts.ok is not False and changes else None
         signal = signals.call_signal(facts, seconds=seconds, changed=changed)
         told = signals.operation_signal(signal, kind, facts)
         for key, permit in permits.items():
             own = told if key.startswith("op/") else signal
-            self._apply(key, Tell(own, permit))
-        lane = self._state.lane(self._lane_name)
-        self._set_lane(lane._replace(parts=(*lane.parts, signal)))
-        over = not lane.batches and not self._state.in_lane(self._lane_name)
+            self.apply(key, Tell(own, permit))
+        lane = self.state.lane(self.lane_name)
+        self.set_lane(lane._replace(parts=(*lane.parts, signal)))
+        over = not lane.batches and not self.state.in_lane(self.lane_name)
         if over or len(lane.parts) + 1 >= MOST_PARTS:
-            self._tell_step()
+            self.tell_step()
 
     def _told(self, kind: str) -> list[str]:
         """The circuits that hear of a call whose beginning was not seen."""
@@ -239,106 +217,37 @@ class _Hearing:
 
     def _batch(self) -> None:
         """All tools of an answer are done: one step is over."""
-        for item in self._facts.batch:
-            if self._state.found(_call_id(item), self._lane_name) is not None:
+        for item in self.facts.batch:
+            if self.state.found(_call_id(item), self.lane_name) is not None:
                 self._after(item)
-        self._tell_step()
-        self._set_lane(self._state.lane(self._lane_name)._replace(batches=True))
+        self.tell_step()
+        self.set_lane(self.state.lane(self.lane_name)._replace(batches=True))
 
     def _end_turn(self) -> None:
         """The turn is over: what is open stays unknown, what is done is told."""
-        everything = self._facts.moment is Moment.SESSION_END
-        for call in self._state.calls:
-            if everything or call.lane == self._lane_name:
-                self._give_back(call.permits)
-                self._state = self._state.without(call)
-        self._tell_step()
-        self._leave_step()
-        if self._facts.moment is Moment.AGENT_STOP:
-            self._state = self._state.with_lane(self._lane_name, None)
+        everything = self.facts.moment is Moment.SESSION_END
+        for call in self.state.calls:
+            if everything or call.lane == self.lane_name:
+                self.give_back(call.permits)
+                self.state = self.state.without(call)
+        self.tell_step()
+        self.leave_step()
+        if self.facts.moment is Moment.AGENT_STOP:
+            self.state = self.state.with_lane(self.lane_name, None)
 
     def _measured(self) -> None:
         """What an event besides a call tells of cost and context."""
-        facts = self._facts
+        facts = self.facts
         used = facts.context_used
         if used is None and facts.tokens is not None:
-            used = min(1.0, facts.tokens / self._known.context_tokens)
+            used = min(1.0, facts.tokens / self.known.context_tokens)
         if facts.moment is Moment.BEFORE_TOOL or (used is None and not facts.cost_micros):
             return
         signal = Signal(context_used=used, cost_micros=facts.cost_micros)
-        self._judge(self._apply(self._circuit, Tell(signal)))
+        self.judge(self.apply(self.circuit, Tell(signal)))
         story = self._story()
         if story and facts.cost_micros:
-            self._apply(story, Tell(Signal(cost_micros=facts.cost_micros)))
-
-    # The step of an agent
-
-    def _tell_step(self) -> None:
-        """Tell the agent's circuit of the calls that are done, as one."""
-        lane = self._state.lane(self._lane_name)
-        if not lane.parts:
-            return
-        permit = lane.permits.get(self._circuit)
-        signal = open_calls.step_of(lane.parts)
-        self._set_lane(lane._replace(parts=(), permits={}))
-        step = self._apply(self._circuit, Tell(signal, permit))
-        if signal.files_changed and not self._lane_name:
-            plan = self._known.interventions
-            self._notes = sessions.progressed(self._tx.apply, self._notes, self._session, plan)
-        self._judge(step)
-
-    def _leave_step(self) -> None:
-        """Give the leave for a step back that has no call left in it."""
-        lane = self._state.lane(self._lane_name)
-        if not lane.parts and not self._state.in_lane(self._lane_name):
-            self._give_back(lane.permits)
-            self._set_lane(lane._replace(permits={}))
-
-    def _judge(self, step: Step) -> None:
-        """See to it that a circuit that has just opened, or grows warm, is answered."""
-        self._worry(step)
-        if not sessions.has_opened(step):
-            return
-        policy = self._known.policy_for(self._circuit)
-        score = score_of(policy, policy.readings(step.circuit.memories, self._tx.now_s))
-        if self._lane_name:
-            lane = self._state.lane(self._lane_name)
-            self._set_lane(lane._replace(stopped=_refusal(self._circuit, step.verdict)))
-        elif score is not None:
-            plan = self._known.interventions
-            self._notes, _ = sessions.stuck(self._tx.apply, self._notes, self._session, score, plan)
-
-    def _worry(self, step: Step) -> None:
-        """A warning if the circuit is warmer than at the last one."""
-        key, verdict = step.circuit.key, step.verdict
-        last = self._state.told.get(key, 0.0)
-        if verdict.phase is not Phase.TRIPPING:
-            if last:
-                self._state = self._state._replace(told={})
-        elif self._warns and verdict.heat > last:
-            self._worries.append(verdict.reason)
-            self._state = self._state._replace(told={key: verdict.heat})
-
-    # Open calls
-
-    def _give_up_expired(self) -> None:
-        for call in self._state.calls:
-            if call.until_s <= self._tx.now_s:
-                began = duration(self._tx.now_s - call.began_s)
-                self._give_up(call, f"it began {began} ago and its end was never told")
-
-    def _give_up(self, call: Call, why: str) -> None:
-        key = f"{self._session}/agent/{call.lane}" if call.lane else self._session
-        self._state = self._state.without(call)
-        self._give_back(call.permits)
-        self._apply(key, Tell(_GIVEN_BACK))
-        self._remark(key, EventKind.CALL_EXPIRED, f"{call.tool}: {why}")
-
-    def _give_back(self, permits: open_calls.Leave) -> None:
-        """Free the places of probes; an ordinary permit holds nothing."""
-        for key, permit in permits.items():
-            if permit.probe:
-                self._apply(key, Tell(_GIVEN_BACK, permit))
+            self.apply(story, Tell(Signal(cost_micros=facts.cost_micros)))
 
     # Words
 
@@ -346,44 +255,16 @@ class _Hearing:
         """The ruling with what else has to be said now."""
         if ruling.text:
             return ruling
-        if not self._warns and self._facts.moment is not Moment.BEFORE_TOOL:
+        if not self.warns and self.facts.moment is not Moment.BEFORE_TOOL:
             return ruling
-        words = sessions.Words(stop=self._notes.stop)
-        if self._warns:
-            self._notes, words = sessions.deliver(self._notes, self._tx.now_s)
+        words = sessions.Words(stop=self.notes.stop)
+        if self.warns:
+            self.notes, words = sessions.deliver(self.notes, self.tx.now_s)
         if words.stop is not None:
-            return stop(words.stop, whole=not self._lane_name)
-        worries = [f"Switchgear warns: {reason}. {_GO_ON}" for reason in self._worries]
+            return stop(words.stop, whole=not self.lane_name)
+        worries = [f"Switchgear warns: {reason}. {_GO_ON}" for reason in self.worries]
         said = [*words.texts, *worries]
         return warn("\n\n".join(said)) if said else ruling
-
-    # Messages
-
-    def _apply(self, key: str, message: Ask | Tell | Order) -> Step:
-        return self._tx.apply(key, self._known.policy_for(key), message)
-
-    def _remark(self, key: str, kind: EventKind, why: str) -> None:
-        self._apply(key, Order("switchgear", why, kind=kind))
-
-    def _set_lane(self, lane: Lane) -> None:
-        self._state = self._state.with_lane(self._lane_name, lane)
-
-
-_GO_ON = "Try a different approach; if this goes on, you will be stopped."
-
-
-def _refuses(verdict: Verdict) -> bool:
-    """Whether nothing may go on under this circuit; a probe under way is the parent's business."""
-    return not verdict.admitted and verdict.phase is not Phase.HALF_OPEN
-
-
-def _refusal(key: str, verdict: Verdict, advice: str = "") -> str:
-    """Why not, until when, and what to do."""
-    phase = verdict.phase.replace("_", "-")
-    wait = verdict.retry_after_s
-    then = "an operator has to release it" if wait is None else f"it retries in {duration(wait)}"
-    advice = advice or ("Do something else meanwhile." if key.startswith("op/") else "Stop here.")
-    return f"Switchgear: circuit {key!r} is {phase}: {verdict.reason}; {then}. {advice}"
 
 
 def _call_id(facts: HookFacts) -> str:

@@ -4,7 +4,7 @@ The package is entered by a side door. `switchgear/__init__.py` brings the whole
 and a hook needs a tenth of it; so the package is registered by its folder alone.
 """
 
-import os
+import gc
 import sys
 
 
@@ -12,11 +12,18 @@ def run() -> None:
     """Answer one hook call; does not return."""
     if "switchgear" not in sys.modules:
         package = type(sys)("switchgear")
-        package.__path__ = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+        package.__path__ = [__file__.rpartition("/hooks/")[0]]
         sys.modules["switchgear"] = package
-    from switchgear.hooks.process import main  # noqa: PLC0415  found only now
+    gc.disable()  # so short a life leaves no garbage worth collecting
+    from switchgear.hooks import lean  # noqa: PLC0415  found only now
 
-    main(sys.argv)
+    lean.install()
+    from switchgear.hooks import bundle  # noqa: PLC0415
+
+    modules = bundle.use()
+    from switchgear.hooks.process import main  # noqa: PLC0415
+
+    main(sys.argv, lambda: bundle.keep(modules))
 
 
 if __name__ == "__main__":

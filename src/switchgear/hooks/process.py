@@ -1,21 +1,21 @@
 """The hook process: standard input to standard output, one transaction, and gone."""
 
 import os
-import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 from switchgear.errors import StoreUnavailable
 from switchgear.hooks.answering import LARGEST_BYTES, answer
 from switchgear.hooks.command import AGENTS
-from switchgear.hooks.compiled import Compiled
+from switchgear.hooks.compiled import Compiled, use_all_modules
 from switchgear.stores.base import Store
 from switchgear.stores.places import keep_out_of_git
 
 _SQLITE = "sqlite:///"
 
 
-def main(argv: list[str]) -> NoReturn:
-    """Answer one hook call: `entry.py AGENT [--root FOLDER]`."""
+def main(argv: list[str], afterwards: Callable[[], object]) -> NoReturn:
+    """Answer one hook call: `entry.py AGENT [--root FOLDER]`. `afterwards` is done at the end."""
     agent, root = _arguments(argv[1:])
     reply = answer(agent, _input(), root, open_store)
     for stream, text in ((2, reply.stderr), (1, reply.stdout)):
@@ -24,6 +24,7 @@ def main(argv: list[str]) -> NoReturn:
         from switchgear.hooks.interrupt import interrupt  # noqa: PLC0415  seldom
 
         interrupt(agent)
+    afterwards()
     # Nothing is left to tidy up that the end of the process does not.
     os._exit(reply.code)
 
@@ -40,7 +41,7 @@ def open_store(known: Compiled) -> Store:
     if url.startswith("memory:"):
         why = "each hook is a process of its own, and they would not meet"
         raise StoreUnavailable(url, why, "use sqlite:///path or redis://host")
-    sys.path.extend(known.path)
+    use_all_modules()
     from switchgear.stores.open import open_store as open_any  # noqa: PLC0415  seldom
 
     return open_any(url)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,9 +9,7 @@ from switchgear.hooks.facts import BadInput, HookFacts, Moment, safe_id
 
 LONGEST_RESULT = 20_000
 """Characters of a tool's output that are looked at."""
-_EXIT = re.compile(
-    r"(?im)^\W{0,40}(?:process |command )?exit(?:ed with)?(?: code)?:? +(-?\d{1,9})\b"
-)
+_EXIT = r"(?im)^\W{0,40}(?:process |command )?exit(?:ed with)?(?: code)?:? +(-?\d{1,9})\b"
 
 
 def event_name(data: Mapping[str, Any]) -> str:
@@ -104,7 +101,11 @@ def exit_code(output: str | None) -> int | None:
     >>> exit_code("Output: (empty)\nExit Code: 1\n"), exit_code("all is well")
     (1, None)
     """
-    found = _EXIT.findall(output[-4000:]) if output else []
+    if not output or "exit" not in (tail := output[-4000:]).lower():
+        return None
+    import re  # noqa: PLC0415  most outputs speak of no exit
+
+    found = re.findall(_EXIT, tail)
     return int(found[-1]) if found else None
 
 
