@@ -14,6 +14,7 @@ from switchgear.cli import (
     resume,
     run,
     runs,
+    serve,
 )
 from switchgear.cli.entry import Verbs
 from switchgear.cli.options import color_option, store_options
@@ -48,7 +49,7 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs, hooks.hooks),
+    *(run.run, resume.resume, runs.runs, hooks.hooks, serve.serve),
     *(looking.status, looking.watch, looking.show, looking.events),
     *(asking.check, asking.record),
     *(orders.hold, orders.release, orders.reset),
