@@ -10,6 +10,7 @@ from typing import Any
 
 from switchgear.hooks.dialects import reading
 from switchgear.hooks.dialects.claude_code import read_as
+from switchgear.hooks.dialects.codex_transcript import exit_code_of
 from switchgear.hooks.facts import HookFacts, Moment
 from switchgear.hooks.ruling import Action, Reply, Ruling
 
@@ -34,9 +35,15 @@ WARNS = frozenset({"PreToolUse"})
 def read(data: Mapping[str, Any]) -> HookFacts:
     """The facts of an event. Raises `BadInput`."""
     facts = read_as(AGENT, data, MOMENTS)
-    if facts.moment is not Moment.AFTER_TOOL or facts.ok is False:
+    if facts.moment is not Moment.AFTER_TOOL:
         return facts
-    # The response carries no exit code: only one that its text reports says how it went.
+    # The response carries no exit code: the transcript does, or now and then the text itself.
+    code = exit_code_of(facts.transcript, facts.call_id)
+    if code is not None:
+        error = f"Exit code {code}\n{facts.result or ''}" if code else None
+        return facts._replace(ok=code == 0, error=error)
+    if facts.ok is False:
+        return facts
     code = reading.exit_code(facts.result)
     return facts._replace(ok=None if code is None else code == 0)
 
