@@ -8,6 +8,7 @@ from switchgear.core.policy_wire import dump_policy
 from switchgear.core.rules_builtin import builtin_rules
 from switchgear.core.rules_wire import dump_rules
 from switchgear.hooks.compiled import FORMAT
+from switchgear.hooks.protect import GUARD_RULES
 from switchgear.stores.places import default_file
 from switchgear.stores.schemes import REDIS_URLS
 
@@ -33,7 +34,7 @@ def compile_for(root: str) -> dict[str, Any]:
         "context_tokens": config.hooks.context_tokens,
         "session_s": config.timeouts.session_s,
         "interventions": config.interventions._asdict(),
-        "rules": dump_rules(builtin_rules()),
+        "rules": dump_rules((*builtin_rules(), *GUARD_RULES)),
         "protected": _protected(config, store, root),
     }
 
