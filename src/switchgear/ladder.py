@@ -45,6 +45,9 @@ class Interventions(NamedTuple):
     ask_s: float = 60.0
     """How long a person at the terminal is waited for, before the ladder decides."""
 
+    in_runs: bool = False
+    """Whether `switchgear run` watches its agents by the stuck score unless told otherwise."""
+
     @property
     def rungs(self) -> tuple[str, ...]:
         """The ladder that can be climbed: help only where there is some, and `skip` at its end."""
@@ -62,6 +65,8 @@ def checked(plan: Interventions) -> Interventions:
     record.seconds("Interventions.ask_s", plan.ask_s)
     if plan.escalate is not None:
         record.text("Interventions.escalate", plan.escalate)
+    if not isinstance(plan.in_runs, bool):
+        raise ValueError(f"Interventions.in_runs is {plan.in_runs!r}: it must be true or false")
     return plan
 
 

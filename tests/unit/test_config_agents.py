@@ -33,6 +33,7 @@ def test_without_a_section_the_numbers_of_the_seed_hold(tmp_path: Path) -> None:
         ("escalate", "codex"),
         ("helper", "Ada"),
         ("ask_s", 5.0),
+        ("in_runs", True),
     ],
 )
 def test_every_key_of_interventions_is_read(tmp_path: Path, key: str, value: Any) -> None:
@@ -70,6 +71,7 @@ def test_every_key_of_timeouts_is_read(tmp_path: Path, key: str, value: Any) -> 
         ("interventions: {when_alone: [pray]}", "when_alone: is 'pray': it must be one of nudge"),
         ("interventions: {hint: ''}", "hint: is '': it must be a text that is not empty"),
         ("interventions: {extend_s: 0}", "extend_s: is 0: it must be a finite number of seconds"),
+        ("interventions: {in_runs: 2}", "in_runs: is 2: it must be true or false"),
         ("interventions: {escalation: x}", "unknown key; did you mean 'escalate'?"),
         ("timeouts: {policy: guessed}", "policy: is 'guessed': it must be one of fixed, adaptive"),
         ("timeouts: {complex_factor: 0.5}", "complex_factor: is 0.5: it must be a finite number"),

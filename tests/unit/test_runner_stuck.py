@@ -242,7 +242,7 @@ def advance(runner: Runner, stage: Stage, *marks_s: float) -> None:
         if left:
             stage.hands.now_s = start_s + left.pop(0)
 
-    runner.shop.view.iteration_ended = ended  # type: ignore[method-assign, assignment]
+    runner.shop.view.iteration_ended = ended  # type: ignore[method-assign]
 
 
 def _indented(body: str) -> str:

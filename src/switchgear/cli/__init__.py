@@ -8,6 +8,7 @@ from switchgear.cli import (
     configuring,
     health,
     hooks,
+    intervening,
     looking,
     moving,
     orders,
@@ -52,7 +53,7 @@ for verb in (
     *(run.run, resume.resume, runs.runs, hooks.hooks, serve.serve),
     *(looking.status, looking.watch, looking.show, looking.events),
     *(asking.check, asking.record),
-    *(orders.hold, orders.release, orders.reset),
+    *(orders.hold, orders.release, orders.reset, intervening.intervene),
     *(moving.export_verb, moving.import_verb, moving.vacuum),
     *(health.doctor, configuring.config, configuring.completion),
 ):

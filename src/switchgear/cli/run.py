@@ -9,6 +9,7 @@ from switchgear.cli.entry import fail
 from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.run_choices import StillOpen, admit
 from switchgear.cli.run_flags import given_flags, limit_flags
+from switchgear.cli.run_time import settled, taken_out
 from switchgear.cli.text import say
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from switchgear.runner.record import RunFolder
     from switchgear.runner.result import RunResult
     from switchgear.runner.state import RunState
+    from switchgear.timeouts import Timeouts
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
@@ -40,6 +42,8 @@ class Start(NamedTuple):
     force: bool = False
     why: str | None = None
     how: str = "switchgear run TASK"
+    note: str | None = None
+    """Something to say at the start."""
 
 
 @click.command(short_help="Run an agent in a loop that knows when to stop.")
@@ -82,16 +86,19 @@ def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start
 
     config: Any = session.config
     if flags.get("agent", "").partition(":")[0] == "demo":
-        return _demo(task, flags)
+        return _demo(task, flags, config.timeouts)
     if task is None:
         fail("TASK is missing: say what is to be done, or try --agent demo")
-    options = run_options(task, flags, presets=config.loop_presets)
+    flags, wanted = taken_out(flags)
+    defaults = {"stuck": config.interventions.in_runs}
+    options = run_options(task, flags, presets=config.loop_presets, defaults=defaults)
+    options, note = settled(options, wanted, config.timeouts)
     limited = bool(flags.keys() & set(LIMITS))
     policy = configured(session, options, Path.cwd(), limited=limited)
-    return Start(options, Path.cwd(), policy=policy)
+    return Start(options, Path.cwd(), policy=policy, note=note)
 
 
-def _demo(task: str | None, flags: dict[str, Any]) -> Start:
+def _demo(task: str | None, flags: dict[str, Any], rules: "Timeouts") -> Start:
     """The stand-in works in a throw-away repository, whatever folder this is."""
     from switchgear.agents.demo_agent import TASK, VALIDATION, make_repository
     from switchgear.runner.options import run_options
@@ -99,11 +106,12 @@ def _demo(task: str | None, flags: dict[str, Any]) -> Start:
 
     if flags["agent"].partition(":")[2] in _VALIDATED:
         flags = {"validate": VALIDATION, **flags}
-    options = run_options(task or TASK, flags)
+    flags, wanted = taken_out(flags)
+    options, note = settled(run_options(task or TASK, flags), wanted, rules)
     _agent(options)  # an unknown scenario is said before anything is made
     record = new_run(runs_root(Path.cwd()))
     make_repository(record.path / "work")
-    return Start(options, record.path / "work", record)
+    return Start(options, record.path / "work", record, note=note)
 
 
 LIMITS = ("consecutive_failures", "same_error", "no_progress", "output_decline_percent")
@@ -133,6 +141,8 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     try:
         if not options.shadow or start.force:
             said = admit(loop, force=start.force, why=start.why, how=start.how)
+        if start.force:
+            _forget_ladder(session, name, start.why)
     except StillOpen as still:
         if as_json:
             say(printed(_refused(name, str(still))))
@@ -148,17 +158,18 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
 def _run(
     session: "Session", start: Start, agent: "Agent", said: str | None, *, as_json: bool
 ) -> "RunResult":
-    from switchgear.cli.run_view import run_view
+    from switchgear.cli.run_view import chooser, run_view
     from switchgear.report.write import write_report
     from switchgear.runner.interrupt import Interrupt
     from switchgear.runner.record import new_run, runs_root
-    from switchgear.runner.runner import Runner, Setting
+    from switchgear.runner.runner import Runner
+    from switchgear.runner.setting import Setting
 
     with (
         Interrupt().installed() as interrupt,
         run_view(as_json=as_json, stopping=lambda: interrupt.asked) as view,
     ):
-        for note in (said, _company(start)):
+        for note in (said, start.note, _company(start)):
             if note is not None:
                 view.noted(note)
         setting = Setting(
@@ -168,6 +179,9 @@ def _run(
             sinks=tuple(session.config.sinks),
             report=write_report,
             answer=start.answer,
+            interventions=session.config.interventions,
+            stuck_policy=session.config.policy_for("session/run"),
+            choose=chooser(view, session.config.interventions.ask_s),
         )
         runner = Runner(
             start.options,
@@ -179,6 +193,16 @@ def _run(
             setting=setting,
         )
         return runner.run()
+
+
+def _forget_ladder(session: "Session", loop: str, why: str | None) -> None:
+    """Who closes a loop by force begins at the bottom of its ladder, too."""
+    from switchgear.cli.run_choices import reason, who
+    from switchgear.ladder import ladder_key
+
+    key = ladder_key(loop)
+    if session.panel.store.get(key) is not None:
+        session.panel.order(key, by=who(), why=reason(why), reset=True)
 
 
 def _company(start: Start) -> str | None:

@@ -20,9 +20,11 @@ from switchgear.cli.run_board import Notebook
 from switchgear.cli.run_picture import Size, last_picture, picture
 from switchgear.cli.screen import Screen
 from switchgear.cli.text import clean
+from switchgear.hooks.texts import Option
 from switchgear.runner.view import Lines, View
 
 if TYPE_CHECKING:
+    from switchgear.runner.helping import Choose
     from switchgear.runner.result import RunResult
 
 TICK_S = 0.25
@@ -54,6 +56,20 @@ def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[View]:
         view.close()
 
 
+def chooser(view: View, wait_s: float) -> "Choose | None":
+    """Asks a person at this view what to do about a stuck agent; `None`: nobody is there."""
+    from switchgear.cli.choosing import ask, is_attended  # noqa: PLC0415  only of some runs
+
+    if not isinstance(view, LiveView) or not is_attended():
+        return None
+
+    def choose(block: str, options: tuple[Option, ...]) -> str | None:
+        with view.paused():
+            return ask(block, options, wait_s)
+
+    return choose
+
+
 class LiveView(View):
     """Draws a run on a terminal. Told by the run's thread; a thread of its own draws."""
 
@@ -65,14 +81,7 @@ class LiveView(View):
     ) -> None:
         self._screen = screen
         self._notebook = Notebook(clock, stopping)
-        self._live = Live(
-            console=screen.console,
-            screen=True,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            get_renderable=self.frame,
-        )
+        self._live = self._new_screen()
         self._over = threading.Event()
         self._news = threading.Event()
         self._thread: threading.Thread | None = None
@@ -83,8 +92,32 @@ class LiveView(View):
     def started(self, run: dict[str, Any]) -> None:
         """From now on it is drawn."""
         self._notebook.started(run)
+        self._begin()
+
+    def _begin(self) -> None:
         self._thread = threading.Thread(target=self._draw, name="switchgear-view", daemon=True)
         self._thread.start()
+
+    def _new_screen(self) -> Live:
+        return Live(
+            console=self._screen.console,
+            screen=True,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            get_renderable=self.frame,
+        )
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The normal screen meanwhile, to ask somebody something."""
+        self.close()
+        try:
+            yield
+        finally:
+            self._over.clear()
+            self._live = self._new_screen()
+            self._begin()
 
     def waiting(self, why: str, left_s: float) -> None:
         """A countdown."""

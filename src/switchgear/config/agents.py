@@ -20,12 +20,13 @@ def interventions(
     escalate: str | None = None,
     helper: str = ladder.HELPER,
     ask_s: float = 60.0,
+    in_runs: bool = False,
 ) -> Interventions:
     """What is done about a stuck agent, when somebody is there and when nobody is."""
     if not isinstance(when_alone, list | tuple):
         rule = f"it must be a list of {', '.join(ladder.RUNGS)}"
         raise ValueError(f"Interventions.when_alone is {when_alone!r}: {rule}")
-    plan = Interventions(tuple(when_alone), hint, extend_s, escalate, helper, ask_s)
+    plan = Interventions(tuple(when_alone), hint, extend_s, escalate, helper, ask_s, in_runs)
     return ladder.checked(plan)
 
 

@@ -103,6 +103,7 @@ def _interventions() -> Schema:
     part = _part(interventions)
     rungs = {"type": "array", "items": {"enum": list(RUNGS)}, "default": list(RUNGS)}
     part["properties"]["when_alone"] = rungs
+    part["properties"]["in_runs"] = {"type": "boolean", "default": False}
     part["properties"]["escalate"] = _maybe(_text("The name of an agent, or a command."))
     return part
 

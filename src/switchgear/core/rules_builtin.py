@@ -107,6 +107,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
                         "config seal",
                     ),
                     *("hooks uninstall", "hooks disable", "rules off", "incidents close"),
+                    "intervene",
                 )
             ),
         ),

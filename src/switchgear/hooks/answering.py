@@ -15,7 +15,7 @@ from switchgear.hooks.compiled import Compiled, Unconfigured, compiled
 from switchgear.hooks.decide import decide
 from switchgear.hooks.dialects import dialect_of
 from switchgear.hooks.facts import BadInput, HookFacts, Moment
-from switchgear.hooks.ruling import Reply, Ruling, allow
+from switchgear.hooks.ruling import Errand, Reply, Ruling, allow
 from switchgear.redact import redact
 from switchgear.stores.base import Store
 from switchgear.stores.places import default_file
@@ -36,6 +36,7 @@ def answer(agent: str, raw: bytes, root: str | None, open_store: Opener) -> Repl
     """
     dialect = dialect_of(agent)
     facts: HookFacts | None = None
+    errands: list[Errand] = []
     try:
         facts = dialect.read(parsed(raw))
     except BadInput as error:
@@ -53,10 +54,11 @@ def answer(agent: str, raw: bytes, root: str | None, open_store: Opener) -> Repl
         known = compiled(root)
         store = open_store(known)
         trouble.fold_spill(_folder(root), store, known.policy_for(trouble.hooks_circuit(agent)))
-        ruling = decide(facts, known, store, dialect.warns)
+        ruling = decide(facts, known, store, dialect.warns, errands)
     except Exception as error:  # noqa: BLE001  an agent must not be stopped by our defects
         ruling = _undecided(agent, _why(error), facts, root, open_store)
-    return dialect.write(ruling, facts)
+    reply = dialect.write(ruling, facts)
+    return reply._replace(errand=errands[0]) if errands else reply
 
 
 def parsed(raw: bytes) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ judge here: circuits decide, the ladder says what to do about a stuck agent, and
 agent puts the ruling into its words.
 """
 
+import os
 from typing import NamedTuple
 
 from switchgear.core.digest import digest
@@ -14,10 +15,10 @@ from switchgear.hooks import kinds, open_calls, sessions, signals
 from switchgear.hooks.compiled import Compiled
 from switchgear.hooks.facts import HookFacts, Moment
 from switchgear.hooks.open_calls import MOST_CALLS, MOST_PARTS, Call, Permits
-from switchgear.hooks.ruling import Ruling, allow, deny, stop, warn
+from switchgear.hooks.ruling import Errand, Ruling, allow, deny, stop, warn
 from switchgear.hooks.steps import Agent, refusal, refuses
 from switchgear.redact import redact
-from switchgear.stores.base import Store
+from switchgear.stores.base import Store, Transaction
 
 RULES = "rules"
 _LOOK = Tell(Signal(count=0))
@@ -35,14 +36,29 @@ class Looked(NamedTuple):
     """The rule that it would break."""
 
 
-def decide(facts: HookFacts, known: Compiled, store: Store, warns: frozenset[str]) -> Ruling:
+def decide(
+    facts: HookFacts,
+    known: Compiled,
+    store: Store,
+    warns: frozenset[str],
+    errands: list[Errand] | None = None,
+) -> Ruling:
     """The ruling on one hook call. Raises `StoreError` when the store cannot be asked.
 
-    `warns` are the events at which this agent passes a text on to the model.
+    `warns` are the events at which this agent passes a text on to the model. What is left to do
+    afterwards is added to `errands`; without them no session gets a watcher.
     """
     looked = look_at(facts, known) if facts.moment is Moment.BEFORE_TOOL else None
     name = sessions.note_name(facts.session)
-    return store.transact(name, lambda inside: _Hearing(inside, facts, known, warns).rule(looked))
+
+    def work(inside: Transaction) -> tuple[Ruling, Errand | None]:
+        hearing = _Hearing(inside, facts, known, warns)
+        return hearing.rule(looked, watched=errands is not None), hearing.errand
+
+    ruling, errand = store.transact(name, work)
+    if errands is not None and errand is not None:
+        errands.append(errand)
+    return ruling
 
 
 def look_at(facts: HookFacts, known: Compiled) -> Looked:
@@ -62,8 +78,11 @@ def look_at(facts: HookFacts, known: Compiled) -> Looked:
 class _Hearing(Agent):
     """What each moment of an agent's life means to its circuits. Used by one thread, once."""
 
-    def rule(self, looked: Looked | None) -> Ruling:
-        """Hear the facts, and answer."""
+    errand: Errand | None = None
+    """What is left to do when it is answered."""
+
+    def rule(self, looked: Looked | None, *, watched: bool) -> Ruling:
+        """Hear the facts, and answer; `watched`: the session is to have a watcher."""
         facts, now_s = self.facts, self.tx.now_s
         self.notes = sessions.attend(
             self.notes,
@@ -72,6 +91,7 @@ class _Hearing(Agent):
             now_s,
             agent=facts.agent,
             limit_s=self.known.session_s,
+            time=sessions.time_told(os.environ),
         )
         self.give_up_expired()
         ruling = allow()
@@ -85,10 +105,24 @@ class _Hearing(Agent):
             self._end_turn()
         if facts.moment is not Moment.AFTER_TOOL:
             self._measured()
-        ruling = self._answer(ruling)
+        ruling = self._answer(ruling)._replace(errand=self.errand())
+        self._leave_errand(watched=watched)
         self.notes = self.notes._replace(more=open_calls.dump(self.state))
         self.tx.note = self.notes.dump()
         return ruling
+
+    def _leave_errand(self, *, watched: bool) -> None:
+        """A watcher for a session that has none, the help where it was called."""
+        facts, known = self.facts, self.known
+        watch = watched and sessions.needs_watcher(self.notes, facts.moment)
+        if watch:
+            self.notes = self.notes._replace(watcher=0)  # the next hook need not start it, too
+        if watch or self.evidence:
+            escalate = known.interventions.escalate
+            self.errand = Errand(
+                *(facts.agent, facts.session, known.root, facts.cwd, watch, escalate),
+                self.evidence,
+            )
 
     # Before a tool
 

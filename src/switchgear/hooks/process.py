@@ -24,6 +24,14 @@ def main(argv: list[str], afterwards: Callable[[], object]) -> NoReturn:
         from switchgear.hooks.interrupt import interrupt  # noqa: PLC0415  seldom
 
         interrupt(agent)
+    if reply.errand is not None:
+        from switchgear.hooks.errands import run  # noqa: PLC0415  once in a session
+
+        run(reply.errand)
+    if reply.errand is not None:
+        from switchgear.hooks.errands import run  # noqa: PLC0415  once in a session
+
+        run(reply.errand)
     afterwards()
     # Nothing is left to tidy up that the end of the process does not.
     os._exit(reply.code)

@@ -16,6 +16,20 @@ class Action(StrEnum):
     """This call does not happen and the turn ends."""
 
 
+class Errand(NamedTuple):
+    """What is left to do when the hook has answered; see `errands.run`."""
+
+    agent: str
+    session: str
+    root: str
+    cwd: str = ""
+    watch: bool = False
+    """Whether the session needs a watcher."""
+    escalate: str | None = None
+    """Who takes over, if somebody does."""
+    evidence: str = ""
+
+
 class Ruling(NamedTuple):
     """The answer to one hook call. Immutable.
 
@@ -40,6 +54,8 @@ class Reply(NamedTuple):
     code: int = 0
     interrupt: bool = False
     """The agent must be sent SIGINT as well: none of its hook outputs ends a turn."""
+    errand: Errand | None = None
+    """What is left to do afterwards."""
 
 
 def allow(remark: str = "") -> Ruling:

@@ -12,11 +12,12 @@ a value in, a value out. The hook engine calls, in this order and in one transac
     tx.note = notes.dump()
 
 `words.texts` go to the agent, once; `words.stop` ends its turn. After the transaction it starts
-the watcher where `watcher.is_needed(notes, moment)`, and the help where `taken.rung` is
-`escalate`. The watcher reads the same note to know whether the agent is silent, see `silent_s`.
+the watcher where `needs_watcher(notes, moment)`, and the help where `taken.rung` is `escalate`
+(see `errands`). The watcher reads the same note to know whether the agent is silent, see `silent_s`.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
@@ -57,10 +58,12 @@ class Notes(NamedTuple):
     """Why the agent must not go on; until a new prompt or an operator says otherwise."""
     incident: bool = False
     """Whether rungs of the ladder were taken since the last progress."""
-    pid: int | None = None
-    """The agent's own process."""
     watcher: int | None = None
-    """The process that watches it."""
+    """The process that watches it; 0: one is being started."""
+    points: float = 0.0
+    """The stuck score at the last trip."""
+    indicators: tuple[str, ...] = ()
+    """What it was made of."""
     more: Mapping[str, Any] = {}
     """What the hook engine keeps beside, as JSON values."""
 
@@ -74,7 +77,7 @@ class Notes(NamedTuple):
         try:
             data = json.loads(text or "{}")
             known = {key: data[key] for key in cls._fields if key in data}
-            for key in ("warned", "pending"):
+            for key in ("warned", "pending", "indicators"):
                 known[key] = tuple(known.get(key, ()))
             known["calls"] = tuple((str(name), float(at)) for name, at in known.get("calls", ()))
             return cls(**known)
@@ -109,13 +112,17 @@ def attend(
     *,
     agent: str = "",
     limit_s: float | None = None,
-    pid: int | None = None,
+    time: tuple[float, float] | None = None,
 ) -> Notes:
-    """The notes after a hook call. `limit_s` is the session's time, where the notes have none yet.
+    """The notes after a hook call.
 
-    `call` names the tool call of a moment before or after a tool; else it is empty.
+    `call` names the tool call of a moment before or after a tool; else it is empty. `limit_s` is
+    what the session may take, where the notes have no limit yet; `time`, which beats it, when a
+    run began that the session is part of, and what that may take.
     """
     began_s = now_s if notes.began_s is None else notes.began_s
+    if time is not None and notes.limit_s is None:
+        began_s, limit_s = time
     calls = tuple(each for each in notes.calls if each[0] != call and now_s - each[1] < CALL_S)
     if moment is Moment.BEFORE_TOOL:
         calls = (*calls, (call, now_s))[-MOST_CALLS:]
@@ -133,8 +140,42 @@ def attend(
         calls=() if rests else calls,
         limit_s=limit_s if notes.limit_s is None else notes.limit_s,
         stop=stopped,
-        pid=notes.pid if pid is None else pid,
     )
+
+
+TIME = "SWITCHGEAR_TIME"
+"""The variable by which a run tells the hooks of its agents its time: when it began, and how long
+it may take, in seconds."""
+
+
+def time_told(environ: Mapping[str, str]) -> tuple[float, float] | None:
+    """The time of the run that this is part of; `None`: of none, or it has no limit.
+
+    >>> time_told({"SWITCHGEAR_TIME": "1800000000 600"})
+    (1800000000.0, 600.0)
+    """
+    try:
+        began_s, limit_s = map(float, environ.get(TIME, "").split())
+    except ValueError:
+        return None
+    return (began_s, limit_s) if limit_s > 0 else None
+
+
+def needs_watcher(notes: Notes, moment: Moment) -> bool:
+    """Whether somebody should start a watcher: none was, or the last is gone when work begins."""
+    if moment in {Moment.STOP, Moment.SESSION_END}:
+        return False
+    if notes.watcher is None:
+        return True
+    return moment in {Moment.SESSION_START, Moment.PROMPT} and not _lives(notes.watcher)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return pid > 0
 
 
 def silent_s(notes: Notes, now_s: float) -> float:
@@ -162,7 +203,8 @@ def stuck(
     seen = texts.Stuck(notes.agent or "agent", subject, score.points, score.evidence)
     why = "; ".join(score.evidence) or f"score {score.points:g}"
     taken = ladder.climb(apply, subject, plan.rungs, why)
-    return after_rung(notes._replace(incident=True), taken, seen, plan), taken
+    notes = notes._replace(incident=True, points=score.points, indicators=score.evidence)
+    return after_rung(notes, taken, seen, plan), taken
 
 
 def after_rung(notes: Notes, taken: ladder.Climb, seen: texts.Stuck, plan: Interventions) -> Notes:

@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-from switchgear.agents.base import Agent
-from switchgear.agents.registry import AGENTS, agent_named, agent_of_command
+from switchgear.agents.registry import helper_named
 from switchgear.config.policies import preset_policy
 from switchgear.ladder import ESCALATE, RESET, SKIP, ladder_key
 from switchgear.measure.git import GitError
@@ -37,7 +36,7 @@ class Rescue:
         label = shop.options.agent_label
         self._loop = loop
         self._helper = Helper(panel.store, loop, plan, agent=label, choose=setting.choose)
-        self._help = None if plan.escalate is None else agent_of(plan.escalate)
+        self._help = None if plan.escalate is None else helper_named(plan.escalate)
         policy = setting.stuck_policy or preset_policy("stuck")
         self._circuit = panel.breaker(f"session/run-{shop.record.id}", policy)
 
@@ -107,9 +106,3 @@ class Rescue:
         )
         if done.judged.outcome != "stuck" and (done.change or better):
             self._helper.progressed()
-
-
-def agent_of(name: str) -> Agent:
-    """Who helps: an agent by its name, or a command. Raises ValueError for an unknown name."""
-    known = name.partition(":")[0] in AGENTS
-    return agent_named(name) if known or not name.split()[1:] else agent_of_command(name)
