@@ -105,7 +105,7 @@ class _Hearing(Agent):
             self._end_turn()
         if facts.moment is not Moment.AFTER_TOOL:
             self._measured()
-        ruling = self._answer(ruling)._replace(errand=self.errand())
+        ruling = self._answer(ruling)
         self._leave_errand(watched=watched)
         self.notes = self.notes._replace(more=open_calls.dump(self.state))
         self.tx.note = self.notes.dump()

@@ -28,10 +28,6 @@ def main(argv: list[str], afterwards: Callable[[], object]) -> NoReturn:
         from switchgear.hooks.errands import run  # noqa: PLC0415  once in a session
 
         run(reply.errand)
-    if reply.errand is not None:
-        from switchgear.hooks.errands import run  # noqa: PLC0415  once in a session
-
-        run(reply.errand)
     afterwards()
     # Nothing is left to tidy up that the end of the process does not.
     os._exit(reply.code)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from switchgear.hooks.answering import LARGEST_BYTES, Opener, answer
 from switchgear.hooks.command import AGENTS
+from switchgear.hooks.errands import run as run_errand
 
 HOST = "127.0.0.1"
 PATIENCE_S = 10.0
@@ -133,6 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
             reply = answer(agent, raw, self.server.root, self.server.open_store)
         finally:
             self.server.places.release()
+        if reply.errand is not None:
+            run_errand(reply.errand)
         # Without a word the agent goes on: an empty object is one.
         return Answer(200, reply.stdout.encode(errors="replace") or b"{}")
 

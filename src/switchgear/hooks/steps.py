@@ -11,8 +11,7 @@ from switchgear.hooks import open_calls, sessions
 from switchgear.hooks.compiled import Compiled
 from switchgear.hooks.facts import HookFacts
 from switchgear.hooks.open_calls import Call, Lane, Leave, State
-from switchgear.hooks.ruling import Errand
-from switchgear.ladder import ESCALATE, Climb
+from switchgear.ladder import ESCALATE
 from switchgear.stores.base import Transaction
 
 _GIVEN_BACK = Signal()
@@ -34,8 +33,6 @@ class Agent:
         self.notes = sessions.Notes.load(inside.note)
         self.state: State = open_calls.load(self.notes.more)
         self.worries: list[str] = []
-        self.taken: Climb | None = None
-        """The rung of the ladder that was taken just now."""
         self.evidence = ""
         """What the help is to take over with, if it was called just now."""
 
@@ -102,21 +99,6 @@ class Agent:
         elif self.warns and verdict.heat > last:
             self.worries.append(verdict.reason)
             self.state = self.state._replace(told={key: verdict.heat})
-
-    def errand(self) -> Errand | None:
-        """What is left to do when the hook has answered: a watcher to start, help to call."""
-        facts, plan = self.facts, self.known.interventions
-        watch = not self.lane_name and sessions.needs_watcher(self.notes, facts.moment)
-        if watch:
-            self.notes = self.notes._replace(watcher=0)
-        escalates = self.taken is not None and self.taken.rung == ESCALATE
-        if not watch and not escalates:
-            return None
-        evidence = (self.notes.stop or "") if escalates else ""
-        helper = plan.escalate if escalates else None
-        return Errand(
-            facts.agent, facts.session, self.known.root, facts.cwd, watch, helper, evidence
-        )
 
     # Open calls
 
