@@ -87,7 +87,11 @@ def test_uninstall_gives_back_what_was_there(project: Path) -> None:
     run("install", "claude-code")
     done = run("uninstall", "claude-code")
     assert done.exit_code == 0
-    assert "./.claude/settings.json taken out; everything else in it is as it was" in done.output
+    first = done.output.splitlines()[0]
+    assert first == (
+        "Claude Code: the hooks are out of ./.claude/settings.json; "
+        "everything else in it is as it was"
+    )
     assert path.read_text() == '{"model": "opus"}'
     done = run("uninstall", "claude-code")
     assert done.exit_code == 0
@@ -203,12 +207,31 @@ def test_the_doctor_tells_of_a_configuration_that_cannot_be_read(project: Path) 
     assert "switchgear.yaml" in done.output
 
 
-def test_without_the_token_a_refusal_is_not_tried_and_that_is_said(project: Path) -> None:
+def test_in_ones_home_a_project_would_be_all_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("install", "claude-code")
+    assert done.exit_code == 2
+    assert "in this folder ./.claude/settings.json holds for all your projects" in done.stderr
+    assert run("install", "claude-code", "--scope", "user").exit_code == 0
+    assert run("status", "claude-code").output.count("\n") == 1
+    assert run("doctor", "claude-code").exit_code == 0
+
+
+def test_without_the_token_a_refusal_is_not_tried_and_that_is_said(
+    project: Path, tmp_path: Path
+) -> None:
     (project / "switchgear.yaml").write_text(SEALED)
     run("install", "pi")
     done = run("doctor", "pi")
     assert done.exit_code == 0
     assert "that a refusal is understood was not tried: it takes the operator token" in done.output
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    assert "a refusal is written as pi obeys it: stop" in (
+        run("doctor", "pi", "--token-file", str(token)).output
+    )
 
 
 def codex(tmp_path: Path, hooks: list[dict[str, object]]) -> str:

@@ -40,7 +40,6 @@ def hooks() -> None:
 @hooks.command(short_help="Put the hooks into an agent's settings.")
 @agent_argument
 @scope_option
-@store_options
 def install(agent: str, scope: str) -> None:
     """Put the hooks of AGENT into its settings, or its plugin into its folder.
 
@@ -49,9 +48,12 @@ def install(agent: str, scope: str) -> None:
     """
     from switchgear.hooks.install.agents import HOOKED
 
+    if scope not in _scopes(agent):
+        path = _short(HOOKED[agent].file(scope, os.getcwd()))
+        fail(f"in this folder {path} holds for all your projects: say so, with --scope user")
     other = USER if scope == PROJECT else PROJECT
     found = _place(agent, other).look()
-    if found.installed:
+    if found.installed and other in _scopes(agent):
         fail(
             f"the hooks of {HOOKED[agent].title} are installed for the {other} already, in "
             f"{_short(found.path)}; both would count every call twice; "
@@ -81,11 +83,14 @@ def uninstall(agent: str, scope: str) -> None:
         with open_session(reading=True) as session:
             session.demand_operator(agent, f"removing the hooks of {HOOKED[agent].title}")
     change = there.uninstall()
+    title, path = HOOKED[agent].title, _short(change.path)
     if not change.changed:
-        say(clean(f"{HOOKED[agent].title}: there are no hooks of ours in {_short(change.path)}"))
+        say(clean(f"{title}: there are no hooks of ours in {path}"))
         return
-    what = "removed" if change.removed else "taken out; everything else in it is as it was"
-    say(clean(f"{HOOKED[agent].title}: {_short(change.path)} {what}"))
+    if change.removed:
+        say(clean(f"{title}: {path} is removed; it was there for the hooks only"))
+    else:
+        say(clean(f"{title}: the hooks are out of {path}; everything else in it is as it was"))
     say(clean(f"  backup   {_short(change.backup or '')}"))
     say("  An agent that is running now may go on with them until it is started anew.")
 
@@ -93,14 +98,15 @@ def uninstall(agent: str, scope: str) -> None:
 @hooks.command(short_help="What is installed where.")
 @click.argument("agent", type=click.Choice(AGENTS), metavar="[AGENT]", required=False)
 @json_option
-@store_options
 def status(agent: str | None, *, as_json: bool) -> int:
     """Show what is installed where: of AGENT, or of all agents.
 
     Exit code 0; 1 if AGENT is not installed, or an installation needs attention.
     """
     chosen = AGENTS if agent is None else (agent,)
-    found = [(name, scope, _place(name, scope).look()) for name in chosen for scope in _scopes()]
+    found = [
+        (name, scope, _place(name, scope).look()) for name in chosen for scope in _scopes(name)
+    ]
     installed = [entry for entry in found if entry[2].installed]
     worried = any(_worries(standing) for _, _, standing in found if _matters(standing))
     if as_json:
@@ -115,7 +121,7 @@ def status(agent: str | None, *, as_json: bool) -> int:
 @hooks.command(short_help="Prove that they work, by sending an event.")
 @click.argument("agent", type=click.Choice(AGENTS), metavar="[AGENT]", required=False)
 @json_option
-@store_options
+@token_option
 @color_option
 def doctor(agent: str | None, *, as_json: bool) -> int:
     """Prove the wiring of AGENT, or of all that are installed: exit code 0 well, 1 warnings, 2 problems.
@@ -134,8 +140,10 @@ def doctor(agent: str | None, *, as_json: bool) -> int:
     return report(findings, as_json=as_json)
 
 
-def _scopes() -> tuple[str, ...]:
-    return (PROJECT, USER)
+def _scopes(agent: str) -> tuple[str, ...]:
+    from switchgear.hooks.install.place import scopes_of
+
+    return scopes_of(agent, os.getcwd())
 
 
 def _place(agent: str, scope: str) -> "Place":

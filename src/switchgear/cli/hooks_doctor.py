@@ -11,10 +11,10 @@ from switchgear.cli.opening import open_session
 from switchgear.core.types import Mode, Order
 from switchgear.errors import OrderRefused, StoreError
 from switchgear.hooks.compiled import Compiled, Unconfigured, compiled
-from switchgear.hooks.install.agents import HOOKED, PROJECT, SCOPES, TIMEOUT_S, HookedAgent
+from switchgear.hooks.install.agents import HOOKED, PROJECT, TIMEOUT_S, HookedAgent
 from switchgear.hooks.install.codex_trust import ask_codex
 from switchgear.hooks.install.files import CannotChange
-from switchgear.hooks.install.place import place
+from switchgear.hooks.install.place import place, scopes_of
 from switchgear.hooks.install.probe import AFTER, BEFORE, Probe, event_of
 from switchgear.hooks.install.standing import Place, Standing
 from switchgear.hooks.process import open_store
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 def examine(name: str, *, wanted: bool) -> Iterator[Finding]:
     """Everything about one agent; `wanted`: somebody asked for it by name."""
     agent, folder = HOOKED[name], os.getcwd()
-    places = {scope: place(name, scope, folder) for scope in SCOPES}
+    scopes = scopes_of(name, folder)
+    places = {scope: place(name, scope, folder) for scope in scopes}
     standings = {scope: there.look() for scope, there in places.items()}
-    installed = [scope for scope in SCOPES if standings[scope].installed]
+    installed = [scope for scope in scopes if standings[scope].installed]
     if not wanted and not installed:
         return
     yield from _program(agent)
-    for scope in SCOPES:
+    for scope in scopes:
         if standings[scope].trouble:
             what = f"{standings[scope].path}: {standings[scope].trouble}"
             yield Finding(PROBLEM, what, "mend it: the agent cannot read it either")

@@ -1,7 +1,9 @@
 """From an agent and a scope to the file that holds its hooks."""
 
+import os
+
 from switchgear.hooks.command import AGENTS
-from switchgear.hooks.install.agents import HOOKED
+from switchgear.hooks.install.agents import HOOKED, SCOPES, USER
 from switchgear.hooks.install.plugins import Plugin
 from switchgear.hooks.install.settings import Settings
 from switchgear.hooks.install.standing import Place
@@ -19,3 +21,9 @@ def place(agent: str, scope: str, folder: str, on_trouble: str = "admit") -> Pla
     if hooked.is_plugin:
         return Plugin(hooked, scope, folder, on_trouble)
     return Settings(hooked, scope, folder)
+
+
+def scopes_of(agent: str, folder: str) -> tuple[str, ...]:
+    """The scopes that differ in a folder: in one's home, most projects' settings are the user's."""
+    files = {os.path.realpath(HOOKED[agent].file(scope, folder)) for scope in SCOPES}
+    return SCOPES if len(files) > 1 else (USER,)
