@@ -6,7 +6,6 @@ is on their command line and in a file; they take nothing of the hook's along bu
 
 import os
 import sys
-from typing import NoReturn
 
 from switchgear.core.digest import digest
 from switchgear.hooks.interrupt import agent_process
@@ -22,7 +21,7 @@ def run(errand: Errand) -> None:
     """Do it. What cannot be done is left undone: the answer has been given."""
     try:
         if errand.watch and (pid := agent_process(errand.agent)) is not None:
-            _spawn("watcher.py", errand.root, errand.session, str(pid), folder=errand.root)
+            _spawn("watcher.py", errand.root, errand.session, str(pid))
         if errand.evidence and errand.escalate:
             start_help(errand.escalate, errand.evidence, errand.session, errand.cwd, errand.root)
     except OSError:
@@ -46,32 +45,17 @@ def start_help(
         os.write(file, evidence.encode(errors="replace"))
     finally:
         os.close(file)
-    _spawn("helper.py", escalate, path, log, folder=cwd or root or os.getcwd())
+    _spawn("helper.py", cwd or root or os.getcwd(), escalate, path, log)
     return log
 
 
-def _spawn(script: str, *arguments: str, folder: str) -> None:
-    """Start one of our scripts, detached: its own session, no terminal, our environment."""
+def _spawn(script: str, folder: str, *arguments: str) -> None:
+    """Start one of our scripts in a folder: its own session, no terminal, our environment.
+
+    It lets go of us by itself at once, so nobody waits for it and nothing is left of it.
+    """
     python = getattr(sys, "_base_executable", None) or sys.executable
-    argv = [python, "-I", "-S", os.path.join(_HERE, script), *arguments]
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        return
-    _detach(argv, folder)
-
-
-def _detach(argv: list[str], folder: str) -> NoReturn:
-    """In the child: a grandchild that belongs to nobody runs the script."""
-    try:
-        os.setsid()
-        if os.fork():
-            os._exit(0)
-        os.chdir(folder)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(nothing, stream)
-        os.closerange(3, 256)
-        os.execv(argv[0], argv)  # noqa: S606  our own interpreter and script
-    finally:
-        os._exit(1)
+    argv = [python, "-I", "-S", os.path.join(_HERE, script), folder, *arguments]
+    nothing = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in (0, 1, 2)]
+    child = os.posix_spawn(python, argv, os.environ, file_actions=nothing, setsid=True)
+    os.waitpid(child, 0)

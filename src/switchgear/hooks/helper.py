@@ -1,7 +1,7 @@
 """The help that takes over from a stuck agent: runs it to its end, with the evidence, and logs it.
 
-Run as `python -I -S …/helper.py WHO EVIDENCE LOG` in the folder of the work. WHO is an agent's name
-or a command. It gets the evidence in its prompt, and the file's name in SWITCHGEAR_EVIDENCE.
+Run as `python -I -S …/helper.py FOLDER WHO EVIDENCE LOG`; it works in the folder. WHO is an agent's
+name or a command. It gets the evidence in its prompt, and the file's name in SWITCHGEAR_EVIDENCE.
 """
 
 import os
@@ -17,7 +17,7 @@ TAKE_OVER = (
 
 def main(argv: list[str]) -> int:
     """Run the help; 0 if it ended well."""
-    who, evidence, log = argv[1:4]
+    folder, who, evidence, log = argv[1:5]
     from switchgear.agents.process import AgentProcess, End  # noqa: PLC0415  found only now
     from switchgear.agents.registry import helper_named  # noqa: PLC0415
 
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
         process = AgentProcess(
             helper_named(who),
             prompt,
-            os.getcwd(),
+            folder,
             env={**os.environ, "SWITCHGEAR_EVIDENCE": evidence},
             deadline_s=LONGEST_S,
             on_event=lambda event: print(event, file=file, flush=True),
@@ -39,6 +39,8 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    if os.fork():
+        os._exit(0)  # whoever started us need not wait
     package: Any = type(sys)("switchgear")
     package.__path__ = [__file__.rpartition("/hooks/")[0]]
     sys.modules["switchgear"] = package

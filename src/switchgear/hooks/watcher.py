@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 EVERY_S = 5.0
-"""How often it looks."""
+"""How soon it looks again when the store could not be asked."""
 LONGEST_S = 86_400.0
 GRACE_S = 15.0
 """How long an agent that was interrupted may stay silent before it is ended."""
@@ -80,6 +80,7 @@ class Watcher:
         while self._clock() < until_s:
             if not self._agent.lives:
                 return "the agent is gone"
+            every_s = EVERY_S
             try:
                 looked = self._look()
                 failures = 0
@@ -91,7 +92,8 @@ class Watcher:
                 if looked.ends:
                     return "the session is over"
                 self._act(looked)
-            self._sleep(EVERY_S)
+                every_s = looked.every_s
+            self._sleep(every_s)
         return "it has watched for a day"
 
     def _act(self, looked: Any) -> None:
@@ -115,8 +117,8 @@ def main(argv: list[str]) -> None:
     from switchgear.hooks.process import open_store  # noqa: PLC0415
     from switchgear.stores.places import default_file  # noqa: PLC0415
 
-    folder = os.path.dirname(default_file(root))
-    if not _alone(os.path.join(folder, f"watch-{digest(session)}.lock")):
+    lock = os.path.join(os.path.dirname(default_file(root)), f"watch-{digest(session)}.lock")
+    if not _alone(lock):
         return
     known = compiled.compiled(root)
     store = open_store(known)
@@ -132,7 +134,10 @@ def main(argv: list[str]) -> None:
         if escalate:
             errands.start_help(escalate, evidence, session, root=root)
 
-    Watcher(look, Agent.of(pid), help_=help_).run()
+    try:
+        Watcher(look, Agent.of(pid), help_=help_).run()
+    finally:
+        os.unlink(lock)
 
 
 def _at_work(inside: Any) -> None:
@@ -166,6 +171,8 @@ def _began(pid: int) -> str | None:
 
 
 if __name__ == "__main__":
+    if os.fork():
+        os._exit(0)  # whoever started us need not wait
     # As in entry.py: the package by its folder alone, without the whole library.
     package: Any = type(sys)("switchgear")
     package.__path__ = [__file__.rpartition("/hooks/")[0]]

@@ -6,6 +6,7 @@ every few seconds; one look is one transaction, and everything it decides is dec
 
 from typing import NamedTuple
 
+from switchgear.core.detectors import Silence
 from switchgear.core.policy import Policy
 from switchgear.core.score import score_of
 from switchgear.core.types import Signal, Tell
@@ -18,6 +19,12 @@ LEAST_S = 15.0
 """Shorter silences are not told: every answer of a model is one."""
 
 
+def least_s(policy: Policy) -> float:
+    """From how long on a silence is told: well before the policy minds it."""
+    limits = [each.limit_s for each in policy.detectors if isinstance(each, Silence)]
+    return min([LEAST_S, *(limit_s / 4 for limit_s in limits)])
+
+
 class Look(NamedTuple):
     """What one look found."""
 
@@ -28,6 +35,8 @@ class Look(NamedTuple):
     """The rung that was taken just now."""
     interrupts: bool = False
     """Whether the agent must be stopped now: no hook of it may come for a long time."""
+    every_s: float = LEAST_S / 3
+    """How soon to look again."""
 
     @property
     def ends(self) -> bool:
@@ -48,14 +57,14 @@ def look(store: Store, session: str, policy: Policy, plan: Interventions) -> Loo
         if after != notes:
             tx.note = after.dump()
         stopped = notes.stop is None and after.stop is not None
-        return found._replace(notes=after, interrupts=stopped)
+        return found._replace(notes=after, interrupts=stopped, every_s=least_s(policy) / 3)
 
     return store.transact(subject, work)
 
 
 def _told(tx: Transaction, notes: Notes, subject: str, policy: Policy, plan: Interventions) -> Look:
     idle_s = sessions.silent_s(notes, tx.now_s)
-    if idle_s < LEAST_S:
+    if idle_s < least_s(policy):
         return Look(notes)
     step = tx.apply(subject, policy, Tell(Signal(idle_s=idle_s)))
     score = score_of(policy, policy.readings(step.circuit.memories, tx.now_s))
