@@ -55,15 +55,12 @@ def test_a_loop_of_failing_calls_is_warned_and_then_stopped(guard: Guard) -> Non
         for event in guarded.events()
         if event["circuit"].startswith("session/") and event["reason"].startswith("score ")
     ]
-    # Once for the nudge and once for the end; Codex says nothing of exit codes, so it takes longer.
-    assert 2 <= len(opened) <= 6, ended.output[-3000:]
-    assert model.requests < 80, "nobody stopped it"
-    told = "the same error" if guarded.name != "codex" else "calls without a file change"
-    assert all(told in reason or "warns" in reason for reason in opened[-1:]), opened
-    assert model.was_told("AGENT APPEARS STUCK") or model.was_told("Switchgear warns"), (
-        model.bodies[-1][-3000:]
-    )
-    assert model.was_told(told)
+    # Once for the nudge and once for the end.
+    assert len(opened) >= 2, ended.output[-3000:]
+    assert model.requests < 40, "nobody stopped it"
+    assert "the same error" in opened[-1]
+    assert model.was_told("AGENT APPEARS STUCK"), model.bodies[-1][-3000:]
+    assert model.was_told("the same error 4 times in a row")
 
 
 def test_an_open_circuit_of_git_blocks_git_and_nothing_else(guard: Guard, project: Path) -> None:
@@ -98,3 +95,17 @@ def test_an_agent_cannot_release_itself(guard: Guard, name: str, project: Path) 
     tags = subprocess.run(["git", "tag"], cwd=project, capture_output=True, text=True, check=True)
     assert tags.stdout == ""
     assert model.was_told("Switchgear refused this call")
+
+
+def test_the_doctor_asks_codex_itself_which_hooks_it_trusts(project: Path, homes: Path) -> None:
+    if not program("codex").exists():
+        pytest.fail("codex is not installed; `make e2e` installs it")
+    world = world_of("codex", "http://127.0.0.1:1", homes / "doctored-codex")
+    guarded = Guarded("codex", world, project)
+    guarded.switchgear("hooks", "install", "codex")
+    told = guarded.switchgear("hooks", "doctor", "codex", good=(2,))
+    assert "Codex does not look at this project's hooks" in told
+    guarded.switchgear("hooks", "uninstall", "codex")
+    guarded.switchgear("hooks", "install", "codex", "--scope", "user")
+    told = guarded.switchgear("hooks", "doctor", "codex", good=(2,))
+    assert "Codex trusts 0 of 8 hooks, and skips the others silently" in told
