@@ -1,10 +1,11 @@
 """A choice at the terminal: the options as they were shown, by number, name or first letter."""
 
+import math
+import os
 import select
 import sys
 import time
 from collections.abc import Sequence
-from typing import IO
 
 from switchgear.cli.text import clean, say
 from switchgear.hooks.texts import Option
@@ -30,24 +31,38 @@ def chosen(text: str, options: Sequence[Option]) -> str | None:
 
 
 def ask(
-    block: str, options: Sequence[Option], wait_s: float | None, source: IO[str] | None = None
+    block: str, options: Sequence[Option], wait_s: float | None, source: int | None = None
 ) -> str | None:
-    """Show the block and ask which option; `None`: nobody answered in `wait_s` seconds."""
-    source = sys.stdin if source is None else source
+    """Show the block and ask which option; `None`: nobody answered in `wait_s` seconds.
+
+    `source` is the descriptor that is read; default: standard input.
+    """
+    source = sys.stdin.fileno() if source is None else source
     say("\n".join(clean(line, 300) for line in block.splitlines()), err=True)
-    until_s = None if wait_s is None else time.monotonic() + wait_s
+    until_s = math.inf if wait_s is None else time.monotonic() + wait_s
     names = "/".join(f"{number} {each.key}" for number, each in enumerate(options, 1))
     alone = "" if wait_s is None else f", in {wait_s:g} s the ladder decides"
     while True:
         say(f"What now ({names}{alone})?", err=True)
-        left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
-        if not select.select([source], [], [], left_s)[0]:
+        line = _line(source, until_s)
+        if line is None:
             say("nobody answered", err=True)
-            return None
-        line = source.readline()
-        if not line:
             return None
         key = chosen(line, options)
         if key is not None:
             return key
         say(f"{clean(line.strip())!r} is none of them", err=True)
+
+
+def _line(source: int, until_s: float) -> str | None:
+    """One line, read without a buffer: what is in one, `select` does not see."""
+    data = b""
+    while not data.endswith(b"\n"):
+        left_s = None if until_s == math.inf else max(0.0, until_s - time.monotonic())
+        if not select.select([source], [], [], left_s)[0]:
+            return None
+        byte = os.read(source, 1)
+        if not byte:
+            return data.decode(errors="replace") if data else None
+        data += byte
+    return data.decode(errors="replace")
