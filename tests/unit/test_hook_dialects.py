@@ -107,7 +107,7 @@ def test_pi_and_opencode_are_read_as_their_plugins_pass_them_on() -> None:
     assert (facts.tool, facts.session, facts.args) == ("bash", "s1", {"command": "ls"})
     done = {**OPENCODE_BEFORE, "k": "tool.execute.after"}
     done["output"] = {"output": "bad", "metadata": {"exit": 1}}
-    assert (read("opencode", done).ok, read("opencode", done).error) == (False, "bad")
+    assert (read("opencode", done).ok, read("opencode", done).error) == (False, "Exit code 1\nbad")
 
 
 @pytest.mark.parametrize(

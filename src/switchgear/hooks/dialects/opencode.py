@@ -64,7 +64,8 @@ def _after(facts: HookFacts, data: Mapping[str, Any], made: Mapping[str, Any]) -
     error = None
     if failed:
         told = reading.text(metadata.get("error")) or result or ""
-        error = told or f"exit code {code}"
+        # As the others write it: a command that ran and said no is not a failure of the shell.
+        error = f"Exit code {code}\n{told}" if isinstance(code, int) else told
     seconds = reading.milliseconds(data.get("duration_ms"))
     return facts._replace(result=result, ok=not failed, error=error, seconds=seconds)
 

@@ -1,4 +1,4 @@
-"""Codex's hooks carry no exit code; its transcript has it when the hook is called."""
+"""How a command ended: Codex's transcript has it, OpenCode's metadata; the others write it down."""
 
 import json
 import os
@@ -9,7 +9,8 @@ import pytest
 
 from switchgear.hooks.dialects.codex import read
 from switchgear.hooks.dialects.codex_transcript import LOOKED_AT_BYTES, exit_code_of
-from switchgear.hooks.signals import error_line
+from switchgear.hooks.dialects.opencode import read as read_opencode
+from switchgear.hooks.signals import call_signal, error_line, operation_signal
 
 
 def ended(call_id: str, code: object) -> str:
@@ -86,3 +87,29 @@ def test_a_pipe_in_the_place_of_the_transcript_does_not_hang(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "pipe")
     assert exit_code_of(str(tmp_path / "pipe"), "call_1") is None
     assert exit_code_of(f"{tmp_path}/nul\0byte", "call_1") is None
+
+
+@pytest.mark.parametrize(
+    ("made", "error"),
+    [
+        ({"output": "no such file", "metadata": {"exit": 2}}, "exit code 2: no such file"),
+        ({"output": "", "metadata": {"exit": 1}}, "exit code 1 of cat x"),
+    ],
+)
+def test_a_command_of_opencode_that_said_no_is_no_failure_of_the_shell(
+    made: dict[str, Any], error: str
+) -> None:
+    call = {"tool": "bash", "sessionID": "s1", "callID": "c1", "args": {"command": "cat x"}}
+    facts = read_opencode({"k": "tool.execute.after", "input": call, "output": made})
+    assert facts.ok is False
+    assert error_line(facts) == error
+    signal = call_signal(facts, seconds=None, changed=None)
+    assert signal.ok is False
+    assert operation_signal(signal, "shell", facts).ok is True
+
+
+def test_a_tool_of_opencode_that_failed_says_why() -> None:
+    made = {"output": "", "metadata": {"error": "the server is gone"}}
+    call = {"tool": "x_search", "sessionID": "s1", "callID": "c1"}
+    facts = read_opencode({"k": "tool.execute.after", "input": call, "output": made})
+    assert (facts.ok, facts.error) == (False, "the server is gone")
