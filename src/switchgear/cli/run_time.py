@@ -49,7 +49,6 @@ def settled(
     options: "RunOptions", wanted: dict[str, Any], rules: "Timeouts"
 ) -> "tuple[RunOptions, str | None]":
     """The options with the timeout that is wanted, and a sentence about it."""
-    from switchgear.errors import duration
     from switchgear.runner.durations import similar_s
     from switchgear.runner.record import runs_root
     from switchgear.timeouts import Estimate, timeout
@@ -68,5 +67,5 @@ def settled(
         enough=rules.min_runs,
     )
     chosen = timeout(rules, Estimate(**wanted), durations_s)
-    note = f"the timeout is {duration(chosen.seconds)} ({rules.policy}: {chosen.why})"
+    note = f"the timeout is {chosen.seconds:.0f} s ({rules.policy}: {chosen.why})"
     return options._replace(timeout_s=chosen.seconds), note
