@@ -230,7 +230,7 @@ def test_a_lost_end_does_not_hold_up_what_comes_after(agent: Guarded) -> None:
 
 def test_calls_without_names_are_matched_in_order(tmp_path: Path) -> None:
     agent = Guarded(tmp_path, agent="gemini")
-    call = {"tool_name": "run_shell_command", "tool_input": {"command": "git push"}}
+    call: Any = {"tool_name": "run_shell_command", "tool_input": {"command": "git push"}}
     for _ in range(2):
         agent.hear(claude("BeforeTool", **call))
     for _ in range(2):

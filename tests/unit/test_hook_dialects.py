@@ -100,13 +100,13 @@ def test_gemini_tells_how_many_tokens_it_used() -> None:
 def test_pi_and_opencode_are_read_as_their_plugins_pass_them_on() -> None:
     facts = read("pi", PI_BEFORE)
     assert (facts.tool, facts.call_id, facts.context_used) == ("bash", "c1", 0.05)
-    ended = {"k": "tool_result", "session": "s1"}
-    ended["event"] = {**PI_CALL, "content": [{"type": "text", "text": "no"}], "isError": True}
+    told = {**PI_CALL, "content": [{"type": "text", "text": "no"}], "isError": True}
+    ended = {"k": "tool_result", "session": "s1", "event": told}
     assert (read("pi", ended).ok, read("pi", ended).error) == (False, "no")
     facts = read("opencode", OPENCODE_BEFORE)
     assert (facts.tool, facts.session, facts.args) == ("bash", "s1", {"command": "ls"})
-    done = {**OPENCODE_BEFORE, "k": "tool.execute.after"}
-    done["output"] = {"output": "bad", "metadata": {"exit": 1}}
+    output = {"output": "bad", "metadata": {"exit": 1}}
+    done = {**OPENCODE_BEFORE, "k": "tool.execute.after", "output": output}
     assert (read("opencode", done).ok, read("opencode", done).error) == (False, "Exit code 1\nbad")
 
 

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-FORMAT = 2
+FORMAT = 3
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 PLACE = os.path.join(_FOLDER, "__pycache__", f"bundle.{sys.implementation.cache_tag}.bin")
 LARGEST_BYTES = 16_000_000
@@ -19,6 +19,7 @@ _SOMETIMES = (
     *("switchgear.hooks.dialects.", "switchgear.guards", "switchgear.core.rules"),
     *("switchgear.core.deeds", "switchgear.core.programs", "switchgear.core.shell"),
     *("switchgear.core.touches", "switchgear.core.keys", "switchgear.core.patterns"),
+    *("switchgear.hooks.errands", "switchgear.hooks.interrupt"),
 )
 """Modules that not every hook call needs: they are run when they are imported."""
 _SLOW = ("switchgear.hooks.compiling", "switchgear.stores.redis", "switchgear.stores.open")

@@ -6,7 +6,6 @@ cannot be told for sure is not signalled.
 """
 
 import os
-import signal
 
 FURTHEST = 12
 """How many ancestors are looked at."""
@@ -65,11 +64,13 @@ def is_agent(agent: str, words: list[str]) -> bool:
 
 def interrupt(agent: str) -> bool:
     """Send the agent SIGINT, as a person at its terminal would. False: it was not found."""
+    from signal import SIGINT  # noqa: PLC0415  who only looks for the agent sends nothing
+
     pid = agent_process(agent)
     if pid is None:
         return False
     try:
-        os.kill(pid, signal.SIGINT)
+        os.kill(pid, SIGINT)
     except OSError:
         return False
     return True
