@@ -93,7 +93,7 @@ def test_gemini_reports_an_exit_code_in_its_text() -> None:
 
 
 def test_gemini_tells_how_many_tokens_it_used() -> None:
-    usage = {"llm_response": {"usageMetadata": {"totalTokenCount": 1020}}}
+    usage: Any = {"llm_response": {"usageMetadata": {"totalTokenCount": 1020}}}
     assert read("gemini", claude("AfterModel", **usage)).tokens == 1020
 
 

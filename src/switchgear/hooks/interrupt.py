@@ -9,6 +9,8 @@ import os
 
 FURTHEST = 12
 """How many ancestors are looked at."""
+GRACE_S = 0.3
+"""How long the agent has to hear the refusal before it is interrupted."""
 _NAMES = {
     "claude-code": ("claude",),
     "codex": ("codex",),
@@ -63,17 +65,34 @@ def is_agent(agent: str, words: list[str]) -> bool:
 
 
 def interrupt(agent: str) -> bool:
-    """Send the agent SIGINT, as a person at its terminal would. False: it was not found."""
-    from signal import SIGINT  # noqa: PLC0415  who only looks for the agent sends nothing
+    """Send the agent SIGINT, as a person at its terminal would. False: it was not found.
 
+    A child does it a moment later, when the hook has ended: so the agent has heard the refusal
+    that was written before, and keeps the reason with the call.
+    """
     pid = agent_process(agent)
     if pid is None:
         return False
-    try:
-        os.kill(pid, SIGINT)
-    except OSError:
-        return False
+    if not os.fork():
+        try:
+            _interrupt_later(agent, pid)
+        finally:
+            os._exit(0)
     return True
+
+
+def _interrupt_later(agent: str, pid: int) -> None:
+    from signal import SIGINT  # noqa: PLC0415  who only looks for the agent sends nothing
+    from time import sleep  # noqa: PLC0415
+
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)  # nobody waits for the end of our output
+    sleep(GRACE_S)
+    found = _look(pid)
+    if found is not None and found[1] == os.getuid() and is_agent(agent, found[2]):
+        os.kill(pid, SIGINT)
 
 
 def _look(pid: int) -> tuple[int, int, list[str]] | None:
