@@ -99,8 +99,8 @@ def learned(rules: Timeouts, durations_s: Sequence[float]) -> Chosen | None:
 
     `None`: there are fewer than `min_runs`.
 
-    >>> learned(Timeouts(), [100, 110, 90, 100, 100])
-    Chosen(seconds=125.298..., why='mean 100 s + 4 x 6.3 s of 5 similar tasks')
+    >>> learned(Timeouts(), [100.0, 110.0, 90.0, 100.0, 100.0]).why
+    'mean 100 s + 4 x 6.3 s of 5 similar tasks'
     """
     count = len(durations_s)
     if count < rules.min_runs:
