@@ -159,6 +159,29 @@ def test_not_more_than_ten_copies_are_kept(project: Path) -> None:
     assert len(kept) == 10
 
 
+@pytest.mark.parametrize(
+    "journal",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"after": 1, "before": null, "containers": {}, "folders": []}',
+        '{"after": "x", "before": null, "containers": {"hooks": 5}, "folders": []}',
+        '{"after": "x", "before": "00", "containers": {}, "folders": []}',
+    ],
+)
+def test_without_its_journal_only_what_is_ours_goes(
+    journal: str, project: Path, home: Path
+) -> None:
+    there = place("gemini", PROJECT, str(project))
+    path = prepared(there, BY_HAND)
+    there.install()
+    (kept,) = home.glob(".local/state/switchgear/hooks/*/journal.json")
+    kept.write_text(journal)
+    there.uninstall()
+    assert path.read_bytes() == BY_HAND
+
+
 def test_the_mode_stays_and_a_link_stays_a_link(project: Path, tmp_path: Path) -> None:
     there = place("claude-code", PROJECT, str(project))
     real = tmp_path / "dotfiles" / "settings.json"

@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -116,7 +116,7 @@ def _make_folders(folder: str) -> tuple[str, ...]:
     return tuple(made)
 
 
-def _replace(real: str, data: bytes, check: Any) -> None:
+def _replace(real: str, data: bytes, check: Callable[[], None]) -> None:
     name = f"{real}.switchgear-{secrets.token_hex(4)}"
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -136,6 +136,14 @@ def _replace(real: str, data: bytes, check: Any) -> None:
         with suppress(OSError):
             os.unlink(name)
         raise
+
+
+def _checked(told: dict[str, Any], before: bytes | None) -> Journal | None:
+    """A journal that was read; `None`: it is not one of ours."""
+    after, containers, folders = told["after"], told["containers"], told["folders"]
+    texts = [after, *containers, *folders, *(each for each in containers.values() if each)]
+    good = all(isinstance(text, str) for text in texts)
+    return Journal(after, before, dict(containers), tuple(folders)) if good else None
 
 
 class Memory:
@@ -173,10 +181,8 @@ class Memory:
                     before = kept.read()
                 if digest(before) != told["before"]:
                     return None
-            return Journal(
-                str(told["after"]), before, dict(told["containers"]), tuple(told["folders"])
-            )
-        except (OSError, ValueError, KeyError, TypeError):
+            return _checked(told, before)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def keep(self, journal: Journal) -> None:
