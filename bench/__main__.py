@@ -18,6 +18,7 @@ try:
         calls,
         environment,
         fleet,
+        hooks,
         many,
         memory,
         redis_calls,
@@ -50,6 +51,7 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "crowd": fleet.section_of_a_crowd,
     "many-sqlite": many.section_of_sqlite,
     "many-redis": many.section_of_redis,
+    "hooks": hooks.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 
