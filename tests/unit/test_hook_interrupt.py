@@ -37,6 +37,8 @@ except KeyboardInterrupt:
         ("codex", ["/opt/codex-x86_64-unknown-linux-musl", "exec"]),
         ("codex", ["node", "/opt/lib/node_modules/@openai/codex/bin/codex.js"]),
         ("qwen", ["node", "--no-warnings", "/opt/bin/qwen"]),
+        # The process that works; its launcher would leave it alone, and running.
+        ("qwen", ["node", "--expose-gc", "/opt/@qwen-code/qwen-code/cli.js"]),
         ("gemini", ["node", "/opt/@google/gemini-cli/dist/index.js"]),
         ("claude-code", ["claude"]),
         ("opencode", ["/opt/opencode-linux-x64/bin/opencode"]),

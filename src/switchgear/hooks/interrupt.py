@@ -15,7 +15,7 @@ _NAMES = {
     "claude-code": ("claude",),
     "codex": ("codex",),
     "gemini": ("gemini",),
-    "qwen": ("qwen",),
+    "qwen": ("qwen", "qwen-code"),
     "opencode": ("opencode",),
     "pi": ("pi", "pi-coding-agent"),
 }

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from e2e.agents.fake_llm import ScriptedApi
 from e2e.agents.scripts_of_models import Turn
 from e2e.agents.worlds import World
-from switchgear.hooks.install.agents import HOOKED
 
 HOOK_NAMES = {
     "claude": "claude-code",
@@ -85,10 +84,6 @@ class Guarded:
         """Everything that happened to the circuits, oldest first."""
         told = self.switchgear("events", "--json", "--limit", "1000", good=(0, 1))
         return [json.loads(line) for line in told.splitlines() if line.strip()]
-
-    @property
-    def file(self) -> Path:
-        return Path(HOOKED[self.name].file("project", str(self.project)))
 
 
 class ScriptedModel(ScriptedApi):
