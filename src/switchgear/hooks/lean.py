@@ -86,7 +86,7 @@ class _Tuple(tuple):
         if not named and len(args) == len(fields):
             return tuple.__new__(cls, args)
         if len(args) > len(fields):
-            raise TypeError(f"{cls.__name__} takes {len(fields)} values, not {len(args)}")
+            raise TypeError(f"{cls.__name__}: {len(args)} values")
         values = list(args)
         for field in fields[len(args) :]:
             if field in named:
@@ -94,22 +94,22 @@ class _Tuple(tuple):
             elif field in cls._field_defaults:
                 values.append(cls._field_defaults[field])
             else:
-                raise TypeError(f"{cls.__name__} needs a value for {field!r}")
+                raise TypeError(f"{cls.__name__} needs {field!r}")
         if named:
-            raise TypeError(f"{cls.__name__} has no field {next(iter(named))!r}")
+            raise TypeError(f"{cls.__name__}: no {next(iter(named))!r}")
         return tuple.__new__(cls, values)
 
     @classmethod
     def _make(cls, values):
         made = tuple.__new__(cls, values)
         if len(made) != len(cls._fields):
-            raise TypeError(f"Expected {len(cls._fields)} arguments, got {len(made)}")
+            raise TypeError(f"{cls.__name__}: {len(made)} values")
         return made
 
     def _replace(self, **changes):
         values = [changes.pop(field, old) for field, old in zip(self._fields, self, strict=True)]
         if changes:
-            raise ValueError(f"Got unexpected field names: {list(changes)!r}")
+            raise ValueError(f"{type(self).__name__}: no {next(iter(changes))!r}")
         return tuple.__new__(type(self), values)
 
     def _asdict(self):
@@ -160,7 +160,7 @@ class _Enums(type):
         try:
             return cls._members[value]
         except (KeyError, TypeError):
-            raise ValueError(f"{value!r} is not a valid {cls.__name__}") from None
+            raise ValueError(f"{value!r}: no {cls.__name__}") from None
 
     def __iter__(cls):
         return iter(cls._members.values())
@@ -194,6 +194,7 @@ class _Decoding:
     parse_constant = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}.get
 
 
+_EXPECTED = "Expecting value"
 _scan = _json.make_scanner(_Decoding)
 
 
@@ -204,14 +205,14 @@ def _loads(text):
     try:
         value, end = _scan(text, 0)
     except StopIteration as stopped:
-        raise _JsonError("Expecting value", text, stopped.value) from None
+        raise _JsonError(_EXPECTED, text, stopped.value) from None
     if end != len(text):
         raise _JsonError("Extra data", text, end)
     return value
 
 
 def _not_json(value):
-    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+    raise TypeError(f"{type(value).__name__}: not JSON")
 
 
 def _dumps(value, *, ensure_ascii=True, separators=(", ", ": "), sort_keys=False):
