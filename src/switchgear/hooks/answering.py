@@ -18,7 +18,7 @@ from switchgear.hooks.facts import BadInput, HookFacts, Moment
 from switchgear.hooks.ruling import Errand, Reply, Ruling, allow
 from switchgear.redact import redact
 from switchgear.stores.base import Store
-from switchgear.stores.places import default_file
+from switchgear.stores.places import FOLDER, default_file
 
 LARGEST_BYTES = 4 * 1024 * 1024
 """Input beyond this is not read: parsing it would take longer than any tool."""
@@ -49,7 +49,7 @@ def answer(agent: str, raw: bytes, root: str | None, open_store: Opener) -> Repl
         return trouble.blind_reply(agent, _undecided(agent, why, None, root, open_store))
     if facts.moment is Moment.OTHER and not facts.cost_micros:
         return dialect.write(allow(), facts)
-    root = root or project_of(facts.cwd)
+    root = whole_project(root or project_of(facts.cwd))
     try:
         known = compiled(root)
         store = open_store(known)
@@ -84,12 +84,18 @@ def project_of(cwd: str, environ: Mapping[str, str] | None = None) -> str:
     return folder if os.path.isabs(folder) and os.path.isdir(folder) else os.getcwd()
 
 
+def whole_project(folder: str) -> str:
+    """The project around a folder, so that a sub-folder is guarded as the whole is."""
+    home = _folder(folder)
+    return os.path.dirname(home) if os.path.basename(home) == FOLDER else folder
+
+
 def _undecided(
     agent: str, why: str, facts: HookFacts | None, root: str | None, open_store: Opener
 ) -> Ruling:
     """Say and count that a hook could not decide."""
     why = redact(why)
-    root = root or project_of("" if facts is None else facts.cwd)
+    root = whole_project(root or project_of("" if facts is None else facts.cwd))
     known: Compiled | None = None
     try:
         known = compiled(root)

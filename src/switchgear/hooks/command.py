@@ -7,6 +7,7 @@ finds the rest of Switchgear beside itself.
 
 import os
 import sys
+from typing import NoReturn
 
 AGENTS = ("claude-code", "codex", "gemini", "qwen", "opencode", "pi")
 """The agents that have hooks, a plugin or an extension, by the names of the command."""
@@ -26,8 +27,16 @@ def hook_command(agent: str, *, root: str | None = None) -> list[str]:
     """
     if agent not in AGENTS:
         raise ValueError(f"agent is {agent!r}: it must be one of {', '.join(AGENTS)}")
-    # The interpreter behind a virtual environment: it starts faster, and `-S` needs no more.
-    python = getattr(sys, "_base_executable", None) or sys.executable
+    # That of the virtual environment, if there is one: a changed configuration is read by its YAML.
+    python = sys.executable
     entry = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry.py")
     words = [os.path.abspath(python), "-I", "-S", entry, agent]
     return words if root is None else [*words, "--root", os.path.abspath(root)]
+
+
+def run() -> NoReturn:
+    """The console script `switchgear-hook AGENT [--root FOLDER]`: becomes the hook process."""
+    words = sys.argv[1:]
+    agent = words[0] if words and words[0] in AGENTS else AGENTS[0]
+    command = [*hook_command(agent)[:4], *words]  # the process says what is wrong with them
+    os.execv(command[0], command)  # noqa: S606  our own interpreter and script

@@ -54,7 +54,7 @@ def _spawn(script: str, folder: str, *arguments: str) -> None:
 
     It lets go of us by itself at once, so nobody waits for it and nothing is left of it.
     """
-    python = getattr(sys, "_base_executable", None) or sys.executable
+    python = sys.executable
     argv = [python, "-I", "-S", os.path.join(_HERE, script), folder, *arguments]
     nothing = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in (0, 1, 2)]
     child = os.posix_spawn(python, argv, os.environ, file_actions=nothing, setsid=True)

