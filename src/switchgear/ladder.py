@@ -150,6 +150,6 @@ def progressed(apply: Apply, subject: str, rungs: Sequence[str]) -> bool:
 
 
 def given_up(apply: Apply, subject: str, rungs: Sequence[str]) -> str | None:
-    """Why nothing is let through any more: the ladder has come to its end; `None`: it has not."""
-    verdict = apply(ladder_key(subject), ladder_policy(rungs), _LOOK).verdict
-    return None if verdict.admitted else verdict.reason
+    """What was tried, where the ladder has come to its end; `None`: it has not."""
+    step = apply(ladder_key(subject), ladder_policy(rungs), _LOOK)
+    return None if step.verdict.admitted else f"tried {', '.join(tried(step.circuit))}"

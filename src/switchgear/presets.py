@@ -53,7 +53,7 @@ PRESETS: dict[str, dict[str, Any]] = {
                 "threshold": 60.0,
             }
         },
-        "recovery": {"window_end": {"window_s": 1.0}},
+        "recovery": {"window_end": {"window_s": 0.001}},
         "tripping_at": 0.3,
     },
 }

@@ -11,6 +11,7 @@ ORDERS = [
     "switchgear release session/x",
     "switchgear reset op/git_operations --yes",
     "switchgear hold op/x closed",
+    "switchgear intervene s1 --do extend",
     "switchgear hooks uninstall claude-code",
     "switchgear record op/shell --ok",
     "switchgear import x.jsonl",

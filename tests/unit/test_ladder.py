@@ -1,5 +1,8 @@
 """The ladder of interventions: each rung once per incident, kept in the store, reset by progress."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,7 +62,7 @@ def test_the_last_rung_latches_until_an_operator_resets() -> None:
     assert found is not None
     assert found.circuit.phase is Phase.OPEN
     assert not ladder.progressed(apply, SUBJECT, RUNGS)
-    assert ladder.given_up(apply, SUBJECT, RUNGS) == "4 failures in a row (threshold 4)"
+    assert ladder.given_up(apply, SUBJECT, RUNGS) == "tried nudge, reset, escalate, skip"
 
 
 def test_the_evidence_of_each_rung_is_kept() -> None:
@@ -80,6 +83,25 @@ def test_the_memory_outlasts_the_process(tmp_path: Path) -> None:
     second = SqliteStore(path)
     assert ladder.climb(applying(second), SUBJECT, RUNGS, "flood").rung == "reset"
     second.close()
+
+
+def test_a_rung_that_was_taken_outlasts_kill_9(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.db")
+    body = f"""
+import os, signal
+from switchgear import ladder
+from switchgear.stores.sqlite import SqliteStore
+store = SqliteStore({path!r})
+store.transact("x", lambda tx: ladder.climb(tx.apply, {SUBJECT!r}, ladder.RUNGS, "flood"))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-c", body], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    store = SqliteStore(path)
+    assert ladder.climb(applying(store), SUBJECT, RUNGS, "flood") == ladder.Climb(
+        "reset", ("nudge",)
+    )
+    store.close()
 
 
 def test_ladders_of_two_sessions_are_two() -> None:

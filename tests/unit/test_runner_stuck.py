@@ -26,14 +26,14 @@ tell(type="result", text="done", success=True)
 
 
 class Ticking(Watching):
-    """Lets a second pass with each iteration, so that the stuck score begins anew."""
+    """Lets time pass with each iteration, so that the stuck score begins anew."""
 
     def __init__(self, hands: Hands) -> None:
         super().__init__()
         self._hands = hands
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
-        self._hands.now_s += 1.0
+        self._hands.now_s += 0.01
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_a_person_is_shown_the_block_and_chooses(stage: Stage) -> None:
     [(block, options)] = asked
     assert block.startswith("AGENT APPEARS STUCK\n\nAgent: python")
     assert "Stuck score: 90/100" in block
-    assert [option.key for option in options] == ["nudge", "extend", "abort"]
+    assert [option.key for option in options] == ["nudge", "abort"]  # no help, and no timeout
     assert result.reason == "the agent was stuck, and you gave the task up"
 
 

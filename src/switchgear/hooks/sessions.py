@@ -143,6 +143,8 @@ def attend(
     )
 
 
+WATCHED = "SWITCHGEAR_WATCHED"
+"""The variable by which a run says that it steps in itself when its agent is stuck."""
 TIME = "SWITCHGEAR_TIME"
 """The variable by which a run tells the hooks of its agents its time: when it began, and how long
 it may take, in seconds."""
@@ -200,7 +202,8 @@ def stuck(
     and what takes over is told what was tried. To escalate is up to the caller, after the
     transaction: see `hooks.escalation`.
     """
-    seen = texts.Stuck(notes.agent or "agent", subject, score.points, score.evidence)
+    task = subject.removeprefix(note_name(""))
+    seen = texts.Stuck(notes.agent or "agent", task, score.points, score.evidence)
     why = "; ".join(score.evidence) or f"score {score.points:g}"
     taken = ladder.climb(apply, subject, plan.rungs, why)
     notes = notes._replace(incident=True, points=score.points, indicators=score.evidence)

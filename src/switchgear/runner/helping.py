@@ -62,12 +62,16 @@ class Helper:
         """How stuck agents are helped."""
         return self._plan
 
-    def intervene(self, score: Score, task: str) -> Help:
-        """Decide what to do about an agent that this score says is stuck, and remember it."""
+    def intervene(self, score: Score, task: str, *, limited: bool) -> Help:
+        """Decide what to do about an agent that this score says is stuck, and remember it.
+
+        `limited`: whether the run has a timeout that could be extended.
+        """
         seen = Stuck(self._agent, task, score.points, score.evidence)
-        options = texts.stuck_options(self._plan)
-        if self._plan.escalate is None:
-            options = tuple(option for option in options if option.key != ESCALATE)
+        idle = {ESCALATE} if self._plan.escalate is None else set[str]()
+        idle |= set() if limited else {EXTEND}
+        shown = texts.stuck_options(self._plan)
+        options = tuple(option for option in shown if option.key not in idle)
         block = texts.agent_stuck(seen, options)
         chosen = None if self._choose is None else self._choose(block, options)
         if chosen == EXTEND:

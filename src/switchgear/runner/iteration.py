@@ -12,7 +12,7 @@ from switchgear.agents.base import Agent
 from switchgear.agents.events import StreamEvent, total_usage
 from switchgear.agents.prices import Cost, cost_of
 from switchgear.agents.process import AgentProcess, End, Run
-from switchgear.hooks.sessions import TIME
+from switchgear.hooks.sessions import TIME, WATCHED
 from switchgear.measure.git import GitError
 from switchgear.measure.tree import Change, Tree
 from switchgear.runner.agent_log import AgentLog
@@ -172,6 +172,8 @@ def _work(
 
 def _process(shop: Workshop, number: int, prompt: str, left_s: float | None) -> AgentProcess:
     told = {"SWITCHGEAR_ITERATION": str(number), "SWITCHGEAR_RUN": shop.record.id}
+    if shop.options.stuck:
+        told[WATCHED] = "1"
     if left_s is not None and shop.options.timeout_s is not None:
         limit_s = max(shop.options.timeout_s, left_s)
         told[TIME] = f"{shop.time.wall() + left_s - limit_s} {limit_s}"

@@ -69,7 +69,8 @@ class Rescue:
         if stuck.score is None:
             return Rescued(state, shop)
         task = " ".join(shop.options.task.split())[:_LONGEST_TASK]
-        given = self._helper.intervene(stuck.score, task)
+        limited = shop.options.timeout_s is not None
+        given = self._helper.intervene(stuck.score, task, limited=limited)
         shop.view.noted(f"stuck, score {stuck.score.points:g}: {given.what}, by {given.by}")
         shop = shop._replace(evidence=write_evidence(shop.record.path, given))
         return self._done(shop, state._replace(advice=given.advice), given)
