@@ -279,7 +279,7 @@ def test_a_status_names_what_is_gone_missing_or_switched_off(project: Path) -> N
     assert found.missing == ("Stop",)
     assert found.outdated
     assert "/no/such" in found.gone
-    assert found.switched_off == '"disableAllHooks" is true'
+    assert found.switched_off == f'"disableAllHooks" is true in {path}'
 
 
 @pytest.mark.parametrize(
@@ -294,9 +294,39 @@ def test_gemini_has_its_own_ways_to_switch_hooks_off(
     config: dict[str, object], told: str, project: Path
 ) -> None:
     there = place("gemini", PROJECT, str(project))
-    prepared(there, json.dumps({"hooksConfig": config}).encode())
+    path = prepared(there, json.dumps({"hooksConfig": config}).encode())
     there.install()
-    assert there.look().switched_off == told
+    assert there.look().switched_off == (f"{told} in {path}" if told else "")
+
+
+@pytest.mark.parametrize(
+    ("agent", "file", "text", "told"),
+    [
+        ("claude-code", "home/.claude/settings.json", '{"disableAllHooks": true}', "disableAllH"),
+        ("claude-code", "project/.claude/settings.local.json", '{"disableAllHooks": true}', "disa"),
+        (
+            "codex",
+            "home/.codex/config.toml",
+            "[features]\nhooks = false\n",
+            "features.hooks is false",
+        ),
+        ("qwen", "home/.qwen/settings.json", '{"disableAllHooks": true}', "disableAllHooks"),
+    ],
+)
+def test_hooks_are_off_wherever_the_agent_reads_so(
+    agent: str, file: str, text: str, told: str, project: Path
+) -> None:
+    there = place(agent, PROJECT, str(project))
+    there.install()
+    assert there.look().switched_off == ""
+    path = project.parent / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    found = there.look().switched_off
+    assert told in found
+    assert found.endswith(f" in {path}")
+    path.write_text("{ broken = ")
+    assert there.look().switched_off == ""
 
 
 def test_agents_are_found_where_their_variables_say(

@@ -72,7 +72,7 @@ def _standing(agent: HookedAgent, scope: str, standing: Standing) -> Iterator[Fi
     else:
         yield Finding(GOOD, f"{standing.path} has {count}, for the {scope}")
     if standing.switched_off:
-        what = f"{agent.title} runs no hooks: {standing.switched_off} in {standing.path}"
+        what = f"{agent.title} runs no hooks: {standing.switched_off}"
         yield Finding(PROBLEM, what, "change that setting")
 
 

@@ -3,13 +3,13 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from switchgear.hooks.install import edit, files
 from switchgear.hooks.install.agents import HookedAgent, is_ours
 from switchgear.hooks.install.files import CannotChange, Journal, Memory
-from switchgear.hooks.install.jsonc import NotJson, parse
+from switchgear.hooks.install.jsonc import NotJson
 from switchgear.hooks.install.standing import Change, Standing, gone
+from switchgear.hooks.install.switches import switched_off
 
 _MARK = "\ufeff"
 
@@ -19,6 +19,7 @@ class Settings:
 
     def __init__(self, agent: HookedAgent, scope: str, folder: str) -> None:
         self.agent = agent
+        self._folder = folder
         self.path = agent.file(scope, folder)
         self._groups = agent.groups(agent.command(scope, folder))
         self._memory = Memory(self.path)
@@ -64,7 +65,6 @@ class Settings:
         try:
             data = files.read(self.path)
             found = self._found(data)
-            off = self._switched_off(data)
         except CannotChange as error:
             return Standing(self.path, trouble=error.args[1])
         commands = tuple(dict.fromkeys(each.command for each in found))
@@ -77,7 +77,7 @@ class Settings:
             missing=tuple(event for event in self._groups if event not in events),
             outdated=bool(commands) and not self._is_complete(found),
             gone=tuple(dict.fromkeys(word for each in commands for word in gone(each))),
-            switched_off=off,
+            switched_off=switched_off(self.agent, self._folder),
         )
 
     def commands(self) -> dict[str, str]:
@@ -109,20 +109,6 @@ class Settings:
         if journal is not None and journal.before is None and rest.strip() == "{}":
             return None
         return _bytes(rest, now)
-
-    def _switched_off(self, data: bytes | None) -> str:
-        text = self._text(data)
-        settings: Any = parse(text).value if text.strip() else {}
-        if settings.get("disableAllHooks") is True:
-            return '"disableAllHooks" is true'
-        config = settings.get("hooksConfig")
-        if not isinstance(config, dict) or self.agent.name != "gemini":
-            return ""
-        if config.get("enabled") is False:
-            return '"hooksConfig.enabled" is false'
-        disabled = config.get("disabled")
-        named = isinstance(disabled, list) and "switchgear" in disabled
-        return '"hooksConfig.disabled" has "switchgear"' if named else ""
 
     def _text(self, data: bytes | None) -> str:
         try:

@@ -33,7 +33,7 @@ class Standing(NamedTuple):
     gone: tuple[str, ...] = ()
     """Programs and files that the commands need and that are not there."""
     switched_off: str = ""
-    """The setting by which the agent runs no hooks."""
+    """The setting by which the agent runs no hooks, and where it stands."""
     trouble: str = ""
     """Why the file could not be read."""
 
