@@ -23,7 +23,7 @@ def hook(path: str, calls: int) -> tuple[list[str], list[str]]:
     said, rungs = list[str](), list[str]()
 
     def work(tx: Transaction) -> Words:
-        notes = sessions.attend(Notes.load(tx.note), Moment.AFTER_TOOL, "", tx.now_s)
+        notes = sessions.attend(Notes.load(tx.note), Moment.AFTER_TOOL, tx.now_s)
         step = tx.apply(SUBJECT, POLICY, CALL)
         if sessions.has_opened(step):
             score = score_of(POLICY, POLICY.readings(step.circuit.memories, tx.now_s))

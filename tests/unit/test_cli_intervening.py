@@ -62,7 +62,7 @@ class Desk:
 
 def _stuck(panel: Panel) -> None:
     def work(tx: Transaction) -> None:
-        notes = attend(Notes(), Moment.PROMPT, "", tx.now_s, agent="codex", limit_s=600.0)
+        notes = attend(Notes(), Moment.PROMPT, tx.now_s, agent="codex", limit_s=600.0)
         tx.note = notes.dump()
         call = Signal(ok=True, act=Act("Read", "a"), count=6)
         tx.apply(SESSION, preset_policy("stuck"), Tell(call))

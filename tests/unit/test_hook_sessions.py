@@ -6,8 +6,9 @@ from switchgear.config import preset_policy
 from switchgear.core.policy import Policy
 from switchgear.core.score import Score, Share
 from switchgear.core.types import Act, Message, Signal, Step, Tell
-from switchgear.hooks import sessions, watching
+from switchgear.hooks import open_calls, sessions, watching
 from switchgear.hooks.facts import Moment
+from switchgear.hooks.open_calls import Call, State
 from switchgear.hooks.sessions import Notes, attend, deliver, extended, silent_s
 from switchgear.ladder import Apply, Interventions
 from switchgear.stores.base import Store, Transaction
@@ -21,8 +22,8 @@ SCORE = Score(90.0, 60.0, (Share("same_tool", 40.0, True, "Read called 6 times i
 
 
 def at_work(now_s: float = 0.0, limit_s: float | None = None) -> Notes:
-    notes = attend(Notes(), Moment.SESSION_START, "", now_s, agent="codex", limit_s=limit_s)
-    return attend(notes, Moment.PROMPT, "", now_s)
+    notes = attend(Notes(), Moment.SESSION_START, now_s, agent="codex", limit_s=limit_s)
+    return attend(notes, Moment.PROMPT, now_s)
 
 
 def apply(store: Store) -> Apply:
@@ -34,11 +35,11 @@ def apply(store: Store) -> Apply:
 
 def test_notes_are_read_as_they_were_written() -> None:
     notes = at_work(limit_s=60.0)
-    notes = sessions.remind(attend(notes, Moment.BEFORE_TOOL, "c1", 3.0), "a hint")
+    notes = sessions.remind(attend(notes, Moment.BEFORE_TOOL, 3.0), "a hint")
     assert Notes.load(notes.dump()) == notes
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", "5", '{"calls": 7}', '{"warned": 1}'])
+@pytest.mark.parametrize("text", [None, "", "{", "[]", "5", '{"pending": 7}', '{"warned": 1}'])
 def test_what_cannot_be_read_is_a_session_of_which_nothing_is_known(text: str | None) -> None:
     assert Notes.load(text) == Notes()
 
@@ -51,22 +52,26 @@ def test_an_agent_in_its_turn_is_silent_since_it_was_last_heard() -> None:
 
 
 def test_an_agent_that_waits_for_somebody_is_not_silent() -> None:
-    rests = attend(at_work(), Moment.STOP, "", 5.0)
+    rests = attend(at_work(), Moment.STOP, 5.0)
     assert silent_s(rests, 5000.0) == 0.0
-    assert silent_s(attend(Notes(), Moment.SESSION_START, "", 0.0), 5000.0) == 0.0
-    assert silent_s(attend(rests, Moment.OTHER, "", 6.0), 5000.0) == 0.0
+    assert silent_s(attend(Notes(), Moment.SESSION_START, 0.0), 5000.0) == 0.0
+    assert silent_s(attend(rests, Moment.OTHER, 6.0), 5000.0) == 0.0
+
+
+def running(notes: Notes, *until_s: float) -> Notes:
+    """The notes with calls under way that are given up at these times."""
+    calls = [Call(str(end_s), "", "Bash", "shell", 0, 10.0, end_s, {}) for end_s in until_s]
+    return notes._replace(more=open_calls.dump(State(tuple(calls))))
 
 
 def test_a_tool_that_is_running_is_no_silence_until_its_end_must_have_been_lost() -> None:
-    building = attend(at_work(), Moment.BEFORE_TOOL, "c1", 10.0)
-    assert silent_s(building, 10.0 + sessions.CALL_S - 1) == 0.0
-    assert silent_s(building, 10.0 + sessions.CALL_S) == sessions.CALL_S
-    assert silent_s(attend(building, Moment.AFTER_TOOL, "c1", 20.0), 50.0) == 30.0
+    building = running(at_work(10.0), 1810.0)
+    assert silent_s(building, 1809.0) == 0.0
+    assert silent_s(building, 1810.0) == 1800.0
 
 
 def test_of_two_tools_at_once_the_other_still_runs() -> None:
-    both = attend(attend(at_work(), Moment.BEFORE_TOOL, "a", 1.0), Moment.BEFORE_TOOL, "b", 1.0)
-    assert silent_s(attend(both, Moment.AFTER_TOOL, "a", 2.0), 500.0) == 0.0
+    assert silent_s(running(at_work(10.0), 100.0, 1810.0), 500.0) == 0.0
 
 
 # What the agent is told
@@ -112,9 +117,9 @@ def test_more_time_that_is_not_enough_repeats_no_warning() -> None:
 
 def test_a_new_prompt_lifts_a_stop_but_not_the_end_of_the_time() -> None:
     stopped = at_work()._replace(stop="stuck")
-    assert attend(stopped, Moment.PROMPT, "", 5.0).stop is None
+    assert attend(stopped, Moment.PROMPT, 5.0).stop is None
     late, _ = deliver(at_work(limit_s=10.0), 20.0)
-    assert attend(late, Moment.PROMPT, "", 21.0).stop is not None
+    assert attend(late, Moment.PROMPT, 21.0).stop is not None
 
 
 # The ladder
@@ -144,7 +149,7 @@ def test_the_second_stops_the_turn_and_the_next_one_begins_with_a_summary() -> N
     assert words.texts == ()
     assert words.stop is not None
     assert words.stop.endswith("The agent is stopped: must begin afresh.")
-    afresh = attend(notes, Moment.PROMPT, "", 2.0)
+    afresh = attend(notes, Moment.PROMPT, 2.0)
     said = "\n".join(deliver(afresh, 3.0)[1].texts)
     assert "An agent before you was stopped, because it was stuck." in said
     assert "Tried so far: nudge, reset." in said
@@ -235,5 +240,5 @@ def test_the_time_of_a_silent_agent_ends_too_and_it_is_interrupted_once() -> Non
 def test_a_session_that_is_over_or_unknown_needs_no_watcher() -> None:
     _, store = clocked()
     assert watching.look(store, "s1", POLICY, PLAN).ends
-    with_note(store, attend(at_work(1000.0), Moment.SESSION_END, "", 1000.0))
+    with_note(store, attend(at_work(1000.0), Moment.SESSION_END, 1000.0))
     assert watching.look(store, "s1", POLICY, PLAN).ends

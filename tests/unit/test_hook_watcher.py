@@ -125,13 +125,16 @@ def test_only_one_watches_a_session(tmp_path: Path) -> None:
         (None, Moment.SESSION_END, False),
         (0, Moment.BEFORE_TOOL, False),
         (0, Moment.PROMPT, True),
-        (os.getpid(), Moment.PROMPT, False),
     ],
 )
 def test_a_watcher_is_started_where_there_is_none(
     known: int | None, moment: Moment, *, needed: bool
 ) -> None:
     assert sessions.needs_watcher(Notes(watcher=known), moment) is needed
+
+
+def test_a_watcher_that_lives_is_enough() -> None:
+    assert not sessions.needs_watcher(Notes(watcher=os.getpid()), Moment.PROMPT)
 
 
 # A real one

@@ -87,7 +87,6 @@ class _Hearing(Agent):
         self.notes = sessions.attend(
             self.notes,
             facts.moment,
-            _call_id(facts) if facts.tool else "",
             now_s,
             agent=facts.agent,
             limit_s=self.known.session_s,

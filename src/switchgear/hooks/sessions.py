@@ -5,7 +5,7 @@ lose nothing and each warning is given once, whichever process gives it. Everyth
 a value in, a value out. The hook engine calls, in this order and in one transaction,
 
     notes = Notes.load(tx.note)
-    notes = attend(notes, moment, call, now_s, …)   # every hook call, before anything is asked
+    notes = attend(notes, moment, now_s, …)         # every hook call, before anything is asked
     notes, taken = stuck(tx.apply, notes, …)        # when `has_opened(step)` of the session
     notes = progressed(tx.apply, notes, …)          # when files were measured to have changed
     notes, words = deliver(notes, now_s)            # when the answer can carry a text
@@ -24,16 +24,12 @@ from typing import Any, NamedTuple, Self
 from switchgear import ladder, timeouts
 from switchgear.core.score import Score
 from switchgear.core.types import Phase, Step
-from switchgear.hooks import texts
+from switchgear.hooks import open_calls, texts
 from switchgear.hooks.facts import Moment
 from switchgear.ladder import Apply, Interventions
 
-MOST_CALLS = 64
-"""Tools under way that are remembered."""
 MOST_PENDING = 8
 """Texts that wait for the agent; of more the oldest are let go."""
-CALL_S = 3600.0
-"""A tool is taken for running at most so long: then its end was lost, and silence is silence."""
 
 
 class Notes(NamedTuple):
@@ -46,8 +42,6 @@ class Notes(NamedTuple):
     works: bool = False
     """Whether the agent is in a turn; else it waits for somebody, and its silence is no sign."""
     ended: bool = False
-    calls: tuple[tuple[str, float], ...] = ()
-    """The tools under way: call and time of start, the oldest first."""
     limit_s: float | None = None
     """How long the session may take, with all that was granted."""
     warned: tuple[int, ...] = ()
@@ -79,7 +73,6 @@ class Notes(NamedTuple):
             known = {key: data[key] for key in cls._fields if key in data}
             for key in ("warned", "pending", "indicators"):
                 known[key] = tuple(known.get(key, ()))
-            known["calls"] = tuple((str(name), float(at)) for name, at in known.get("calls", ()))
             return cls(**known)
         except (ValueError, TypeError, AttributeError, RecursionError):
             return cls()
@@ -107,7 +100,6 @@ def has_opened(step: Step) -> bool:
 def attend(
     notes: Notes,
     moment: Moment,
-    call: str,
     now_s: float,
     *,
     agent: str = "",
@@ -116,16 +108,12 @@ def attend(
 ) -> Notes:
     """The notes after a hook call.
 
-    `call` names the tool call of a moment before or after a tool; else it is empty. `limit_s` is
-    what the session may take, where the notes have no limit yet; `time`, which beats it, when a
-    run began that the session is part of, and what that may take.
+    `limit_s` is what the session may take, where the notes have no limit yet; `time`, which beats
+    it, when a run began that the session is part of, and what that may take.
     """
     began_s = now_s if notes.began_s is None else notes.began_s
     if time is not None and notes.limit_s is None:
         began_s, limit_s = time
-    calls = tuple(each for each in notes.calls if each[0] != call and now_s - each[1] < CALL_S)
-    if moment is Moment.BEFORE_TOOL:
-        calls = (*calls, (call, now_s))[-MOST_CALLS:]
     rests = moment in {Moment.STOP, Moment.SESSION_END, Moment.SESSION_START}
     works = notes.works if moment is Moment.OTHER else not rests
     stopped = notes.stop
@@ -137,7 +125,6 @@ def attend(
         heard_s=now_s,
         works=works,
         ended=moment is Moment.SESSION_END,
-        calls=() if rests else calls,
         limit_s=limit_s if notes.limit_s is None else notes.limit_s,
         stop=stopped,
     )
@@ -181,8 +168,11 @@ def _lives(pid: int) -> bool:
 
 
 def silent_s(notes: Notes, now_s: float) -> float:
-    """How long the agent has been silent in its turn; 0 while it waits or a tool is running."""
-    running = any(now_s - at_s < CALL_S for _, at_s in notes.calls)
+    """How long the agent has been silent in its turn; 0 while it waits or a tool is running.
+
+    A tool runs until its end is told, or its lease is over: then the end was lost.
+    """
+    running = any(call.until_s > now_s for call in open_calls.load(notes.more).calls)
     if notes.heard_s is None or notes.ended or not notes.works or running:
         return 0.0
     return max(0.0, now_s - notes.heard_s)
