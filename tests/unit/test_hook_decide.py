@@ -9,6 +9,8 @@ from switchgear.core.types import Mode, Order
 from switchgear.hooks.decide import decide
 from switchgear.hooks.dialects import dialect_of
 from switchgear.hooks.facts import HookFacts, Moment
+from switchgear.hooks.open_calls import load
+from switchgear.hooks.sessions import Notes
 from unit.hook_calls import Guarded, after, batch, before, claude, failed
 
 PUSH = {"command": "git push"}
@@ -59,20 +61,75 @@ def test_one_probe_decides_about_git_and_closes_it(agent: Guarded) -> None:
     assert agent.phase("op/git_operations") == "closed"
 
 
-def test_a_probe_of_one_circuit_is_given_back_when_another_refuses(tmp_path: Path) -> None:
-    story = (
-        "hooks: {story: S-1}\n"
-        "circuits:\n  - {match: 'story/*', policy: {detectors: [consecutive_failures]}}\n"
-    )
-    agent = Guarded(tmp_path, story)
-    policy = agent.known.policy_for("story/S-1")
-    agent.store.apply("story/S-1", policy, Order("ada", "wait", mode=Mode.HELD_OPEN), 0.0)
+PROBING = (
+    "hooks: {story: S-1}\n"
+    "circuits:\n"
+    "  - match: '[s]*'\n"
+    "    policy: {detectors: [{consecutive_failures: {threshold: 1}}], recovery: {cooldown: {base_s: 9}}}\n"
+)
+
+
+def probes(agent: Guarded, key: str) -> int:
+    found = agent.store.get(key)
+    assert found is not None
+    return len(found.circuit.probing.permits)
+
+
+def hold(agent: Guarded, key: str, mode: Mode = Mode.HELD_OPEN) -> None:
+    order = Order("ada", "wait", mode=mode)
+    agent.store.apply(key, agent.known.policy_for(key), order, agent.clock())
+
+
+def test_what_was_granted_is_given_back_when_another_circuit_refuses(tmp_path: Path) -> None:
+    agent = Guarded(tmp_path, PROBING)
+    agent.call("Bash", PUSH, "t1", error="Exit code 1\nrejected")
+    assert (agent.phase("story/S-1"), agent.phase("session/s1")) == ("open", "open")
+    hold(agent, "op/git_operations")
+    agent.clock.advance(10.0)
+    assert agent.hear(before("Bash", PUSH, "t2")).action == "deny"
+    assert (probes(agent, "story/S-1"), probes(agent, "session/s1")) == (0, 0)
+    hold(agent, "op/git_operations", Mode.AUTO)
+    assert agent.hear(before("Bash", PUSH, "t3")).action == "allow"
+    assert (probes(agent, "story/S-1"), probes(agent, "session/s1")) == (1, 1)
+    agent.hear(after("Bash", PUSH, "t3"))
+    assert (agent.phase("story/S-1"), agent.phase("session/s1")) == ("closed", "closed")
+
+
+def test_parallel_tools_are_one_probe_of_their_session(tmp_path: Path) -> None:
+    agent = Guarded(tmp_path, PROBING.replace("story: S-1", "lease_s: 500"))
+    agent.call("Bash", PUSH, "t1", error="Exit code 1\nrejected")
+    agent.clock.advance(10.0)
     for number in range(3):
-        agent.call("Bash", PUSH, f"t{number}", error=f"Exit code 1\nrejected {number}")
-    assert agent.store.get("op/git_operations") is None, "the story was asked first"
+        assert (
+            agent.hear(before("Read", {"file_path": f"{number}"}, f"r{number}")).action == "allow"
+        )
+    assert probes(agent, "session/s1") == 1
+    assert agent.totals("session/s1").refused == 0
+    for number in range(3):
+        agent.hear(after("Read", {"file_path": f"{number}"}, f"r{number}"))
+    assert agent.phase("session/s1") == "closed"
+
+
+def test_the_end_of_a_turn_gives_probes_back(tmp_path: Path) -> None:
+    agent = Guarded(tmp_path, PROBING)
+    agent.call("Bash", PUSH, "t1", error="Exit code 1\nrejected")
+    agent.clock.advance(10.0)
+    agent.hear(before("Bash", PUSH, "lost"))
+    assert probes(agent, "story/S-1") == 1
+    agent.hear(claude("Stop"))
+    assert (probes(agent, "story/S-1"), probes(agent, "session/s1")) == (0, 0)
+
+
+def test_a_story_that_refuses_stops_the_agent(tmp_path: Path) -> None:
+    agent = Guarded(tmp_path, PROBING)
+    hold(agent, "story/S-1")
     refused = agent.hear(before("Bash", PUSH, "t9"))
     assert refused.action == "stop"
-    assert "circuit 'story/S-1' is closed: held open by ada: wait" in refused.text
+    assert (
+        "circuit 'story/S-1' is held open by ada: wait; an operator has to release it"
+        in refused.text
+    )
+    assert agent.store.get("op/git_operations") is None, "the story was asked first"
 
 
 def test_a_command_that_says_no_is_the_shell_at_work(agent: Guarded) -> None:
@@ -140,6 +197,8 @@ def test_a_new_prompt_lets_a_stopped_session_go_on(agent: Guarded) -> None:
         agent.call("Bash", {"command": "false"}, f"t{number}", error="Exit code 1")
         agent.clock.advance(2.0)
     assert agent.hear(before(call="u1")).action == "stop"
+    note = agent.store.transact("session/s1", lambda tx: tx.note)
+    assert load(Notes.load(note).more).calls == (), "what was refused is not under way"
     agent.hear(claude("UserPromptSubmit", prompt="try the other way"))
     agent.clock.advance(2.0)
     assert agent.hear(before(call="u2")).action != "stop"

@@ -140,8 +140,9 @@ def refuses(verdict: Verdict) -> bool:
 
 def refusal(key: str, verdict: Verdict, advice: str = "") -> str:
     """Why not, until when, and what to do."""
-    phase = verdict.phase.replace("_", "-")
+    held = verdict.reason.startswith("held open")
+    stands = verdict.reason if held else f"{verdict.phase.replace('_', '-')}: {verdict.reason}"
     wait = verdict.retry_after_s
     then = "an operator has to release it" if wait is None else f"it retries in {duration(wait)}"
     advice = advice or ("Do something else meanwhile." if key.startswith("op/") else "Stop here.")
-    return f"Switchgear: circuit {key!r} is {phase}: {verdict.reason}; {then}. {advice}"
+    return f"Switchgear: circuit {key!r} is {stands}; {then}. {advice}"
