@@ -7,7 +7,7 @@ from typing import Any
 from switchgear.hooks.dialects import claude_code
 from switchgear.hooks.dialects.codex import before_tool
 from switchgear.hooks.facts import HookFacts, Moment
-from switchgear.hooks.ruling import Reply, Ruling
+from switchgear.hooks.ruling import Action, Reply, Ruling
 
 AGENT = "qwen"
 MOMENTS = claude_code.MOMENTS
@@ -16,7 +16,11 @@ WARNS = claude_code.WARNS
 
 def read(data: Mapping[str, Any]) -> HookFacts:
     """The facts of an event. Raises `BadInput`."""
-    return claude_code.read_as(AGENT, data, MOMENTS)
+    facts = claude_code.read_as(AGENT, data, MOMENTS)
+    if facts.moment is Moment.PROMPT and not facts.prompt and not data.get("submitted_prompt"):
+        # It is also called before the model reads the results of tools: nobody asked for anything.
+        return facts._replace(moment=Moment.BEFORE_MODEL)
+    return facts
 
 
 def write(ruling: Ruling, facts: HookFacts) -> Reply:
@@ -26,4 +30,6 @@ def write(ruling: Ruling, facts: HookFacts) -> Reply:
     if facts.moment is Moment.BEFORE_TOOL:
         return before_tool(ruling)
     specific = {"hookEventName": facts.event, "additionalContext": ruling.text}
-    return Reply(json.dumps({"hookSpecificOutput": specific}), ruling.remark)
+    stops = ruling.action is Action.STOP and ruling.whole
+    text = json.dumps({"hookSpecificOutput": specific})
+    return Reply(text, ruling.remark, interrupt=stops)
