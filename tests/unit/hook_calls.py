@@ -19,7 +19,7 @@ Data = dict[str, Any]
 
 def claude(event: str, session: str = "s1", **more: Any) -> Data:
     """An event of Claude Code, and of who speaks as it does."""
-    return {"session_id": session, "cwd": "/work", "hook_event_name": event, **more}
+    return {"session_id": session, "cwd": "/", "hook_event_name": event, **more}
 
 
 def before(tool: str = "Bash", args: Any = None, call: str = "t1", **more: Any) -> Data:
