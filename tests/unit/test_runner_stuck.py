@@ -1,5 +1,6 @@
 """A stuck agent within a run, with real processes: it is stopped, helped rung by rung, given up."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,14 @@ import pytest
 
 from switchgear.agents.command import Command
 from switchgear.agents.process import AgentProcess
+from switchgear.errors import StoreUnavailable
+from switchgear.hooks import sessions
+from switchgear.hooks.sessions import Notes
 from switchgear.hooks.texts import Option
 from switchgear.ladder import Interventions, ladder_key
 from switchgear.runner.runner import Runner
 from switchgear.runner.state import RunState
+from switchgear.stores.base import Transaction
 from unit.runner_stage import Hands, Stage, Watching
 
 LOOPS = """
@@ -133,7 +138,7 @@ def test_a_resumed_run_goes_on_with_the_help_that_took_over(stage: Stage) -> Non
 
 def test_a_shell_that_changes_files_without_saying_so_is_measured(stage: Stage) -> None:
     body = """
-for number in range(40):
+for number in range(25):
     write(f"f{number}", "x")
     tell(type="tool", name="bash", arguments={"command": f"touch {number}"}, ok=True)
 tell(type="result", text="done", success=True)
@@ -181,6 +186,64 @@ def test_when_nobody_answers_the_ladder_decides(stage: Stage) -> None:
     chosen(stage, None, "abort")
     stage.run(LOOPS, stuck=True)
     assert stage.view.notes[0] == "stuck, score 90: nudge, by the ladder"
+
+
+# An operator steps in from outside
+
+
+def noted(stage: Stage, change: Callable[[Notes], Notes]) -> None:
+    """Change the note of the run, as `switchgear intervene` does."""
+    assert stage.record is not None
+
+    def work(tx: Transaction) -> None:
+        tx.note = change(Notes.load(tx.note)).dump()
+
+    stage.panel.store.transact(f"session/run-{stage.record.id}", work)
+
+
+def after_first(stage: Stage, change: Callable[[Notes], Notes]) -> None:
+    """Do that when the first iteration is over."""
+    ended = stage.view.iteration_ended
+
+    def then(facts: dict[str, Any], run: dict[str, Any]) -> None:
+        ended(facts, run)
+        if facts["number"] == 1:
+            noted(stage, change)
+
+    stage.view.iteration_ended = then  # type: ignore[method-assign]
+
+
+PARTS = 'write(f"f{n}", "x")'
+
+
+def test_a_hint_from_outside_is_in_the_next_prompt_once(stage: Stage) -> None:
+    after_first(stage, lambda notes: sessions.remind(notes, "Look at the log."))
+    stage.run(PARTS, stuck=True, completion_promise="DONE", max_iterations=3)
+    assert ["Look at the log." in stage.prompt(n) for n in (1, 2, 3)] == [False, True, False]
+
+
+def test_more_time_from_outside_is_granted_once(stage: Stage) -> None:
+    after_first(stage, lambda notes: sessions.extended(notes, 60.0, stage.hands.now_s))
+    result = stage.run(
+        PARTS, stuck=True, completion_promise="DONE", max_iterations=3, timeout_s=600.0
+    )
+    assert result.state.extra_s == 60.0
+
+
+def test_an_abort_from_outside_ends_the_run_and_keeps_the_work(stage: Stage) -> None:
+    after_first(stage, lambda notes: notes._replace(stop="why\n\nGiven up."))
+    result = stage.run(PARTS, stuck=True, completion_promise="DONE", max_iterations=9)
+    assert (result.exit_reason, result.reason) == ("interrupted", "Given up.")
+    assert result.state.changed == ("f1",)
+
+
+def test_a_store_that_is_gone_stops_no_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(name: str, work: object) -> None:
+        raise StoreUnavailable("memory:", "it is gone", "wait")
+
+    monkeypatch.setattr(stage.panel.store, "transact", gone)
+    stage.run(f"if n == 1:{_indented(LOOPS)}\n{WORKS}", stuck=True)
+    assert [each["outcome"] for each in stage.iterations()] == ["stuck", "completed"]
 
 
 # Silence

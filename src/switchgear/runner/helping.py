@@ -4,11 +4,13 @@ The ladder is that of the loop's circuit, so the rungs are remembered whatever b
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from switchgear import ladder
 from switchgear.core.score import Score
+from switchgear.errors import StoreError
 from switchgear.hooks import texts
 from switchgear.hooks.texts import Option, Stuck
 from switchgear.ladder import ESCALATE, NUDGE, RESET, SKIP, Climb, Interventions
@@ -86,11 +88,16 @@ class Helper:
 
     def progressed(self) -> None:
         """Progress was measured: the next incident begins at the bottom."""
-        self._in_turn(lambda tx: ladder.progressed(tx.apply, self._subject, self._plan.rungs))
+        with suppress(StoreError):
+            self._in_turn(lambda tx: ladder.progressed(tx.apply, self._subject, self._plan.rungs))
 
     def given_up(self) -> str | None:
-        """Why the ladder is at its end; `None`: it is not."""
-        return self._in_turn(lambda tx: ladder.given_up(tx.apply, self._subject, self._plan.rungs))
+        """What was tried, where the ladder is at its end; `None`: it is not, or nobody knows."""
+        with suppress(StoreError):
+            return self._in_turn(
+                lambda tx: ladder.given_up(tx.apply, self._subject, self._plan.rungs)
+            )
+        return None
 
     def _taken(self, chosen: str | None, why: str) -> Climb:
         rungs = self._plan.rungs
@@ -100,7 +107,10 @@ class Helper:
                 return ladder.climb(tx.apply, self._subject, rungs, why)
             return ladder.take(tx.apply, self._subject, rungs, _RUNG_OF[chosen], why)
 
-        return self._in_turn(work)
+        try:
+            return self._in_turn(work)
+        except StoreError:  # a store that is gone stops nobody: what is chosen holds, unremembered
+            return Climb(_RUNG_OF[chosen] if chosen else rungs[0], ())
 
     def _in_turn(self, work: Callable[[Transaction], T]) -> T:
         return self._store.transact(ladder.ladder_key(self._subject), work)

@@ -7,6 +7,7 @@ from switchgear.config.policies import preset_policy
 from switchgear.ladder import ESCALATE, RESET, SKIP, ladder_key
 from switchgear.measure.git import GitError
 from switchgear.panel import Panel
+from switchgear.runner.desk import Desk
 from switchgear.runner.ends import Ending, ExitReason
 from switchgear.runner.helping import EXTEND, Help, Helper, write_evidence
 from switchgear.runner.iteration import Iteration, Workshop, mark
@@ -37,8 +38,9 @@ class Rescue:
         self._loop = loop
         self._helper = Helper(panel.store, loop, plan, agent=label, choose=setting.choose)
         self._help = None if plan.escalate is None else helper_named(plan.escalate)
+        self._desk = Desk(panel.store, shop.record.id, label, shop.options.timeout_s)
         policy = setting.stuck_policy or preset_policy("stuck")
-        self._circuit = panel.breaker(f"session/run-{shop.record.id}", policy)
+        self._circuit = panel.breaker(self._desk.circuit, policy)
 
     def watch(self, shop: Workshop, before: str | None) -> StuckWatch:
         """The watch of one iteration; `before` is the state of the folder now."""
@@ -63,6 +65,18 @@ class Rescue:
         key = ladder_key(self._loop)
         sentence = f"{key} is open: an earlier run was given up as stuck"
         return Ending(ExitReason.CIRCUIT_BREAKER, sentence, (why,))
+
+    def told(self, state: RunState) -> tuple[RunState, Ending | None]:
+        """The state with what operators have told the run, and the end if they want that."""
+        word = self._desk.look()
+        if word.stop is not None:
+            return state, Ending(ExitReason.INTERRUPTED, word.stop.rpartition("\n")[2])
+        advice = "\n\n".join(filter(None, (state.advice, *word.texts))) or None
+        return state._replace(advice=advice, extra_s=state.extra_s + word.more_s), None
+
+    def leave(self) -> None:
+        """The run is over."""
+        self._desk.leave()
 
     def step_in(self, shop: Workshop, state: RunState, stuck: StuckWatch) -> Rescued:
         """Help the agent that was just stopped, or its successor, or give up."""

@@ -142,7 +142,7 @@ class Runner:
             self.state = self.state._replace(tests_passing=before, best_tests=before)
             self._mark = mark(self.shop.tree)  # what the validation writes is no progress
         while True:
-            ending = self._gate.objection(self.state, self._evidence)
+            ending = self._gate.objection(self.state, self._evidence) or self._told()
             if ending is not None:
                 return ending
             leave = self._gate.ask()
@@ -153,6 +153,12 @@ class Runner:
             ending = self._pace(leave) or self._iterate(leave)
             if ending is not None:
                 return ending
+
+    def _told(self) -> Ending | None:
+        if self._rescue is None:
+            return None
+        self.state, ending = self._rescue.told(self.state)
+        return ending
 
     def _pace(self, leave: Leave) -> Ending | None:
         waited_from_s = self.shop.time.wall()
@@ -298,6 +304,8 @@ class Runner:
 
     def _finish(self, ending: Ending) -> RunResult:
         shop, loop = self.shop, self.circuits.loop
+        if self._rescue is not None:
+            self._rescue.leave()
         self.state = self.state._replace(seconds=self._used_s())
         stats = loop.stats()
         kept = keep(shop, self.state, ending, self._notes)
