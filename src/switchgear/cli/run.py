@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 TRIPPED = 10
-_VALIDATED = ("", "story", "works", "rate-limited")
-"""The scenarios of the stand-in that work on the tests; the others would only fail them."""
 
 
 class Start(NamedTuple):
@@ -100,11 +98,11 @@ def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start
 
 def _demo(task: str | None, flags: dict[str, Any], rules: "Timeouts") -> Start:
     """The stand-in works in a throw-away repository, whatever folder this is."""
-    from switchgear.agents.demo_agent import TASK, VALIDATION, make_repository
+    from switchgear.agents.demo_agent import TASK, VALIDATED, VALIDATION, make_repository
     from switchgear.runner.options import run_options
     from switchgear.runner.record import new_run, runs_root
 
-    if flags["agent"].partition(":")[2] in _VALIDATED:
+    if flags["agent"].partition(":")[2] in VALIDATED:
         flags = {"validate": VALIDATION, **flags}
     flags, wanted = taken_out(flags)
     options, note = settled(run_options(task or TASK, flags), wanted, rules)

@@ -39,11 +39,15 @@ def load_config(path: str | os.PathLike[str]) -> Config:
     """
     name = os.fspath(path)
     report = Report(name)
-    text = _read(name, report)
-    root = _parse(name, text, report)
+    root = read_document(name, report)
     config = _Loading(os.path.abspath(name), report).config(root)
     report.raise_if_any()
     return config
+
+
+def read_document(path: str, report: Report) -> Node:
+    """What a file of ours holds, as nodes with their lines. Raises `ConfigError` if that is nothing."""
+    return _parse(path, _read(path, report), report)
 
 
 def _read(path: str, report: Report) -> str:
