@@ -118,6 +118,7 @@ def test_more_time_that_is_not_enough_repeats_no_warning() -> None:
 def test_a_new_prompt_lifts_a_stop_but_not_the_end_of_the_time() -> None:
     stopped = at_work()._replace(stop="stuck")
     assert attend(stopped, Moment.PROMPT, 5.0).stop is None
+    assert attend(stopped, Moment.SESSION_START, 5.0).stop == "stuck"  # agents compact by that, too
     late, _ = deliver(at_work(limit_s=10.0), 20.0)
     assert attend(late, Moment.PROMPT, 21.0).stop is not None
 

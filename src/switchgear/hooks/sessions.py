@@ -117,7 +117,7 @@ def attend(
     rests = moment in {Moment.STOP, Moment.SESSION_END, Moment.SESSION_START}
     works = notes.works if moment is Moment.OTHER else not rests
     stopped = notes.stop
-    if moment in {Moment.PROMPT, Moment.SESSION_START} and timeouts.OVER not in notes.warned:
+    if moment is Moment.PROMPT and timeouts.OVER not in notes.warned:
         stopped = None  # somebody has looked, and wants it to go on
     return notes._replace(
         agent=agent or notes.agent,
