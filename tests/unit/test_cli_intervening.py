@@ -102,11 +102,23 @@ def test_when_nobody_is_there_the_block_is_printed_and_the_ladder_decides(desk: 
     assert "Try a different approach." in desk.notes().pending[0]
 
 
+def test_nobody_helps_an_agent_that_is_not_stuck(desk: Desk) -> None:
+    desk.with_panel(
+        lambda panel: panel.breaker(SESSION).tell(
+            Signal(ok=True, act=Act("Read", "b"), files_changed=1)
+        )
+    )
+    done = desk.run("s1")
+    assert done.exit_code == 0
+    assert done.output.endswith("nothing against this agent now: nothing was done\n")
+    assert desk.notes().pending == ()
+
+
 def test_a_nudge_waits_for_the_agent_with_the_hint_that_was_given(desk: Desk) -> None:
     done = desk.run(SESSION, "--do", "nudge", "--hint", "Read the log first")
     assert done.output == "the agent is told at its next step\n"
     assert "Read the log first." in desk.notes().pending[0]
-    assert desk.run("s1").output.endswith("the ladder says reset\n")
+    assert desk.run("s1").output.endswith("the ladder says reset\n")  # the hint was given before
 
 
 def test_more_time_is_granted(desk: Desk) -> None:

@@ -80,7 +80,10 @@ def _picked(choice: str | None, block: str, options: "Sequence[Option]") -> str 
             fail(f"--do {choice}: here it must be one of {known}")
         return choice
     if is_attended():
-        return ask(block, options, None)
+        key = ask(block, options, None)
+        if key is None:
+            raise click.Abort
+        return key
     say(block)
     return None
 
@@ -109,6 +112,9 @@ def _stuck(
         seen = seen._replace(points=notes.points, indicators=notes.indicators)
     options = texts.stuck_options(plan)
     key = _picked(choice, texts.agent_stuck(seen, options), options)
+    if key is None and not score.points:
+        say("\nnobody is here, and there is nothing against this agent now: nothing was done")
+        return 0
     session.demand_operator(view.name, "an intervention")
     say(_helped(session, view.name, key, (seen, score), plan))
     return 0
