@@ -53,7 +53,7 @@ def answer(agent: str, raw: bytes, root: str | None, open_store: Opener) -> Repl
     try:
         known = compiled(root)
         store = open_store(known)
-        trouble.fold_spill(_folder(root), store, known.policy_for(trouble.hooks_circuit(agent)))
+        trouble.fold_spill(_folder(root), store, known.policy_for)
         ruling = decide(facts, known, store, dialect.warns, errands)
     except Exception as error:  # noqa: BLE001  an agent must not be stopped by our defects
         ruling = _undecided(agent, _why(error), facts, root, open_store)

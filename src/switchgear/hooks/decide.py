@@ -174,7 +174,9 @@ class _Hearing(Agent):
             return None
         if self.notes.incident and verdict.retry_after_s is not None:
             # The ladder has the word: the agent was only nudged, and may go on soon.
-            return deny(refusal(key, verdict, "Pause, then try a different approach."))
+            self.notes, words = sessions.deliver(self.notes, self.tx.now_s)
+            text = refusal(key, verdict, "Pause, then try a different approach.")
+            return deny("\n\n".join((*words.texts, text)))
         return stop(refusal(key, verdict), whole=not self.lane_name)
 
     def _asked(self, kind: str) -> list[str]:

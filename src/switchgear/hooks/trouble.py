@@ -7,9 +7,11 @@ keeps the news; the next hook that reaches the store folds it in.
 
 import os
 import time
+from collections.abc import Callable
 
 from switchgear.core.policy import Policy
 from switchgear.core.types import EventKind, Order, Signal, Tell
+from switchgear.hooks.command import AGENTS
 from switchgear.hooks.facts import HookFacts, Moment
 from switchgear.hooks.ruling import Action, Reply, Ruling
 from switchgear.redact import redact
@@ -77,7 +79,7 @@ def spill(folder: str, agent: str, why: str) -> None:
         return
 
 
-def fold_spill(folder: str, store: Store, policy: Policy) -> None:
+def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -> None:
     """Tell the store what was kept while it was gone, once. Raises `StoreError`."""
     path = os.path.join(folder, SPILL)
     try:
@@ -85,18 +87,20 @@ def fold_spill(folder: str, store: Store, policy: Policy) -> None:
     except OSError:
         return  # nothing was kept: so it is nearly always
     try:
+        if not os.fstat(file).st_size:
+            return
         _lock(file)
         lines = os.read(file, LARGEST_SPILL + 4096).decode(errors="replace").splitlines()
         by_agent: dict[str, list[str]] = {}
         for line in lines:
             _, _, rest = line.partition(" ")
             agent, _, why = rest.partition(" ")
-            by_agent.setdefault(agent, []).append(why)
+            if agent in AGENTS:
+                by_agent.setdefault(agent, []).append(why)
         for agent, whys in by_agent.items():
             more = f" (and {len(whys) - 1} more)" if len(whys) > 1 else ""
-            leave_event(
-                store, policy, agent, f"while the store was gone: {whys[-1]}{more}", len(whys)
-            )
+            told = f"while the store was gone: {whys[-1]}{more}"
+            leave_event(store, policy_for(hooks_circuit(agent)), agent, told, len(whys))
         # Emptied, not removed: who waits for the lock on it must find the same file.
         os.ftruncate(file, 0)
     finally:
