@@ -131,6 +131,16 @@ def test_status_tells_of_every_agent_and_scope(project: Path) -> None:
     assert run("status", "pi").exit_code == 1, "it is not installed"
 
 
+def test_one_scope_can_be_looked_at_alone() -> None:
+    run("install", "codex")
+    assert run("status", "codex", "--scope", "project").output.count("\n") == 1
+    assert run("status", "codex", "--scope", "user").exit_code == 1
+    assert run("doctor", "codex", "--scope", "project").exit_code == 0
+    done = run("doctor", "codex", "--scope", "user")
+    assert done.exit_code == 2
+    assert "no hooks of Codex are installed, for the user" in done.output
+
+
 def test_status_names_what_needs_attention(project: Path) -> None:
     run("install", "codex")
     path = project / ".codex" / "hooks.json"

@@ -28,6 +28,10 @@ scope_option = click.option(
     help="The project in this folder, or all projects of this user.",
 )
 
+only_option = click.option(
+    "--scope", type=click.Choice([PROJECT, USER]), help="Only that one. [default: both]"
+)
+
 
 @click.group(cls=Branch, short_help="Guard an agent from inside: install, status, doctor.")
 def hooks() -> None:
@@ -97,15 +101,19 @@ def uninstall(agent: str, scope: str) -> None:
 
 @hooks.command(short_help="What is installed where.")
 @click.argument("agent", type=click.Choice(AGENTS), metavar="[AGENT]", required=False)
+@only_option
 @json_option
-def status(agent: str | None, *, as_json: bool) -> int:
+def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     """Show what is installed where: of AGENT, or of all agents.
 
     Exit code 0; 1 if AGENT is not installed, or an installation needs attention.
     """
     chosen = AGENTS if agent is None else (agent,)
     found = [
-        (name, scope, _place(name, scope).look()) for name in chosen for scope in _scopes(name)
+        (name, each, _place(name, each).look())
+        for name in chosen
+        for each in _scopes(name)
+        if scope in {None, each}
     ]
     installed = [entry for entry in found if entry[2].installed]
     worried = any(_worries(standing) for _, _, standing in found if _matters(standing))
@@ -120,10 +128,11 @@ def status(agent: str | None, *, as_json: bool) -> int:
 
 @hooks.command(short_help="Prove that they work, by sending an event.")
 @click.argument("agent", type=click.Choice(AGENTS), metavar="[AGENT]", required=False)
+@only_option
 @json_option
 @token_option
 @color_option
-def doctor(agent: str | None, *, as_json: bool) -> int:
+def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     """Prove the wiring of AGENT, or of all that are installed: exit code 0 well, 1 warnings, 2 problems.
 
     Reads the command back from the agent's own file, runs it as the agent would, looks for the
@@ -135,7 +144,7 @@ def doctor(agent: str | None, *, as_json: bool) -> int:
     findings = [
         finding
         for name in (AGENTS if agent is None else (agent,))
-        for finding in examine(name, wanted=agent is not None)
+        for finding in examine(name, scope, wanted=agent is not None)
     ]
     return report(findings, as_json=as_json)
 

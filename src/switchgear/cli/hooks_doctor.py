@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 # ruff: noqa: PTH109  paths are texts, as in the stores
 
 
-def examine(name: str, *, wanted: bool) -> Iterator[Finding]:
-    """Everything about one agent; `wanted`: somebody asked for it by name."""
+def examine(name: str, only: str | None, *, wanted: bool) -> Iterator[Finding]:
+    """Everything about one agent, in one scope or both; `wanted`: somebody asked for it by name."""
     agent, folder = HOOKED[name], os.getcwd()
-    scopes = scopes_of(name, folder)
+    scopes = [scope for scope in scopes_of(name, folder) if only in {None, scope}]
     places = {scope: place(name, scope, folder) for scope in scopes}
     standings = {scope: there.look() for scope, there in places.items()}
     installed = [scope for scope in scopes if standings[scope].installed]
@@ -40,7 +40,8 @@ def examine(name: str, *, wanted: bool) -> Iterator[Finding]:
             what = f"{standings[scope].path}: {standings[scope].trouble}"
             yield Finding(PROBLEM, what, "mend it: the agent cannot read it either")
     if not installed:
-        what = f"no hooks of {agent.title} are installed, neither for this project nor for the user"
+        where = "neither for this project nor for the user" if only is None else f"for the {only}"
+        what = f"no hooks of {agent.title} are installed, {where}"
         yield Finding(PROBLEM, what, f"switchgear hooks install {name}")
     if len(installed) > 1:
         what = f"{agent.title}: installed for the project and for the user: each call counts twice"
