@@ -1,6 +1,6 @@
 """The text blocks, letter by letter: whoever knows the document they come from finds them here."""
 
-from switchgear.core.types import Circuit, Failure, Outage, Phase
+from switchgear.core.types import Circuit, Failure, Mode, Order, Outage, Phase
 from switchgear.hooks import texts
 from switchgear.ladder import Interventions
 
@@ -43,6 +43,15 @@ def test_a_latched_circuit_promises_no_retry() -> None:
         "Failures: a rule was broken\nState: OPEN (will not retry by itself)\n\nOptions:" in block
     )
     assert "[Wait for reset]     - It stays open until it is reset" in block
+
+
+def test_a_circuit_that_is_tested_or_held_says_so() -> None:
+    circuit = Circuit("op/git", (), phase=Phase.HALF_OPEN)
+    half_open = texts.circuit_tripped(circuit, TEN)
+    assert "Failures: none counted\nState: HALF-OPEN (the next call is a test)" in half_open
+    held = circuit._replace(mode=Mode.HELD_OPEN, order=Order("ada\n", "demo day"))
+    state = "State: HELD OPEN by ada (until it is released)"
+    assert state in texts.circuit_tripped(held, TEN)
 
 
 def test_a_stuck_agent_reads_as_in_the_seed() -> None:

@@ -7,7 +7,7 @@ no line of it can look like one of ours.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from switchgear.core.types import Circuit, Phase
+from switchgear.core.types import Circuit, Mode, Phase
 from switchgear.ladder import HINT, Interventions
 
 _LABEL = 20
@@ -64,7 +64,6 @@ def circuit_tripped(circuit: Circuit, now_s: float) -> str:
     """CIRCUIT BREAKER TRIPPED, with the recent failures and the options. `now_s`: since the epoch."""
     retry_at_s = circuit.outage.retry_at_s
     wait_s = None if retry_at_s is None else max(0.0, retry_at_s - now_s)
-    back = "will not retry by itself" if wait_s is None else f"will retry in {wait_s:.0f}s"
     recent = [
         f"- {_clock(failure.at_s)} - {one_line(failure.error or 'no reason given')}"
         for failure in circuit.failures
@@ -76,7 +75,7 @@ def circuit_tripped(circuit: Circuit, now_s: float) -> str:
             "",
             f"Operation: {operation(circuit.key)}",
             f"Failures: {_failures(circuit.outage.reason)}",
-            f"State: {_state(circuit)} ({back})",
+            f"State: {_state(circuit, wait_s)}",
             *failures,
             "",
             *_options(trip_options(wait_s)),
@@ -94,7 +93,7 @@ def _failures(reason: str) -> str:
     words = reason.split()
     if words[1:3] in (["failures", "in"], ["failure", "in"]) and words[4:5] == ["s"]:
         return f"{words[0]} in last {words[3]} seconds"
-    return one_line(reason)
+    return one_line(reason) or "none counted"
 
 
 def _clock(at_s: float) -> str:
@@ -103,8 +102,14 @@ def _clock(at_s: float) -> str:
     return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
 
 
-def _state(circuit: Circuit) -> str:
-    return circuit.phase.value.replace("_", "-").upper()
+def _state(circuit: Circuit, wait_s: float | None) -> str:
+    if circuit.mode is Mode.HELD_OPEN:
+        by = "" if circuit.order is None else f" by {one_line(circuit.order.by, 40)}"
+        return f"HELD OPEN{by} (until it is released)"
+    if circuit.phase is Phase.HALF_OPEN:
+        return "HALF-OPEN (the next call is a test)"
+    back = "will not retry by itself" if wait_s is None else f"will retry in {wait_s:.0f}s"
+    return f"{circuit.phase.value.upper()} ({back})"
 
 
 def _options(options: Sequence[Option]) -> list[str]:
