@@ -10,7 +10,7 @@ import os
 from typing import NamedTuple
 
 from switchgear.core.digest import digest
-from switchgear.core.types import Ask, EventKind, Phase, Signal, Tell
+from switchgear.core.types import Ask, EventKind, Phase, Signal, Tell, Verdict
 from switchgear.hooks import kinds, open_calls, sessions, signals
 from switchgear.hooks.compiled import Compiled
 from switchgear.hooks.facts import HookFacts, Moment
@@ -140,12 +140,24 @@ class _Hearing(Agent):
             permit = step.verdict.permit
             if not step.verdict.admitted or permit is None:
                 self.give_back(permits)
-                self.leave_step()
-                text = refusal(key, step.verdict)
-                return deny(text) if key.startswith("op/") else stop(text)
+                return self._refused(key, step.verdict)
             permits[key] = permit
         self._open(looked, permits)
         return allow()
+
+    def _refused(self, key: str, verdict: Verdict) -> Ruling:
+        """Not this call. Of an operation it is a failed step: who hammers at it is stuck."""
+        text = refusal(key, verdict)
+        if not key.startswith("op/"):
+            self.leave_step()
+            return stop(text)
+        if any(permit.probe for permit in self.state.lane(self.lane_name).permits.values()):
+            self.leave_step()  # a probe that could not try says nothing
+            return deny(text)
+        tried = signals.call_signal(self.facts, seconds=None, changed=None)
+        tried = tried._replace(ok=False, error=f"refused: circuit {key!r} is {verdict.phase}")
+        self._add_part(tried)
+        return deny(text)
 
     def _stopped(self) -> Ruling | None:
         """The ruling if the agent, or who sent it, was stopped already."""
@@ -239,6 +251,10 @@ class _Hearing(Agent):
         for key, permit in permits.items():
             own = told if key.startswith("op/") else signal
             self.apply(key, Tell(own, permit))
+        self._add_part(signal)
+
+    def _add_part(self, signal: Signal) -> None:
+        """A call is done, or was refused: tell of the step, if nothing else belongs to it."""
         lane = self.state.lane(self.lane_name)
         self.set_lane(lane._replace(parts=(*lane.parts, signal)))
         over = not lane.batches and not self.state.in_lane(self.lane_name)
