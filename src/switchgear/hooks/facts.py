@@ -59,8 +59,6 @@ class HookFacts(NamedTuple):
     """The agent's name for this call; empty: calls are told apart by tool and arguments."""
     cwd: str = ""
     prompt: str = ""
-    said: str = ""
-    """What the agent said last, at the end of a turn."""
     context_used: float | None = None
     """The share of the context window in use: 0 to 1."""
     tokens: int | None = None

@@ -34,8 +34,6 @@ def read(data: Mapping[str, Any]) -> HookFacts:
     facts = reading.base(AGENT, data, MOMENTS)
     if facts.moment is Moment.AFTER_MODEL:
         return facts._replace(tokens=_tokens(data.get("llm_response")))
-    if facts.moment is Moment.STOP:
-        return facts._replace(said=reading.text(data.get("prompt_response")))
     if facts.moment not in {Moment.BEFORE_TOOL, Moment.AFTER_TOOL}:
         return facts
     facts = facts._replace(tool=reading.tool_name(data), args=data.get("tool_input"))

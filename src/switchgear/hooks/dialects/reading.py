@@ -36,7 +36,6 @@ def base(agent: str, data: Mapping[str, Any], moments: Mapping[str, Moment]) -> 
         subagent=safe_id(data["agent_id"]) if data.get("agent_id") else "",
         cwd=text(data.get("cwd")),
         prompt=text(data.get("prompt")),
-        said=text(data.get("last_assistant_message")),
         transcript=text(data.get("transcript_path")),
     )
 
@@ -107,9 +106,3 @@ def exit_code(output: str | None) -> int | None:
 
     found = re.findall(_EXIT, tail)
     return int(found[-1]) if found else None
-
-
-def last_line(output: str | None) -> str:
-    """The last line of a text that has something in it: usually what went wrong."""
-    lines = [line.strip() for line in (output or "")[-4000:].splitlines()]
-    return next((line for line in reversed(lines) if line), "")
