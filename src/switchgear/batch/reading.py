@@ -71,8 +71,7 @@ class _Reading:
             report.fail(nodes[MOST_TASKS].line, f"has more than {MOST_TASKS} tasks")
         named = [(node, self._task(node, defaults)) for node in nodes]
         self._check_names(named)
-        own = {name: keys[name] for name in ("parallel", "budget", "on_open") if name in keys}
-        values = self._read(own, _WHOLE)
+        values = self._read({name: keys[name] for name in keys if name in _WHOLE}, _WHOLE)
         return Batch(
             tuple(task for _, task in named if task is not None),
             values.get("parallel", 1),

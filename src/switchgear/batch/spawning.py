@@ -37,13 +37,18 @@ class Spawning:
         """No agent was started with it."""
         self._breaker.tell(Signal(), permit)
 
-    def tell(self, permit: Permit, result: RunResult | None, problem: str = "") -> str | None:
-        """How the attempt went. Returns what is to be said of a half-open test, if it was one."""
+    def tell(
+        self, permit: Permit, result: RunResult | None, problem: str, *, worked: bool
+    ) -> str | None:
+        """How the attempt went. Returns what is to be said of a half-open test, if it was one.
+
+        `worked`: whether an agent was started; a loop that was open from the start is no evidence.
+        """
         ok: bool | None = False
         if result is not None:
             ok = result.success
-            never = not result.state.iterations and result.exit_reason is ExitReason.CIRCUIT_BREAKER
-            if never or result.exit_reason in _NO_EVIDENCE:
+            refused = not worked and result.exit_reason is ExitReason.CIRCUIT_BREAKER
+            if refused or result.exit_reason in _NO_EVIDENCE:
                 ok = None
         error = problem if result is None else f"{result.exit_reason}: {result.reason}"
         verdict = self._breaker.tell(Signal(ok, error=None if ok else redact(error)), permit)

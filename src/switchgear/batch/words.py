@@ -41,6 +41,6 @@ def timed_out(name: str, result: RunResult, options: Sequence[Option]) -> str:
     )
 
 
-def out_of_money(limit_micros: int, spent_micros: int) -> str:
-    """Why a task does not begin any more."""
-    return f"{dollars(spent_micros)} of the batch's {dollars(limit_micros)} are spent"
+def out_of_money(whose: str, limit_micros: int, spent_micros: int) -> str:
+    """Why a task does not begin, or not again."""
+    return f"{dollars(spent_micros)} of {whose} {dollars(limit_micros)} are spent"
