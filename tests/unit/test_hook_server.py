@@ -14,8 +14,9 @@ from switchgear.cli.serve import read_or_make_token, serve
 from switchgear.hooks.answering import LARGEST_BYTES
 from switchgear.hooks.process import open_store
 from switchgear.hooks.server import HookServer
+from switchgear.hooks.watching import Look
 from switchgear.stores.sqlite import SqliteStore
-from unit.hook_calls import after, before
+from unit.hook_calls import after, before, claude
 
 TOKEN = "a-token-for-this-test"
 
@@ -157,3 +158,21 @@ def test_a_token_file_that_is_no_good_is_said(
     ran = CliRunner().invoke(serve, ["--port", "0", "--token-file", str(place)])
     assert ran.exit_code == 2
     assert says in ran.output
+
+
+def test_a_silent_session_is_watched_by_the_server(
+    server: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = threading.Event()
+    names: list[str] = []
+
+    def look(session: str) -> Look:
+        names.append(session)
+        looked.set()
+        return server._look(session)
+
+    monkeypatch.setattr(server.rounds, "_look", look)
+    ask(server, raw(claude("UserPromptSubmit", prompt="go")))
+    assert looked.wait(20.0)
+    assert names[0] == "s1"
+    assert not server._look("s1").ends

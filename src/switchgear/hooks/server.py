@@ -14,11 +14,17 @@ import socket
 from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import BoundedSemaphore
+from time import monotonic
 from typing import Any, NamedTuple
 
 from switchgear.hooks.answering import LARGEST_BYTES, Opener, answer
 from switchgear.hooks.command import AGENTS
+from switchgear.hooks.compiled import compiled
 from switchgear.hooks.errands import run as run_errand
+from switchgear.hooks.errands import start_help
+from switchgear.hooks.rounds import Rounds
+from switchgear.hooks.sessions import note_name
+from switchgear.hooks.watching import Look, look
 
 HOST = "127.0.0.1"
 PATIENCE_S = 10.0
@@ -53,6 +59,7 @@ class HookServer(ThreadingHTTPServer):
         self.open_store = open_store
         self._token = token.encode()
         self.places = BoundedSemaphore(MOST_AT_ONCE)
+        self.rounds = Rounds(self._look, self._call_for_help)
         super().__init__((HOST, port), _Handler)
 
     @property
@@ -64,6 +71,20 @@ class HookServer(ThreadingHTTPServer):
         """Whether a request may be answered; takes as long either way."""
         given = (header or "").removeprefix("Bearer ").strip().encode(errors="replace")
         return compare_digest(given[:LONGEST_TOKEN], self._token)
+
+    def service_actions(self) -> None:
+        """Between requests: see to it that silent sessions are looked at."""
+        self.rounds.tick(monotonic())
+
+    def _look(self, session: str) -> Look:
+        known = compiled(self.root)
+        policy = known.policy_for(note_name(session))
+        return look(self.open_store(known), session, policy, known.interventions)
+
+    def _call_for_help(self, session: str, evidence: str) -> None:
+        escalate = compiled(self.root).interventions.escalate
+        if escalate:
+            start_help(escalate, evidence, session, root=self.root)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is nothing to print."""
@@ -135,7 +156,10 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             self.server.places.release()
         if reply.errand is not None:
-            run_errand(reply.errand)
+            # The agent is nobody's parent here: its session is watched by the server itself.
+            if reply.errand.watch:
+                self.server.rounds.add(reply.errand.session)
+            run_errand(reply.errand._replace(watch=False))
         # Without a word the agent goes on: an empty object is one.
         return Answer(200, reply.stdout.encode(errors="replace") or b"{}")
 
