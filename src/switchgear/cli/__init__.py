@@ -5,6 +5,7 @@ import click
 from switchgear import __version__
 from switchgear.cli import (
     asking,
+    batch,
     configuring,
     health,
     hooks,
@@ -50,7 +51,7 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs, hooks.hooks, serve.serve),
+    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve),
     *(looking.status, looking.watch, looking.show, looking.events),
     *(asking.check, asking.record),
     *(orders.hold, orders.release, orders.reset, intervening.intervene),
