@@ -24,7 +24,7 @@ HOOK_NAMES = {
 """The agents of the tests that have hooks, and what `switchgear hooks` calls them."""
 EXTRA = {"codex": ("--dangerously-bypass-hook-trust",)}
 """Codex runs only hooks that a person has reviewed; nobody is there to do it."""
-LONGEST_S = 200
+LONGEST_S = 300
 
 
 class Ended(NamedTuple):

@@ -11,7 +11,7 @@ from e2e.agents.installing import REQUIRED, program
 from e2e.agents.scripts_of_models import Turn
 from e2e.agents.worlds import world_of
 
-pytestmark = [pytest.mark.e2e_agents, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e_agents, pytest.mark.timeout(600)]
 Guard = Callable[..., tuple[Guarded, ScriptedModel]]
 FAILING = shell(*(f"cat settings-{number}.toml" for number in range(200)))
 """Never twice the same command, so that no agent's own guard is faster than ours."""
