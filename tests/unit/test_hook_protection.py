@@ -1,5 +1,8 @@
 """The guarded cannot unguard themselves: attempts through any tool are refused and told."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +154,17 @@ def test_who_tries_again_and_again_is_stopped(agent: Guarded) -> None:
     assert actions[0] == "deny"
     stopped = agent.hear(before("Bash", {"command": "ls"}, "t99"))
     assert stopped.action == "stop"
+
+
+def test_killing_what_watches_by_its_number_is_refused(agent: Guarded, tmp_path: Path) -> None:
+    script = tmp_path / "switchgear" / "hooks" / "watcher.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("input()")
+    line = [sys.executable, str(script)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE) as watcher:
+        ruling = agent.hear(before("Bash", {"command": f"kill -9 {watcher.pid}"}))
+        other = agent.hear(before("Bash", {"command": f"kill {os.getpid()} 999999999999"}))
+        watcher.kill()
+    assert ruling.action == "deny"
+    assert "rule guard/killed" in ruling.text
+    assert other.action == "allow"

@@ -7,6 +7,7 @@ agent puts the ruling into its words.
 """
 
 import os
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from switchgear.core.digest import digest
@@ -69,10 +70,24 @@ def look_at(facts: HookFacts, known: Compiled) -> Looked:
 
     place = place_at(known.root, cwd=facts.cwd, protected=known.protected)
     deed = deed_of(facts.tool, facts.args, place)
-    broken = judge_deed(known.loaded_rules(), deed, place)
+    broken: object = judge_deed(known.loaded_rules(), deed, place) or _killed(deed.commands)
     touched = {path for path in (*deed.writes, *deed.deletes) if not path.startswith("/dev/")}
     kind = kinds.kind_of(facts.tool, deed.commands)
     return Looked(kind, len(touched), None if broken is None else redact(str(broken)))
+
+
+def _killed(commands: Iterable[Sequence[str]]) -> str | None:
+    """The rule that killing a process of ours by its number breaks; only here it is known whose."""
+    kills = [words for words in commands if words and words[0] == "kill"]
+    if not kills:
+        return None
+    from switchgear.hooks.interrupt import is_ours  # noqa: PLC0415  seldom
+
+    for words in kills:
+        numbers = [word.lstrip("-") for word in words[1:]]
+        if any(word.isdecimal() and is_ours(int(word[:10])) for word in numbers):
+            return f"rule guard/killed: {' '.join(words)} (it is the guard)"
+    return None
 
 
 class _Hearing(Agent):

@@ -64,6 +64,15 @@ def is_agent(agent: str, words: list[str]) -> bool:
     return any(name in program.split("/")[:-1] for name in (*names, f"{names[0]}-cli"))
 
 
+def is_ours(pid: int) -> bool:
+    """Whether a process is one of Switchgear's: a watcher, a server, a hook."""
+    found = _look(pid)
+    if found is None:
+        return False
+    words = [os.path.basename(word) for word in found[2][:2]]
+    return "switchgear" in words or any("/switchgear/hooks/" in word for word in found[2])
+
+
 def interrupt(agent: str) -> bool:
     """Send the agent SIGINT, as a person at its terminal would. False: it was not found.
 
