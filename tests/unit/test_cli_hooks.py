@@ -192,6 +192,18 @@ def test_the_doctor_runs_the_command_that_the_file_holds_and_no_other(project: P
     assert "PreToolUse: exit code 64: usage: entry.py" in done.output
 
 
+def test_the_doctor_notices_an_event_that_goes_elsewhere(project: Path, tmp_path: Path) -> None:
+    run("install", "codex")
+    other = tmp_path / "other"
+    (other / ".git").mkdir(parents=True)
+    path = project / ".codex" / "hooks.json"
+    path.write_text(path.read_text().replace(f"--root {project}", f"--root {other}"))
+    done = run("doctor", "codex")
+    assert done.exit_code == 2
+    assert f"the event did not arrive in the store sqlite:///{project}" in done.output
+    assert "hooks.json is of another installation or version" in done.output
+
+
 def test_the_doctor_says_that_nothing_is_installed() -> None:
     done = run("doctor", "qwen")
     assert done.exit_code == 2
