@@ -1,4 +1,4 @@
-"""`switchgear run --stuck` at a real terminal: it asks what to do, and does what is chosen."""
+"""Stuck agents and tripped circuits at a real terminal: it asks what to do, and does what is chosen."""
 
 import subprocess
 import sys
@@ -53,3 +53,26 @@ def test_somebody_at_the_terminal_is_asked_and_obeyed(stuck: Callable[..., Termi
     assert terminal.wait() == 10
     assert "the agent was stuck, and you gave the task up" in terminal.normal
     assert terminal.left_clean()
+
+
+def test_a_tripped_circuit_is_closed_by_who_chooses_that(tmp_path: Path) -> None:
+    (tmp_path / "switchgear.yaml").write_text(
+        "store: sqlite:///state.db\ncircuits: [{match: op/*, policy: operation}]\n"
+    )
+    told = ("record", "op/agent_spawn", "failure", "--count", "3", "--error", "Rate limit exceeded")
+    command = [sys.executable, "-m", "switchgear"]
+    subprocess.run([*command, *told], cwd=tmp_path, check=True, capture_output=True)
+    terminal = Terminal(tmp_path, "intervene", "op/agent_spawn")
+    try:
+        terminal.read_until("What now (1 wait/2 force/3 skip/4 abort)?")
+        shown = terminal.output.replace("\r\n", "\n")
+        assert "CIRCUIT BREAKER TRIPPED\n\nOperation: agent_spawn\n" in shown
+        assert " - Rate limit exceeded\n" in shown
+        terminal.type("force\n")
+        terminal.read_until("Why")
+        terminal.type("the key was renewed\n")
+        assert terminal.wait() == 0
+    finally:
+        terminal.close()
+    asked = subprocess.run([*command, "check", "op/agent_spawn"], cwd=tmp_path, check=False)
+    assert asked.returncode == 0
