@@ -7,14 +7,12 @@ agent puts the ruling into its words.
 """
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
-from switchgear.core.digest import digest
 from switchgear.core.types import Ask, EventKind, Phase, Signal, Tell, Verdict
-from switchgear.hooks import kinds, open_calls, sessions, signals
+from switchgear.hooks import open_calls, sessions, signals
 from switchgear.hooks.compiled import Compiled
 from switchgear.hooks.facts import HookFacts, Moment
+from switchgear.hooks.looking import Looked, call_id, look_at
 from switchgear.hooks.open_calls import MOST_CALLS, MOST_PARTS, Call, Permits
 from switchgear.hooks.ruling import Errand, Ruling, allow, deny, stop, warn
 from switchgear.hooks.steps import Agent, refusal, refuses
@@ -26,15 +24,6 @@ _LOOK = Tell(Signal(count=0))
 _ENDS = frozenset({Moment.PROMPT, Moment.STOP, Moment.AGENT_STOP, Moment.SESSION_END})
 """Where a turn is over: what is still open will not be told any more."""
 _GO_ON = "Try a different approach; if this goes on, you will be stopped."
-
-
-class Looked(NamedTuple):
-    """What can be told of a call before it is made."""
-
-    kind: str
-    changes: int = 0
-    broken: str | None = None
-    """The rule that it would break."""
 
 
 def decide(
@@ -60,34 +49,6 @@ def decide(
     if errands is not None and errand is not None:
         errands.append(errand)
     return ruling
-
-
-def look_at(facts: HookFacts, known: Compiled) -> Looked:
-    """What a call would do, and the rule that it would break, if any."""
-    from switchgear.core.deeds import deed_of  # noqa: PLC0415  only before a tool
-    from switchgear.core.rules import judge_deed  # noqa: PLC0415
-    from switchgear.guards.rules import place_at  # noqa: PLC0415
-
-    place = place_at(known.root, cwd=facts.cwd, protected=known.protected)
-    deed = deed_of(facts.tool, facts.args, place)
-    broken: object = judge_deed(known.loaded_rules(), deed, place) or _killed(deed.commands)
-    touched = {path for path in (*deed.writes, *deed.deletes) if not path.startswith("/dev/")}
-    kind = kinds.kind_of(facts.tool, deed.commands)
-    return Looked(kind, len(touched), None if broken is None else redact(str(broken)))
-
-
-def _killed(commands: Iterable[Sequence[str]]) -> str | None:
-    """The rule that killing a process of ours by its number breaks; only here it is known whose."""
-    kills = [words for words in commands if words and words[0] == "kill"]
-    if not kills:
-        return None
-    from switchgear.hooks.interrupt import is_ours  # noqa: PLC0415  seldom
-
-    for words in kills:
-        numbers = [word.lstrip("-") for word in words[1:]]
-        if any(word.isdecimal() and is_ours(int(word[:10])) for word in numbers):
-            return f"rule guard/killed: {' '.join(words)} (it is the guard)"
-    return None
 
 
 class _Hearing(Agent):
@@ -219,7 +180,7 @@ class _Hearing(Agent):
     def _open(self, looked: Looked, permits: Permits) -> None:
         facts, now_s = self.facts, self.tx.now_s
         call = Call(
-            _call_id(facts),
+            call_id(facts),
             self.lane_name,
             redact(facts.tool, 80),
             looked.kind,
@@ -246,7 +207,7 @@ class _Hearing(Agent):
 
     def _after(self, facts: HookFacts) -> None:
         """Tell the operation at once, and the agent's circuit when the step is over."""
-        call = self.state.found(_call_id(facts), self.lane_name)
+        call = self.state.found(call_id(facts), self.lane_name)
         if call is None:
             looked = look_at(facts, self.known)
             kind, changes, permits = (
@@ -284,7 +245,7 @@ class _Hearing(Agent):
     def _batch(self) -> None:
         """All tools of an answer are done: one step is over."""
         for item in self.facts.batch:
-            if self.state.found(_call_id(item), self.lane_name) is not None:
+            if self.state.found(call_id(item), self.lane_name) is not None:
                 self._after(item)
         self.tell_step()
         self.set_lane(self.state.lane(self.lane_name)._replace(batches=True))
@@ -331,10 +292,3 @@ class _Hearing(Agent):
         worries = [f"Switchgear warns: {reason}. {_GO_ON}" for reason in self.worries]
         said = [*words.texts, *worries]
         return warn("\n\n".join(said)) if said else ruling
-
-
-def _call_id(facts: HookFacts) -> str:
-    """The agent's name for the call; without one, equal calls are told apart by their order."""
-    if facts.call_id:
-        return redact(facts.call_id, 120)
-    return "#" + digest(f"{facts.tool}\0{signals.args_text(facts.args)}")
