@@ -50,12 +50,13 @@ def start_help(
 
 
 def _spawn(script: str, folder: str, *arguments: str) -> None:
-    """Start one of our scripts in a folder: its own session, no terminal, our environment.
+    """Start one of our scripts in a folder: no terminal, our environment.
 
-    It lets go of us by itself at once, so nobody waits for it and nothing is left of it.
+    It lets go of us by itself at once, into a session of its own: nobody waits for it, and nothing
+    is left of it.
     """
     python = sys.executable
     argv = [python, "-I", "-S", os.path.join(_HERE, script), folder, *arguments]
     nothing = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in (0, 1, 2)]
-    child = os.posix_spawn(python, argv, os.environ, file_actions=nothing, setsid=True)
+    child = os.posix_spawn(python, argv, os.environ, file_actions=nothing)
     os.waitpid(child, 0)

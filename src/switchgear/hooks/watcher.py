@@ -173,6 +173,7 @@ def _began(pid: int) -> str | None:
 if __name__ == "__main__":
     if os.fork():
         os._exit(0)  # whoever started us need not wait
+    os.setsid()
     # As in entry.py: the package by its folder alone, without the whole library.
     package: Any = type(sys)("switchgear")
     package.__path__ = [__file__.rpartition("/hooks/")[0]]
