@@ -1,5 +1,6 @@
 """A stuck agent within a run, with real processes: it is stopped, helped rung by rung, given up."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -295,6 +296,23 @@ def test_warnings_are_in_the_prompt_once_each(stage: Stage) -> None:
     assert said[1][0] == "TIME WARNING: 28% budget remaining. Start wrapping up."
     assert said[2] == []
     assert said[3][0] == "TIME WARNING: 9% budget remaining. Commit now."
+
+
+def test_hooks_of_the_agent_are_told_the_time_of_the_run_and_who_watches(stage: Stage) -> None:
+    body = """
+told = [os.environ.get(name, "") for name in ("SWITCHGEAR_TIME", "SWITCHGEAR_WATCHED")]
+write("env", json.dumps(told))
+"""
+    start_s = stage.hands.now_s
+    stage.run(body, timeout_s=600.0, stuck=True)
+    time, watched = json.loads((stage.folder / "env").read_text())
+    began_s, limit_s = sessions.time_told({"SWITCHGEAR_TIME": time}) or (0.0, 0.0)
+    assert began_s == pytest.approx(start_s, abs=1.0)
+    assert limit_s == 600.0
+    assert watched == "1"
+    stage.record = None
+    stage.run(body.replace('"env"', '"env2"'))
+    assert json.loads((stage.folder / "env2").read_text()) == ["", ""]
 
 
 def advance(runner: Runner, stage: Stage, *marks_s: float) -> None:
