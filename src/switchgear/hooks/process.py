@@ -17,7 +17,15 @@ _SQLITE = "sqlite:///"
 def main(argv: list[str], afterwards: Callable[[], object]) -> NoReturn:
     """Answer one hook call: `entry.py AGENT [--root FOLDER]`. `afterwards` is done at the end."""
     agent, root = _arguments(argv[1:])
-    reply = answer(agent, _input(), root, open_store)
+    # Left open: closing the last connection to a file would copy its log into it and wait for the
+    # disk, at each hook. SQLite does so by itself when the log has grown.
+    opened: list[Store] = []
+
+    def opening(known: Compiled) -> Store:
+        opened.append(open_store(known))
+        return opened[-1]
+
+    reply = answer(agent, _input(), root, opening)
     for stream, text in ((2, reply.stderr), (1, reply.stdout)):
         _write(stream, text)
     if reply.interrupt:
