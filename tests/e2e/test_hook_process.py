@@ -346,3 +346,12 @@ def test_it_needs_nothing_of_the_environment(project: Path) -> None:
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert (project / ".switchgear" / "state.db").exists()
+
+
+def test_the_console_script_becomes_the_hook(project: Path) -> None:
+    program = "import sys; from switchgear.hooks.command import run; run()"
+    for words, code in ((["codex", "--root", str(project)], 0), (["vim"], 64), ([], 64)):
+        line = [sys.executable, "-c", program, *words]
+        done = subprocess.run(line, input=json.dumps(before()).encode(), check=False)
+        assert done.returncode == code
+    assert (project / ".switchgear" / "state.db").exists()
