@@ -92,7 +92,7 @@ class Stage:
             self.home.id,
             "tasks.yaml",
             str(self.path),
-            progress or {task.name: Progress() for task in batch.tasks},
+            progress or {task.name: Progress(digest=task.digest) for task in batch.tasks},
         )
 
         def noted(place: Workplace, attempt: Attempt) -> Outcome:

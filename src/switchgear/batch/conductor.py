@@ -227,7 +227,6 @@ class Conductor:
             status=Status.RUNNING,
             reason="",
             attempts=progress.attempts + 1,
-            digest=task.digest,
         )
 
     def _begin(self, task: Task, progress: Progress, grant: int | None) -> None:

@@ -114,7 +114,7 @@ class Progress(NamedTuple):
     checkpoint: str | None = None
     """The command that shows or unpacks what was kept."""
     digest: str = ""
-    """Of the task as it was when it began."""
+    """Of the task as it was written when it was last taken up."""
 
     def dump(self) -> dict[str, Any]:
         """As JSON values."""

@@ -151,17 +151,19 @@ def taken_up(
         old = kept.get(task.name)
         if old is None:
             notes.append(f"{task.name} is new in the file")
-            progress[task.name] = Progress()
+            progress[task.name] = Progress(digest=task.digest)
             continue
         again = {Status.RUNNING, Status.INTERRUPTED, Status.BLOCKED}
         if failed_too:
             again |= {Status.FAILED, Status.SKIPPED}
-        if old.digest and old.digest != task.digest:
+        if old.digest != task.digest:
             done = "; it is not repeated" if old.status in {Status.DONE, Status.PARTIAL} else ""
             notes.append(f"{task.name} was changed in the file{done}")
         if old.status in again:
             attempts = 0 if old.status in {Status.FAILED, Status.SKIPPED} else old.attempts
             old = old._replace(status=Status.WAITING, reason="", blocked_by=None, attempts=attempts)
+        if old.status is Status.WAITING:
+            old = old._replace(digest=task.digest)
         progress[task.name] = old
     gone = [name for name in kept if name not in progress]
     notes += [f"{name} is not in the file any more, and is left out" for name in gone]

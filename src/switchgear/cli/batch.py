@@ -173,7 +173,7 @@ def _prepared(wanted: "Batch", tasks: str, resumed: str | None, *, failed_too: b
     here = str(Path.cwd())
     _refuse_clash(wanted, None, here)
     home = new_batch(root)
-    progress = {task.name: Progress() for task in wanted.tasks}
+    progress = {task.name: Progress(digest=task.digest) for task in wanted.tasks}
     return Prepared(wanted, Kept(home.id, file, here, progress), home, tuple(notes))
 
 
