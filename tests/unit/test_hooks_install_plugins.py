@@ -85,6 +85,7 @@ OPENCODE = """
 import {{ Switchgear }} from {path!r}
 const said = []
 const client = {{ session: {{ abort: async (what) => said.push(["abort", what.path.id]) }} }}
+if ({screen}) client.app = {{ log: async ({{ body }}) => said.push(["said", body.message]) }}
 const hooks = await Switchgear({{ client, directory: {folder!r} }})
 for (const tool of {tools}) {{
   const input = {{ tool, sessionID: "s1", callID: tool }}
@@ -111,6 +112,10 @@ const ctx = {{
   getContextUsage: () => ({{ tokens: 10, contextWindow: 1000 }}),
   abort: () => said.push(["abort", "s1"]),
 }}
+if ({screen}) {{
+  ctx.hasUI = true
+  ctx.ui = {{ notify: (text) => said.push(["said", text]) }}
+}}
 handlers.message_end({{ message: {{ usage: {{ cost: {{ total: 0.25 }} }} }} }})
 for (const toolName of {tools}) {{
   const call = {{ toolName, toolCallId: toolName, input: {{ command: "x".repeat(50000) }} }}
@@ -129,6 +134,7 @@ def play(agent: str, tmp_path: Path, tools: list[str], **facts: Any) -> tuple[li
     """What the plugin did with the answers to these tools, and what the hook was sent."""
     there = place(agent, "project", str(tmp_path), facts.pop("on_trouble", "admit"))
     there.install()
+    screen = json.dumps(facts.pop("screen", False))
     log, path = tmp_path / "log", Path(there.path).with_suffix(".mjs")
     hook = [sys.executable, "-c", HOOK.format(log=str(log))]
     lines = Path(there.path).read_text().splitlines()
@@ -137,7 +143,7 @@ def play(agent: str, tmp_path: Path, tools: list[str], **facts: Any) -> tuple[li
     lines[marked[0]] = f"const SWITCHGEAR = {json.dumps({**told, 'command': hook, **facts})}"
     path.write_text("\n".join(lines))
     script = (OPENCODE if agent == "opencode" else PI).format(
-        path=str(path), folder=str(tmp_path), tools=json.dumps(tools)
+        path=str(path), folder=str(tmp_path), tools=json.dumps(tools), screen=screen
     )
     runner = tmp_path / "runner.mjs"
     runner.write_text(script)
@@ -183,4 +189,13 @@ def test_a_hook_that_does_not_answer_is_said_and_admitted_or_refused_as_configur
 def test_a_hook_that_cannot_be_started_is_said_and_admitted(tmp_path: Path) -> None:
     (done, told), _ = play("opencode", tmp_path, ["plain"], command=["/no/such/program"])
     assert done == ["plain", "result"]
-    assert "ENOENT" in told
+    assert told.count("ENOENT") == 3, "once for each event: before, after and idle"
+
+
+@needs_node
+@pytest.mark.parametrize("agent", PLUGINS)
+def test_where_there_is_a_screen_nothing_is_printed_across_it(agent: str, tmp_path: Path) -> None:
+    (first, *_, told), _ = play(agent, tmp_path, ["broken"], screen=True)
+    assert first[0] == "said"
+    assert first[1].startswith("switchgear: the hook could not decide")
+    assert "switchgear" not in told

@@ -5,45 +5,56 @@ const LONGEST = 20000
 
 // One event to the hook process, its ruling back. Never throws and never waits for ever: what
 // cannot be decided is admitted or refused, as configured, and said aloud.
-function ask(message) {
-  const [program, ...words] = SWITCHGEAR.command
+function ask(message, say) {
   return new Promise((resolve) => {
     let output = ""
+    let child
     let done = false
     const end = (ruling) => {
-      if (done) return
       done = true
       clearTimeout(timer)
       resolve(ruling)
     }
     const fail = (why) => {
+      if (done) return
       const refused = SWITCHGEAR.on_trouble === "refuse"
       const then = refused ? "refused, as configured" : "admitted without a check"
       const remark = `switchgear: the hook could not decide: ${why}; ${then}`
-      console.error(remark)
+      say(remark)
       end(refused ? { action: "deny", text: remark } : { action: "allow" })
     }
     const timer = setTimeout(() => {
       fail(`no answer within ${SWITCHGEAR.timeout_s} s`)
-      child.kill("SIGKILL")
+      child?.kill("SIGKILL")
     }, SWITCHGEAR.timeout_s * 1000)
-    const child = spawn(program, words, { stdio: ["pipe", "pipe", "ignore"] })
-    child.on("error", (error) => fail(error.message))
-    child.stdin.on("error", () => {})
-    child.stdout.setEncoding("utf8")
-    child.stdout.on("data", (text) => (output += text))
-    child.on("close", (code) => {
-      try {
-        const ruling = JSON.parse(output)
-        if (!["allow", "warn", "deny", "stop"].includes(ruling.action)) throw new Error("no action")
-        if (ruling.remark) console.error(ruling.remark)
+    try {
+      const [program, ...words] = SWITCHGEAR.command
+      child = spawn(program, words, { stdio: ["pipe", "pipe", "ignore"] })
+      child.on("error", (error) => fail(error.message))
+      child.stdin.on("error", () => {})
+      child.stdout.setEncoding("utf8")
+      child.stdout.on("data", (text) => (output += text))
+      child.on("close", (code) => {
+        if (done) return
+        const ruling = understood(output)
+        if (!ruling) return fail(`its answer could not be read, exit code ${code}`)
+        if (ruling.remark) say(ruling.remark)
         end(ruling)
-      } catch {
-        fail(`its answer could not be read, exit code ${code}`)
-      }
-    })
-    child.stdin.end(JSON.stringify(message, cut))
+      })
+      child.stdin.end(JSON.stringify(message, cut))
+    } catch (error) {
+      fail(error.message)
+    }
   })
+}
+
+function understood(output) {
+  try {
+    const ruling = JSON.parse(output)
+    return ["allow", "warn", "deny", "stop"].includes(ruling.action) ? ruling : undefined
+  } catch {
+    return undefined
+  }
 }
 
 // Long texts are cut: only their beginning and end are looked at.

@@ -8,7 +8,7 @@ export default function switchgear(pi) {
     if (usage) message.usage = usage
     if (spent) message.cost = spent
     spent = 0
-    return ask(message)
+    return ask(message, (text) => (ctx.hasUI ? ctx.ui.notify(text, "warning") : console.error(text)))
   }
 
   pi.on("message_end", (event) => {
