@@ -121,6 +121,22 @@ def test_what_is_inserted_looks_as_its_owner_writes() -> None:
     )
 
 
+def test_what_is_inserted_stands_under_its_neighbours() -> None:
+    text = '{\n  "hooks": {\n      "Stop": [\n     {"hooks": []}\n  ]\n  }\n}\n'
+    inserted, _ = edit.insert(text, {"Stop": {"hooks": []}, "Other": {"hooks": []}})
+    assert inserted == (
+        '{\n  "hooks": {\n      "Stop": [\n     {"hooks": []},\n     {\n       "hooks": []\n     }\n'
+        '  ],\n      "Other": [\n        {\n          "hooks": []\n        }\n      ]\n  }\n}\n'
+    )
+
+
+def test_an_empty_file_gets_a_whole_one() -> None:
+    inserted, containers = edit.insert("\n", GROUPS)
+    assert json.loads(inserted) == {"hooks": {event: [group] for event, group in GROUPS.items()}}
+    assert inserted.startswith('\n{\n  "hooks": {\n    "PreToolUse": [\n')
+    assert edit.cut(inserted, is_ours, containers) == "\n{}\n"
+
+
 def test_a_comment_behind_the_last_value_stays_with_it() -> None:
     text = '{\n  "model": "opus" // the big one\n}\n'
     inserted, _ = edit.insert(text, GROUPS)
