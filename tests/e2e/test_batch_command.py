@@ -353,3 +353,32 @@ def test_the_stand_in_works_in_a_project_of_its_own(project: Project) -> None:
     (project.path / "tasks.yaml").write_text(text)
     assert project.json()["end"] == "done"
     assert project.git("status", "--porcelain").split() == ["??", "tasks.yaml"]
+
+
+def test_a_run_that_was_completed_by_hand_is_done(project: Project) -> None:
+    asks = "(write(name), done()) if 'use tabs' in prompt else tell(type='question', text='tabs?')"
+    project.tasks(a=asks, b=f"needs: [a] | {DONE}")
+    first = project.json()
+    assert first["tasks"][0]["exit_reason"] == "blocked"
+    words = ["resume", first["tasks"][0]["run"], "--answer", "use tabs"]
+    command = [sys.executable, "-m", "switchgear", *words]
+    by_hand = subprocess.run(
+        command, cwd=project.path, env=project.env, capture_output=True, check=False, timeout=60
+    )
+    assert by_hand.returncode == 0, by_hand.stdout
+    assert statuses(project.json("--resume")) == {"a": "done", "b": "done"}
+    assert project.log == ["a", "a", "b"]
+
+
+def test_what_a_killed_attempt_spent_is_remembered(project: Project) -> None:
+    hangs = "(here / 'up').touch(); time.sleep(60)"
+    goes_on = "tell(type='result', text='more', success=None)"
+    body = f"spend(0.3); write(name, str(n))\nif n == 2 and times('tries') == 1: {hangs}\n{goes_on}"
+    project.tasks("budget: 0.7", a=body)
+    process = project.start()
+    project.wait_for("up")
+    process.kill()
+    process.communicate(timeout=30)
+    [task] = project.json("--resume")["tasks"]
+    assert (task["exit_reason"], task["attempts"]) == ("budget", 2)
+    assert task["spent_micros"] == 600_000

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from switchgear.batch.attempt import Attempt, Outcome, Workplace, perform, time_for
+from switchgear.batch.crew import Crew, Running
 from switchgear.batch.door import Door
 from switchgear.batch.model import ENDS, SATISFIED, Batch, End, Progress, Status, Task
 from switchgear.batch.places import Places, PlaceTrouble
@@ -20,7 +21,6 @@ from switchgear.batch.record import BatchFolder, Kept
 from switchgear.batch.settling import after_timeout, by_policy, settled
 from switchgear.batch.view import BatchView
 from switchgear.batch.words import out_of_money, timed_out, timeout_options
-from switchgear.core.types import Permit
 from switchgear.runner.ends import ExitReason
 from switchgear.runner.helping import Choose
 from switchgear.runner.interrupt import Interrupt
@@ -29,39 +29,6 @@ from switchgear.runner.record import new_run
 TICK_S = 0.2
 
 Perform = Callable[[Workplace, Attempt], Outcome]
-
-
-class Crew:
-    """The attempts that run, as one thing that a signal can end. Used in a signal handler, too."""
-
-    def __init__(self, interrupt: Interrupt) -> None:
-        self._interrupt = interrupt
-        self._members: dict[str, Interrupt] = {}
-
-    def take(self, name: str) -> Interrupt:
-        """One more; what was asked of all is asked of it."""
-        member = self._members[name] = Interrupt()
-        if self._interrupt.asked:
-            member.ask(self._interrupt.by)
-        return member
-
-    def leave(self, name: str) -> None:
-        """It has ended."""
-        del self._members[name]
-
-    def stop(self) -> None:
-        """Ask each of them to end: gently the first time, at once the second."""
-        for member in list(self._members.values()):
-            member.ask(self._interrupt.by or "the batch")
-
-    kill = stop
-
-
-class Running(NamedTuple):
-    """An attempt that is under way."""
-
-    permit: Permit
-    reserved_micros: int
 
 
 class Company(NamedTuple):

@@ -1,37 +1,20 @@
 """A file of tasks to a `Batch`: everything in it is checked before anything is started."""
 
 import os
-import re
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from switchgear.agents.registry import agent_named, agent_of_command
-from switchgear.batch.model import (
-    ATTEMPTS,
-    AUTO,
-    OPEN_CHOICES,
-    TIMEOUT_CHOICES,
-    Batch,
-    Task,
-)
+from switchgear.batch.model import ATTEMPTS, AUTO, OPEN_CHOICES, TIMEOUT_CHOICES, Batch, Task
 from switchgear.batch.planning import cycle
+from switchgear.batch.values import FLAGS, RUN, SHARED, TASK, WHOLE, Read, text
 from switchgear.config.loading import read_document
 from switchgear.config.problems import Node, Report, shown, suggestion
-from switchgear.core import record
 from switchgear.loop_presets import LoopPreset
-from switchgear.runner.amounts import micros, per_hour, seconds
-from switchgear.runner.options import AUTO as AUTO_TESTS
 from switchgear.runner.options import preset_named
-from switchgear.timeouts import POLICIES, Estimate
+from switchgear.timeouts import Estimate
 
 MOST_TASKS = 1_000
-MOST_PARALLEL = 64
-KEYS = ("tasks", "defaults", "parallel", "budget", "on_open")
-_NAME = re.compile(r"\w[\w.-]{0,59}")
-
-Read = Callable[[str, Any], Any]
-"""A value of the file, by its key; raises ValueError with what it must be."""
+KEYS = ("tasks", "defaults", *WHOLE)
 
 
 def read_batch(
@@ -61,7 +44,7 @@ class _Reading:
         if root.value is None or root.value == {}:
             report.fail(None, "is empty: it must have the key 'tasks', a list of tasks")
         keys = report.mapping(root, KEYS)
-        defaults = self._values(keys.get("defaults", Node(None)), _SHARED)
+        defaults = self._values(keys.get("defaults", Node(None)), SHARED)
         nodes = report.items(keys["tasks"]) if "tasks" in keys else []
         if not nodes and isinstance(root.value, dict):
             report.add(
@@ -71,7 +54,7 @@ class _Reading:
             report.fail(nodes[MOST_TASKS].line, f"has more than {MOST_TASKS} tasks")
         named = [(node, self._task(node, defaults)) for node in nodes]
         self._check_names(named)
-        values = self._read({name: keys[name] for name in keys if name in _WHOLE}, _WHOLE)
+        values = self._read({name: keys[name] for name in keys if name in WHOLE}, WHOLE)
         return Batch(
             tuple(task for _, task in named if task is not None),
             values.get("parallel", 1),
@@ -81,7 +64,7 @@ class _Reading:
 
     def _task(self, node: Node, defaults: Mapping[str, Any]) -> Task | None:
         before = self._report.added
-        values = self._values(node, {**_TASK, **_SHARED})
+        values = self._values(node, {**TASK, **SHARED})
         for key in ("name", "task"):
             if isinstance(node.value, dict) and key not in node.value:
                 self._report.add(node, f"needs the key {key!r}")
@@ -107,7 +90,7 @@ class _Reading:
             value = child.plain()
             try:
                 if key == "preset":
-                    preset_named(_text(key, value), self._presets)
+                    preset_named(text(key, value), self._presets)
                 values[key] = known[key](key, value)
             except ValueError as problem:
                 # The key stands in front of the message already.
@@ -150,7 +133,7 @@ def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, An
 
 def _made(told: Mapping[str, Any]) -> Task:
     needs = told.get("needs", ())
-    flags = {_FLAGS.get(key, key): value for key, value in told.items() if key in _RUN}
+    flags = {FLAGS.get(key, key): value for key, value in told.items() if key in RUN}
     size = Estimate(
         told.get("files", 0), told.get("loc", 0), len(needs), told.get("complex", False)
     )
@@ -167,138 +150,3 @@ def _made(told: Mapping[str, Any]) -> Task:
         attempts=told.get("attempts", ATTEMPTS),
         more_time_s=told.get("more_time"),
     )
-
-
-# The values
-
-
-def _text(key: str, value: Any) -> str:
-    return record.text(key, value)
-
-
-def _name(key: str, value: Any) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        rule = "a name of letters, digits, '.', '_' and '-', at most 60, that begins with a letter"
-        raise ValueError(f"{key} is {shown(value)}: it must be {rule}")
-    return value
-
-
-def _names(key: str, value: Any) -> tuple[str, ...]:
-    values = [value] if isinstance(value, str) else value
-    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
-        raise ValueError(f"{key} is {shown(value)}: it must be a list of names of tasks")
-    return tuple(dict.fromkeys(values))
-
-
-def _flag(key: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{key} is {shown(value)}: it must be true or false")
-    return value
-
-
-def _whole(least: int, most: int = 10**9) -> Read:
-    def read(key: str, value: Any) -> int:
-        if record.whole(key, value, least=least) > most:
-            raise ValueError(f"{key} is {value!r}: it must be at most {most}")
-        return int(value)
-
-    return read
-
-
-def _one_of(*known: str) -> Read:
-    return lambda key, value: record.one_of(key, value, known)
-
-
-def _amount(parse: Callable[[str, str], Any]) -> Read:
-    """An amount as it is typed; a number is meant as it stands."""
-
-    def read(key: str, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError(f"{key} is {shown(value)}: it must be an amount, such as 5 or '30m'")
-        return parse(key, str(value))
-
-    return read
-
-
-def _span(key: str, value: Any) -> float:
-    found: float = _amount(seconds)(key, value)
-    return record.seconds(key, found)
-
-
-def _timeout(key: str, value: Any) -> float | str | None:
-    """A span, a policy, `auto`; 0 is no end."""
-    if value in (AUTO, *POLICIES):
-        return str(value)
-    try:
-        found: float = _amount(seconds)(key, value)
-    except ValueError as problem:
-        raise ValueError(f"{problem}, or one of {', '.join((AUTO, *POLICIES))}") from None
-    return found or None
-
-
-def _agent(key: str, value: Any) -> str:
-    agent_named(_text(key, value))
-    return str(value)
-
-
-def _command(key: str, value: Any) -> str:
-    agent_of_command(_text(key, value))
-    return str(value)
-
-
-def _validation(key: str, value: Any) -> str:
-    """A command; true is the project's own tests, false is none."""
-    if isinstance(value, bool):
-        return AUTO_TESTS if value else ""
-    return _text(key, value)
-
-
-def _folder(key: str, value: Any) -> str:
-    path = Path(_text(key, value)).expanduser().resolve()
-    if not path.is_dir():
-        raise ValueError(f"{key} is {shown(value)}: there is no such folder")
-    return str(path)
-
-
-_WHOLE: dict[str, Read] = {
-    "parallel": _whole(1, MOST_PARALLEL),
-    "budget": _amount(micros),
-    "on_open": _one_of(*OPEN_CHOICES),
-}
-_TASK: dict[str, Read] = {
-    "name": _name,
-    "task": _text,
-    "needs": _names,
-    "files": _whole(0),
-    "loc": _whole(0),
-    "complex": _flag,
-}
-_RUN: dict[str, Read] = {
-    "agent": _agent,
-    "agent_cmd": _command,
-    "model": _text,
-    "preset": _text,
-    "validate": _validation,
-    "commit": _flag,
-    "budget": _amount(micros),
-    "allow_unknown_price": _flag,
-    "max_iterations": _whole(1),
-    "rate_limit": _amount(per_hour),
-    "idle_timeout": _span,
-    "completion_promise": _text,
-    "plan": _text,
-    "stuck": _flag,
-}
-"""What is an option of the task's run."""
-_SHARED: dict[str, Read] = {
-    **_RUN,
-    "timeout": _timeout,
-    "cwd": _folder,
-    "worktree": _flag,
-    "on_timeout": _one_of(*TIMEOUT_CHOICES),
-    "attempts": _whole(1, 100),
-    "more_time": _span,
-}
-"""What a task may say, and the defaults for all."""
-_FLAGS = {"budget": "budget_micros", "idle_timeout": "idle_timeout_s"}
-"""Keys that are called otherwise in `RunOptions`."""

@@ -13,16 +13,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from switchgear.batch.model import Progress, Status, Task
+from switchgear.batch.model import SATISFIED, Progress, Status, Task
 from switchgear.errors import SwitchgearError
 from switchgear.runner.record import (
     LONGEST_FILE,
+    RunFolder,
+    RunUnreadable,
     is_alive,
     keep_out_of_git,
     process_began,
     put_in_place,
     runs_root,
 )
+from switchgear.runner.state import RunState
 
 SCHEMA = 1
 BATCHES = "batches"
@@ -135,6 +138,33 @@ def find_batch(root: Path, name: str, file: str) -> BatchFolder:
     if found:
         raise BatchUnreadable(name, f"is not one batch but {len(found)}: {', '.join(found[:5])}")
     raise BatchUnreadable(name, f"is not in {root}")
+
+
+def caught_up(progress: Progress, runs: Path) -> Progress:
+    """The progress with what the task's run says of itself.
+
+    The run may have gone on after the last word of the batch: until its process was killed, or
+    because somebody resumed it by hand. What it spent is spent, and if it is completed it is done.
+    """
+    if progress.run is None or progress.status in SATISFIED:
+        return progress
+    try:
+        held = RunFolder(runs / progress.run).read()
+        state = RunState.load(held["state"])
+    except (RunUnreadable, ValueError, TypeError, AttributeError):
+        return progress  # it had not begun
+    end = held.get("end") or {}
+    progress = progress._replace(
+        iterations=state.iterations,
+        seconds=round(state.seconds, 3),
+        spent_micros=progress.earlier_micros + state.spent_micros,
+    )
+    if not end.get("success"):
+        return progress
+    how = (end.get("checkpoint") or {}).get("how")
+    return progress._replace(
+        status=Status.DONE, reason=str(end.get("reason")), exit_reason="completed", checkpoint=how
+    )
 
 
 def taken_up(

@@ -6,6 +6,7 @@ Pure: the attempt and the choice go in, the progress comes out.
 from switchgear.batch.attempt import Outcome
 from switchgear.batch.model import Progress, Status, Task
 from switchgear.core.detectors.base import plural
+from switchgear.redact import redact
 from switchgear.runner.ends import ExitReason
 
 
@@ -13,10 +14,10 @@ def counted(progress: Progress, outcome: Outcome) -> Progress:
     """With what the attempt used, spent and kept."""
     result = outcome.result
     if result is None:
-        return progress._replace(reason=outcome.reason, exit_reason=None)
+        return progress._replace(reason=redact(outcome.reason), exit_reason=None)
     state, kept = result.state, result.checkpoint
     return progress._replace(
-        reason=outcome.reason,
+        reason=redact(outcome.reason),
         exit_reason=str(result.exit_reason),
         iterations=state.iterations,
         seconds=round(state.seconds, 3),

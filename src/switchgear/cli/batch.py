@@ -80,7 +80,7 @@ def batch(
     with open_session() as session:
         place = _workplace(session)
         wanted = _wanted(place, tasks, parallel, when_alone)
-        prepared = _prepared(wanted, tasks, resumed, failed_too=retry_failed)
+        prepared = _prepared(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
         code = _conduct(session, place, prepared, as_json=as_json)
     raise SystemExit(code)
 
@@ -139,12 +139,15 @@ def _alone(given: tuple[str, ...]) -> dict[str, str]:
     return chosen
 
 
-def _prepared(wanted: "Batch", tasks: str, resumed: str | None, *, failed_too: bool) -> Prepared:
+def _prepared(
+    wanted: "Batch", tasks: str, resumed: str | None, runs: Path, *, failed_too: bool
+) -> Prepared:
     from switchgear.batch.model import Progress
     from switchgear.batch.record import (
         Kept,
         batches_of,
         batches_root,
+        caught_up,
         find_batch,
         new_batch,
         taken_up,
@@ -156,25 +159,30 @@ def _prepared(wanted: "Batch", tasks: str, resumed: str | None, *, failed_too: b
         kept, alive = home.read()
         if alive:
             fail(f"batch {home.id!r} is still running; stop that first")
-        progress, notes = taken_up(kept.progress, wanted.tasks, failed_too=failed_too)
+        known = {name: caught_up(each, runs) for name, each in kept.progress.items()}
+        progress, notes = taken_up(known, wanted.tasks, failed_too=failed_too)
         if kept.file != file:
             notes.insert(0, f"it was begun with {kept.file}")
         _refuse_clash(wanted, home, kept.folder)
         kept = kept._replace(file=file, progress=progress, end=None)
         return Prepared(wanted, kept, home, tuple(notes))
-    unfinished = [
-        each.id for each in batches_of(root, file) if each.read()[0].end not in {"done", "partial"}
-    ]
-    notes = []
-    if unfinished:
-        notes.append(
-            f"batch {unfinished[-1]} of this file is not finished; --resume goes on with it"
-        )
+    notes = [note] if (note := _about_the_last(batches_of(root, file)[-1:])) else []
     here = str(Path.cwd())
     _refuse_clash(wanted, None, here)
     home = new_batch(root)
     progress = {task.name: Progress(digest=task.digest) for task in wanted.tasks}
     return Prepared(wanted, Kept(home.id, file, here, progress), home, tuple(notes))
+
+
+def _about_the_last(found: "list[BatchFolder]") -> str | None:
+    """What is to be known of the last batch of the same file, if it is not over."""
+    for home in found:
+        kept, alive = home.read()
+        if alive:
+            return f"batch {home.id} of this file is running, too"
+        if kept.end not in {"done", "partial"}:
+            return f"batch {home.id} of this file is not finished; --resume goes on with it"
+    return None
 
 
 def _refuse_clash(wanted: "Batch", home: "BatchFolder | None", base: str) -> None:
