@@ -19,6 +19,7 @@ try:
         calls,
         environment,
         fleet,
+        hooks,
         iterations,
         ledger,
         many,
@@ -56,6 +57,7 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "run": iterations.section,
     "ledger": ledger.section,
     "backtest": backtests.section,
+    "hooks": hooks.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 

@@ -24,7 +24,8 @@ from switchgear import Panel
 from switchgear.agents.command import Command
 from switchgear.runner.options import RunOptions
 from switchgear.runner.record import new_run
-from switchgear.runner.runner import Runner, Setting
+from switchgear.runner.runner import Runner
+from switchgear.runner.setting import Setting
 from switchgear.runner.view import View
 
 if TYPE_CHECKING:

@@ -57,6 +57,7 @@ FILES = (
     "core/detectors/actions_debt.py",
     "core/detectors/base.py",
     "core/detectors/consecutive_failures.py",
+    "core/detectors/context_burn.py",
     "core/detectors/debt.py",
     "core/detectors/errors_debt.py",
     "core/detectors/failure_rate.py",
@@ -65,6 +66,8 @@ FILES = (
     "core/detectors/lock_wait.py",
     "core/detectors/retry_after.py",
     "core/detectors/shares.py",
+    "core/detectors/same_tool.py",
+    "core/detectors/silence.py",
     "core/detectors/slow_calls.py",
     *LOOPS,
     "core/detectors/spend.py",
@@ -74,6 +77,8 @@ FILES = (
     "core/detectors/stuck_probability.py",
     "core/detectors/talk_debt.py",
     "core/detectors/words_debt.py",
+    "core/detectors/tool_flood.py",
+    "core/digest.py",
     "runs.py",
 )
 # A mutant first meets the walks of the seeded corpus, without pytest: most end there, in a
@@ -105,6 +110,7 @@ TESTS = (
     "tests/unit/test_loop_seed_001.py",
     "tests/unit/test_fingerprint.py",
     "tests/unit/test_ledger.py",
+    "tests/unit/test_stuck_detectors.py",
     "tests/unit/test_standing.py",
     "tests/unit/test_stuck_probability.py",
     "tests/unit/test_recovery.py",

@@ -1,17 +1,17 @@
 """A lock that neither a fork nor a finalizer can turn into a deadlock."""
 
 import os
-import threading
+from _thread import RLock, allocate_lock  # of which `threading` is made: a hook starts no thread
 from typing import Any
 
 _forks = 0
-_renewing = threading.Lock()
+_renewing = allocate_lock()
 
 
 def _forked() -> None:
     global _forks, _renewing  # noqa: PLW0603  a process has one number of forks
     _forks += 1
-    _renewing = threading.Lock()
+    _renewing = allocate_lock()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -31,7 +31,7 @@ class ForkSafeLock:
     __slots__ = ("_forks", "_mutex")
 
     def __init__(self) -> None:
-        self._mutex: Any = threading.RLock()
+        self._mutex: Any = RLock()
         self._forks = _forks
 
     def taken(self) -> Any:
@@ -48,5 +48,5 @@ class ForkSafeLock:
         with _renewing:
             if self._forks != _forks:
                 # In this order: who sees the new number must find the new mutex.
-                self._mutex = threading.RLock()
+                self._mutex = RLock()
                 self._forks = _forks

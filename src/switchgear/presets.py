@@ -65,6 +65,29 @@ PRESETS: dict[str, dict[str, Any]] = {
         "recovery": "latched",
         "tripping_at": 0.7,
     },
+    "stuck": {
+        "detectors": [
+            {"silence": {"limit_s": 120.0}},
+            {"same_tool": {"threshold": 5}},
+            {"tool_flood": {"threshold": 20}},
+            {"same_error": {"threshold": 4, "scope": "consecutive"}},
+            {"context_burn": {"per_minute": 0.05, "window_s": 60.0}},
+        ],
+        "combine": {
+            "weighted_sum": {
+                "weights": {
+                    "silence": 30.0,
+                    "same_tool": 40.0,
+                    "tool_flood": 50.0,
+                    "same_error": 60.0,
+                    "context_burn": 20.0,
+                },
+                "threshold": 60.0,
+            }
+        },
+        "recovery": {"window_end": {"window_s": 0.001}},
+        "tripping_at": 0.3,
+    },
 }
 """The presets by name."""
 
@@ -79,5 +102,6 @@ DESCRIPTIONS: dict[str, str] = {
     "constitutional": "Absolute rules: the first one broken halts until an operator resets.",
     "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
     "ledger": "An agent that goes nowhere: warns at 70 % of a debt, stops at all of it, for good.",
+    "stuck": "An agent's session: a stuck score of 60, of five signals, calls for an intervention.",
 }
 """One line about each."""

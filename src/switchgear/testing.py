@@ -1,13 +1,16 @@
 """For the tests of people who use Switchgear: a clock to move, a store to cut off."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from switchgear.clock import Clock
 from switchgear.core.policy import Policy
 from switchgear.core.types import Event, Message, Step
 from switchgear.errors import StoreError, StoreUnavailable
-from switchgear.stores.base import Found
+from switchgear.stores.base import Found, Transaction
 from switchgear.stores.memory import MemoryStore
+
+T = TypeVar("T")
 
 
 class FakeClock:
@@ -66,6 +69,11 @@ class FlakyStore(MemoryStore):
         """As in memory, unless it is cut off."""
         self._check()
         return super().apply(key, policy, message, now_s)
+
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        """As in memory, unless it is cut off."""
+        self._check()
+        return super().transact(name, work)
 
     def get(self, key: str) -> Found | None:
         """As in memory, unless it is cut off."""

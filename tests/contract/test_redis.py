@@ -5,3 +5,4 @@ from contract.contract import StoreContract
 
 class TestRedis(StoreContract):
     place = "redis"
+    all_or_nothing = False

@@ -5,3 +5,4 @@ from contract.contract import StoreContract
 
 class TestRedisCluster(StoreContract):
     place = "redis_cluster"
+    all_or_nothing = False

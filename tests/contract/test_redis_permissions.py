@@ -72,6 +72,7 @@ def do_everything(url: str) -> None:
         store._clients.blocking().set("{switchgear}:c:bad", "rubbish")
         assert store.apply("bad", POLICY, FAILED, store.now_s()).events
         store._run(gives_up(store))
+        assert store.transact("a", lambda inside: inside.note) is None
         asyncio.run(store.aapply("api", POLICY, FAILED, store.now_s()))
         assert store.vacuum(keep_events=1, idle_s=0.001, now_s=store.now_s() + 60.0).circuits
         assert store.set_operator_digest(None, instead_of="0" * 64)

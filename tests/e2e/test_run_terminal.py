@@ -51,6 +51,9 @@ class Terminal:
             assert time.monotonic() < end_s, f"{text!r} is not in {self.output[-3000:]!r}"
             self._read()
 
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
     def wait(self) -> int:
         end_s = time.monotonic() + LIMIT_S
         while self.process.poll() is None:

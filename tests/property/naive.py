@@ -269,6 +269,60 @@ def retry_after(detector: detectors.RetryAfter, history: History, now_s: float) 
     return Reading(row / detector.threshold, reason)
 
 
+def silence(detector: detectors.Silence, history: History, now_s: float) -> Reading:
+    idle_s = 0.0
+    for _, signal in newest_first(history):
+        if signal.idle_s is not None or (signal.act is not None and signal.act.tool):
+            idle_s = signal.idle_s or 0.0
+            break
+    heat = idle_s / detector.limit_s
+    reason = f"no tool call for {idle_s:.0f} s (more than {detector.limit_s:g} s trips)"
+    return Reading(heat if idle_s > detector.limit_s else 0.999 * heat, reason)
+
+
+def what_was_called(detector: detectors.SameTool, signal: Signal) -> tuple[Any, ...]:
+    act = signal.act
+    assert act is not None
+    failed = signal.ok is False and signal.error is not None
+    came_back = (FINGERPRINTS["default"](signal.error or ""),) if failed else act.result or ""
+    return (act.tool, act.args, came_back)[: {"tool": 1, "call": 2}.get(detector.match, 3)]
+
+
+def same_tool(detector: detectors.SameTool, history: History, now_s: float) -> Reading:
+    calls = [s for _, s in newest_first(history) if s.act is not None and s.act.tool]
+    keys = [what_was_called(detector, signal) for signal in calls]
+    row = len([*takewhile(lambda key: key == keys[0], keys)])
+    tool = calls[0].act.tool if calls and calls[0].act is not None else "no tool"
+    same = {"outcome": " with the same outcome", "call": " with the same arguments", "tool": ""}
+    times = f"{tool} called {some(row, 'time')} in a row{same[detector.match]}"
+    reason = f"{times} (more than {detector.threshold} trips)"
+    return Reading(row / (detector.threshold + 1), reason)
+
+
+def tool_flood(detector: detectors.ToolFlood, history: History, now_s: float) -> Reading:
+    since = takewhile(lambda entry: not entry[1].files_changed, newest_first(history))
+    calls = sum(1 for _, signal in since if signal.act is not None and signal.act.tool)
+    reason = f"{some(calls, 'call')} without a file change (more than {detector.threshold} trips)"
+    return Reading(calls / (detector.threshold + 1), reason)
+
+
+def context_burn(detector: detectors.ContextBurn, history: History, now_s: float) -> Reading:
+    rate, since = 0.0, None
+    for at_s, signal in one_by_one(history):
+        used = signal.context_used
+        if used is None:
+            continue
+        if since is None or used < since[1]:
+            rate, since = 0.0, (at_s, used)
+        elif at_s - since[0] >= detector.window_s:
+            rate = round((used - since[1]) * 60.0 / (at_s - since[0]), 9)
+            since = (at_s, used)
+    heat = rate / detector.per_minute
+    limit = f"(more than {detector.per_minute * 100:g}% trips)"
+    reason = f"{rate:.1%} of the context window a minute {limit}"
+    return Reading(heat if rate > detector.per_minute else 0.999 * heat, reason)
+
+
 def never_objects(detector: Any, signal: Signal) -> str | None:
     return None
 
@@ -344,6 +398,26 @@ KINDS: dict[type[Detector], Kind] = {
         lambda d: 400 + 330 * d.remember,
         lambda d: f"(threshold {d.threshold})",
         in_eras=same_error_in_eras,
+    ),
+    detectors.ContextBurn: Kind(
+        context_burn,
+        lambda _: 200,
+        lambda d: f"(more than {d.per_minute * 100:g}% trips)",
+    ),
+    detectors.SameTool: Kind(
+        same_tool,
+        lambda _: 300,
+        lambda d: f"(more than {d.threshold} trips)",
+    ),
+    detectors.Silence: Kind(
+        silence,
+        lambda _: 100,
+        lambda d: f"(more than {d.limit_s:g} s trips)",
+    ),
+    detectors.ToolFlood: Kind(
+        tool_flood,
+        lambda _: 100,
+        lambda d: f"(more than {d.threshold} trips)",
     ),
     detectors.SlowCalls: Kind(
         slow_calls,

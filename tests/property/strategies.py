@@ -66,6 +66,13 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
         st.sampled_from(("default", "documented")),
         st.sampled_from((1, 2, 3, 32)),
     ),
+    detectors.ContextBurn: st.builds(
+        detectors.ContextBurn, st.sampled_from((0.05, 0.25, 0.5)), DURATIONS
+    ),
+    detectors.SameTool: st.builds(
+        detectors.SameTool, st.integers(1, 7), st.sampled_from(("outcome", "call", "tool"))
+    ),
+    detectors.Silence: st.builds(detectors.Silence, DURATIONS),
     detectors.SlowCalls: slow_calls(),
     detectors.Spend: st.builds(
         detectors.Spend,
@@ -94,6 +101,7 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
     detectors.WordsDebt: st.builds(
         detectors.WordsDebt, LIMITS, USUAL, CREDITS, st.sampled_from((1, 2, 8))
     ),
+    detectors.ToolFlood: st.builds(detectors.ToolFlood, st.integers(1, 20)),
 }
 """How to draw each detector of the registry; a new detector needs a row."""
 
@@ -120,6 +128,15 @@ ACTS = (
     Act("", "I have done all that was asked; what more?"),
 )
 
+CALLS = (
+    Act("Bash", "ls", "a"),
+    Act("Bash", "ls", "b"),
+    Act("Bash", "ls"),
+    Act("Bash", "pwd", "a"),
+    Act("Read", "ls", "a"),
+    Act(thought="hm"),
+)
+
 SIGNALS = st.builds(
     Signal,
     ok=st.sampled_from((None, True, True, False, False, False)),
@@ -135,10 +152,11 @@ SIGNALS = st.builds(
     at_s=st.sampled_from((None, 0.25, 1.75e9)),
     waited_s=st.none() | DURATIONS,
     violation=st.sampled_from((None, None, None, "rule a: x", "rule b: y")),
-    act=st.none() | st.sampled_from(ACTS),
+    act=st.sampled_from((None, None, None, *CALLS, *ACTS)),
     state=st.sampled_from((None, None, None, "state 1", "state 2", "state 3")),
     failing_tests=st.sampled_from((None, None, None, "", "test_a", "test_a test_b")),
     context_used=st.sampled_from((None, None, None, None, 0.1, 0.2, 0.9)),
+    idle_s=st.sampled_from((None, None, 0.0, 1.0, 1.75, 9.0, 300.0)),
 )
 
 FEW_SIGNALS = SIGNALS.map(lambda signal: signal._replace(count=min(signal.count, 21)))
@@ -217,6 +235,7 @@ def worst_signal() -> Signal:
         waited_s=1e6,
         violation="rule storm",
         act=act,
+        idle_s=1e6,
     )
 
 
@@ -227,7 +246,8 @@ def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
     worst = [worst_signal()._replace(output_chars=0)] * 2
     if isinstance(detector, detectors.TalkDebt):  # whom any action would calm down
         bad, worst = [Signal(act=ACTS[-1])] * most_calls(detector), []
-    return [(0.0, signal) for signal in [*good, *bad, *worst]]
+    burnt = [(0.0, Signal(context_used=0.0)), (10.0, Signal(context_used=1.0))]
+    return [*[(0.0, signal) for signal in [*good, *bad, *worst]], *burnt]
 
 
 def most_calls(detector: Detector) -> int:

@@ -177,6 +177,7 @@ def test_its_memory_is_bounded_by_its_fields(kind: type[Detector], data: st.Data
             act=random.choice(many_acts()),
             state=f"{number}",
             failing_tests=f"{number % 99}",
+            context_used=number / 10_000,
         )
         memory = detector.fold(memory, fact, now_s)
         if number % 1000 == 999:
@@ -225,6 +226,9 @@ def test_what_it_never_dumped_it_refuses(
         output_chars=5,
         waited_s=1.0,
         violation="rule",
+        act=Act("Bash"),
+        context_used=0.5,
+        idle_s=9.0,
     )
     assert detector.fold(memory, fact, 1.0) != detector.start()
 
@@ -313,6 +317,6 @@ def test_a_circuit_trips_by_each_detector_alone() -> None:
         detector = find(CONFIGS[kind], lambda _: True, random=Random(0))
         policy = Policy([detector])
         circuit = policy.start("k", 0.0)
-        for _, signal in worst_history(detector):
-            circuit = step(policy, circuit, Tell(signal, Permit(1)), 0.0).circuit
+        for at_s, signal in worst_history(detector):
+            circuit = step(policy, circuit, Tell(signal, Permit(1)), at_s).circuit
         assert circuit.phase is Phase.OPEN

@@ -11,7 +11,8 @@ from switchgear.panel import Panel
 from switchgear.runner.options import RunOptions
 from switchgear.runner.record import RunFolder, new_run
 from switchgear.runner.result import RunResult
-from switchgear.runner.runner import Runner, Setting
+from switchgear.runner.runner import Runner
+from switchgear.runner.setting import Setting
 from switchgear.runner.state import RunState
 from switchgear.runner.view import View
 from switchgear.runner.waiting import Time

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from switchgear import Cooldown, Latched, Phase, Policy, Signal, detectors, presets
+from switchgear import Cooldown, Latched, Phase, Policy, Signal, WeightedSum, detectors, presets
 from switchgear.config import ConfigError, load_config, preset_policy
 from switchgear.core.machine import step
 from switchgear.core.types import Act, Ask, Order, Tell
@@ -102,6 +102,26 @@ def test_ledger_warns_before_it_stops_and_stops_for_good() -> None:
     assert tuple(type(debt)() for debt in debts) == debts
 
 
+def test_stuck_has_the_weights_and_thresholds_of_seed_002() -> None:
+    policy = preset_policy("stuck")
+    assert isinstance(policy.combine, WeightedSum)
+    assert policy.combine.threshold == 60
+    assert dict(policy.combine.weights) == {
+        "silence": 30,
+        "same_tool": 40,
+        "tool_flood": 50,
+        "same_error": 60,
+        "context_burn": 20,
+    }
+    assert policy.detectors == (
+        detectors.Silence(120),
+        detectors.SameTool(5),
+        detectors.ToolFlood(20),
+        detectors.SameError(4, "consecutive"),  # more than three
+        detectors.ContextBurn(0.05, 60),
+    )
+
+
 def test_every_preset_has_one_line_about_it() -> None:
     assert DESCRIPTIONS.keys() == PRESETS.keys()
     assert all(line.endswith(".") and "\n" not in line for line in DESCRIPTIONS.values())
@@ -147,7 +167,8 @@ def conduct(policy: Policy) -> list[Any]:
         (1, 0.1, Signal(violation="rule force-push")),
     ):
         seen.append(_story(policy, count, gap_s, fact))
-    return seen + [_tale(policy, acts) for acts in TALES]
+    seen += [_tale(policy, acts) for acts in TALES]
+    return [*seen, *(_agents_story(policy, story) for story in AGENTS)]
 
 
 def _tale(policy: Policy, acts: list[Signal]) -> list[Phase]:
@@ -156,6 +177,28 @@ def _tale(policy: Policy, acts: list[Signal]) -> list[Phase]:
     for at_s, signal in enumerate(acts):
         circuit = step(policy, circuit, Tell(signal), float(at_s)).circuit
         seen.append(circuit.phase)
+    return seen
+
+
+CALL, FAILED = Signal(ok=True, act=Act("Bash", "ls", "a")), Signal(ok=False, error="no such table")
+AGENTS: tuple[list[tuple[float, Signal]], ...] = (
+    [(0.0, Signal(idle_s=idle_s)) for idle_s in (60.0, 100.0, 130.0, 180.0)],
+    [(0.1, CALL)] * 8,
+    [(0.1, Signal(ok=True, act=Act("Read", str(number)))) for number in range(23)],
+    [(0.1, FAILED)] * 6,
+    [(0.1, FAILED), (0.1, FAILED), (0.1, FAILED), (0.1, CALL), (0.1, FAILED)],
+    [(50.0, Signal(context_used=used)) for used in (0.0, 0.05, 0.07, 0.09, 0.17, 0.25)],
+)
+"""What agents do that are silent, repeat themselves, get nowhere, fail alike, and fill up."""
+
+
+def _agents_story(policy: Policy, story: list[tuple[float, Signal]]) -> list[Any]:
+    now_s, seen = 0.0, list[Any]()
+    circuit = policy.start("k", now_s)
+    for gap_s, signal in story:
+        now_s += gap_s
+        circuit = step(policy, circuit, Tell(signal), now_s).circuit
+        seen.append((circuit.phase, circuit.heat, circuit.outage.retry_at_s))
     return seen
 
 
@@ -226,6 +269,9 @@ def changed(preset: dict[str, Any], path: tuple[Any, ...], share: float) -> dict
     for part in path[:-1]:
         place = place[part]
     number = place[path[-1]]
+    if isinstance(number, str):
+        place[path[-1]] = {"consecutive": "total"}[number]
+        return other
     is_whole = isinstance(number, int)
     place[path[-1]] = number + (1 if share > 1 else -1) if is_whole else number * share
     return other

@@ -58,14 +58,27 @@ def test_flags_beat_the_preset() -> None:
     assert options.same_error == LOOP_PRESETS["migration-safety"].same_error
 
 
-def test_the_preset_beats_the_defaults() -> None:
-    assert of(preset="review").max_iterations == 10
+def test_the_preset_beats_the_configuration_and_that_beats_the_defaults() -> None:
+    told = {"max_iterations": 99, "rate_limit": 5, "agent": "claude"}
+    options = run_options("t", {"preset": "review"}, defaults=told)
+    assert (options.max_iterations, options.rate_limit, options.agent) == (10, 5, "claude")
+    assert run_options("t", {}, defaults=told).max_iterations == 99
     assert run_options("t", {"agent": "demo"}).max_iterations == 30
 
 
 def test_the_users_own_presets_are_found_first() -> None:
     mine = LoopPreset("review", 3, "Mine.", "Look closely.")
     assert run_options("t", {"agent": "demo", "preset": "review"}, presets={"review": mine}).prompt == "Look closely."  # fmt: skip
+
+
+def test_a_preset_of_the_configuration_is_used_without_a_flag() -> None:
+    options = run_options("t", {"agent": "demo"}, defaults={"preset": "docs"})
+    assert (options.preset, options.max_iterations) == ("docs", 20)
+
+
+def test_a_command_that_was_typed_replaces_the_configured_agent() -> None:
+    options = run_options("t", {"agent_cmd": "mine {prompt}"}, defaults={"agent": "claude"})
+    assert (options.agent, options.agent_cmd) == (None, "mine {prompt}")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from switchgear.agents.text import (
     says_nothing,
     summarise,
 )
+from switchgear.core.digest import digest
 
 LONGEST_ARGUMENT_BYTES = 120_000
 """One argument of a command may have 128 KiB on Linux; a few are left for its option."""
@@ -171,7 +172,8 @@ class StreamReader:
         if silent:  # else all such failures would look like one
             error = f"{call.arguments or call.tool}: failed without a word\n{error}".strip()
         yield ToolStep(
-            call.tool, call.arguments, ok, error, changed, call.call_key, len(output), silent
+            *(call.tool, call.arguments, ok, error, changed, call.call_key),
+            *(len(output), silent, digest(output)),
         )
 
     def question_in(self, text: str) -> Iterator[StreamEvent]:

@@ -55,6 +55,8 @@ class Shapes(unittest.TestCase):
 }
 VALIDATION = f"{sys.executable} -B -m unittest -q"
 """The command that tests the throw-away repository."""
+VALIDATED = ("", "story", "works", "rate-limited")
+"""The scenarios that work on the tests; the others would only fail them."""
 TASK = "Implement every function in shapes.py so that all tests pass."
 
 

@@ -50,6 +50,8 @@ class ToolStep(NamedTuple):
     output_chars: int = 0
     silent: bool = False
     """Whether it failed without a word of its own; `error` then names the call."""
+    output_key: str = ""
+    """A digest of what came back: equal where that was the same."""
 
 
 class TextOutput(NamedTuple):

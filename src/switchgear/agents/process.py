@@ -78,7 +78,8 @@ class AgentProcess:
     and from a signal handler, at any time, also before and after.
 
     `deadline_s` bounds the whole run, `idle_s` the time without any output, each None for never.
-    `grace_s` is what a gentle end may take before all that is left is killed. `env` is the whole
+    `grace_s` is what a gentle end may take before all that is left is killed. While nothing is
+    printed, `on_silence` is called every `silence_s` seconds with how long. `env` is the whole
     environment (default: ours); variables of `WITHHELD` are left out in any case. `wardens` has
     one ready for this run, and is asked for the next while the agent works.
     """
@@ -95,7 +96,9 @@ class AgentProcess:
         deadline_s: float | None = None,
         idle_s: float | None = None,
         grace_s: float = 5.0,
+        silence_s: float = 15.0,
         on_event: Callable[[StreamEvent], None] | None = None,
+        on_silence: Callable[[float], object] | None = None,
         wardens: Wardens | None = None,
     ) -> None:
         self.agent = agent
@@ -105,7 +108,11 @@ class AgentProcess:
         self.deadline_s = deadline_s
         self.idle_s = idle_s
         self.grace_s = grace_s
+        self.silence_s = silence_s
         self.on_event = on_event
+        self.on_silence = on_silence
+        self._told_s = 0.0
+        """When a silence was last told, on the clock of spans."""
         self.env = _environment(env, self.invocation, self.cwd)
         self._wardens = wardens
         self._control_write = -1
@@ -206,6 +213,8 @@ class AgentProcess:
             return None
         ends = [began_s + self.deadline_s] if self.deadline_s is not None else []
         ends += [last_output_s + self.idle_s] if self.idle_s is not None else []
+        if self.on_silence is not None:
+            ends.append(max(last_output_s, self._told_s) + self.silence_s)
         return max(0.0, min(ends) - time.monotonic()) if ends else None
 
     def _look_at_the_clock(self, began_s: float, last_output_s: float) -> None:
@@ -216,6 +225,12 @@ class AgentProcess:
             self._order(End.DEADLINE, b"T")
         elif self.idle_s is not None and now_s >= last_output_s + self.idle_s:
             self._order(End.IDLE, b"T")
+        elif (
+            self.on_silence is not None
+            and now_s >= max(last_output_s, self._told_s) + self.silence_s
+        ):
+            self._told_s = now_s
+            self.on_silence(now_s - last_output_s)
 
     def _drain(self, descriptor: int, lines: Lines, is_error: bool) -> None:  # noqa: FBT001
         while True:

@@ -68,3 +68,15 @@ def agent_of_command(command: str) -> Agent:
     if known is not None and any("json" in part for part in plain.argv):
         return Command(command, known.reader)
     return plain
+
+
+def helper_named(who: str) -> Agent:
+    """Who takes over from a stuck agent: an agent by its name, or any command.
+
+    Raises ValueError for one word that is no agent's name.
+
+    >>> helper_named("codex").name, helper_named("./debug.sh {prompt}").name
+    ('codex', 'command')
+    """
+    known = who.partition(":")[0] in AGENTS
+    return agent_named(who) if known or not who.split()[1:] else agent_of_command(who)

@@ -6,9 +6,12 @@ from switchgear import __version__
 from switchgear.cli import (
     asking,
     backtest,
+    batch,
     budgets,
     configuring,
     health,
+    hooks,
+    intervening,
     locks,
     looking,
     moving,
@@ -17,6 +20,7 @@ from switchgear.cli import (
     rules,
     run,
     runs,
+    serve,
     tune,
 )
 from switchgear.cli.entry import Verbs
@@ -52,12 +56,12 @@ def demo(speed: float) -> None:
 
 
 for verb in (
-    *(run.run, resume.resume, runs.runs),
+    *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve),
     *(backtest.backtest, tune.tune),
     *(looking.status, looking.watch, looking.show, looking.events),
     *(asking.check, asking.record, rules.rules),
     *(budgets.budgets, locks.locks),
-    *(orders.hold, orders.release, orders.reset),
+    *(orders.hold, orders.release, orders.reset, intervening.intervene),
     *(moving.export_verb, moving.import_verb, moving.vacuum),
     *(health.doctor, configuring.config, configuring.completion),
 ):

@@ -11,6 +11,7 @@ from switchgear.cli.text import bar, clean, clock_time, percent, plural, words
 from switchgear.cli.values import heat_of
 from switchgear.core.money import dollars
 from switchgear.core.policy_wire import dump_policy
+from switchgear.core.score import score_of
 from switchgear.core.types import Mode, Phase
 from switchgear.core.wire import detector_names
 from switchgear.errors import duration
@@ -98,14 +99,18 @@ class Page:
 
     def _heat(self) -> None:
         view, signs = self._view, self._screen.signs
-        self._section(f"Heat {percent(heat_of(view))}")
+        score = score_of(view.policy, view.readings)
+        whole = "" if score is None else f", score {score.points:g} of {score.threshold:g}"
+        self._section(f"Heat {percent(heat_of(view))}{whole}")
         names = detector_names(view.policy)
         width = max(map(len, names))
-        for name, reading in zip(names, view.readings, strict=True):
+        for index, (name, reading) in enumerate(zip(names, view.readings, strict=True)):
             style = "red" if reading.heat >= 1 else "yellow" if reading.heat >= 0.5 else "green"
             line = Text.assemble(f"  {clean(name):{width}}  ")
             line.append(bar(reading.heat, _BAR, signs), style)
             line.append(f"{percent(reading.heat):>5}  {clean(reading.reason)}")
+            if score is not None and score.shares[index].trips:
+                line.append(f" (+{score.shares[index].points:g})", "bold")
             self._screen.line(line, 4)
 
     def _failures(self) -> None:

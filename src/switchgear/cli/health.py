@@ -21,9 +21,15 @@ def doctor(*, as_json: bool) -> int:
     Checks Python, packages, configuration, token, store (there, writable, whole, private), clocks
     and terminal, and says what to do.
     """
-    from switchgear.cli.doctor import PROBLEM, WARNING, examine
+    from switchgear.cli.doctor import examine
 
-    findings = list(examine())
+    return report(list(examine()), as_json=as_json)
+
+
+def report(findings: list[Any], *, as_json: bool) -> int:
+    """Print what a doctor found; its exit code: 0 well, 1 warnings, 2 problems."""
+    from switchgear.cli.doctor import PROBLEM, WARNING
+
     levels = {finding.level for finding in findings}
     code = 2 if PROBLEM in levels else 1 if WARNING in levels else 0
     if as_json:

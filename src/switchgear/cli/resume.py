@@ -10,6 +10,7 @@ from switchgear.cli.entry import fail
 from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.run import LIMITS, Start, configured, perform
 from switchgear.cli.run_flags import given_flags, limit_flags
+from switchgear.cli.run_time import settled, taken_out
 from switchgear.runner.amounts import seconds
 
 if TYPE_CHECKING:
@@ -47,8 +48,11 @@ def resume(
 
     record = find_run(runs_root(Path.cwd()), run_id)
     extra_s = None if more_time is None else seconds("--more-time", more_time)
-    start = _start(record, given_flags(flags), extra_s)
+    given, wanted = taken_out(given_flags(flags))
+    start = _start(record, given, extra_s)
     with open_session() as session:
+        options, note = settled(start.options, wanted, session.config.timeouts)
+        start = start._replace(options=options, note=note)
         limited = _is_limited(start.options)
         policy = configured(session, start.options, start.folder, limited=limited)
         start = start._replace(answer=answer, force=force_close, why=why, policy=policy)

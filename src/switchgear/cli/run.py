@@ -9,15 +9,14 @@ from switchgear.cli.entry import fail
 from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.run_choices import StillOpen, admit
 from switchgear.cli.run_flags import given_flags, limit_flags
+from switchgear.cli.run_time import settled, taken_out
 from switchgear.cli.text import say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from switchgear.agents.base import Agent
     from switchgear.cli.opening import Session
+    from switchgear.config import Config
     from switchgear.core.policy import Policy
-    from switchgear.loop_presets import LoopPreset
     from switchgear.runner.options import RunOptions
     from switchgear.runner.record import RunFolder
     from switchgear.runner.result import RunResult
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 TRIPPED = 10
-_VALIDATED = ("", "story", "works", "rate-limited")
-"""The scenarios of the stand-in that work on the tests; the others would only fail them."""
 
 
 class Start(NamedTuple):
@@ -43,6 +40,8 @@ class Start(NamedTuple):
     force: bool = False
     why: str | None = None
     how: str = "the same command with"
+    note: str | None = None
+    """Something to say at the start."""
 
 
 @click.command(short_help="Run an agent in a loop that knows when to stop.")
@@ -81,33 +80,42 @@ def run(
 
 
 def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
-    from switchgear.runner.options import run_options
 
     config: Any = session.config
     if flags.get("agent", "").partition(":")[0] == "demo":
-        start = _demo(task, flags, config.loop_presets)
+        start = _demo(task, flags, config)
     elif task is None:
         fail("TASK is missing: say what is to be done, or try --agent demo")
     else:
-        start = Start(run_options(task, flags, presets=config.loop_presets), Path.cwd())
+        options, note = _options(task, flags, config)
+        start = Start(options, Path.cwd(), note=note)
     limited = bool(flags.keys() & set(LIMITS))
     policy = configured(session, start.options, start.folder, limited=limited)
     return start._replace(policy=policy)
 
 
-def _demo(task: str | None, flags: dict[str, Any], presets: "Mapping[str, LoopPreset]") -> Start:
-    """The stand-in works in a throw-away repository, whatever folder this is."""
-    from switchgear.agents.demo_agent import TASK, VALIDATION, make_repository
+def _options(task: str, flags: dict[str, Any], config: "Config") -> "tuple[RunOptions, str | None]":
+    """The options of a run, and what is to be said of its time."""
     from switchgear.runner.options import run_options
+
+    flags, wanted = taken_out(flags)
+    defaults = {"stuck": config.interventions.in_runs}
+    options = run_options(task, flags, presets=config.loop_presets, defaults=defaults)
+    return settled(options, wanted, config.timeouts)
+
+
+def _demo(task: str | None, flags: dict[str, Any], config: "Config") -> Start:
+    """The stand-in works in a throw-away repository, whatever folder this is."""
+    from switchgear.agents.demo_agent import TASK, VALIDATED, VALIDATION, make_repository
     from switchgear.runner.record import new_run, runs_root
 
-    if flags["agent"].partition(":")[2] in _VALIDATED:
+    if flags["agent"].partition(":")[2] in VALIDATED:
         flags = {"validate": VALIDATION, **flags}
-    options = run_options(TASK if task is None else task, flags, presets=presets)
+    options, note = _options(TASK if task is None else task, flags, config)
     _agent(options)  # an unknown scenario is said before anything is made
     record = new_run(runs_root(Path.cwd()))
     make_repository(record.path / "work")
-    return Start(options, record.path / "work", record)
+    return Start(options, record.path / "work", record, note=note)
 
 
 LIMITS = ("consecutive_failures", "same_error", "no_progress", "output_decline_percent")
@@ -137,6 +145,8 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     try:
         if not options.shadow or start.force:
             said = admit(loop, force=start.force, why=start.why, how=start.how)
+        if start.force:
+            _forget_ladder(session, name, start.why)
     except StillOpen as still:
         if as_json:
             say(printed(_refused(name, str(still))))
@@ -152,17 +162,18 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
 def _run(
     session: "Session", start: Start, agent: "Agent", said: str | None, *, as_json: bool
 ) -> "RunResult":
-    from switchgear.cli.run_view import run_view
+    from switchgear.cli.run_view import chooser, run_view
     from switchgear.report.write import write_report
     from switchgear.runner.interrupt import Interrupt
     from switchgear.runner.record import new_run, runs_root
-    from switchgear.runner.runner import Runner, Setting
+    from switchgear.runner.runner import Runner
+    from switchgear.runner.setting import Setting
 
     with (
         Interrupt().installed() as interrupt,
         run_view(as_json=as_json, stopping=lambda: interrupt.asked) as view,
     ):
-        for note in (said, _company(start)):
+        for note in (said, start.note, _company(start)):
             if note is not None:
                 view.noted(note)
         setting = Setting(
@@ -172,6 +183,9 @@ def _run(
             sinks=tuple(session.config.sinks),
             report=write_report,
             answer=start.answer,
+            interventions=session.config.interventions,
+            stuck_policy=session.config.policy_for("session/run"),
+            choose=chooser(view, session.config.interventions.ask_s),
         )
         runner = Runner(
             start.options,
@@ -183,6 +197,16 @@ def _run(
             setting=setting,
         )
         return runner.run()
+
+
+def _forget_ladder(session: "Session", loop: str, why: str | None) -> None:
+    """Who closes a loop by force begins at the bottom of its ladder, too."""
+    from switchgear.cli.run_choices import reason, who
+    from switchgear.ladder import ladder_key
+
+    key = ladder_key(loop)
+    if session.panel.store.get(key) is not None:
+        session.panel.order(key, by=who(), why=reason(why), reset=True)
 
 
 def _company(start: Start) -> str | None:

@@ -75,11 +75,12 @@ def _ask(loop: "LoopBreaker", how: str) -> str | None:
     if chosen == "force":
         loop.reset(by=who(), why=reason(None))
         return f"{loop.name} was closed by force"
-    _wait(wait_s or 0.0)
+    wait_visibly(wait_s or 0.0)
     return admit(loop, force=False, why=None, how=how)
 
 
-def _wait(seconds: float) -> None:
+def wait_visibly(seconds: float) -> None:
+    """Let the cooldown pass, with a countdown. Raises KeyboardInterrupt when somebody ends it."""
     from switchgear.runner.interrupt import Interrupt
     from switchgear.runner.view import Lines
     from switchgear.runner.waiting import Time, wait

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
+from switchgear.cli.run_time import time_of
 from switchgear.runner.amounts import micros, per_hour, seconds
 from switchgear.runner.options import AUTO
 
@@ -96,7 +97,19 @@ LIMITS = (
         default=None,
         help="Go on under a budget although a price is not known.",
     ),
-    _span("--timeout", "timeout_s", help="End after D (30m, 2h), with all that is waited."),
+    click.option(
+        "--timeout",
+        "timeout_s",
+        metavar="D|auto",
+        callback=time_of,
+        help="End after D (30m, 2h), with all that is waited; auto: as long as the task needs.",
+    ),
+    click.option("--files", type=click.IntRange(0), metavar="N", help="Of auto: files to touch."),
+    click.option("--loc", "lines", type=click.IntRange(0), metavar="N", help="Of auto: lines."),
+    click.option(
+        "--deps", "dependencies", type=click.IntRange(0), metavar="N", help="Of auto: dependencies."
+    ),
+    click.option("--complex", is_flag=True, default=None, help="Of auto: twice the time."),
     _span(
         "--idle-timeout",
         "idle_timeout_s",
@@ -105,6 +118,11 @@ LIMITS = (
     click.option("--model", metavar="NAME", help="The model, where the agent lets you choose."),
     click.option(
         "--shadow/--no-shadow", default=None, help="Say what would have stopped it, and go on."
+    ),
+    click.option(
+        "--stuck/--no-stuck",
+        default=None,
+        help="Watch each step; step in when the agent appears stuck.",
     ),
     click.option(
         "--force-close", is_flag=True, help="Begin although the circuit is open; needs --why."

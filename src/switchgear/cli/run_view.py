@@ -1,37 +1,32 @@
 """A run at a terminal: a screen that is drawn while it goes on, and what is left of it at the end.
 
-Only a thread of its own draws, on its own timer, so the screen lives while the agent is silent,
-and a terminal that is slow or stopped holds up no run. The live screen is the alternate one, which
-survives being resized; how it ended is printed on the normal one.
+While it goes on it is drawn on a screen of its own (see `live_screen.py`); how it ended is printed
+on the normal one.
 """
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.live import Live
 from rich.text import Text
 
 from switchgear.agents.events import StreamEvent
+from switchgear.cli.live_screen import LiveScreen
 from switchgear.cli.run_board import Notebook
 from switchgear.cli.run_picture import Size, last_picture, picture
 from switchgear.cli.screen import Screen
 from switchgear.cli.text import clean
+from switchgear.hooks.texts import Option
 from switchgear.runner.view import Lines, View
 
 if TYPE_CHECKING:
+    from switchgear.runner.helping import Choose
     from switchgear.runner.result import RunResult
 
-TICK_S = 0.25
-QUICKEST_S = 0.05
-"""However much happens, it is not drawn more often."""
 COPIED = ("  kept: ", "  report: ", "  go on: ")
 """Lines that are not broken by us, so that what is in them can be copied."""
-PATIENCE_S = 2.0
-"""How long the end of the run waits for the last drawing."""
 
 
 @contextmanager
@@ -54,6 +49,20 @@ def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[View]:
         view.close()
 
 
+def chooser(view: View, wait_s: float) -> "Choose | None":
+    """Asks a person at this view what to do about a stuck agent; `None`: nobody is there."""
+    from switchgear.cli.choosing import ask, is_attended  # noqa: PLC0415  only of some runs
+
+    if not isinstance(view, LiveView) or not is_attended():
+        return None
+
+    def choose(block: str, options: tuple[Option, ...]) -> str | None:
+        with view.paused():
+            return ask(block, options, wait_s)
+
+    return choose
+
+
 class LiveView(View):
     """Draws a run on a terminal. Told by the run's thread; a thread of its own draws."""
 
@@ -65,56 +74,46 @@ class LiveView(View):
     ) -> None:
         self._screen = screen
         self._notebook = Notebook(clock, stopping)
-        self._live = Live(
-            console=screen.console,
-            screen=True,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            get_renderable=self.frame,
-        )
-        self._over = threading.Event()
-        self._news = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    problem: str | None = None
-    """Why it is not drawn any more; the run goes on all the same."""
+        self._live = LiveScreen(screen, self.frame)
 
     def started(self, run: dict[str, Any]) -> None:
         """From now on it is drawn."""
         self._notebook.started(run)
-        self._thread = threading.Thread(target=self._draw, name="switchgear-view", daemon=True)
-        self._thread.start()
+        self._live.begin()
+
+    def paused(self) -> AbstractContextManager[None]:
+        """The normal screen meanwhile, to ask somebody something."""
+        return self._live.paused()
 
     def waiting(self, why: str, left_s: float) -> None:
         """A countdown."""
         self._notebook.waiting(why, left_s)
-        self._news.set()
+        self._live.news()
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
         """Its number."""
         self._notebook.iteration_started(number, run)
-        self._news.set()
+        self._live.news()
 
     def event(self, event: StreamEvent) -> None:
         """What the agent does."""
         self._notebook.event(event)
-        self._news.set()
+        self._live.news()
 
     def validating(self, command: str) -> None:
         """The command."""
         self._notebook.validating(command)
-        self._news.set()
+        self._live.news()
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
         """What was measured."""
         self._notebook.iteration_ended(facts, run)
-        self._news.set()
+        self._live.news()
 
     def noted(self, text: str) -> None:
         """The note."""
         self._notebook.noted(text)
-        self._news.set()
+        self._live.news()
 
     def ended(self, result: "RunResult") -> None:
         """The last frame and the summary, on the normal screen."""
@@ -126,8 +125,8 @@ class LiveView(View):
         screen.line()
         first, *rest = result.text().splitlines()
         screen.line(Text(clean(first, 2000), "bold green" if result.success else "bold red"))
-        if self.problem is not None:
-            screen.line(Text(clean(f"  note: {self.problem}")), indent=4)
+        if self._live.problem is not None:
+            screen.line(Text(clean(f"  note: {self._live.problem}")), indent=4)
         for line in rest:
             if line.startswith(COPIED):
                 screen.console.print(Text(clean(line, 4000)), soft_wrap=True)
@@ -136,11 +135,7 @@ class LiveView(View):
 
     def close(self) -> None:
         """Leave the live screen, whatever happened. May be called again."""
-        self._over.set()
-        self._news.set()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.join(PATIENCE_S)
+        self._live.close()
 
     def size(self) -> Size:
         """The terminal as it is now."""
@@ -151,19 +146,6 @@ class LiveView(View):
         """The live screen as it should be now."""
         lines = picture(self._notebook.board(), self.size())
         return Text("\n", no_wrap=True, overflow="crop").join(lines)
-
-    def _draw(self) -> None:
-        try:
-            with self._live:
-                while not self._over.is_set():
-                    self._news.clear()
-                    self._live.refresh()
-                    self._over.wait(QUICKEST_S)
-                    self._news.wait(TICK_S - QUICKEST_S)
-                # tmux gives the lines of a screen that grew to the normal one: let them be empty.
-                self._screen.console.clear()
-        except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
-            self.problem = f"the live view failed: {type(error).__name__}: {error}"
 
 
 def _is_in(frame: list[Text], evidence: str) -> bool:

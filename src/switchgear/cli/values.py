@@ -54,6 +54,7 @@ def of_page(view: View, entries: list[Entry]) -> dict[str, Any]:
         "failed_probes": outage.failed_probes,
         "admit_share": outage.admit,
         "probes_under_way": len(circuit.probing.permits),
+        "score": _score(view),
         "detectors": [
             {"name": name, "heat": reading.heat, "reason": reading.reason}
             for name, reading in zip(names, view.readings, strict=True)
@@ -65,6 +66,17 @@ def of_page(view: View, entries: list[Entry]) -> dict[str, Any]:
         "policy": dump_policy(view.policy),
         "events": [of_entry(entry) for entry in entries],
     }
+
+
+def _score(view: View) -> dict[str, Any] | None:
+    """What the detectors add up to, where the policy weighs them."""
+    from switchgear.core.score import score_of  # noqa: PLC0415
+
+    score = score_of(view.policy, view.readings)
+    if score is None:
+        return None
+    shares = [share._asdict() for share in score.shares]
+    return {"points": score.points, "threshold": score.threshold, "shares": shares}
 
 
 def of_entry(entry: Entry) -> dict[str, Any]:

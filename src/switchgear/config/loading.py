@@ -5,6 +5,8 @@ import re
 import stat
 from typing import Any
 
+from switchgear.config.agents import build_interventions, build_timeouts
+from switchgear.config.hooking import build_hooks
 from switchgear.config.loops import build_loops
 from switchgear.config.model import Config, Retention, Rule
 from switchgear.config.parts import build_part, construct
@@ -21,7 +23,7 @@ from switchgear.stores.schemes import STORE_URLS
 
 KEYS = (
     *("store", "operator_token_sha256", "retention", "policies", "circuits", "loops", "rules"),
-    "sinks",
+    *("hooks", "interventions", "timeouts", "sinks"),
 )
 _SQLITE = "sqlite:///"
 _VARIABLE = re.compile(r"\$(\$?)\{([^{}]*)\}")
@@ -38,11 +40,15 @@ def load_config(path: str | os.PathLike[str]) -> Config:
     """
     name = os.fspath(path)
     report = Report(name)
-    text = _read(name, report)
-    root = _parse(name, text, report)
+    root = read_document(name, report)
     config = _Loading(os.path.abspath(name), report).config(root)
     report.raise_if_any()
     return config
+
+
+def read_document(path: str, report: Report) -> Node:
+    """What a file of ours holds, as nodes with their lines. Raises `ConfigError` if that is nothing."""
+    return _parse(path, _read(path, report), report)
 
 
 def _read(path: str, report: Report) -> str:
@@ -103,8 +109,12 @@ class _Loading:
             circuits=self._circuits(sections.get("circuits", empty), policies),
             loop_presets=build_loops(sections.get("loops", empty), self._report),
             rules=build_rules(sections.get("rules", empty), self._report),
+            hooks=build_hooks(sections.get("hooks", empty), self._report),
+            interventions=build_interventions(sections.get("interventions", empty), self._report),
+            timeouts=build_timeouts(sections.get("timeouts", empty), self._report),
             sinks=self._sinks(sections.get("sinks", empty)),
             source=self._path,
+            store_as_written=_written(sections.get("store", empty)),
         )
 
     def _store(self, node: Node) -> str | None:
@@ -207,6 +217,10 @@ class _Loading:
     def _path_of(self, text: str) -> str:
         """A path of the file as an absolute one: relative to the file's folder, `~` is home."""
         return os.path.normpath(os.path.join(os.path.dirname(self._path), os.path.expanduser(text)))
+
+
+def _written(node: Node) -> str | None:
+    return node.value if isinstance(node.value, str) else None
 
 
 def _objection_to_store(url: str, written: str) -> str | None:

@@ -6,10 +6,12 @@ from switchgear.core import rules as core_rules
 from switchgear.core.policy import Policy
 from switchgear.core.rules_builtin import builtin_rules
 from switchgear.glob import matcher
+from switchgear.ladder import Interventions
 from switchgear.loop_presets import LoopPreset
 from switchgear.redact import redact
 from switchgear.sinks import Sink
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS
+from switchgear.timeouts import Timeouts
 
 
 class Retention(NamedTuple):
@@ -17,6 +19,19 @@ class Retention(NamedTuple):
 
     events: int = KEEP_EVENTS
     idle_s: float = IDLE_S
+
+
+class Hooks(NamedTuple):
+    """How the hooks of agents decide: the section `hooks`."""
+
+    on_trouble: str = "admit"
+    """What a hook does that cannot decide: `admit` or `refuse`. It says so either way."""
+    lease_s: float = 1800.0
+    """After how long a tool call whose end was never told is given up."""
+    story: str | None = None
+    """Which story the work is for: the circuit `story/<name>` is asked and told, if it has a policy."""
+    context_tokens: int = 200_000
+    """How large the context window is, for agents that tell only how many tokens are in use."""
 
 
 class Rule(NamedTuple):
@@ -53,9 +68,17 @@ class Config(NamedTuple):
     """The user's own presets of `switchgear run`, by their names."""
     rules: RuleBook = RuleBook()
     """What no agent may do; all built-in rules, unless the file says otherwise."""
+    hooks: Hooks = Hooks()
+    """How the hooks of agents decide."""
+    interventions: Interventions = Interventions()
+    """What is done about a stuck agent."""
+    timeouts: Timeouts = Timeouts()
+    """How long tasks may take."""
     sinks: tuple[Sink, ...] = ()
     source: str | None = None
     """The file it was read from; `None`: from none."""
+    store_as_written: str | None = None
+    """The URL of the store with its `${NAME}`, for who keeps it: what they stand for is secret."""
 
     def policy_for(self, name: str) -> Policy | None:
         """The policy of a circuit: that of the first match; `None`: the file does not say."""

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from switchgear.config.agents import interventions, time_rules
+from switchgear.config.hooking import ON_TROUBLE, hooks_of
 from switchgear.config.loops import loop_preset
 from switchgear.config.model import Retention
 from switchgear.config.parts import REQUIRED, Field, fields_of
@@ -16,9 +18,11 @@ from switchgear.core.policy import Policy
 from switchgear.core.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear.core.rules import ALLOWED, ASPECTS
 from switchgear.core.rules_builtin import BUILTIN
+from switchgear.ladder import RUNGS
 from switchgear.loop_presets import LOOP_PRESETS
 from switchgear.presets import DESCRIPTIONS, PRESETS
 from switchgear.sinks import SINKS
+from switchgear.timeouts import POLICIES
 
 Schema = dict[str, Any]
 _HUGE = 10**6
@@ -75,6 +79,9 @@ def _sections() -> dict[str, Schema]:
         "circuits": _maybe({"type": "array", "items": rule}),
         "loops": _maybe({"type": "object", "additionalProperties": _loop()}),
         "rules": _maybe(_rules()),
+        "hooks": _hooks(),
+        "interventions": _interventions(),
+        "timeouts": _timeouts(),
         "sinks": _maybe({"type": "array", "items": _ref("sink")}),
     }
 
@@ -108,6 +115,29 @@ def _loop() -> Schema:
     names = [{"const": name} for name in sorted(LOOP_PRESETS)]
     extends = {"anyOf": [*names, _text("A name of the loops section.")]}
     return _mapping({"extends": extends, **fields})
+
+
+def _hooks() -> Schema:
+    part = _part(hooks_of)
+    part["properties"]["on_trouble"] = {"enum": list(ON_TROUBLE), "default": ON_TROUBLE[0]}
+    part["properties"]["story"] = _maybe(_text("The story that the work is for."))
+    return _maybe(part)
+
+
+def _interventions() -> Schema:
+    part = _part(interventions)
+    rungs = {"type": "array", "items": {"enum": list(RUNGS)}, "default": list(RUNGS)}
+    part["properties"]["when_alone"] = rungs
+    part["properties"]["in_runs"] = {"type": "boolean", "default": False}
+    part["properties"]["escalate"] = _maybe(_text("The name of an agent, or a command."))
+    return part
+
+
+def _timeouts() -> Schema:
+    part = _part(time_rules)
+    part["properties"]["policy"] |= {"enum": list(POLICIES)}
+    part["properties"]["min_runs"]["minimum"] = 2
+    return part
 
 
 def _policy() -> Schema:

@@ -88,11 +88,28 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
         Rule(
             "guard/orders",
             _UNGUARD,
-            commands=(
-                *("switchgear release", "switchgear reset", "switchgear hold"),
-                *("switchgear import", "switchgear vacuum", "switchgear hooks uninstall"),
-                *("switchgear config token", "switchgear config seal"),
-                *("switchgear incidents close", "switchgear budgets set", "switchgear locks break"),
+            commands=tuple(
+                f"{program} {order}"
+                for program in (
+                    "switchgear",
+                    "python* switchgear",
+                    "pypy* switchgear",
+                    "uvx switchgear",
+                )
+                for order in (
+                    *(
+                        "release",
+                        "reset",
+                        "hold",
+                        "import",
+                        "vacuum",
+                        "config token",
+                        "config seal",
+                    ),
+                    *("hooks uninstall", "hooks disable", "rules off", "incidents close"),
+                    *("budgets set", "locks break"),
+                    "intervene",
+                )
             ),
         ),
         Rule(

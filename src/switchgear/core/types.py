@@ -46,6 +46,12 @@ class EventKind(StrEnum):
     """The store is reached again, and has been told what happened meanwhile."""
     STATE_UNREADABLE = "state_unreadable"
     """What was stored could not be read; it was set aside and the circuit starts anew."""
+    UNDECIDED = "undecided"
+    """A hook could not decide: it admitted or refused as the configuration says, and says why."""
+    CALL_EXPIRED = "call_expired"
+    """A tool call of an agent has begun and its end was never told; it is given up."""
+    RULE_BROKEN = "rule_broken"
+    """An agent tried what a rule forbids; it was refused."""
 
 
 class Act(NamedTuple):

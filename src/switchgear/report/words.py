@@ -11,6 +11,7 @@ TONES = {
     "unproven": "warn",
     "no change": "idle",
     "provider": "away",
+    "stuck": "warn",
     "blocked": "asks",
     "stopped": "cut",
 }

@@ -56,6 +56,7 @@ class Circuits:
         sinks: tuple[Sink, ...] = (),
     ) -> None:
         self.loop = loop_breaker(panel, name, policy or policy_of(options), sinks)
+        self._panel = panel
         provider = f"provider/{options.agent_label.partition(':')[0]}"
         self.provider: Breaker = panel.breaker(provider)
 
@@ -169,7 +170,7 @@ def loop_breaker(
 def _signals(judged: Judgement, measured: Measured, *, probing: bool) -> list[Signal]:
     """The iteration as facts. What was not the loop's doing tells its cost and any progress."""
     signal = Signal(seconds=measured.seconds, cost_micros=measured.cost_micros)
-    if judged.outcome in {"stopped", "blocked", "provider"}:
+    if judged.outcome in {"stopped", "stuck", "blocked", "provider"}:
         return [signal._replace(files_changed=measured.files_changed or None)]
     signal = signal._replace(
         files_changed=measured.files_changed,

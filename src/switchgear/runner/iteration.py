@@ -14,6 +14,7 @@ from switchgear.agents.events import StreamEvent, total_usage
 from switchgear.agents.prices import Cost, cost_of
 from switchgear.agents.process import AgentProcess, End, Run
 from switchgear.agents.wardens import Wardens
+from switchgear.hooks.sessions import TIME, WATCHED
 from switchgear.measure.git import GitError
 from switchgear.measure.tree import Change, Tree
 from switchgear.runner.agent_log import AgentLog
@@ -24,6 +25,7 @@ from switchgear.runner.options import RunOptions
 from switchgear.runner.plan import read_plan
 from switchgear.runner.record import RunFolder
 from switchgear.runner.state import RunState
+from switchgear.runner.stuck import StuckWatch
 from switchgear.runner.validation import Validated, validate
 from switchgear.runner.view import View
 from switchgear.runner.waiting import Time
@@ -49,6 +51,10 @@ class Workshop(NamedTuple):
     interrupt: Interrupt
     time: Time
     wardens: Wardens
+    evidence: Path | None = None
+    """What is known of an agent that was stuck."""
+    helps: bool = False
+    """Whether the agent is another one than the options name, and takes over."""
 
 
 class Iteration(NamedTuple):
@@ -79,12 +85,18 @@ class Iteration(NamedTuple):
 
 
 def iterate(
-    shop: Workshop, state: RunState, *, prompt: str, before: str | None, left_s: float | None
+    shop: Workshop,
+    state: RunState,
+    *,
+    prompt: str,
+    before: str | None,
+    left_s: float | None,
+    stuck: StuckWatch | None = None,
 ) -> Iteration:
     """Let the agent work once, measure and judge. `before` is the state of the folder now."""
     number, began_s, start_s = state.iterations + 1, shop.time.wall(), shop.time.clock()
     watch = _watch(shop.options, state, shop.time.clock)
-    run, stopped = _work(shop, watch, number, prompt, left_s)
+    run, stopped = _work(shop, watch, stuck, _process(shop, number, prompt, left_s), number)
     after, change = _measure(shop, before)
     validated = None
     if _worth_validating(shop, run, watch, stopped):
@@ -141,21 +153,26 @@ def _watch(options: RunOptions, state: RunState, clock: Callable[[], float]) -> 
 
 
 def _work(
-    shop: Workshop, watch: Watch, number: int, prompt: str, left_s: float | None
+    shop: Workshop, watch: Watch, stuck: StuckWatch | None, process: AgentProcess, number: int
 ) -> tuple[Run, str | None]:
     """The agent's process, from its start to its end, and why we stopped it, if we did."""
     stopped: list[str] = []
 
-    def happened(event: StreamEvent) -> None:
-        log.event(event)
-        why = watch.see(event)
-        shop.view.event(event)
+    def stop(why: str | None) -> None:
         if why is not None and not stopped:
             stopped.append(why)
             process.stop()
 
-    process = _process(shop, number, prompt, left_s)
+    def happened(event: StreamEvent) -> None:
+        log.event(event)
+        stop(watch.see(event))
+        shop.view.event(event)
+        if stuck is not None:
+            stop(stuck.see(event))
+
     process.on_event = happened
+    if stuck is not None:
+        process.on_silence = lambda idle_s: stop(stuck.silent(idle_s))
     with AgentLog(shop.record.log_file(number)) as log:
         with shop.interrupt.watching(process):
             run = process.run()
@@ -167,12 +184,19 @@ def _work(
 
 def _process(shop: Workshop, number: int, prompt: str, left_s: float | None) -> AgentProcess:
     told = {"SWITCHGEAR_ITERATION": str(number), "SWITCHGEAR_RUN": shop.record.id}
+    if shop.options.stuck:
+        told[WATCHED] = "1"
+    if left_s is not None and shop.options.timeout_s is not None:
+        limit_s = max(shop.options.timeout_s, left_s)
+        told[TIME] = f"{shop.time.wall() + left_s - limit_s} {limit_s}"
+    if shop.evidence is not None:
+        told["SWITCHGEAR_EVIDENCE"] = str(shop.evidence)
     try:
         return AgentProcess(
             shop.agent,
             prompt,
             shop.folder,
-            model=shop.options.model,
+            model=None if shop.helps else shop.options.model,
             env={**os.environ, **told},
             deadline_s=left_s,
             idle_s=shop.options.idle_timeout_s,

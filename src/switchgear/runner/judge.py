@@ -22,6 +22,7 @@ from typing import NamedTuple
 from switchgear.agents.events import LIMITED, OUTAGE, AgentError
 from switchgear.agents.process import End, Run
 from switchgear.runner.ends import ExitReason
+from switchgear.runner.stuck import STUCK
 from switchgear.runner.validation import Validated
 from switchgear.runner.watching import Watch
 
@@ -32,7 +33,7 @@ class Seen(NamedTuple):
     run: Run
     watch: Watch
     stopped: str | None = None
-    """Why we stopped the agent: `interrupt`, `stuck`, `budget`, `provider`; `None`: we did not."""
+    """Why we stopped the agent: `interrupt`, `stuck`, `score`, `budget`, `provider`; `None`: not."""
     changed: int | None = None
     """Files that differ from the start of the iteration."""
     changed_overall: Callable[[], bool] = bool
@@ -52,7 +53,8 @@ class Judgement(NamedTuple):
     """What the iteration was."""
 
     outcome: str
-    """`worked`, `no change`, `failed`, `unproven`, `provider`, `stopped`, `blocked`, `completed`."""
+    """`worked`, `no change`, `failed`, `unproven`, `provider`, `stopped`, `stuck`, `blocked` or
+    `completed`."""
     ok: bool | None = None
     error: str | None = None
     end: ExitReason | None = None
@@ -86,6 +88,8 @@ def _stopped(seen: Seen) -> Judgement | None:  # noqa: PLR0911  one for each way
         return _end(ExitReason.AGENT_ERROR, run.problem)
     if seen.stopped == "interrupt":
         return _end(ExitReason.INTERRUPTED, "stopped while the agent worked")
+    if seen.stopped == STUCK:
+        return Judgement("stuck", remark="The last agent was stopped: it appeared stuck")
     if seen.stopped == "budget":
         return _end(ExitReason.BUDGET, "the agent spent what was left and was stopped")
     if run.end is End.DEADLINE:

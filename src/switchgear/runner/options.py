@@ -1,4 +1,4 @@
-"""What a run is told: flags beat the preset, and the preset beats the defaults.
+"""What a run is told: flags beat the preset, the preset beats the configuration, that the defaults.
 
 Each choice is one field of `RunOptions`, and each field can be written to a file and read again,
 so that a run can be resumed as it was begun.
@@ -52,6 +52,8 @@ class RunOptions(NamedTuple):
     plan: str | None = None
     """A file with a checklist, relative to the folder."""
     shadow: bool = False
+    stuck: bool = False
+    """Watch the agent's steps by the stuck score, and step in: see `docs/stuck.md`."""
 
     @property
     def agent_label(self) -> str:
@@ -83,19 +85,24 @@ def run_options(
     flags: Mapping[str, Any],
     *,
     presets: Mapping[str, LoopPreset] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> RunOptions:
     """The options of a run. A flag that is `None` was not given.
 
-    `presets` are the user's own, beside ours. Raises ValueError with the field, the value and the
-    rule.
+    `presets` are the user's own, beside ours; `defaults` is what the configuration says of every
+    run, by the fields' names. Raises ValueError with the field, the value and the rule.
     """
     given = {key: value for key, value in flags.items() if value is not None}
-    name = given.get("preset")
-    told = {} if name is None else of_preset(preset_named(name, presets or {}))
+    told = dict(defaults or {})
+    name = given.get("preset", told.get("preset"))
+    told |= {} if name is None else of_preset(preset_named(name, presets or {}))
     merged = _switched_off(told | given)
     unknown = merged.keys() - set(RunOptions._fields)
     if unknown:
         raise ValueError(f"a run has no option {min(unknown)!r}")
+    if "agent" in given or "agent_cmd" in given:  # the one that was typed replaces the other
+        merged = {"agent": None, "agent_cmd": None, **merged}
+        merged |= {"agent": given.get("agent"), "agent_cmd": given.get("agent_cmd")}
     return checked(RunOptions(**{"task": task, **merged}))
 
 

@@ -28,6 +28,10 @@ class Standing(NamedTuple):
     answer: str | None = None
     """What the operator says to the agent's question."""
     plan: Plan | None = None
+    advice: str | None = None
+    """What the last agent was stopped for, and what to do instead."""
+    time: str | None = None
+    """That little time is left."""
 
 
 def prompt_of(options: RunOptions, standing: Standing) -> str:
@@ -40,6 +44,8 @@ def prompt_of(options: RunOptions, standing: Standing) -> str:
         _validation(options, standing.failed),
         _answer(standing.answer),
         _nudge(standing.nudge),
+        standing.advice,
+        standing.time,
         _ending(options),
     ]
     return "\n\n".join(part.strip() for part in parts if part and part.strip()) + "\n"

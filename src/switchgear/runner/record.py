@@ -59,7 +59,7 @@ class RunFolder:
 
     def make(self) -> None:
         """Make the folder, for the user only; what is in it may be private."""
-        _keep_out_of_git(self.path.parents[1])
+        keep_out_of_git(self.path.parents[1])
         for folder in (self.path, self.path / "prompts", self.path / "logs"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -70,14 +70,7 @@ class RunFolder:
 
     def write(self, run: dict[str, Any]) -> None:
         """Put run.json in place."""
-        whole = json.dumps({"schema": SCHEMA, **run}, indent=1, ensure_ascii=True)
-        beside = self.path / f".run.json.{os.getpid()}"
-        beside.unlink(missing_ok=True)
-        with beside.open("x", encoding="ascii") as file:  # new: never through a link of an agent's
-            file.write(whole + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self.path / "run.json")
+        put_in_place(self.path / "run.json", {"schema": SCHEMA, **run})
 
     def add(self, facts: dict[str, Any]) -> None:
         """Add an iteration to iterations.jsonl."""
@@ -111,6 +104,17 @@ class RunFolder:
 
 
 _REQUIRED = {"schema", "id", "task", "options", "state", "folder", "circuit"}
+
+
+def put_in_place(path: Path, value: dict[str, Any]) -> None:
+    """Write JSON whole beside a file, and put it in the file's place at once."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    with beside.open("x", encoding="ascii") as file:  # new: never through a link of an agent's
+        file.write(json.dumps(value, indent=1, ensure_ascii=True) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
 
 
 class Listed(NamedTuple):
@@ -198,7 +202,7 @@ def _ids(root: Path) -> list[str]:
         return []
 
 
-def _keep_out_of_git(ours: Path) -> None:
+def keep_out_of_git(ours: Path) -> None:
     """Our folder in a project is nobody's change: it ignores itself, as caches do."""
     ours.mkdir(mode=0o700, parents=True, exist_ok=True)
     ignore = ours / ".gitignore"

@@ -4,16 +4,15 @@ Whatever happens, the run ends with a reason, its evidence, what was done, and h
 """
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from switchgear import timeouts
 from switchgear.agents.base import Agent
 from switchgear.agents.wardens import Wardens
-from switchgear.core.policy import Policy
 from switchgear.errors import OrderRefused
-from switchgear.listeners import Sink
+from switchgear.hooks import texts
 from switchgear.measure.tree import open_tree
 from switchgear.panel import Panel
 from switchgear.runner.checkpoint import keep
@@ -40,32 +39,19 @@ from switchgear.runner.plan import read_plan
 from switchgear.runner.prompt import Standing, prompt_of
 from switchgear.runner.providing import pause_for
 from switchgear.runner.record import RunFolder, process_began
+from switchgear.runner.rescue import Rescue
 from switchgear.runner.result import RunResult, reported
+from switchgear.runner.setting import Setting
 from switchgear.runner.state import RunState
+from switchgear.runner.stuck import StuckWatch
 from switchgear.runner.validation import detect
-from switchgear.runner.view import Shielded, View
-from switchgear.runner.waiting import Time
+from switchgear.runner.view import Shielded
 
 BY = "switchgear run"
 NO_TESTS = (
     "no test command was found (pytest, npm test, go test, cargo test), so nothing validates the "
     "work; name one by --validate CMD"
 )
-
-
-class Setting(NamedTuple):
-    """What a run is given beside its options; each has a sensible default."""
-
-    view: View = View()
-    interrupt: Interrupt | None = None
-    time: Time = Time()
-    policy: Policy | None = None
-    """Instead of the one that the options describe."""
-    sinks: tuple[Sink, ...] = ()
-    report: Callable[[RunFolder], Path] | None = None
-    """Writes a report of the finished run, and says where."""
-    answer: str | None = None
-    """What the operator says to the agent's question, in the first prompt."""
 
 
 class Runner:
@@ -109,6 +95,9 @@ class Runner:
             setting.time,
             Wardens(),
         )
+        self._rescue = Rescue(self.shop, panel, self.circuit, setting) if options.stuck else None
+        if self._rescue is not None and self.state.helped:
+            self.shop = self._rescue.taken_over(self.shop)
         self._gate = Gate(self.shop, self.circuits, self._left_s)
         if self.state.started_s is None:
             self.state = self.state._replace(started_s=setting.time.wall())
@@ -152,6 +141,9 @@ class Runner:
             self.shop.view.noted(note)
 
     def _loop(self) -> Ending:
+        given_up = None if self._rescue is None else self._rescue.objection()
+        if given_up is not None:
+            return given_up
         if not self.state.iterations:
             before = baseline(self.shop, self._left_s())
             if isinstance(before, Ending):
@@ -159,7 +151,7 @@ class Runner:
             self.state = self.state._replace(tests_passing=before, best_tests=before)
             self._mark = mark(self.shop.tree)  # what the validation writes is no progress
         while True:
-            ending = self._gate.objection(self.state, self._evidence)
+            ending = self._gate.objection(self.state, self._evidence) or self._told()
             if ending is not None:
                 return ending
             leave = self._gate.ask()
@@ -170,6 +162,12 @@ class Runner:
             ending = self._pace(leave) or self._iterate(leave)
             if ending is not None:
                 return ending
+
+    def _told(self) -> Ending | None:
+        if self._rescue is None:
+            return None
+        self.state, ending = self._rescue.told(self.state)
+        return ending
 
     def _pace(self, leave: Leave) -> Ending | None:
         waited_from_s = self.shop.time.wall()
@@ -191,14 +189,20 @@ class Runner:
         prompt = self._prompt(number)
         shop.record.prompt_file(number).write_text(prompt, encoding="utf-8", errors="replace")
         shop.view.iteration_started(number, self._run())
+        stuck = None if self._rescue is None else self._rescue.watch(shop, self._mark)
+        left_s = self._left_s()
         try:
-            done = iterate(shop, before, prompt=prompt, before=self._mark, left_s=self._left_s())
+            done = iterate(
+                shop, before, prompt=prompt, before=self._mark, left_s=left_s, stuck=stuck
+            )
         except AgentUnusable as problem:
             self.circuits.give_back(leave)
             return Ending(ExitReason.AGENT_ERROR, str(problem))
         goes_on = self._tell(leave, done)
         would_stop = goes_on and self.circuits.would_stop()
-        self.state = counted(before, done, would_stop=would_stop)
+        if self._rescue is not None:
+            self._rescue.heard(done, before)
+        self.state = counted(self.state, done, would_stop=would_stop)
         notes = notes_on(before, done)
         if would_stop:
             notes.append(f"would have stopped here: {self.circuits.reason()}")
@@ -208,14 +212,37 @@ class Runner:
         else:
             self._mark = mark(shop.tree)  # what validation and hooks changed is no progress
         self._keep_facts(done, before, notes, prompt_chars=len(prompt), commit=commit)
-        return self._ending(done, goes_on=goes_on)
+        return self._ending(done, goes_on=goes_on) or self._step_in(stuck)
+
+    def _step_in(self, stuck: StuckWatch | None) -> Ending | None:
+        if self._rescue is None or stuck is None:
+            return None
+        self.state, self.shop, ending = self._rescue.step_in(self.shop, self.state, stuck)
+        self._write()
+        return ending
 
     def _prompt(self, number: int) -> str:
         options, state = self.shop.options, self.state
         plan = None if options.plan is None else read_plan(self.shop.folder / options.plan)
         answer, self._answer = self._answer, None
-        standing = Standing(number, state.notes, state.nudge, state.failed_output, answer, plan)
+        standing = Standing(
+            *(number, state.notes, state.nudge, state.failed_output, answer, plan, state.advice),
+            self._time_warning(),
+        )
+        self.state = self.state._replace(advice=None)
         return prompt_of(options, standing)
+
+    def _time_warning(self) -> str | None:
+        """That 70 or 90 percent of the time are used, once each."""
+        limit_s = self._limit_s()
+        if limit_s is None:
+            return None
+        mark = timeouts.due(self._used_s(), limit_s, self.state.warned)
+        if mark is None:
+            return None
+        warned = timeouts.with_given(self.state.warned, mark.percent)
+        self.state = self.state._replace(warned=warned)
+        return texts.time_warning(mark.percent, mark.left_s, limit_s)
 
     def _tell(self, leave: Leave, done: Iteration) -> bool:
         repeated = done.watch.repeated
@@ -286,6 +313,8 @@ class Runner:
 
     def _finish(self, ending: Ending) -> RunResult:
         shop, loop = self.shop, self.circuits.loop
+        if self._rescue is not None:
+            self._rescue.leave()
         self.state = self.state._replace(seconds=self._used_s())
         stats = loop.stats()
         kept = keep(shop, self.state, ending, self._notes)
@@ -318,8 +347,12 @@ class Runner:
     def _used_s(self) -> float:
         return self._used_before_s + self.shop.time.clock() - self._began_s
 
-    def _left_s(self) -> float | None:
+    def _limit_s(self) -> float | None:
         limit_s = self.shop.options.timeout_s
+        return None if limit_s is None else limit_s + self.state.extra_s
+
+    def _left_s(self) -> float | None:
+        limit_s = self._limit_s()
         return None if limit_s is None else limit_s - self._used_s()
 
     def _run(self, result: RunResult | None = None) -> dict[str, Any]:

@@ -43,6 +43,14 @@ class RunState(NamedTuple):
     notes: tuple[str, ...] = ()
     """For the next prompt."""
     nudge: str | None = None
+    advice: str | None = None
+    """What a stuck agent's successor is told in the next prompt."""
+    helped: bool = False
+    """Whether the stronger help has taken over."""
+    extra_s: float = 0.0
+    """Time that was granted beyond --timeout."""
+    warned: tuple[int, ...] = ()
+    """The marks of the time, in percent, that were told to an agent."""
     failed_output: str | None = None
     last_error: str | None = None
 
@@ -83,7 +91,7 @@ class RunState(NamedTuple):
         seconds = known.get("seconds", 0.0)
         if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds >= 0:
             raise ValueError(f"state.seconds is {seconds!r}: it must be a number of at least 0")
-        for key in ("recent_micros", "changed", "uncommitted", "begun_s", "notes"):
+        for key in ("recent_micros", "changed", "uncommitted", "begun_s", "notes", "warned"):
             value = known.get(key, [])
             if not isinstance(value, list):
                 raise ValueError(f"state.{key} is {value!r}: it must be a list")

@@ -5,7 +5,7 @@ their policies and one ordered stream of events, and is shared by processes or m
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from switchgear.core import record
 from switchgear.core.machine import step
@@ -14,8 +14,12 @@ from switchgear.core.types import Circuit, Event, EventKind, Message, Mode, Orde
 
 KEEP_EVENTS = 10_000
 """How many events a store keeps by default, over all circuits."""
+NOTE_S = 86_400.0
+"""For how long a note is kept, unless its writer says otherwise."""
 IDLE_S = 30 * 86_400.0
 """After how many seconds without a change a circuit counts as abandoned."""
+
+T = TypeVar("T")
 
 LONGEST_NAME = 500
 """How many characters a circuit's name may have."""
@@ -41,6 +45,20 @@ class Vacuumed(NamedTuple):
 
     circuits: int
     events: int
+
+
+class Transaction(Protocol):
+    """Several messages and one note, folded together. Used by one thread, inside `transact`."""
+
+    now_s: float
+    """Seconds since the epoch, once it was our turn."""
+    note: str | None
+    """The note as it stands; another one that is assigned is kept. `None`: there is none."""
+    keep_s: float
+    """For how many seconds from now another note is of use to anybody."""
+
+    def apply(self, key: str, policy: Policy, message: Message) -> Step:
+        """Fold one message, as `Store.apply` does."""
 
 
 class Remembers(Protocol):
@@ -80,6 +98,13 @@ class Store(Protocol):
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """The same without blocking the event loop."""
+
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        """Messages to several circuits and the note of that name, by one caller at a time.
+
+        In memory and in SQLite all or nothing; on Redis each message by itself. `work` may be run
+        again, so it must do nothing but call the transaction; what it raises undoes everything.
+        """
 
     def now_s(self) -> float:
         """Seconds since the epoch on the store's clock, the same for all who share it."""

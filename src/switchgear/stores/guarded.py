@@ -4,13 +4,16 @@ A server that does not answer costs its timeout. Without this, each reader and e
 a breaker would wait for it again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from switchgear.clock import Clock
 from switchgear.errors import StoreError, StoreUnavailable
 from switchgear.locks import ForkSafeLock
-from switchgear.stores.base import Entry, Found, Store, checked_glob, checked_name
+from switchgear.stores.base import Entry, Found, Store, Transaction, checked_glob, checked_name
+
+T = TypeVar("T")
 
 
 class Guarded:
@@ -45,6 +48,11 @@ class Guarded:
     def now_s(self) -> float:
         """The store's clock, which goes on while the store is gone."""
         return self.inner.now_s()
+
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        """Messages of Switchgear's own to several circuits; an operator's orders go by `apply`."""
+        with self._asking():
+            return self.inner.transact(name, work)
 
     def get(self, key: str) -> Found | None:
         """One circuit as stored."""

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import time
-from typing import Any
+from typing import Any, TypeVar
 
 from switchgear.clock import Clock, Shifted, monotonic
 from switchgear.core.machine import step
@@ -13,12 +13,16 @@ from switchgear.glob import matcher
 from switchgear.locks import ForkSafeLock
 from switchgear.stores.base import (
     KEEP_EVENTS,
+    NOTE_S,
     Entry,
     Found,
+    Transaction,
     Vacuumed,
     is_abandoned,
 )
 from switchgear.stores.ledger import MemoryLedger
+
+T = TypeVar("T")
 
 LONGEST_CURSOR = 19
 
@@ -74,6 +78,7 @@ class MemoryStore:
         self._events: deque[Entry] = deque(maxlen=keep_events)
         self._written = 0
         self._operator_digest: str | None = None
+        self._notes: dict[str, tuple[float, str]] = {}
         self._ledger: MemoryLedger | None = None
 
     def ledger(self) -> MemoryLedger:
@@ -90,18 +95,30 @@ class MemoryStore:
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Fold one message into the circuit, which starts closed."""
         with self._lock.taken():
-            known = self._found.get(key)
-            circuit = _fitted(known, policy) if known else self._start(key, policy, now_s)
-            done = step(policy, circuit, message, now_s)
-            # Asking a circuit that nobody has told anything must not make it exist.
-            if known or done.circuit is not circuit:
-                self._found[key] = Found(done.circuit, policy)
+            changed: dict[str, Found] = {}
+            done = self._folded(key, policy, message, now_s, changed)
+            self._found |= changed
             self._write(done.events)
         return done
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """The same: nothing here waits."""
         return self.apply(key, policy, message, now_s)
+
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        """Messages to several circuits and a note: kept when all of it is done."""
+        with self._lock.taken():
+            now_s = self._clock()
+            until_s, text = self._notes.get(name, (0.0, None))
+            inside = _Inside(self, now_s, text if until_s > now_s else None)
+            result = work(inside)
+            self._found |= inside.changed
+            self._write(inside.events)
+            if inside.note is None:
+                self._notes.pop(name, None)
+            elif inside.note != text or until_s <= now_s:
+                self._notes[name] = (now_s + inside.keep_s, inside.note)
+        return result
 
     def get(self, key: str) -> Found | None:
         """One circuit as it was left."""
@@ -147,6 +164,8 @@ class MemoryStore:
             ]
             for key in gone:
                 del self._found[key]
+            for name in [name for name, (until_s, _) in self._notes.items() if until_s <= now_s]:
+                del self._notes[name]
             extra = max(0, len(self._events) - keep_events)
             for _ in range(extra):
                 self._events.popleft()
@@ -174,6 +193,18 @@ class MemoryStore:
     def close(self) -> None:
         """Nothing to let go of."""
 
+    def _folded(
+        self, key: str, policy: Policy, message: Message, now_s: float, changed: dict[str, Found]
+    ) -> Step:
+        """One message, folded on top of what has changed; what it changes is added to that."""
+        known = changed.get(key) or self._found.get(key)
+        circuit = _fitted(known, policy) if known else self._start(key, policy, now_s)
+        done = step(policy, circuit, message, now_s)
+        # Asking a circuit that nobody has told anything must not make it exist.
+        if known or done.circuit is not circuit:
+            changed[key] = Found(done.circuit, policy)
+        return done
+
     def _start(self, key: str, policy: Policy, now_s: float) -> Circuit:
         # One of that name may have been vacuumed away, and its events not yet.
         seqs = [entry.event.seq for entry in self._events if entry.event.circuit == key]
@@ -183,6 +214,26 @@ class MemoryStore:
         for event in events:
             self._written += 1
             self._events.append(Entry(str(self._written), event))
+
+
+class _Inside:
+    """A transaction: what it has changed, until it is done. Under the store's lock."""
+
+    __slots__ = ("_store", "changed", "events", "keep_s", "note", "now_s")
+
+    def __init__(self, store: MemoryStore, now_s: float, note: str | None) -> None:
+        self._store = store
+        self.now_s = now_s
+        self.note = note
+        self.keep_s = NOTE_S
+        self.changed: dict[str, Found] = {}
+        self.events: list[Event] = []
+
+    def apply(self, key: str, policy: Policy, message: Message) -> Step:
+        """Fold one message."""
+        done = self._store._folded(key, policy, message, self.now_s, self.changed)  # noqa: SLF001
+        self.events.extend(done.events)
+        return done
 
 
 def _place(cursor: str) -> int:

@@ -7,11 +7,11 @@ from switchgear.clock import Clock
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Store
 from switchgear.stores.memory import MemoryStore
 from switchgear.stores.operator import OperatorLock
+from switchgear.stores.places import default_file, default_url, keep_out_of_git
 from switchgear.stores.resilient import Resilient
 from switchgear.stores.schemes import REDIS_URLS, STORE_URLS
 
-FOLDER = ".switchgear"
-PROJECT_MARKS = (FOLDER, "switchgear.yaml", "switchgear.yml", "switchgear.toml", ".git")
+__all__ = ["default_file", "default_url", "open_store", "reopen"]
 
 _reopened: "WeakValueDictionary[tuple[str, str | None], Resilient]" = WeakValueDictionary()
 
@@ -43,30 +43,6 @@ def open_store(
     raise ValueError(f"store is '{scheme}:…': it must begin with one of {allowed}")
 
 
-def default_file(start: str | None = None) -> str:
-    """`.switchgear/state.db` of the project around `start` (default: the working directory).
-
-    A project is the nearest folder above that has a `.switchgear` folder, a configuration or a
-    `.git`; outside any project it is `switchgear/state.db` in the user's state folder (XDG).
-    """
-    here = os.path.abspath(start or os.getcwd())
-    home = os.path.expanduser("~")
-    while here != home:
-        if any(os.path.exists(os.path.join(here, mark)) for mark in PROJECT_MARKS):
-            return os.path.join(here, FOLDER, "state.db")
-        parent = os.path.dirname(here)
-        if parent == here:
-            break
-        here = parent
-    state = os.environ.get("XDG_STATE_HOME") or os.path.join(home, ".local", "state")
-    return os.path.join(state, "switchgear", "state.db")
-
-
-def default_url() -> str:
-    """The URL of the embedded default: it names the same file wherever it is opened."""
-    return f"sqlite:///{default_file()}"
-
-
 def reopen(url: str, operator_digest: str | None) -> Resilient:
     """The store of a breaker that was pickled in another process, once per process."""
     known = _reopened.get((url, operator_digest))
@@ -85,20 +61,8 @@ def _path(url: str) -> str:
     return os.path.expanduser(url.removeprefix("sqlite:///"))
 
 
-def _keep_out_of_git(folder: str) -> None:
-    """Our folder in a project is nobody's change: it ignores itself, as caches do."""
-    if os.path.basename(folder) != FOLDER or os.path.exists(folder):
-        return
-    try:
-        os.makedirs(folder, mode=0o700)
-        with open(os.path.join(folder, ".gitignore"), "w", encoding="utf-8") as file:
-            file.write("*\n")
-    except OSError:
-        return  # the store is about to say why, in better words
-
-
 def _sqlite(path: str, clock: Clock | None, keep_events: int) -> Store:
-    _keep_out_of_git(os.path.dirname(os.path.abspath(path)))
+    keep_out_of_git(os.path.dirname(os.path.abspath(path)))
     from switchgear.stores.sqlite import SqliteStore  # noqa: PLC0415  a store imports its own needs
 
     return SqliteStore(path, clock=clock, keep_events=keep_events)

@@ -33,6 +33,7 @@ class ScriptedApi:
     def __init__(self, scenario: str = "short") -> None:
         self.play(scenario)
         self.requests = 0
+        self.bodies: list[str] = []
         self.problems: list[str] = []
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
@@ -56,9 +57,15 @@ class ScriptedApi:
             self._thread.join()
             self._server.server_close()
 
-    def count(self) -> None:
+    def heard(self, raw: bytes) -> None:
+        """What was asked with tools, whole: the model sees what is in it."""
         with self._lock:
             self.requests += 1
+            self.bodies.append(raw.decode(errors="replace"))
+
+    def turn(self, answers: int) -> Turn:
+        """The answer that follows so many answers."""
+        return turn_of(self.scenario, answers)
 
     def __enter__(self) -> Self:
         self._open = True
@@ -93,14 +100,14 @@ def _handler_for(api_server: ScriptedApi) -> type[BaseHTTPRequestHandler]:
             path = self.path.partition("?")[0]
             try:
                 body = json.loads(raw or b"{}")
-                self.answer(path, body)
+                self.answer(path, body, raw)
             except (BrokenPipeError, ConnectionResetError):
                 pass
             except Exception as problem:
                 api_server.problems.append(f"{path}: {problem!r}")
                 self.reply({"error": {"message": f"the script failed: {problem!r}"}}, 400)
 
-        def answer(self, path: str, body: dict[str, Any]) -> None:
+        def answer(self, path: str, body: dict[str, Any], raw: bytes) -> None:
             if path.endswith(("/count_tokens", ":countTokens")):
                 self.reply({"input_tokens": 100, "totalTokens": 100})
                 return
@@ -110,10 +117,10 @@ def _handler_for(api_server: ScriptedApi) -> type[BaseHTTPRequestHandler]:
                 return
             tools = tools_of(api, body)
             if tools:
-                api_server.count()
-                turn = turn_of(api_server.scenario, answers_in(api, body))
+                api_server.heard(raw)
+                turn = api_server.turn(answers_in(api, body))
             else:  # a side question, such as a title
-                turn = turn_of(api_server.scenario, 0)
+                turn = api_server.turn(0)
                 turn = turn if turn.status != 200 else Turn(text=side_answer(body))
             if turn.status != 200:
                 wait = (

@@ -96,6 +96,13 @@ if ARGV[2] == '' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1],
 return 1
 """
 
+NOTE = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if ARGV[3] == '' then redis.call('DEL', KEYS[2]) else redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3]) end
+redis.call('DEL', KEYS[1])
+return 1
+"""
+
 WITHDRAW = f"""
 local removed = redis.call('LREM', KEYS[1], 1, ARGV[1])
 local next_one = redis.call('LINDEX', KEYS[1], 0)
@@ -189,6 +196,14 @@ class Names(NamedTuple):
     def inbox(self, key: str) -> str:
         """Where the messages for a circuit wait."""
         return f"{self.root}inbox:{key}"
+
+    def note(self, name: str) -> str:
+        """Where a note is."""
+        return f"{self.root}note:{name}"
+
+    def turn(self, name: str) -> str:
+        """Where it says whose turn with that note it is."""
+        return f"{self.root}turn:{name}"
 
     def unreadable(self, key: str, now_s: float) -> str:
         """Where a value that could not be read is kept."""

@@ -10,8 +10,16 @@ from switchgear.core import record
 from switchgear.core.policy import Policy
 from switchgear.core.types import Circuit, Event, Message, Step
 from switchgear.errors import StoreTooNew
-from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Vacuumed, is_abandoned
-from switchgear.stores.redis import address, reading, script
+from switchgear.stores.base import (
+    IDLE_S,
+    KEEP_EVENTS,
+    Entry,
+    Found,
+    Transaction,
+    Vacuumed,
+    is_abandoned,
+)
+from switchgear.stores.redis import address, reading, script, turn
 from switchgear.stores.redis.clients import Clients
 from switchgear.stores.redis.facts import facts
 from switchgear.stores.redis.ledger import RedisLedger
@@ -88,6 +96,16 @@ class RedisStore:
     def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere, unless as new a version is here."""
         return self._run(self._protocol.put(found, events))
+
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        """Messages to several circuits and a note: one caller at a time, each message by itself."""
+        with self._translated():
+            client = self._reader()
+            ours = turn.taken(
+                client, self._names, name, self.apply, now_s=self.now_s, label=self.label
+            )
+            with ours as inside:
+                return work(inside)
 
     # Time and pushes
 

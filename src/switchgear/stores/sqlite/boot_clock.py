@@ -16,7 +16,7 @@ _TIME_NAMESPACE = "/proc/self/ns/time"
 def boot_name() -> str | None:
     """Which start of which machine this is; processes with the same name count alike."""
     try:
-        with open(_BOOT_ID, encoding="ascii") as file:
+        with open(_BOOT_ID, encoding="utf-8") as file:
             boot = file.read().strip()
     except (OSError, ValueError):
         return None

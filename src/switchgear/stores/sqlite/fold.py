@@ -6,16 +6,18 @@ and its circuit starts anew and says so.
 """
 
 import sqlite3
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.types import Ask, Circuit, Event, Message, Step
-from switchgear.stores.base import Found, is_only_time, start_anew
-from switchgear.stores.sqlite import rows
+from switchgear.stores.base import NOTE_S, Found, Transaction, is_only_time, start_anew
+from switchgear.stores.sqlite import notes, rows
 from switchgear.stores.sqlite.link import Link, undo
 from switchgear.stores.sqlite.rows import ROW, UNWRITTEN, Row, Unreadable, Written
+
+T = TypeVar("T")
 
 TRIM_EVERY = 256
 KNOWN = 1024
@@ -53,10 +55,7 @@ class Folding:
         self, db: sqlite3.Connection, key: str, policy: Policy, message: Message, now_s: float
     ) -> Step:
         """Fold a message in: load, `step`, save with the events; or only read, if that is all."""
-        known = self._known.get(key)
-        if known is None or not (known.policy is policy or known.policy == policy):
-            text = rows.policy_text(policy).encode()
-            known = _Known(policy.start(key, now_s), policy, b"", text)
+        known = _fitted(self._known.get(key), key, policy, now_s)
         if isinstance(message, Ask) or is_only_time(message):
             done = self._peek(db, known, message, now_s)
             if done is not None:
@@ -70,6 +69,44 @@ class Folding:
             raise
         if seen is not None:
             self._remember(key, seen)
+        return done
+
+    def transact(
+        self,
+        db: sqlite3.Connection,
+        name: str,
+        clock: Callable[[], float],
+        work: Callable[[Transaction], T],
+    ) -> T:
+        """Fold several messages and a note in one transaction."""
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            inside = _Inside(self, db, name, clock())
+            result = work(inside)
+            inside.keep_note()
+            db.execute("COMMIT")
+        except BaseException:
+            undo(db)
+            raise
+        for key, seen in inside.seen.items():
+            self._remember(key, seen)
+        return result
+
+    def fold_inside(
+        self,
+        db: sqlite3.Connection,
+        key: str,
+        policy: Policy,
+        message: Message,
+        now_s: float,
+        *,
+        seen: dict[str, _Known],
+    ) -> Step:
+        """Fold a message in, inside a transaction that has seen these circuits so far."""
+        known = _fitted(seen.get(key) or self._known.get(key), key, policy, now_s)
+        done, after = self._fold_in(db, known, message, now_s)
+        if after is not None:
+            seen[key] = after
         return done
 
     def _peek(
@@ -246,3 +283,36 @@ class Folding:
             rows.read_circuit(rows.read_policy(row.policy), key, row.state)
         except Unreadable as why:
             self._keep_unreadable(db, key, row, now_s, str(why))
+
+
+class _Inside:
+    """A transaction on a connection, under the lock of its link."""
+
+    __slots__ = ("_before", "_db", "_folding", "_name", "keep_s", "note", "now_s", "seen")
+
+    def __init__(self, folding: Folding, db: sqlite3.Connection, name: str, now_s: float) -> None:
+        self._folding = folding
+        self._db = db
+        self._name = name
+        self.now_s = now_s
+        self.keep_s = NOTE_S
+        self.note = self._before = notes.read(db, name, now_s)
+        self.seen: dict[str, _Known] = {}
+
+    def apply(self, key: str, policy: Policy, message: Message) -> Step:
+        """Fold one message."""
+        folding, db = self._folding, self._db
+        return folding.fold_inside(db, key, policy, message, self.now_s, seen=self.seen)
+
+    def keep_note(self) -> None:
+        """Write the note, if it is another one."""
+        if self.note != self._before:
+            notes.write(self._db, self._name, self.note, self.now_s + self.keep_s)
+
+
+def _fitted(known: _Known | None, key: str, policy: Policy, now_s: float) -> _Known:
+    """What is known of a circuit, if this policy judged it; else a fresh one."""
+    if known is not None and (known.policy is policy or known.policy == policy):
+        return known
+    text = rows.policy_text(policy).encode()
+    return _Known(policy.start(key, now_s), policy, b"", text)

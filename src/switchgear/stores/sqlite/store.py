@@ -7,20 +7,23 @@ changes nothing only reads.
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from switchgear.clock import Clock
 from switchgear.core.policy import Policy
 from switchgear.core.types import Circuit, Event, Message, Step
 from switchgear.errors import StoreCorrupt, StoreError
 from switchgear.glob import is_plain, matcher, prefix
-from switchgear.stores.base import KEEP_EVENTS, Entry, Found, Vacuumed
-from switchgear.stores.sqlite import rows
+from switchgear.stores.base import KEEP_EVENTS, Entry, Found, Transaction, Vacuumed
+from switchgear.stores.sqlite import notes, rows
 from switchgear.stores.sqlite.boot_clock import BootClock
 from switchgear.stores.sqlite.file import DatabaseFile
 from switchgear.stores.sqlite.fold import Folding
 from switchgear.stores.sqlite.ledger import SqliteLedger
 from switchgear.stores.sqlite.link import Link
 from switchgear.stores.sqlite.rows import ROW, Newer, Row, Unreadable
+
+T = TypeVar("T")
 
 PAGE = 500
 """How many circuits `find` reads at a time, so that no reader keeps the log from shrinking."""
@@ -84,6 +87,11 @@ class SqliteStore:
         from asyncio import to_thread  # noqa: PLC0415  no event loop, no import
 
         return await to_thread(self.apply, key, policy, message, now_s)
+
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        """Messages to several circuits and a note, in one `BEGIN IMMEDIATE` transaction."""
+        done: T = self._link.run(self._folding.transact, name, self._clock, work)
+        return done
 
     def now_s(self) -> float:
         """Seconds since the epoch, the same for all processes of this machine. Never raises."""
@@ -252,6 +260,7 @@ def _vacuum(db: sqlite3.Connection, keep_events: int, idle_s: float, now_s: floa
         "DELETE FROM circuits WHERE mode = 'auto' AND phase = 'closed' AND ? - seen_s >= ?",
         (now_s, idle_s),
     )
+    notes.forget(db, now_s)
     return Vacuumed(circuits.rowcount, events.rowcount)
 
 

@@ -1,0 +1,200 @@
+"""Measure 15: what a hook costs, because an agent waits for two of them at every tool call.
+
+A hook is a process: it starts, asks all circuits in one transaction, answers and ends. So it is
+weighed against starting Python to do nothing, and against the same check written in bash and jq:
+read the event, look the circuit up in a file, count the call, write the file. The server answers
+the same events over HTTP, on a connection of its own each time.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.library import Role
+from bench.result import TIMES, Bar, Row, Section, sorted_by_gauge
+from switchgear.hooks.command import hook_command
+from switchgear.hooks.process import open_store
+from switchgear.hooks.server import HookServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bench.measure import Effort
+    from switchgear.hooks.compiled import Compiled
+    from switchgear.stores.base import Store
+
+AT_MOST_TIMES = 2.2
+AT_MOST_TIMES_HTTP = 1.2
+AT_MOST_MB = 40.0
+FLOOR, BASH = "python3 -c pass", "bash + jq"
+BEFORE, AFTER, POSTED = "hook, before a tool", "hook, after a tool", "over HTTP, before a tool"
+TOKEN = "a-token-for-the-benchmark"
+SCRIPT = """\
+set -eu
+event=$(cat)
+tool=$(jq -r .tool_name <<<"$event")
+session=$(jq -r .session_id <<<"$event")
+state=$(jq -r --arg tool "$tool" '.circuits[$tool].state // "CLOSED"' "$1")
+if [ "$state" = OPEN ]; then echo "circuit $tool is open" >&2; exit 2; fi
+jq --arg tool "$tool" --arg session "$session" \\
+  '.circuits[$tool].calls += 1 | .sessions[$session].calls += 1' "$1" > "$1.new"
+mv "$1.new" "$1"
+"""
+
+
+def section(effort: Effort) -> Section:
+    rounds = max(9, effort.rounds // 3)
+    with tempfile.TemporaryDirectory(prefix="switchgear-bench-") as name:
+        folder = Path(name)
+        (folder / ".git").mkdir()
+        with _server(folder) as server:
+            contenders = _contenders(folder, server)
+            for run in (*contenders.values(), *contenders.values(), *contenders.values()):
+                run()  # caches are made by whoever runs first
+            times_s = _interleaved(contenders, rounds)
+        largest_mb = _largest_mb(folder)
+    ratios = {
+        key: statistics.median(
+            [own / floor for own, floor in zip(taken, times_s[FLOOR], strict=True)]
+        )
+        for key, taken in times_s.items()
+    }
+    return Section(
+        key="hooks",
+        title="One hook call",
+        method=(
+            f"ms from start to end, {rounds} rounds in random order. A hook asks its circuits in "
+            "one transaction of a SQLite file; the median of the ratios within the rounds counts."
+        ),
+        columns=("median", f"{TIMES} {FLOOR}"),
+        rows=sorted_by_gauge([_row(key, times_s[key], ratios[key]) for key in contenders]),
+        bars=_bars(ratios, largest_mb),
+        numbers={key: {"times": ratios[key], "seconds": times_s[key]} for key in contenders}
+        | {"largest_mb": largest_mb},
+    )
+
+
+def _bars(ratios: dict[str, float], largest_mb: float) -> list[Bar]:
+    bars = [Bar(f"times {FLOOR}, {key}", ratios[key], AT_MOST_TIMES) for key in (BEFORE, AFTER)]
+    bars.append(Bar(f"times {FLOOR}, {POSTED}", ratios[POSTED], AT_MOST_TIMES_HTTP))
+    if BASH in ratios:
+        bars.append(Bar(f"times {BASH}, {BEFORE}", ratios[BEFORE] / ratios[BASH], 1.0))
+    return [*bars, Bar("megabytes at most in a hook", largest_mb, AT_MOST_MB)]
+
+
+def _row(key: str, times_s: list[float], ratio: float) -> Row:
+    role = {FLOOR: Role.FLOOR, BASH: Role.PEER}.get(key, Role.OURS)
+    return Row(key, role, (f"{statistics.median(times_s) * 1e3:,.1f}", f"{ratio:.2f}"), ratio)
+
+
+def _interleaved(contenders: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+    times_s: dict[str, list[float]] = {key: [] for key in contenders}
+    order = list(contenders)
+    for _ in range(rounds):
+        random.shuffle(order)
+        for key in order:
+            began_s = time.perf_counter()
+            contenders[key]()
+            times_s[key].append(time.perf_counter() - began_s)
+    return times_s
+
+
+def _event(folder: Path, name: str, **more: Any) -> bytes:
+    names = {"session_id": "bench", "cwd": str(folder), "hook_event_name": name}
+    call = {"tool_name": "Bash", "tool_input": {"command": "make test"}, "tool_use_id": "t1"}
+    return json.dumps(names | call | more).encode()
+
+
+def _contenders(folder: Path, server: HookServer) -> dict[str, Callable[[], None]]:
+    before, after = folder / "before.json", folder / "after.json"
+    before.write_bytes(_event(folder, "PreToolUse"))
+    after.write_bytes(_event(folder, "PostToolUse", tool_response={"stdout": "ok"}))
+    hook = [sys.executable, *hook_command("claude-code", root=str(folder))[1:]]
+    found: dict[str, Callable[[], None]] = {
+        FLOOR: _spawning([sys.executable, "-c", "pass"], before),
+        BEFORE: _spawning(hook, before),
+        AFTER: _spawning(hook, after),
+        POSTED: lambda: _post(server, before.read_bytes()),
+    }
+    bash, jq = shutil.which("bash"), shutil.which("jq")
+    if bash and jq:
+        script, state = folder / "check.sh", folder / "circuits.json"
+        script.write_text(SCRIPT)
+        state.write_text('{"circuits": {}, "sessions": {}}')
+        found[BASH] = _spawning([bash, str(script), str(state)], before)
+    return found
+
+
+def _spawning(command: list[str], given: Path) -> Callable[[], None]:
+    def run() -> None:
+        assert _spawn(command, given) == 0
+
+    return run
+
+
+def _spawn(command: list[str], given: Path) -> int:
+    """The exit code of a command with this input."""
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, str(given), os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+    ]
+    pid = os.posix_spawn(command[0], command, os.environ, file_actions=actions)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _largest_mb(folder: Path) -> float:
+    """Seen by a small process: what a child inherits of its parent's size counts as its own."""
+    hook = hook_command("claude-code", root=str(folder))[1:]
+    program = (
+        "import os, sys; pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ); "
+        "print(os.wait4(pid, 0)[2].ru_maxrss)"
+    )
+    small = [sys.executable, "-I", "-S", "-c", program, sys.executable, *hook]
+    unit = 1024 * 1024 if sys.platform == "darwin" else 1024
+    found: list[float] = []
+    for name in ("before.json", "after.json"):
+        with (folder / name).open("rb") as given:
+            done = subprocess.run(small, stdin=given, capture_output=True, check=True)
+        found.append(int(done.stdout) / unit)
+    return max(found)
+
+
+def _post(server: HookServer, body: bytes) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request("POST", "/hooks/claude-code", body, {"Authorization": f"Bearer {TOKEN}"})
+    response = connection.getresponse()
+    assert (response.status, response.read()) == (200, b"{}")
+    connection.close()
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[HookServer]:
+    stores: dict[str, Store] = {}
+
+    def opened(known: Compiled) -> Store:
+        if known.store not in stores:
+            stores[known.store] = open_store(known)
+        return stores[known.store]
+
+    server = HookServer(str(folder), TOKEN, opened)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,277 @@
+"""Conducts a batch: starts what may begin, hears how it went, decides, and writes down every change.
+
+One thread conducts; each attempt has a thread of its own, in which the runner works. The conductor
+alone changes the progress, so what is written is always one consistent state.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from switchgear.batch.attempt import Attempt, Outcome, Workplace, perform, time_for
+from switchgear.batch.crew import Crew, Running
+from switchgear.batch.door import Door
+from switchgear.batch.model import ENDS, SATISFIED, Batch, End, Progress, Status, Task
+from switchgear.batch.places import Places, PlaceTrouble
+from switchgear.batch.planning import blocked, ready
+from switchgear.batch.purse import Purse
+from switchgear.batch.record import BatchFolder, Kept
+from switchgear.batch.settling import after_timeout, by_policy, settled
+from switchgear.batch.view import BatchView
+from switchgear.batch.words import out_of_money, timed_out, timeout_options
+from switchgear.runner.ends import ExitReason
+from switchgear.runner.helping import Choose
+from switchgear.runner.interrupt import Interrupt
+from switchgear.runner.record import new_run
+
+TICK_S = 0.2
+
+Perform = Callable[[Workplace, Attempt], Outcome]
+
+
+class Company(NamedTuple):
+    """Who watches a batch, and who can be asked."""
+
+    interrupt: Interrupt
+    view: BatchView = BatchView()
+    choose: Choose | None = None
+    """Asks a person; `None`: nobody is there, and policies decide."""
+    by: str = "switchgear batch"
+    """Who gives orders."""
+
+
+class Conductor:
+    """Conducts one batch. Used once, by one thread."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        kept: Kept,
+        home: BatchFolder,
+        *,
+        place: Workplace,
+        places: Places,
+        company: Company,
+        door: Door,
+        act: Perform = perform,
+    ) -> None:
+        self._batch, self._kept, self._home = batch, kept, home
+        self._place, self._places = place, places
+        self._company, self._view = company, company.view
+        self._door = door
+        self._act = act
+        self._crew = Crew(company.interrupt)
+        self._running: dict[str, Running] = {}
+        self._stopped = False
+        self._heard: queue.SimpleQueue[tuple[str, Outcome]] = queue.SimpleQueue()
+
+    @property
+    def progress(self) -> dict[str, Progress]:
+        """How far each task has come."""
+        return self._kept.progress
+
+    def run(self) -> End:
+        """Conduct to the end, whatever that is."""
+        self._view.began(self._home.id, list(self.progress))
+        self._write()
+        with self._company.interrupt.watching(self._crew):
+            try:
+                self._conduct()
+            except BaseException:
+                self._crew.stop()  # a defect of ours, or a full disk: nobody works on unheard
+                raise
+        end = self._end()
+        self._kept = self._kept._replace(end=end.name)
+        self._write()
+        return end
+
+    def _conduct(self) -> None:
+        while True:
+            self._block()
+            if not self._is_ending():
+                self._start_ready()
+            if not self._running and (self._is_ending() or not self._is_waiting()):
+                return
+            self._hear()
+            if self._door.aborted is not None and self._running:
+                self._abort()
+
+    def _abort(self) -> None:
+        """End what runs, once."""
+        if not self._company.interrupt.asked and not self._stopped:
+            self._stopped = True
+            self._crew.stop()
+
+    def _is_ending(self) -> bool:
+        return bool(self._company.interrupt.asked) or self._door.aborted is not None
+
+    def _is_waiting(self) -> bool:
+        """Whether something may still begin."""
+        return bool(ready(self._batch.tasks, self._statuses()))
+
+    def _end(self) -> End:
+        statuses = set(self._statuses().values())
+        if not all(progress.is_settled for progress in self.progress.values()):
+            return ENDS["aborted" if self._door.aborted is not None else "interrupted"]
+        if statuses <= {Status.DONE}:
+            return ENDS["done"]
+        return ENDS["partial" if statuses <= SATISFIED else "incomplete"]
+
+    # Before an attempt
+
+    def _block(self) -> None:
+        for name, cause in blocked(self._batch.tasks, self._statuses()).items():
+            why = f"{cause} {self.progress[cause].status}"
+            self._change(name, status=Status.BLOCKED, blocked_by=cause, reason=why)
+
+    def _start_ready(self) -> None:
+        """Start what may begin, as far as there is room, money and leave."""
+        for task in ready(self._batch.tasks, self._statuses()):
+            if len(self._running) >= self._batch.parallel or self._is_ending():
+                return
+            if not self._start(task):
+                return
+
+    def _start(self, task: Task) -> bool:
+        """Start a task, or settle that it cannot be; False: not now, nor any other."""
+        progress = self.progress[task.name]
+        grant = self._grant(task, progress)
+        if grant == 0:
+            if self._running:
+                return False  # what they do not spend comes back
+            self._change(
+                task.name, status=Status.FAILED, exit_reason="budget", reason=self._broke(task)
+            )
+            return True
+        answer = self._door.ask(task.name, running=bool(self._running))
+        if answer.permit is None:
+            if answer.skip is not None:
+                self._change(task.name, status=Status.SKIPPED, reason=answer.skip)
+            return answer.skip is not None
+        try:
+            progress = self._prepared(task, progress)
+        except PlaceTrouble as trouble:
+            self._door.give_back(answer.permit)
+            self._change(task.name, status=Status.FAILED, reason=str(trouble))
+            return True
+        self._running[task.name] = Running(answer.permit, grant or 0)
+        self._change(task.name, **progress._asdict())
+        self._begin(task, progress, grant)
+        return True
+
+    def _grant(self, task: Task, progress: Progress) -> int | None:
+        """What the task may spend; 0: nothing now."""
+        own = task.flags.get("budget_micros")
+        wanted = None if own is None else max(0, own - progress.spent_micros)
+        spent = sum(each.spent_micros for each in self.progress.values())
+        reserved = sum(each.reserved_micros for each in self._running.values())
+        waiting = len(ready(self._batch.tasks, self._statuses()))
+        sharers = min(self._batch.parallel - len(self._running), waiting)
+        return Purse(self._batch.budget_micros, spent, reserved).grant(wanted, sharers)
+
+    def _broke(self, task: Task) -> str:
+        """Why there is no money for a task: its own is spent, or all."""
+        own, spent = task.flags.get("budget_micros"), self.progress[task.name].spent_micros
+        if own is not None and spent >= own:
+            return out_of_money("its", own, spent)
+        spent = sum(each.spent_micros for each in self.progress.values())
+        return out_of_money("the batch's", self._batch.budget_micros or 0, spent)
+
+    def _prepared(self, task: Task, progress: Progress) -> Progress:
+        """With its place, its run and its time."""
+        progress = self._places.give(task, progress, self.progress)
+        if progress.run is None:
+            limit_s, why = time_for(self._place, task)
+            if limit_s is not None:
+                self._view.said(f"[{task.name}] the timeout is {limit_s:.0f} s ({why})")
+            progress = progress._replace(run=new_run(self._place.runs).id, timeout_s=limit_s)
+        elif progress.timeout_s is not None and progress.seconds >= progress.timeout_s:
+            limit_s = progress.seconds + self._more_s(task)
+            progress = progress._replace(timeout_s=limit_s)  # else it would end at once
+        return progress._replace(
+            status=Status.RUNNING,
+            reason="",
+            attempts=progress.attempts + 1,
+        )
+
+    def _begin(self, task: Task, progress: Progress, grant: int | None) -> None:
+        attempt = Attempt(
+            task,
+            progress,
+            grant,
+            self._view.run_view(task.name),
+            self._crew.take(task.name),
+            self._company.choose,
+        )
+
+        def work() -> None:
+            outcome = Outcome(None, "Switchgear itself failed")
+            try:
+                outcome = self._act(self._place, attempt)
+            except Exception as error:  # noqa: BLE001  one task's trouble is not the others'
+                outcome = Outcome(None, f"it could not be run: {type(error).__name__}: {error}")
+            finally:
+                self._heard.put((task.name, outcome))
+
+        threading.Thread(target=work, name=f"switchgear-{task.name}").start()
+
+    # After an attempt
+
+    def _hear(self) -> None:
+        """Wait a moment for an attempt to end, and settle what became of it."""
+        with suppress(queue.Empty):
+            name, outcome = self._heard.get(timeout=TICK_S)
+            self._settle(self._batch.by_name[name], outcome)
+        self._door.count_down()
+
+    def _settle(self, task: Task, outcome: Outcome) -> None:
+        running = self._running.pop(task.name)
+        self._crew.leave(task.name)
+        before = self.progress[task.name]
+        worked = outcome.result is not None and outcome.result.state.iterations > before.iterations
+        self._door.tell(running.permit, outcome, worked=worked)
+        progress = settled(before, outcome)
+        if progress.status is Status.RUNNING:
+            progress = self._after_timeout(task, progress, outcome)
+        if progress.status in SATISFIED:
+            problem = self._places.keep(task, progress)
+            if problem is not None:
+                self._view.said(f"[{task.name}] {problem}")
+        self._change(task.name, **progress._asdict())
+
+    def _after_timeout(self, task: Task, progress: Progress, outcome: Outcome) -> Progress:
+        result, more_s = outcome.result, self._more_s(task)
+        if result is None or result.exit_reason is not ExitReason.TIMEOUT:
+            return progress
+        options = timeout_options(more_s)
+        block = timed_out(task.name, result, options)
+        by, choice = "you", None
+        if self._company.choose is not None and not self._company.interrupt.asked:
+            choice = self._company.choose(block, options)
+        if choice is None:
+            self._view.said(block)
+            by, choice = "the policy", by_policy(task, progress)
+        if choice == "retry":
+            progress = self._places.take_back(task, progress)
+        return after_timeout(progress, choice, more_s, by)
+
+    def _more_s(self, task: Task) -> float:
+        extend_s = self._place.interventions.extend_s
+        return extend_s if task.more_time_s is None else task.more_time_s
+
+    # What is known
+
+    def _statuses(self) -> dict[str, Status]:
+        return {name: each.status for name, each in self.progress.items()}
+
+    def _change(self, name: str, **fields: object) -> None:
+        """Change a task's progress: written down first, shown then."""
+        self.progress[name] = self.progress[name]._replace(**fields)  # type: ignore[arg-type]
+        self._write()
+        self._view.changed(name, self.progress[name])
+
+    def _write(self) -> None:
+        self._kept = self._kept._replace(forces=self._door.forces)
+        self._home.write(self._kept)

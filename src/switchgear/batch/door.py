@@ -1,0 +1,134 @@
+"""The door of a batch: whether an agent may be started now, and what is done when none may.
+
+The circuit `op/agent_spawn` decides. When it is open somebody chooses, or the policy does: wait for
+its reset, close it by force, skip the task, or abort the batch.
+"""
+
+from typing import NamedTuple
+
+from switchgear.batch.attempt import Outcome
+from switchgear.batch.spawning import SPAWN, Spawning
+from switchgear.batch.view import BatchView
+from switchgear.core.types import Permit
+from switchgear.errors import Rejected
+from switchgear.hooks.texts import trip_options
+from switchgear.runner.helping import Choose
+from switchgear.runner.waiting import Time
+
+MOST_FORCES = 3
+"""How often a policy closes the circuit by force in one batch; then it waits."""
+PROBE_LOOK_S = 1.0
+"""How soon it is looked again while a test is under way."""
+
+
+class Answer(NamedTuple):
+    """Leave for one attempt; or none now, or the task is skipped, for this reason."""
+
+    permit: Permit | None = None
+    skip: str | None = None
+
+
+class Door:
+    """Asked before each attempt, told after it. Used by one thread."""
+
+    def __init__(
+        self,
+        spawning: Spawning,
+        view: BatchView,
+        *,
+        policy: str,
+        choose: Choose | None = None,
+        by: str = "switchgear batch",
+        forces: int = 0,
+        time: Time | None = None,
+    ) -> None:
+        self._spawning, self._view = spawning, view
+        self._policy, self._choose, self._by = policy, choose, by
+        self._time = time or Time()
+        self._closed_until_s = 0.0
+        self._why = ""
+        self._shown_s: int | None = None
+        self._told_of: int | None = None
+        """The outage that was told of last."""
+        self._waits = False
+        """Whether its end is waited for."""
+        self.forces = forces
+        self.aborted: str | None = None
+        """Why the batch is to be aborted; `None`: it is not."""
+
+    def ask(self, name: str, *, running: bool) -> Answer:
+        """Leave to start this task; `running`: whether others are under way."""
+        if self._time.clock() < self._closed_until_s:
+            return Answer()
+        asked = self._spawning.ask()
+        if isinstance(asked, Rejected):
+            return self._refused(name, asked, running=running)
+        self._closed_until_s, self._shown_s = 0.0, None
+        if asked.probe:
+            self._view.said(self._spawning.probing())
+        return Answer(asked)
+
+    def give_back(self, permit: Permit) -> None:
+        """No agent was started."""
+        self._spawning.give_back(permit)
+
+    def tell(self, permit: Permit, outcome: Outcome, *, worked: bool) -> None:
+        """How the attempt went; `worked`: whether its agent was started at all."""
+        said = self._spawning.tell(permit, outcome.result, outcome.problem, worked=worked)
+        if said is not None:
+            self._view.said(said)
+            self._closed_until_s = 0.0
+
+    def count_down(self) -> None:
+        """Show how long it is still waited, once a second."""
+        left_s = self._closed_until_s - self._time.clock()
+        if left_s > 0 and int(left_s) != self._shown_s:
+            self._shown_s = int(left_s)
+            self._view.waiting(self._why, left_s)
+
+    def _refused(self, name: str, refused: Rejected, *, running: bool) -> Answer:
+        wait_s = refused.retry_after_s
+        if running and wait_s is not None and self._spawning.is_half_open:
+            return self._wait(f"for the half-open test of {SPAWN}", min(wait_s, PROBE_LOOK_S))
+        choice = self._chosen(wait_s)
+        if choice == "wait" and wait_s is None:
+            choice = "abort"  # it does not come back by itself
+        if choice == "wait":
+            return self._wait(f"for {SPAWN} ({refused.reason})", wait_s or 0.0)
+        if choice == "skip":
+            return Answer(skip=str(refused))
+        if choice == "abort":
+            self.aborted = str(refused)
+            return Answer()
+        why = f"batch: {name} is to be started"
+        objection = self._spawning.force(self._by, why)
+        if objection is not None:
+            self._view.said(objection)
+            self.aborted = objection
+            return Answer()
+        self._view.said(f"{SPAWN} was closed by force")
+        return self.ask(name, running=running)
+
+    def _chosen(self, wait_s: float | None) -> str:
+        """What a person says, else the policy. Of one outage it is told once."""
+        outage = self._spawning.outage
+        told, self._told_of = self._told_of == outage, outage
+        if told and self._waits:
+            return "wait"
+        block, chosen = self._spawning.block(), None
+        if self._choose is not None:
+            chosen = self._choose(block, trip_options(wait_s))
+        elif not told:
+            self._view.said(block)
+        if chosen is None:
+            chosen = self._policy
+            if chosen == "force":
+                self.forces += 1
+                chosen = "force" if self.forces <= MOST_FORCES else "wait"
+        self._waits = chosen == "wait"
+        return chosen
+
+    def _wait(self, why: str, seconds: float) -> Answer:
+        self._why, self._closed_until_s = why, self._time.clock() + seconds
+        self.count_down()
+        return Answer()

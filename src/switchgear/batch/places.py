@@ -1,0 +1,116 @@
+"""Where tasks work: a folder, a git worktree of their own, or the stand-in's throw-away project.
+
+A worktree has a branch. It begins where the tasks that it needs ended, and what it did is committed
+there, so that whoever needs it finds it, and the user merges it when they like.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from switchgear.agents.demo_agent import make_repository
+from switchgear.batch.model import Progress, Task
+from switchgear.measure.git import Git, GitError, run_git
+
+
+class PlaceTrouble(Exception):
+    """A task has no place to work; the sentence says why."""
+
+
+class Places:
+    """The places of one batch. Used by one thread.
+
+    `home` is the batch's folder, `base` where tasks work that name no folder.
+    """
+
+    def __init__(self, home: Path, base: Path) -> None:
+        self._home = home
+        self._base = base
+
+    def tree_of(self, task: Task) -> str | None:
+        """The working tree that the task changes; `None`: it has one of its own."""
+        if task.worktree or task.is_demo:
+            return None
+        folder = self._folder(task)
+        git = Git.find(folder)
+        return str((folder if git is None else git.top).resolve())
+
+    def give(self, task: Task, progress: Progress, others: Mapping[str, Progress]) -> Progress:
+        """The task's progress with its place, made if it is not there. Raises `PlaceTrouble`."""
+        if progress.folder is not None and Path(progress.folder).is_dir():
+            return progress
+        if task.is_demo:
+            folder = self._home / "demo" / f"{task.name}-{progress.attempts + 1}"
+            make_repository(folder)
+            return progress._replace(folder=str(folder))
+        if not task.worktree:
+            folder = self._folder(task)
+            if not folder.is_dir():
+                raise PlaceTrouble(f"the folder {folder} is not there any more")
+            return progress._replace(folder=str(folder))
+        needed = [others[need].branch for need in task.needs]
+        return self._worktree(task, progress, [branch for branch in needed if branch])
+
+    def take_back(self, task: Task, progress: Progress) -> Progress:
+        """For a new start: a place of the task's own is given up, anybody else's is left as it is."""
+        if task.worktree and progress.branch is not None:
+            tree, top = self._home / "trees" / task.name, self._top(task)
+            with contextlib.suppress(GitError):
+                run_git(top, ["worktree", "remove", "--force", str(tree)])
+                run_git(top, ["branch", "-D", progress.branch])
+        if task.worktree or task.is_demo:
+            return progress._replace(folder=None, branch=None)
+        return progress
+
+    def keep(self, task: Task, progress: Progress) -> str | None:
+        """Commit what was done in a worktree. Returns what went wrong, if anything did."""
+        if not task.worktree or progress.folder is None:
+            return None
+        tree = Path(progress.folder)
+        try:
+            run_git(tree, ["add", "--all", ":/"])
+            if run_git(tree, ["status", "--porcelain", "--untracked-files=no"]).strip():
+                first = " ".join(task.words.split())[:60]
+                _commit(tree, ["commit", "--quiet", "-m", f"{task.name}: {first}"])
+        except GitError as error:
+            return f"what was done could not be committed to {progress.branch}: {error}"
+        return None
+
+    def _worktree(self, task: Task, progress: Progress, needed: list[str]) -> Progress:
+        top = self._top(task)
+        inside = self._folder(task).resolve().relative_to(top.resolve())
+        branch = f"switchgear/{self._home.name}/{task.name}"
+        tree = self._home / "trees" / task.name
+        try:
+            if not tree.is_dir():  # else a process made it that did not live to say so
+                start = needed[0] if needed else "HEAD"
+                run_git(top, ["worktree", "add", "--quiet", "-b", branch, str(tree), start])
+        except GitError as error:
+            raise PlaceTrouble(f"no worktree could be made: {error}") from error
+        for other in needed[1:]:
+            try:
+                _commit(tree, ["merge", "--quiet", "--no-edit", other])
+            except GitError as error:
+                raise PlaceTrouble(
+                    f"the work of {needed[0]} and {other} cannot be merged; do so in {tree}: {error}"
+                ) from error
+        return progress._replace(folder=str(tree / inside), branch=branch)
+
+    def _folder(self, task: Task) -> Path:
+        return self._base if task.cwd is None else Path(task.cwd)
+
+    def _top(self, task: Task) -> Path:
+        git = Git.find(self._folder(task))
+        if git is None:
+            raise PlaceTrouble(f"{self._folder(task)} is no git repository: it has no worktrees")
+        return git.top
+
+
+def _commit(tree: Path, arguments: list[str]) -> None:
+    """A commit by the user, or by us where git does not know who that is."""
+    try:
+        run_git(tree, ["config", "user.email"])
+        who = []
+    except GitError:
+        who = ["-c", "user.name=switchgear", "-c", "user.email=switchgear@localhost"]
+    run_git(tree, [*who, *arguments])

@@ -1,0 +1,104 @@
+"""Who watches a batch: every method may be left out, and none can change what the batch does.
+
+`BatchLines` prints plain lines, for pipes and logs; what belongs to a task has its name in front.
+"""
+
+import io
+import sys
+import threading
+from typing import IO
+
+from switchgear.batch.model import Progress, Status
+from switchgear.errors import duration
+from switchgear.hooks.texts import one_line
+from switchgear.runner.view import Lines, View
+
+_COUNTDOWN_S = 30
+"""In plain lines a countdown is told at its start and then so often."""
+
+
+class BatchView:
+    """Watches a batch. Called by the batch's thread, `run_view`'s views by those of the tasks."""
+
+    def began(self, batch: str, names: list[str]) -> None:
+        """The batch begins or goes on, with these tasks."""
+
+    def changed(self, name: str, progress: Progress) -> None:
+        """A task stands otherwise."""
+
+    def run_view(self, name: str) -> View:
+        """Who watches the run of a task."""
+        del name
+        return View()
+
+    def said(self, text: str) -> None:
+        """Something to know; may have several lines."""
+
+    def waiting(self, why: str, left_s: float) -> None:
+        """No agent may be started; called about once a second."""
+
+
+class BatchLines(BatchView):
+    """Plain lines, one for each thing that happened."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._lock = threading.Lock()
+        self._waiting: str | None = None
+        self._told_s = 0.0
+
+    def began(self, batch: str, names: list[str]) -> None:
+        """Which batch, which tasks."""
+        self.write(f"batch {batch}: {', '.join(names)}\n")
+
+    def changed(self, name: str, progress: Progress) -> None:
+        """How it stands, and why."""
+        self.write(f"[{name}] {standing(progress)}\n")
+
+    def run_view(self, name: str) -> View:
+        """The lines of a run, with the task's name in front."""
+        return Lines(_Prefixed(self, name))
+
+    def said(self, text: str) -> None:
+        """As it is, line by line."""
+        for line in text.splitlines():
+            self.write(f"{one_line(line, 400)}\n" if line else "\n")
+
+    def waiting(self, why: str, left_s: float) -> None:
+        """At its start, and every half minute."""
+        if why != self._waiting or self._told_s - left_s >= _COUNTDOWN_S or left_s > self._told_s:
+            self._waiting, self._told_s = why, left_s
+            self.write(f"waiting {duration(left_s)} {why}\n")
+
+    def write(self, text: str) -> None:
+        """Print whole lines at once, whichever thread they come from."""
+        with self._lock:
+            self._stream.write(text)
+            self._stream.flush()
+
+
+class _Prefixed(io.StringIO):
+    """A stream whose lines have a name in front. Written to by one thread."""
+
+    def __init__(self, lines: BatchLines, name: str) -> None:
+        super().__init__()
+        self._lines = lines
+        self._front = f"[{name}] "
+        self._begun = ""
+
+    def write(self, text: str, /) -> int:
+        """Pass on the lines that are whole."""
+        *whole, self._begun = (self._begun + text).split("\n")
+        if whole:
+            self._lines.write("".join(f"{self._front}{line}\n" for line in whole))
+        return len(text)
+
+
+def standing(progress: Progress) -> str:
+    """How a task stands, in a line."""
+    words = str(progress.status)
+    if progress.status is Status.RUNNING:
+        limit = "no end" if progress.timeout_s is None else duration(progress.timeout_s)
+        again = f", attempt {progress.attempts}" if progress.attempts > 1 else ""
+        return f"{words}: run {progress.run}{again}, timeout {limit}"
+    return f"{words}: {one_line(progress.reason, 400)}" if progress.reason else words

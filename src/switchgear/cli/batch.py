@@ -1,0 +1,265 @@
+"""`switchgear batch`: many tasks with dependencies, in order or side by side, under the circuits."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from switchgear.cli.entry import fail
+from switchgear.cli.options import json_option, store_options, token_option
+from switchgear.cli.text import clean, say
+
+if TYPE_CHECKING:
+    from switchgear.batch.attempt import Workplace
+    from switchgear.batch.model import Batch, End
+    from switchgear.batch.record import BatchFolder, Kept
+    from switchgear.cli.opening import Session
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+LAST = "last"
+ALONE = ("timeout", "open")
+
+
+class Prepared(NamedTuple):
+    """A batch that may begin."""
+
+    batch: "Batch"
+    kept: "Kept"
+    home: "BatchFolder"
+    notes: tuple[str, ...]
+
+
+@click.command(short_help="Run many tasks with dependencies, resumable.")
+@click.argument("tasks", metavar="TASKS.YAML", required=False)
+@click.option("--parallel", type=click.IntRange(1, 64), metavar="N", help="At most N at a time.")
+@click.option(
+    "--resume",
+    "resumed",
+    metavar="[ID]",
+    is_flag=False,
+    flag_value=LAST,
+    help="Go on with batch ID; without ID: the last one of this file.",
+)
+@click.option("--retry-failed", is_flag=True, help="Of --resume: go on with what failed, too.")
+@click.option(
+    "--when-alone",
+    multiple=True,
+    metavar="WHAT=CHOICE",
+    help="timeout=resume|accept|retry|skip, open=wait|force|skip|abort; beats the file.",
+)
+@json_option
+@token_option
+@store_options
+def batch(
+    tasks: str | None,
+    *,
+    parallel: int | None,
+    resumed: str | None,
+    retry_failed: bool,
+    when_alone: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run the tasks of TASKS.YAML: those that need others after them, --parallel of them at a time.
+
+    Before each task the circuit `op/agent_spawn` is asked, after it it is told. A task that fails
+    blocks those that need it. When the time of a task is over, what it did is kept, and it is
+    resumed with more time, accepted as it is, tried again from scratch or skipped: you are asked,
+    or the policy decides. Exit codes: done 0, partial 20, incomplete 21, aborted 22,
+    interrupted 130; a file that cannot be used 2, and then nothing was started.
+    """
+    from switchgear.cli.opening import open_session
+
+    if tasks is None and resumed is not None and Path(resumed).is_file():
+        tasks, resumed = resumed, LAST  # what follows --resume was the file
+    if tasks is None:
+        fail("TASKS.YAML is missing: name the file with the tasks")
+    if retry_failed and resumed is None:
+        fail("--retry-failed belongs to --resume")
+    with open_session() as session:
+        place = _workplace(session)
+        wanted = _wanted(place, tasks, parallel, when_alone)
+        prepared = _prepared(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
+        code = _conduct(session, place, prepared, as_json=as_json)
+    raise SystemExit(code)
+
+
+def _workplace(session: "Session") -> "Workplace":
+    from switchgear.batch.attempt import Workplace
+    from switchgear.report.write import write_report
+    from switchgear.runner.record import runs_root
+
+    config = session.config
+    return Workplace(
+        session.panel,
+        runs_root(Path.cwd()),
+        config.loop_presets,
+        config.timeouts,
+        config.interventions,
+        config.policy_for,
+        tuple(config.sinks),
+        write_report,
+    )
+
+
+def _wanted(
+    place: "Workplace", tasks: str, parallel: int | None, when_alone: tuple[str, ...]
+) -> "Batch":
+    """The batch of the file as the options have it; everything is checked before anything starts."""
+    from switchgear.batch.attempt import options_of
+    from switchgear.batch.reading import read_batch
+
+    read = read_batch(tasks, presets=place.presets)
+    alone = _alone(when_alone)
+    if "open" in alone:
+        read = read._replace(on_open=alone["open"])
+    if "timeout" in alone:
+        choice = alone["timeout"]
+        read = read._replace(tasks=tuple(task._replace(on_timeout=choice) for task in read.tasks))
+    for task in read.tasks:
+        try:
+            options_of(place, task)
+        except ValueError as problem:
+            fail(f"task {task.name!r}: {problem}")
+    return read if parallel is None else read._replace(parallel=parallel)
+
+
+def _alone(given: tuple[str, ...]) -> dict[str, str]:
+    from switchgear.batch.model import OPEN_CHOICES, TIMEOUT_CHOICES
+
+    known = dict(zip(ALONE, (TIMEOUT_CHOICES, OPEN_CHOICES), strict=True))
+    chosen: dict[str, str] = {}
+    for each in given:
+        what, _, choice = each.partition("=")
+        if what not in known or choice not in known[what]:
+            ways = "; ".join(f"{what}={'|'.join(choices)}" for what, choices in known.items())
+            fail(f"--when-alone is {each!r}: it must be one of {ways}")
+        chosen[what] = choice
+    return chosen
+
+
+def _prepared(
+    wanted: "Batch", tasks: str, resumed: str | None, runs: Path, *, failed_too: bool
+) -> Prepared:
+    from switchgear.batch.model import Progress
+    from switchgear.batch.record import (
+        Kept,
+        batches_of,
+        batches_root,
+        caught_up,
+        find_batch,
+        new_batch,
+        taken_up,
+    )
+
+    root, file = batches_root(Path.cwd()), str(Path(tasks).resolve())
+    if resumed is not None:
+        home = find_batch(root, resumed, file)
+        kept, alive = home.read()
+        if alive:
+            fail(f"batch {home.id!r} is still running; stop that first")
+        known = {name: caught_up(each, runs) for name, each in kept.progress.items()}
+        progress, notes = taken_up(known, wanted.tasks, failed_too=failed_too)
+        if kept.file != file:
+            notes.insert(0, f"it was begun with {kept.file}")
+        _refuse_clash(wanted, home, kept.folder)
+        kept = kept._replace(file=file, progress=progress, end=None)
+        return Prepared(wanted, kept, home, tuple(notes))
+    notes = [note] if (note := _about_the_last(batches_of(root, file)[-1:])) else []
+    here = str(Path.cwd())
+    _refuse_clash(wanted, None, here)
+    home = new_batch(root)
+    progress = {task.name: Progress(digest=task.digest) for task in wanted.tasks}
+    return Prepared(wanted, Kept(home.id, file, here, progress), home, tuple(notes))
+
+
+def _about_the_last(found: "list[BatchFolder]") -> str | None:
+    """What is to be known of the last batch of the same file, if it is not over."""
+    for home in found:
+        kept, alive = home.read()
+        if alive:
+            return f"batch {home.id} of this file is running, too"
+        if kept.end not in {"done", "partial"}:
+            return f"batch {home.id} of this file is not finished; --resume goes on with it"
+    return None
+
+
+def _refuse_clash(wanted: "Batch", home: "BatchFolder | None", base: str) -> None:
+    """Two agents in one working tree would count each other's changes as their own."""
+    from switchgear.batch.places import Places
+    from switchgear.batch.planning import clash
+
+    if wanted.parallel == 1:
+        return
+    places = Places(Path(base) if home is None else home.path, Path(base))
+    trees = {task.name: tree for task in wanted.tasks if (tree := places.tree_of(task))}
+    pair = clash(wanted.tasks, trees)
+    if pair is not None:
+        one, other = pair
+        fail(
+            f"tasks {one!r} and {other!r} could run at the same time in {trees[one]}; let one need "
+            "the other, give each a 'cwd' outside the other's repository, set 'worktree: true', "
+            "or leave out --parallel"
+        )
+
+
+def _conduct(session: "Session", place: "Workplace", prepared: Prepared, *, as_json: bool) -> int:
+    from switchgear.batch.conductor import Company, Conductor
+    from switchgear.batch.door import Door
+    from switchgear.batch.places import Places
+    from switchgear.batch.spawning import SPAWN, Spawning
+    from switchgear.cli.batch_view import batch_chooser, batch_view
+    from switchgear.cli.run_choices import who
+    from switchgear.runner.interrupt import Interrupt
+
+    wanted, kept = prepared.batch, prepared.kept
+    with (
+        Interrupt().installed() as interrupt,
+        batch_view(as_json=as_json, stopping=lambda: interrupt.asked) as view,
+    ):
+        choose = None
+        if not as_json:
+            ask_s = session.config.interventions.ask_s
+            choose = batch_chooser(view, ask_s, lambda: interrupt.asked)
+        for note in prepared.notes:
+            view.said(f"note: {note}")
+        policy = session.config.policy_for(SPAWN)
+        door = Door(
+            Spawning(session.panel, policy),
+            view,
+            policy=wanted.on_open,
+            choose=choose,
+            by=who(),
+            forces=kept.forces,
+        )
+        conductor = Conductor(
+            wanted,
+            kept,
+            prepared.home,
+            place=place,
+            places=Places(prepared.home.path, Path(kept.folder)),
+            company=Company(interrupt, view, choose, who()),
+            door=door,
+        )
+        end = conductor.run()
+    _tell(prepared, end, door.aborted, as_json=as_json)
+    return end.code
+
+
+def _tell(prepared: Prepared, end: "End", aborted: str | None, *, as_json: bool) -> None:
+    from switchgear.cli.batch_summary import as_values, in_words, table
+    from switchgear.cli.values import printed
+
+    kept: Any = prepared.kept
+    resume = f"switchgear batch {shlex.quote(kept.file)} --resume {prepared.home.id}"
+    notes = [*prepared.notes, *([] if aborted is None else [f"aborted: {aborted}"])]
+    if as_json:
+        say(printed(as_values(prepared.home.id, end, kept.progress, notes, resume)))
+        return
+    for line in table(kept.progress):
+        say(line)
+    for line in in_words(prepared.home.id, end, kept.progress, resume):
+        say(line)
+    for note in notes:
+        say(f"  note: {clean(note, 600)}")

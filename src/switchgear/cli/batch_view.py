@@ -1,0 +1,245 @@
+"""A batch at a terminal: a table of its tasks that is drawn while they run; elsewhere plain lines."""
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from switchgear.agents.events import StreamEvent
+from switchgear.batch.model import Progress, Status
+from switchgear.batch.view import BatchLines, BatchView, standing
+from switchgear.cli.live_screen import LiveScreen
+from switchgear.cli.run_board import Board, Notebook, one_line
+from switchgear.cli.screen import Screen, fitted
+from switchgear.core.money import dollars
+from switchgear.errors import duration
+from switchgear.runner.view import View
+
+if TYPE_CHECKING:
+    from switchgear.hooks.texts import Option
+    from switchgear.runner.helping import Choose
+    from switchgear.runner.result import RunResult
+
+NOTES = 200
+STYLES = {
+    Status.RUNNING: "bold cyan",
+    Status.DONE: "green",
+    Status.PARTIAL: "yellow",
+    Status.FAILED: "bold red",
+    Status.SKIPPED: "red",
+    Status.BLOCKED: "red",
+    Status.INTERRUPTED: "yellow",
+}
+
+
+@contextmanager
+def batch_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[BatchView]:
+    """The view that fits: a live table at a terminal, plain lines anywhere else."""
+    if as_json:
+        yield BatchLines(sys.stderr)
+        return
+    screen = Screen()
+    if not screen.console.is_terminal or screen.console.is_dumb_terminal:
+        yield BatchLines(sys.stdout)
+        return
+    view = BatchTable(screen, stopping)
+    try:
+        yield view
+    finally:
+        view.close()
+
+
+def batch_chooser(view: BatchView, wait_s: float, stopping: Callable[[], int]) -> "Choose | None":
+    """Asks a person at this view; one question at a time, whichever task asks."""
+    from switchgear.cli.choosing import ask, is_attended  # noqa: PLC0415  only of some batches
+
+    if not is_attended():
+        return None
+    turn = threading.Lock()
+
+    def choose(block: str, options: "tuple[Option, ...]") -> str | None:
+        with turn:
+            if not isinstance(view, BatchTable):
+                return ask(block, options, wait_s, alone="the policy decides", stopped=stopping)
+            with view.paused():
+                return ask(block, options, wait_s, alone="the policy decides", stopped=stopping)
+
+    return choose
+
+
+class _TaskView(View):
+    """Tells a task's notebook what its run does. Told by the task's thread."""
+
+    def __init__(self, notebook: Notebook, table: "BatchTable", name: str) -> None:
+        self._notebook, self._table, self._name = notebook, table, name
+
+    def started(self, run: dict[str, Any]) -> None:
+        """The run begins."""
+        self._notebook.started(run)
+        self._table.news()
+
+    def waiting(self, why: str, left_s: float) -> None:
+        """It waits."""
+        self._notebook.waiting(why, left_s)
+
+    def iteration_started(self, number: int, run: dict[str, Any]) -> None:
+        """An iteration begins."""
+        self._notebook.iteration_started(number, run)
+        self._table.news()
+
+    def event(self, event: StreamEvent) -> None:
+        """The agent did something."""
+        self._notebook.event(event)
+
+    def validating(self, command: str) -> None:
+        """The validation runs."""
+        self._notebook.validating(command)
+
+    def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
+        """An iteration is over."""
+        self._notebook.iteration_ended(facts, run)
+        self._table.news()
+
+    def noted(self, text: str) -> None:
+        """Something to know."""
+        self._table.said(f"[{self._name}] {text}")
+
+    def ended(self, result: "RunResult") -> None:
+        """How it ended."""
+        self._table.said(f"[{self._name}] {result.exit_reason}: {result.reason}")
+
+
+class BatchTable(BatchView):
+    """Draws a batch on a terminal: a line for each task, and the last things that were said."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        stopping: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._screen, self._stopping, self._clock = screen, stopping, clock
+        self._lock = threading.Lock()
+        self._batch = ""
+        self._tasks: dict[str, Progress] = {}
+        self._notebooks: dict[str, Notebook] = {}
+        self._notes: deque[str] = deque(maxlen=NOTES)
+        self._waits: tuple[str, float] | None = None
+        self._live = LiveScreen(screen, self.frame)
+
+    def began(self, batch: str, names: list[str]) -> None:
+        """From now on it is drawn."""
+        with self._lock:
+            self._batch = batch
+            self._tasks = {name: self._tasks.get(name, Progress()) for name in names}
+        self._live.begin()
+
+    def changed(self, name: str, progress: Progress) -> None:
+        """Its line."""
+        with self._lock:
+            self._tasks[name] = progress
+        self._live.news()
+
+    def run_view(self, name: str) -> View:
+        """Keeps what the run does, for the task's line."""
+        notebook = Notebook(self._clock, self._stopping)
+        with self._lock:
+            self._notebooks[name] = notebook
+        return _TaskView(notebook, self, name)
+
+    def said(self, text: str) -> None:
+        """Below the table."""
+        with self._lock:
+            self._notes.extend(one_line(line, 300) for line in text.splitlines() if line.strip())
+        self._live.news()
+
+    def waiting(self, why: str, left_s: float) -> None:
+        """A countdown."""
+        with self._lock:
+            self._waits = (one_line(why), self._clock() + left_s)
+        self._live.news()
+
+    def news(self) -> None:
+        """Something happened."""
+        self._live.news()
+
+    def paused(self) -> AbstractContextManager[None]:
+        """The normal screen meanwhile."""
+        return self._live.paused()
+
+    def close(self) -> None:
+        """Leave the live screen; what was said last stays."""
+        self._live.close()
+
+    def frame(self) -> Text:
+        """The live screen as it should be now."""
+        width, height = self._screen.width or 80, max(self._screen.console.height, 4)
+        with self._lock:
+            tasks, notes = dict(self._tasks), list(self._notes)
+            books, waits = dict(self._notebooks), self._waits
+        lines = self._head(tasks)
+        longest = min(max((len(name) for name in tasks), default=4), max(width // 4, 8))
+        rows = [
+            self._row(name, each, books.get(name), longest, width) for name, each in tasks.items()
+        ]
+        room = max(height - len(lines) - 3, 1)
+        lines += _most_telling(rows, list(tasks.values()), room)
+        left_s = 0.0 if waits is None else waits[1] - self._clock()
+        if waits is not None and left_s > 0:
+            counting = f"waiting {duration(left_s)} {waits[0]}"
+            lines.append(Text(fitted(counting, width, self._screen.signs), "yellow"))
+        free = max(height - len(lines) - 2, 0)
+        recent = notes[-free:] if free else []
+        lines += [Text(fitted(note, width, self._screen.signs).rstrip(), "dim") for note in recent]
+        ends = (
+            "stopping; once more ends it at once"
+            if self._stopping()
+            else ("Ctrl-C ends it gently, twice at once; the work is kept")
+        )
+        lines.append(Text(ends[:width], "dim"))
+        return Text("\n", no_wrap=True, overflow="crop").join(lines)
+
+    def _head(self, tasks: dict[str, Progress]) -> list[Text]:
+        count = dict.fromkeys(Status, 0)
+        for each in tasks.values():
+            count[each.status] += 1
+        parts = ", ".join(f"{number} {status}" for status, number in count.items() if number)
+        spent = dollars(sum(each.spent_micros for each in tasks.values()))
+        return [Text(f"batch {self._batch}: {parts}; {spent}", "bold"), Text("")]
+
+    def _row(
+        self, name: str, progress: Progress, book: Notebook | None, longest: int, width: int
+    ) -> Text:
+        signs = self._screen.signs
+        front = f"{fitted(name, longest, signs)}  {progress.status:11}"
+        about = standing(progress).partition(": ")[2]
+        if progress.status is Status.RUNNING and book is not None:
+            about = _doing(book.board())
+        elif progress.status in {Status.DONE, Status.PARTIAL}:
+            about = f"{duration(progress.seconds)}, {dollars(progress.spent_micros)}"
+        rest = fitted(about, max(width - len(front) - 2, 1), signs).rstrip()
+        line = Text(fitted(name, longest, signs), "bold")
+        line.append(f"  {progress.status:11}", STYLES.get(progress.status, "dim"))
+        return line.append(f"  {rest}")
+
+
+def _most_telling(rows: list[Text], tasks: list[Progress], room: int) -> list[Text]:
+    """The rows that there is room for; where there is too little, what is over or not begun goes."""
+    if len(rows) <= room:
+        return rows
+    telling = {Status.RUNNING: 0, Status.FAILED: 1, Status.SKIPPED: 1, Status.WAITING: 2}
+    order = sorted(range(len(rows)), key=lambda at: (telling.get(tasks[at].status, 3), at))
+    shown = sorted(order[: max(room - 1, 1)])
+    return [*(rows[at] for at in shown), Text(f"and {len(rows) - len(shown)} more", "dim")]
+
+
+def _doing(board: Board) -> str:
+    """What a running task does now."""
+    left = "" if board.left_s is None else f" ({duration(board.left_s)} left)"
+    spent = dollars(board.spent_micros)
+    return f"#{board.number}  {duration(board.used_s)}{left}  {spent}  {board.doing}"

@@ -1,0 +1,205 @@
+"""The configuration as a hook reads it: one small JSON file beside the store, made from the source.
+
+A hook has no time for YAML. The file is made anew when any place where a configuration could lie
+has changed (time, size or inode), or Switchgear has, and believed only if it belongs to this user
+and nobody else could have written it. It is worth as much as the source, not more: who can write
+the one can write the other.
+"""
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from switchgear.core.policy import Policy
+from switchgear.core.policy_wire import load_policy
+from switchgear.errors import SwitchgearError
+from switchgear.ladder import Interventions
+from switchgear.stores.places import default_file
+
+FORMAT = 1
+NAME = "hooks.json"
+LARGEST_BYTES = 1_000_000
+CONFIG_VARIABLE = "SWITCHGEAR_CONFIG"
+STORE_VARIABLE = "SWITCHGEAR_STORE"
+STORY_VARIABLE = "SWITCHGEAR_STORY"
+SOURCES = ("switchgear.yaml", "switchgear.yml", "switchgear.toml", "pyproject.toml")
+
+
+class Compiled(NamedTuple):
+    """What a hook needs to know. Immutable."""
+
+    store: str
+    """The URL of the store."""
+    circuits: Sequence[Sequence[Any]]
+    """Globs and policies as they are stored, in order: the user's, then the defaults."""
+    own: int
+    """How many of them are the user's."""
+    on_trouble: str
+    lease_s: float
+    story: str | None
+    context_tokens: int
+    session_s: float | None
+    interventions: Interventions
+    rules: Sequence[Any]
+    protected: Sequence[str]
+    """Paths that belong to the guard, beside those that always do."""
+    root: str
+    """The project that is guarded."""
+
+    def policy_for(self, name: str) -> Policy:
+        """The policy of a circuit: that of the first match."""
+        for glob, policy in self.circuits:
+            if _matches(glob, name):
+                return load_policy(policy)
+        raise KeyError(name)
+
+    def is_configured(self, name: str) -> bool:
+        """Whether the user has given this circuit a policy."""
+        return any(_matches(glob, name) for glob, _ in self.circuits[: self.own])
+
+    def loaded_rules(self) -> tuple[Any, ...]:
+        """The absolute rules."""
+        from switchgear.core.rules_wire import load_rules  # noqa: PLC0415  only before a tool
+
+        return load_rules(list(self.rules))
+
+
+class Unconfigured(SwitchgearError):
+    """The configuration cannot be read; `last` is what held before, if that is known."""
+
+    def __init__(self, why: str, last: Compiled | None) -> None:
+        super().__init__(why)
+        self.last = last
+
+
+def compiled(root: str) -> Compiled:
+    """What holds for the project at `root`. Raises `Unconfigured`."""
+    place = os.path.join(os.path.dirname(default_file(root)), NAME)
+    mark = signature(root)
+    data = _read(place)
+    if data is not None and data.get("mark") == mark:
+        return _loaded(data, root)
+    use_all_modules()  # the parser of YAML lies in site-packages
+    from switchgear.hooks.compiling import compile_for  # noqa: PLC0415  reads YAML
+
+    try:
+        made = compile_for(root)
+    except SwitchgearError as error:
+        last = None if data is None else _loaded(data, root)
+        raise Unconfigured(str(error), last) from error
+    made["mark"] = mark
+    _write(place, made)
+    return _loaded(made, root)
+
+
+def use_all_modules() -> None:
+    """Make everything importable that an ordinary process could import."""
+    lean = sys.modules.get("switchgear.hooks.lean")
+    if lean is not None:
+        lean.leave()
+    if sys.flags.no_site:
+        import site  # noqa: PLC0415
+
+        site.main()
+
+
+def signature(root: str) -> list[list[Any]]:
+    """What tells whether a configuration is still the one that was compiled.
+
+    Every place above where one could lie, the file that a variable names, and Switchgear itself.
+    """
+    from switchgear.core import policy  # noqa: PLC0415  any file of ours tells of another version
+
+    named = os.environ.get(CONFIG_VARIABLE, "")
+    places = [named] if named else list(_places(root))
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(policy.__file__)))
+    marks: list[list[Any]] = [[FORMAT, root]]
+    for path in (*places, ours, os.path.join(ours, "hooks"), os.path.join(ours, "presets.py")):
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue
+        marks.append([path, found.st_mtime_ns, found.st_size, found.st_ino])
+    return marks
+
+
+def _places(root: str) -> list[str]:
+    home = os.path.realpath(os.path.expanduser("~"))
+    folder = os.path.realpath(root)
+    found: list[str] = []
+    while True:
+        found += [os.path.join(folder, name) for name in SOURCES]
+        above = os.path.dirname(folder)
+        if folder in {above, home}:
+            return found
+        folder = above
+
+
+def _read(place: str) -> dict[str, Any] | None:
+    """What the file says; `None`: there is none that can be believed."""
+    try:
+        file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(file)
+        mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        if not mine or found.st_mode & 0o077 or found.st_size > LARGEST_BYTES:
+            return None
+        data = json.loads(os.read(file, LARGEST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    finally:
+        os.close(file)
+    return data if isinstance(data, dict) and data.get("format") == FORMAT else None
+
+
+def _write(place: str, data: dict[str, Any]) -> None:
+    """Keep it for the next hook, whole or not at all; where that cannot be, each compiles anew."""
+    from switchgear.stores.places import keep_out_of_git  # noqa: PLC0415  only after a change
+
+    new = f"{place}.{os.getpid()}"
+    try:
+        keep_out_of_git(os.path.dirname(place))
+        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, json.dumps(data).encode())
+        finally:
+            os.close(file)
+        os.rename(new, place)
+    except OSError:
+        return
+
+
+def _loaded(data: dict[str, Any], root: str) -> Compiled:
+    fields = {name: data[name] for name in Compiled._fields if name in data}
+    plan = dict(data["interventions"])
+    plan["when_alone"] = tuple(plan["when_alone"])
+    fields["interventions"] = Interventions(**plan)
+    fields["store"] = os.environ.get(STORE_VARIABLE) or _filled(data["store"])
+    fields["story"] = os.environ.get(STORY_VARIABLE) or data["story"]
+    fields["root"] = root
+    return Compiled(**fields)
+
+
+def _filled(url: str) -> str:
+    """The URL with its variables, which are not written down."""
+    if "${" not in url:
+        return url
+    for part in url.split("${")[1:]:
+        name = part.partition("}")[0]
+        url = url.replace(f"${{{name}}}", os.environ.get(name, ""))
+    return url
+
+
+def _matches(glob: str, name: str) -> bool:
+    if glob[-1:] == "*" and not any(sign in glob[:-1] for sign in "*?["):
+        return name.startswith(glob[:-1])
+    from switchgear.glob import matcher  # noqa: PLC0415  most globs are a name or a beginning
+
+    matches: Callable[[str], bool] = matcher(glob)
+    return matches(name)

@@ -1,0 +1,57 @@
+"""From the configuration to the file that hooks read. Slow, and run only when something changed."""
+
+import os
+from typing import Any
+
+from switchgear.config import DEFAULT, Config, find_config, load_config, preset_policy
+from switchgear.core.policy_wire import dump_policy
+from switchgear.core.rules_builtin import builtin_rules
+from switchgear.core.rules_wire import dump_rules
+from switchgear.hooks.compiled import FORMAT
+from switchgear.hooks.protect import GUARD_RULES
+from switchgear.stores.places import default_file
+from switchgear.stores.schemes import REDIS_URLS
+
+DEFAULTS = (("op/*", "operation"), ("session/*", "stuck"), ("*", "operation"))
+"""Which presets hold for circuits that the configuration does not name."""
+
+
+def compile_for(root: str) -> dict[str, Any]:
+    """What hooks of the project at `root` need to know, as JSON values. Raises `ConfigError`."""
+    source = find_config(root)
+    config = DEFAULT if source is None else load_config(source)
+    store = config.store or f"sqlite:///{default_file(root)}"
+    rules = [[rule.match, dump_policy(rule.policy)] for rule in config.circuits]
+    defaults = [[glob, dump_policy(preset_policy(name))] for glob, name in DEFAULTS]
+    return {
+        "format": FORMAT,
+        "store": _to_keep(config, store),
+        "circuits": rules + defaults,
+        "own": len(rules),
+        "on_trouble": config.hooks.on_trouble,
+        "lease_s": config.hooks.lease_s,
+        "story": config.hooks.story,
+        "context_tokens": config.hooks.context_tokens,
+        "session_s": config.timeouts.session_s,
+        "interventions": config.interventions._asdict(),
+        "rules": dump_rules((*builtin_rules(), *GUARD_RULES)),
+        "protected": _protected(config, store, root),
+    }
+
+
+def _to_keep(config: Config, store: str) -> str:
+    """The URL without what its variables stand for: that is a secret, and this goes into a file."""
+    written = config.store_as_written or ""
+    return written if "${" in written and store.startswith(REDIS_URLS) else store
+
+
+def _protected(config: Config, store: str, root: str) -> list[str]:
+    """The files of this installation that an agent must not touch."""
+    found = [os.path.join(os.path.dirname(default_file(root)), "**")]
+    if config.source is not None:
+        found.append(config.source)
+    if store.startswith("sqlite:///"):
+        file = os.path.abspath(os.path.expanduser(store.removeprefix("sqlite:///")))
+        found += [file, f"{file}-*", f"{file}.*"]
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return [*found, os.path.join(ours, "**")]

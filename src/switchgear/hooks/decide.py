@@ -1,0 +1,294 @@
+"""From what a hook says to what it is answered: messages to circuits, in one transaction.
+
+Before a tool, every circuit that it answers to is asked, and admitted means by all of them; what
+was granted is given back if one refuses. After it, each is told how it went. There is no second
+judge here: circuits decide, the ladder says what to do about a stuck agent, and the dialect of the
+agent puts the ruling into its words.
+"""
+
+import os
+
+from switchgear.core.types import Ask, EventKind, Phase, Signal, Tell, Verdict
+from switchgear.hooks import open_calls, sessions, signals
+from switchgear.hooks.compiled import Compiled
+from switchgear.hooks.facts import HookFacts, Moment
+from switchgear.hooks.looking import Looked, call_id, look_at
+from switchgear.hooks.open_calls import MOST_CALLS, MOST_PARTS, Call, Permits
+from switchgear.hooks.ruling import Errand, Ruling, allow, deny, stop, warn
+from switchgear.hooks.steps import Agent, refusal, refuses
+from switchgear.redact import redact
+from switchgear.stores.base import Store, Transaction
+
+RULES = "rules"
+_LOOK = Tell(Signal(count=0))
+_ENDS = frozenset({Moment.PROMPT, Moment.STOP, Moment.AGENT_STOP, Moment.SESSION_END})
+"""Where a turn is over: what is still open will not be told any more."""
+_GO_ON = "Try a different approach; if this goes on, you will be stopped."
+
+
+def decide(
+    facts: HookFacts,
+    known: Compiled,
+    store: Store,
+    warns: frozenset[str],
+    errands: list[Errand] | None = None,
+) -> Ruling:
+    """The ruling on one hook call. Raises `StoreError` when the store cannot be asked.
+
+    `warns` are the events at which this agent passes a text on to the model. What is left to do
+    afterwards is added to `errands`; without them no session gets a watcher.
+    """
+    looked = look_at(facts, known) if facts.moment is Moment.BEFORE_TOOL else None
+    name = sessions.note_name(facts.session)
+
+    def work(inside: Transaction) -> tuple[Ruling, Errand | None]:
+        hearing = _Hearing(inside, facts, known, warns)
+        return hearing.rule(looked, watched=errands is not None), hearing.errand
+
+    ruling, errand = store.transact(name, work)
+    if errands is not None and errand is not None:
+        errands.append(errand)
+    return ruling
+
+
+class _Hearing(Agent):
+    """What each moment of an agent's life means to its circuits. Used by one thread, once."""
+
+    errand: Errand | None = None
+    """What is left to do when it is answered."""
+
+    def rule(self, looked: Looked | None, *, watched: bool) -> Ruling:
+        """Hear the facts, and answer; `watched`: the session is to have a watcher."""
+        facts, now_s = self.facts, self.tx.now_s
+        self.notes = sessions.attend(
+            self.notes,
+            facts.moment,
+            now_s,
+            agent=facts.agent,
+            limit_s=self.known.session_s,
+            time=sessions.time_told(os.environ),
+        )
+        self.give_up_expired()
+        ruling = allow()
+        if looked is not None:
+            ruling = self._before(looked)
+        elif facts.moment is Moment.AFTER_TOOL:
+            self._after(facts)
+        elif facts.moment is Moment.BATCH:
+            self._batch()
+        elif facts.moment in _ENDS:
+            self._end_turn()
+        if facts.moment is not Moment.AFTER_TOOL:
+            self._measured()
+        ruling = self._answer(ruling)
+        self._leave_errand(watched=watched)
+        self.notes = self.notes._replace(more=open_calls.dump(self.state))
+        self.tx.note = self.notes.dump()
+        return ruling
+
+    def _leave_errand(self, *, watched: bool) -> None:
+        """A watcher for a session that has none, the help where it was called."""
+        facts, known = self.facts, self.known
+        watch = watched and sessions.needs_watcher(self.notes, facts.moment)
+        if watch:
+            self.notes = self.notes._replace(watcher=0)  # the next hook need not start it, too
+        if watch or self.evidence:
+            escalate = known.interventions.escalate
+            self.errand = Errand(
+                *(facts.agent, facts.session, known.root, facts.cwd, watch, escalate),
+                self.evidence,
+            )
+
+    # Before a tool
+
+    def _before(self, looked: Looked) -> Ruling:
+        if looked.broken is not None:
+            return self._violated(looked.broken)
+        lane = self.state.lane(self.lane_name)
+        if lane.parts and not lane.batches:
+            self.tell_step()  # one of several that overlapped never reported
+        refused = self._stopped() or self._ask_for_step()
+        if refused is not None:
+            return refused
+        permits: Permits = {}
+        for key in self._asked(looked.kind):
+            step = self.apply(key, Ask())
+            permit = step.verdict.permit
+            if not step.verdict.admitted or permit is None:
+                self.give_back(permits)
+                return self._refused(key, step.verdict)
+            permits[key] = permit
+        self._open(looked, permits)
+        return allow()
+
+    def _refused(self, key: str, verdict: Verdict) -> Ruling:
+        """Not this call. Of an operation it is a failed step: who hammers at it is stuck."""
+        text = refusal(key, verdict)
+        if not key.startswith("op/"):
+            self.leave_step()
+            return stop(text)
+        if any(permit.probe for permit in self.state.lane(self.lane_name).permits.values()):
+            self.leave_step()  # a probe that could not try says nothing
+            return deny(text)
+        tried = signals.call_signal(self.facts, seconds=None, changed=None)
+        tried = tried._replace(ok=False, error=f"refused: circuit {key!r} is {verdict.phase}")
+        self._add_part(tried)
+        return deny(text)
+
+    def _stopped(self) -> Ruling | None:
+        """The ruling if the agent, or who sent it, was stopped already."""
+        self.notes = sessions.over(self.notes, self.tx.now_s)
+        if self.notes.stop is not None:
+            return stop(self.notes.stop)
+        if not self.lane_name:
+            return None
+        parent = self.apply(self.session, _LOOK).verdict
+        if refuses(parent):
+            return stop(refusal(self.session, parent))
+        stopped = self.state.lane(self.lane_name).stopped
+        return stop(stopped, whole=False) if stopped else None
+
+    def _ask_for_step(self) -> Ruling | None:
+        """Ask the agent's own circuit, once for calls that overlap; the ruling if it refuses."""
+        lane = self.state.lane(self.lane_name)
+        key = self.circuit
+        step = self.apply(key, _LOOK if key in lane.permits else Ask())
+        verdict = step.verdict
+        if key in lane.permits and verdict.phase is not Phase.OPEN:
+            return None
+        if verdict.admitted and verdict.permit is not None:
+            self.set_lane(lane._replace(permits={key: verdict.permit}))
+            self.worry(step)
+            return None
+        if self.notes.incident and verdict.retry_after_s is not None:
+            # The ladder has the word: the agent was only nudged, and may go on soon.
+            self.notes, words = sessions.deliver(self.notes, self.tx.now_s)
+            text = refusal(key, verdict, "Pause, then try a different approach.")
+            return deny("\n\n".join((*words.texts, text)))
+        return stop(refusal(key, verdict), whole=not self.lane_name)
+
+    def _asked(self, kind: str) -> list[str]:
+        """The circuits that are asked for each call alone."""
+        story = self._story()
+        rules = [RULES] if self.known.is_configured(RULES) else []
+        return [*([story] if story else []), *rules, f"op/{kind}"]
+
+    def _story(self) -> str | None:
+        key = f"story/{self.known.story}" if self.known.story else None
+        return key if key and self.known.is_configured(key) else None
+
+    def _open(self, looked: Looked, permits: Permits) -> None:
+        facts, now_s = self.facts, self.tx.now_s
+        call = Call(
+            call_id(facts),
+            self.lane_name,
+            redact(facts.tool, 80),
+            looked.kind,
+            looked.changes,
+            now_s,
+            now_s + self.known.lease_s,
+            permits,
+            facts.context_used,
+        )
+        self.state = self.state.opened(call)
+        for oldest in self.state.calls[:-MOST_CALLS]:
+            self.give_up(oldest, f"more than {MOST_CALLS} calls are open")
+
+    def _violated(self, broken: str) -> Ruling:
+        """Refused, told to the rules and to the session: who tries again and again is stuck."""
+        signal = signals.call_signal(self.facts, seconds=None, changed=None)
+        tried = signal._replace(violation=broken)
+        self.apply(RULES, Tell(tried))
+        self.remark(RULES, EventKind.RULE_BROKEN, f"{broken}; by {self.circuit}")
+        self.judge(self.apply(self.circuit, Tell(tried._replace(ok=False, error=broken))))
+        return deny(f"Switchgear refused this call: {broken}. Do not try to get around it.")
+
+    # After a tool
+
+    def _after(self, facts: HookFacts) -> None:
+        """Tell the operation at once, and the agent's circuit when the step is over."""
+        call = self.state.found(call_id(facts), self.lane_name)
+        if call is None:
+            looked = look_at(facts, self.known)
+            kind, changes, permits = (
+                looked.kind,
+                looked.changes,
+                dict.fromkeys(self._told(looked.kind)),
+            )
+            seconds = facts.seconds
+        else:
+            kind, changes, permits = call.kind, call.changes, dict(call.permits)
+            seconds = self.tx.now_s - call.began_s if facts.seconds is None else facts.seconds
+            facts = facts._replace(context_used=facts.context_used or call.context_used)
+            self.state = self.state.without(call)
+        changed = changes if facts.ok is not False and changes else None
+        signal = signals.call_signal(facts, seconds=seconds, changed=changed)
+        told = signals.operation_signal(signal, kind, facts)
+        for key, permit in permits.items():
+            own = told if key.startswith("op/") else signal
+            self.apply(key, Tell(own, permit))
+        self._add_part(signal)
+
+    def _add_part(self, signal: Signal) -> None:
+        """A call is done, or was refused: tell of the step, if nothing else belongs to it."""
+        lane = self.state.lane(self.lane_name)
+        self.set_lane(lane._replace(parts=(*lane.parts, signal)))
+        over = not lane.batches and not self.state.in_lane(self.lane_name)
+        if over or len(lane.parts) + 1 >= MOST_PARTS:
+            self.tell_step()
+
+    def _told(self, kind: str) -> list[str]:
+        """The circuits that hear of a call whose beginning was not seen."""
+        story = self._story()
+        return [*([story] if story else []), f"op/{kind}"]
+
+    def _batch(self) -> None:
+        """All tools of an answer are done: one step is over."""
+        for item in self.facts.batch:
+            if self.state.found(call_id(item), self.lane_name) is not None:
+                self._after(item)
+        self.tell_step()
+        self.set_lane(self.state.lane(self.lane_name)._replace(batches=True))
+
+    def _end_turn(self) -> None:
+        """The turn is over: what is open stays unknown, what is done is told."""
+        everything = self.facts.moment is Moment.SESSION_END
+        for call in self.state.calls:
+            if everything or call.lane == self.lane_name:
+                self.give_back(call.permits)
+                self.state = self.state.without(call)
+        self.tell_step()
+        self.leave_step()
+        if self.facts.moment is Moment.AGENT_STOP:
+            self.state = self.state.with_lane(self.lane_name, None)
+
+    def _measured(self) -> None:
+        """What an event besides a call tells of cost and context."""
+        facts = self.facts
+        used = facts.context_used
+        if used is None and facts.tokens is not None:
+            used = min(1.0, facts.tokens / self.known.context_tokens)
+        if facts.moment is Moment.BEFORE_TOOL or (used is None and not facts.cost_micros):
+            return
+        signal = Signal(context_used=used, cost_micros=facts.cost_micros)
+        self.judge(self.apply(self.circuit, Tell(signal)))
+        story = self._story()
+        if story and facts.cost_micros:
+            self.apply(story, Tell(Signal(cost_micros=facts.cost_micros)))
+
+    # Words
+
+    def _answer(self, ruling: Ruling) -> Ruling:
+        """The ruling with what else has to be said now."""
+        if ruling.text:
+            return ruling
+        if not self.warns and self.facts.moment is not Moment.BEFORE_TOOL:
+            return ruling
+        words = sessions.Words(stop=self.notes.stop)
+        if self.warns:
+            self.notes, words = sessions.deliver(self.notes, self.tx.now_s)
+        if words.stop is not None:
+            return stop(words.stop, whole=not self.lane_name)
+        worries = [f"Switchgear warns: {reason}. {_GO_ON}" for reason in self.worries]
+        said = [*words.texts, *worries]
+        return warn("\n\n".join(said)) if said else ruling

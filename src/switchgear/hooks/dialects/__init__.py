@@ -1,0 +1,38 @@
+"""One dialect per agent: the same JSON that stops one is a no-op on another.
+
+A dialect is a module that knows nothing of circuits. It has
+
+- `read(data) -> HookFacts`: what came in on standard input, already parsed. Raises `BadInput`.
+- `write(ruling, facts) -> Reply`: the ruling in the words that this agent obeys at this event.
+- `WARNS`: the agent's names of the events at which it passes a warning on to the model. A warning
+  that falls due at another one waits.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from switchgear.hooks.facts import HookFacts
+from switchgear.hooks.ruling import Reply, Ruling
+
+_MODULES = {
+    "claude-code": "claude_code",
+    "codex": "codex",
+    "gemini": "gemini",
+    "qwen": "qwen",
+    "opencode": "opencode",
+    "pi": "pi",
+}
+
+
+class Dialect(NamedTuple):
+    """The parts of a dialect."""
+
+    read: Callable[[Mapping[str, Any]], HookFacts]
+    write: Callable[[Ruling, HookFacts], Reply]
+    warns: frozenset[str]
+
+
+def dialect_of(agent: str) -> Dialect:
+    """The dialect of an agent; a hook imports only its own. Raises KeyError for another name."""
+    module = __import__(f"{__name__}.{_MODULES[agent]}", fromlist=["read"])
+    return Dialect(module.read, module.write, module.WARNS)

@@ -1,0 +1,123 @@
+"""Claude Code: `continue:false` alone still runs the tool, so a stop is a deny and a stop."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from switchgear.hooks.dialects import reading
+from switchgear.hooks.facts import HookFacts, Moment
+from switchgear.hooks.ruling import Action, Reply, Ruling
+
+AGENT = "claude-code"
+MOMENTS = {
+    "SessionStart": Moment.SESSION_START,
+    "UserPromptSubmit": Moment.PROMPT,
+    "PreToolUse": Moment.BEFORE_TOOL,
+    "PostToolUse": Moment.AFTER_TOOL,
+    "PostToolUseFailure": Moment.AFTER_TOOL,
+    "PostToolBatch": Moment.BATCH,
+    "SubagentStart": Moment.AGENT_START,
+    "SubagentStop": Moment.AGENT_STOP,
+    "Stop": Moment.STOP,
+    "SessionEnd": Moment.SESSION_END,
+    "Notification": Moment.OTHER,
+    "PermissionRequest": Moment.OTHER,
+    "PreCompact": Moment.OTHER,
+    "Setup": Moment.OTHER,
+    "StopFailure": Moment.OTHER,
+    "TeammateIdle": Moment.OTHER,
+    "TaskCompleted": Moment.OTHER,
+}
+WARNS = frozenset(
+    {
+        *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse"),
+        *("PostToolUseFailure", "PostToolBatch"),
+    }
+)
+_DEAF = frozenset({Moment.STOP, Moment.AGENT_STOP, Moment.SESSION_END, Moment.OTHER})
+"""Where a "block" would make the agent go on, or nobody listens."""
+
+
+def read(data: Mapping[str, Any]) -> HookFacts:
+    """The facts of an event. Raises `BadInput`."""
+    return read_as(AGENT, data, MOMENTS)
+
+
+def read_as(agent: str, data: Mapping[str, Any], moments: Mapping[str, Moment]) -> HookFacts:
+    """The facts of an event of an agent that speaks as Claude Code does. Raises `BadInput`."""
+    facts = reading.base(agent, data, moments)
+    if facts.moment is Moment.BATCH:
+        calls = data.get("tool_calls")
+        items = (
+            [item for item in calls if isinstance(item, dict)] if isinstance(calls, list) else []
+        )
+        return facts._replace(batch=tuple(_called(facts, item) for item in items[:100]))
+    if facts.moment is Moment.BEFORE_TOOL or facts.moment is Moment.AFTER_TOOL:
+        return _called(facts, data)
+    used = reading.share(data.get("context_usage"))
+    return facts._replace(context_used=used)
+
+
+def _called(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
+    """The facts of a call, before or after it, alone or in a batch. Raises `BadInput`."""
+    # Qwen names a call twice, and only the second name is the same in a batch.
+    call_id = reading.text(data.get("tool_call_id")) or reading.text(data.get("tool_use_id"))
+    facts = facts._replace(
+        tool=reading.tool_name(data), args=data.get("tool_input"), call_id=call_id[:200]
+    )
+    if facts.moment is Moment.BEFORE_TOOL:
+        return facts
+    response = data.get("tool_response")
+    error = reading.text(data.get("error"))
+    ok: bool | None = True
+    result = reading.whole_text(response)
+    if facts.event == "PostToolUseFailure" or _is_error(data, response, result):
+        ok, error = False, error or _error_of(response, result)
+        result = error if result is None else result
+    if data.get("is_interrupt") is True or _flag(response, "interrupted"):
+        ok, error = None, ""
+    seconds = reading.milliseconds(data.get("duration_ms"))
+    return facts._replace(result=result, ok=ok, error=error or None, seconds=seconds)
+
+
+def _is_error(data: Mapping[str, Any], response: Any, result: str | None) -> bool:
+    if data.get("status") == "error" or _flag(response, "is_error") or _flag(response, "isError"):
+        return True
+    told = response.get("llmContent") if isinstance(response, dict) else result
+    code = reading.exit_code(told if isinstance(told, str) else result)
+    if code is not None:
+        return code != 0
+    return isinstance(response, str) and response.startswith(("Error", "<tool_use_error>"))
+
+
+def _error_of(response: Any, result: str | None) -> str:
+    told = response.get("error") if isinstance(response, dict) else None
+    return told if isinstance(told, str) and told else result or "failed"
+
+
+def _flag(response: Any, name: str) -> bool:
+    return isinstance(response, dict) and response.get(name) is True
+
+
+def write(ruling: Ruling, facts: HookFacts) -> Reply:
+    """The ruling as Claude Code obeys it at this event."""
+    output: dict[str, Any] = {}
+    if ruling.remark:
+        output["systemMessage"] = ruling.remark
+    if ruling.text and facts.moment not in _DEAF:
+        output |= _said(ruling, facts)
+    return Reply(json.dumps(output) if output else "", ruling.remark)
+
+
+def _said(ruling: Ruling, facts: HookFacts) -> dict[str, Any]:
+    stops = ruling.action is Action.STOP
+    if facts.moment is Moment.BEFORE_TOOL and ruling.action in {Action.DENY, Action.STOP}:
+        specific = {"permissionDecision": "deny", "permissionDecisionReason": ruling.text}
+    else:
+        specific = {"additionalContext": ruling.text}
+    output: dict[str, Any] = {"hookSpecificOutput": {"hookEventName": facts.event, **specific}}
+    if facts.moment is Moment.PROMPT and ruling.action in {Action.DENY, Action.STOP}:
+        output = {"decision": "block", "reason": ruling.text}
+    if stops:
+        output |= {"continue": False, "stopReason": ruling.text}
+    return output

@@ -1,0 +1,66 @@
+"""Codex: speaks as Claude Code does, but `continue:false` voids a deny, and no output ends a turn.
+
+What a hook writes after a tool replaces the tool's output, so nothing is written there: a warning
+waits for the next call, and a stop is a deny of that call and an interrupt.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from switchgear.hooks.dialects import reading
+from switchgear.hooks.dialects.claude_code import read_as
+from switchgear.hooks.dialects.codex_transcript import exit_code_of
+from switchgear.hooks.facts import HookFacts, Moment
+from switchgear.hooks.ruling import Action, Reply, Ruling
+
+AGENT = "codex"
+MOMENTS = {
+    "SessionStart": Moment.SESSION_START,
+    "UserPromptSubmit": Moment.PROMPT,
+    "PreModelRequest": Moment.BEFORE_MODEL,
+    "PreToolUse": Moment.BEFORE_TOOL,
+    "PostToolUse": Moment.AFTER_TOOL,
+    "SubagentStart": Moment.AGENT_START,
+    "SubagentStop": Moment.AGENT_STOP,
+    "Stop": Moment.STOP,
+    "SessionEnd": Moment.SESSION_END,
+    "PermissionRequest": Moment.OTHER,
+    "PreCompact": Moment.OTHER,
+    "PostCompact": Moment.OTHER,
+}
+WARNS = frozenset({"PreToolUse"})
+
+
+def read(data: Mapping[str, Any]) -> HookFacts:
+    """The facts of an event. Raises `BadInput`."""
+    facts = read_as(AGENT, data, MOMENTS)
+    if facts.moment is not Moment.AFTER_TOOL:
+        return facts
+    # The response carries no exit code: the transcript does, or now and then the text itself.
+    code = exit_code_of(facts.transcript, facts.call_id)
+    if code is not None:
+        error = f"Exit code {code}\n{facts.result or ''}" if code else None
+        return facts._replace(ok=code == 0, error=error)
+    if facts.ok is False:
+        return facts
+    code = reading.exit_code(facts.result)
+    return facts._replace(ok=None if code is None else code == 0)
+
+
+def write(ruling: Ruling, facts: HookFacts) -> Reply:
+    """The ruling as Codex obeys it at this event."""
+    if not ruling.text or facts.moment is not Moment.BEFORE_TOOL:
+        return Reply("", ruling.remark)
+    return before_tool(ruling)
+
+
+def before_tool(ruling: Ruling) -> Reply:
+    """A deny without `continue`, or a warning; who must stop is interrupted besides."""
+    if ruling.action is Action.WARN:
+        specific = {"additionalContext": ruling.text}
+    else:
+        specific = {"permissionDecision": "deny", "permissionDecisionReason": ruling.text}
+    output = {"hookSpecificOutput": {"hookEventName": "PreToolUse", **specific}}
+    stops = ruling.action is Action.STOP and ruling.whole
+    return Reply(json.dumps(output), ruling.remark, interrupt=stops)

@@ -1,0 +1,90 @@
+"""OpenCode, as our plugin passes its events on: `{"k", "input", "output", "cwd"}`.
+
+`k` is the plugin's hook (`tool.execute.before`, `tool.execute.after`, `chat.message`) with what
+OpenCode gave it as `input` and `output`, or `event` with `type` and `properties`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from switchgear.hooks.dialects import reading
+from switchgear.hooks.dialects.plugin import write
+from switchgear.hooks.facts import BadInput, HookFacts, Moment, safe_id
+
+AGENT = "opencode"
+_HOOKS = {
+    "init": Moment.OTHER,
+    "chat.message": Moment.PROMPT,
+    "chat.params": Moment.BEFORE_MODEL,
+    "tool.execute.before": Moment.BEFORE_TOOL,
+    "tool.execute.after": Moment.AFTER_TOOL,
+    "event": Moment.OTHER,
+}
+_EVENTS = {
+    "session.created": Moment.SESSION_START,
+    "session.idle": Moment.STOP,
+    "session.deleted": Moment.SESSION_END,
+}
+WARNS = frozenset({"tool.execute.after"})
+
+__all__ = ["WARNS", "read", "write"]
+
+
+def read(data: Mapping[str, Any]) -> HookFacts:
+    """The facts of an event. Raises `BadInput`."""
+    name = data.get("k")
+    if not isinstance(name, str) or name not in _HOOKS:
+        raise BadInput(f"the event {str(name)[:60]!r} is not known")
+    if name == "event":
+        return _event(data)
+    given, made = _part(data, "input"), _part(data, "output")
+    facts = HookFacts(
+        agent=AGENT,
+        event=name,
+        moment=_HOOKS[name],
+        session=safe_id(given.get("sessionID") or data.get("sessionID")),
+        cwd=reading.text(data.get("cwd") or data.get("directory")),
+    )
+    if facts.moment not in {Moment.BEFORE_TOOL, Moment.AFTER_TOOL}:
+        return facts
+    tool = given.get("tool")
+    if not isinstance(tool, str) or not tool:
+        raise BadInput("the field 'tool' is missing, or no text")
+    args = made.get("args") if "args" in made else given.get("args")
+    call_id = reading.text(given.get("callID"))[:200]
+    facts = facts._replace(tool=tool[:200], args=args, call_id=call_id)
+    return facts if facts.moment is Moment.BEFORE_TOOL else _after(facts, data, made)
+
+
+def _after(facts: HookFacts, data: Mapping[str, Any], made: Mapping[str, Any]) -> HookFacts:
+    result = reading.whole_text(made.get("output"))
+    metadata = _part(made, "metadata")
+    code = metadata.get("exit")
+    failed = bool(metadata.get("error")) or (isinstance(code, int) and code != 0)
+    error = None
+    if failed:
+        told = reading.text(metadata.get("error")) or result or ""
+        # As the others write it: a command that ran and said no is not a failure of the shell.
+        error = f"Exit code {code}\n{told}" if isinstance(code, int) else told
+    seconds = reading.milliseconds(data.get("duration_ms"))
+    return facts._replace(result=result, ok=not failed, error=error, seconds=seconds)
+
+
+def _event(data: Mapping[str, Any]) -> HookFacts:
+    kind, properties = reading.text(data.get("type")), _part(data, "properties")
+    info = _part(properties, "info")
+    session = properties.get("sessionID") or info.get("sessionID") or info.get("id")
+    cost = reading.dollars(data.get("cost"))
+    return HookFacts(
+        agent=AGENT,
+        event=kind[:100] or "event",
+        moment=_EVENTS.get(kind, Moment.OTHER),
+        session=safe_id(session),
+        cwd=reading.text(data.get("cwd")),
+        cost_micros=cost,
+    )
+
+
+def _part(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    part = data.get(name)
+    return part if isinstance(part, dict) else {}

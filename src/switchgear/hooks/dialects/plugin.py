@@ -1,0 +1,21 @@
+"""What our plugin for OpenCode and our extension for pi understand: the ruling as it is.
+
+They run inside the agent and act on it with the agent's own means: throw, append, abort.
+"""
+
+import json
+
+from switchgear.hooks.facts import HookFacts
+from switchgear.hooks.ruling import Reply, Ruling
+
+
+def write(ruling: Ruling, facts: HookFacts) -> Reply:
+    """`{"action": "allow" | "warn" | "deny" | "stop", "text": …, "remark": …}` on one line."""
+    del facts
+    return write_plain(ruling)
+
+
+def write_plain(ruling: Ruling) -> Reply:
+    """The same, whatever the event was."""
+    output = {"action": ruling.action.value, "text": ruling.text, "remark": ruling.remark}
+    return Reply(json.dumps(output), ruling.remark)

@@ -1,0 +1,193 @@
+"""Which file of which agent holds hooks, which events it has, and what it can read.
+
+What agents accept was tried with the real programs: Claude Code and Qwen Code ignore a file without
+a word if it is not to their liking, Gemini CLI does not start, Codex says so in the middle of a run.
+"""
+
+import os
+import shlex
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from switchgear.hooks.command import AGENTS as NAMES
+from switchgear.hooks.command import hook_command
+from switchgear.hooks.install.edit import Group
+
+PROJECT, USER = "project", "user"
+SCOPES = (PROJECT, USER)
+TIMEOUT_S = 15
+"""How long an agent waits for a hook; it takes some 30 milliseconds, and longer on a busy machine."""
+_ENTRY = "switchgear/hooks/entry.py"
+_SCRIPT = "switchgear-hook"
+
+
+class HookedAgent(NamedTuple):
+    """An agent and where its hooks are configured."""
+
+    name: str
+    """One of `command.AGENTS`."""
+    title: str
+    program: str
+    project_file: str
+    """From the project's folder."""
+    user_file: str
+    """From the folder of `home_variable`, else from `user_folder`."""
+    user_folder: str
+    home_variable: str
+    """The environment variable by which the agent is told another folder than `user_folder`."""
+    tool_events: tuple[str, ...] = ()
+    """Those that have a matcher, for all tools."""
+    other_events: tuple[str, ...] = ()
+    timeout: int = TIMEOUT_S
+    """In the agent's own unit."""
+    named: bool = False
+    """Whether the agent shows its hooks by names."""
+    comments: bool = False
+    """Whether its settings may have comments."""
+    byte_order_mark: bool = False
+    """Whether its settings may begin with a byte order mark."""
+    trust: str = ""
+    """What else the agent wants before it runs a hook of the project."""
+    is_plugin: bool = False
+    """Whether the file is a plugin and ours alone, not settings that we share."""
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """All events that are hooked."""
+        return (*self.tool_events, *self.other_events)
+
+    def file(self, scope: str, folder: str, environment: Mapping[str, str] | None = None) -> str:
+        """The file of a scope, for the project in `folder`."""
+        if scope == PROJECT:
+            return os.path.join(os.path.abspath(folder), self.project_file)
+        known = os.environ if environment is None else environment
+        told = known.get(self.home_variable)
+        home = os.path.expanduser(told or self.user_folder)
+        return os.path.join(os.path.abspath(home), self.user_file)
+
+    def command(self, scope: str, folder: str) -> str:
+        """The command line that belongs into the settings."""
+        root = os.path.abspath(folder) if scope == PROJECT else None
+        return shlex.join(hook_command(self.name, root=root))
+
+    def groups(self, command: str) -> dict[str, Group]:
+        """What belongs into the settings, for each event."""
+        hook: dict[str, object] = {"type": "command", "command": command, "timeout": self.timeout}
+        if self.named:
+            hook = {"name": "switchgear", **hook}
+        matched = {event: {"matcher": "*", "hooks": [hook]} for event in self.tool_events}
+        return {**matched, **{event: {"hooks": [hook]} for event in self.other_events}}
+
+
+_CLAUDE_TOOLS = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
+_CLAUDE_OTHERS = (
+    *("PostToolBatch", "UserPromptSubmit", "SubagentStart", "SubagentStop"),
+    *("Stop", "SessionStart", "SessionEnd"),
+)
+
+HOOKED = {
+    agent.name: agent
+    for agent in (
+        HookedAgent(
+            "claude-code",
+            "Claude Code",
+            "claude",
+            project_file=".claude/settings.json",
+            user_file="settings.json",
+            user_folder="~/.claude",
+            home_variable="CLAUDE_CONFIG_DIR",
+            tool_events=_CLAUDE_TOOLS,
+            other_events=_CLAUDE_OTHERS,
+            byte_order_mark=True,
+            trust="Claude Code runs a project's hooks once you trust the folder: it asks at its start",
+        ),
+        HookedAgent(
+            "codex",
+            "Codex",
+            "codex",
+            project_file=".codex/hooks.json",
+            user_file="hooks.json",
+            user_folder="~/.codex",
+            home_variable="CODEX_HOME",
+            tool_events=("PreToolUse", "PostToolUse"),
+            other_events=(
+                *("UserPromptSubmit", "SubagentStart", "SubagentStop"),
+                *("Stop", "SessionStart", "SessionEnd"),
+            ),
+            trust="Codex skips hooks without a word until you have reviewed them: type /hooks in codex",
+        ),
+        HookedAgent(
+            "gemini",
+            "Gemini CLI",
+            "gemini",
+            project_file=".gemini/settings.json",
+            user_file=".gemini/settings.json",
+            user_folder="~",
+            home_variable="GEMINI_CLI_HOME",
+            tool_events=("BeforeTool", "AfterTool"),
+            # Not AfterModel: it is called for each piece of a streamed answer.
+            other_events=("BeforeAgent", "AfterAgent", "SessionStart", "SessionEnd"),
+            timeout=TIMEOUT_S * 1000,
+            named=True,
+            comments=True,
+            trust="Gemini CLI runs a project's hooks in trusted folders, and warns of new ones",
+        ),
+        HookedAgent(
+            "qwen",
+            "Qwen Code",
+            "qwen",
+            project_file=".qwen/settings.json",
+            user_file="settings.json",
+            user_folder="~/.qwen",
+            home_variable="QWEN_HOME",
+            tool_events=_CLAUDE_TOOLS,
+            other_events=_CLAUDE_OTHERS,
+            named=True,
+            comments=True,
+            byte_order_mark=True,
+            trust="Qwen Code runs a project's hooks in trusted folders",
+        ),
+        HookedAgent(
+            "opencode",
+            "OpenCode",
+            "opencode",
+            project_file=".opencode/plugin/switchgear.js",
+            user_file="opencode/plugin/switchgear.js",
+            user_folder="~/.config",
+            home_variable="XDG_CONFIG_HOME",
+            tool_events=("tool.execute.before", "tool.execute.after"),
+            other_events=("chat.message", "event"),
+            is_plugin=True,
+        ),
+        HookedAgent(
+            "pi",
+            "pi",
+            "pi",
+            project_file=".pi/extensions/switchgear.js",
+            user_file="extensions/switchgear.js",
+            user_folder="~/.pi/agent",
+            home_variable="PI_CODING_AGENT_DIR",
+            tool_events=("tool_call", "tool_result"),
+            other_events=("session_start", "input", "turn_end", "agent_end", "session_shutdown"),
+            is_plugin=True,
+        ),
+    )
+}
+
+
+def is_ours(command: str) -> bool:
+    """Whether a command line of some settings runs our hook, of this installation or another.
+
+    >>> is_ours("python3 -I -S /opt/switchgear/hooks/entry.py codex"), is_ours("ls")
+    (True, False)
+    """
+    try:
+        words = [word.replace("\\", "/") for word in shlex.split(command)]
+    except ValueError:
+        return False
+    for word, behind in pairwise(words):
+        ours = word.endswith(f"/{_ENTRY}") or word == _ENTRY
+        if (ours or os.path.basename(word) == _SCRIPT) and behind in NAMES:
+            return True
+    return False

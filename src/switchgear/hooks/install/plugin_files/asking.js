@@ -1,0 +1,64 @@
+import { spawn } from "node:child_process"
+
+const SWITCHGEAR = {}
+const LONGEST = 20000
+
+// One event to the hook process, its ruling back. Never throws and never waits for ever: what
+// cannot be decided is admitted or refused, as configured, and said aloud.
+function ask(message, say) {
+  return new Promise((resolve) => {
+    let output = ""
+    let child
+    let done = false
+    const end = (ruling) => {
+      done = true
+      clearTimeout(timer)
+      resolve(ruling)
+    }
+    const fail = (why) => {
+      if (done) return
+      const refused = SWITCHGEAR.on_trouble === "refuse"
+      const then = refused ? "refused, as configured" : "admitted without a check"
+      const remark = `switchgear: the hook could not decide: ${why}; ${then}`
+      say(remark)
+      end(refused ? { action: "deny", text: remark } : { action: "allow" })
+    }
+    const timer = setTimeout(() => {
+      fail(`no answer within ${SWITCHGEAR.timeout_s} s`)
+      child?.kill("SIGKILL")
+    }, SWITCHGEAR.timeout_s * 1000)
+    try {
+      const [program, ...words] = SWITCHGEAR.command
+      child = spawn(program, words, { stdio: ["pipe", "pipe", "ignore"] })
+      child.on("error", (error) => fail(error.message))
+      child.stdin.on("error", () => {})
+      child.stdout.setEncoding("utf8")
+      child.stdout.on("data", (text) => (output += text))
+      child.on("close", (code) => {
+        if (done) return
+        const ruling = understood(output)
+        if (!ruling) return fail(`its answer could not be read, exit code ${code}`)
+        if (ruling.remark) say(ruling.remark)
+        end(ruling)
+      })
+      child.stdin.end(JSON.stringify(message, cut))
+    } catch (error) {
+      fail(error.message)
+    }
+  })
+}
+
+function understood(output) {
+  try {
+    const ruling = JSON.parse(output)
+    return ["allow", "warn", "deny", "stop"].includes(ruling.action) ? ruling : undefined
+  } catch {
+    return undefined
+  }
+}
+
+// Long texts are cut: only their beginning and end are looked at.
+function cut(_key, value) {
+  if (typeof value !== "string" || value.length <= LONGEST) return value
+  return value.slice(0, LONGEST / 2) + "\n[...]\n" + value.slice(-LONGEST / 2)
+}

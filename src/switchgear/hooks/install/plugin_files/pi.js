@@ -1,0 +1,47 @@
+export default function switchgear(pi) {
+  const begun = new Map()
+  let spent = 0
+
+  const tell = (k, event, ctx, more) => {
+    const message = { k, event, cwd: ctx.cwd, session: ctx.sessionManager.getSessionId(), ...more }
+    const usage = ctx.getContextUsage()
+    if (usage) message.usage = usage
+    if (spent) message.cost = spent
+    spent = 0
+    return ask(message, (text) => (ctx.hasUI ? ctx.ui.notify(text, "warning") : console.error(text)))
+  }
+
+  pi.on("message_end", (event) => {
+    spent += event.message?.usage?.cost?.total ?? 0
+  })
+
+  pi.on("tool_call", async (event, ctx) => {
+    const { toolName, toolCallId, input } = event
+    const ruling = await tell("tool_call", { toolName, toolCallId, input }, ctx)
+    if (ruling.action === "stop") ctx.abort()
+    if (ruling.action === "stop" || ruling.action === "deny") return { block: true, reason: ruling.text }
+    begun.set(toolCallId, Date.now())
+  })
+
+  pi.on("tool_result", async (event, ctx) => {
+    const { toolName, toolCallId, input, content, isError } = event
+    const since = begun.get(toolCallId)
+    begun.delete(toolCallId)
+    const more = since === undefined ? {} : { duration_ms: Date.now() - since }
+    const ruling = await tell("tool_result", { toolName, toolCallId, input, content, isError }, ctx, more)
+    if (ruling.action === "stop") ctx.abort()
+    if (!ruling.text || ruling.action === "allow") return
+    return { content: [...(content ?? []), { type: "text", text: ruling.text }] }
+  })
+
+  pi.on("input", async (event, ctx) => {
+    await tell("input", { text: event.text }, ctx)
+  })
+
+  for (const name of ["session_start", "turn_end", "agent_end", "session_shutdown"]) {
+    pi.on(name, async (_event, ctx) => {
+      const ruling = await tell(name, {}, ctx)
+      if (ruling.action === "stop") ctx.abort()
+    })
+  }
+}

@@ -1,0 +1,131 @@
+"""Which process the agent is, and how its turn is ended where no hook output can end it.
+
+The agent is an ancestor of the hook: the nearest one of the same user whose command line is that
+of the agent. Never a shell, never what we started ourselves, never the first process: whoever
+cannot be told for sure is not signalled.
+"""
+
+import os
+
+FURTHEST = 12
+"""How many ancestors are looked at."""
+GRACE_S = 0.3
+"""How long the agent has to hear the refusal before it is interrupted."""
+_NAMES = {
+    "claude-code": ("claude",),
+    "codex": ("codex",),
+    "gemini": ("gemini",),
+    "qwen": ("qwen", "qwen-code"),
+    "opencode": ("opencode",),
+    "pi": ("pi", "pi-coding-agent"),
+}
+_INTERPRETERS = ("node", "bun", "deno", "python", "ruby")
+
+
+def agent_process(agent: str, start: int | None = None) -> int | None:
+    """The process id of the agent that called this hook; `None`: it cannot be told.
+
+    `start` is where to begin looking upwards; default: the parent of this process.
+    """
+    pid = os.getppid() if start is None else start
+    for _ in range(FURTHEST):
+        if pid <= 1:
+            return None
+        found = _look(pid)
+        if found is None:
+            return None
+        parent, user, words = found
+        if user != os.getuid():
+            return None
+        if is_agent(agent, words):
+            return pid
+        pid = parent
+    return None
+
+
+def is_agent(agent: str, words: list[str]) -> bool:
+    """Whether a command line is that of the agent: its program, or a script that is run for it.
+
+    >>> is_agent("codex", ["/opt/node/bin/node", "/opt/lib/@openai/codex/bin/codex.js", "exec"])
+    True
+    >>> is_agent("codex", ["sh", "-c", "python entry.py codex"])
+    False
+    """
+    if not words:
+        return False
+    program = os.path.basename(words[0]).lower()
+    if program.startswith(_INTERPRETERS):
+        scripts = [word for word in words[1:] if not word.startswith("-")]
+        program = scripts[0].lower() if scripts else ""
+    names = _NAMES[agent]
+    base = os.path.basename(program).rsplit(".", 1)[0]
+    if base in names or any(base.startswith(f"{name}-") for name in names):
+        return True
+    return any(name in program.split("/")[:-1] for name in (*names, f"{names[0]}-cli"))
+
+
+def is_ours(pid: int) -> bool:
+    """Whether a process is one of Switchgear's: a watcher, a server, a hook."""
+    found = _look(pid)
+    if found is None:
+        return False
+    words = [os.path.basename(word) for word in found[2][:2]]
+    return "switchgear" in words or any("/switchgear/hooks/" in word for word in found[2])
+
+
+def interrupt(agent: str) -> bool:
+    """Send the agent SIGINT, as a person at its terminal would. False: it was not found.
+
+    A child does it a moment later, when the hook has ended: so the agent has heard the refusal
+    that was written before, and keeps the reason with the call.
+    """
+    pid = agent_process(agent)
+    if pid is None:
+        return False
+    if not os.fork():
+        try:
+            _interrupt_later(agent, pid)
+        finally:
+            os._exit(0)
+    return True
+
+
+def _interrupt_later(agent: str, pid: int) -> None:
+    from signal import SIGINT  # noqa: PLC0415  who only looks for the agent sends nothing
+    from time import sleep  # noqa: PLC0415
+
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)  # nobody waits for the end of our output
+    sleep(GRACE_S)
+    found = _look(pid)
+    if found is not None and found[1] == os.getuid() and is_agent(agent, found[2]):
+        os.kill(pid, SIGINT)
+
+
+def _look(pid: int) -> tuple[int, int, list[str]] | None:
+    """The parent, the user and the command line of a process."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            fields = dict(line.partition(":")[::2] for line in file)
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(65_536).decode(errors="replace").split("\0")
+        return int(fields["PPid"]), int(fields["Uid"].split()[0]), words[:-1]
+    except (OSError, KeyError, ValueError, IndexError):
+        return _ask_ps(pid)
+
+
+def _ask_ps(pid: int) -> tuple[int, int, list[str]] | None:
+    """The same where there is no /proc."""
+    if os.path.isdir("/proc/self"):
+        return None
+    import subprocess  # noqa: PLC0415  only on systems without /proc
+
+    command = ["/bin/ps", "-o", "ppid=,uid=,command=", "-p", str(pid)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2, check=True)  # noqa: S603
+        parent, user, *words = done.stdout.split()
+        return int(parent), int(user), words
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None

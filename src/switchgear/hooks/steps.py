@@ -1,0 +1,148 @@
+"""The agent of a hook call inside its transaction: its circuit, its steps, its open calls.
+
+Everything that a call, a batch and the end of a turn have in common. `decide` says which of it
+happens when.
+"""
+
+import os
+
+from switchgear.core.policy import Policy
+from switchgear.core.score import score_of
+from switchgear.core.types import Ask, EventKind, Order, Phase, Signal, Step, Tell, Verdict
+from switchgear.errors import duration
+from switchgear.hooks import open_calls, sessions
+from switchgear.hooks.compiled import Compiled
+from switchgear.hooks.facts import HookFacts
+from switchgear.hooks.open_calls import MOST_LANES, Call, Lane, Leave, State
+from switchgear.ladder import ESCALATE
+from switchgear.stores.base import Transaction
+
+_GIVEN_BACK = Signal()
+
+
+class Agent:
+    """One hook call inside its transaction. Used by one thread, once."""
+
+    def __init__(
+        self, inside: Transaction, facts: HookFacts, known: Compiled, warns: frozenset[str]
+    ) -> None:
+        self.tx = inside
+        self.facts = facts
+        self.known = known
+        self.warns = facts.event in warns
+        self.session = sessions.note_name(facts.session)
+        self.lane_name = facts.subagent
+        self.circuit = f"{self.session}/agent/{facts.subagent}" if facts.subagent else self.session
+        self.notes = sessions.Notes.load(inside.note)
+        self.state: State = open_calls.load(self.notes.more)
+        self.worries: list[str] = []
+        self._policies: dict[str, Policy] = {}
+        self.evidence = ""
+        """What the help is to take over with, if it was called just now."""
+
+    # Messages
+
+    def apply(self, key: str, message: Ask | Tell | Order) -> Step:
+        """Send a message to a circuit."""
+        policy = self._policies.get(key)
+        if policy is None:
+            policy = self._policies[key] = self.known.policy_for(key)
+        return self.tx.apply(key, policy, message)
+
+    def remark(self, key: str, kind: EventKind, why: str) -> None:
+        """Leave an event of Switchgear's own."""
+        self.apply(key, Order("switchgear", why, kind=kind))
+
+    def set_lane(self, lane: Lane) -> None:
+        """Remember how the agent's lane stands."""
+        self.state = self.state.with_lane(self.lane_name, lane)
+
+    # The step of an agent
+
+    def tell_step(self) -> None:
+        """Tell the agent's circuit of the calls that are done, as one."""
+        lane = self.state.lane(self.lane_name)
+        if not lane.parts:
+            return
+        permit = lane.permits.get(self.circuit)
+        signal = open_calls.step_of(lane.parts)
+        self.set_lane(lane._replace(parts=(), permits={}))
+        step = self.apply(self.circuit, Tell(signal, permit))
+        if signal.files_changed and not self.lane_name:
+            plan = self.known.interventions
+            self.notes = sessions.progressed(self.tx.apply, self.notes, self.session, plan)
+        self.judge(step)
+
+    def leave_step(self) -> None:
+        """Give the leave for a step back that has no call left in it."""
+        lane = self.state.lane(self.lane_name)
+        if not lane.parts and not self.state.in_lane(self.lane_name):
+            self.give_back(lane.permits)
+            self.set_lane(lane._replace(permits={}))
+
+    def judge(self, step: Step) -> None:
+        """See to it that a circuit that has just opened, or grows warm, is answered."""
+        self.worry(step)
+        if not sessions.has_opened(step):
+            return
+        policy = self.known.policy_for(self.circuit)
+        score = score_of(policy, policy.readings(step.circuit.memories, self.tx.now_s))
+        if self.lane_name:
+            lane = self.state.lane(self.lane_name)
+            self.set_lane(lane._replace(stopped=refusal(self.circuit, step.verdict)))
+        elif score is not None and not os.environ.get(sessions.WATCHED):
+            plan = self.known.interventions
+            self.notes, taken = sessions.stuck(self.tx.apply, self.notes, self.session, score, plan)
+            if taken.rung == ESCALATE:
+                self.evidence = self.notes.stop or ""
+
+    def worry(self, step: Step) -> None:
+        """A warning if the circuit is warmer than at the last one."""
+        key, verdict = step.circuit.key, step.verdict
+        told = dict(self.state.told)
+        last = told.pop(key, 0.0)
+        if verdict.phase is Phase.TRIPPING:
+            if not self.warns or verdict.heat <= last:
+                return
+            self.worries.append(verdict.reason)
+            told[key] = verdict.heat
+        if told != self.state.told:
+            self.state = self.state._replace(told=dict([*told.items()][-MOST_LANES:]))
+
+    # Open calls
+
+    def give_up_expired(self) -> None:
+        """Give up the calls whose lease has run out."""
+        for call in self.state.calls:
+            if call.until_s <= self.tx.now_s:
+                began = duration(self.tx.now_s - call.began_s)
+                self.give_up(call, f"it began {began} ago and its end was never told")
+
+    def give_up(self, call: Call, why: str) -> None:
+        """Give up a call whose end will not be told: counted, and an event says so."""
+        key = f"{self.session}/agent/{call.lane}" if call.lane else self.session
+        self.state = self.state.without(call)
+        self.give_back(call.permits)
+        self.apply(key, Tell(_GIVEN_BACK))
+        self.remark(key, EventKind.CALL_EXPIRED, f"{call.tool}: {why}")
+
+    def give_back(self, permits: Leave) -> None:
+        """Free the places of probes; an ordinary permit holds nothing."""
+        for key, permit in permits.items():
+            if permit.probe:
+                self.apply(key, Tell(_GIVEN_BACK, permit))
+
+
+def refuses(verdict: Verdict) -> bool:
+    """Whether nothing may go on under this circuit; a probe under way is the parent's business."""
+    return not verdict.admitted and verdict.phase is not Phase.HALF_OPEN
+
+
+def refusal(key: str, verdict: Verdict, advice: str = "") -> str:
+    """Why not, until when, and what to do."""
+    held = verdict.reason.startswith("held open")
+    stands = verdict.reason if held else f"{verdict.phase.replace('_', '-')}: {verdict.reason}"
+    wait = verdict.retry_after_s
+    then = "an operator has to release it" if wait is None else f"it retries in {duration(wait)}"
+    advice = advice or ("Do something else meanwhile." if key.startswith("op/") else "Stop here.")
+    return f"Switchgear: circuit {key!r} is {stands}; {then}. {advice}"

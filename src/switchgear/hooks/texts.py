@@ -1,0 +1,223 @@
+"""The text blocks that people and agents read: a trip, a stuck agent, a recovery, little time.
+
+Pure: facts in, text out. What an agent wrote is cleaned before it becomes part of a block, so that
+no line of it can look like one of ours.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from switchgear.core.types import Circuit, Mode, Phase
+from switchgear.ladder import HINT, Interventions
+
+_LABEL = 20
+_LONGEST = 200
+
+
+class Option(NamedTuple):
+    """One thing that can be done: the key for it, its label and what it does."""
+
+    key: str
+    label: str
+    does: str
+
+
+def one_line(text: str, longest: int = _LONGEST) -> str:
+    r"""A text of a stranger as a part of one line: no control characters, not too long.
+
+    >>> one_line("a\nb\x1b[2J")
+    'a b [2J'
+    """
+    plain = "".join(sign if sign.isprintable() else " " for sign in text[: 4 * longest])
+    words = " ".join(plain.split())
+    return words if len(words) <= longest else f"{words[: longest - 1]}…"
+
+
+def span(seconds: float) -> str:
+    """A time for people: `45 seconds`, `1 minute`, `3 minutes`.
+
+    >>> span(44.6), span(60), span(179.8)
+    ('45 seconds', '1 minute', '3 minutes')
+    """
+    if seconds < 59.5:
+        count, unit = round(seconds), "second"
+    else:
+        count, unit = round(seconds / 60), "minute"
+    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+
+
+# A tripped circuit
+
+
+def trip_options(wait_s: float | None) -> tuple[Option, ...]:
+    """What can be done about a tripped circuit."""
+    again = "It stays open until it is reset" if wait_s is None else f"Auto-retry in {wait_s:.0f}s"
+    return (
+        Option("wait", "Wait for reset", again),
+        Option("force", "Force close", "Override circuit, try now"),
+        Option("skip", "Skip operation", "Continue without this operation"),
+        Option("abort", "Abort batch", "Stop execution"),
+    )
+
+
+def circuit_tripped(circuit: Circuit, now_s: float) -> str:
+    """CIRCUIT BREAKER TRIPPED, with the recent failures and the options. `now_s`: since the epoch."""
+    retry_at_s = circuit.outage.retry_at_s
+    wait_s = None if retry_at_s is None else max(0.0, retry_at_s - now_s)
+    recent = [
+        f"- {_clock(failure.at_s)} - {one_line(failure.error or 'no reason given')}"
+        for failure in circuit.failures
+    ]
+    failures = ["", "Recent failures:", *recent] if recent else []
+    return "\n".join(
+        (
+            "CIRCUIT BREAKER TRIPPED",
+            "",
+            f"Operation: {operation(circuit.key)}",
+            f"Failures: {_failures(circuit.outage.reason)}",
+            f"State: {_state(circuit, wait_s)}",
+            *failures,
+            "",
+            *_options(trip_options(wait_s)),
+        )
+    )
+
+
+def operation(name: str) -> str:
+    """What a circuit stands for: `op/agent_spawn` is the operation `agent_spawn`."""
+    return one_line(name.removeprefix("op/"))
+
+
+def _failures(reason: str) -> str:
+    """`3 failures in 60 s (threshold 3)` as the block has it: `3 in last 60 seconds`."""
+    words = reason.split()
+    if words[1:3] in (["failures", "in"], ["failure", "in"]) and words[4:5] == ["s"]:
+        return f"{words[0]} in last {words[3]} seconds"
+    return one_line(reason) or "none counted"
+
+
+def _clock(at_s: float) -> str:
+    """The time of day in UTC."""
+    second = int(at_s) % 86_400
+    return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+
+
+def _state(circuit: Circuit, wait_s: float | None) -> str:
+    if circuit.mode is Mode.HELD_OPEN:
+        by = "" if circuit.order is None else f" by {one_line(circuit.order.by, 40)}"
+        return f"HELD OPEN{by} (until it is released)"
+    if circuit.phase is Phase.HALF_OPEN:
+        return "HALF-OPEN (the next call is a test)"
+    back = "will not retry by itself" if wait_s is None else f"will retry in {wait_s:.0f}s"
+    return f"{circuit.phase.value.upper()} ({back})"
+
+
+def _options(options: Sequence[Option]) -> list[str]:
+    lines = [f"{f'[{each.label}]':{_LABEL}} - {each.does}" for each in options]
+    return ["Options:", *lines]
+
+
+# A stuck agent
+
+
+class Stuck(NamedTuple):
+    """What is known of a stuck agent."""
+
+    agent: str
+    task: str
+    points: float
+    """The stuck score; the block shows at most 100."""
+    indicators: tuple[str, ...]
+    """What the score is made of, one line each."""
+
+
+def stuck_options(plan: Interventions) -> tuple[Option, ...]:
+    """What can be done about a stuck agent."""
+    return (
+        Option("nudge", "Nudge agent", f'Inject hint: "{one_line(plan.hint)}"'),
+        Option("extend", "Extend timeout", f"Grant {_more(plan.extend_s)}"),
+        Option("escalate", f"{one_line(plan.helper, 40)} intervention", "Escalate to debugger"),
+        Option("abort", "Abort task", "Mark failed, continue batch"),
+    )
+
+
+def _more(extend_s: float) -> str:
+    count, _, unit = span(extend_s).partition(" ")
+    return f"{count} more {unit}"
+
+
+def agent_stuck(stuck: Stuck, options: Sequence[Option] = ()) -> str:
+    """AGENT APPEARS STUCK, with the score, what it is made of, and the options if there are any."""
+    lines = [
+        "AGENT APPEARS STUCK",
+        "",
+        f"Agent: {one_line(stuck.agent, 80)} ({one_line(stuck.task, 80)})",
+        f"Stuck score: {min(stuck.points, 100.0):g}/100",
+        "",
+        "Indicators:",
+        *(f"- {one_line(each)}" for each in stuck.indicators),
+    ]
+    return "\n".join([*lines, "", *_options(options)] if options else lines)
+
+
+def nudge(stuck: Stuck, hint: str = HINT) -> str:
+    """What a stuck agent itself is told: what was seen, and the hint."""
+    return (
+        f"{agent_stuck(stuck)}\n\n{one_line(hint, 1000)}. Do not repeat what was tried: find out "
+        "first why it did not work, then change something that can be measured."
+    )
+
+
+def fresh_start(stuck: Stuck, before: Sequence[str]) -> str:
+    """What an agent is told that takes over from one that was stopped: what was tried, in short."""
+    done = ", ".join(before) or "nothing"
+    return (
+        f"An agent before you was stopped, because it was stuck. Begin afresh.\n\n"
+        f"{agent_stuck(stuck)}\n\nTried so far: {done}. Look at the files to see what is left of "
+        "its work; do not go on where it stopped."
+    )
+
+
+# Recovery
+
+
+def recovery_begins(name: str, opened_s: float, reset_s: float) -> str:
+    """The head of a recovery: how long the circuit is open, and how soon it is tried."""
+    opened, reset = f"{opened_s:.0f} seconds", f"{max(0.0, reset_s):.0f} seconds"
+    return f"Circuit: {operation(name)} (OPEN)\nOpened: {opened} ago\nReset in: {reset}"
+
+
+PROBING = "Attempting half-open test..."
+
+
+def recovery_ends(phase: Phase, *, ok: bool) -> str:
+    """How the test went, and where that leaves the circuit."""
+    result = f"Test result: {'SUCCESS' if ok else 'FAILURE'}"
+    if phase is Phase.CLOSED:
+        return f"{result}\n\nCircuit CLOSED. Resuming normal operations."
+    return (
+        f"{result}\n\nCircuit {phase.value.replace('_', '-').upper()}. Waiting for the next test."
+    )
+
+
+# Time
+
+
+def time_warning(percent: int, left_s: float, limit_s: float) -> str:
+    """What an agent is told at 70 and 90 percent of its time.
+
+    >>> print(time_warning(70, 180.0, 600.0))
+    TIME WARNING: 30% budget remaining. Start wrapping up.
+    3 minutes remaining, wrap up
+    """
+    left = f"TIME WARNING: {left_s / limit_s:.0%} budget remaining."
+    if percent < 90:
+        return f"{left} Start wrapping up.\n{span(left_s)} remaining, wrap up"
+    return f"{left} Commit now.\n{span(left_s)} remaining, commit now"
+
+
+def time_over(limit_s: float) -> str:
+    """What an agent is told at the end of its time."""
+    return (
+        f"TIME OVER: the {span(limit_s)} for this task are used up. Stop now; what is done is kept."
+    )

@@ -1,0 +1,118 @@
+"""A hook that could not decide: it admits or refuses as configured, says so, and leaves an event.
+
+Each agent has a circuit `hooks/<agent>` for that: its events say what went wrong, its count of
+ignored signals how often. While the store itself is out of reach, a line in a small file beside it
+keeps the news; the next hook that reaches the store folds it in.
+"""
+
+import os
+import time
+from collections.abc import Callable
+
+from switchgear.core.policy import Policy
+from switchgear.core.types import EventKind, Order, Signal, Tell
+from switchgear.hooks.command import AGENTS
+from switchgear.hooks.facts import HookFacts, Moment
+from switchgear.hooks.ruling import Action, Reply, Ruling
+from switchgear.redact import redact
+from switchgear.stores.base import Store, Transaction
+
+SPILL = "hooks-undecided.log"
+LARGEST_SPILL = 65_536
+"""Bytes of news that wait at most; what comes after is not kept, and was said all the same."""
+REFUSE = "refuse"
+
+
+def hooks_circuit(agent: str) -> str:
+    """The circuit that counts what the hooks of an agent could not decide."""
+    return f"hooks/{agent}"
+
+
+def ruling_on(why: str, on_trouble: str, facts: HookFacts | None) -> Ruling:
+    """What holds for a hook call that could not be decided."""
+    refuses = on_trouble == REFUSE and (facts is None or facts.moment is Moment.BEFORE_TOOL)
+    end = "refused" if refuses else "admitted"
+    remark = f"switchgear could not decide, and {end}: {why}"
+    if not refuses:
+        return Ruling(Action.ALLOW, remark=remark)
+    text = f"Switchgear could not decide, and hooks.on_trouble is {REFUSE!r}: {why}"
+    return Ruling(Action.DENY, text, remark)
+
+
+def blind_reply(agent: str, ruling: Ruling) -> Reply:
+    """The reply to input that could not be read: no dialect knows which event it was.
+
+    Exit code 2 refuses on every agent with hooks of its own; our plugins read the ruling.
+    """
+    if agent in {"opencode", "pi"}:
+        from switchgear.hooks.dialects.plugin import write_plain  # noqa: PLC0415  only these
+
+        return write_plain(ruling)
+    refused = ruling.action is Action.DENY
+    return Reply("", ruling.text if refused else ruling.remark, 2 if refused else 0)
+
+
+def leave_event(store: Store, policy: Policy, agent: str, why: str, times: int = 1) -> None:
+    """Count what could not be decided, and say why. Raises `StoreError`."""
+    key = hooks_circuit(agent)
+
+    def work(inside: Transaction) -> None:
+        _note(inside, policy, key, why, times)
+
+    store.transact(key, work)
+
+
+def spill(folder: str, agent: str, why: str) -> None:
+    """Keep the news until the store is back. Never raises: it was said already."""
+    line = f"{time.time():.0f} {agent} {redact(why)}\n".encode()
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(os.path.join(folder, SPILL), flags, 0o600)
+        try:
+            _lock(file)
+            if os.fstat(file).st_size < LARGEST_SPILL:
+                os.write(file, line)
+        finally:
+            os.close(file)
+    except OSError:
+        return
+
+
+def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -> None:
+    """Tell the store what was kept while it was gone, once. Raises `StoreError`."""
+    path = os.path.join(folder, SPILL)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # nothing was kept: so it is nearly always
+    try:
+        if not os.fstat(file).st_size:
+            return
+        _lock(file)
+        lines = os.read(file, LARGEST_SPILL + 4096).decode(errors="replace").splitlines()
+        by_agent: dict[str, list[str]] = {}
+        for line in lines:
+            _, _, rest = line.partition(" ")
+            agent, _, why = rest.partition(" ")
+            if agent in AGENTS:
+                by_agent.setdefault(agent, []).append(why)
+        for agent, whys in by_agent.items():
+            more = f" (and {len(whys) - 1} more)" if len(whys) > 1 else ""
+            told = f"while the store was gone: {whys[-1]}{more}"
+            leave_event(store, policy_for(hooks_circuit(agent)), agent, told, len(whys))
+        # Emptied, not removed: who waits for the lock on it must find the same file.
+        os.ftruncate(file, 0)
+    finally:
+        os.close(file)
+
+
+def _note(inside: Transaction, policy: Policy, key: str, why: str, times: int) -> None:
+    inside.apply(key, policy, Tell(Signal(count=times)))
+    inside.apply(key, policy, Order("switchgear", redact(why), kind=EventKind.UNDECIDED))
+
+
+def _lock(file: int) -> None:
+    import fcntl  # noqa: PLC0415  only in trouble
+
+    fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,0 +1,384 @@
+"""`switchgear batch` as a person types it: real processes, real signals, real worktrees."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = (sys.executable, "-m", "switchgear", "batch")
+AGENT = """
+import json, os, pathlib, subprocess, sys, time
+prompt = sys.stdin.read()
+n = int(os.environ["SWITCHGEAR_ITERATION"])
+here = pathlib.Path(__file__).parent
+log = here / "log"
+def tell(**line): print(json.dumps(line), flush=True)
+def write(name, text="x"): pathlib.Path(name).write_text(text)
+def done(): tell(type="result", text="done", success=True)
+def fail(text): print(text, flush=True); sys.exit(1)
+def spend(dollars): tell(type="usage", model="m", input_tokens=1, output_tokens=1, cost_usd=dollars)
+def times(name):
+    with (here / name).open("a") as file: file.write("x")
+    return len((here / name).read_text())
+def until(path, seconds=30):
+    end = time.monotonic() + seconds
+    while not pathlib.Path(path).exists():
+        if time.monotonic() > end: fail(f"no {path}")
+        time.sleep(0.02)
+name = sys.argv[1]
+with log.open("a") as file: file.write(name + "\\n")
+"""
+DONE = "write(name); done()"
+SPAWN = """
+circuits:
+  - match: op/agent_spawn
+    policy:
+      detectors: [{failures_in_window: {threshold: 1, window_s: 60}}]
+      recovery: {cooldown: {base_s: 1, max_s: 1, lease_s: 60}}
+"""
+
+
+class Project:
+    """A repository with stand-in agents beside it, one for each task."""
+
+    def __init__(self, path: Path) -> None:
+        self.beside = path
+        self.path = path / "project"
+        self.path.mkdir()
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(path),
+            "XDG_STATE_HOME": str(path / "state"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        (self.path / "README").write_text("a project\n")
+        for words in ("init -q", "config user.name a", "config user.email a@example.invalid"):
+            self.git(*words.split())
+        self.git("add", ".")
+        self.git("commit", "-qm", "start")
+
+    def git(self, *words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=self.path, check=True, capture_output=True)
+        return done.stdout.decode()
+
+    def tasks(self, whole: str = "", **bodies: str) -> None:
+        """Write tasks.yaml: a task of each name, with `keys | body` for its agent."""
+        lines = [whole, "defaults: {stuck: false}" if "defaults" not in whole else "", "tasks:"]
+        for name, text in bodies.items():
+            keys, _, body = text.rpartition("|")
+            script = self.beside / f"{name}.py"
+            script.write_text(AGENT + body.strip())
+            command = f"{sys.executable} -S {script} {name}"
+            lines.append(f"  - {{name: {name}, task: do {name}, agent_cmd: '{command}', {keys}}}")
+        (self.path / "tasks.yaml").write_text("\n".join(lines) + "\n")
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*COMMAND, "tasks.yaml", *words],
+            cwd=self.path,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        with self.start(*words) as process:
+            out, err = process.communicate(timeout=100)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def json(self, *words: str) -> Any:
+        done = self(*words, "--json")
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)
+
+    @property
+    def log(self) -> list[str]:
+        file = self.beside / "log"
+        return file.read_text().split() if file.exists() else []
+
+    def wait_for(self, name: str) -> None:
+        end_s = time.monotonic() + 40
+        while not (self.beside / name).exists():
+            assert time.monotonic() < end_s, f"{name} was not written in time"
+            time.sleep(0.02)
+
+
+def statuses(result: Any) -> dict[str, str]:
+    return {task["name"]: task["status"] for task in result["tasks"]}
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_tasks_run_in_order_and_end_in_a_table(project: Project) -> None:
+    project.tasks(b=f"needs: [a] | until('a', 1); {DONE}", a=DONE, c=f"needs: b | {DONE}")
+    done = project()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.log == ["a", "b", "c"]
+    assert "[b] the timeout is 180 s (adaptive: 120 + 0 x 30 + 0 x 0.1 + 1 x 60 s)" in done.stdout
+    head, b, a, c, end = done.stdout.splitlines()[-5:]
+    assert head.split() == ["TASK", "END", "ITERATIONS", "TIME", "SPEND", "CHECKPOINT"]
+    assert [line.split()[:3] for line in (b, a, c)] == [[n, "done", "1"] for n in "bac"]
+    assert "git diff" in a
+    assert end.endswith("done: 3 of 3 tasks done, $0.00")
+
+
+def test_a_failure_blocks_what_needs_it_and_says_so(project: Project) -> None:
+    bad = "fail('Error: boom')"
+    project.tasks(a=f"max_iterations: 1 | {bad}", b=f"needs: [a] | {DONE}", c=DONE)
+    result = project.json()
+    assert (result["end"], result["exit_code"]) == ("incomplete", 21)
+    assert statuses(result) == {"a": "failed", "b": "blocked", "c": "done"}
+    assert result["tasks"][1]["blocked_by"] == "a"
+    assert project.log == ["a", "c"]
+    assert result["resume"].endswith(f"--resume {result['batch']}")
+
+
+def test_parallel_tasks_have_worktrees_and_what_needs_both_finds_both(project: Project) -> None:
+    meet = "(here / f'here-{name}').touch(); until(here / f'here-{other}')"
+    project.tasks(
+        "parallel: 2\ndefaults: {worktree: true, stuck: false}",
+        a=f"other = 'b'; {meet}; {DONE}",
+        b=f"other = 'a'; {meet}; {DONE}",
+        c=f"needs: [a, b] | until('a', 1); until('b', 1); {DONE}",
+    )
+    done = project()
+    assert done.returncode == 0, done.stdout + done.stderr
+    batch = next(project.path.glob(".switchgear/batches/*")).name
+    assert f"  git merge switchgear/{batch}/c" in done.stdout
+    assert not (project.path / "a").exists()
+    project.git("merge", "-q", f"switchgear/{batch}/c")
+    assert {"a", "b", "c"} <= {path.name for path in project.path.iterdir()}
+
+
+def test_parallel_tasks_in_one_tree_are_refused(project: Project) -> None:
+    project.tasks(a=DONE, b=DONE)
+    done = project("--parallel", "2")
+    assert done.returncode == 2
+    assert "tasks 'a' and 'b' could run at the same time in" in done.stderr
+    assert project.log == []
+
+
+def test_what_cannot_be_merged_fails_its_task_alone(project: Project) -> None:
+    project.tasks(
+        "parallel: 2\ndefaults: {worktree: true, stuck: false}",
+        a="write('same', 'a'); done()",
+        b="write('same', 'b'); done()",
+        c=f"needs: [a, b] | {DONE}",
+    )
+    result = project.json()
+    assert statuses(result) == {"a": "done", "b": "done", "c": "failed"}
+    assert "cannot be merged" in result["tasks"][2]["reason"]
+
+
+SLOW = "k = times('tries'); write(name, str(k)); (time.sleep(60) if k == 1 else done())"
+
+
+@pytest.mark.parametrize(
+    ("policy", "ends", "attempts", "iterations"),
+    [
+        ("resume", ("done", "done"), 2, 2),
+        ("accept", ("partial", "partial"), 1, 1),
+        ("retry", ("done", "done"), 2, 1),
+        ("skip", ("incomplete", "skipped"), 1, 1),
+    ],
+)
+def test_each_timeout_policy_keeps_the_partial_work_and_does_what_it_says(
+    project: Project, policy: str, ends: tuple[str, str], attempts: int, iterations: int
+) -> None:
+    project.tasks(a=f"timeout: 4s, on_timeout: {policy}, more_time: 30s | {SLOW}")
+    result = project.json()
+    [task] = result["tasks"]
+    assert (result["end"], task["status"]) == ends
+    assert (task["attempts"], task["iterations"]) == (attempts, iterations)
+    assert task["checkpoint"].startswith("git diff")
+    assert (project.path / "a").exists()
+    assert len(task["runs"]) == (1 if policy == "retry" else 0)
+
+
+def test_the_policy_of_the_command_beats_that_of_the_file(project: Project) -> None:
+    project.tasks(a=f"timeout: 4s, on_timeout: resume | {SLOW}")
+    assert statuses(project.json("--when-alone", "timeout=accept")) == {"a": "partial"}
+    assert project("--when-alone", "timeout=cry").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("on_open", "code", "b"),
+    [
+        ("wait", 21, "done"),
+        ("force", 21, "done"),
+        ("skip", 21, "skipped"),
+        ("abort", 22, "waiting"),
+    ],
+)
+def test_an_open_circuit_of_spawning_is_dealt_with_by_policy(
+    project: Project, on_open: str, code: int, b: str
+) -> None:
+    (project.path / "switchgear.yaml").write_text(SPAWN)
+    project.tasks(f"on_open: {on_open}", a="max_iterations: 1 | fail('Error: x')", b=DONE)
+    done = project("--json")
+    result = json.loads(done.stdout)
+    assert (done.returncode, statuses(result)["b"]) == (code, b)
+    assert (
+        "CIRCUIT BREAKER TRIPPED\n\nOperation: agent_spawn\nFailures: 1 in last 60" in done.stderr
+    )
+    assert ("Circuit CLOSED. Resuming normal operations." in done.stderr) == (on_open == "wait")
+    assert ("waiting 1 s for op/agent_spawn" in done.stderr) == (on_open == "wait")
+
+
+def test_a_stuck_task_climbs_the_ladder_and_is_skipped(project: Project) -> None:
+    loops = "[tell(type='tool', name='bash', arguments=str(i), ok=False, error='no such host') for i in range(9)]; time.sleep(30)"
+    project.tasks("defaults: {stuck: true}", a=f"timeout: 60s | {loops}", b=DONE)
+    (project.path / "switchgear.yaml").write_text("interventions: {when_alone: [nudge]}\n")
+    result = project.json()
+    assert statuses(result) == {"a": "skipped", "b": "done"}
+    assert "tried nudge, skip" in result["tasks"][0]["reason"]
+
+
+def test_parallel_tasks_do_not_overspend_the_budget(project: Project) -> None:
+    spends = "spend(0.2); write(name, str(n)); tell(type='result', text='more', success=None)"
+    whole = "budget: 1\nparallel: 2\ndefaults: {worktree: true, stuck: false}"
+    project.tasks(whole, a=spends, b=spends)
+    result = project.json()
+    assert [task["exit_reason"] for task in result["tasks"]] == ["budget", "budget"]
+    assert [task["spent_micros"] for task in result["tasks"]] == [400_000, 400_000]
+
+
+def test_a_killed_batch_is_resumed_and_nothing_done_is_repeated(project: Project) -> None:
+    hangs = "write(name, str(n)); (here / 'pid').write_text(str(os.getpid())); (here / 'up').touch(); time.sleep(60)"
+    body = f"if times('tries') == 1: {hangs}\nelse: write(name, 'again'); done()"
+    project.tasks(a=DONE, b=f"needs: [a] | {body}", c=f"needs: [b] | {DONE}")
+    process = project.start()
+    project.wait_for("up")
+    process.kill()
+    process.communicate(timeout=30)
+    agent = int((project.beside / "pid").read_text())
+    end_s = time.monotonic() + 20
+    while is_running(agent):
+        assert time.monotonic() < end_s, "the agent lives on"
+        time.sleep(0.05)
+    file = project.path / "tasks.yaml"
+    file.write_text(file.read_text().replace("task: do c", "task: do more of c"))
+    extra = "  - {name: d, task: x, agent_cmd: 'false', max_iterations: 1}\n"
+    file.write_text(file.read_text() + extra)
+    result = project.json("--resume")
+    assert statuses(result) == {"a": "done", "b": "done", "c": "done", "d": "failed"}
+    assert project.log == ["a", "b", "b", "c"]
+    assert result["notes"] == ["c was changed in the file", "d is new in the file"]
+    [b] = [task for task in result["tasks"] if task["name"] == "b"]
+    assert (b["attempts"], b["runs"]) == (2, [])
+    again = project.json("--resume", result["batch"])
+    assert project.log == ["a", "b", "b", "c"]
+    assert again["end"] == "incomplete"
+
+
+def test_what_failed_goes_on_when_it_is_told_to(project: Project) -> None:
+    flaky = "fail('Error: x') if times('tries') == 1 else (write(name), done())"
+    project.tasks(a=f"max_iterations: 1 | {flaky}", b=f"needs: [a] | {DONE}")
+    assert project.json()["end"] == "incomplete"
+    file = project.path / "tasks.yaml"
+    file.write_text(file.read_text().replace("max_iterations: 1", "max_iterations: 3"))
+    result = project.json("--resume", "--retry-failed")
+    assert result["end"] == "done"
+    assert result["notes"] == ["a was changed in the file"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_ends_it_keeps_the_work_and_leaves_nothing_running(
+    project: Project, times: int
+) -> None:
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " if times == 2 else ""
+    body = f"{deaf}write(name); (here / 'pid').write_text(str(os.getpid())); (here / 'up').touch(); time.sleep(60)"
+    project.tasks(a=body, b=DONE)
+    process = project.start("--json")
+    project.wait_for("up")
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    out, _ = process.communicate(timeout=40)
+    result = json.loads(out)
+    assert (process.returncode, result["end"]) == (130, "interrupted")
+    assert statuses(result) == {"a": "interrupted", "b": "waiting"}
+    assert result["tasks"][0]["checkpoint"].startswith("git diff")
+    assert not is_running(int((project.beside / "pid").read_text()))
+
+
+BAD = [
+    ("tasks:\n  - {name: a, task: x, agent: codx}\n", "tasks.yaml:2: tasks[0].agent: there is no agent"),
+    ("tasks:\n  - {name: a, task: x, agent: demo, needs: [a]}\n", "the tasks need each other"),
+    ("", "tasks.yaml: is empty"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), BAD)
+def test_a_file_that_cannot_be_used_starts_nothing(
+    project: Project, text: str, message: str
+) -> None:
+    (project.path / "tasks.yaml").write_text(text)
+    done = project()
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (project.path / ".switchgear" / "batches").exists()
+
+
+def test_nothing_to_resume_is_said(project: Project) -> None:
+    project.tasks(a=DONE)
+    for words in (["--resume"], ["--resume", "nope"]):
+        done = project(*words)
+        assert done.returncode == 2
+        assert "batch '" in done.stderr
+
+
+def test_the_stand_in_works_in_a_project_of_its_own(project: Project) -> None:
+    text = "tasks:\n  - {name: shapes, task: Implement all, agent: 'demo:works', timeout: 2m}\n"
+    (project.path / "tasks.yaml").write_text(text)
+    assert project.json()["end"] == "done"
+    assert project.git("status", "--porcelain").split() == ["??", "tasks.yaml"]
+
+
+def test_a_run_that_was_completed_by_hand_is_done(project: Project) -> None:
+    asks = "(write(name), done()) if 'use tabs' in prompt else tell(type='question', text='tabs?')"
+    project.tasks(a=asks, b=f"needs: [a] | {DONE}")
+    first = project.json()
+    assert first["tasks"][0]["exit_reason"] == "blocked"
+    words = ["resume", first["tasks"][0]["run"], "--answer", "use tabs"]
+    command = [sys.executable, "-m", "switchgear", *words]
+    by_hand = subprocess.run(
+        command, cwd=project.path, env=project.env, capture_output=True, check=False, timeout=60
+    )
+    assert by_hand.returncode == 0, by_hand.stdout
+    assert statuses(project.json("--resume")) == {"a": "done", "b": "done"}
+    assert project.log == ["a", "a", "b"]
+
+
+def test_what_a_killed_attempt_spent_is_remembered(project: Project) -> None:
+    hangs = "(here / 'up').touch(); time.sleep(60)"
+    goes_on = "tell(type='result', text='more', success=None)"
+    body = f"spend(0.3); write(name, str(n))\nif n == 2 and times('tries') == 1: {hangs}\n{goes_on}"
+    project.tasks("budget: 0.7", a=body)
+    process = project.start()
+    project.wait_for("up")
+    process.kill()
+    process.communicate(timeout=30)
+    [task] = project.json("--resume")["tasks"]
+    assert (task["exit_reason"], task["attempts"]) == ("budget", 2)
+    assert task["spent_micros"] == 600_000

@@ -1,0 +1,115 @@
+"""The watcher of a session as a process of its own, beside a stand-in agent that calls real hooks."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from switchgear.hooks.command import hook_command
+from switchgear.hooks.sessions import Notes
+from switchgear.stores.sqlite import SqliteStore
+
+AGENT = """
+import json, os, subprocess, sys, time
+def hook(event, **more):
+    facts = {"session_id": "s1", "cwd": os.getcwd(), "hook_event_name": event, **more}
+    command = json.loads(os.environ["HOOK"])
+    done = subprocess.run(command, input=json.dumps(facts), capture_output=True, text=True)
+    print(json.dumps([event, done.stdout, done.stderr]), flush=True)
+hook("SessionStart", source="startup")
+hook("UserPromptSubmit", prompt="go")
+for number in range(6):
+    call = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": str(number)}
+    hook("PreToolUse", **call)
+    hook("PostToolUse", tool_response={"stdout": "a"}, **call)
+while not os.path.exists("go-on"):
+    time.sleep(0.05)
+hook("PreToolUse", tool_name="Read", tool_input={"file_path": "b"}, tool_use_id="last")
+hook("SessionEnd", reason="other")
+"""
+CONFIG = """
+circuits:
+  - match: session/*
+    policy:
+      extends: stuck
+      detectors:
+        - silence: {limit_s: 0.6}
+        - same_tool
+        - tool_flood
+        - same_error: {threshold: 4, scope: consecutive}
+        - context_burn
+"""
+
+
+def started(folder: Path, config: str) -> subprocess.Popen[str]:
+    """A stand-in for Claude Code that calls our hooks, in a project with this configuration."""
+    (folder / ".git").mkdir()
+    (folder / "switchgear.yaml").write_text(config)
+    (folder / "claude.py").write_text(AGENT)
+    env = {**os.environ, "HOOK": json.dumps(hook_command("claude-code", root=str(folder)))}
+    return subprocess.Popen(
+        [sys.executable, "-S", "claude.py"],
+        cwd=folder,
+        env={key: value for key, value in env.items() if not key.startswith("SWITCHGEAR_")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def test_a_silent_agent_is_stopped_when_its_time_is_over(tmp_path: Path) -> None:
+    process = started(tmp_path, f"{CONFIG}timeouts: {{session_s: 2}}\n")
+    try:
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == -signal.SIGINT
+    assert "TIME OVER" in (_until(tmp_path, lambda notes: notes.stop is not None).stop or "")
+
+
+def test_a_real_watcher_hears_a_silent_agent_and_its_hint_is_delivered_once(
+    tmp_path: Path,
+) -> None:
+    process = started(tmp_path, CONFIG)
+    try:
+        notes = _until(tmp_path, lambda notes: bool(notes.pending))
+        assert notes.watcher not in {None, 0, process.pid}
+        (tmp_path / "go-on").touch()
+        said, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    hinted = [line for line in said.splitlines() if "AGENT APPEARS STUCK" in line]
+    assert len(hinted) == 1
+    assert "no tool call for" in hinted[0]
+    assert _until_gone(notes.watcher or 0)
+
+
+def _until(folder: Path, fits: Callable[[Notes], bool]) -> Notes:
+    """The notes of the session, as soon as they fit; the watcher is a process of its own."""
+    path, until_s = folder / ".switchgear" / "state.db", time.monotonic() + 60
+    while time.monotonic() < until_s:
+        if path.exists():
+            store = SqliteStore(str(path))
+            notes = store.transact("session/s1", lambda tx: Notes.load(tx.note))
+            store.close()
+            if fits(notes):
+                return notes
+        time.sleep(0.05)  # another process works meanwhile
+    raise AssertionError("the watcher did not hear the silence")
+
+
+def _until_gone(pid: int) -> bool:
+    until_s = time.monotonic() + 30
+    while time.monotonic() < until_s:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False

@@ -1,0 +1,78 @@
+"""Stuck agents and tripped circuits at a real terminal: it asks what to do, and does what is chosen."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.test_run_terminal import ENTER, LEAVE, Terminal
+
+AGENT = """
+import json, sys, time
+print("working", flush=True)
+for _ in range(21):
+    print(json.dumps({"type": "tool", "name": "read", "arguments": {"path": "a"}, "ok": True}), flush=True)
+time.sleep(60)
+"""
+TASK = "sort out the shapes"
+
+
+@pytest.fixture
+def stuck(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "switchgear.yaml").write_text("interventions: {ask_s: 30}\n")
+    terminals: list[Terminal] = []
+
+    def start(*more: str) -> Terminal:
+        command = f"{sys.executable} -S {tmp_path / 'agent.py'} {{prompt}}"
+        args = ("run", TASK, "--agent-cmd", command, "--stuck", "--no-validate", *more)
+        # Not at home: what is kept there would count as the agent's work.
+        terminals.append(Terminal(tmp_path, *args, HOME=str(tmp_path.parent)))
+        return terminals[-1]
+
+    yield start
+    for terminal in terminals:
+        terminal.close()
+
+
+def test_somebody_at_the_terminal_is_asked_and_obeyed(stuck: Callable[..., Terminal]) -> None:
+    terminal = stuck("--timeout", "10m")
+    terminal.read_until("What now (1 nudge/2 extend/3 abort, in 30 s the ladder decides)?")
+    shown = terminal.output.rpartition(LEAVE)[2].replace("\r\n", "\n")
+    assert "AGENT APPEARS STUCK\n\nAgent: python" in shown
+    assert f"({TASK})\nStuck score: 90/100\n" in shown
+    assert "[Extend timeout]     - Grant 5 more minutes\n" in shown
+    asked = len(terminal.output)
+    terminal.type("nudge\n")
+    terminal.read_until(ENTER, asked)  # it is drawn again
+    terminal.read_until("What now", asked)
+    terminal.type("3\n")
+    assert terminal.wait() == 10
+    assert "the agent was stuck, and you gave the task up" in terminal.normal
+    assert terminal.left_clean()
+
+
+def test_a_tripped_circuit_is_closed_by_who_chooses_that(tmp_path: Path) -> None:
+    (tmp_path / "switchgear.yaml").write_text(
+        "store: sqlite:///state.db\ncircuits: [{match: op/*, policy: operation}]\n"
+    )
+    told = ("record", "op/agent_spawn", "failure", "--count", "3", "--error", "Rate limit exceeded")
+    command = [sys.executable, "-m", "switchgear"]
+    subprocess.run([*command, *told], cwd=tmp_path, check=True, capture_output=True)
+    terminal = Terminal(tmp_path, "intervene", "op/agent_spawn")
+    try:
+        terminal.read_until("What now (1 wait/2 force/3 skip/4 abort)?")
+        shown = terminal.output.replace("\r\n", "\n")
+        assert "CIRCUIT BREAKER TRIPPED\n\nOperation: agent_spawn\n" in shown
+        assert " - Rate limit exceeded\n" in shown
+        terminal.type("force\n")
+        terminal.read_until("Why")
+        terminal.type("the key was renewed\n")
+        assert terminal.wait() == 0
+    finally:
+        terminal.close()
+    asked = subprocess.run([*command, "check", "op/agent_spawn"], cwd=tmp_path, check=False)
+    assert asked.returncode == 0

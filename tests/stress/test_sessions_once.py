@@ -1,0 +1,71 @@
+"""However many hooks run at a time, a session's hint, warning and rung come once."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from switchgear.config import preset_policy
+from switchgear.core.score import score_of
+from switchgear.core.types import Act, Signal, Tell
+from switchgear.hooks import sessions
+from switchgear.hooks.facts import Moment
+from switchgear.hooks.sessions import Notes, Words
+from switchgear.ladder import Interventions
+from switchgear.stores.base import Transaction
+from switchgear.stores.sqlite import SqliteStore
+
+POLICY, SUBJECT = preset_policy("stuck"), "session/s1"
+CALL = Tell(Signal(ok=True, act=Act("Read", "a")))
+HOOKS = 8
+
+
+def hook(path: str, calls: int) -> tuple[list[str], list[str]]:
+    """What one hook after the other is given to say, and the rungs it takes; each its own store."""
+    said, rungs = list[str](), list[str]()
+
+    def work(tx: Transaction) -> Words:
+        notes = sessions.attend(Notes.load(tx.note), Moment.AFTER_TOOL, tx.now_s)
+        step = tx.apply(SUBJECT, POLICY, CALL)
+        if sessions.has_opened(step):
+            score = score_of(POLICY, POLICY.readings(step.circuit.memories, tx.now_s))
+            assert score is not None
+            notes, taken = sessions.stuck(tx.apply, notes, SUBJECT, score, Interventions())
+            rungs.append(taken.rung)
+        notes, words = sessions.deliver(notes, tx.now_s)
+        tx.note = notes.dump()
+        return words
+
+    for _ in range(calls):
+        store = SqliteStore(path)
+        said += store.transact(SUBJECT, work).texts
+        store.close()
+    return said, rungs
+
+
+def test_of_parallel_hooks_one_takes_the_rung_and_one_says_the_hint(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.db")
+    with ThreadPoolExecutor(HOOKS) as pool:
+        done = list(pool.map(lambda _: hook(path, 4), range(HOOKS)))
+    said = [text for texts, _ in done for text in texts]
+    rungs = [rung for _, taken in done for rung in taken]
+    assert rungs == ["nudge"]  # 32 calls: one trip at the 21st, and eleven towards the next
+    assert len(said) == 1
+    assert "Stuck score: 90/100" in said[0]
+
+
+def test_a_warning_is_given_to_one_of_parallel_hooks(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.db")
+
+    def begin(tx: Transaction) -> None:
+        tx.note = Notes(began_s=tx.now_s - 75.0, limit_s=100.0).dump()
+
+    def deliver(tx: Transaction) -> Words:
+        notes, words = sessions.deliver(Notes.load(tx.note), tx.now_s)
+        tx.note = notes.dump()
+        return words
+
+    store = SqliteStore(path)
+    store.transact(SUBJECT, begin)
+    with ThreadPoolExecutor(HOOKS) as pool:
+        said = list(pool.map(lambda _: store.transact(SUBJECT, deliver).texts, range(4 * HOOKS)))
+    store.close()
+    assert len([text for texts in said for text in texts]) == 1

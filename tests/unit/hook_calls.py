@@ -1,0 +1,100 @@
+"""Hook calls for tests: what agents send, in the shapes in which they send it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from switchgear.hooks.compiled import Compiled, compiled
+from switchgear.hooks.decide import decide
+from switchgear.hooks.dialects import dialect_of
+from switchgear.hooks.facts import HookFacts
+from switchgear.hooks.ruling import Ruling
+from switchgear.stores.base import Store
+from switchgear.stores.memory import MemoryStore
+from switchgear.testing import FakeClock
+
+Data = dict[str, Any]
+
+
+def claude(event: str, session: str = "s1", **more: Any) -> Data:
+    """An event of Claude Code, and of who speaks as it does."""
+    return {"session_id": session, "cwd": "/", "hook_event_name": event, **more}
+
+
+def before(tool: str = "Bash", args: Any = None, call: str = "t1", **more: Any) -> Data:
+    args = {"command": "make"} if args is None else args
+    return claude("PreToolUse", tool_name=tool, tool_input=args, tool_use_id=call, **more)
+
+
+def after(
+    tool: str = "Bash", args: Any = None, call: str = "t1", result: Any = "fine", **more: Any
+) -> Data:
+    args = {"command": "make"} if args is None else args
+    names = {"tool_name": tool, "tool_input": args, "tool_use_id": call}
+    return claude("PostToolUse", **names, tool_response=result, duration_ms=20, **more)
+
+
+def failed(
+    tool: str = "Bash", args: Any = None, call: str = "t1", error: str = "Exit code 1", **more: Any
+) -> Data:
+    args = {"command": "make"} if args is None else args
+    names = {"tool_name": tool, "tool_input": args, "tool_use_id": call}
+    return claude("PostToolUseFailure", **names, error=error, duration_ms=20, **more)
+
+
+def batch(*calls: tuple[str, Mapping[str, Any], str], response: str = "fine", **more: Any) -> Data:
+    listed = [
+        {"tool_name": tool, "tool_input": args, "tool_use_id": call, "tool_response": response}
+        for tool, args, call in calls
+    ]
+    return claude("PostToolBatch", tool_calls=listed, **more)
+
+
+class Guarded:
+    """An agent under its hooks: events in, rulings out, over a store in memory."""
+
+    def __init__(self, folder: Path, config: str = "", agent: str = "claude-code") -> None:
+        (folder / ".git").mkdir(exist_ok=True)
+        if config:
+            (folder / "switchgear.yaml").write_text(config)
+        self.folder = folder
+        self.clock = FakeClock(1_750_000_000.0)
+        self.store: Store = MemoryStore(clock=self.clock)
+        self.known: Compiled = compiled(str(folder))
+        self.agent = agent
+
+    def facts(self, data: Data) -> HookFacts:
+        return dialect_of(self.agent).read({**data, "cwd": str(self.folder)})
+
+    def hear(self, data: Data) -> Ruling:
+        """One event, and what is ruled on it; a second passes."""
+        self.clock.advance(1.0)
+        return decide(self.facts(data), self.known, self.store, dialect_of(self.agent).warns)
+
+    def call(self, tool: str = "Bash", args: Any = None, call: str = "t", **told: Any) -> Ruling:
+        """A call from its beginning to its end, unless it is refused: the last ruling."""
+        ruling = self.hear(before(tool, args, call))
+        if ruling.action in {"deny", "stop"}:
+            return ruling
+        done = failed if "error" in told else after
+        return self.hear(done(tool, args, call, **told))
+
+    def totals(self, key: str) -> Any:
+        found = self.store.get(key)
+        assert found is not None, f"there is no circuit {key!r}"
+        return found.circuit.totals
+
+    def phase(self, key: str) -> str:
+        found = self.store.get(key)
+        return "closed" if found is None else str(found.circuit.phase)
+
+    def events(self, kind: str) -> list[str]:
+        entries = self.store.events()
+        return [entry.event.reason for entry in entries if entry.event.kind == kind]
+
+
+def written(agent: str, data: Data, ruling: Ruling) -> Any:
+    """What the agent is told, as JSON values; nothing at all is an empty mapping."""
+    dialect = dialect_of(agent)
+    return json.loads(dialect.write(ruling, dialect.read(data)).stdout or "{}")

@@ -1,0 +1,178 @@
+"""Hooks over HTTP: the same answers, for this machine and this user alone."""
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from switchgear.cli.serve import read_or_make_token, serve
+from switchgear.hooks.answering import LARGEST_BYTES
+from switchgear.hooks.process import open_store
+from switchgear.hooks.server import HookServer
+from switchgear.hooks.watching import Look
+from switchgear.stores.sqlite import SqliteStore
+from unit.hook_calls import after, before, claude
+
+TOKEN = "a-token-for-this-test"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[HookServer]:
+    (tmp_path / ".git").mkdir()
+    made = HookServer(str(tmp_path), TOKEN, open_store)
+    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield made
+    made.shutdown()
+    thread.join(10.0)
+    made.server_close()
+
+
+def ask(
+    server: HookServer,
+    body: bytes | None,
+    path: str = "/hooks/claude-code",
+    method: str = "POST",
+    **headers: str,
+) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    given = {"Authorization": f"Bearer {TOKEN}", **headers}
+    given = {name.replace("_", "-"): value for name, value in given.items() if value}
+    connection.request(method, path, body=body, headers=given)
+    response = connection.getresponse()
+    answer = response.status, json.loads(response.read())
+    connection.close()
+    return answer
+
+
+def raw(data: Any) -> bytes:
+    return json.dumps(data).encode()
+
+
+def test_a_hook_is_answered_and_told(server: HookServer) -> None:
+    assert ask(server, raw(before("Bash", {"command": "git push"}))) == (200, {})
+    assert ask(server, raw(after("Bash", {"command": "git push"}))) == (200, {})
+    found = SqliteStore(Path(server.root) / ".switchgear" / "state.db").get("op/git_operations")
+    assert found is not None
+    assert found.circuit.totals.succeeded == 1
+
+
+def test_a_refusal_is_the_agents_own(server: HookServer) -> None:
+    status, told = ask(server, raw(before("Bash", {"command": "switchgear reset x"})))
+    assert status == 200
+    assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
+def test_bad_input_is_answered_and_counted(server: HookServer) -> None:
+    assert ask(server, b"{") == (200, {})
+    found = SqliteStore(Path(server.root) / ".switchgear" / "state.db").get("hooks/claude-code")
+    assert found is not None
+    assert found.circuit.totals.ignored == 1
+
+
+@pytest.mark.parametrize("header", ["", "Bearer wrong", "Bearer ", TOKEN[:-1], "x" * 10_000])
+def test_nothing_is_answered_without_the_token(server: HookServer, header: str) -> None:
+    status, told = ask(server, raw(before()), Authorization=header)
+    assert status == 401
+    assert "Authorization: Bearer TOKEN" in told["error"]
+
+
+def test_a_web_page_cannot_ask(server: HookServer) -> None:
+    assert ask(server, raw(before()), Origin="http://evil.example")[0] == 403
+    assert ask(server, raw(before()), Host="evil.example")[0] == 403
+    assert ask(server, raw(before()), Host=f"localhost:{server.port}")[0] == 200
+
+
+def test_what_is_too_large_or_has_no_length_is_not_read(server: HookServer) -> None:
+    assert ask(server, b"x", Content_Length=str(LARGEST_BYTES + 1))[0] == 413
+    assert ask(server, b"", Content_Length="many")[0] == 411
+    assert ask(server, b"", Content_Length="9" * 40)[0] == 411
+
+
+def test_other_paths_are_not_there(server: HookServer) -> None:
+    assert ask(server, raw(before()), "/hooks/vim")[0] == 404
+    assert ask(server, raw(before()), "/")[0] == 404
+    assert ask(server, None, "/hooks/codex", "GET")[0] == 404
+
+
+def test_its_health_can_be_asked(server: HookServer) -> None:
+    status, told = ask(server, None, "/health", "GET")
+    assert (status, told["ok"], told["root"]) == (200, True, server.root)
+
+
+def test_a_connection_is_used_again(server: HookServer) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    for number in range(3):
+        body = raw(before(call=f"t{number}"))
+        connection.request("POST", "/hooks/codex", body, {"Authorization": f"Bearer {TOKEN}"})
+        response = connection.getresponse()
+        assert (response.status, response.read()) == (200, b"{}")
+    connection.close()
+
+
+def test_it_listens_on_this_machine_only(server: HookServer) -> None:
+    assert server.server_address[0] == "127.0.0.1"
+
+
+def test_a_server_without_a_token_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="token is empty"):
+        HookServer(str(tmp_path), "", open_store)
+
+
+def test_a_token_is_made_once_and_kept_private(tmp_path: Path) -> None:
+    place = tmp_path / "deep" / "serve.token"
+    token = read_or_make_token(str(place))
+    assert len(token) >= 32
+    assert place.stat().st_mode & 0o777 == 0o600
+    assert read_or_make_token(str(place)) == token
+
+
+def test_a_port_that_is_taken_is_a_sentence(
+    server: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(server.root)
+    ran = CliRunner().invoke(serve, ["--port", str(server.port)])
+    assert ran.exit_code == 2
+    assert f"cannot listen on 127.0.0.1:{server.port}: Address already in use" in ran.output
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "says"),
+    [
+        ("short", 0o600, "must hold one word of at least 16 characters"),
+        ("two words that are long", 0o600, "must hold one word"),
+        ("a-token-that-is-long-enough", 0o644, "can be read by others; run: chmod 600"),
+    ],
+)
+def test_a_token_file_that_is_no_good_is_said(
+    tmp_path: Path, text: str, mode: int, says: str
+) -> None:
+    place = tmp_path / "token"
+    place.write_text(text)
+    place.chmod(mode)
+    ran = CliRunner().invoke(serve, ["--port", "0", "--token-file", str(place)])
+    assert ran.exit_code == 2
+    assert says in ran.output
+
+
+def test_a_silent_session_is_watched_by_the_server(
+    server: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = threading.Event()
+    names: list[str] = []
+
+    def look(session: str) -> Look:
+        names.append(session)
+        looked.set()
+        return server._look(session)
+
+    monkeypatch.setattr(server.rounds, "_look", look)
+    ask(server, raw(claude("UserPromptSubmit", prompt="go")))
+    assert looked.wait(20.0)
+    assert names[0] == "s1"
+    assert not server._look("s1").ends

@@ -1,0 +1,245 @@
+"""The note of a session: silence, warnings and hints that come once, rungs and what they mean."""
+
+import pytest
+
+from switchgear.config import preset_policy
+from switchgear.core.policy import Policy
+from switchgear.core.score import Score, Share
+from switchgear.core.types import Act, Message, Signal, Step, Tell
+from switchgear.hooks import open_calls, sessions, watching
+from switchgear.hooks.facts import Moment
+from switchgear.hooks.open_calls import Call, State
+from switchgear.hooks.sessions import Notes, attend, deliver, extended, silent_s
+from switchgear.ladder import Apply, Interventions
+from switchgear.stores.base import Store, Transaction
+from switchgear.stores.memory import MemoryStore
+from switchgear.testing import FakeClock
+
+POLICY = preset_policy("stuck")
+PLAN = Interventions(escalate="codex")
+SUBJECT = "session/s1"
+SCORE = Score(90.0, 60.0, (Share("same_tool", 40.0, True, "Read called 6 times in a row"),))
+
+
+def at_work(now_s: float = 0.0, limit_s: float | None = None) -> Notes:
+    notes = attend(Notes(), Moment.SESSION_START, now_s, agent="codex", limit_s=limit_s)
+    return attend(notes, Moment.PROMPT, now_s)
+
+
+def apply(store: Store) -> Apply:
+    def applied(key: str, policy: Policy, message: Message) -> Step:
+        return store.apply(key, policy, message, store.now_s())
+
+    return applied
+
+
+def test_notes_are_read_as_they_were_written() -> None:
+    notes = at_work(limit_s=60.0)
+    notes = sessions.remind(attend(notes, Moment.BEFORE_TOOL, 3.0), "a hint")
+    assert Notes.load(notes.dump()) == notes
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", "5", '{"pending": 7}', '{"warned": 1}'])
+def test_what_cannot_be_read_is_a_session_of_which_nothing_is_known(text: str | None) -> None:
+    assert Notes.load(text) == Notes()
+
+
+# Silence
+
+
+def test_an_agent_in_its_turn_is_silent_since_it_was_last_heard() -> None:
+    assert silent_s(at_work(100.0), 250.0) == 150.0
+
+
+def test_an_agent_that_waits_for_somebody_is_not_silent() -> None:
+    rests = attend(at_work(), Moment.STOP, 5.0)
+    assert silent_s(rests, 5000.0) == 0.0
+    assert silent_s(attend(Notes(), Moment.SESSION_START, 0.0), 5000.0) == 0.0
+    assert silent_s(attend(rests, Moment.OTHER, 6.0), 5000.0) == 0.0
+
+
+def running(notes: Notes, *until_s: float) -> Notes:
+    """The notes with calls under way that are given up at these times."""
+    calls = [Call(str(end_s), "", "Bash", "shell", 0, 10.0, end_s, {}) for end_s in until_s]
+    return notes._replace(more=open_calls.dump(State(tuple(calls))))
+
+
+def test_a_tool_that_is_running_is_no_silence_until_its_end_must_have_been_lost() -> None:
+    building = running(at_work(10.0), 1810.0)
+    assert silent_s(building, 1809.0) == 0.0
+    assert silent_s(building, 1810.0) == 1800.0
+
+
+def test_of_two_tools_at_once_the_other_still_runs() -> None:
+    assert silent_s(running(at_work(10.0), 100.0, 1810.0), 500.0) == 0.0
+
+
+# What the agent is told
+
+
+def test_a_hint_is_delivered_once() -> None:
+    notes = sessions.remind(at_work(), "a hint")
+    notes, words = deliver(notes, 1.0)
+    assert words.texts == ("a hint",)
+    assert deliver(notes, 2.0)[1] == sessions.Words()
+
+
+def test_warnings_come_at_70_and_90_percent_once_and_the_end_at_100() -> None:
+    notes, said = at_work(limit_s=600.0), list[tuple[int, str]]()
+    for now_s in range(0, 700, 10):
+        notes, words = deliver(Notes.load(notes.dump()), float(now_s))
+        said += [(now_s, text.splitlines()[-1]) for text in words.texts]
+        if words.stop:
+            said.append((now_s, words.stop[:9]))
+            break
+    assert said == [
+        (420, "3 minutes remaining, wrap up"),
+        (540, "1 minute remaining, commit now"),
+        (600, "TIME OVER"),
+    ]
+
+
+def test_a_session_without_a_limit_is_never_warned() -> None:
+    assert deliver(at_work(), 1e9)[1] == sessions.Words()
+
+
+def test_more_time_lets_a_stopped_session_go_on_and_warns_again_ahead() -> None:
+    notes, _ = deliver(at_work(limit_s=600.0), 650.0)
+    more = extended(notes, 600.0, 650.0)
+    assert (more.limit_s, more.warned, more.stop) == (1200.0, (), None)
+    assert deliver(more, 840.0)[1].texts[0].startswith("TIME WARNING: 30%")
+
+
+def test_more_time_that_is_not_enough_repeats_no_warning() -> None:
+    notes, _ = deliver(at_work(limit_s=600.0), 560.0)
+    assert extended(notes, 10.0, 560.0).warned == (70, 90)
+
+
+def test_a_new_prompt_lifts_a_stop_but_not_the_end_of_the_time() -> None:
+    stopped = at_work()._replace(stop="stuck")
+    assert attend(stopped, Moment.PROMPT, 5.0).stop is None
+    assert attend(stopped, Moment.SESSION_START, 5.0).stop == "stuck"  # agents compact by that, too
+    late, _ = deliver(at_work(limit_s=10.0), 20.0)
+    assert attend(late, Moment.PROMPT, 21.0).stop is not None
+
+
+# The ladder
+
+
+def climbed(times: int) -> tuple[Notes, list[str]]:
+    store, notes, rungs = MemoryStore(), at_work(), list[str]()
+    for _ in range(times):
+        notes, taken = sessions.stuck(apply(store), notes, SUBJECT, SCORE, PLAN)
+        rungs.append(taken.rung)
+    return notes, rungs
+
+
+def test_the_first_rung_is_a_hint_with_the_evidence() -> None:
+    notes, rungs = climbed(1)
+    assert rungs == ["nudge"]
+    assert notes.stop is None
+    [hint] = deliver(notes, 1.0)[1].texts
+    assert "AGENT APPEARS STUCK" in hint
+    assert "- Read called 6 times in a row (+40)" in hint
+    assert "Try a different approach." in hint
+
+
+def test_the_second_stops_the_turn_and_the_next_one_begins_with_a_summary() -> None:
+    notes, _ = climbed(2)
+    notes, words = deliver(notes, 1.0)
+    assert words.texts == ()
+    assert words.stop is not None
+    assert words.stop.endswith("The agent is stopped: must begin afresh.")
+    afresh = attend(notes, Moment.PROMPT, 2.0)
+    said = "\n".join(deliver(afresh, 3.0)[1].texts)
+    assert "An agent before you was stopped, because it was stuck." in said
+    assert "Tried so far: nudge, reset." in said
+
+
+def test_the_third_hands_over_and_the_last_gives_up() -> None:
+    handed, rungs = climbed(3)
+    assert handed.stop is not None
+    assert handed.stop.endswith("Klaus takes over.")
+    given_up, _ = climbed(4)
+    assert given_up.stop is not None
+    assert given_up.stop.endswith("The task is given up as blocked.")
+    assert rungs == ["nudge", "reset", "escalate"]
+
+
+def test_progress_ends_the_incident() -> None:
+    store = MemoryStore()
+    notes, _ = sessions.stuck(apply(store), at_work(), SUBJECT, SCORE, PLAN)
+    notes = sessions.progressed(apply(store), notes, SUBJECT, PLAN)
+    assert not notes.incident
+    assert sessions.stuck(apply(store), notes, SUBJECT, SCORE, PLAN)[1].rung == "nudge"
+
+
+# The watcher's look
+
+
+def with_note(store: MemoryStore, notes: Notes) -> None:
+    def work(tx: Transaction) -> None:
+        tx.note = notes.dump()
+
+    store.transact(SUBJECT, work)
+
+
+def noted(store: MemoryStore) -> Notes:
+    return store.transact(SUBJECT, lambda tx: Notes.load(tx.note))
+
+
+def clocked() -> tuple[FakeClock, MemoryStore]:
+    clock = FakeClock(1000.0)
+    return clock, MemoryStore(clock=clock)
+
+
+def test_a_look_tells_the_silence_and_silence_alone_opens_nothing() -> None:
+    clock, store = clocked()
+    with_note(store, at_work(1000.0))
+    clock.advance(3000.0)
+    looked = watching.look(store, "s1", POLICY, PLAN)
+    found = store.get(SUBJECT)
+    assert found is not None
+    assert found.circuit.phase == "tripping"
+    assert found.circuit.outage.reason.startswith("score 30 of 60: no tool call for 3000 s")
+    assert looked.taken is None
+    assert not looked.ends
+
+
+def test_silence_on_top_of_a_loop_takes_a_rung() -> None:
+    clock, store = clocked()
+    with_note(store, at_work(1000.0))
+    store.apply(SUBJECT, POLICY, Tell(Signal(ok=True, act=Act("Read", "a"), count=6)), 1000.0)
+    clock.advance(125.0)
+    looked = watching.look(store, "s1", POLICY, PLAN)
+    assert looked.taken is not None
+    assert looked.taken.rung == "nudge"
+    assert not looked.interrupts
+    assert "AGENT APPEARS STUCK" in noted(store).pending[0]
+    assert watching.look(store, "s1", POLICY, PLAN).taken is None
+
+
+def test_a_short_silence_is_not_told() -> None:
+    clock, store = clocked()
+    with_note(store, at_work(1000.0))
+    clock.advance(watching.LEAST_S - 1)
+    watching.look(store, "s1", POLICY, PLAN)
+    assert store.get(SUBJECT) is None
+
+
+def test_the_time_of_a_silent_agent_ends_too_and_it_is_interrupted_once() -> None:
+    clock, store = clocked()
+    with_note(store, at_work(1000.0, limit_s=60.0))
+    clock.advance(50.0)
+    assert not watching.look(store, "s1", POLICY, PLAN).interrupts
+    assert noted(store).warned == ()  # a warning is for the agent's next hook, not for the watcher
+    clock.advance(10.0)
+    assert watching.look(store, "s1", POLICY, PLAN).interrupts
+    assert not watching.look(store, "s1", POLICY, PLAN).interrupts
+
+
+def test_a_session_that_is_over_or_unknown_needs_no_watcher() -> None:
+    _, store = clocked()
+    assert watching.look(store, "s1", POLICY, PLAN).ends
+    with_note(store, attend(at_work(1000.0), Moment.SESSION_END, 1000.0))
+    assert watching.look(store, "s1", POLICY, PLAN).ends
