@@ -115,8 +115,9 @@ TALES: list[list[Signal]] = [
     # The same thought with new words in what it does, and one that resembles it by a third.
     [agent("the same again", f"do {sentence(n, 8)}", f"line {n}") for n in range(26)],
     [agent(f"one two three {sentence(n, 3)}", "look", f"line {n}") for n in range(26)],
-    # Silence, or failure, after actions with new words; the same reply after so many others.
-    [agent("", f"go to the place of {sentence(n, 4)}", "") for n in range(26)],
+    # Actions that differ in numbers, which are new words, and failing ones with new words; the same
+    # reply after so many others.
+    [agent("", f"look at a{n} b{n} c{n} d{n}", "as ever") for n in range(26)],
     [agent("", f"try {sentence(n, 3)}", "no", ok=False) for n in range(26)],
     *([Signal(act=Act("", sentence(n % cycle))) for n in range(60)] for cycle in (1, 8, 9)),
     [Signal(act=Act("", f"one two three {sentence(n, 3)}")) for n in range(26)],
