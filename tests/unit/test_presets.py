@@ -47,7 +47,7 @@ def test_ledger_warns_before_it_stops_and_stops_for_good() -> None:
     policy = preset_policy("ledger")
     debts = (
         detectors.WordsDebt(3.5, 0.3, 0.05, 8),
-        detectors.ActionsDebt(8, 0.1),
+        detectors.ActionsDebt(7, 0.1),
         detectors.ErrorsDebt(6, 0.1),
         detectors.TalkDebt(2, 0.3, 8),
     )

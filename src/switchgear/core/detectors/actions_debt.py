@@ -17,7 +17,7 @@ SILENT = STEP // 2
 
 
 class ActionsDebt(Debt):
-    """Trips at a debt of `limit` steps (default 8) that were seen before and brought nothing new.
+    """Trips at a debt of `limit` steps (default 7) that were seen before and brought nothing new.
 
     An action that was seen before, but for its numbers, costs one step; another, if it fails, half
     of how much it resembles the most similar of the last 8; an empty result half a step; a return
@@ -35,7 +35,7 @@ class ActionsDebt(Debt):
     limit: float
     credit: float
 
-    def __init__(self, limit: float = 8.0, credit: float = 0.1) -> None:
+    def __init__(self, limit: float = 7.0, credit: float = 0.1) -> None:
         self._set(
             limit=record.positive("ActionsDebt.limit", limit),
             credit=record.fraction("ActionsDebt.credit", credit, whole_too=True),
