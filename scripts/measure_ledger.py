@@ -1,6 +1,6 @@
 """How well does the ledger know a stuck agent? On recorded runs, beside what others publish.
 
-    python scripts/measure_ledger.py FOLDER            prints the tables and keeps build/stuck.md
+    python scripts/measure_ledger.py FOLDER            prints the tables, keeps build/stuck.md (--out)
     python scripts/measure_ledger.py FOLDER --paste    puts them into docs/stuck-detection.md, too
     python scripts/measure_ledger.py FOLDER --quick    without the table of changed numbers
 
@@ -264,6 +264,7 @@ def main() -> None:
     """Measure, print, keep, and paste if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("folder", nargs="?", default=os.environ.get("SWITCHGEAR_CORPUS"))
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "stuck.md", metavar="FILE")
     parser.add_argument("--paste", action="store_true", help="into docs/stuck-detection.md")
     parser.add_argument("--quick", action="store_true", help="without the table of changed numbers")
     chosen = parser.parse_args()
@@ -271,9 +272,8 @@ def main() -> None:
         parser.error("name the folder of the corpus, or set SWITCHGEAR_CORPUS")
     found = tables(read(Path(chosen.folder)), quick=chosen.quick)
     print(found)
-    kept = ROOT / "build" / "stuck.md"
-    kept.parent.mkdir(exist_ok=True)
-    kept.write_text(found, encoding="utf-8")
+    chosen.out.parent.mkdir(exist_ok=True)
+    chosen.out.write_text(found, encoding="utf-8")
     if chosen.paste:
         page = ROOT / "docs" / "stuck-detection.md"
         page.write_text(pasted(page.read_text(encoding="utf-8"), "stuck", found), encoding="utf-8")

@@ -54,9 +54,11 @@ class Score(NamedTuple):
 
 def read(folder: Path) -> list[Run]:
     """The runs of all sources."""
-    spec = importlib.util.spec_from_file_location("stuck_score", folder / "score.py")
-    if spec is None or spec.loader is None:
+    if not (folder / "score.py").is_file():
         raise SystemExit(f"{folder} has no score.py: is it the corpus?")
+    spec = importlib.util.spec_from_file_location("stuck_score", folder / "score.py")
+    assert spec is not None
+    assert spec.loader is not None
     rules = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(rules)
     runs = []

@@ -58,7 +58,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "ledger": {
         "detectors": [
             {"words_debt": {"limit": 3.5, "usual": 0.3, "credit": 0.05, "remember": 8}},
-            {"actions_debt": {"limit": 8.0, "credit": 0.1}},
+            {"actions_debt": {"limit": 7.0, "credit": 0.1}},
             {"errors_debt": {"limit": 6.0, "credit": 0.1}},
             {"talk_debt": {"limit": 2.0, "usual": 0.3, "remember": 8}},
         ],

@@ -132,6 +132,8 @@ def actions(detector: detectors.ActionsDebt, story: Story, signal: Signal) -> No
         one, text = looked(act), f"{act.tool} {act.args}"
         if one.action in story.actions:
             points += 100
+        elif signal.ok is not False:
+            points -= 100
         elif story.recent:
             points += round(0.5 * resemblance(one.words, story.recent))
         if act.result is not None and not act.result.strip():

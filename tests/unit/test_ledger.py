@@ -160,6 +160,15 @@ def test_red_green_cycles_go_on() -> None:
         assert agent.does("pytest", f"{n + 1} passed in 0.{n}s") is Phase.CLOSED
 
 
+def test_small_edits_that_keep_the_tests_green_go_on() -> None:
+    agent = Agent()
+    for n in range(60):
+        name = f"{chr(97 + n % 26)}{chr(97 + n // 26)}_value"
+        edit = f'{{"file": "/src/parser.py", "old": "x = {name}", "new": "y = {name}"}}'
+        assert agent.does(edit, "The file has been updated.", tool="Edit") is Phase.CLOSED
+        assert agent.does("pytest -q", f"12 passed in 0.{n}s") is Phase.CLOSED
+
+
 def test_the_same_command_failing_the_same_way_after_every_edit_is_stopped() -> None:
     agent = Agent()
 

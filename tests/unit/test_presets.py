@@ -94,7 +94,7 @@ def test_ledger_warns_before_it_stops_and_stops_for_good() -> None:
     policy = preset_policy("ledger")
     debts = (
         detectors.WordsDebt(3.5, 0.3, 0.05, 8),
-        detectors.ActionsDebt(8, 0.1),
+        detectors.ActionsDebt(7, 0.1),
         detectors.ErrorsDebt(6, 0.1),
         detectors.TalkDebt(2, 0.3, 8),
     )
@@ -217,8 +217,9 @@ TALES: list[list[Signal]] = [
     # The same thought with new words in what it does, and one that resembles it by a third.
     [agent("the same again", f"do {sentence(n, 8)}", f"line {n}") for n in range(26)],
     [agent(f"one two three {sentence(n, 3)}", "look", f"line {n}") for n in range(26)],
-    # Silence, or failure, after actions with new words; the same reply after so many others.
-    [agent("", f"go to the place of {sentence(n, 4)}", "") for n in range(26)],
+    # Actions that differ in numbers, which are new words, and failing ones with new words; the same
+    # reply after so many others.
+    [agent("", f"look at a{n} b{n} c{n} d{n}", "as ever") for n in range(26)],
     [agent("", f"try {sentence(n, 3)}", "no", ok=False) for n in range(26)],
     *([Signal(act=Act("", sentence(n % cycle))) for n in range(60)] for cycle in (1, 8, 9)),
     [Signal(act=Act("", f"one two three {sentence(n, 3)}")) for n in range(26)],

@@ -11,19 +11,20 @@ from switchgear.core.types import Signal
 RECENT = 8
 """The last actions, for those that only resemble an earlier one."""
 RESEMBLES = 0.5
-"""What an action costs that is as good as an earlier one, but not it."""
+"""What an action costs that fails and is as good as an earlier one, but not it."""
 SILENT = STEP // 2
 """What a step costs that nothing came back from."""
 
 
 class ActionsDebt(Debt):
-    """Trips at a debt of `limit` steps (default 8) that were seen before and brought nothing new.
+    """Trips at a debt of `limit` steps (default 7) that were seen before and brought nothing new.
 
-    An action that was seen before, but for its numbers, costs one step; another half of how much
-    it resembles the most similar of the last 8; an empty result half a step; a return to an
-    earlier state of the files one step. Paid back: the share of new lines in the result, one
-    step for a new file or address, `credit` (0.1) for each new word up to one step, and one step
-    for a new state of the files or a new set of failing tests.
+    An action that was seen before, but for its numbers, costs one step; another, if it fails, half
+    of how much it resembles the most similar of the last 8; an empty result half a step; a return
+    to an earlier state of the files one step. Paid back: one step for an action that is new and
+    does not fail, the share of new lines in the result, one step for a new file or address,
+    `credit` (0.1) for each new word up to one step, and one step for a new state of the files or a
+    new set of failing tests.
     """
 
     __slots__ = ("limit", "credit")  # noqa: RUF023  the constructor's order
@@ -34,7 +35,7 @@ class ActionsDebt(Debt):
     limit: float
     credit: float
 
-    def __init__(self, limit: float = 8.0, credit: float = 0.1) -> None:
+    def __init__(self, limit: float = 7.0, credit: float = 0.1) -> None:
         self._set(
             limit=record.positive("ActionsDebt.limit", limit),
             credit=record.fraction("ActionsDebt.credit", credit, whole_too=True),
@@ -50,6 +51,8 @@ class ActionsDebt(Debt):
             facts, words = facts_of(act), frozenset(facts_of(act).words)
             if facts.key in book.keys:
                 charge += STEP
+            elif signal.ok is not False:
+                credit += STEP
             elif book.recent:
                 charge += round(RESEMBLES * max([alike(words, other) for other in book.recent]))
             if facts.is_silent and act.result is not None:
