@@ -382,3 +382,13 @@ def test_what_a_killed_attempt_spent_is_remembered(project: Project) -> None:
     [task] = project.json("--resume")["tasks"]
     assert (task["exit_reason"], task["attempts"]) == ("budget", 2)
     assert task["spent_micros"] == 600_000
+
+
+def test_the_example_of_the_page_works(project: Project) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "batch.md").read_text()
+    example = page.partition("```yaml\n")[2].partition("```")[0]
+    (project.path / "tasks.yaml").write_text(example)
+    done = project()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[parser] the timeout is 225 s (adaptive: 120 + 3 x 30 + 150 x 0.1" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("done: 2 of 2 tasks done, $0.096")
