@@ -15,7 +15,7 @@ from switchgear.batch.conductor import Company, Conductor
 from switchgear.batch.door import MOST_FORCES, Door
 from switchgear.batch.model import Batch, End, Progress, Status, Task
 from switchgear.batch.places import Places
-from switchgear.batch.record import BatchFolder, Kept, new_batch, taken_up
+from switchgear.batch.record import BatchFolder, BatchUnreadable, Kept, new_batch, taken_up
 from switchgear.batch.spawning import SPAWN, Spawning
 from switchgear.batch.view import BatchView
 from switchgear.core.detectors import FailuresInWindow
@@ -203,6 +203,14 @@ def test_every_change_is_written_before_it_is_shown(stage: Stage) -> None:
     stage.view.changed = changed  # type: ignore[method-assign]
     stage.run(tasks(a=""), lambda _: outcome("completed"))
     assert seen == ["running", "done"]
+
+
+def test_a_view_that_fails_stops_nobody(stage: Stage) -> None:
+    def changed(name: str, progress: Progress) -> None:
+        raise BrokenPipeError
+
+    stage.view.changed = changed  # type: ignore[method-assign]
+    assert stage.run(tasks(a="", b="a"), lambda _: outcome("completed")).code == 0
 
 
 # Timeouts
@@ -442,3 +450,20 @@ def test_a_changed_file_is_noticed(stage: Stage) -> None:
 def test_progress_is_read_as_it_was_written() -> None:
     progress = Progress(Status.FAILED, "why", run="r", runs=("q",), timeout_s=1.5, attempts=2)
     assert Progress.load(progress.dump()) == progress
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"status": "cooking"}, {}, {"status": "done", "attempts": -1}, {"status": "done", "run": "../x"}],
+)  # fmt: skip
+def test_progress_that_was_never_written_is_refused(broken: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        Progress.load(broken)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}', '{"schema": 1, "progress": 5}'])
+def test_a_batch_that_cannot_be_read_is_said(stage: Stage, text: str) -> None:
+    home = new_batch(stage.path / ".switchgear" / "batches")
+    (home.path / "batch.json").write_text(text)
+    with pytest.raises(BatchUnreadable, match=f"batch '{home.id}'"):
+        home.read()

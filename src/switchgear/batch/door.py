@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from switchgear.batch.attempt import Outcome
 from switchgear.batch.spawning import SPAWN, Spawning
-from switchgear.batch.view import BatchView
+from switchgear.batch.view import BatchView, ShieldedView
 from switchgear.core.types import Permit
 from switchgear.errors import Rejected
 from switchgear.hooks.texts import trip_options
@@ -42,7 +42,7 @@ class Door:
         forces: int = 0,
         time: Time | None = None,
     ) -> None:
-        self._spawning, self._view = spawning, view
+        self._spawning, self._view = spawning, ShieldedView(view)
         self._policy, self._choose, self._by = policy, choose, by
         self._time = time or Time()
         self._closed_until_s = 0.0
