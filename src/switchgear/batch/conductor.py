@@ -152,7 +152,7 @@ class Conductor:
             return answer.skip is not None
         try:
             progress = self._prepared(task, progress)
-        except PlaceTrouble as trouble:
+        except (PlaceTrouble, OSError) as trouble:
             self._door.give_back(answer.permit)
             self._change(task.name, status=Status.FAILED, reason=str(trouble))
             return True
