@@ -369,6 +369,30 @@ def test_a_person_can_force_skip_or_abort(stage: Stage) -> None:
     assert stage.statuses == {"a": "failed", "b": "failed", "c": "skipped"}
 
 
+def test_who_chose_to_wait_is_not_asked_again_because_somebody_else_tests_first(
+    stage: Stage,
+) -> None:
+    stage.policy = TRIPS_AT_ONCE
+    asked: list[str] = []
+    let_pass = stage.view.waiting
+
+    def waiting(why: str, left_s: float) -> None:
+        let_pass(why, left_s)
+        if len(stage.view.waits) == 1:
+            stage.panel.breaker(SPAWN).enter()  # the test of another process, which never ends
+
+    def choose(block: str, options: tuple[Option, ...]) -> str:
+        asked.append(block)
+        return "wait"
+
+    stage.view.waiting = waiting  # type: ignore[method-assign]
+    stage.choose = choose
+    stage.run(tasks(a="", b=""), fails_first)
+    assert stage.statuses["b"] == "done"
+    assert len(asked) == 1
+    assert len(stage.view.waits) == 2
+
+
 # Money
 
 

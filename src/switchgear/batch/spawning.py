@@ -77,9 +77,9 @@ class Spawning:
         return self._breaker.snapshot().phase is Phase.HALF_OPEN
 
     @property
-    def outage(self) -> int:
-        """Tells one outage from the next."""
-        return self._breaker.snapshot().generation
+    def outage(self) -> float:
+        """Tells one outage from the next: when it began."""
+        return self._breaker.snapshot().outage.opened_at_s
 
     def force(self, by: str, why: str) -> str | None:
         """Close it by force. Returns why that was refused, if it was."""
