@@ -329,6 +329,20 @@ def test_each_policy_of_an_open_circuit_does_what_it_says(
     assert stage.view.waits == []
 
 
+def test_an_abort_ends_what_runs_and_it_can_be_resumed(stage: Stage) -> None:
+    stage.policy = TRIPS_AT_ONCE
+
+    def act(attempt: Attempt) -> Outcome:
+        assert attempt.interrupt is not None
+        while attempt.task.name == "b" and not attempt.interrupt.asked:
+            threading.Event().wait(0.01)
+        return outcome("agent_error" if attempt.task.name == "a" else "interrupted")
+
+    batch = tasks(a="", b="", c="")._replace(parallel=2, on_open="abort")
+    assert stage.run(batch, act).name == "aborted"
+    assert stage.statuses == {"a": "failed", "b": "interrupted", "c": "waiting"}
+
+
 def test_a_policy_closes_the_circuit_by_force_only_so_often_and_then_waits(stage: Stage) -> None:
     stage.policy = TRIPS_AT_ONCE
     batch = tasks(**{f"t{n}": "" for n in range(MOST_FORCES + 2)})._replace(on_open="force")
