@@ -55,7 +55,7 @@ def test_the_table_has_a_line_for_each_task_and_what_it_does(board: BatchTable) 
     view.validating("make test")
     first, second, third = board.frame().plain.splitlines()[2:5]
     assert first.split() == ["parser", "done", "62", "s,", "$0.12"]
-    assert second.startswith("lexer   running      #0  3 s (4 min left)  $0.01  valid")
+    assert second.startswith("lexer   running      #0  3 s (5 min left)  $0.01  val")
     assert third.split() == ["docs", "waiting"]
 
 
