@@ -154,17 +154,21 @@ def test_a_failure_blocks_what_needs_it_and_says_so(project: Project) -> None:
 
 def test_parallel_tasks_have_worktrees_and_what_needs_both_finds_both(project: Project) -> None:
     meet = "(here / f'here-{name}').touch(); until(here / f'here-{other}')"
+    told = "(here / 'told').write_text(os.getcwd() + ' ' + os.environ['SWITCHGEAR_STORE'])"
     project.tasks(
         "parallel: 2\ndefaults: {worktree: true, stuck: false}",
         a=f"other = 'b'; {meet}; {DONE}",
         b=f"other = 'a'; {meet}; {DONE}",
-        c=f"needs: [a, b] | until('a', 1); until('b', 1); {DONE}",
+        c=f"needs: [a, b] | until('a', 1); until('b', 1); {told}; {DONE}",
     )
     done = project()
     assert done.returncode == 0, done.stdout + done.stderr
     batch = next(project.path.glob(".switchgear/batches/*")).name
     assert f"  git merge switchgear/{batch}/c" in done.stdout
     assert not (project.path / "a").exists()
+    tree, store = (project.beside / "told").read_text().split()
+    assert tree == str(project.beside / "project-trees" / batch / "c")
+    assert store == f"sqlite:///{project.path}/.switchgear/state.db"
     project.git("merge", "-q", f"switchgear/{batch}/c")
     assert {"a", "b", "c"} <= {path.name for path in project.path.iterdir()}
 
@@ -321,6 +325,22 @@ def test_ctrl_c_ends_it_keeps_the_work_and_leaves_nothing_running(
     assert not is_running(int((project.beside / "pid").read_text()))
 
 
+def test_ctrl_c_twice_leaves_none_of_several_running(project: Project) -> None:
+    body = "(here / f'pid-{name}').write_text(str(os.getpid())); (here / f'up-{name}').touch(); time.sleep(60)"
+    whole = "parallel: 2\ndefaults: {worktree: true, stuck: false}"
+    project.tasks(whole, a=body, b=body)
+    process = project.start("--json")
+    for name in "ab":
+        project.wait_for(f"up-{name}")
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=40)
+    assert process.returncode == 130
+    assert statuses(json.loads(out)) == {"a": "interrupted", "b": "interrupted"}
+    for name in "ab":
+        assert not is_running(int((project.beside / f"pid-{name}").read_text()))
+
+
 BAD = [
     ("tasks:\n  - {name: a, task: x, agent: codx}\n", "tasks.yaml:2: tasks[0].agent: there is no agent"),
     ("tasks:\n  - {name: a, task: x, agent: demo, needs: [a]}\n", "the tasks need each other"),
@@ -382,3 +402,13 @@ def test_what_a_killed_attempt_spent_is_remembered(project: Project) -> None:
     [task] = project.json("--resume")["tasks"]
     assert (task["exit_reason"], task["attempts"]) == ("budget", 2)
     assert task["spent_micros"] == 600_000
+
+
+def test_the_example_of_the_page_works(project: Project) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "batch.md").read_text()
+    example = page.partition("```yaml\n")[2].partition("```")[0]
+    (project.path / "tasks.yaml").write_text(example)
+    done = project()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[parser] the timeout is 225 s (adaptive: 120 + 3 x 30 + 150 x 0.1" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("done: 2 of 2 tasks done, $0.096")

@@ -15,7 +15,7 @@ from switchgear.batch.conductor import Company, Conductor
 from switchgear.batch.door import MOST_FORCES, Door
 from switchgear.batch.model import Batch, End, Progress, Status, Task
 from switchgear.batch.places import Places
-from switchgear.batch.record import BatchFolder, Kept, new_batch, taken_up
+from switchgear.batch.record import BatchFolder, BatchUnreadable, Kept, new_batch, taken_up
 from switchgear.batch.spawning import SPAWN, Spawning
 from switchgear.batch.view import BatchView
 from switchgear.core.detectors import FailuresInWindow
@@ -205,6 +205,14 @@ def test_every_change_is_written_before_it_is_shown(stage: Stage) -> None:
     assert seen == ["running", "done"]
 
 
+def test_a_view_that_fails_stops_nobody(stage: Stage) -> None:
+    def changed(name: str, progress: Progress) -> None:
+        raise BrokenPipeError
+
+    stage.view.changed = changed  # type: ignore[method-assign]
+    assert stage.run(tasks(a="", b="a"), lambda _: outcome("completed")).code == 0
+
+
 # Timeouts
 
 
@@ -321,6 +329,20 @@ def test_each_policy_of_an_open_circuit_does_what_it_says(
     assert stage.view.waits == []
 
 
+def test_an_abort_ends_what_runs_and_it_can_be_resumed(stage: Stage) -> None:
+    stage.policy = TRIPS_AT_ONCE
+
+    def act(attempt: Attempt) -> Outcome:
+        assert attempt.interrupt is not None
+        while attempt.task.name == "b" and not attempt.interrupt.asked:
+            threading.Event().wait(0.01)
+        return outcome("agent_error" if attempt.task.name == "a" else "interrupted")
+
+    batch = tasks(a="", b="", c="")._replace(parallel=2, on_open="abort")
+    assert stage.run(batch, act).name == "aborted"
+    assert stage.statuses == {"a": "failed", "b": "interrupted", "c": "waiting"}
+
+
 def test_a_policy_closes_the_circuit_by_force_only_so_often_and_then_waits(stage: Stage) -> None:
     stage.policy = TRIPS_AT_ONCE
     batch = tasks(**{f"t{n}": "" for n in range(MOST_FORCES + 2)})._replace(on_open="force")
@@ -359,6 +381,30 @@ def test_a_person_can_force_skip_or_abort(stage: Stage) -> None:
     stage.choose = lambda block, options: next(choices)
     stage.run(tasks(a="", b="", c=""), lambda _: outcome("agent_error"))
     assert stage.statuses == {"a": "failed", "b": "failed", "c": "skipped"}
+
+
+def test_who_chose_to_wait_is_not_asked_again_because_somebody_else_tests_first(
+    stage: Stage,
+) -> None:
+    stage.policy = TRIPS_AT_ONCE
+    asked: list[str] = []
+    let_pass = stage.view.waiting
+
+    def waiting(why: str, left_s: float) -> None:
+        let_pass(why, left_s)
+        if len(stage.view.waits) == 1:
+            stage.panel.breaker(SPAWN).enter()  # the test of another process, which never ends
+
+    def choose(block: str, options: tuple[Option, ...]) -> str:
+        asked.append(block)
+        return "wait"
+
+    stage.view.waiting = waiting  # type: ignore[method-assign]
+    stage.choose = choose
+    stage.run(tasks(a="", b=""), fails_first)
+    assert stage.statuses["b"] == "done"
+    assert len(asked) == 1
+    assert len(stage.view.waits) == 2
 
 
 # Money
@@ -442,3 +488,20 @@ def test_a_changed_file_is_noticed(stage: Stage) -> None:
 def test_progress_is_read_as_it_was_written() -> None:
     progress = Progress(Status.FAILED, "why", run="r", runs=("q",), timeout_s=1.5, attempts=2)
     assert Progress.load(progress.dump()) == progress
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"status": "cooking"}, {}, {"status": "done", "attempts": -1}, {"status": "done", "run": "../x"}],
+)  # fmt: skip
+def test_progress_that_was_never_written_is_refused(broken: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        Progress.load(broken)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}', '{"schema": 1, "progress": 5}'])
+def test_a_batch_that_cannot_be_read_is_said(stage: Stage, text: str) -> None:
+    home = new_batch(stage.path / ".switchgear" / "batches")
+    (home.path / "batch.json").write_text(text)
+    with pytest.raises(BatchUnreadable, match=f"batch '{home.id}'"):
+        home.read()

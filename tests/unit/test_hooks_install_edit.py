@@ -149,6 +149,12 @@ def test_minified_settings_stay_in_one_line() -> None:
     assert "\n" not in inserted
 
 
+@pytest.mark.parametrize("text", ["", "{}", '{"a":1}', '{\n  "a": 1\n}'])
+def test_paths_are_written_as_people_write_them(text: str) -> None:
+    inserted, _ = edit.insert(text, {"Stop": {"hooks": [{"command": "/home/zoë/hook"}]}})
+    assert "/home/zoë/hook" in inserted
+
+
 def test_lines_end_as_the_others_do() -> None:
     inserted, _ = edit.insert('{\r\n  "model": "opus"\r\n}\r\n', GROUPS)
     assert inserted.count("\n") == inserted.count("\r\n") > 20

@@ -71,7 +71,7 @@ def test_threads_that_meet_at_an_old_lock_of_the_parent_make_one_new_lock(
         return make()
 
     monkeypatch.setattr(locks, "_forks", locks._forks + 1)
-    monkeypatch.setattr(threading, "RLock", make_while_the_other_asks)
+    monkeypatch.setattr(locks, "RLock", make_while_the_other_asks)
     got.append(lock.taken())
     other.join(5.0)
     assert len(got) == 2

@@ -9,6 +9,7 @@ from switchgear.agents.demo_agent import VALIDATED, VALIDATION
 from switchgear.agents.registry import agent_named, agent_of_command
 from switchgear.batch.model import AUTO, Progress, Task
 from switchgear.core.policy import Policy
+from switchgear.errors import StoreError
 from switchgear.ladder import Interventions, given_up, ladder_key
 from switchgear.listeners import Sink
 from switchgear.loop_presets import LoopPreset
@@ -134,13 +135,19 @@ def perform(place: Workplace, attempt: Attempt) -> Outcome:
         ),
     )
     result = runner.run()
-    gave_up = None
-    if options.stuck and result.exit_reason is ExitReason.CIRCUIT_BREAKER:
-        rungs = place.interventions.rungs
-        gave_up = place.panel.store.transact(
+    stuck = options.stuck and result.exit_reason is ExitReason.CIRCUIT_BREAKER
+    return Outcome(result, gave_up=_given_up(place, loop) if stuck else None)
+
+
+def _given_up(place: Workplace, loop: str) -> str | None:
+    """What was tried, where the loop's ladder has come to its end."""
+    rungs = place.interventions.rungs
+    try:
+        return place.panel.store.transact(
             ladder_key(loop), lambda tx: given_up(tx.apply, loop, rungs)
         )
-    return Outcome(result, gave_up=gave_up)
+    except StoreError:
+        return None  # nobody can tell; how the run ended is known all the same
 
 
 def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:

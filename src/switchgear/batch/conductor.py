@@ -19,7 +19,7 @@ from switchgear.batch.planning import blocked, ready
 from switchgear.batch.purse import Purse
 from switchgear.batch.record import BatchFolder, Kept
 from switchgear.batch.settling import after_timeout, by_policy, settled
-from switchgear.batch.view import BatchView
+from switchgear.batch.view import BatchView, ShieldedView
 from switchgear.batch.words import out_of_money, timed_out, timeout_options
 from switchgear.runner.ends import ExitReason
 from switchgear.runner.helping import Choose
@@ -59,7 +59,7 @@ class Conductor:
     ) -> None:
         self._batch, self._kept, self._home = batch, kept, home
         self._place, self._places = place, places
-        self._company, self._view = company, company.view
+        self._company, self._view = company, ShieldedView(company.view)
         self._door = door
         self._act = act
         self._crew = Crew(company.interrupt)
@@ -152,7 +152,7 @@ class Conductor:
             return answer.skip is not None
         try:
             progress = self._prepared(task, progress)
-        except PlaceTrouble as trouble:
+        except (PlaceTrouble, OSError) as trouble:
             self._door.give_back(answer.permit)
             self._change(task.name, status=Status.FAILED, reason=str(trouble))
             return True

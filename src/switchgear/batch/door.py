@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from switchgear.batch.attempt import Outcome
 from switchgear.batch.spawning import SPAWN, Spawning
-from switchgear.batch.view import BatchView
+from switchgear.batch.view import BatchView, ShieldedView
 from switchgear.core.types import Permit
 from switchgear.errors import Rejected
 from switchgear.hooks.texts import trip_options
@@ -42,13 +42,13 @@ class Door:
         forces: int = 0,
         time: Time | None = None,
     ) -> None:
-        self._spawning, self._view = spawning, view
+        self._spawning, self._view = spawning, ShieldedView(view)
         self._policy, self._choose, self._by = policy, choose, by
         self._time = time or Time()
         self._closed_until_s = 0.0
         self._why = ""
         self._shown_s: int | None = None
-        self._told_of: int | None = None
+        self._told_of: float | None = None
         """The outage that was told of last."""
         self._waits = False
         """Whether its end is waited for."""
@@ -63,7 +63,7 @@ class Door:
         asked = self._spawning.ask()
         if isinstance(asked, Rejected):
             return self._refused(name, asked, running=running)
-        self._closed_until_s, self._shown_s = 0.0, None
+        self._closed_until_s = 0.0
         if asked.probe:
             self._view.said(self._spawning.probing())
         return Answer(asked)
@@ -130,5 +130,6 @@ class Door:
 
     def _wait(self, why: str, seconds: float) -> Answer:
         self._why, self._closed_until_s = why, self._time.clock() + seconds
+        self._shown_s = None
         self.count_down()
         return Answer()

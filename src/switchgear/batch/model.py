@@ -1,5 +1,6 @@
 """The words of a batch: its tasks as they were written, and how far each of them has come."""
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import blake2b
@@ -15,6 +16,8 @@ TIMEOUT_CHOICES = ("resume", "accept", "retry", "skip")
 OPEN_CHOICES = ("wait", "force", "skip", "abort")
 """What can be done when no agent may be started."""
 ATTEMPTS = 3
+
+_RUN_ID = re.compile(r"[0-9A-Za-z][\w-]*", re.ASCII)
 
 
 class Status(StrEnum):
@@ -129,6 +132,9 @@ class Progress(NamedTuple):
             record.whole(key, known.get(key, 0), least=0)
         known["status"] = Status(known["status"])
         known["runs"] = tuple(known.get("runs", ()))
+        run = known.get("run")
+        if run is not None and not (isinstance(run, str) and _RUN_ID.fullmatch(run)):
+            raise ValueError(f"run is {run!r}: it must be the id of a run")
         return cls(**known)
 
     @property

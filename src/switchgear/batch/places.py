@@ -5,6 +5,7 @@ there, so that whoever needs it finds it, and the user merges it when they like.
 """
 
 import contextlib
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,7 +42,10 @@ class Places:
             return progress
         if task.is_demo:
             folder = self._home / "demo" / f"{task.name}-{progress.attempts + 1}"
-            make_repository(folder)
+            try:
+                make_repository(folder)
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                raise PlaceTrouble(f"the stand-in's project could not be made: {error}") from error
             return progress._replace(folder=str(folder))
         if not task.worktree:
             folder = self._folder(task)
@@ -54,9 +58,9 @@ class Places:
     def take_back(self, task: Task, progress: Progress) -> Progress:
         """For a new start: a place of the task's own is given up, anybody else's is left as it is."""
         if task.worktree and progress.branch is not None:
-            tree, top = self._home / "trees" / task.name, self._top(task)
-            with contextlib.suppress(GitError):
-                run_git(top, ["worktree", "remove", "--force", str(tree)])
+            with contextlib.suppress(GitError, PlaceTrouble):
+                top = self._top(task)
+                run_git(top, ["worktree", "remove", "--force", str(self._tree(top, task))])
                 run_git(top, ["branch", "-D", progress.branch])
         if task.worktree or task.is_demo:
             return progress._replace(folder=None, branch=None)
@@ -80,7 +84,7 @@ class Places:
         top = self._top(task)
         inside = self._folder(task).resolve().relative_to(top.resolve())
         branch = f"switchgear/{self._home.name}/{task.name}"
-        tree = self._home / "trees" / task.name
+        tree = self._tree(top, task)
         try:
             if not tree.is_dir():  # else a process made it that did not live to say so
                 start = needed[0] if needed else "HEAD"
@@ -95,6 +99,10 @@ class Places:
                     f"the work of {needed[0]} and {other} cannot be merged; do so in {tree}: {error}"
                 ) from error
         return progress._replace(folder=str(tree / inside), branch=branch)
+
+    def _tree(self, top: Path, task: Task) -> Path:
+        """Beside the repository: our own folder in it is closed to agents, by the rules of hooks."""
+        return top.parent / f"{top.name}-trees" / self._home.name / task.name
 
     def _folder(self, task: Task) -> Path:
         return self._base if task.cwd is None else Path(task.cwd)

@@ -1,10 +1,12 @@
 """The circuit of spawning agents, `op/agent_spawn`: asked before each attempt, told after it."""
 
+from contextlib import suppress
+
 from switchgear.breaker import Breaker
 from switchgear.config.policies import preset_policy
 from switchgear.core.policy import Policy
 from switchgear.core.types import Permit, Phase, Signal
-from switchgear.errors import OrderRefused, Rejected
+from switchgear.errors import OrderRefused, Rejected, StoreError
 from switchgear.hooks import texts
 from switchgear.panel import Panel
 from switchgear.redact import redact
@@ -58,8 +60,10 @@ class Spawning:
 
     def block(self) -> str:
         """CIRCUIT BREAKER TRIPPED, as it stands now."""
-        view = self._panel.view(SPAWN)
-        circuit = self._breaker.snapshot() if view is None else view.circuit
+        circuit = self._breaker.snapshot()
+        with suppress(StoreError):  # then what this process knows must do
+            view = self._panel.view(SPAWN)
+            circuit = circuit if view is None else view.circuit
         return texts.circuit_tripped(circuit, self._panel.store.now_s())
 
     def probing(self) -> str:
@@ -73,14 +77,14 @@ class Spawning:
         return self._breaker.snapshot().phase is Phase.HALF_OPEN
 
     @property
-    def outage(self) -> int:
-        """Tells one outage from the next."""
-        return self._breaker.snapshot().generation
+    def outage(self) -> float:
+        """Tells one outage from the next: when it began."""
+        return self._breaker.snapshot().outage.opened_at_s
 
     def force(self, by: str, why: str) -> str | None:
         """Close it by force. Returns why that was refused, if it was."""
         try:
             self._panel.order(SPAWN, by=by, why=why, reset=True)
-        except OrderRefused as refused:
+        except (OrderRefused, StoreError) as refused:
             return str(refused)
         return None

@@ -38,6 +38,39 @@ class BatchView:
         """No agent may be started; called about once a second."""
 
 
+class ShieldedView(BatchView):
+    """Passes everything on to a view; one that raises is not called again, and hurts nobody."""
+
+    def __init__(self, view: BatchView) -> None:
+        self._view = view
+
+    def began(self, batch: str, names: list[str]) -> None:
+        """Pass it on."""
+        self._show("began", batch, names)
+
+    def changed(self, name: str, progress: Progress) -> None:
+        """Pass it on."""
+        self._show("changed", name, progress)
+
+    def run_view(self, name: str) -> View:
+        """The runner shields itself."""
+        return self._view.run_view(name)
+
+    def said(self, text: str) -> None:
+        """Pass it on."""
+        self._show("said", text)
+
+    def waiting(self, why: str, left_s: float) -> None:
+        """Pass it on."""
+        self._show("waiting", why, left_s)
+
+    def _show(self, what: str, *about: object) -> None:
+        try:
+            getattr(self._view, what)(*about)
+        except Exception:  # noqa: BLE001  observers cannot hurt the observed
+            self._view = BatchView()
+
+
 class BatchLines(BatchView):
     """Plain lines, one for each thing that happened."""
 

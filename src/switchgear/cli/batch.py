@@ -1,5 +1,6 @@
 """`switchgear batch`: many tasks with dependencies, in order or side by side, under the circuits."""
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -78,11 +79,24 @@ def batch(
     if retry_failed and resumed is None:
         fail("--retry-failed belongs to --resume")
     with open_session() as session:
+        _share(session)
         place = _workplace(session)
         wanted = _wanted(place, tasks, parallel, when_alone)
         prepared = _prepared(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
         code = _conduct(session, place, prepared, as_json=as_json)
     raise SystemExit(code)
+
+
+def _share(session: "Session") -> None:
+    """Agents that work elsewhere, in worktrees, answer to the same circuits: their hooks find them."""
+    from switchgear.cli.opening import STORE_VARIABLE, file_of
+    from switchgear.config.places import VARIABLE
+
+    file = file_of(session.store)
+    if file is not None:
+        os.environ.setdefault(STORE_VARIABLE, f"sqlite:///{file}")
+    if session.config.source is not None:
+        os.environ.setdefault(VARIABLE, session.config.source)
 
 
 def _workplace(session: "Session") -> "Workplace":

@@ -16,6 +16,7 @@ from switchgear.batch.view import BatchLines, BatchView, standing
 from switchgear.cli.live_screen import LiveScreen
 from switchgear.cli.run_board import Board, Notebook, one_line
 from switchgear.cli.screen import Screen, fitted
+from switchgear.cli.text import UNICODE
 from switchgear.core.money import dollars
 from switchgear.errors import duration
 from switchgear.runner.view import View
@@ -184,24 +185,23 @@ class BatchTable(BatchView):
             books, waits = dict(self._notebooks), self._waits
         lines = self._head(tasks)
         longest = min(max((len(name) for name in tasks), default=4), max(width // 4, 8))
-        rows = [
-            self._row(name, each, books.get(name), longest, width) for name, each in tasks.items()
-        ]
+        rows = [self._row(name, each, books.get(name), longest) for name, each in tasks.items()]
         room = max(height - len(lines) - 3, 1)
         lines += _most_telling(rows, list(tasks.values()), room)
         left_s = 0.0 if waits is None else waits[1] - self._clock()
         if waits is not None and left_s > 0:
-            counting = f"waiting {duration(left_s)} {waits[0]}"
-            lines.append(Text(fitted(counting, width, self._screen.signs), "yellow"))
+            lines.append(Text(f"waiting {duration(left_s)} {waits[0]}", "yellow"))
         free = max(height - len(lines) - 2, 0)
         recent = notes[-free:] if free else []
-        lines += [Text(fitted(note, width, self._screen.signs).rstrip(), "dim") for note in recent]
+        lines += [Text(note, "dim") for note in recent]
         ends = (
             "stopping; once more ends it at once"
             if self._stopping()
             else ("Ctrl-C ends it gently, twice at once; the work is kept")
         )
-        lines.append(Text(ends[:width], "dim"))
+        lines.append(Text(ends, "dim"))
+        for line in lines:
+            line.truncate(width, overflow="ellipsis" if self._screen.signs is UNICODE else "crop")
         return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
     def _head(self, tasks: dict[str, Progress]) -> list[Text]:
@@ -212,20 +212,15 @@ class BatchTable(BatchView):
         spent = dollars(sum(each.spent_micros for each in tasks.values()))
         return [Text(f"batch {self._batch}: {parts}; {spent}", "bold"), Text("")]
 
-    def _row(
-        self, name: str, progress: Progress, book: Notebook | None, longest: int, width: int
-    ) -> Text:
-        signs = self._screen.signs
-        front = f"{fitted(name, longest, signs)}  {progress.status:11}"
+    def _row(self, name: str, progress: Progress, book: Notebook | None, longest: int) -> Text:
         about = standing(progress).partition(": ")[2]
         if progress.status is Status.RUNNING and book is not None:
             about = _doing(book.board())
         elif progress.status in {Status.DONE, Status.PARTIAL}:
             about = f"{duration(progress.seconds)}, {dollars(progress.spent_micros)}"
-        rest = fitted(about, max(width - len(front) - 2, 1), signs).rstrip()
-        line = Text(fitted(name, longest, signs), "bold")
+        line = Text(fitted(name, longest, self._screen.signs), "bold")
         line.append(f"  {progress.status:11}", STYLES.get(progress.status, "dim"))
-        return line.append(f"  {rest}")
+        return line.append(f"  {about}")
 
 
 def _most_telling(rows: list[Text], tasks: list[Progress], room: int) -> list[Text]:

@@ -159,7 +159,7 @@ def _put(text: str, root: Node, target: Node, value: Any, key: str | None = None
 
 def _in_line(text: str, root: Node, value: Any, key: str | None) -> str:
     colon, comma = (": ", ", ") if ": " in text[root.start : root.end] else (":", ",")
-    label = "" if key is None else json.dumps(key, ensure_ascii=False) + colon
+    label = "" if key is None else json.dumps(key) + colon
     return label + json.dumps(value, ensure_ascii=False, separators=(comma, colon))
 
 
@@ -167,7 +167,7 @@ def _on_lines(text: str, root: Node, target: Node, value: Any, key: str | None) 
     newline = "\r\n" if "\r\n" in text else "\n"
     unit = _unit(text, root)
     indent = newline + _indent(text, target, unit)
-    label = "" if key is None else json.dumps(key, ensure_ascii=False) + ": "
+    label = "" if key is None else json.dumps(key) + ": "
     body = json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", indent)
     rest = text[target.settled : target.end - 1]
     behind = "" if target.items or "\n" in rest else newline + line_indent(text, target.start)
