@@ -111,6 +111,7 @@ def test_settling_twice_charges_once(budgets: Budgets) -> None:
     reservation = budgets.reserve("atlas", 90_000)
     assert reservation.settle(50_000) == 50_000
     assert reservation.settle(50_000) == 0
+    assert reservation.settle(80_000) == 0, "what is settled is settled"
     with pytest.raises(BudgetRefused, match="there is no such reservation"):
         budgets.settle("atlas/~unknown", 1)
 
