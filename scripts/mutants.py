@@ -71,6 +71,7 @@ FIRST = {
 }
 TESTS = (
     "tests/unit/test_detectors.py",
+    "tests/unit/test_fleet_detectors.py",
     "tests/unit/test_standing.py",
     "tests/unit/test_recovery.py",
     "tests/unit/test_runs.py",
