@@ -287,6 +287,17 @@ def test_a_bad_lease_or_policy_of_expiry_is_a_value_error(budgets: Budgets) -> N
         budgets.reserve("atlas", 1, on_expiry="lost")
 
 
+def test_a_circuit_that_no_store_can_keep_is_said_before_any_money_moves(budgets: Budgets) -> None:
+    before = budgets.book("atlas")
+    for ask in (
+        lambda: budgets.open("atlas/x", 1, circuit="x" * 501),
+        lambda: budgets.reserve("atlas", 1, circuit="\ud800"),
+    ):
+        with pytest.raises(ValueError, match="name is"):
+            ask()
+    assert budgets.book("atlas") == before
+
+
 def test_reserving_where_there_is_no_budget_is_refused(budgets: Budgets) -> None:
     with pytest.raises(BudgetRefused, match="budget 'nobody' refuses: there is no such budget"):
         budgets.reserve("nobody", 1)
