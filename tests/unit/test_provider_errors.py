@@ -323,7 +323,9 @@ class Hostile(Exception):
 def test_hostile_exceptions_and_bodies_hurt_nobody() -> None:
     assert classify(Hostile()) is None
     deep = "[" * 100_000 + "]" * 100_000
-    for body in (deep, "{" * 300_000, b"\xff\xfe", {"error": {"error": {"error": 7}}}, [[[[]]]]):
+    nested = {"error": {"error": {"error": 7}}}
+    bodies: list[Any] = [deep, "{" * 300_000, b"\xff\xfe", nested, [[[[]]]]]
+    for body in bodies:
         found = classify_response(500, {}, body)
         assert found is not None
         assert found.kind is Complaint.OUTAGE

@@ -5,6 +5,8 @@ from typing import NamedTuple
 from switchgear.core import rules as core_rules
 from switchgear.core.policy import Policy
 from switchgear.core.rules_builtin import builtin_rules
+from switchgear.fleet.categories import Breakers
+from switchgear.fleet.manifest import Crew
 from switchgear.glob import matcher
 from switchgear.loop_presets import LoopPreset
 from switchgear.redact import redact
@@ -54,6 +56,10 @@ class Config(NamedTuple):
     rules: RuleBook = RuleBook()
     """What no agent may do; all built-in rules, unless the file says otherwise."""
     sinks: tuple[Sink, ...] = ()
+    breakers: Breakers | None = None
+    """The seven breakers of a fleet; `None`: the file says nothing of a fleet."""
+    crew: Crew = Crew()
+    """The agents and stories of a fleet."""
     source: str | None = None
     """The file it was read from; `None`: from none."""
 

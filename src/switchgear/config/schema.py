@@ -15,6 +15,7 @@ from switchgear.core.policy import Policy
 from switchgear.core.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear.core.rules import ALLOWED, ASPECTS
 from switchgear.core.rules_builtin import BUILTIN
+from switchgear.fleet.categories import CATEGORIES
 from switchgear.loop_presets import LOOP_PRESETS
 from switchgear.presets import DESCRIPTIONS, PRESETS
 from switchgear.sinks import SINKS
@@ -75,7 +76,31 @@ def _sections() -> dict[str, Schema]:
         "loops": _maybe({"type": "object", "additionalProperties": _loop()}),
         "rules": _maybe(_rules()),
         "sinks": _maybe({"type": "array", "items": _ref("sink")}),
+        "breakers": _maybe(_mapping({name: _part(make) for name, make in CATEGORIES.items()})),
+        "agents": _maybe({"type": "object", "additionalProperties": _agent()}),
+        "stories": _maybe({"type": "object", "additionalProperties": _story()}),
     }
+
+
+def _agent() -> Schema:
+    names = {"type": ["array", "null"], "items": {"type": "string", "minLength": 1}}
+    texts = {
+        "owner": _text("Whom to tell when something of it trips."),
+        "provider": _text("Who provides its model: the circuit dep/<provider>."),
+        "model": _text("The model's own name."),
+    }
+    lists = {
+        "fallback_models": {**names, "description": "provider/model, in order."},
+        "fallback_chain": {**names, "description": "Agents that work in its stead, in order."},
+        "stories": names,
+    }
+    return _mapping({**texts, **lists}, required=tuple(texts))
+
+
+def _story() -> Schema:
+    budget = {"type": ["number", "null"], "exclusiveMinimum": 0}
+    texts = {"owner": _text("Whom to tell when it is paused.")}
+    return _mapping({**texts, "budget_dollars": budget}, required=("owner",))
 
 
 def _rules() -> Schema:
@@ -165,6 +190,8 @@ def _value(kind: Callable[..., Any], name: str, field: Field) -> Schema:
     if field.is_mapping:
         numbers = {"type": "number", "exclusiveMinimum": 0}
         return {"type": "object", "additionalProperties": numbers, **default}
+    if field.annotation is bool:
+        return {"type": "boolean", **default}
     if field.annotation is str:
         texts: Schema = {"enum": list(LEVELS)} if name == "level" else {"type": "string"}
         return {**texts, **default}
