@@ -382,6 +382,14 @@ def test_a_text_that_is_too_long_or_too_deep_is_refused_not_passed() -> None:
     deep = judge(BUILT_IN, "Bash", {"command": "$(" * 50 + "true" + ")" * 50}, PLACE)
     assert deep is not None
     assert deep.rule == "readable"
+    for nested in ("${x:-" * 3_000, "find -exec " * 3_000, "bash -c " * 3_000, "`" * 3_001):
+        judge(BUILT_IN, "Bash", {"command": nested}, PLACE)  # ends, and raises nothing
+    defaults = judge(BUILT_IN, "Bash", {"command": "echo " + "${x:-" * 50}, PLACE)
+    assert defaults is not None
+    assert defaults.rule == "readable"
+    words = judge(BUILT_IN, "shell", {"command": ["echo"] * 5_000}, PLACE)
+    assert words is not None
+    assert words.rule == "readable"
     many = judge(BUILT_IN, "Bash", {"command": "true;" * 6_000}, PLACE)
     assert many is not None
     assert many.rule == "readable"
