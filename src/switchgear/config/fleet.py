@@ -1,19 +1,14 @@
-"""The sections `breakers`, `agents` and `stories`: a fleet, its seven breakers and its people."""
+"""The sections `breakers`, `agents`, `stories`, `notifications`: a fleet and its people."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from switchgear.config.model import Rule
-from switchgear.config.parts import REQUIRED, construct, fields_of
+from switchgear.config.parts import REQUIRED, build_part, construct, fields_of
 from switchgear.config.problems import Node, Report, shown
-from switchgear.fleet.categories import (
-    ABOUT,
-    CATEGORIES,
-    Breakers,
-    Category,
-    story_policy,
-)
+from switchgear.fleet.categories import CATEGORIES, Breakers, Category, judged
 from switchgear.fleet.manifest import Agent, Crew, Story, agent, faults, story
+from switchgear.fleet.targets import TARGETS, Target
 
 T = TypeVar("T")
 
@@ -47,19 +42,23 @@ def build_crew(agents: Node, stories: Node, report: Report) -> Crew:
     return Crew(sound, told)
 
 
+def build_targets(node: Node, report: Report) -> tuple[Target, ...]:
+    """Where notifications go; each has a name of its own, because its place goes by it."""
+    found: dict[str, Target] = {}
+    for item in report.items(node):
+        target = build_part(item, TARGETS, report)
+        if target is None:
+            continue
+        if target.name in found:
+            report.add(item, f"is the second target {target.name!r}: give it a name of its own")
+        found[target.name] = target
+    return tuple(found.values())
+
+
 def rows(breakers: Breakers, crew: Crew) -> tuple[Rule, ...]:
     """Which circuits the categories judge, for those that no rule of the user's names."""
-    found: list[Rule] = []
-    if breakers.story_cost.enabled:
-        found += [
-            Rule(f"story/{one.name}", story_policy(breakers, one.budget_micros))
-            for one in crew.stories.values()
-            if one.budget_micros is not None
-        ]
-    for name, category in breakers._asdict().items():
-        if category.enabled:
-            found += [Rule(glob, category.policy) for glob in ABOUT[name].circuits]
-    return tuple(found)
+    found = judged(breakers, crew.story_budgets)
+    return tuple(Rule(glob, policy) for glob, policy in found)
 
 
 def _made(make: Callable[..., T], name: str, place: Node, report: Report) -> T | None:

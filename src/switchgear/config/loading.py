@@ -5,7 +5,7 @@ import re
 import stat
 from typing import Any
 
-from switchgear.config.fleet import build_breakers, build_crew, rows
+from switchgear.config.fleet import build_breakers, build_crew, build_targets, rows
 from switchgear.config.loops import build_loops
 from switchgear.config.model import Config, Retention, Rule
 from switchgear.config.parts import build_part, construct
@@ -22,7 +22,7 @@ from switchgear.stores.schemes import STORE_URLS
 
 KEYS = (
     *("store", "operator_token_sha256", "retention", "policies", "circuits", "loops", "rules"),
-    *("sinks", "breakers", "agents", "stories"),
+    *("sinks", "breakers", "agents", "stories", "notifications"),
 )
 _FLEET = ("breakers", "agents", "stories")
 _SQLITE = "sqlite:///"
@@ -113,6 +113,7 @@ class _Loading:
             sinks=self._sinks(sections.get("sinks", empty)),
             breakers=fleet,
             crew=crew,
+            notifications=build_targets(sections.get("notifications", empty), self._report),
             source=self._path,
         )
 

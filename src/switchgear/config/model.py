@@ -7,6 +7,7 @@ from switchgear.core.policy import Policy
 from switchgear.core.rules_builtin import builtin_rules
 from switchgear.fleet.categories import Breakers
 from switchgear.fleet.manifest import Crew
+from switchgear.fleet.targets import Target
 from switchgear.glob import matcher
 from switchgear.loop_presets import LoopPreset
 from switchgear.redact import redact
@@ -60,6 +61,8 @@ class Config(NamedTuple):
     """The seven breakers of a fleet; `None`: the file says nothing of a fleet."""
     crew: Crew = Crew()
     """The agents and stories of a fleet."""
+    notifications: tuple[Target, ...] = ()
+    """Where `switchgear fleet watch` sends events; secrets are in variables, not in here."""
     source: str | None = None
     """The file it was read from; `None`: from none."""
 

@@ -16,6 +16,7 @@ from switchgear.core.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear.core.rules import ALLOWED, ASPECTS
 from switchgear.core.rules_builtin import BUILTIN
 from switchgear.fleet.categories import CATEGORIES
+from switchgear.fleet.targets import LONGEST_TIMEOUT_S, TARGETS
 from switchgear.loop_presets import LOOP_PRESETS
 from switchgear.presets import DESCRIPTIONS, PRESETS
 from switchgear.sinks import SINKS
@@ -38,6 +39,7 @@ def schema() -> Schema:
             "recovery": _one_of(RECOVERIES),
             "combine": _one_of(COMBINES),
             "sink": _one_of(SINKS),
+            "target": _one_of(TARGETS),
         },
     }
 
@@ -79,6 +81,7 @@ def _sections() -> dict[str, Schema]:
         "breakers": _maybe(_mapping({name: _part(make) for name, make in CATEGORIES.items()})),
         "agents": _maybe({"type": "object", "additionalProperties": _agent()}),
         "stories": _maybe({"type": "object", "additionalProperties": _story()}),
+        "notifications": _maybe({"type": "array", "items": _ref("target")}),
     }
 
 
@@ -159,16 +162,12 @@ def _policy_name() -> Schema:
 def _one_of(kinds: Mapping[str, Callable[..., Any]]) -> Schema:
     """A part: the bare name of a kind that needs nothing, or one kind with its fields."""
     bare = [kind for kind in sorted(kinds) if not _required(kinds[kind])]
-    return {
-        "oneOf": [
-            {"enum": bare},
-            {
-                **_mapping({kind: _part(kinds[kind]) for kind in sorted(kinds)}),
-                "minProperties": 1,
-                "maxProperties": 1,
-            },
-        ]
+    written = {
+        **_mapping({kind: _part(kinds[kind]) for kind in sorted(kinds)}),
+        "minProperties": 1,
+        "maxProperties": 1,
     }
+    return {"oneOf": [{"enum": bare}, written]} if bare else written
 
 
 def _part(kind: Callable[..., Any]) -> Schema:
@@ -195,6 +194,9 @@ def _value(kind: Callable[..., Any], name: str, field: Field) -> Schema:
     if field.annotation is str:
         texts: Schema = {"enum": list(LEVELS)} if name == "level" else {"type": "string"}
         return {**texts, **default}
+    if name == "timeout_s":
+        limits = {"exclusiveMinimum": 0, "maximum": LONGEST_TIMEOUT_S}
+        return {"type": "number", **limits, **default}
     is_whole = "int" in annotation
     names = ["integer" if is_whole else "number", *(["null"] if "None" in annotation else [])]
     limits = {"minimum": 1} if is_whole else _limits(kind, name)

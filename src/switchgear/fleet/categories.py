@@ -4,7 +4,7 @@ The arguments are the keys of the file with their defaults, so the schema and th
 configuration come from here. Each category judges circuits of its own, so each has its own wait.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -217,12 +217,26 @@ def category_of(circuit: str) -> str | None:
     return kinds.get(head) if rest else None
 
 
-def story_policy(breakers: Breakers, budget_micros: int | None) -> Policy:
-    """How a story is judged: by its own budget where it has one."""
+def judged(breakers: Breakers, budgets: Mapping[str, int]) -> list[tuple[str, Policy]]:
+    """Globs of circuits and how they are judged, the first match first.
+
+    `budgets`: what stories may cost that have a budget of their own, in micro-dollars.
+    """
+    found: list[tuple[str, Policy]] = []
+    if breakers.story_cost.enabled:
+        found += [
+            (f"story/{name}", story_policy(breakers, amount)) for name, amount in budgets.items()
+        ]
+    for name, category in breakers._asdict().items():
+        if category.enabled:
+            found += [(glob, category.policy) for glob in ABOUT[name].circuits]
+    return found
+
+
+def story_policy(breakers: Breakers, budget_micros: int) -> Policy:
+    """How a story with a budget of its own is judged."""
     policy = breakers.story_cost.policy
     [detector] = policy.detectors
-    if budget_micros is None:
-        return policy
     return policy.replace(detectors=[detector.replace(budget_micros=budget_micros)])
 
 

@@ -99,6 +99,12 @@ class Crew(NamedTuple):
             raise ValueError(f"there is no agent {name!r}; {near(name, self.agents)}")
         return found
 
+    @property
+    def story_budgets(self) -> dict[str, int]:
+        """The budgets of those stories that have one, in millionths of a dollar."""
+        budgets = {name: one.budget_micros for name, one in self.stories.items()}
+        return {name: amount for name, amount in budgets.items() if amount is not None}
+
     def owners_of(self, story: str) -> tuple[str, ...]:
         """Whom to tell of a story: its owner, or those of the agents that work on it."""
         found = self.stories.get(story)
