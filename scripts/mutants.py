@@ -111,6 +111,7 @@ TESTS = (
     "tests/unit/test_fingerprint.py",
     "tests/unit/test_ledger.py",
     "tests/unit/test_stuck_detectors.py",
+    "tests/unit/test_fleet_detectors.py",
     "tests/unit/test_standing.py",
     "tests/unit/test_stuck_probability.py",
     "tests/unit/test_recovery.py",

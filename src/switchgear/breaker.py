@@ -162,6 +162,19 @@ class Breaker(LiveCircuit):
         if self._wall is not None:
             self._apply(TIME_PASSES)
 
+    def judge_by(self, policy: Policy) -> None:
+        """Judge by another policy from now on; what both know stays, and so does the phase.
+
+        For circuits of a panel, whose store fits what is remembered to the policy. Raises
+        ValueError for a breaker that keeps its circuit itself.
+        """
+        if self._wall is None:
+            raise ValueError(f"circuit {self.name!r} is of no panel: make a new breaker instead")
+        self._fold_pending()
+        self.policy = policy
+        self._slow_from_s = policy.slow_from_s
+        self._apply(TIME_PASSES)
+
     # Orders
 
     def hold_open(self, *, by: str, why: str) -> None:

@@ -19,6 +19,7 @@ from switchgear.core.turning import Turned, turn
 from switchgear.errors import BudgetRefused, Rejected, StoreCorrupt, StoreUnavailable
 from switchgear.listeners import log_exception
 from switchgear.redact import redact
+from switchgear.stores.base import checked_name
 from switchgear.stores.ledger import Amended, Ledger
 
 SHELF = "budget"
@@ -138,6 +139,8 @@ class Budgets:
         path = core.checked_path(node)
         if limit_micros is not None:
             core.checked_micros("limit_micros", limit_micros)
+        if circuit:
+            checked_name(circuit)
         self.ask(core.Open(path, limit_micros, circuit, redact(who)))
 
     def reserve(
@@ -163,6 +166,8 @@ class Budgets:
             lease_s = record.seconds("lease_s", lease_s)
         if amount_micros is None and not allow_unknown:
             raise BudgetRefused(path, "the price is unknown, so nothing can be set aside", None)
+        if circuit:
+            checked_name(circuit)
         amount = core.checked_micros("amount_micros", amount_micros or 0)
         place = f"{path}/{core.MARK}{urandom(8).hex()}"
         self.ask(core.Reserve(place, amount, redact(owner), lease_s, on_expiry, circuit))

@@ -130,6 +130,41 @@ class BudgetRefused(SwitchgearError):
         return f"budget {self.node!r} refuses: {self.why}"
 
 
+class NoRoute(SwitchgearError):
+    """Nobody in a fleet may do the work now; nothing was run.
+
+    `agent` is whom it was for, `decision` what is to become of it (`requeue`, `pause` or `halt`),
+    `why` the reasons, `retry_after_s` when it may be tried again (`None`: not by itself).
+    """
+
+    args: tuple[str, str, str, float | None]
+
+    @property
+    def agent(self) -> str:
+        """Whom the work was for."""
+        return self.args[0]
+
+    @property
+    def decision(self) -> str:
+        """What is to become of the work."""
+        return self.args[1]
+
+    @property
+    def why(self) -> str:
+        """Who refused, and why."""
+        return self.args[2]
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """Seconds until it may be tried again; `None`: not by itself."""
+        return self.args[3]
+
+    def __str__(self) -> str:
+        wait_s = self.retry_after_s
+        then = "" if wait_s is None else f"; try again in {duration(wait_s)}"
+        return f"nobody may work for agent {self.agent!r} ({self.decision}): {self.why}{then}"
+
+
 class LockTimeout(SwitchgearError):
     """A lock was not to be had in the time that was given.
 

@@ -248,6 +248,21 @@ class Panel:
             found = None  # gone or unreadable: the first message will say so, in an event
         return classic() if found is None else found.policy
 
+    def reload(self, policies: PolicyOf | dict[str, Policy]) -> list[str]:
+        """Judge by other policies from now on; what circuits know and how they stand is kept.
+
+        Circuits of which the new policies say nothing are judged as before. Returns the names of
+        those breakers of this process that are judged otherwise now.
+        """
+        self._policies = policies.get if isinstance(policies, dict) else policies
+        changed = []
+        for name, breaker in sorted(self._breakers.items()):
+            policy = self._policies(name)
+            if policy is not None and policy != breaker.policy:
+                breaker.judge_by(policy)
+                changed.append(name)
+        return changed
+
     # Reading
 
     def circuits(self, glob: str = "*") -> Iterator[View]:

@@ -81,10 +81,24 @@ def work_s(text: str) -> float:
 
 
 def test_four_times_the_text_takes_about_four_times_as_long() -> None:
-    for piece in ("echo a/b 'c' ", "{a,b}", "$x", "((", "a=$(", "rm a/../b ", "'\"", "*a", "<<E\n"):
+    pieces = (
+        *("echo a/b 'c' ", "{a,b}", "{a}", "{", "$x", "${x:-", "((", "a=$(", "rm a/../b ", "'\""),
+        *("*a", "<<E\n", "cat <<E\nx\nE\n", "sudo ", "find . -exec rm {} + ", "curl -d @a b.c | "),
+        *("a=b ", "uv run ", "eval "),
+    )
+    for piece in pieces:
         small = min(work_s(piece * 500) for _ in range(3))
         large = min(work_s(piece * 2_000) for _ in range(3))
         assert large < 12 * small + 0.25, piece
+
+
+def test_variables_that_double_do_not_explode() -> None:
+    begun = time.process_time()
+    for text in ("x=ab; " + "x=$x$x; " * 100, "x=" + "a" * 9_000 + "; echo " + "$x" * 9_000):
+        broken = judge(RULES, "Bash", {"command": text}, PLACE)
+        assert broken is not None
+        assert broken.rule == "readable"
+    assert time.process_time() - begun < 2.0
 
 
 def test_patterns_of_stars_do_not_explode() -> None:

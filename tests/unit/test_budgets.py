@@ -111,6 +111,7 @@ def test_settling_twice_charges_once(budgets: Budgets) -> None:
     reservation = budgets.reserve("atlas", 90_000)
     assert reservation.settle(50_000) == 50_000
     assert reservation.settle(50_000) == 0
+    assert reservation.settle(80_000) == 0, "what is settled is settled"
     with pytest.raises(BudgetRefused, match="there is no such reservation"):
         budgets.settle("atlas/~unknown", 1)
 
@@ -284,6 +285,17 @@ def test_a_bad_lease_or_policy_of_expiry_is_a_value_error(budgets: Budgets) -> N
         budgets.reserve("atlas", 1, lease_s=0)
     with pytest.raises(ValueError, match="on_expiry is 'lost': it must be one of spent, returned"):
         budgets.reserve("atlas", 1, on_expiry="lost")
+
+
+def test_a_circuit_that_no_store_can_keep_is_said_before_any_money_moves(budgets: Budgets) -> None:
+    before = budgets.book("atlas")
+    for ask in (
+        lambda: budgets.open("atlas/x", 1, circuit="x" * 501),
+        lambda: budgets.reserve("atlas", 1, circuit="\ud800"),
+    ):
+        with pytest.raises(ValueError, match="name is"):
+            ask()
+    assert budgets.book("atlas") == before
 
 
 def test_reserving_where_there_is_no_budget_is_refused(budgets: Budgets) -> None:

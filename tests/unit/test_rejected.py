@@ -269,6 +269,9 @@ MAKERS: tuple[Callable[[], Exception], ...] = (
     unreadable,
     root,
     order_refused,
+    partial(errors.BudgetRefused, "team/wave", "asked $2.00, free $1.00 of $5.00", 1_000_000),
+    partial(errors.LockTimeout, "db", "ada", 3.0),
+    partial(errors.LockLost, "db", 7),
     *(partial(kind, "sqlite:///x", "it is so", "do this") for kind in STORE_ERRORS),
 )
 

@@ -94,6 +94,20 @@ def test_a_lease_that_ended_is_taken_over_with_a_higher_number(
     assert hung.release() is False
 
 
+def test_a_lease_is_over_when_exactly_so_many_seconds_have_passed(
+    panel: Panel, clock: FakeClock
+) -> None:
+    first = panel.lock("db", lease_s=30.0)
+    first.acquire()
+    clock.advance(29.5)
+    with pytest.raises(LockTimeout):
+        panel.lock("db", timeout_s=0.0).acquire()
+    clock.advance(0.5)
+    with pytest.raises(LockLost):
+        first.renew()
+    assert panel.lock("db", timeout_s=0.0).acquire() == 2
+
+
 def test_who_lost_it_hears_so_unless_something_worse_happened(
     panel: Panel, clock: FakeClock
 ) -> None:

@@ -257,6 +257,15 @@ def test_deleting_a_folder_above_a_protected_file_deletes_the_file() -> None:
         ("Write", {"file_path": "app.py", "content": f"TOKEN = '{KEY}'"}, "secrets/written"),
         ("Write", {"file_path": ".env", "content": f"TOKEN={KEY}"}, None),
         ("Write", {"file_path": "/elsewhere/app.py", "content": f"TOKEN = '{KEY}'"}, None),
+        (
+            "execute_ipython_cell",
+            {"code": "import shutil\nshutil.rmtree('/etc')"},
+            "deletes/outside",
+        ),
+        ("run_python", {"code": "import os; os.system('git push -f')"}, "force-push"),
+        ("run_python", {"code": "print('rm -rf /')"}, None),
+        ("write_fix", {"code": "shutil.rmtree('/etc')"}, None),
+        ("local_shell", {"action": {"command": ["bash", "-lc", "git push -f"]}}, "force-push"),
         ("Read", {"file_path": "switchgear.yaml"}, None),
         ("Grep", {"path": "/etc", "pattern": "x"}, None),
         ("Write", {"file_path": "docs/a.md", "content": "git push -f; rm -rf /"}, None),
@@ -373,6 +382,14 @@ def test_a_text_that_is_too_long_or_too_deep_is_refused_not_passed() -> None:
     deep = judge(BUILT_IN, "Bash", {"command": "$(" * 50 + "true" + ")" * 50}, PLACE)
     assert deep is not None
     assert deep.rule == "readable"
+    for nested in ("${x:-" * 3_000, "find -exec " * 3_000, "bash -c " * 3_000, "`" * 3_001):
+        judge(BUILT_IN, "Bash", {"command": nested}, PLACE)  # ends, and raises nothing
+    defaults = judge(BUILT_IN, "Bash", {"command": "echo " + "${x:-" * 50}, PLACE)
+    assert defaults is not None
+    assert defaults.rule == "readable"
+    words = judge(BUILT_IN, "shell", {"command": ["echo"] * 5_000}, PLACE)
+    assert words is not None
+    assert words.rule == "readable"
     many = judge(BUILT_IN, "Bash", {"command": "true;" * 6_000}, PLACE)
     assert many is not None
     assert many.rule == "readable"

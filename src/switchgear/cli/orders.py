@@ -97,7 +97,7 @@ def _give(word: Word, mode: "Mode | None", *, reset: bool) -> None:
             say(clean(f"{word.target}: not held; nothing to do"))
             return
         _confirm(names, yes=word.yes)
-        order = Order(_who(word.by), _reason(word.why), mode, reset)
+        order = Order(who_gives(word.by), reason_given(word.why), mode, reset)
         for index, name in enumerate(names):
             try:
                 done = session.send(name, order)
@@ -151,7 +151,7 @@ def _confirm(names: Sequence[str], *, yes: bool) -> None:
         fail("no order was given")
 
 
-def _reason(why: str | None) -> str:
+def reason_given(why: str | None) -> str:
     """Why; through the same filter as errors, for it is stored and shown like them."""
     from switchgear.redact import redact
 
@@ -162,7 +162,8 @@ def _reason(why: str | None) -> str:
     return redact(why)
 
 
-def _who(by: str | None) -> str:
+def who_gives(by: str | None) -> str:
+    """Who; the login name, unless it is said."""
     from switchgear.redact import redact
 
     if by is not None:

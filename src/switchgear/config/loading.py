@@ -6,6 +6,7 @@ import stat
 from typing import Any
 
 from switchgear.config.agents import build_interventions, build_timeouts
+from switchgear.config.fleet import build_breakers, build_crew, build_targets, rows
 from switchgear.config.hooking import build_hooks
 from switchgear.config.loops import build_loops
 from switchgear.config.model import Config, Retention, Rule
@@ -23,8 +24,10 @@ from switchgear.stores.schemes import STORE_URLS
 
 KEYS = (
     *("store", "operator_token_sha256", "retention", "policies", "circuits", "loops", "rules"),
-    *("hooks", "interventions", "timeouts", "sinks"),
+    *("hooks", "interventions", "timeouts", "sinks", "breakers"),
+    *("agents", "stories", "notifications"),
 )
+_FLEET = ("breakers", "agents", "stories")
 _SQLITE = "sqlite:///"
 _VARIABLE = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -101,18 +104,26 @@ class _Loading:
         empty = Node(None)
         named = self._report.mapping(sections.get("policies", empty))
         policies = Policies(named, self._report)
+        breakers, agents, stories = (sections.get(name, empty) for name in _FLEET)
+        crew = build_crew(agents, stories, self._report)
+        has_fleet = any(name in sections for name in _FLEET)
+        fleet = build_breakers(breakers, self._report) if has_fleet else None
+        circuits = self._circuits(sections.get("circuits", empty), policies)
         return Config(
             store=self._store(sections.get("store", empty)),
             operator_token_sha256=self._token(sections.get("operator_token_sha256", empty)),
             retention=self._retention(sections.get("retention", empty)),
             policies=policies.all_named(),
-            circuits=self._circuits(sections.get("circuits", empty), policies),
+            circuits=circuits if fleet is None else (*circuits, *rows(fleet, crew)),
             loop_presets=build_loops(sections.get("loops", empty), self._report),
             rules=build_rules(sections.get("rules", empty), self._report),
             hooks=build_hooks(sections.get("hooks", empty), self._report),
             interventions=build_interventions(sections.get("interventions", empty), self._report),
             timeouts=build_timeouts(sections.get("timeouts", empty), self._report),
             sinks=self._sinks(sections.get("sinks", empty)),
+            breakers=fleet,
+            crew=crew,
+            notifications=build_targets(sections.get("notifications", empty), self._report),
             source=self._path,
             store_as_written=_written(sections.get("store", empty)),
         )

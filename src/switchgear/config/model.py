@@ -5,6 +5,9 @@ from typing import NamedTuple
 from switchgear.core import rules as core_rules
 from switchgear.core.policy import Policy
 from switchgear.core.rules_builtin import builtin_rules
+from switchgear.fleet.categories import Breakers
+from switchgear.fleet.manifest import Crew
+from switchgear.fleet.targets import Target
 from switchgear.glob import matcher
 from switchgear.ladder import Interventions
 from switchgear.loop_presets import LoopPreset
@@ -75,6 +78,12 @@ class Config(NamedTuple):
     timeouts: Timeouts = Timeouts()
     """How long tasks may take."""
     sinks: tuple[Sink, ...] = ()
+    breakers: Breakers | None = None
+    """The seven breakers of a fleet; `None`: the file says nothing of a fleet."""
+    crew: Crew = Crew()
+    """The agents and stories of a fleet."""
+    notifications: tuple[Target, ...] = ()
+    """Where `switchgear fleet watch` sends events; secrets are in variables, not in here."""
     source: str | None = None
     """The file it was read from; `None`: from none."""
     store_as_written: str | None = None

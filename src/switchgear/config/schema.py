@@ -18,6 +18,8 @@ from switchgear.core.policy import Policy
 from switchgear.core.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear.core.rules import ALLOWED, ASPECTS
 from switchgear.core.rules_builtin import BUILTIN
+from switchgear.fleet.categories import CATEGORIES
+from switchgear.fleet.targets import LONGEST_TIMEOUT_S, TARGETS
 from switchgear.ladder import RUNGS
 from switchgear.loop_presets import LOOP_PRESETS
 from switchgear.presets import DESCRIPTIONS, PRESETS
@@ -42,6 +44,7 @@ def schema() -> Schema:
             "recovery": _one_of(RECOVERIES),
             "combine": _one_of(COMBINES),
             "sink": _one_of(SINKS),
+            "target": _one_of(TARGETS),
         },
     }
 
@@ -83,7 +86,32 @@ def _sections() -> dict[str, Schema]:
         "interventions": _interventions(),
         "timeouts": _timeouts(),
         "sinks": _maybe({"type": "array", "items": _ref("sink")}),
+        "breakers": _maybe(_mapping({name: _part(make) for name, make in CATEGORIES.items()})),
+        "agents": _maybe({"type": "object", "additionalProperties": _agent()}),
+        "stories": _maybe({"type": "object", "additionalProperties": _story()}),
+        "notifications": _maybe({"type": "array", "items": _ref("target")}),
     }
+
+
+def _agent() -> Schema:
+    names = {"type": ["array", "null"], "items": {"type": "string", "minLength": 1}}
+    texts = {
+        "owner": _text("Whom to tell when something of it trips."),
+        "provider": _text("Who provides its model: the circuit dep/<provider>."),
+        "model": _text("The model's own name."),
+    }
+    lists = {
+        "fallback_models": {**names, "description": "provider/model, in order."},
+        "fallback_chain": {**names, "description": "Agents that work in its stead, in order."},
+        "stories": names,
+    }
+    return _mapping({**texts, **lists}, required=tuple(texts))
+
+
+def _story() -> Schema:
+    budget = {"type": ["number", "null"], "exclusiveMinimum": 0}
+    texts = {"owner": _text("Whom to tell when it is paused.")}
+    return _mapping({**texts, "budget_dollars": budget}, required=("owner",))
 
 
 def _rules() -> Schema:
@@ -165,16 +193,12 @@ def _policy_name() -> Schema:
 def _one_of(kinds: Mapping[str, Callable[..., Any]]) -> Schema:
     """A part: the bare name of a kind that needs nothing, or one kind with its fields."""
     bare = [kind for kind in sorted(kinds) if not _required(kinds[kind])]
-    return {
-        "oneOf": [
-            {"enum": bare},
-            {
-                **_mapping({kind: _part(kinds[kind]) for kind in sorted(kinds)}),
-                "minProperties": 1,
-                "maxProperties": 1,
-            },
-        ]
+    written = {
+        **_mapping({kind: _part(kinds[kind]) for kind in sorted(kinds)}),
+        "minProperties": 1,
+        "maxProperties": 1,
     }
+    return {"oneOf": [{"enum": bare}, written]} if bare else written
 
 
 def _part(kind: Callable[..., Any]) -> Schema:
@@ -196,10 +220,15 @@ def _value(kind: Callable[..., Any], name: str, field: Field) -> Schema:
     if field.is_mapping:
         weight: Schema = {"type": "number", "exclusiveMinimum": 0}
         return {**_mapping(dict.fromkeys(sorted(DETECTORS), weight)), "minProperties": 1, **default}
+    if field.annotation is bool:
+        return {"type": "boolean", **default}
     if field.annotation is str:
         words = _CHOICES.search(_objection(kind, name, "\0") or "")
         texts: Schema = {"enum": words["words"].split(", ")} if words else {"type": "string"}
         return {**texts, **default}
+    if name == "timeout_s":
+        limits = {"exclusiveMinimum": 0, "maximum": LONGEST_TIMEOUT_S}
+        return {"type": "number", **limits, **default}
     is_whole = "int" in annotation
     names = ["integer" if is_whole else "number", *(["null"] if "None" in annotation else [])]
     limits = (_whole_limits if is_whole else _limits)(kind, name)

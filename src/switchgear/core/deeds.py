@@ -36,6 +36,14 @@ _READING = frozenset(
 )
 _DELETING = frozenset(("delete", "remove", "unlink", "rm", "rmdir", "trash", "destroy", "drop"))
 _MOVING = frozenset(("move", "rename", "mv"))
+_SHELL_WORDS = frozenset(("bash", "shell", "sh", "terminal", "exec", "execute", "console", "zsh"))
+_CODE_WORDS = frozenset(
+    (
+        *("python", "ipython", "jupyter", "notebook", "cell", "interpreter", "repl", "run"),
+        *("execute", "exec", "node", "javascript", "js"),
+    )
+)
+"""Tools that run the program text they are given as `code`."""
 _PATCH = "*** Begin Patch"
 _PATCH_FILES = (
     ("*** Add File: ", "writes"),
@@ -108,7 +116,8 @@ class _Gathering:
         self._setting = Setting(self._cwd, place.home, place.workspace, place.env)
         self._found: dict[str, dict[Any, None]] = {field: {} for field in Deed._fields[1:-1]}
         self._access = _access(tool)
-        self._is_shell = _is_shell(tool)
+        self._is_shell = _has_word(tool, _SHELL_WORDS)
+        self._runs_code = _has_word(tool, _CODE_WORDS)
 
     def deed(self) -> Deed:
         """All that was found, each once."""
@@ -141,9 +150,12 @@ class _Gathering:
             self._effects(effects_of_words(words, self._setting))
         elif not isinstance(value, str):
             self._add(inputs=[f"{key}={_plain(value)}"])
-        elif key in _SHELL_KEYS or (self._is_shell and key in {"input", "code", "text", ""}):
+        elif key in _SHELL_KEYS or (self._is_shell and key in {"input", "text", ""}):
             self._text(value)
             self._effects(effects_of(value, self._setting))
+        elif key == "code" and self._runs_code:
+            self._text(value)
+            self._effects(effects_of_words(("python", "-c", value), self._setting))
         elif key in _URL_KEYS and ("://" in value or "." in value) and key != "uri":
             self._add(hosts=hosts_in(value) if "://" in value else [host_of(value.split("/")[0])])
             self._text(value)
@@ -229,6 +241,5 @@ def _access(tool: str) -> str:
     return "reads" if words & _READING else "writes"
 
 
-def _is_shell(tool: str) -> bool:
-    words = _words_of(tool) | {tool.lower()}
-    return bool(words & {"bash", "shell", "sh", "terminal", "exec", "execute", "console", "zsh"})
+def _has_word(tool: str, words: frozenset[str]) -> bool:
+    return bool((_words_of(tool) | {tool.lower()}) & words)

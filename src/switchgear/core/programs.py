@@ -7,7 +7,17 @@ what the one that really runs touches is told by `touches.py`.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from switchgear.core.shell import UNKNOWN, Command, Setting, commands_of, join, within
+from switchgear.core.shell import (
+    DEEPEST,
+    MOST_WORDS,
+    UNKNOWN,
+    Command,
+    Setting,
+    TooLong,
+    commands_of,
+    join,
+    within,
+)
 from switchgear.core.touches import INTERPRETERS, Touch, code_of, finds, quoted_in, touched_by
 
 _VALUED: dict[str, str] = {
@@ -74,14 +84,16 @@ def effects_of(text: str, setting: Setting) -> Effects:
 
 def effects_of_words(words: tuple[str, ...], setting: Setting) -> Effects:
     """The same for a command that is given as its words."""
+    if len(words) > MOST_WORDS:
+        raise TooLong(f"more than {MOST_WORDS} words in one command")
     return _gather([Command(words, (), setting.cwd)], setting)
 
 
 def _gather(commands: list[Command], setting: Setting) -> Effects:
     found: dict[str, dict[str, None]] = {field: {} for field in Touch._fields}
     real: dict[tuple[str, ...], None] = {}
-    read: list[tuple[str, str]] = []
-    calling: list[str] = []
+    read: list[tuple[str, str]] = []  # in which pipe, and what
+    calling: set[str] = set()
     for command in _looked_through(commands, setting, 0):
         touch = _redirected(command)
         if command.words:
@@ -90,9 +102,9 @@ def _gather(commands: list[Command], setting: Setting) -> Effects:
         for field, values in touch._asdict().items():
             found[field].update(dict.fromkeys(value for value in values if value != UNKNOWN))
         read += [(command.pipe, path) for path in touch.reads]
-        calling += [command.pipe] if touch.hosts else []
+        calling |= {command.pipe} if touch.hosts else set()
     reads, writes, deletes, hosts = map(tuple, found.values())
-    sends = [path for pipe, path in read if any(_is_in(pipe, caller) for caller in calling)]
+    sends = [path for pipe, path in read if path != UNKNOWN and _goes_into(pipe, calling)]
     return Effects(tuple(real), reads, writes, deletes, hosts, tuple(dict.fromkeys(sends)))
 
 
@@ -103,13 +115,19 @@ def _redirected(command: Command) -> Touch:
     return Touch(reads, tuple(path for op, path in files if not op.startswith("<")))
 
 
-def _is_in(pipe: str, caller: str) -> bool:
-    """Whether what is read in one pipe goes into another: the same, or one around it."""
-    return pipe == caller or pipe.startswith(f"{caller}/")
+def _goes_into(pipe: str, calling: set[str]) -> bool:
+    """Whether what is read in a pipe goes to somebody who calls: in the same, or in one around it."""
+    while pipe not in calling:
+        pipe = pipe.rpartition("/")[0]
+        if not pipe:
+            return False
+    return True
 
 
 def _looked_through(commands: list[Command], setting: Setting, depth: int) -> Iterator[Command]:
     """The commands that really run; those of inner shells among them."""
+    if depth > DEEPEST:
+        raise TooLong(f"commands nested deeper than {DEEPEST} levels")
     for command in commands:
         words = _peeled(command.words)
         here = command._replace(words=words)
@@ -200,13 +218,15 @@ def _inner_words(command: Command) -> Iterator[tuple[str, ...]]:
     if words[:1] and words[0].startswith(INTERPRETERS):
         yield from _started_by_code(code_of(command))
     if words[:1] == ("find",):
+        paths = finds(words[1:])
         for at, word in enumerate(words):
             if word in {"-exec", "-execdir", "-ok", "-okdir"}:
-                inner = words[at + 1 :]
-                ends = [end for end, sign in enumerate(inner) if sign in {";", "+"}]
-                found = inner[: ends[0]] if ends else inner
-                for path in finds(words[1:]):
-                    yield tuple(path if sign == "{}" else sign for sign in found)
+                found: list[str] = []
+                for sign in words[at + 1 :]:
+                    if sign in {";", "+"}:
+                        break
+                    found += paths if sign == "{}" else [sign]
+                yield tuple(found)
 
 
 def _started_by_code(code: str) -> Iterator[tuple[str, ...]]:

@@ -12,22 +12,36 @@ One pass over the text, whose length, depth and number of words are bounded.
 from typing import NamedTuple
 
 from switchgear.core.shell_words import (
+    DEEPEST,
     MARKS,
     UNKNOWN,
     Setting,
+    TooLong,
     WordReader,
     choice,
     expanded,
 )
 
-__all__ = ["UNKNOWN", "Command", "Redirect", "Setting", "TooLong", "commands_of", "join", "within"]
+__all__ = [
+    "DEEPEST",
+    "MOST_WORDS",
+    "UNKNOWN",
+    "Command",
+    "Redirect",
+    "Setting",
+    "TooLong",
+    "commands_of",
+    "join",
+    "within",
+]
 
 TEMPORARY = "/tmp/mktemp"  # noqa: S108  nothing is written there
 """What `$(mktemp)` is taken for."""
 LONGEST = 262_144
 """Characters of one shell text; longer ones are not read, and rules refuse them."""
-DEEPEST = 12
 MOST_COMMANDS = 5_000
+MOST_WORDS = 4_096
+"""Words of one command."""
 
 _BLANK = " \t\r"
 _RESERVED = frozenset(
@@ -56,10 +70,6 @@ class Command(NamedTuple):
     """What the command before it in a pipe would print, if that can be told."""
     pipe: str = ""
     """The pipe it is in; those that run inside of it begin with its name and a slash."""
-
-
-class TooLong(ValueError):
-    """A text that is too long or too deep to be judged."""
 
 
 def commands_of(text: str, setting: Setting, depth: int = 0) -> list[Command]:
@@ -122,6 +132,8 @@ class _Reader(WordReader):
         """Here documents to come: the word that ends them, whether tabs go, whether it was quoted."""
         self._is_piped = False
         self._pipe = 0
+        self._filled = 0
+        """The last command that was given its here document."""
 
     def read(self) -> None:
         """To the end of the text."""
@@ -245,12 +257,14 @@ class _Reader(WordReader):
 
     def _fill(self, document: str) -> None:
         """Give a here document to the first command that still waits for one."""
-        for at, command in enumerate(self.commands):
+        for at in range(self._filled, len(self.commands)):
+            command = self.commands[at]
             for index, (op, target) in enumerate(command.redirects):
                 if op in {"<<", "<<-"} and not target:
                     redirects = list(command.redirects)
                     redirects[index] = Redirect("<<<", document)
                     self.commands[at] = command._replace(redirects=tuple(redirects))
+                    self._filled = at
                     return
 
     def _take_words(self) -> None:
@@ -259,6 +273,8 @@ class _Reader(WordReader):
         if raw.isdigit() and not quoted and self._text[self._at : self._at + 1] in {"<", ">"}:
             return  # the number of a stream: 2> file
         self._words.extend(expanded(raw, keep_empty=quoted))
+        if len(self._words) > MOST_WORDS:
+            raise TooLong(f"more than {MOST_WORDS} words in one command")
 
 
 def _assigned(word: str) -> str:

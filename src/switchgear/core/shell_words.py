@@ -10,6 +10,10 @@ UNKNOWN = "\ufffc"
 """Stands in a word for what only running the command would tell."""
 MOST_WORDS = 256
 """Words that braces and variables may make of one; more are left as they are written."""
+MOST_FILLED_IN = 1_000_000
+"""Characters that variables and substitutions of one text may come to: they can double each time."""
+DEEPEST = 12
+"""Levels of commands in commands, and of defaults in defaults."""
 ENDS = " \t\r\n;&|()<>"
 """What ends a word that is not quoted."""
 
@@ -21,6 +25,10 @@ _CODES = {"x": (16, 2), "u": (16, 4), "U": (16, 8)}
 _LONGEST_NAME = 200
 _NUMBERS = "?$!#-"
 _DEFAULTS = (":-", ":=", ":+", "-", "=", "+")
+
+
+class TooLong(ValueError):
+    """A text that is too long or too deep to be judged."""
 
 
 class Setting(NamedTuple):
@@ -41,6 +49,8 @@ class WordReader:
         self._setting = setting
         self._cwd = setting.cwd
         self._variables: dict[str, str] = {"IFS": " "}
+        self._level = 0
+        self._filled_in = 0
         self._unset = ""
         """What a variable is that nobody set; `UNKNOWN` once something unread may have set it."""
 
@@ -153,7 +163,14 @@ class WordReader:
         return chr(number) if 0 < number < 0x110000 else ""
 
     def _value(self) -> str:
-        """What stands for a `$…` or a `` `…` ``."""
+        """What stands for a `$…` or a `` `…` ``. Raises `TooLong` when all of them come to too much."""
+        value = self._meant()
+        self._filled_in += len(value)
+        if self._filled_in > MOST_FILLED_IN:
+            raise TooLong(f"variables of more than {MOST_FILLED_IN} characters")
+        return value
+
+    def _meant(self) -> str:
         if self._text[self._at] == "`":
             self._at += 1
             return self._run(self._taken(self._text.find("`", self._at)).replace("\\", ""))
@@ -198,9 +215,13 @@ class WordReader:
 
     def _sub(self, text: str) -> str:
         """The text of a default, with what stands in it filled in."""
+        if self._level >= DEEPEST:
+            raise TooLong(f"variables nested deeper than {DEEPEST} levels")
         outer = self._text, self._at
         self._text, self._at = text, 0
+        self._level += 1
         found = self._double()
+        self._level -= 1
         self._text, self._at = outer
         return found.strip("'\"")
 
@@ -257,9 +278,10 @@ def choice(values: Sequence[str]) -> str:
 def expanded(raw: str, *, keep_empty: bool) -> list[str]:
     """The words that one word with marks becomes."""
     words = [raw]
-    while len(words) < MOST_WORDS:
+    for _ in range(MOST_WORDS):
         grown = [found for word in words for found in _once(word)]
-        if grown == words:
+        too_much = len(grown) > MOST_WORDS or len(grown) * len(raw) > MOST_FILLED_IN
+        if grown == words or too_much:
             break
         words = grown
     if _SPLIT in raw:

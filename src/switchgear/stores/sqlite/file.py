@@ -187,6 +187,10 @@ class DatabaseFile:
             if is_damage(error):
                 raise Damaged(str(error)) from error
             raise
+        except UnicodeDecodeError:
+            # SQLite quotes the damaged description of a table, and Python cannot read the quote.
+            db.close()
+            raise Damaged("the description of its tables cannot be read") from None
         except BaseException:
             db.close()
             raise

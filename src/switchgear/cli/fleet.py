@@ -1,0 +1,203 @@
+"""`switchgear fleet status|watch|deliver|route|resume`: who works, and who in whose stead."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear.cli.entry import Branch, fail
+from switchgear.cli.options import checked_text, json_option, store_options, token_option
+from switchgear.cli.text import clean, plural, say
+from switchgear.core.money import dollars
+
+if TYPE_CHECKING:
+    from switchgear.cli.opening import Session
+    from switchgear.fleet.fleet import Fleet
+    from switchgear.fleet.watching import Watcher
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+NOT_ALL_WORK = 1
+
+
+@click.group(cls=Branch, short_help="Agents, their fallbacks, paused stories.")
+def fleet() -> None:
+    """The agents of the configuration: who works, who does not, and who in whose stead."""
+
+
+@fleet.command(short_help="Who works, and who in whose stead.")
+@json_option
+@store_options
+def status(*, as_json: bool) -> None:
+    """Show every agent, story, provider and lock. Exit code 1: somebody is halted or paused."""
+    from switchgear.cli.opening import open_session
+    from switchgear.fleet.world import world
+
+    with open_session(reading=True) as session:
+        found = world(fleet_of(session))
+    if as_json:
+        from switchgear.cli.values import printed
+
+        say(printed(found))
+    else:
+        _show(found)
+    halted = any(one["state"] == "halted" for one in found["agents"].values())
+    if halted or any(one["paused"] for one in found["stories"].values()):
+        raise SystemExit(NOT_ALL_WORK)
+
+
+@fleet.command(short_help="Write incidents, world state, send notifications.")
+@click.option("--once", is_flag=True, help="Do it once and end; for a timer.")
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.05, 3600),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
+@store_options
+def watch(*, once: bool, every_s: float) -> None:
+    """Watch the fleet until Ctrl-C: incidents, the world's state, notifications.
+
+    Several may run at once, on several machines: they take turns. Changes of the configuration
+    file hold at once; one that is wrong is said, and the old one stays.
+    """
+    from switchgear.cli.opening import open_session
+    from switchgear.fleet.watching import Watcher, folder_of
+
+    with open_session() as session:
+        watched = fleet_of(session)
+        folder = folder_of(session.panel.store.url)
+        watcher = Watcher(watched, folder, session.config.notifications, every_s)
+        if once:
+            found = watcher.note()
+            sent = watcher.deliver()
+            say(f"{plural(len(found), 'new incident')}, {plural(sent, 'notification')} sent")
+            return
+        say(clean(f"watching {plural(len(watched.crew.agents), 'agent')}; files in {folder}"))
+        with watcher:
+            _follow(session, watched, watcher, every_s)
+
+
+@fleet.command(short_help="Send the notifications that are due, once.")
+@store_options
+def deliver() -> None:
+    """Send what is due to every target of the configuration, and end."""
+    from switchgear.cli.opening import open_session
+    from switchgear.fleet.watching import Watcher, folder_of
+
+    with open_session() as session:
+        if not session.config.notifications:
+            fail("the configuration names no targets: add some under 'notifications'")
+        folder = folder_of(session.panel.store.url)
+        sent = Watcher(fleet_of(session), folder, session.config.notifications).deliver()
+    say(f"{plural(sent, 'notification')} sent")
+
+
+@fleet.command(short_help="Who would work for an agent now.")
+@click.argument("agent", callback=checked_text)
+@store_options
+def route(agent: str) -> None:
+    """Show who would work for AGENT now, and why not the others. Asks nothing of a circuit."""
+    from switchgear.cli.opening import open_session
+    from switchgear.fleet.world import world
+
+    with open_session(reading=True) as session:
+        watched = fleet_of(session)
+        watched.crew.agent(agent)
+        found = world(watched)["agents"][agent]
+    if found["works"] is None:
+        say(clean(f"{agent}: nobody may"))
+    else:
+        say(clean(f"{agent}: {found['works']} on {found['model']}"))
+    for why in found["why"]:
+        say(clean(f"  not {why}", 1000))
+    if found["works"] is None:
+        raise SystemExit(NOT_ALL_WORK)
+
+
+@fleet.command(short_help="Let a paused story go on.")
+@click.argument("story", callback=checked_text)
+@click.option("--why", metavar="TEXT", callback=checked_text, help="Why.")
+@click.option("--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]")
+@store_options
+@token_option
+def resume(story: str, *, why: str | None, by: str | None) -> None:
+    """Let STORY go on that its cost had paused; it may cost as much again.
+
+    An order: where an operator token is configured, it is needed.
+    """
+    from switchgear.cli.opening import open_session
+    from switchgear.cli.orders import reason_given, who_gives
+    from switchgear.core.types import Order
+
+    with open_session(reading=True) as session:
+        name = f"story/{story}"
+        session.demand_operator(name)
+        watched = fleet_of(session)
+        watched.demand_story(story)
+        done = session.send(name, Order(who_gives(by), reason_given(why), None, reset=True))
+    say(clean(f"{name}: it goes on, and is {done.circuit.phase}"))
+
+
+def fleet_of(session: "Session") -> "Fleet":
+    """The fleet of a session's configuration, over its panel."""
+    from switchgear.fleet.fleet import Fleet
+
+    return Fleet(session.panel, session.config.crew, session.config.breakers)
+
+
+def _follow(session: "Session", watched: "Fleet", watcher: "Watcher", every_s: float) -> None:
+    """Until it is stopped: notice when the configuration file changes."""
+    from switchgear.cli.opening import load_chosen_config
+    from switchgear.config import ConfigError
+
+    seen = _stamp(session.config.source)
+    while not watcher.wait(max(every_s, 1.0)):
+        now = _stamp(session.config.source)
+        if now == seen:
+            continue
+        seen = now
+        try:
+            changed = watched.reload(load_chosen_config())
+        except (ConfigError, ValueError) as error:
+            for line in str(error).splitlines():
+                say(f"switchgear: {clean(line, 1000)}", err=True)
+            say("switchgear: the configuration that was read before still holds", err=True)
+        else:
+            say(f"configuration read again: {plural(len(changed), 'circuit')} judged otherwise")
+
+
+def _stamp(path: str | None) -> Any:
+    import os
+
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _show(found: dict[str, Any]) -> None:
+    if not found["agents"]:
+        say("No agents yet: name them under 'agents' in the configuration.")
+    for name, one in found["agents"].items():
+        where = (
+            "nobody may work for it"
+            if one["works"] is None
+            else f"{one['works']} on {one['model']}"
+        )
+        load = "" if one["load"] >= 1 else f", load {one['load']:.0%}"
+        say(clean(f"agent {name} ({one['owner']}): {one['state']}, {where}{load}"))
+        for why in one["why"]:
+            say(clean(f"  not {why}", 1000))
+    for name, one in found["stories"].items():
+        state = f"paused: {one['why']}" if one["paused"] else "goes on"
+        spent = dollars(one["spent_micros"])
+        say(clean(f"story {name} ({', '.join(one['owners'])}): {spent} spent, {state}"))
+    for title, kind in (("provider", "dependencies"), ("lock", "locks")):
+        for name, one in found[kind].items():
+            why = f": {one['why']}" if one["why"] else ""
+            say(clean(f"{title} {name}: {one['phase']}{why}"))

@@ -1,0 +1,164 @@
+"""`switchgear incidents list|show|close|add` and `switchgear review`: what tripped, and was it right."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from switchgear.cli.entry import Branch, fail
+from switchgear.cli.options import checked_text, json_option, store_options, token_option
+from switchgear.cli.text import clean, plural, say
+
+if TYPE_CHECKING:
+    from switchgear.cli.opening import Session
+    from switchgear.fleet.incidents import Incidents
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+MOST_EVENTS = 100_000
+_who = click.option(
+    "--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]"
+)
+
+
+@click.group(cls=Branch, short_help="What tripped, with reports.")
+def incidents() -> None:
+    """Incidents of the fleet: one folder each, with a report. `switchgear fleet watch` writes them."""
+
+
+@incidents.command("list", short_help="The incidents there are.")
+@click.option("--all", "everything", is_flag=True, help="Also those that are closed.")
+@json_option
+@store_options
+def list_incidents(*, everything: bool, as_json: bool) -> None:
+    """List the incidents that nobody has closed, oldest first."""
+    from switchgear.cli.opening import open_session
+
+    with open_session(reading=True) as session:
+        found = list(incidents_of(session).all())
+    shown = [one for one in found if everything or one.get("status") != "closed"]
+    if as_json:
+        from switchgear.cli.values import printed
+
+        say(printed(shown))
+        return
+    for one in shown:
+        if "trouble" in one:
+            say(clean(f"{one['id']}: {one['trouble']}"))
+            continue
+        mark = f", {one['mark'].replace('_', ' ')}" if one["mark"] else ""
+        head = f"{one['id']}  {one['severity']}  {one['status']}{mark}"
+        say(clean(f"{head}  {one['circuit']}: {one['reason']}"))
+    if not shown:
+        say("No open incidents." if found else "No incidents.")
+
+
+@incidents.command(short_help="The report of one.")
+@click.argument("incident", callback=checked_text)
+@json_option
+@store_options
+def show(incident: str, *, as_json: bool) -> None:
+    """Print the report of INCIDENT, in Markdown or JSON."""
+    from switchgear.cli.opening import open_session
+
+    with open_session(reading=True) as session:
+        kept = incidents_of(session)
+        if as_json:
+            from switchgear.cli.values import printed
+
+            say(printed(kept.get(incident)))
+            return
+        for line in kept.report_of(incident).splitlines():
+            say(clean(line, 2000))
+
+
+@incidents.command(short_help="Somebody has dealt with it.")
+@click.argument("incident", callback=checked_text)
+@click.option("--why", metavar="TEXT", callback=checked_text, help="What came of it.")
+@_who
+@click.option("--false-positive", is_flag=True, help="It should not have tripped.")
+@click.option("--confirmed", is_flag=True, help="It was right to trip.")
+@store_options
+@token_option
+def close(
+    incident: str, *, why: str | None, by: str | None, false_positive: bool, confirmed: bool
+) -> None:
+    """Close INCIDENT, and say whether it was right to trip: `switchgear review` counts that."""
+    from switchgear.cli.opening import open_session
+    from switchgear.cli.orders import reason_given, who_gives
+
+    if false_positive and confirmed:
+        fail("--false-positive and --confirmed say the opposite; give one of them")
+    mark = "false_positive" if false_positive else "confirmed" if confirmed else None
+    with open_session(reading=True) as session:
+        session.demand_operator(incident, f"closing incident {incident!r}")
+        incidents_of(session).close(
+            incident, by=who_gives(by), why=reason_given(why), mark=mark, now_s=session.now_s()
+        )
+    say(clean(f"{incident}: closed" + (f" as {mark.replace('_', ' ')}" if mark else "")))
+
+
+@incidents.command(short_help="Something went wrong and nothing tripped.")
+@click.option(
+    "--false-negative", "circuit", metavar="CIRCUIT", required=True, callback=checked_text,
+    help="The circuit that should have tripped.",
+)  # fmt: skip
+@click.option("--why", metavar="TEXT", callback=checked_text, help="What went wrong.")
+@_who
+@store_options
+@token_option
+def add(circuit: str, *, why: str | None, by: str | None) -> None:
+    """Take note of a cascade that slipped through; `switchgear review` counts it."""
+    from switchgear.cli.opening import open_session
+    from switchgear.cli.orders import reason_given, who_gives
+
+    with open_session(reading=True) as session:
+        session.demand_operator(circuit, "adding an incident")
+        name = incidents_of(session).add_missed(
+            circuit, by=who_gives(by), why=reason_given(why), now_s=session.now_s()
+        )
+    say(clean(name))
+
+
+@click.command(short_help="What history says of the thresholds.")
+@json_option
+@store_options
+def review(*, as_json: bool) -> None:
+    """Propose changes of thresholds from the recorded events and the marks of incidents.
+
+    Changes nothing: what it proposes is printed as configuration, to be copied.
+    """
+    from switchgear.cli.opening import open_session
+    from switchgear.fleet.categories import default_breakers
+    from switchgear.fleet.review import as_configuration
+    from switchgear.fleet.review import review as look_back
+
+    with open_session(reading=True) as session:
+        events = [entry.event for entry in session.panel.events(limit=MOST_EVENTS)]
+        kept = [one for one in incidents_of(session).all() if "trouble" not in one]
+        breakers = session.config.breakers or default_breakers()
+    findings = look_back(breakers, events, kept)
+    if as_json:
+        from switchgear.cli.values import printed
+
+        say(printed([one._asdict() for one in findings]))
+        return
+    for one in findings:
+        counts = f"{plural(one.trips, 'trip')}, {one.false_positives} false, {one.false_negatives} missed"
+        tests = f"{one.failed_tests} of {one.tests} tests failed"
+        say(f"{one.category}: {counts}, {tests}")
+        for why in one.why:
+            say(f"  {why}")
+    say(f"\n{as_configuration(findings) or 'No change is proposed.'}".rstrip())
+
+
+def incidents_of(session: "Session") -> "Incidents":
+    """The incidents of a session's installation."""
+    import os
+
+    from switchgear.cli.opening import file_of
+    from switchgear.fleet.incidents import Incidents
+    from switchgear.fleet.watching import INCIDENTS, folder_of
+
+    file = file_of(session.store) if session.store.source != "given" else None
+    folder = os.path.dirname(file) if file else folder_of(session.panel.store.url)  # noqa: PTH120
+    return Incidents(os.path.join(folder, INCIDENTS))  # noqa: PTH118

@@ -1,0 +1,87 @@
+"""The sections `breakers`, `agents`, `stories`, `notifications`: a fleet and its people."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from switchgear.config.model import Rule
+from switchgear.config.parts import REQUIRED, build_part, construct, fields_of
+from switchgear.config.problems import Node, Report, shown
+from switchgear.fleet.categories import CATEGORIES, Breakers, Category, judged
+from switchgear.fleet.manifest import Agent, Crew, Story, agent, faults, story
+from switchgear.fleet.targets import TARGETS, Target
+
+T = TypeVar("T")
+
+
+def build_breakers(node: Node, report: Report) -> Breakers:
+    """The seven categories; what the file does not say is as in the document."""
+    keys = report.mapping(node, CATEGORIES)
+    built: dict[str, Category] = {}
+    for name, make in CATEGORIES.items():
+        child = keys.get(name, Node(None))
+        nodes = report.mapping(child, fields_of(make))
+        found = construct(make, _plain(nodes, report), nodes, child, report)
+        built[name] = make() if found is None else found
+    return Breakers(**built)
+
+
+def build_crew(agents: Node, stories: Node, report: Report) -> Crew:
+    """The agents and stories, checked against each other."""
+    named = report.mapping(agents)
+    found = {name: _made(agent, name, child, report) for name, child in named.items()}
+    sound: dict[str, Agent] = {name: one for name, one in found.items() if one is not None}
+    if len(sound) == len(found):
+        for name, why in faults(sound):
+            chain = named[name].value.get("fallback_chain", named[name])
+            report.add(chain, why)
+    told: dict[str, Story] = {}
+    for name, child in report.mapping(stories).items():
+        one = _made(story, name, child, report)
+        if one is not None:
+            told[name] = one
+    return Crew(sound, told)
+
+
+def build_targets(node: Node, report: Report) -> tuple[Target, ...]:
+    """Where notifications go; each has a name of its own, because its place goes by it."""
+    found: dict[str, Target] = {}
+    for item in report.items(node):
+        target = build_part(item, TARGETS, report)
+        if target is None:
+            continue
+        if target.name in found:
+            report.add(item, f"is the second target {target.name!r}: give it a name of its own")
+        found[target.name] = target
+    return tuple(found.values())
+
+
+def rows(breakers: Breakers, crew: Crew) -> tuple[Rule, ...]:
+    """Which circuits the categories judge, for those that no rule of the user's names."""
+    found = judged(breakers, crew.story_budgets)
+    return tuple(Rule(glob, policy) for glob, policy in found)
+
+
+def _made(make: Callable[..., T], name: str, place: Node, report: Report) -> T | None:
+    """A manifest under its name."""
+    fields = {field: one for field, one in fields_of(make).items() if field != "name"}
+    nodes = report.mapping(place, fields)
+    if place.value is not None and not isinstance(place.value, dict):
+        return None
+    before = report.added
+    for field, one in fields.items():
+        if one.default is REQUIRED and (field not in nodes or nodes[field].value is None):
+            report.add(place, f"needs the key {field!r}")
+    given = {field: child.plain() for field, child in nodes.items() if child.value is not None}
+    if report.added > before:
+        return None
+    return construct(make, {"name": name, **given}, nodes, place, report)
+
+
+def _plain(nodes: dict[str, Node], report: Report) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, child in nodes.items():
+        if isinstance(child.value, list | dict):
+            report.add(child, f"is {shown(child.value)}: it must be a single value")
+        else:
+            given[name] = child.value
+    return given

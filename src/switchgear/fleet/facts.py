@@ -1,0 +1,118 @@
+"""What is known at the time of an incident: evidence, money, who was rerouted, what is half done."""
+
+from typing import Any
+
+from switchgear.core.types import Event
+from switchgear.errors import StoreError, SwitchgearError
+from switchgear.fleet.fleet import Fleet
+from switchgear.fleet.manifest import Agent
+from switchgear.redact import redact
+
+MOST = 20
+
+
+def facts_of(event: Event, category: str, fleet: Fleet) -> dict[str, Any]:
+    """The facts; what cannot be read is said to be unknown and keeps nothing from being written."""
+    agents = concerned(fleet, event.circuit)
+    facts: dict[str, Any] = {
+        "agents": [agent.name for agent in agents],
+        "owners": owners(fleet, event.circuit),
+        "evidence": [],
+        "spent_micros": None,
+        "rerouted": [],
+        "partial_state": [],
+        "what_to_do": what_to_do(category, event.circuit),
+    }
+    try:
+        view = fleet.panel.view(event.circuit)
+        if view is not None:
+            facts["evidence"] = [
+                *(redact(reading.reason, 400) for reading in view.readings),
+                *(redact(one.error, 400) for one in view.circuit.failures[-MOST:] if one.error),
+            ]
+        facts["spent_micros"] = _spent(fleet, event.circuit, agents)
+        facts["rerouted"] = _rerouted(fleet, agents)
+        facts["partial_state"] = _partial(fleet, agents)
+    except (StoreError, SwitchgearError) as error:
+        facts["unknown"] = redact(str(error), 400)
+    return facts
+
+
+def concerned(fleet: Fleet, circuit: str) -> list[Agent]:
+    """The agents that a circuit is about."""
+    kind, _, rest = circuit.partition("/")
+    people = fleet.crew.agents
+    if kind == "agent":
+        found = people.get(rest.rpartition("/")[0])
+        return [] if found is None else [found]
+    if kind == "rules":
+        return [people[rest]] if rest in people else list(people.values()) if not rest else []
+    if kind == "dep":
+        return [one for one in people.values() if any(m.provider == rest for m in one.models)]
+    if kind == "story":
+        return [one for one in people.values() if rest in one.stories]
+    return []
+
+
+def owners(fleet: Fleet, circuit: str) -> list[str]:
+    """Whom to tell: the owners of the agents, and of the stories that they work on."""
+    kind, _, rest = circuit.partition("/")
+    if kind == "story":
+        return list(fleet.crew.owners_of(rest))
+    agents = concerned(fleet, circuit)
+    found = [agent.owner for agent in agents]
+    for agent in agents:
+        for story in agent.stories:
+            found += fleet.crew.owners_of(story)
+    return list(dict.fromkeys(found))
+
+
+def what_to_do(category: str, circuit: str) -> list[str]:
+    """The next steps, as commands where there are any."""
+    show = f"Look at the evidence: switchgear show '{circuit}'"
+    steps = {
+        "budget": "Find out what it spent on; raise hard_cap_dollars only if that was right.",
+        "failure_rate": "Read the last errors; the agent is tried again after the cooldown.",
+        "latency": "See whether the provider or the work is slow; half of the load goes elsewhere.",
+        "constitutional": "Read what it tried. When it is safe: switchgear reset, with who and why.",
+        "external_dep": "Nothing, if the provider says that it works on it: it is tried by itself.",
+        "resource_lock": "See who holds it: switchgear locks",
+        "story_cost": f"Decide whether it is worth more: switchgear fleet resume {circuit[6:]}",
+    }
+    return [
+        show,
+        steps[category],
+        "Then close it: switchgear incidents close ID (--false-positive if it should not have tripped)",
+    ]
+
+
+def _spent(fleet: Fleet, circuit: str, agents: list[Agent]) -> int:
+    names = {circuit, *(f"agent/{agent.name}/budget" for agent in agents[:MOST])}
+    found = [fleet.panel.view(name) for name in sorted(names)]
+    return sum(view.circuit.totals.cost_micros for view in found if view is not None)
+
+
+def _rerouted(fleet: Fleet, agents: list[Agent]) -> list[str]:
+    went = fleet.standings()
+    return [
+        f"{agent.name}: now {went[agent.name].agent} on {went[agent.name].model}"
+        for agent in agents[:MOST]
+        if agent.name in went and went[agent.name].why
+    ]
+
+
+def _partial(fleet: Fleet, agents: list[Agent]) -> list[str]:
+    """What is begun and not ended: stories with what they cost, locks that are held."""
+    found: list[str] = []
+    for story in dict.fromkeys(story for agent in agents[:MOST] for story in agent.stories):
+        view = fleet.panel.view(f"story/{story}")
+        if view is not None:
+            state = "goes on" if view.verdict.admitted else "is paused"
+            dollars = view.circuit.totals.cost_micros / 1_000_000
+            found.append(f"story {story} {state}, ${dollars:.2f} spent")
+    names = {agent.name for agent in agents}
+    for seen in fleet.panel.locks.all():
+        holder = seen.tenure.holder
+        if holder is not None and holder.owner in names:
+            found.append(f"lock {seen.resource} is held by {holder.owner}")
+    return found

@@ -1,0 +1,203 @@
+"""A fleet at work: a panel, its router, and what outlasts the process: who works in whose stead."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
+
+from switchgear.clock import Clock
+from switchgear.core.policy import Policy
+from switchgear.core.types import Verdict
+from switchgear.errors import StoreError
+from switchgear.fleet.categories import Breakers, default_breakers, judged
+from switchgear.fleet.manifest import Crew, near
+from switchgear.fleet.route import Route
+from switchgear.fleet.router import Candidate, Router, Switch
+from switchgear.glob import matcher
+from switchgear.listeners import log_exception
+from switchgear.panel import Configured, Panel, PolicyOf
+from switchgear.stores.base import Store
+from switchgear.stores.ledger import Amended, Ledger, ledger_of
+
+T = TypeVar("T")
+SHELF = "fleet"
+
+
+class FleetConfigured(Configured, Protocol):
+    """What a fleet wants to know of a configuration; `switchgear.config.Config` is one."""
+
+    @property
+    def breakers(self) -> Breakers | None:
+        """The seven categories, if the file speaks of a fleet."""
+
+    @property
+    def crew(self) -> Crew:
+        """The agents and stories."""
+
+
+class Standing(NamedTuple):
+    """Where the work of an agent goes, as the store remembers it."""
+
+    agent: str
+    model: str
+    since_s: float
+    why: str
+    """Why not the agent on its own model; empty: it does."""
+
+
+class Fleet:
+    """The agents of an installation and their circuits. Thread-safe; processes share the store.
+
+    `panel` judges by policies that know the fleet's circuits: `Fleet.from_config` and `Fleet.open`
+    make such a panel.
+
+    >>> from switchgear.fleet.manifest import agent, crew
+    >>> people = crew([agent(name="coder", owner="ana", provider="anthropic", model="opus")])
+    >>> with Fleet.open("memory:", people) as fleet:
+    ...     fleet.call("coder", lambda route: f"done on {route.model}")
+    'done on anthropic/opus'
+    """
+
+    def __init__(
+        self, panel: Panel, crew: Crew, breakers: Breakers | None = None, **options: Any
+    ) -> None:
+        on = default_breakers() if breakers is None else breakers
+        self.panel = panel
+        self.router = Router(panel, crew, on, on_switch=self._switched, **options)
+
+    @classmethod
+    def open(
+        cls,
+        store: str | Store,
+        crew: Crew,
+        breakers: Breakers | None = None,
+        *,
+        clock: Clock | None = None,
+    ) -> Self:
+        """A fleet over a store, judged by the categories alone."""
+        on = default_breakers() if breakers is None else breakers
+        options: dict[str, Any] = {} if clock is None else {"clock": clock}
+        panel = Panel(store, policies=policies_of(on, crew), **options)
+        return cls(panel, crew, on, **options)
+
+    @classmethod
+    def from_config(
+        cls, config: FleetConfigured, *, token: str | None = None, clock: Clock | None = None
+    ) -> Self:
+        """The fleet that a configuration describes: `Fleet.from_config(load_config(path))`."""
+        options: dict[str, Any] = {} if clock is None else {"clock": clock}
+        panel = Panel.from_config(config, token=token, clock=clock)
+        return cls(panel, config.crew, config.breakers, **options)
+
+    @property
+    def crew(self) -> Crew:
+        """The agents and stories."""
+        return self.router.crew
+
+    def route(self, agent: str, **where: Any) -> Route:
+        """Who may work for an agent now; see `Router.route`."""
+        return self.router.route(agent, **where)
+
+    def call(self, agent: str, work: Callable[[Route], T], **where: Any) -> T:
+        """Let work be done by whoever may; see `Router.call`."""
+        return self.router.call(agent, work, **where)
+
+    def reload(self, config: FleetConfigured) -> list[str]:
+        """Go on by another configuration; nothing that circuits know is lost.
+
+        Returns the circuits that are judged otherwise now. A configuration that cannot be loaded
+        never gets here, so the old one holds. Raises ValueError for one with another store, and
+        changes nothing: state does not move by itself.
+        """
+        ours = self.panel.store.url
+        if config.store is not None and ours is not None and config.store != ours:
+            raise ValueError(
+                f"the new configuration has another store than {self.panel.store.label}: "
+                "restart to change it, or take the circuits along with export and import"
+            )
+        on = default_breakers() if config.breakers is None else config.breakers
+        changed = self.panel.reload(config.policy_for)
+        self.router.crew, self.router.breakers = config.crew, on
+        return changed
+
+    def resume(self, story: str, *, by: str, why: str) -> Verdict:
+        """A paused story goes on: its circuit is reset, and what it cost so far is forgiven.
+
+        Raises ValueError for a story that was never heard of, `OrderRefused` without a needed token.
+        """
+        self.demand_story(story)
+        return self.panel.order(f"story/{story}", by=by, why=why, reset=True)
+
+    def demand_story(self, story: str) -> None:
+        """Raise ValueError for a story that was never heard of."""
+        if self.panel.view(f"story/{story}") is None:
+            known = [view.name.removeprefix("story/") for view in self.panel.circuits("story/*")]
+            hint = near(story, known)
+            raise ValueError(f"there is no story {story!r} that cost anything; {hint}")
+
+    def standings(self) -> dict[str, Standing]:
+        """Where the work of each agent went last that was ever rerouted."""
+        ledger = self._ledger()
+        found = {}
+        for name in ledger.keys(SHELF):
+            if name.startswith("agent/"):
+                value = ledger.value(SHELF, name)
+                found[name.removeprefix("agent/")] = Standing(
+                    value["agent"], value["model"], value["since_s"], value["why"]
+                )
+        return found
+
+    def switches(self, agent: str) -> list[dict[str, Any]]:
+        """Every time the work of an agent began to go elsewhere or came back, oldest first."""
+        return list(self._ledger().lines(SHELF, f"agent/{agent}"))
+
+    def close(self) -> None:
+        """Let go of the panel. Idempotent."""
+        self.panel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Fleet of {len(self.crew.agents)} agents over {self.panel.store.label}>"
+
+    def _ledger(self) -> Ledger:
+        return ledger_of(self.panel.store.inner)
+
+    def _switched(self, switch: Switch) -> None:
+        """Remember it for everybody; a store that is gone keeps nobody from working."""
+        try:
+            self._ledger().amend(SHELF, f"agent/{switch.agent}", _noted(switch))
+        except StoreError:
+            log_exception("that agent %r works elsewhere could not be noted", switch.agent)
+
+
+def policies_of(breakers: Breakers, crew: Crew) -> PolicyOf:
+    """The policy of each circuit that the categories judge."""
+    rows = [(matcher(glob), policy) for glob, policy in judged(breakers, crew.story_budgets)]
+
+    def policy_for(name: str) -> Policy | None:
+        return next((policy for matches, policy in rows if matches(name)), None)
+
+    return policy_for
+
+
+def _noted(switch: Switch) -> Callable[[Any, float], Amended]:
+    def work(value: Any, now_s: float) -> Amended:
+        after = {"agent": switch.after.agent, "model": str(switch.after.model), "why": switch.why}
+        if value is None and not switch.why:
+            return Amended(None)
+        if value is not None and (value["agent"], value["model"]) == (
+            after["agent"],
+            after["model"],
+        ):
+            return Amended(None)
+        line = {"at_s": now_s, "from": _shown(switch.before), **after}
+        return Amended(None, {**after, "since_s": now_s}, (line,))
+
+    return work
+
+
+def _shown(candidate: Candidate | None) -> str | None:
+    return None if candidate is None else f"{candidate.agent} on {candidate.model}"

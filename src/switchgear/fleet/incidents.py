@@ -1,0 +1,240 @@
+"""Incidents: one folder for each trip of the fleet, with a report for people and JSON for programs.
+
+Made from the events of the store after they are committed, so a decision never waits for a disk. A
+trip has one incident, however often its probes fail, however many processes watch and whenever one
+of them is killed: the name of the folder is that of the event, and a folder comes whole or not.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any
+
+from switchgear.core import record
+from switchgear.core.types import Event, EventKind, Mode, Phase
+from switchgear.errors import SwitchgearError
+from switchgear.fleet.categories import ABOUT, category_of
+from switchgear.fleet.facts import facts_of
+from switchgear.fleet.files import as_json, write_whole
+from switchgear.fleet.fleet import Fleet
+from switchgear.fleet.incident_report import iso, report
+from switchgear.redact import redact
+
+# ruff: noqa: PTH102, PTH103, PTH104, PTH112, PTH118, PTH123, PTH208  paths are texts, as in the stores
+
+SCHEMA = 1
+LARGEST_BYTES = 1 << 20
+MARKS = ("false_positive", "false_negative", "confirmed")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,150}", re.ASCII)
+_CALM = (Phase.CLOSED, Phase.TRIPPING)
+
+
+class IncidentTrouble(SwitchgearError):
+    """An incident that is not there or cannot be read; the sentence says which and why."""
+
+
+class Incidents:
+    """The incidents in a folder. Any thread or process may use it; files are replaced whole."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    # What the watcher does
+
+    def hear(self, event: Event, fleet: Fleet) -> str | None:
+        """Take note of an event: a trip begins an incident, and what follows is added to it.
+
+        Returns the id of a new one. Hearing the same event again changes nothing.
+        """
+        category = category_of(event.circuit)
+        if category is None or event.kind not in {EventKind.MOVED, EventKind.ORDERED}:
+            return None
+        if event.after is Phase.OPEN and event.before in _CALM and event.kind is EventKind.MOVED:
+            return self._begin(event, category, fleet)
+        known = self._latest(event.circuit)
+        if known is not None and known["seq"] < event.seq and known["status"] != "closed":
+            self._go_on(known, event)
+        return None
+
+    def _begin(self, event: Event, category: str, fleet: Fleet) -> str | None:
+        name = incident_id(event)
+        final = os.path.join(self.folder, name)
+        if os.path.lexists(final):
+            return None
+        incident = {
+            "schema": SCHEMA,
+            "id": name,
+            "severity": ABOUT[category].severity,
+            "category": category,
+            "circuit": event.circuit,
+            "seq": event.seq,
+            "status": "open",
+            "mark": None,
+            "opened_at": iso(event.at_s),
+            "opened_at_s": event.at_s,
+            "reason": redact(event.reason, 400),
+            "action": ABOUT[category].action,
+            "timeline": [_line(event)],
+            **facts_of(event, category, fleet),
+        }
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        draft = os.path.join(self.folder, f".{name}.{os.urandom(4).hex()}.part")
+        os.mkdir(draft, 0o700)
+        try:
+            self._write(draft, incident)
+            os.rename(draft, final)
+        except OSError:
+            shutil.rmtree(draft, ignore_errors=True)
+            if os.path.isdir(final):
+                return None  # another process was quicker
+            raise
+        return name
+
+    def _go_on(self, incident: dict[str, Any], event: Event) -> None:
+        if any(line["seq"] == event.seq for line in incident["timeline"]):
+            return
+        incident["timeline"] = [*incident["timeline"], _line(event)][-200:]
+        if event.after is Phase.CLOSED:
+            incident["status"] = "recovered"
+            incident["recovered_at"] = iso(event.at_s)
+            incident["lasted_s"] = max(0.0, event.at_s - incident["opened_at_s"])
+        self._write(os.path.join(self.folder, incident["id"]), incident)
+
+    # What people do
+
+    def all(self) -> Iterator[dict[str, Any]]:
+        """The incidents, oldest first; what cannot be read comes as its id with `trouble`."""
+        if not os.path.isdir(self.folder):
+            return
+        for name in sorted(os.listdir(self.folder)):
+            if _ID.fullmatch(name):
+                try:
+                    yield self.get(name)
+                except IncidentTrouble as error:
+                    yield {"id": name, "trouble": str(error)}
+
+    def get(self, name: str) -> dict[str, Any]:
+        """An incident by its id. Raises `IncidentTrouble`."""
+        if not _ID.fullmatch(name):
+            raise IncidentTrouble(f"{name!r} is no id of an incident")
+        path = os.path.join(self.folder, name, "incident.json")
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read(LARGEST_BYTES + 1)
+        except FileNotFoundError:
+            raise IncidentTrouble(f"there is no incident {name!r} in {self.folder}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise IncidentTrouble(f"incident {name!r} cannot be read: {error}") from None
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise IncidentTrouble(f"incident {name!r} cannot be read: {error}") from None
+        if not isinstance(found, dict) or not found.keys() >= _FIELDS:
+            raise IncidentTrouble(f"incident {name!r} cannot be read: it lacks fields")
+        return found
+
+    def report_of(self, name: str) -> str:
+        """The report, made anew from the JSON."""
+        return report(self.get(name))
+
+    def close(self, name: str, *, by: str, why: str, mark: str | None, now_s: float) -> None:
+        """An operator has dealt with it: right, or a false positive. Raises `IncidentTrouble`."""
+        incident = self.get(name)
+        if incident["status"] == "closed":
+            raise IncidentTrouble(
+                f"incident {name!r} was closed already, by {incident['closed_by']}"
+            )
+        if mark is not None:
+            record.one_of("mark", mark, MARKS)
+        incident |= {
+            "status": "closed",
+            "mark": mark or incident["mark"],
+            "closed_by": redact(record.text("by", by)),
+            "closed_why": redact(record.text("why", why), 400),
+            "closed_at": iso(now_s),
+        }
+        self._write(os.path.join(self.folder, name), incident)
+
+    def add_missed(self, circuit: str, *, by: str, why: str, now_s: float) -> str:
+        """Something went wrong and no circuit tripped: a false negative, for the review."""
+        category = category_of(circuit)
+        if category is None:
+            kinds = ", ".join(glob for about in ABOUT.values() for glob in about.circuits)
+            raise ValueError(f"circuit {circuit!r} is none of the fleet's: {kinds}")
+        calm = Event(circuit, 0, now_s, EventKind.MOVED, Phase.CLOSED, Phase.CLOSED, Mode.AUTO, 1)
+        name = incident_id(calm, missed=True)
+        incident = {
+            "schema": SCHEMA,
+            "id": name,
+            "severity": "SEV3",
+            "category": category,
+            "circuit": circuit,
+            "seq": 0,
+            "status": "closed",
+            "mark": "false_negative",
+            "opened_at": iso(now_s),
+            "opened_at_s": now_s,
+            "reason": redact(record.text("why", why), 400),
+            "action": "none: the circuit stayed closed",
+            "timeline": [],
+            "closed_by": redact(record.text("by", by)),
+            "closed_why": redact(why, 400),
+            "closed_at": iso(now_s),
+        }
+        os.makedirs(os.path.join(self.folder, name), mode=0o700)
+        self._write(os.path.join(self.folder, name), incident)
+        return name
+
+    def _latest(self, circuit: str) -> dict[str, Any] | None:
+        mine = f"-{slug(circuit)}-"
+        if not os.path.isdir(self.folder):
+            return None
+        names = [name for name in sorted(os.listdir(self.folder)) if mine in name]
+        for name in reversed([name for name in names if _ID.fullmatch(name)]):
+            with suppress(IncidentTrouble):
+                found = self.get(name)
+                if found["circuit"] == circuit and found["mark"] != "false_negative":
+                    return found
+        return None
+
+    def _write(self, folder: str, incident: dict[str, Any]) -> None:
+        write_whole(os.path.join(folder, "report.md"), report(incident))
+        write_whole(os.path.join(folder, "incident.json"), as_json(incident))
+
+
+_FIELDS = frozenset(
+    (
+        *("id", "severity", "category", "circuit", "seq", "status", "mark", "opened_at_s"),
+        *("reason", "action", "timeline"),
+    )
+)
+
+
+def incident_id(event: Event, *, missed: bool = False) -> str:
+    """The name of the folder: when, which circuit, which event. The same event, the same name."""
+    when = (iso(event.at_s) or "0")[:19].replace("-", "").replace(":", "")
+    tail = f"missed-{os.urandom(2).hex()}" if missed else str(event.seq)
+    return f"{when}Z-{slug(event.circuit)}-{tail}"
+
+
+def slug(circuit: str) -> str:
+    """A circuit's name as a part of a path that only it has."""
+    plain = re.sub(r"[^A-Za-z0-9_]+", "-", circuit)[:60].strip("-")
+    return f"{plain}-{sha256(circuit.encode(errors='replace')).hexdigest()[:6]}"
+
+
+def _line(event: Event) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "at": iso(event.at_s),
+        "kind": str(event.kind),
+        "before": str(event.before),
+        "after": str(event.after),
+        "reason": redact(event.reason, 400),
+        "by": redact(event.by),
+        "why": redact(event.why),
+    }

@@ -1,0 +1,194 @@
+"""Who works in a fleet: agents with their models, owners and fallbacks; stories and their owners.
+
+Everything is checked before anything is used, so that a fleet is never half changed.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from switchgear.core import record
+from switchgear.fleet.categories import micros
+
+NAME = re.compile(r"[A-Za-z0-9](?:[\w.@:+-]{0,98}\w)?", re.ASCII)
+"""Names of agents, providers and stories: they become parts of circuits' names and of paths."""
+
+
+class Model(NamedTuple):
+    """A model and who provides it."""
+
+    provider: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.name}"
+
+
+class Agent(NamedTuple):
+    """An agent's manifest."""
+
+    name: str
+    owner: str
+    """Whom to tell when something of it trips."""
+    model: Model
+    fallback_models: tuple[Model, ...] = ()
+    """What the same agent runs on while the provider of its model is cut, in this order."""
+    fallback_chain: tuple[str, ...] = ()
+    """Which agents work in its stead while it is cut, in this order."""
+    stories: tuple[str, ...] = ()
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Its models, the primary one first."""
+        return (self.model, *self.fallback_models)
+
+
+class Story(NamedTuple):
+    """A piece of work that several agents may work on."""
+
+    name: str
+    owner: str
+    budget_micros: int | None = None
+    """What it may cost, in millionths of a dollar; `None`: the default of `story_cost`."""
+
+
+def agent(
+    *,
+    name: str,
+    owner: str,
+    provider: str,
+    model: str,
+    fallback_models: Iterable[str] = (),
+    fallback_chain: Iterable[str] = (),
+    stories: Iterable[str] = (),
+) -> Agent:
+    """A checked manifest. Raises ValueError.
+
+    >>> agent(name="coder", owner="ana", provider="anthropic", model="opus").models
+    (Model(provider='anthropic', name='opus'),)
+    """
+    return Agent(
+        _name("agent.name", name),
+        record.text("agent.owner", owner).strip(),
+        Model(_name("agent.provider", provider), record.text("agent.model", model)),
+        tuple(
+            _model("agent.fallback_models", one)
+            for one in _items("fallback_models", fallback_models)
+        ),
+        tuple(_items("fallback_chain", fallback_chain)),
+        tuple(_name("agent.stories", one) for one in _items("stories", stories)),
+    )
+
+
+def story(*, name: str, owner: str, budget_dollars: float | None = None) -> Story:
+    """A checked story. Raises ValueError."""
+    amount = None if budget_dollars is None else micros("story.budget_dollars", budget_dollars)
+    return Story(_name("story.name", name), record.text("story.owner", owner).strip(), amount)
+
+
+class Crew(NamedTuple):
+    """All agents and stories of a fleet. Immutable; `crew` checks them."""
+
+    agents: Mapping[str, Agent] = {}
+    stories: Mapping[str, Story] = {}
+
+    def agent(self, name: str) -> Agent:
+        """An agent by name. Raises ValueError with a suggestion for one that is unknown."""
+        found = self.agents.get(name)
+        if found is None:
+            raise ValueError(f"there is no agent {name!r}; {near(name, self.agents)}")
+        return found
+
+    @property
+    def story_budgets(self) -> dict[str, int]:
+        """The budgets of those stories that have one, in millionths of a dollar."""
+        budgets = {name: one.budget_micros for name, one in self.stories.items()}
+        return {name: amount for name, amount in budgets.items() if amount is not None}
+
+    def owners_of(self, story: str) -> tuple[str, ...]:
+        """Whom to tell of a story: its owner, or those of the agents that work on it."""
+        found = self.stories.get(story)
+        if found is not None:
+            return (found.owner,)
+        owners = [agent.owner for agent in self.agents.values() if story in agent.stories]
+        return tuple(dict.fromkeys(owners))
+
+
+def crew(agents: Iterable[Agent], stories: Iterable[Story] = ()) -> Crew:
+    """A fleet's people, checked against each other. Raises ValueError."""
+    known: dict[str, Agent] = {}
+    for one in agents:
+        if one.name in known:
+            raise ValueError(f"agent {one.name!r} is there twice")
+        known[one.name] = one
+    for name, why in faults(known):
+        raise ValueError(f"agent {name!r}: {why}")
+    return Crew(known, {story.name: story for story in stories})
+
+
+def faults(agents: Mapping[str, Agent]) -> Iterable[tuple[str, str]]:
+    """What is wrong with the chains: who names an unknown agent, and circles."""
+    for one in agents.values():
+        for other in one.fallback_chain:
+            if other not in agents:
+                why = f"there is no agent {other!r} to fall back to; {near(other, agents)}"
+                yield one.name, why
+    told: set[frozenset[str]] = set()
+    for name in agents:
+        circle = _circle(agents, name)
+        if circle and frozenset(circle) not in told:
+            told.add(frozenset(circle))
+            yield name, f"its fallback_chain is a circle: {' → '.join(circle)}"
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """`did you mean 'coder'?`, or what there is."""
+    import difflib  # noqa: PLC0415  needed only when something is wrong
+
+    names = list(known)[:500]
+    found = difflib.get_close_matches(str(name)[:100], names, n=1)
+    if found:
+        return f"did you mean {found[0]!r}?"
+    return "there are " + ", ".join(sorted(names)[:20]) if names else "there are none"
+
+
+def _circle(agents: Mapping[str, Agent], start: str) -> tuple[str, ...]:
+    """The way from an agent along fallbacks back to it; empty: there is none."""
+    seen = {start}
+    ways: list[tuple[str, ...]] = [(start,)]
+    while ways:
+        way = ways.pop()
+        found = agents.get(way[-1])
+        for other in found.fallback_chain if found else ():
+            if other == start:
+                return (*way, start)
+            if other not in seen:
+                seen.add(other)
+                ways.append((*way, other))
+    return ()
+
+
+def _name(field: str, value: Any) -> str:
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        rule = "it must be a name of letters, digits and .@:+_- without a slash, up to 100 long"
+        raise ValueError(f"{field} is {value!r}: {rule}")
+    return value
+
+
+def _model(field: str, value: Any) -> Model:
+    provider, slash, name = value.partition("/") if isinstance(value, str) else ("", "", "")
+    if not slash or not name.strip():
+        raise ValueError(f"{field} is {value!r}: it must be 'provider/model'")
+    return Model(_name(field, provider), name)
+
+
+def _items(field: str, value: Any) -> list[str]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError(f"agent.{field} is {value!r}: it must be a list")
+    found = list(value)
+    for item in found:
+        if not isinstance(item, str) or not item:
+            raise ValueError(f"agent.{field} holds {item!r}: it must hold names")
+    if len(set(found)) < len(found):
+        raise ValueError(f"agent.{field} is {found!r}: it must not name anything twice")
+    return found

@@ -1,0 +1,221 @@
+"""Who does the work: the first of an agent's models and fallbacks that all its circuits admit.
+
+No thread, no clock of its own, no file: it asks the circuits of a panel and says what it decided.
+So the same code routes real calls and those of a simulation.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from switchgear.clock import Clock, monotonic
+from switchgear.errors import BudgetRefused, Rejected
+from switchgear.fleet.categories import Breakers
+from switchgear.fleet.manifest import Agent, Crew, Model
+from switchgear.fleet.route import Decision, Refused, Route
+from switchgear.guards.provider_errors import classify
+from switchgear.panel import Panel
+
+T = TypeVar("T")
+
+
+class Candidate(NamedTuple):
+    """Somebody who could do the work."""
+
+    agent: str
+    model: Model
+
+
+class Switch(NamedTuple):
+    """Work for an agent goes elsewhere than before, or comes back."""
+
+    agent: str
+    before: Candidate | None
+    after: Candidate
+    why: str
+    """Why not the agent on its own model; empty: it is back."""
+
+
+class Router:
+    """Decides for a fleet. Thread-safe, like the panel; `crew` and `breakers` are replaced whole.
+
+    `on_switch` hears where the work of an agent goes at first, when it begins to go elsewhere and
+    when it comes back. `clock` gives seconds for measuring how long calls take.
+    """
+
+    def __init__(
+        self,
+        panel: Panel,
+        crew: Crew,
+        breakers: Breakers,
+        *,
+        on_switch: Callable[[Switch], object] | None = None,
+        clock: Clock = monotonic,
+    ) -> None:
+        self.panel = panel
+        self.crew = crew
+        self.breakers = breakers
+        self._on_switch = on_switch
+        self._clock = clock
+        self._last: dict[str, Candidate] = {}
+
+    def route(
+        self,
+        agent: str,
+        *,
+        story: str | None = None,
+        locks: Collection[str] = (),
+        budget: str | None = None,
+        estimate_micros: int | None = None,
+        tried: Mapping[Candidate, str] | None = None,
+    ) -> Route:
+        """Who may work for an agent now, with leave from all its circuits, and why not the others.
+
+        `story` is what it is for and `locks` the resources it will need; `budget` a node of the
+        budgets, where `estimate_micros` is set aside; `tried` those who have failed it, and how. The
+        route must be used: as a context manager, or by `tell` or `give_back`. Raises ValueError
+        for an unknown agent.
+        """
+        wanted = self.crew.agent(agent)
+        route = Route(agent, story)
+        on = self.breakers
+        shared = ["rules"] if on.constitutional.enabled else []
+        shared += [f"story/{story}"] if story and on.story_cost.enabled else []
+        try:
+            if self._free(route, locks) and self._asked(route, shared, None, None):
+                found = self._first(route, wanted, tried or {})
+                if found is not None and self._reserved(route, budget, estimate_micros):
+                    route.choose(*found, rerouted=found != Candidate(agent, wanted.model))
+                    self._note(wanted, found, route.refused)
+                    return route
+        except BaseException:
+            route.give_back()
+            raise
+        route.refuse(_decision(route.refused))
+        return route
+
+    def call(self, agent: str, work: Callable[[Route], T], **where: Any) -> T:
+        """Let `work` be done by whoever may, and by the next when a provider fails it.
+
+        `work` is given the route: `route.model` says on what to run it, `route.spent(micros)` takes
+        note of costs. Only what speaks of the provider or the account goes to the next; what a
+        person must hear of (a bad key, a refused content, a bad request) and the work's own
+        exceptions are raised at once. Raises `NoRoute` where nobody may, or the last error.
+        """
+        tried: dict[Candidate, str] = {}
+        last: Exception | None = None
+        while True:
+            route = self.route(agent, tried=tried, **where)
+            if not route.admitted:
+                raise route.no_route() if last is None else last
+            started_s = self._clock()
+            try:
+                done = work(route)
+            except Exception as error:
+                route.tell(error=error, seconds=self._clock() - started_s)
+                found = classify(error)
+                if found is None or not found.may_fail_over:
+                    raise
+                tried[Candidate(str(route.worker), route.chosen)] = f"{found.kind}: {found.text}"
+                last = error
+            except BaseException:
+                route.give_back()
+                raise
+            else:
+                route.tell(ok=True, seconds=self._clock() - started_s)
+                return done
+
+    def circuits(self, agent: Agent) -> list[str]:
+        """The circuits that an agent answers to, whatever it runs on."""
+        on = self.breakers
+        names = [
+            (on.constitutional, f"rules/{agent.name}"),
+            (on.budget, f"agent/{agent.name}/budget"),
+            (on.failure_rate, f"agent/{agent.name}/failure_rate"),
+            (on.latency, f"agent/{agent.name}/latency"),
+        ]
+        return [name for category, name in names if category.enabled]
+
+    def dependencies(self, model: Model) -> list[str]:
+        """The circuits that whatever runs on a model answers to."""
+        return [f"dep/{model.provider}"] if self.breakers.external_dep.enabled else []
+
+    def chain(self, agent: Agent) -> list[Agent]:
+        """The agent, then those that work in its stead."""
+        return [self.crew.agents[name] for name in (agent.name, *agent.fallback_chain)]
+
+    def _first(
+        self, route: Route, wanted: Agent, tried: Mapping[Candidate, str]
+    ) -> Candidate | None:
+        """The first agent that is admitted, on the first of its models that is."""
+        for one in self.chain(wanted):
+            before = len(route.granted)
+            if self._asked(route, self.circuits(one), one.name, None):
+                for model in one.models:
+                    found = Candidate(one.name, model)
+                    if found in tried:
+                        route.refused.append(Refused(*found, "tried", tried[found], None))
+                    elif self._asked(route, self.dependencies(model), *found):
+                        return found
+            route.give_back(keep=before)
+        return None
+
+    def _free(self, route: Route, locks: Collection[str]) -> bool:
+        """Whether the circuits of these resources let anybody wait; nothing is taken."""
+        for resource in locks if self.breakers.resource_lock.enabled else ():
+            view = self.panel.view(f"lock/{resource}")
+            if view is not None and not view.verdict.admitted:
+                verdict = view.verdict
+                refusal = Refused(None, None, view.name, verdict.reason, verdict.retry_after_s)
+                route.refused.append(refusal)
+                return False
+        return True
+
+    def _asked(
+        self, route: Route, names: list[str], agent: str | None, model: Model | None
+    ) -> bool:
+        """Whether all of these circuits admit; one that does not is noted."""
+        for name in names:
+            breaker = self.panel.breaker(name)
+            try:
+                permit = breaker.enter()
+            except Rejected as refused:
+                route.refused.append(
+                    Refused(agent, model, name, refused.reason, refused.retry_after_s)
+                )
+                return False
+            route.granted.append((breaker, permit))
+        return True
+
+    def _reserved(self, route: Route, budget: str | None, estimate_micros: int | None) -> bool:
+        if budget is None:
+            return True
+        try:
+            route.reservation = self.panel.budgets.reserve(
+                budget, estimate_micros, owner=route.agent
+            )
+        except BudgetRefused as refused:
+            route.refused.append(Refused(None, None, f"budget {budget}", refused.why, None))
+            return False
+        return True
+
+    def _note(self, wanted: Agent, found: Candidate, refused: list[Refused]) -> None:
+        before = self._last.get(wanted.name)
+        if found == before or any(one.circuit.endswith("/latency") for one in refused):
+            return  # a load that is reduced goes to and fro with every call
+        self._last[wanted.name] = found
+        if self._on_switch is not None:
+            self._on_switch(Switch(wanted.name, before, found, "; ".join(map(str, refused))))
+
+
+def _decision(refused: list[Refused]) -> Decision:
+    """What is to become of work that nobody may do."""
+    last = refused[-1] if refused else None
+    if last is not None and last.agent is None:
+        kind = last.circuit.partition("/")[0].partition(" ")[0]
+        if kind in {"story", "budget"}:
+            return Decision.PAUSE
+        if kind == "rules":
+            return Decision.HALT
+        return Decision.REQUEUE
+    waits = [one.retry_after_s for one in refused if one.retry_after_s is not None]
+    return Decision.REQUEUE if waits else Decision.HALT

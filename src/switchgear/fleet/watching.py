@@ -1,0 +1,114 @@
+"""Watches a fleet: incidents are written, the world's state kept, notifications sent, all the time.
+
+Each has a thread of its own, so that a webhook that hangs holds nothing else up. None of it is
+needed for a circuit to decide, and each goes on where another process left off.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from switchgear.core.types import Event
+from switchgear.fleet.delivery import Delivery
+from switchgear.fleet.files import as_json, write_whole
+from switchgear.fleet.fleet import Fleet
+from switchgear.fleet.incidents import Incidents
+from switchgear.fleet.stream import Place
+from switchgear.fleet.targets import Target
+from switchgear.fleet.world import world
+from switchgear.listeners import log_exception
+from switchgear.stores.open import default_file
+
+EVERY_S = 1.0
+WORLD_STATE, INCIDENTS = "world-state.json", "incidents"
+_SQLITE = "sqlite:///"
+
+# ruff: noqa: PTH100, PTH111, PTH118, PTH120  paths are texts, as in the stores
+
+
+def folder_of(url: str | None) -> str:
+    """Where the files of an installation lie: beside its SQLite file, or in `.switchgear`."""
+    if url is None:
+        return os.path.dirname(default_file())
+    if url.startswith(_SQLITE):
+        return os.path.dirname(os.path.abspath(os.path.expanduser(url.removeprefix(_SQLITE))))
+    return os.path.abspath(".switchgear")
+
+
+class Watcher:
+    """Looks after a fleet. `tick` does everything once; `start` and `stop` let threads do it."""
+
+    def __init__(
+        self, fleet: Fleet, folder: str, targets: Sequence[Target] = (), every_s: float = EVERY_S
+    ) -> None:
+        self.fleet = fleet
+        self.incidents = Incidents(os.path.join(folder, INCIDENTS))
+        self.world_file = os.path.join(folder, WORLD_STATE)
+        self._every_s = every_s
+        me = f"{os.uname().nodename}:{os.getpid()}:{os.urandom(4).hex()}"
+        self._place = Place(fleet.panel, "incidents", me)
+        self._deliveries = [Delivery(fleet, target) for target in targets]
+        self._stopped = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def tick(self) -> list[str]:
+        """Write what is new and send what is due, once; the ids of new incidents."""
+        found = self.note()
+        for delivery in self._deliveries:
+            delivery.run_once()
+        return found
+
+    def note(self) -> list[str]:
+        """Write the incidents of events that nobody has seen to, and the state of the world."""
+        found: list[str] = []
+
+        def hear(event: Event) -> None:
+            name = self.incidents.hear(event, self.fleet)
+            if name is not None:
+                found.append(name)
+
+        self._place.each(lambda entry: hear(entry.event))
+        write_whole(self.world_file, as_json(world(self.fleet)))
+        return found
+
+    def deliver(self) -> int:
+        """Send what is due, once; how many messages arrived."""
+        return sum(delivery.run_once() for delivery in self._deliveries)
+
+    def start(self) -> None:
+        """Begin to watch, in threads that end with the process."""
+        works: list[Callable[[], object]] = [self.note]
+        works += [delivery.run_once for delivery in self._deliveries]
+        for work in works:
+            thread = threading.Thread(
+                target=self._loop, args=(work,), name="switchgear-watch", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads; one that is sending ends when that does. Idempotent."""
+        self._stopped.set()
+        threads, self._threads = self._threads, []
+        for thread in threads:
+            thread.join(timeout=5.0)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until somebody stops it; whether somebody did."""
+        return self._stopped.wait(timeout_s)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _loop(self, work: Callable[[], object]) -> None:
+        while not self._stopped.is_set():
+            try:
+                work()
+            except Exception:  # noqa: BLE001  a store or disk that is gone comes back
+                log_exception("the watcher of %r could not do its work", self.fleet)
+            self._stopped.wait(self._every_s)

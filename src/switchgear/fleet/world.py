@@ -1,0 +1,124 @@
+"""The state of the world: one JSON file that says who works, who does not, and who in whose stead.
+
+Read from the store without asking anything of a circuit: looking takes no probe away.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from switchgear.core.types import Phase
+from switchgear.fleet.fleet import Fleet
+from switchgear.fleet.manifest import Agent, Model
+from switchgear.panel import View
+
+SCHEMA = 1
+GLOBS = ("agent/*", "rules*", "dep/*", "lock/*", "story/*")
+
+
+def world(fleet: Fleet) -> dict[str, Any]:
+    """The state of the world as JSON values. Raises `StoreError` when the store cannot be read."""
+    views = {view.name: view for glob in GLOBS for view in fleet.panel.circuits(glob)}
+    now_s = fleet.panel.store.now_s()
+    went = fleet.standings()
+    agents: dict[str, Any] = {}
+    for name, agent in fleet.crew.agents.items():
+        standing = went.get(name)
+        agents[name] = {
+            **_agent(fleet, agent, views),
+            "last_seen_on": None if standing is None else standing._asdict(),
+        }
+    return {
+        "schema": SCHEMA,
+        "at": _iso(now_s),
+        "at_s": now_s,
+        "agents": agents,
+        "stories": _stories(fleet, views),
+        "dependencies": _some(views, "dep/", now_s),
+        "locks": _some(views, "lock/", now_s),
+        "rules": {
+            name: _one(view, now_s) for name, view in views.items() if name.startswith("rules")
+        },
+    }
+
+
+def _agent(fleet: Fleet, agent: Agent, views: dict[str, View]) -> dict[str, Any]:
+    """Where its work would go now, and why not to itself."""
+    why: list[str] = []
+
+    def admits(names: list[str], who: str) -> bool:
+        shut = [name for name in names if name in views and not views[name].verdict.admitted]
+        why.extend(f"{who}: {name}: {views[name].verdict.reason}" for name in shut)
+        return not shut
+
+    found: tuple[Agent, Model] | None = None
+    router = fleet.router
+    if admits(["rules"], "anybody"):
+        found = next(
+            (
+                (one, model)
+                for one in router.chain(agent)
+                if admits(router.circuits(one), one.name)
+                for model in one.models
+                if admits(router.dependencies(model), f"{one.name} on {model}")
+            ),
+            None,
+        )
+    itself = found is not None and found[0] is agent
+    return {
+        "owner": agent.owner,
+        "state": "works" if itself else "rerouted" if found else "halted",
+        "works": None if found is None else found[0].name,
+        "model": None if found is None else str(found[1]),
+        "primary_model": str(agent.model),
+        "why": why,
+        "stories": list(agent.stories),
+        "load": _load(views.get(f"agent/{agent.name}/latency")),
+    }
+
+
+def _load(view: View | None) -> float:
+    """The share of calls that it is given: 1, unless it is too slow."""
+    if view is None or view.circuit.phase in {Phase.CLOSED, Phase.TRIPPING}:
+        return 1.0
+    return view.circuit.outage.admit
+
+
+def _stories(fleet: Fleet, views: dict[str, View]) -> dict[str, Any]:
+    names = {name.removeprefix("story/") for name in views if name.startswith("story/")}
+    names |= {story for agent in fleet.crew.agents.values() for story in agent.stories}
+    found: dict[str, Any] = {}
+    for name in sorted(names | fleet.crew.stories.keys()):
+        view = views.get(f"story/{name}")
+        found[name] = {
+            "owners": list(fleet.crew.owners_of(name)),
+            "paused": view is not None and not view.verdict.admitted,
+            "spent_micros": 0 if view is None else view.circuit.totals.cost_micros,
+            "why": "" if view is None else view.verdict.reason,
+        }
+    return found
+
+
+def _some(views: dict[str, View], prefix: str, now_s: float) -> dict[str, Any]:
+    return {
+        name.removeprefix(prefix): _one(view, now_s)
+        for name, view in views.items()
+        if name.startswith(prefix)
+    }
+
+
+def _one(view: View, now_s: float) -> dict[str, Any]:
+    wait_s = view.verdict.retry_after_s
+    return {
+        "phase": str(view.circuit.phase),
+        "mode": str(view.circuit.mode),
+        "admits": view.verdict.admitted,
+        "why": view.verdict.reason,
+        "retry_at": None if wait_s is None else _iso(now_s + wait_s),
+    }
+
+
+def _iso(at_s: float) -> str | None:
+    try:
+        return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")
+    except (OverflowError, OSError, ValueError):
+        return None

@@ -1,0 +1,292 @@
+"""What an error of a model provider means: who is to blame, and whether another may be asked.
+
+Knows the exceptions of the SDKs (Anthropic, OpenAI, Google, and those that look like them) and HTTP
+responses by what they carry, not by their types: no SDK is imported. The name of the error in the
+body comes first, because a stream that breaks in the middle has status 200; then phrases, where one
+status stands for several things; then the status.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from switchgear.core.types import Signal
+from switchgear.guards.evidence import describe, is_no_evidence, retry_after_s
+from switchgear.guards.provider_words import NAMES, PHRASES, STATUSES, WORDS
+from switchgear.redact import redact
+
+LOOKED_AT = 4_000
+"""Characters of a message that are looked at."""
+LARGEST_BODY = 200_000
+"""Characters of a body that is parsed; a longer one is no error message."""
+_AMBIGUOUS = (400, 403, 413, 422, 429, None)
+_CAUSES = 5
+
+
+class Complaint(StrEnum):
+    """What kind of error it is."""
+
+    RATE_LIMIT = "rate_limit"
+    OVERLOAD = "overload"
+    OUTAGE = "outage"
+    TIMEOUT = "timeout"
+    AUTH = "auth"
+    """The key or its permissions: nothing changes until a person changes it."""
+    QUOTA = "quota"
+    """The account's money or allowance is used up."""
+    CONTEXT_LENGTH = "context_length"
+    CONTENT_POLICY = "content_policy"
+    """Refused for what it says."""
+    BAD_REQUEST = "bad_request"
+
+
+AGAINST_DEPENDENCY = frozenset(
+    (Complaint.RATE_LIMIT, Complaint.OVERLOAD, Complaint.OUTAGE, Complaint.TIMEOUT)
+)
+"""What speaks against the provider; all others say something of the request or the account."""
+AGAINST_AGENT = frozenset(
+    (Complaint.CONTEXT_LENGTH, Complaint.CONTENT_POLICY, Complaint.BAD_REQUEST)
+)
+"""What speaks against whoever wrote the request."""
+NEVER_FAILS_OVER = frozenset((Complaint.AUTH, Complaint.CONTENT_POLICY, Complaint.BAD_REQUEST))
+"""What a person must hear of: another provider would hide it, or refuse it as well."""
+
+
+class ProviderError(NamedTuple):
+    """An error of a provider, understood."""
+
+    kind: Complaint
+    status: int | None = None
+    """The HTTP status, if there was one."""
+    retry_after_s: float | None = None
+    """How long the provider asked us to stay away."""
+    text: str = ""
+    """One line, redacted."""
+
+    @property
+    def speaks_against_dependency(self) -> bool:
+        """Whether it counts against the circuit of the provider."""
+        return self.kind in AGAINST_DEPENDENCY
+
+    @property
+    def may_fail_over(self) -> bool:
+        """Whether the next provider of a chain may be asked instead."""
+        return self.kind not in NEVER_FAILS_OVER
+
+
+class _Said(NamedTuple):
+    """What an error carries, wherever its SDK puts it."""
+
+    status: int | None
+    words: frozenset[str]
+    """Codes and types, in small letters."""
+    message: str
+    delay_s: float | None
+    """What the body asks for, as Google's does."""
+
+
+def classify(error: BaseException) -> ProviderError | None:
+    """What an exception of an SDK means; `None`: it is none of a provider. Never raises.
+
+    >>> classify(TimeoutError("30 s")).kind
+    <Complaint.TIMEOUT: 'timeout'>
+    >>> classify(KeyError("mine")) is None
+    True
+    """
+    try:
+        return _classified(error)
+    except Exception:  # noqa: BLE001  a strange exception is not replaced by another one
+        return None
+
+
+def classify_response(
+    status: int, headers: Mapping[str, str] | None = None, body: Any = None
+) -> ProviderError | None:
+    """What an HTTP response means; `None`: it is no error. `body`: a text, bytes or parsed JSON.
+
+    >>> classify_response(429, {"Retry-After": "20"}).retry_after_s
+    20.0
+    """
+    said = _said(status, _parsed(body))
+    if status < 400 and not said.words & WORDS.keys():
+        return None
+    kind = _by_words(said) or _by_phrase(said) or _by_status(status) or Complaint.OUTAGE
+    answer = _Answer(headers)
+    asked_s = retry_after_s(answer) or said.delay_s
+    text = redact(f"HTTP {status}: {said.message}" if said.message else f"HTTP {status}")
+    return ProviderError(kind, status, asked_s if kind in AGAINST_DEPENDENCY else None, text)
+
+
+def dependency_signal(error: BaseException, seconds: float | None = None) -> Signal:
+    """What to tell the circuit of the provider: a failure only where it is the provider's."""
+    found = classify(error)
+    if found is None or not found.speaks_against_dependency:
+        return Signal()
+    return Signal(ok=False, seconds=seconds, error=found.text, retry_after_s=found.retry_after_s)
+
+
+def agent_signal(error: BaseException, seconds: float | None = None) -> Signal:
+    """What to tell the circuit of the agent: the provider's failures are no evidence against it."""
+    found = classify(error)
+    if is_no_evidence(error) or (found is not None and found.kind not in AGAINST_AGENT):
+        return Signal()
+    return Signal(ok=False, seconds=seconds, error=describe(error))
+
+
+def speaks_against_dependency(error: BaseException) -> bool:
+    """For `failure_if` of a breaker: `panel.breaker("dep/openai", failure_if=speaks_against_dependency)`."""
+    found = classify(error)
+    return found is not None and found.speaks_against_dependency
+
+
+class _Answer(Exception):
+    """Never raised: it carries headers to whoever reads them."""
+
+    def __init__(self, headers: Mapping[str, str] | None) -> None:
+        super().__init__()
+        self.headers = headers
+
+
+def _classified(error: BaseException) -> ProviderError | None:
+    if is_no_evidence(error):
+        return None
+    for one in _with_causes(error):
+        names = [kind.__name__ for kind in type(one).__mro__]
+        said = _said_by(one)
+        kind = _by_words(said) or _by_names(names[:2], NAMES) or _by_phrase(said)
+        if kind is None and said.status is not None:
+            kind = _by_status(said.status)
+        kind = kind or _by_names(names, NAMES)
+        if kind is not None:
+            asked_s = (retry_after_s(one) or said.delay_s) if kind in AGAINST_DEPENDENCY else None
+            return ProviderError(kind, said.status, asked_s, describe(error))
+    return None
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    """The exception and what it was raised from: frameworks wrap what SDKs raise."""
+    one: BaseException | None = error
+    for _ in range(_CAUSES):
+        if one is None:
+            return
+        yield one
+        one = one.__cause__
+
+
+def _said_by(error: BaseException) -> _Said:
+    response = getattr(error, "response", None)
+    status = next(filter(_is_status, _statuses(error, response)), None)
+    bodies = [getattr(error, name, None) for name in ("body", "details", "error")]
+    bodies += [response, *({name: getattr(error, name, None)} for name in ("code", "type"))]
+    parts = [_said(status, _parsed(body)) for body in bodies if isinstance(body, dict | list)]
+    words = frozenset(word for part in parts for word in part.words)
+    if status is None and not words & WORDS.keys():
+        return _Said(None, frozenset(), "", None)  # its text is that of anybody's exception
+    message = str(error)[:LOOKED_AT].lower()
+    delays = [part.delay_s for part in parts if part.delay_s is not None]
+    return _Said(status, words, message, delays[0] if delays else None)
+
+
+def _statuses(error: BaseException, response: Any) -> Iterator[Any]:
+    for holder in (error, response):
+        for name in ("status_code", "http_status", "status", "code"):
+            yield getattr(holder, name, None)
+    if isinstance(response, dict):  # as botocore has it
+        about = response.get("ResponseMetadata")
+        yield about.get("HTTPStatusCode") if isinstance(about, dict) else None
+
+
+def _is_status(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599
+
+
+def _parsed(body: Any) -> Any:
+    if isinstance(body, bytes | bytearray):
+        body = bytes(body[: LARGEST_BODY + 1]).decode("utf-8", "replace")
+    if not isinstance(body, str):
+        return body
+    if len(body) > LARGEST_BODY:
+        return {"message": body[:LOOKED_AT]}
+    import json  # noqa: PLC0415  only for an error
+
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return {"message": body[:LOOKED_AT]}
+
+
+def _said(status: int | None, body: Any) -> _Said:
+    words: set[str] = set()
+    message, delay_s = "", None
+    for part in _parts(body):
+        for key, value in part.items():
+            name = str(key).lower()
+            if name in {"type", "code", "status", "reason"} and isinstance(value, str):
+                words.add(value.strip().lower()[:100])
+            elif name == "message" and isinstance(value, str):
+                message = message or value[:LOOKED_AT]
+            elif name == "retrydelay" and isinstance(value, str):
+                delay_s = _delay_s(value) or delay_s
+    return _Said(status, frozenset(words), message.lower(), delay_s)
+
+
+def _parts(body: Any) -> Iterator[dict[Any, Any]]:
+    """The mappings of a body that speak of the error, a few levels deep."""
+    level = [body]
+    for _ in range(4):
+        below: list[Any] = []
+        for one in level[:50]:
+            if isinstance(one, list):
+                below += one[:50]
+            elif isinstance(one, dict):
+                yield one
+                below += [
+                    value
+                    for key, value in one.items()
+                    if str(key).lower() in {"error", "details", "innererror", "inner_error"}
+                ]
+        level = below
+
+
+def _delay_s(text: str) -> float | None:
+    """Google's durations: `34s`, `1.5s`."""
+    try:
+        delay_s = float(text.strip().removesuffix("s"))
+    except ValueError:
+        return None
+    return delay_s if 0 < delay_s < 1e9 else None
+
+
+def _by_words(said: _Said) -> Complaint | None:
+    found = {WORDS[word] for word in said.words if word in WORDS}
+    if "resource_exhausted" in said.words:
+        # Google's word for both: one says when to come back, the other that money is needed.
+        is_rate = said.delay_s is not None or "quota" not in said.message
+        found.add("rate_limit" if is_rate else "quota")
+    return next((kind for kind in _FIRST if kind in found), None)
+
+
+_FIRST = (
+    *(Complaint.QUOTA, Complaint.CONTENT_POLICY, Complaint.CONTEXT_LENGTH, Complaint.AUTH),
+    *(Complaint.RATE_LIMIT, Complaint.OVERLOAD, Complaint.TIMEOUT, Complaint.OUTAGE),
+)
+"""Of several codes the one that says most counts."""
+
+
+def _by_phrase(said: _Said) -> Complaint | None:
+    if said.status not in _AMBIGUOUS:
+        return None
+    for kind, phrases in PHRASES:
+        if any(phrase in said.message for phrase in phrases):
+            return Complaint(kind)
+    return None
+
+
+def _by_status(status: int) -> Complaint | None:
+    if status < 400:
+        return None
+    return Complaint(STATUSES.get(status, "outage" if status >= 500 else "bad_request"))
+
+
+def _by_names(names: list[str], known: Mapping[str, str]) -> Complaint | None:
+    return next((Complaint(known[name]) for name in names if name in known), None)
