@@ -189,9 +189,9 @@ ONE_LINERS = {
     "policies: {a: {}}": "1: policies.a: needs the key 'detectors', or 'extends'",
     "policies: {a: {extends: [b]}}": "1: policies.a.extends: is a list: it must be the name of a policy",
     "policies: {a: {extends: a}}": "a.extends: is 'a': policies extend in a circle: a → a",
-    "policies: {a: {detectors: []}}": "a.detectors: is empty: it must have at least one of consecutive",
+    "policies: {a: {detectors: []}}": "a.detectors: is empty: it must have at least one of actions_debt",
     "policies: {a: {detectors: {failure_rate: {}}}}": "a.detectors: is a mapping: it must be a list",
-    "policies: {a: {detectors: [1]}}": "a.detectors[0]: is 1: it must be one of consecutive_failures",
+    "policies: {a: {detectors: [1]}}": "a.detectors[0]: is 1: it must be one of actions_debt",
     "policies: {a: {detectors: [{}]}}": "a.detectors[0]: is a mapping: it must be one of",
     "policies: {a: {detectors: [failurerate]}}": "unknown kind 'failurerate'; did you mean 'failure_rate'?",
     "policies: {a: {detectors: [{failure_rate: {}, slow_calls: {}}]}}": "detectors[0]: has 2 keys, "

@@ -79,6 +79,7 @@ ROW_OF_TWO = "policies: {row: {detectors: [{consecutive_failures: {threshold: 2}
 @pytest.fixture
 def row_of_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     path = tmp_path / "row.yaml"
     path.write_text(ROW_OF_TWO)
     return path
