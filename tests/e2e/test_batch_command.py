@@ -208,7 +208,7 @@ SLOW = "k = times('tries'); write(name, str(k)); (time.sleep(60) if k == 1 else 
 def test_each_timeout_policy_keeps_the_partial_work_and_does_what_it_says(
     project: Project, policy: str, ends: tuple[str, str], attempts: int, iterations: int
 ) -> None:
-    project.tasks(a=f"timeout: 4s, on_timeout: {policy}, more_time: 30s | {SLOW}")
+    project.tasks(a=f"timeout: 6s, on_timeout: {policy}, more_time: 30s | {SLOW}")
     result = project.json()
     [task] = result["tasks"]
     assert (result["end"], task["status"]) == ends
@@ -218,8 +218,25 @@ def test_each_timeout_policy_keeps_the_partial_work_and_does_what_it_says(
     assert len(task["runs"]) == (1 if policy == "retry" else 0)
 
 
+def test_a_retry_in_a_worktree_begins_with_a_fresh_one(project: Project) -> None:
+    body = "left = pathlib.Path('half').exists(); write('half', str(left)); time.sleep(60 if times('tries') == 1 else 0); done()"
+    project.tasks(a=f"worktree: true, timeout: 6s, on_timeout: retry | {body}")
+    [task] = project.json()["tasks"]
+    assert (task["status"], task["attempts"]) == ("done", 2)
+    assert project.git("show", f"{task['branch']}:half") == "False"
+
+
+def test_a_task_without_a_place_fails_alone(project: Project) -> None:
+    elsewhere = project.beside / "plain"
+    elsewhere.mkdir()
+    project.tasks(a=f"worktree: true, cwd: {elsewhere} | {DONE}", b=DONE)
+    result = project.json()
+    assert statuses(result) == {"a": "failed", "b": "done"}
+    assert result["tasks"][0]["reason"].endswith("is no git repository: it has no worktrees")
+
+
 def test_the_policy_of_the_command_beats_that_of_the_file(project: Project) -> None:
-    project.tasks(a=f"timeout: 4s, on_timeout: resume | {SLOW}")
+    project.tasks(a=f"timeout: 6s, on_timeout: resume | {SLOW}")
     assert statuses(project.json("--when-alone", "timeout=accept")) == {"a": "partial"}
     assert project("--when-alone", "timeout=cry").returncode == 2
 

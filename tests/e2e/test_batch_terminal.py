@@ -117,7 +117,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def test_whoever_sits_there_chooses_what_becomes_of_a_task_whose_time_is_over(start: Start) -> None:
-    batch = start(("a", "60", ", timeout: 3s"), ("b", "0", ", needs: [a]"))
+    batch = start(("a", "60", ", timeout: 5s"), ("b", "0", ", needs: [a]"))
     batch.see("TASK TIMED OUT")
     batch.see("[Accept partial]")
     batch.see("What now (1 resume/2 accept/3 retry/4 skip, in 60 s the policy decides)?")
@@ -140,7 +140,7 @@ def test_whoever_sits_there_chooses_what_to_do_about_an_open_circuit(
 
 
 def test_ctrl_c_ends_a_question_too(start: Start) -> None:
-    batch = start(("a", "60", ", timeout: 3s"))
+    batch = start(("a", "60", ", timeout: 5s"))
     batch.see("What now")
     batch.process.send_signal(signal.SIGINT)
     assert batch.code() == 130, batch.output

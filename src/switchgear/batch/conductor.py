@@ -38,8 +38,6 @@ class Company(NamedTuple):
     view: BatchView = BatchView()
     choose: Choose | None = None
     """Asks a person; `None`: nobody is there, and policies decide."""
-    by: str = "switchgear batch"
-    """Who gives orders."""
 
 
 class Conductor:
@@ -64,7 +62,6 @@ class Conductor:
         self._act = act
         self._crew = Crew(company.interrupt)
         self._running: dict[str, Running] = {}
-        self._stopped = False
         self._heard: queue.SimpleQueue[tuple[str, Outcome]] = queue.SimpleQueue()
 
     @property
@@ -80,7 +77,7 @@ class Conductor:
             try:
                 self._conduct()
             except BaseException:
-                self._crew.stop()  # a defect of ours, or a full disk: nobody works on unheard
+                self._crew.stop_once()  # a defect of ours, or a full disk: nobody works unheard
                 raise
         end = self._end()
         self._kept = self._kept._replace(end=end.name)
@@ -94,15 +91,9 @@ class Conductor:
                 self._start_ready()
             if not self._running and (self._is_ending() or not self._is_waiting()):
                 return
+            if self._door.aborted is not None:
+                self._crew.stop_once()
             self._hear()
-            if self._door.aborted is not None and self._running:
-                self._abort()
-
-    def _abort(self) -> None:
-        """End what runs, once."""
-        if not self._company.interrupt.asked and not self._stopped:
-            self._stopped = True
-            self._crew.stop()
 
     def _is_ending(self) -> bool:
         return bool(self._company.interrupt.asked) or self._door.aborted is not None

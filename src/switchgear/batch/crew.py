@@ -16,7 +16,7 @@ class Crew:
     def take(self, name: str) -> Interrupt:
         """One more; what was asked of all is asked of it."""
         member = self._members[name] = Interrupt()
-        if self._interrupt.asked:
+        if self._interrupt.asked and not member.asked:  # else the signal came just now
             member.ask(self._interrupt.by)
         return member
 
@@ -27,9 +27,15 @@ class Crew:
     def stop(self) -> None:
         """Ask each of them to end: gently the first time, at once the second."""
         for member in list(self._members.values()):
-            member.ask(self._interrupt.by or "the batch")
+            member.ask(self._interrupt.by)
 
     kill = stop
+
+    def stop_once(self) -> None:
+        """Ask those to end gently that nobody has asked yet."""
+        for member in list(self._members.values()):
+            if not member.asked:
+                member.ask("the batch")
 
 
 class Running(NamedTuple):

@@ -79,16 +79,17 @@ def batch(
     if retry_failed and resumed is None:
         fail("--retry-failed belongs to --resume")
     with open_session() as session:
-        _share(session)
         place = _workplace(session)
         wanted = _wanted(place, tasks, parallel, when_alone)
+        if any(task.worktree for task in wanted.tasks):
+            _share(session)
         prepared = _prepared(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
         code = _conduct(session, place, prepared, as_json=as_json)
     raise SystemExit(code)
 
 
 def _share(session: "Session") -> None:
-    """Agents that work elsewhere, in worktrees, answer to the same circuits: their hooks find them."""
+    """Agents in worktrees answer to the same circuits: there their hooks would look for others."""
     from switchgear.cli.opening import STORE_VARIABLE, file_of
     from switchgear.config.places import VARIABLE
 
@@ -253,7 +254,7 @@ def _conduct(session: "Session", place: "Workplace", prepared: Prepared, *, as_j
             prepared.home,
             place=place,
             places=Places(prepared.home.path, Path(kept.folder)),
-            company=Company(interrupt, view, choose, who()),
+            company=Company(interrupt, view, choose),
             door=door,
         )
         end = conductor.run()
