@@ -113,8 +113,9 @@ DEBTS = (
 )
 OF_ACTS = (*DEBTS, detectors.StuckProbability)
 
-ANY_DETECTOR = st.one_of(*(CONFIGS[kind] for kind in CONFIGS if kind not in OF_ACTS))
-"""Any that judges calls and loops; what judges acts has histories of its own."""
+BY_HISTORY = (*OF_ACTS, detectors.ContextBurn)
+ANY_DETECTOR = st.one_of(*(CONFIGS[kind] for kind in CONFIGS if kind not in BY_HISTORY))
+"""Any that one signal with a count can trip; the others have histories of their own."""
 
 ACTS = (
     Act("bash", "ls -la src/a.py", "a.py 12:00:01\nb.py", "I will list the files again, to see"),

@@ -40,6 +40,21 @@ def test_the_users_rules_come_first(project: Path) -> None:
     assert known.is_configured("rules")
 
 
+def test_absolute_rules_and_protected_paths_of_the_configuration_hold_beside_the_guards(
+    project: Path,
+) -> None:
+    (project / "switchgear.yaml").write_text(
+        "rules:\n  builtin: [secrets]\n  protected: ['deploy/**']\n"
+        "  own:\n    - {name: no-prod, commands: ['kubectl *']}\n"
+    )
+    known = compiled(str(project))
+    names = {rule.name for rule in known.loaded_rules()}
+    assert "no-prod" in names
+    assert not {name for name in names if name.startswith("force-push")}
+    assert {name for name in names if name.startswith("guard")}
+    assert "deploy/**" in known.protected
+
+
 def test_it_is_read_again_only_when_something_changed(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 from switchgear.config import DEFAULT, Config, find_config, load_config, preset_policy
 from switchgear.core.policy_wire import dump_policy
-from switchgear.core.rules_builtin import builtin_rules
 from switchgear.core.rules_wire import dump_rules
 from switchgear.hooks.compiled import FORMAT
 from switchgear.hooks.protect import GUARD_RULES
@@ -34,7 +33,7 @@ def compile_for(root: str) -> dict[str, Any]:
         "context_tokens": config.hooks.context_tokens,
         "session_s": config.timeouts.session_s,
         "interventions": config.interventions._asdict(),
-        "rules": dump_rules((*builtin_rules(), *GUARD_RULES)),
+        "rules": dump_rules((*config.rules.rules, *GUARD_RULES)),
         "protected": _protected(config, store, root),
     }
 
@@ -54,4 +53,4 @@ def _protected(config: Config, store: str, root: str) -> list[str]:
         file = os.path.abspath(os.path.expanduser(store.removeprefix("sqlite:///")))
         found += [file, f"{file}-*", f"{file}.*"]
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return [*found, os.path.join(ours, "**")]
+    return [*found, os.path.join(ours, "**"), *config.rules.protected]
