@@ -186,6 +186,20 @@ def test_the_world_is_written_whole_and_says_who_works(stage: Stage, tmp_path: P
     assert {one["state"] for one in everybody} == {"halted"}
 
 
+def test_a_world_that_stays_as_it_is_is_not_written_again_and_again(
+    stage: Stage, tmp_path: Path
+) -> None:
+    path = tmp_path / "world-state.json"
+    stage.watcher.tick()
+    first = path.read_text()
+    stage.clock.advance(30.0)
+    stage.watcher.tick()
+    assert path.read_text() == first
+    stage.clock.advance(31.0)
+    stage.watcher.tick()
+    assert path.read_text() != first, "once a minute, to show that somebody watches"
+
+
 def test_looking_at_the_world_takes_no_probe(stage: Stage) -> None:
     stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(31.0)

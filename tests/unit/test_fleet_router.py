@@ -1,17 +1,21 @@
 """Who does the work: the first that all its circuits admit, with the reasons for the others."""
 
+import asyncio
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from switchgear import Phase, Signal
+from switchgear import Phase, Rejected, Signal
+from switchgear import fleet as fleet_package
 from switchgear.config import load_config
+from switchgear.core.rules_builtin import builtin_rules
 from switchgear.errors import NoRoute
 from switchgear.fleet.categories import default_breakers, failure_rate, latency
 from switchgear.fleet.fleet import Fleet
 from switchgear.fleet.manifest import Crew, Model, agent, crew, story
 from switchgear.fleet.route import Decision, Route
+from switchgear.guards.rules import place_at
 from switchgear.testing import FakeClock
 
 OPUS, LARGE, FLASH = Model("anthropic", "opus"), Model("openai", "large"), Model("google", "flash")
@@ -294,3 +298,48 @@ def test_another_configuration_holds_at_once_and_a_bad_one_changes_nothing(tmp_p
         with pytest.raises(ValueError, match="another store"):
             fleet.reload(load_config(path))
         assert fleet.route("a").worker == "b"
+
+
+def test_a_coroutine_is_routed_alike() -> None:
+    stage = Stage()
+
+    async def work(route: Route) -> str:
+        await asyncio.sleep(0)
+        if route.chosen == OPUS:
+            raise RateLimited
+        return str(route.model)
+
+    async def bad(route: Route) -> None:
+        raise BadKey
+
+    assert asyncio.run(stage.fleet.acall("coder", work)) == "openai/large"
+    with pytest.raises(BadKey):
+        asyncio.run(stage.fleet.acall("coder", bad))
+    stage.tell("rules", violation="rule x")
+    with pytest.raises(NoRoute):
+        asyncio.run(stage.fleet.acall("coder", work))
+
+
+def test_a_rule_is_asked_before_the_act_and_halts_the_agent() -> None:
+    stage = Stage()
+    guard = stage.fleet.rule_guard("coder", builtin_rules(), place_at("/w"))
+    assert guard.ask("Bash", {"command": "ls"}) is None
+    with pytest.raises(Rejected):
+        guard.ask("Bash", {"command": "git push --force"})
+    assert stage.fleet.route("coder").worker == "junior"
+
+
+def test_a_wait_that_is_over_is_an_event_though_nobody_asks() -> None:
+    stage = Stage()
+    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    stage.clock.advance(30.0)
+    stage.fleet.pass_time()
+    assert [entry.event.after for entry in stage.fleet.panel.events()] == ["open", "half_open"]
+
+
+def test_the_package_offers_what_it_names_and_nothing_else() -> None:
+    assert fleet_package.Fleet is Fleet
+    for name in fleet_package.__all__:
+        assert getattr(fleet_package, name).__doc__
+    with pytest.raises(AttributeError, match="no attribute 'Flet'"):
+        _ = fleet_package.Flet

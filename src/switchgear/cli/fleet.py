@@ -62,9 +62,10 @@ def watch(*, once: bool, every_s: float) -> None:
     Several may run at once, on several machines: they take turns. Changes of the configuration
     file hold at once; one that is wrong is said, and the old one stays.
     """
-    from switchgear.cli.opening import open_session
+    from switchgear.cli.opening import chosen_config_file, open_session
     from switchgear.fleet.watching import Watcher, folder_of
 
+    seen = _stamp(chosen_config_file().value)  # before it is read, or a change would be missed
     with open_session() as session:
         watched = fleet_of(session)
         folder = folder_of(session.panel.store.url)
@@ -76,7 +77,7 @@ def watch(*, once: bool, every_s: float) -> None:
             return
         say(clean(f"watching {plural(len(watched.crew.agents), 'agent')}; files in {folder}"))
         with watcher:
-            _follow(session, watched, watcher, every_s)
+            _follow(watched, watcher, max(every_s, 1.0), seen)
 
 
 @fleet.command(short_help="Send the notifications that are due, once.")
@@ -147,14 +148,13 @@ def fleet_of(session: "Session") -> "Fleet":
     return Fleet(session.panel, session.config.crew, session.config.breakers)
 
 
-def _follow(session: "Session", watched: "Fleet", watcher: "Watcher", every_s: float) -> None:
+def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> None:
     """Until it is stopped: notice when the configuration file changes."""
-    from switchgear.cli.opening import load_chosen_config
+    from switchgear.cli.opening import chosen_config_file, load_chosen_config
     from switchgear.config import ConfigError
 
-    seen = _stamp(session.config.source)
-    while not watcher.wait(max(every_s, 1.0)):
-        now = _stamp(session.config.source)
+    while not watcher.wait(every_s):
+        now = _stamp(chosen_config_file().value)
         if now == seen:
             continue
         seen = now

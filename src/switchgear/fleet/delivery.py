@@ -40,7 +40,7 @@ class Delivery:
 
     def run_once(self) -> int:
         """Send what is due; how many arrived. Raises `StoreError`, never for the target's sake."""
-        turn = self._place.take()
+        turn = None if self._place.is_at_end() else self._place.take()
         if turn is None:
             return 0
         try:
