@@ -95,6 +95,14 @@ def test_every_category_has_its_severity(
     assert stage.watcher.tick() == []
 
 
+def test_an_incident_of_a_circuit_in_shadow_mode_says_that_nothing_was_done(stage: Stage) -> None:
+    stage.fleet.panel.breaker("rules/coder").shadow(by="ana", why="trying it out")
+    stage.tell("rules/coder", violation="rule x")
+    [name] = stage.watcher.tick()
+    action = stage.incidents.get(name)["action"]
+    assert action == "none: the circuit is in shadow mode and admits everything"
+
+
 def test_failed_probes_and_recovery_belong_to_the_same_incident(stage: Stage) -> None:
     stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(30.0)

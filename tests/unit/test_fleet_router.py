@@ -124,6 +124,21 @@ def test_an_agent_that_is_cut_is_replaced_by_the_next_of_its_chain(
     assert (route.refused[0].retry_after_s is None) is latched
 
 
+def test_what_another_did_is_not_told_to_the_circuits_of_an_agent_that_could_not_work() -> None:
+    stage = Stage()
+    stage.tell("agent/coder/failure_rate", ok=False, count=20)
+    stage.clock.advance(300.0)
+    for provider in ("anthropic", "openai"):
+        stage.tell(f"dep/{provider}", ok=False, retry_after_s=30.0)
+    route = stage.fleet.route("coder")
+    assert route.worker == "junior"
+    route.tell(ok=True)
+    halted = stage.fleet.panel.breaker("agent/coder/failure_rate")
+    assert halted.state is Phase.HALF_OPEN, "nobody has tried it"
+    stage.clock.advance(30.0)
+    assert stage.where()[0] == "coder", "and its test call is still to be had"
+
+
 def test_a_story_that_costs_too_much_is_paused_and_can_be_resumed() -> None:
     stage = Stage()
     stage.tell("story/S-1", cost_micros=1_500_001)
