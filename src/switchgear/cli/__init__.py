@@ -18,6 +18,7 @@ from switchgear.cli import (
     rules,
     run,
     runs,
+    simulate,
 )
 from switchgear.cli.entry import Verbs
 from switchgear.cli.options import color_option, store_options
@@ -56,7 +57,7 @@ for verb in (
     *(looking.status, looking.watch, looking.show, looking.events),
     *(asking.check, asking.record, rules.rules),
     *(budgets.budgets, locks.locks),
-    *(fleet.fleet, incidents.incidents, incidents.review),
+    *(fleet.fleet, incidents.incidents, incidents.review, simulate.simulate),
     *(orders.hold, orders.release, orders.reset),
     *(moving.export_verb, moving.import_verb, moving.vacuum),
     *(health.doctor, configuring.config, configuring.completion),

@@ -33,6 +33,7 @@ FAILED_COST = 0.2
 """The share of its price that a call costs which a provider failed: what was sent is paid for."""
 SLOWER = 6.0
 POISONED_FAILS, POISONED_S, BREAKS_RULE = 0.8, 6.0, 0.1
+BROKEN = "rule deletes: outside the workspace"
 BURN_TIMES, BURN_S, BURN_PAUSE_S = 50, 5.0, 1.0
 HELD_S, CONVOY_HELD_S = 2.0, 90.0
 SICK_SHARE, LOCKS_SHARE = 0.01, 0.1
@@ -145,7 +146,8 @@ class World:
             return Outcome(REFUSED_S[0], int(cost * FAILED_COST), False, True)
         for span in self._sick:
             if worker in span.about and span.holds(now_s):
-                return self._sick_call(span, worker, seconds, cost, chance, second)
+                well = Outcome(seconds, cost, chance >= POISONED_FAILS)
+                return self._sick_call(span, worker, well, second)
         if any(provider in span.about and span.holds(now_s) for span in self._slow):
             seconds *= SLOWER
         elif any(provider in s.about and s.holds(now_s + seconds) for s in self._down):
@@ -153,18 +155,13 @@ class World:
             return Outcome(seconds, int(cost * FAILED_COST), False, True)
         return Outcome(seconds, cost, chance >= WORK_FAILS)
 
-    def _sick_call(
-        self, span: Span, worker: str, seconds: float, cost: int, chance: float, second: float
-    ) -> Outcome:
+    def _sick_call(self, span: Span, worker: str, well: Outcome, second: float) -> Outcome:
+        """What becomes of a call in the hands of a sick worker; `well`: of a poisoned one's rest."""
         if span.kind == BURN:
-            return Outcome(BURN_S, cost * BURN_TIMES, True)
+            return Outcome(BURN_S, well.cost_micros * BURN_TIMES, True)
         if worker == min(span.about) and second < BREAKS_RULE:
-            return Outcome(POISONED_S, cost, False, violation="rule deletes: outside the workspace")
-        return (
-            Outcome(seconds, cost, True)
-            if chance >= POISONED_FAILS
-            else Outcome(POISONED_S, cost, False)
-        )
+            return Outcome(POISONED_S, well.cost_micros, False, violation=BROKEN)
+        return well if well.ok else well._replace(seconds=POISONED_S)
 
     def pause_s(self, random: Random, worker: str, now_s: float) -> float:
         """How long an agent thinks before its next piece of work."""
