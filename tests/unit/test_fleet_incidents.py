@@ -117,6 +117,9 @@ def test_failed_probes_and_recovery_belong_to_the_same_incident(stage: Stage) ->
     assert found["status"] == "recovered"
     assert found["lasted_s"] == pytest.approx(3630.0)
     assert [line["after"] for line in found["timeline"]][-2:] == ["half_open", "closed"]
+    for entry in stage.fleet.panel.events():
+        stage.incidents.hear(entry.event, stage.fleet)
+    assert stage.incidents.get(name) == found, "hearing it all again adds nothing"
     stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
     assert len(stage.watcher.tick()) == 1, "the next trip is another incident"
 

@@ -339,6 +339,43 @@ def test_a_target_hears_only_of_what_it_asked_for_and_not_of_old_history(
     assert receiver.bodies[0]["owners"] == ["cy"]
 
 
+def test_a_target_that_was_down_for_hours_from_its_first_message_on_still_gets_it(
+    receiver: Receiver,
+) -> None:
+    stage, target = Stage(), Webhook(receiver.url)
+    stage.trip(1)
+    receiver.status = 503
+    stage.delivery(target).run_once()
+    stage.clock.advance(50_000.0)
+    receiver.status = 200
+    assert stage.delivery(target).run_once() == 2
+
+
+class Dies(BaseException):
+    """What nobody catches, as a kill is."""
+
+
+def test_what_has_arrived_is_not_sent_again_after_a_death(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, target = Stage(), Webhook(receiver.url)
+    stage.trip(1)
+    send, sent = Webhook.send, list[str]()
+
+    def dying(self: Webhook, message: dict[str, Any], now_s: float) -> None:
+        if sent:
+            raise Dies
+        sent.append(message["id"])
+        send(self, message, now_s)
+
+    monkeypatch.setattr(Webhook, "send", dying)
+    with pytest.raises(Dies):
+        stage.delivery(target).run_once()
+    monkeypatch.setattr(Webhook, "send", send)
+    assert stage.delivery(target).run_once() == 1
+    assert [one["id"] for one in receiver.bodies] == ["dep/p0#1", "dep/p0#2"]
+
+
 def load(tmp_path: Path, text: str) -> Config:
     path = tmp_path / "switchgear.yaml"
     path.write_text(text, encoding="utf-8")

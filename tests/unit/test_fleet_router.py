@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from switchgear import Phase, Rejected, Signal
+from switchgear import Panel, Phase, Rejected, Signal
 from switchgear import fleet as fleet_package
 from switchgear.config import load_config
 from switchgear.core.rules_builtin import builtin_rules
@@ -350,6 +350,20 @@ def test_a_wait_that_is_over_is_an_event_though_nobody_asks() -> None:
     stage.clock.advance(30.0)
     stage.fleet.pass_time()
     assert [entry.event.after for entry in stage.fleet.panel.events()] == ["open", "half_open"]
+
+
+def test_who_only_watches_changes_no_policy() -> None:
+    stage = Stage()
+    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    store = stage.fleet.panel.store.inner
+    judged = store.get("dep/anthropic")
+    watching = Fleet(Panel(store, policies={}, clock=stage.clock), people())
+    stage.clock.advance(30.0)
+    watching.pass_time()
+    after = store.get("dep/anthropic")
+    assert judged is not None
+    assert after is not None
+    assert (after.policy, after.circuit.phase) == (judged.policy, Phase.HALF_OPEN)
 
 
 def test_the_package_offers_what_it_names_and_nothing_else() -> None:

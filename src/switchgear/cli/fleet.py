@@ -59,8 +59,9 @@ def status(*, as_json: bool) -> None:
 def watch(*, once: bool, every_s: float) -> None:
     """Watch the fleet until Ctrl-C: incidents, the world's state, notifications.
 
-    Several may run at once, on several machines: they take turns. Changes of the configuration
-    file hold at once; one that is wrong is said, and the old one stays.
+    Several may run at once, on several machines: they take turns. Agents and stories that change
+    in the configuration file are seen; a file that is wrong is said, and the old one stays. It
+    judges no circuit and changes no policy; new targets of notifications need a restart.
     """
     from switchgear.cli.opening import chosen_config_file, open_session
     from switchgear.fleet.watching import Watcher, folder_of
@@ -159,13 +160,13 @@ def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> 
             continue
         seen = now
         try:
-            changed = watched.reload(load_chosen_config())
+            watched.reload(load_chosen_config())
         except (ConfigError, ValueError) as error:
             for line in str(error).splitlines():
                 say(f"switchgear: {clean(line, 1000)}", err=True)
             say("switchgear: the configuration that was read before still holds", err=True)
         else:
-            say(f"configuration read again: {plural(len(changed), 'circuit')} judged otherwise")
+            say(f"configuration read again: {plural(len(watched.crew.agents), 'agent')}")
 
 
 def _stamp(path: str | None) -> Any:

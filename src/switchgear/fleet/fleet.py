@@ -16,6 +16,7 @@ from switchgear.fleet.router import Candidate, Router, Switch
 from switchgear.glob import matcher
 from switchgear.guards.rules import RuleGuard
 from switchgear.listeners import log_exception
+from switchgear.live import TIME_PASSES
 from switchgear.panel import Configured, Panel, PolicyOf
 from switchgear.stores.base import Store
 from switchgear.stores.ledger import Amended, Ledger, ledger_of
@@ -115,11 +116,15 @@ class Fleet:
         return RuleGuard(self.panel.breaker(f"rules/{name}"), rules, place)
 
     def pass_time(self) -> None:
-        """Let circuits whose wait is over say so in an event, though nobody asks them."""
+        """Let circuits whose wait is over say so in an event, though nobody asks them.
+
+        They are judged as they were judged last: who only watches changes no policy.
+        """
+        store = self.panel.store
         for glob in GLOBS:
-            for found in list(self.panel.store.find(glob)):
-                if found.circuit.phase in {Phase.OPEN, Phase.HALF_OPEN}:
-                    self.panel.breaker(found.circuit.key).refresh()
+            for circuit, policy in list(store.find(glob)):
+                if circuit.phase in {Phase.OPEN, Phase.HALF_OPEN}:
+                    store.apply(circuit.key, policy, TIME_PASSES, store.now_s())
 
     def reload(self, config: FleetConfigured) -> list[str]:
         """Go on by another configuration; nothing that circuits know is lost.
