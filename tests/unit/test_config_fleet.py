@@ -309,7 +309,7 @@ def test_what_the_schema_forbids_the_loader_refuses(tmp_path: Path, document: An
         load(tmp_path, json.dumps(document))
 
 
-EDGES = [0, 1, 0.0, 0.5, 0.999, 1.0, 1.5, -1, 10**6, 2, None, True, "x", [], {}]
+EDGES: list[Any] = [0, 1, 0.0, 0.5, 0.999, 1.0, 1.5, -1, 10**6, 2, None, True, "x", [], {}]
 
 
 @pytest.mark.parametrize(
