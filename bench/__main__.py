@@ -23,6 +23,7 @@ try:
         redis_calls,
         report,
         server,
+        simulation,
         sqlite_messages,
         threads,
         windows,
@@ -50,6 +51,7 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "crowd": fleet.section_of_a_crowd,
     "many-sqlite": many.section_of_sqlite,
     "many-redis": many.section_of_redis,
+    "simulation": simulation.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 

@@ -50,6 +50,7 @@ def simulate(
     from switchgear.simulate.compare import simulate as run
 
     judged, source = _judges(presets=presets)
+    _check_place(html)
     result = run(scenario, **size, **judged, progress=_progress())
     if html is not None:
         _write(html, result)
@@ -102,6 +103,15 @@ def _progress() -> Any:
         print(f"\r{side}: {hour:g} h \x1b[K\r", end="", file=sys.stderr, flush=True)
 
     return told
+
+
+def _check_place(html: str | None) -> None:
+    """Whether the report can be written, said before minutes are spent on it."""
+    import os
+
+    folder = os.path.dirname(html) if html else ""  # noqa: PTH120  as the user wrote it
+    if html is not None and (os.path.isdir(html) or (folder and not os.path.isdir(folder))):  # noqa: PTH112
+        fail(f"--html {html}: no such folder, or no file; name a file in a folder that is there")
 
 
 def _write(path: str, result: "Result") -> None:
