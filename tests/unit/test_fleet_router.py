@@ -357,7 +357,8 @@ def test_who_only_watches_changes_no_policy() -> None:
     stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
     store = stage.fleet.panel.store.inner
     judged = store.get("dep/anthropic")
-    watching = Fleet(Panel(store, policies={}, clock=stage.clock), people())
+    other = {"dep/anthropic": default_breakers().budget.policy}
+    watching = Fleet(Panel(store, policies=other, clock=stage.clock), people())
     stage.clock.advance(30.0)
     watching.pass_time()
     after = store.get("dep/anthropic")
