@@ -27,6 +27,7 @@ try:
         redis_calls,
         report,
         server,
+        simulation,
         sqlite_messages,
         threads,
         windows,
@@ -58,6 +59,7 @@ MEASURES: dict[str, Callable[[Effort], Section]] = {
     "ledger": ledger.section,
     "backtest": backtests.section,
     "hooks": hooks.section,
+    "simulation": simulation.section,
 }
 NEED_A_SERVER = {"redis", "trip", "crowd", "many-redis"}
 

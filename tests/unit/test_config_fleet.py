@@ -1,9 +1,11 @@
 """The sections `breakers`, `agents` and `stories`: as in seed 003, every key alive, errors with lines."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from switchgear import Panel, Phase, Signal
 from switchgear.config import Config, ConfigError, config_schema, load_config, preset_policy
@@ -13,6 +15,7 @@ from switchgear.core.policy import Policy
 from switchgear.core.types import Ask, Tell
 from switchgear.fleet.categories import ABOUT, CATEGORIES, category_of, default_breakers
 from switchgear.testing import FakeClock
+from unit.test_config_schema import allows
 
 SEED = """
 breakers:
@@ -250,3 +253,75 @@ def test_other_policies_hold_at_once_and_nothing_that_is_known_is_lost(
         stored = panel.store.get("agent/a/failure_rate")
         assert stored is not None
         assert stored.policy == worried.policy
+
+
+TOML = """
+[breakers.budget]
+hard_cap_dollars = 2.5
+[agents.coder]
+owner = "ana"
+provider = "p"
+model = "m"
+fallback_chain = ["junior"]
+[agents.junior]
+owner = "ben"
+provider = "q"
+model = "n"
+[stories.S-1]
+owner = "cy"
+[[notifications]]
+slack = {url_env = "SLACK_URL"}
+"""
+YAML = """
+breakers: {budget: {hard_cap_dollars: 2.5}}
+agents:
+  coder: {owner: ana, provider: p, model: m, fallback_chain: [junior]}
+  junior: {owner: ben, provider: q, model: n}
+stories: {S-1: {owner: cy}}
+notifications: [{slack: {url_env: SLACK_URL}}]
+"""
+
+
+def test_both_syntaxes_say_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "switchgear.toml"
+    path.write_text(TOML, encoding="utf-8")
+    in_yaml, in_toml = load(tmp_path, YAML), load_config(path)
+    assert in_yaml._replace(source=None) == in_toml._replace(source=None)
+    assert allows(config_schema(), yaml.safe_load(YAML))
+
+
+FORBIDDEN: list[Any] = [
+    {"breakers": {"budgt": {}}},
+    {"breakers": {"budget": {"enabled": "yes"}}},
+    {"agents": {"a": {"provider": "p", "model": "m"}}},
+    {"agents": {"a": {"owner": "x", "provider": "p", "model": "m", "fallback_chain": "b"}}},
+    {"stories": {"S": {"owner": "x", "budget_dollars": 0}}},
+    {"notifications": ["webhook"]},
+    {"notifications": [{"webhook": {"url": "http://x", "timeout_s": 31}}]},
+    {"notifications": [{"slack": {}}]},
+]
+
+
+@pytest.mark.parametrize("document", FORBIDDEN, ids=str)
+def test_what_the_schema_forbids_the_loader_refuses(tmp_path: Path, document: Any) -> None:
+    assert not allows(config_schema(), document)
+    with pytest.raises(ConfigError):
+        load(tmp_path, json.dumps(document))
+
+
+EDGES: list[Any] = [0, 1, 0.0, 0.5, 0.999, 1.0, 1.5, -1, 10**6, 2, None, True, "x", [], {}]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [(name, key) for name, make in CATEGORIES.items() for key in fields_of(make)],
+)
+def test_a_key_is_loaded_only_if_the_schema_allows_it(tmp_path: Path, name: str, key: str) -> None:
+    schema = config_schema()
+    for value in EDGES:
+        document = {"breakers": {name: {key: value}}}
+        try:
+            load(tmp_path, json.dumps(document))
+        except ConfigError:
+            continue
+        assert allows(schema, document), document

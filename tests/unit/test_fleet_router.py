@@ -1,17 +1,21 @@
 """Who does the work: the first that all its circuits admit, with the reasons for the others."""
 
+import asyncio
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from switchgear import Phase, Signal
+from switchgear import Panel, Phase, Rejected, Signal
+from switchgear import fleet as fleet_package
 from switchgear.config import load_config
+from switchgear.core.rules_builtin import builtin_rules
 from switchgear.errors import NoRoute
 from switchgear.fleet.categories import default_breakers, failure_rate, latency
 from switchgear.fleet.fleet import Fleet
 from switchgear.fleet.manifest import Crew, Model, agent, crew, story
 from switchgear.fleet.route import Decision, Route
+from switchgear.guards.rules import place_at
 from switchgear.testing import FakeClock
 
 OPUS, LARGE, FLASH = Model("anthropic", "opus"), Model("openai", "large"), Model("google", "flash")
@@ -120,6 +124,21 @@ def test_an_agent_that_is_cut_is_replaced_by_the_next_of_its_chain(
     assert (route.refused[0].retry_after_s is None) is latched
 
 
+def test_what_another_did_is_not_told_to_the_circuits_of_an_agent_that_could_not_work() -> None:
+    stage = Stage()
+    stage.tell("agent/coder/failure_rate", ok=False, count=20)
+    stage.clock.advance(300.0)
+    for provider in ("anthropic", "openai"):
+        stage.tell(f"dep/{provider}", ok=False, retry_after_s=30.0)
+    route = stage.fleet.route("coder")
+    assert route.worker == "junior"
+    route.tell(ok=True)
+    halted = stage.fleet.panel.breaker("agent/coder/failure_rate")
+    assert halted.state is Phase.HALF_OPEN, "nobody has tried it"
+    stage.clock.advance(30.0)
+    assert stage.where()[0] == "coder", "and its test call is still to be had"
+
+
 def test_a_story_that_costs_too_much_is_paused_and_can_be_resumed() -> None:
     stage = Stage()
     stage.tell("story/S-1", cost_micros=1_500_001)
@@ -135,7 +154,8 @@ def test_a_resource_that_was_waited_for_too_long_means_queue_again_and_takes_no_
     stage = Stage()
     stage.tell("lock/db", waited_s=61.0)
     route = stage.fleet.route("coder", locks=["db"])
-    assert (route.decision, route.retry_after_s) == (Decision.REQUEUE, pytest.approx(60.0))
+    assert route.decision is Decision.REQUEUE
+    assert route.retry_after_s == pytest.approx(60.0)
     stage.clock.advance(60.0)
     assert stage.where(locks=["db"])[2] is Decision.GO
     with stage.fleet.panel.lock("db"):
@@ -235,7 +255,8 @@ def test_when_everybody_fails_the_last_error_is_raised_and_then_nobody_is_asked(
     with pytest.raises(NoRoute) as refused:
         stage.fleet.call("coder", work)
     assert len(asked) == 3
-    assert (refused.value.decision, refused.value.retry_after_s) == ("requeue", pytest.approx(30.0))
+    assert refused.value.decision == "requeue"
+    assert refused.value.retry_after_s == pytest.approx(30.0)
 
 
 def test_an_interrupt_gives_every_permit_back() -> None:
@@ -292,3 +313,63 @@ def test_another_configuration_holds_at_once_and_a_bad_one_changes_nothing(tmp_p
         with pytest.raises(ValueError, match="another store"):
             fleet.reload(load_config(path))
         assert fleet.route("a").worker == "b"
+
+
+def test_a_coroutine_is_routed_alike() -> None:
+    stage = Stage()
+
+    async def work(route: Route) -> str:
+        await asyncio.sleep(0)
+        if route.chosen == OPUS:
+            raise RateLimited
+        return str(route.model)
+
+    async def bad(route: Route) -> None:
+        raise BadKey
+
+    assert asyncio.run(stage.fleet.acall("coder", work)) == "openai/large"
+    with pytest.raises(BadKey):
+        asyncio.run(stage.fleet.acall("coder", bad))
+    stage.tell("rules", violation="rule x")
+    with pytest.raises(NoRoute):
+        asyncio.run(stage.fleet.acall("coder", work))
+
+
+def test_a_rule_is_asked_before_the_act_and_halts_the_agent() -> None:
+    stage = Stage()
+    guard = stage.fleet.rule_guard("coder", builtin_rules(), place_at("/w"))
+    assert guard.ask("Bash", {"command": "ls"}) is None
+    with pytest.raises(Rejected):
+        guard.ask("Bash", {"command": "git push --force"})
+    assert stage.fleet.route("coder").worker == "junior"
+
+
+def test_a_wait_that_is_over_is_an_event_though_nobody_asks() -> None:
+    stage = Stage()
+    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    stage.clock.advance(30.0)
+    stage.fleet.pass_time()
+    assert [entry.event.after for entry in stage.fleet.panel.events()] == ["open", "half_open"]
+
+
+def test_who_only_watches_changes_no_policy() -> None:
+    stage = Stage()
+    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    store = stage.fleet.panel.store.inner
+    judged = store.get("dep/anthropic")
+    other = {"dep/anthropic": default_breakers().budget.policy}
+    watching = Fleet(Panel(store, policies=other, clock=stage.clock), people())
+    stage.clock.advance(30.0)
+    watching.pass_time()
+    after = store.get("dep/anthropic")
+    assert judged is not None
+    assert after is not None
+    assert (after.policy, after.circuit.phase) == (judged.policy, Phase.HALF_OPEN)
+
+
+def test_the_package_offers_what_it_names_and_nothing_else() -> None:
+    assert fleet_package.Fleet is Fleet
+    for name in fleet_package.__all__:
+        assert getattr(fleet_package, name).__doc__
+    with pytest.raises(AttributeError, match="no attribute 'Flet'"):
+        _ = fleet_package.Flet

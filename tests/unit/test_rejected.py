@@ -270,6 +270,7 @@ MAKERS: tuple[Callable[[], Exception], ...] = (
     root,
     order_refused,
     partial(errors.BudgetRefused, "team/wave", "asked $2.00, free $1.00 of $5.00", 1_000_000),
+    partial(errors.NoRoute, "coder", "requeue", "dep/p: 3 failures in 60 s (threshold 3)", 60.0),
     partial(errors.LockTimeout, "db", "ada", 3.0),
     partial(errors.LockLost, "db", 7),
     *(partial(kind, "sqlite:///x", "it is so", "do this") for kind in STORE_ERRORS),

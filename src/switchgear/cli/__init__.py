@@ -23,6 +23,7 @@ from switchgear.cli import (
     run,
     runs,
     serve,
+    simulate,
     tune,
 )
 from switchgear.cli.entry import Verbs
@@ -63,7 +64,7 @@ for verb in (
     *(looking.status, looking.watch, looking.show, looking.events),
     *(asking.check, asking.record, rules.rules),
     *(budgets.budgets, locks.locks),
-    *(fleet.fleet, incidents.incidents, incidents.review),
+    *(fleet.fleet, incidents.incidents, incidents.review, simulate.simulate),
     *(orders.hold, orders.release, orders.reset, intervening.intervene),
     *(moving.export_verb, moving.import_verb, moving.vacuum),
     *(health.doctor, configuring.config, configuring.completion),

@@ -59,12 +59,14 @@ def status(*, as_json: bool) -> None:
 def watch(*, once: bool, every_s: float) -> None:
     """Watch the fleet until Ctrl-C: incidents, the world's state, notifications.
 
-    Several may run at once, on several machines: they take turns. Changes of the configuration
-    file hold at once; one that is wrong is said, and the old one stays.
+    Several may run at once, on several machines: they take turns. Agents and stories that change
+    in the configuration file are seen; a file that is wrong is said, and the old one stays. It
+    judges no circuit and changes no policy; new targets of notifications need a restart.
     """
-    from switchgear.cli.opening import open_session
+    from switchgear.cli.opening import chosen_config_file, open_session
     from switchgear.fleet.watching import Watcher, folder_of
 
+    seen = _stamp(chosen_config_file().value)  # before it is read, or a change would be missed
     with open_session() as session:
         watched = fleet_of(session)
         folder = folder_of(session.panel.store.url)
@@ -76,7 +78,7 @@ def watch(*, once: bool, every_s: float) -> None:
             return
         say(clean(f"watching {plural(len(watched.crew.agents), 'agent')}; files in {folder}"))
         with watcher:
-            _follow(session, watched, watcher, every_s)
+            _follow(watched, watcher, max(every_s, 1.0), seen)
 
 
 @fleet.command(short_help="Send the notifications that are due, once.")
@@ -147,25 +149,24 @@ def fleet_of(session: "Session") -> "Fleet":
     return Fleet(session.panel, session.config.crew, session.config.breakers)
 
 
-def _follow(session: "Session", watched: "Fleet", watcher: "Watcher", every_s: float) -> None:
+def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> None:
     """Until it is stopped: notice when the configuration file changes."""
-    from switchgear.cli.opening import load_chosen_config
+    from switchgear.cli.opening import chosen_config_file, load_chosen_config
     from switchgear.config import ConfigError
 
-    seen = _stamp(session.config.source)
-    while not watcher.wait(max(every_s, 1.0)):
-        now = _stamp(session.config.source)
+    while not watcher.wait(every_s):
+        now = _stamp(chosen_config_file().value)
         if now == seen:
             continue
         seen = now
         try:
-            changed = watched.reload(load_chosen_config())
+            watched.reload(load_chosen_config())
         except (ConfigError, ValueError) as error:
             for line in str(error).splitlines():
                 say(f"switchgear: {clean(line, 1000)}", err=True)
             say("switchgear: the configuration that was read before still holds", err=True)
         else:
-            say(f"configuration read again: {plural(len(changed), 'circuit')} judged otherwise")
+            say(f"configuration read again: {plural(len(watched.crew.agents), 'agent')}")
 
 
 def _stamp(path: str | None) -> Any:

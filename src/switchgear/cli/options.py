@@ -36,11 +36,15 @@ def _shared(*names: str, **how: Any) -> Callable[[F], F]:
     return click.option(*names, callback=_remember, expose_value=False, **how)
 
 
+def config_option(verb: F) -> F:
+    """Where the configuration is."""
+    text = "Configuration file [env: SWITCHGEAR_CONFIG]."
+    return _shared("--config", metavar="FILE", help=text)(verb)
+
+
 def store_options(verb: F) -> F:
     """Where the circuits are."""
-    verb = _shared("--config", metavar="FILE", help="Configuration file [env: SWITCHGEAR_CONFIG].")(
-        verb
-    )
+    verb = config_option(verb)
     return _shared("--store", metavar="URL", help="Where circuits are [env: SWITCHGEAR_STORE].")(
         verb
     )

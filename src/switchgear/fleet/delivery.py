@@ -13,7 +13,7 @@ from switchgear.fleet.facts import concerned, owners
 from switchgear.fleet.fleet import Fleet
 from switchgear.fleet.incident_report import iso
 from switchgear.fleet.incidents import incident_id
-from switchgear.fleet.stream import SHELF, Place
+from switchgear.fleet.stream import SHELF, Place, Turn
 from switchgear.fleet.targets import Message, NotSent, Target
 from switchgear.listeners import log_warning
 from switchgear.redact import redact
@@ -40,21 +40,30 @@ class Delivery:
 
     def run_once(self) -> int:
         """Send what is due; how many arrived. Raises `StoreError`, never for the target's sake."""
-        turn = self._place.take()
+        turn = None if self._place.is_at_end() else self._place.take()
         if turn is None:
             return 0
         try:
             if turn.trouble.get("next_s", 0.0) > self._now_s():
                 return 0
-            return self._send_from(turn.cursor, turn.trouble.get("failed", 0))
+            return self._send_from(turn.cursor, self._begun_s(turn), turn.trouble.get("failed", 0))
         finally:
             self._place.leave()
 
-    def _send_from(self, cursor: str | None, failed: int) -> int:
-        is_new, sent = cursor is None, 0
+    def _begun_s(self, turn: Turn) -> float | None:
+        """When this target was first heard of; kept until its place is in the stream."""
+        if turn.cursor is not None:
+            return None
+        begun_s: float = turn.trouble.get("begun_s", self._now_s())
+        if "begun_s" not in turn.trouble:
+            self._place.move(None, {"begun_s": begun_s})
+        return begun_s
+
+    def _send_from(self, cursor: str | None, begun_s: float | None, failed: int) -> int:
+        sent = 0
         while entries := self._place.behind(cursor):
             for entry in entries:
-                if not self._is_due(entry, is_new=is_new):
+                if not self._is_due(entry, begun_s):
                     cursor = entry.cursor
                     continue
                 try:
@@ -62,7 +71,7 @@ class Delivery:
                 except NotSent as error:
                     failed += 1
                     if error.may_help or failed < ATTEMPTS:
-                        self._try_later(cursor, failed, str(error))
+                        self._try_later(cursor, begun_s, failed, str(error))
                         return sent
                     self._set_aside(entry, str(error))
                 else:
@@ -73,15 +82,17 @@ class Delivery:
             self._place.move(cursor)
         return sent
 
-    def _is_due(self, entry: Entry, *, is_new: bool) -> bool:
+    def _is_due(self, entry: Entry, begun_s: float | None) -> bool:
         event = entry.event
-        if is_new and event.at_s < self._now_s() - NEW_S:
+        if begun_s is not None and event.at_s < begun_s - NEW_S:
             return False
         return self._target.wants(event.circuit)
 
-    def _try_later(self, cursor: str | None, failed: int, why: str) -> None:
+    def _try_later(self, cursor: str | None, begun_s: float | None, failed: int, why: str) -> None:
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failed - 1, 20))
-        trouble = {"failed": failed, "next_s": self._now_s() + pause_s, "why": why}
+        trouble: dict[str, Any] = {"failed": failed, "next_s": self._now_s() + pause_s, "why": why}
+        if cursor is None:
+            trouble["begun_s"] = begun_s
         self._place.move(cursor, trouble)
         log_warning("notification target %r: %s; next try in %g s", self._target.name, why, pause_s)
 

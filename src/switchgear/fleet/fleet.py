@@ -1,24 +1,30 @@
 """A fleet at work: a panel, its router, and what outlasts the process: who works in whose stead."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from switchgear.clock import Clock
+from switchgear.core.deeds import Place
 from switchgear.core.policy import Policy
-from switchgear.core.types import Verdict
+from switchgear.core.rules import Rule
+from switchgear.core.types import Phase, Verdict
 from switchgear.errors import StoreError
 from switchgear.fleet.categories import Breakers, default_breakers, judged
 from switchgear.fleet.manifest import Crew, near
 from switchgear.fleet.route import Route
 from switchgear.fleet.router import Candidate, Router, Switch
 from switchgear.glob import matcher
+from switchgear.guards.rules import RuleGuard
 from switchgear.listeners import log_exception
+from switchgear.live import TIME_PASSES
 from switchgear.panel import Configured, Panel, PolicyOf
 from switchgear.stores.base import Store
 from switchgear.stores.ledger import Amended, Ledger, ledger_of
 
 T = TypeVar("T")
 SHELF = "fleet"
+GLOBS = ("agent/*", "rules*", "dep/*", "lock/*", "story/*")
+"""The circuits of a fleet."""
 
 
 class FleetConfigured(Configured, Protocol):
@@ -99,6 +105,26 @@ class Fleet:
     def call(self, agent: str, work: Callable[[Route], T], **where: Any) -> T:
         """Let work be done by whoever may; see `Router.call`."""
         return self.router.call(agent, work, **where)
+
+    async def acall(self, agent: str, work: Callable[[Route], Awaitable[T]], **where: Any) -> T:
+        """What `call` is for a coroutine, without blocking the event loop."""
+        return await self.router.acall(agent, work, **where)
+
+    def rule_guard(self, agent: str, rules: Iterable[Rule], place: Place) -> RuleGuard:
+        """Asks absolute rules before an act of an agent; a broken one halts it, see `RuleGuard`."""
+        name = self.crew.agent(agent).name
+        return RuleGuard(self.panel.breaker(f"rules/{name}"), rules, place)
+
+    def pass_time(self) -> None:
+        """Let circuits whose wait is over say so in an event, though nobody asks them.
+
+        They are judged as they were judged last: who only watches changes no policy.
+        """
+        store = self.panel.store
+        for glob in GLOBS:
+            for circuit, policy in list(store.find(glob)):
+                if circuit.phase in {Phase.OPEN, Phase.HALF_OPEN}:
+                    store.apply(circuit.key, policy, TIME_PASSES, store.now_s())
 
     def reload(self, config: FleetConfigured) -> list[str]:
         """Go on by another configuration; nothing that circuits know is lost.

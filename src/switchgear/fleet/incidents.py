@@ -77,7 +77,7 @@ class Incidents:
             "opened_at": iso(event.at_s),
             "opened_at_s": event.at_s,
             "reason": redact(event.reason, 400),
-            "action": ABOUT[category].action,
+            "action": _action(event, category),
             "timeline": [_line(event)],
             **facts_of(event, category, fleet),
         }
@@ -225,6 +225,14 @@ def slug(circuit: str) -> str:
     """A circuit's name as a part of a path that only it has."""
     plain = re.sub(r"[^A-Za-z0-9_]+", "-", circuit)[:60].strip("-")
     return f"{plain}-{sha256(circuit.encode(errors='replace')).hexdigest()[:6]}"
+
+
+def _action(event: Event, category: str) -> str:
+    """What is done because of it: nothing, where an operator overrules the evidence."""
+    if event.mode is Mode.AUTO or event.mode is Mode.HELD_OPEN:
+        return ABOUT[category].action
+    mode = event.mode.replace("_", " ")
+    return f"none: the circuit is in {mode} mode and admits everything"
 
 
 def _line(event: Event) -> dict[str, Any]:

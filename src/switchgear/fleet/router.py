@@ -4,7 +4,7 @@ No thread, no clock of its own, no file: it asks the circuits of a panel and say
 So the same code routes real calls and those of a simulation.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from switchgear.clock import Clock, monotonic
@@ -112,16 +112,45 @@ class Router:
                 done = work(route)
             except Exception as error:
                 route.tell(error=error, seconds=self._clock() - started_s)
-                found = classify(error)
-                if found is None or not found.may_fail_over:
+                why = _why_another(error)
+                if why is None:
                     raise
-                tried[Candidate(str(route.worker), route.chosen)] = f"{found.kind}: {found.text}"
+                tried[Candidate(str(route.worker), route.chosen)] = why
                 last = error
             except BaseException:
                 route.give_back()
                 raise
             else:
                 route.tell(ok=True, seconds=self._clock() - started_s)
+                return done
+
+    async def acall(self, agent: str, work: Callable[[Route], Awaitable[T]], **where: Any) -> T:
+        """What `call` is for a coroutine: the circuits are asked and told beside the event loop."""
+        import asyncio  # noqa: PLC0415  no event loop, no import
+
+        tried: dict[Candidate, str] = {}
+        last: Exception | None = None
+        while True:
+            route = await asyncio.to_thread(self.route, agent, tried=tried, **where)
+            if not route.admitted:
+                raise route.no_route() if last is None else last
+            started_s = self._clock()
+            try:
+                done = await work(route)
+            except Exception as error:
+                seconds = self._clock() - started_s
+                await asyncio.to_thread(route.tell, error=error, seconds=seconds)
+                why = _why_another(error)
+                if why is None:
+                    raise
+                tried[Candidate(str(route.worker), route.chosen)] = why
+                last = error
+            except BaseException:
+                route.give_back()
+                raise
+            else:
+                seconds = self._clock() - started_s
+                await asyncio.to_thread(route.tell, ok=True, seconds=seconds)
                 return done
 
     def circuits(self, agent: Agent) -> list[str]:
@@ -205,6 +234,12 @@ class Router:
         self._last[wanted.name] = found
         if self._on_switch is not None:
             self._on_switch(Switch(wanted.name, before, found, "; ".join(map(str, refused))))
+
+
+def _why_another(error: Exception) -> str | None:
+    """Why another may be asked instead; `None`: a person must hear of it."""
+    found = classify(error)
+    return f"{found.kind}: {found.text}" if found is not None and found.may_fail_over else None
 
 
 def _decision(refused: list[Refused]) -> Decision:

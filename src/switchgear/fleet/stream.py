@@ -81,12 +81,17 @@ class Place:
         except ValueError:  # a Redis stream counts otherwise
             return self._panel.events(after="0-0", limit=PAGE)
 
+    def is_at_end(self) -> bool:
+        """Whether there is nothing new; only looks, so that who waits writes nothing."""
+        value = self._ledger.value(SHELF, self._name)
+        return value is not None and not self.behind(value["cursor"])
+
     def each(self, act: Callable[[Entry], object]) -> int:
         """Act on every event behind our place, if it is our turn; how many. Raises what `act` does.
 
         The place moves behind each event that is done: one that is cut short is done again.
         """
-        turn = self.take()
+        turn = None if self.is_at_end() else self.take()
         if turn is None:
             return 0
         cursor, done = turn.cursor, 0

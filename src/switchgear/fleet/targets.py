@@ -5,11 +5,7 @@ again. Secrets are named by their environment variables and read when they are n
 the configuration nor anything printed from it holds them.
 """
 
-import hashlib
-import hmac
-import json
 import os
-import shlex
 from typing import Any, ClassVar
 
 from switchgear.core import record
@@ -17,6 +13,8 @@ from switchgear.core.record import Record
 from switchgear.errors import SwitchgearError
 from switchgear.glob import matcher
 from switchgear.redact import redact
+
+# ruff: noqa: PLC0415  the configuration knows targets, and a hook that reads it must not pay for them
 
 LONGEST_TIMEOUT_S = 30.0
 """Shorter than a turn (`stream.LEASE_S`), so that nobody else sends what is being sent."""
@@ -64,7 +62,9 @@ class Target(Record):
         if limit_s > LONGEST_TIMEOUT_S:
             rule = f"it must be at most {LONGEST_TIMEOUT_S:g} seconds"
             raise ValueError(f"{owner}.timeout_s is {timeout_s!r}: {rule}")
-        digest = hashlib.sha256(what.encode(errors="replace")).hexdigest()[:8]
+        from hashlib import sha256
+
+        digest = sha256(what.encode(errors="replace")).hexdigest()[:8]
         self._set(
             name=name or f"{self.kind}-{digest}",
             match=record.text(f"{owner}.match", match),
@@ -101,6 +101,8 @@ class Webhook(Target):
 
     def send(self, message: Message, now_s: float) -> None:
         """Post it."""
+        import json
+
         body = json.dumps(message, sort_keys=True).encode()
         headers = {ID: message["id"]}
         if self.secret_env:
@@ -125,6 +127,8 @@ class Slack(Target):
     def send(self, message: Message, now_s: float) -> None:
         """Post its line; what Slack would take for markup is escaped."""
         del now_s
+        import json
+
         text = message["text"].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         try:
             url = _checked_url(self.url_env, _secret(self.url_env))
@@ -144,6 +148,8 @@ class Command(Target):
     run: str
 
     def __init__(self, run: str, match: str = "*", timeout_s: float = 10.0, name: str = "") -> None:
+        import shlex
+
         try:
             words = shlex.split(record.text("Command.run", run))
         except ValueError as error:
@@ -156,7 +162,9 @@ class Command(Target):
     def send(self, message: Message, now_s: float) -> None:
         """Run it; an exit code other than 0 is a failure."""
         del now_s
-        import subprocess  # noqa: PLC0415
+        import json
+        import shlex
+        import subprocess
 
         try:
             done = subprocess.run(  # noqa: S603  the user's own command, without a shell
@@ -186,7 +194,9 @@ def sign(secret: str, body: bytes, at_s: int) -> str:
     >>> sign("key", b"{}", 1700000000)[:15]
     't=1700000000,v1'
     """
-    digest = hmac.new(secret.encode(), f"{at_s}.".encode() + body, hashlib.sha256).hexdigest()
+    import hmac
+
+    digest = hmac.new(secret.encode(), f"{at_s}.".encode() + body, "sha256").hexdigest()
     return f"t={at_s},v1={digest}"
 
 
@@ -198,6 +208,8 @@ def verify(
     >>> verify("key", b"{}", sign("key", b"{}", 100), now_s=101.0)
     True
     """
+    import hmac
+
     time_part = header.partition(",")[0].removeprefix("t=")
     if not time_part.isascii() or not time_part.isdigit() or len(time_part) > 15:
         return False
@@ -207,8 +219,8 @@ def verify(
 
 
 def _post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> None:
-    import urllib.error  # noqa: PLC0415  only who notifies needs HTTP
-    import urllib.request  # noqa: PLC0415
+    import urllib.error
+    import urllib.request
 
     class NoRedirect(urllib.request.HTTPRedirectHandler):
         """What is signed for one place is not carried to another."""

@@ -7,7 +7,7 @@ needed for a circuit to decide, and each goes on where another process left off.
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 from switchgear.core.types import Event
 from switchgear.fleet.delivery import Delivery
@@ -21,6 +21,7 @@ from switchgear.listeners import log_exception
 from switchgear.stores.open import default_file
 
 EVERY_S = 1.0
+REWRITE_S = 60.0
 WORLD_STATE, INCIDENTS = "world-state.json", "incidents"
 _SQLITE = "sqlite:///"
 
@@ -49,6 +50,8 @@ class Watcher:
         me = f"{os.uname().nodename}:{os.getpid()}:{os.urandom(4).hex()}"
         self._place = Place(fleet.panel, "incidents", me)
         self._deliveries = [Delivery(fleet, target) for target in targets]
+        self._world: dict[str, Any] = {}
+        self._written_s = 0.0
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -68,9 +71,20 @@ class Watcher:
             if name is not None:
                 found.append(name)
 
+        self.fleet.pass_time()
         self._place.each(lambda entry: hear(entry.event))
-        write_whole(self.world_file, as_json(world(self.fleet)))
+        self._write_world()
         return found
+
+    def _write_world(self) -> None:
+        """Write the state of the world where it changed, and once a minute to show that we watch."""
+        now = world(self.fleet)
+        before, self._world = self._world, now
+        is_same = {**before, "at": now["at"], "at_s": now["at_s"]} == now if before else False
+        if is_same and now["at_s"] - self._written_s < REWRITE_S:
+            return
+        write_whole(self.world_file, as_json(now))
+        self._written_s = now["at_s"]
 
     def deliver(self) -> int:
         """Send what is due, once; how many messages arrived."""

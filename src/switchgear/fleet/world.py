@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from switchgear.core.types import Phase
-from switchgear.fleet.fleet import Fleet
+from switchgear.fleet.fleet import GLOBS, Fleet
 from switchgear.fleet.manifest import Agent, Model
 from switchgear.panel import View
 
 SCHEMA = 1
-GLOBS = ("agent/*", "rules*", "dep/*", "lock/*", "story/*")
 
 
 def world(fleet: Fleet) -> dict[str, Any]:
@@ -33,11 +32,9 @@ def world(fleet: Fleet) -> dict[str, Any]:
         "at_s": now_s,
         "agents": agents,
         "stories": _stories(fleet, views),
-        "dependencies": _some(views, "dep/", now_s),
-        "locks": _some(views, "lock/", now_s),
-        "rules": {
-            name: _one(view, now_s) for name, view in views.items() if name.startswith("rules")
-        },
+        "dependencies": _some(views, "dep/"),
+        "locks": _some(views, "lock/"),
+        "rules": {name: _one(view) for name, view in views.items() if name.startswith("rules")},
     }
 
 
@@ -98,22 +95,22 @@ def _stories(fleet: Fleet, views: dict[str, View]) -> dict[str, Any]:
     return found
 
 
-def _some(views: dict[str, View], prefix: str, now_s: float) -> dict[str, Any]:
+def _some(views: dict[str, View], prefix: str) -> dict[str, Any]:
     return {
-        name.removeprefix(prefix): _one(view, now_s)
+        name.removeprefix(prefix): _one(view)
         for name, view in views.items()
         if name.startswith(prefix)
     }
 
 
-def _one(view: View, now_s: float) -> dict[str, Any]:
-    wait_s = view.verdict.retry_after_s
+def _one(view: View) -> dict[str, Any]:
+    retry_at_s = view.circuit.outage.retry_at_s
     return {
         "phase": str(view.circuit.phase),
         "mode": str(view.circuit.mode),
         "admits": view.verdict.admitted,
         "why": view.verdict.reason,
-        "retry_at": None if wait_s is None else _iso(now_s + wait_s),
+        "retry_at": None if retry_at_s is None else _iso(retry_at_s),
     }
 
 

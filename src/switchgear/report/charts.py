@@ -69,7 +69,7 @@ def timeline(iterations: Sequence[Done]) -> Markup:
         at += gap * scale
         parts.append(_block(done, at, max(length * scale, 1.5)))
         at += length * scale
-    return _svg(WIDE, 92, "Timeline of the iterations", *parts)
+    return drawing(WIDE, 92, "Timeline of the iterations", *parts)
 
 
 def spans(iterations: Sequence[Done]) -> list[tuple[float, float, bool]]:
@@ -148,7 +148,7 @@ def heat(
     kinds = kinds[: len(DASHES)]
     hottest = max((r.heat for done in iterations for r in done.readings), default=0.0)
     plot = Plot(WIDE, 210, len(iterations), max(1.08, min(hottest, 3.0) * 1.08))
-    parts = [_grid(plot, [(0.0, "0 %"), (0.5, "50 %")]), _limit(plot, 1.0, "trips")]
+    parts = [grid(plot, [(0.0, "0 %"), (0.5, "50 %")]), _limit(plot, 1.0, "trips")]
     for place, kind in enumerate(kinds):
         points = [
             (plot.x(at), plot.y(reading.heat))
@@ -157,21 +157,21 @@ def heat(
             if reading.kind == kind
         ]
         # The first is the widest, so that lines that lie upon each other are all seen.
-        parts.append(_line(points, f"k-{place}", DASHES[place], width=WIDTHS[place]))
+        parts.append(line(points, f"k-{place}", DASHES[place], width=WIDTHS[place]))
     parts += [_mark(plot, mark) for mark in marks]
     parts.append(_ticks(plot, iterations))
     legend = [
         element(
             "span",
-            element("svg", _line([(0, 6), (30, 6)], f"k-{place}", DASHES[place], dots=False),
+            element("svg", line([(0, 6), (30, 6)], f"k-{place}", DASHES[place], dots=False),
                     width=30.0, height=12.0, viewBox="0 0 30 12", aria_hidden="true"),
             kind_name(kind),
             class_="key",
         )
         for place, kind in enumerate(kinds)
     ]  # fmt: skip
-    drawing = _svg(WIDE, 210, f"Heat of each detector over the {noun}", *parts)
-    return joined(drawing, element("p", *legend, class_="legend"))
+    picture = drawing(WIDE, 210, f"Heat of each detector over the {noun}", *parts)
+    return joined(picture, element("p", *legend, class_="legend"))
 
 
 def cost(iterations: Sequence[Done], budget_micros: int | None) -> Markup:
@@ -183,7 +183,7 @@ def cost(iterations: Sequence[Done], budget_micros: int | None) -> Markup:
     top = max(total, budget_micros or 0, 1)
     plot = Plot(HALF, 170, len(iterations), top * 1.12)
     points = [(plot.x(at), plot.y(value)) for at, value in enumerate(sums)]
-    parts = [_grid(plot, [(0.0, "$0"), (total, about(total))]), _area(plot, points, "k-0")]
+    parts = [grid(plot, [(0.0, "$0"), (total, about(total))]), area(plot, points, "k-0")]
     parts += [
         element(
             "g",
@@ -196,7 +196,7 @@ def cost(iterations: Sequence[Done], budget_micros: int | None) -> Markup:
     if budget_micros is not None:
         parts.append(_limit(plot, budget_micros, f"budget {money(budget_micros)}"))
     parts.append(_ticks(plot, iterations))
-    return _svg(HALF, 170, "Cost in all over the iterations", *parts)
+    return drawing(HALF, 170, "Cost in all over the iterations", *parts)
 
 
 def tests(iterations: Sequence[Done], before: int | None) -> Markup:
@@ -205,10 +205,10 @@ def tests(iterations: Sequence[Done], before: int | None) -> Markup:
     most = max((*(each for each in counts if each is not None), before or 0, 1))
     plot = Plot(HALF, 170, len(iterations), most * 1.12)
     points = [(plot.x(at), plot.y(value)) for at, value in enumerate(counts) if value is not None]
-    parts = [_grid(plot, [(0.0, "0"), (most, f"{most:,}")]), _area(plot, points, "k-2")]
+    parts = [grid(plot, [(0.0, "0"), (most, f"{most:,}")]), area(plot, points, "k-2")]
     if before:
         parts.append(_limit(plot, before, "at the start", calm=True))
-    return _svg(HALF, 170, "Tests passing over the iterations", *parts, _ticks(plot, iterations))
+    return drawing(HALF, 170, "Tests passing over the iterations", *parts, _ticks(plot, iterations))
 
 
 def output(iterations: Sequence[Done]) -> Markup:
@@ -232,8 +232,8 @@ def output(iterations: Sequence[Done]) -> Markup:
         for at, done in enumerate(iterations)
         if done.output_chars is not None
     ]
-    parts = [_grid(plot, [(0.0, "0"), (most, f"{most:,}")]), *bars, _ticks(plot, iterations)]
-    return _svg(HALF, 170, "Characters of output of each iteration", *parts)
+    parts = [grid(plot, [(0.0, "0"), (most, f"{most:,}")]), *bars, _ticks(plot, iterations)]
+    return drawing(HALF, 170, "Characters of output of each iteration", *parts)
 
 
 def bar(heat_: float, colour: str) -> Markup:
@@ -259,7 +259,8 @@ def lamp(phase: str) -> Markup:
 # The parts of a drawing
 
 
-def _svg(width: float, height: float, label: str, *inside: Markup) -> Markup:
+def drawing(width: float, height: float, label: str, *inside: Markup) -> Markup:
+    """A picture and what it shows, for those who cannot see it."""
     return element(
         "svg", *inside, viewBox=f"0 0 {width:.0f} {height:.0f}", role="img", aria_label=label
     )
@@ -269,7 +270,8 @@ def _text(x: float, y: float, words: str, **attributes: str) -> Markup:
     return element("text", words, x=x, y=y, **attributes)
 
 
-def _grid(plot: Plot, marks: list[tuple[float, str]]) -> Markup:
+def grid(plot: Plot, marks: list[tuple[float, str]]) -> Markup:
+    """Lines across at some values, with their words."""
     parts = []
     taken: list[float] = []
     for value, words in marks:
@@ -320,7 +322,7 @@ def _ticks(plot: Plot, iterations: Sequence[Done]) -> Markup:
     )
 
 
-def _line(
+def line(
     points: Sequence[tuple[float, float]],
     name: str,
     dash: str | None = None,
@@ -328,21 +330,23 @@ def _line(
     width: float = 2.0,
     dots: bool = True,
 ) -> Markup:
+    """Points joined by a line; with dots, unless there are many."""
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    line = element(
+    drawn = element(
         "polyline", points=path, class_=f"line {name}", stroke_width=width, stroke_dasharray=dash
     )
     if not dots or len(points) > 60:
-        return line
+        return drawn
     return joined(
-        line, *(element("circle", cx=x, cy=y, r=2.8, class_=f"dot {name}") for x, y in points)
+        drawn, *(element("circle", cx=x, cy=y, r=2.8, class_=f"dot {name}") for x, y in points)
     )
 
 
-def _area(plot: Plot, points: Sequence[tuple[float, float]], name: str) -> Markup:
+def area(plot: Plot, points: Sequence[tuple[float, float]], name: str) -> Markup:
+    """A line and what is below it."""
     if not points:
         return Markup("")
     floor = plot.y(0)
     corners = [(points[0][0], floor), *points, (points[-1][0], floor)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
-    return joined(element("polygon", points=path, class_=f"area {name}"), _line(points, name))
+    return joined(element("polygon", points=path, class_=f"area {name}"), line(points, name))

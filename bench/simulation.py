@@ -1,0 +1,89 @@
+"""Measure 15: a fleet of a thousand agents must simulate in a minute an hour, ten thousand in ten.
+
+`python -m bench.simulation` runs it alone, with nothing installed but Switchgear. The time is that
+of both sides, without breakers and with them. The minute is by the clock on the wall; the two sizes
+are compared by the processor's time, so that a busy machine does not decide.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench.library import Role
+from bench.result import TIMES, Bar, Row, Section
+from switchgear.simulate.compare import simulate
+
+if TYPE_CHECKING:
+    from bench.measure import Effort
+
+SCENARIO = "outage"
+HOURS = 1.0
+WITHIN_S = 60.0
+AT_MOST_TIMES = 12.0
+SIZES, QUICK_SIZES = (1_000, 10_000), (100, 1_000)
+QUICK_BELOW = 100
+"""An effort of fewer rounds than this is a look, not a verdict."""
+
+
+class Taken(NamedTuple):
+    agents: int
+    wall_s: float
+    cpu_s: float
+    calls: int
+
+
+def section(effort: Effort) -> Section:
+    return measured(QUICK_SIZES if effort.rounds < QUICK_BELOW else SIZES)
+
+
+def measured(sizes: tuple[int, int]) -> Section:
+    few, many = (_taken(size) for size in sizes)
+    ratio = many.cpu_s / few.cpu_s
+    minute = few if few.agents == SIZES[0] else many
+    return Section(
+        key="simulation",
+        title=f"One hour of a fleet, with and without breakers ({SCENARIO})",
+        method=f"`switchgear simulate {SCENARIO}` without the printing, seed 1, once each.",
+        columns=("s", "s of the processor", "calls", TIMES),
+        rows=[_row(taken, few) for taken in (few, many)],
+        bars=[
+            Bar(f"s for an hour of {minute.agents:,} agents", minute.wall_s, WITHIN_S),
+            Bar(f"times the processor's time of {few.agents:,}", ratio, AT_MOST_TIMES),
+        ],
+        numbers={"taken": [taken._asdict() for taken in (few, many)]},
+    )
+
+
+def _taken(agents: int) -> Taken:
+    gc.collect()
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    result = simulate(SCENARIO, agents=agents, hours=HOURS)
+    calls = sum(result.plain.made) + sum(result.guarded.made)
+    return Taken(agents, time.perf_counter() - wall_s, time.process_time() - cpu_s, calls)
+
+
+def _row(taken: Taken, few: Taken) -> Row:
+    cells = (
+        f"{taken.wall_s:.1f}",
+        f"{taken.cpu_s:.1f}",
+        f"{taken.calls:,}",
+        f"{taken.cpu_s / few.cpu_s:.1f}",
+    )
+    return Row(f"{taken.agents:,} agents", Role.OURS, cells)
+
+
+def main() -> int:
+    found = measured(QUICK_SIZES if "--quick" in sys.argv[1:] else SIZES)
+    for row in found.rows:
+        print(row.name, *(f"{name}: {cell}" for name, cell in zip(found.columns, row.cells)), sep="  ")  # noqa: B905  # fmt: skip
+    for bar in found.bars:
+        sign = "ok" if bar.passed else "MISSED"
+        print(f"{sign}: {bar.measured:.2f} {bar.promise}, at most {bar.limit:g}")
+    return 0 if all(bar.passed for bar in found.bars) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

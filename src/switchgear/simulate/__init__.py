@@ -1,0 +1,1 @@
+"""A fleet in virtual time, with and without breakers: what they save, and what they cost."""

@@ -1,0 +1,189 @@
+"""The loop of virtual time: lanes of agents that think, ask, call, wait and try again.
+
+Time jumps from event to event. A lane is one thing that an agent does at a time, with a generator
+of random numbers of its own, so that both sides meet the same luck.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+from switchgear.resource_locks import TELL_EVERY_S
+from switchgear.simulate.gates import Chosen, Gate, Waiting
+from switchgear.simulate.scenarios import POISON
+from switchgear.simulate.tally import Tally
+from switchgear.simulate.world import LOCK_EVERY, PAUSE_S, STORY, Outcome, World
+
+WORK_TRIES = 3
+"""How often an agent tries again what failed by its own fault."""
+WORK_RETRY_S = 5.0
+MENDED_AFTER_S = 300.0
+"""So long after a sick agent is well again an operator lets it work."""
+
+
+class Lane:
+    """One thing that an agent does at a time."""
+
+    __slots__ = ("agent", "failures", "name", "number", "pieces", "queued_s", "random", "shift", "tried", "waiting")  # fmt: skip
+
+    def __init__(self, world: World, number: int, place: int) -> None:
+        self.number = number
+        self.agent = world.names[number]
+        self.name = f"{self.agent}-{place}"
+        self.random = Random(f"{world.seed}/{self.name}")  # noqa: S311  no secret
+        self.pieces = 0
+        self.shift = 0
+        """How many stories were paused under it."""
+        self.tried: dict[str, int] = {}
+        self.failures = 0
+        self.queued_s = 0.0
+        self.waiting: Waiting | None = None
+
+    @property
+    def story(self) -> str:
+        """What it works on now."""
+        return f"{self.name}-{self.pieces // STORY + self.shift}"
+
+
+class Queue:
+    """A lock: whoever has it, and those behind."""
+
+    __slots__ = ("behind", "held", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.held = False
+        self.behind: deque[Lane] = deque()
+
+
+class Engine:
+    """One side of a simulation. Used once, by one thread."""
+
+    def __init__(self, world: World, tally: Tally) -> None:
+        self.now_s = 0.0
+        self._world, self._tally = world, tally
+        self._gate: Gate
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._count = 0
+        self._queues: dict[str, Queue] = {}
+
+    def clock(self) -> float:
+        """The virtual time, in seconds."""
+        return self.now_s
+
+    def run(self, gate: Gate, on_hour: Callable[[float], object] | None = None) -> None:
+        """Simulate from the beginning to the end."""
+        self._gate = gate
+        world = self._world
+        for number in range(world.agents):
+            for place in range(world.lanes_of(number)):
+                lane = Lane(world, number, place)
+                self._after(lane.random.random() * PAUSE_S * 2, self._begin, lane)
+        for span in world.spans:
+            if span.kind == POISON:
+                for name in sorted(span.about):
+                    self._after(span.ends_s + MENDED_AFTER_S, gate.heal, name)
+        if on_hour is not None:
+            for hour in range(1, int(world.length_s / 3600) + 1):
+                self._after(hour * 3600.0, on_hour, float(hour))
+        heap = self._heap
+        while heap and heap[0][0] <= world.length_s:
+            self.now_s, _, work, given = heappop(heap)
+            work(*given)
+
+    def _after(self, seconds: float, work: Callable[..., Any], *given: Any) -> None:
+        self._count += 1
+        heappush(self._heap, (self.now_s + seconds, self._count, work, given))
+
+    # A piece of work
+
+    def _begin(self, lane: Lane) -> None:
+        lane.pieces += 1
+        lane.tried = {}
+        lane.failures = 0
+        if lane.pieces % LOCK_EVERY == 0 and not self._world.is_pooled(lane.number):
+            self._queue(lane)
+        else:
+            self._work(lane)
+
+    def _work(self, lane: Lane) -> None:
+        chosen = self._gate.choose(lane.agent, lane.story, lane.tried)
+        if chosen.worker is None:
+            self._tally.refuse(self.now_s)
+            lane.shift += chosen.paused
+            self._after(chosen.again_s, self._begin, lane)
+            return
+        if chosen.route is not None and chosen.route.refused:
+            self._tally.refuse(self.now_s)
+        outcome = self._world.call(lane.random, chosen.worker, chosen.provider, self.now_s)
+        other = chosen.worker != lane.agent or chosen.provider != self._world.providers[lane.number]
+        self._tally.call(self.now_s, chosen.worker, chosen.provider, outcome, other=other)
+        self._after(outcome.seconds, self._end, lane, chosen, outcome)
+
+    def _end(self, lane: Lane, chosen: Chosen, outcome: Outcome) -> None:
+        self._gate.tell(chosen, outcome)
+        if outcome.ok:
+            self._tally.done += 1
+        elif outcome.provider_failed:
+            lane.tried[chosen.provider] = lane.tried.get(chosen.provider, 0) + 1
+            wait_s = self._gate.retry_s(chosen, lane.tried)
+            if wait_s is not None:
+                self._after(wait_s, self._work, lane)
+                return
+        else:
+            lane.failures += 1
+            if lane.failures < WORK_TRIES:
+                self._after(WORK_RETRY_S, self._work, lane)
+                return
+        pause_s = self._world.pause_s(lane.random, str(chosen.worker), self.now_s)
+        self._after(pause_s, self._begin, lane)
+
+    # Locks
+
+    def _queue(self, lane: Lane) -> None:
+        name = self._world.lock_of(lane.number)
+        lane.waiting = self._gate.queue(name)
+        if lane.waiting is None:  # the piece is queued again, and the agent does something else
+            self._tally.refuse(self.now_s)
+            self._work(lane)
+            return
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = Queue(name)
+        lane.queued_s = self.now_s
+        if queue.held:
+            queue.behind.append(lane)
+            self._after(TELL_EVERY_S, self._look, queue, lane, self.now_s)
+        else:
+            self._get(queue, lane)
+
+    def _get(self, queue: Queue, lane: Lane) -> None:
+        waited_s = self.now_s - lane.queued_s
+        waiting, lane.waiting = lane.waiting, None
+        queue.held = True
+        self._after(self._world.held_s(queue.name, self.now_s), self._release, queue)
+        self._tally.waited(self.now_s, queue.name, waited_s)
+        if waiting is not None:
+            self._gate.still(waiting, waited_s, has=True)
+        self._work(lane)
+
+    def _look(self, queue: Queue, lane: Lane, queued_s: float) -> None:
+        """It still waits, or has long gone on."""
+        if lane.waiting is None or lane.queued_s != queued_s:
+            return
+        waited_s = self.now_s - queued_s
+        if self._gate.still(lane.waiting, waited_s, has=False):
+            self._after(TELL_EVERY_S, self._look, queue, lane, queued_s)
+            return
+        queue.behind.remove(lane)
+        lane.waiting = None
+        self._tally.waited(self.now_s, queue.name, waited_s)
+        self._tally.refuse(self.now_s)
+        self._work(lane)
+
+    def _release(self, queue: Queue) -> None:
+        queue.held = False
+        if queue.behind:
+            self._get(queue, queue.behind.popleft())

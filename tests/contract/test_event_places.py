@@ -1,0 +1,69 @@
+"""Places in the stream of events: the same over every store; nobody reads twice, nobody skips."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contract.backends import BACKENDS, Backend
+from switchgear import Panel
+from switchgear.fleet.stream import Place
+
+
+@pytest.fixture(params=sorted(BACKENDS))
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    with BACKENDS[request.param](tmp_path) as backend:
+        yield backend
+
+
+def events(panel: Panel, first: int, last: int) -> None:
+    for number in range(first, last + 1):
+        panel.breaker("dep/p").hold_open(by="ana", why=f"number {number}")
+        panel.breaker("dep/p").release(by="ana", why=f"back {number}")
+
+
+def test_a_reader_begins_with_the_oldest_and_goes_on_where_it_was(backend: Backend) -> None:
+    heard: list[int] = []
+    with Panel(backend.open()) as panel:
+        events(panel, 1, 3)
+        place = Place(panel, "reader", "me")
+        assert place.each(lambda entry: heard.append(entry.event.seq)) == 6
+        assert place.each(lambda entry: heard.append(entry.event.seq)) == 0
+    with Panel(backend.open()) as panel:
+        events(panel, 4, 4)
+        assert Place(panel, "reader", "you").each(lambda e: heard.append(e.event.seq)) == 2
+        assert Place(panel, "another", "you").each(lambda _: None) == 8
+        panel.breaker("dep/p")
+    assert heard == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_what_could_not_be_done_is_done_again_and_the_rest_after_it(backend: Backend) -> None:
+    heard: list[int] = []
+
+    with Panel(backend.open()) as panel:
+        events(panel, 1, 2)
+
+        def act(number: int) -> None:
+            if number == 3 and 3 not in tried:
+                tried.append(number)
+                raise OSError("full")
+            heard.append(number)
+
+        tried: list[int] = []
+        place = Place(panel, "reader", "me")
+        with pytest.raises(OSError, match="full"):
+            place.each(lambda entry: act(entry.event.seq))
+        assert place.each(lambda entry: act(entry.event.seq)) == 2
+    assert heard == [1, 2, 3, 4]
+
+
+def test_while_it_is_somebodys_turn_the_others_wait(backend: Backend) -> None:
+    with Panel(backend.open()) as panel:
+        events(panel, 1, 1)
+        mine, other = Place(panel, "reader", "me"), Place(panel, "reader", "you")
+        assert mine.take() is not None
+        assert other.take() is None
+        assert other.each(lambda _: None) == 0
+        assert not other.move("1")
+        mine.leave()
+        assert other.each(lambda _: None) == 2

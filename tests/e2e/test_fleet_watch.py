@@ -1,0 +1,50 @@
+"""`switchgear fleet watch` as a process: it writes, it reads its configuration again, it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from switchgear import Signal
+from switchgear.config import load_config
+from switchgear.fleet import Fleet
+
+
+def test_a_watcher_takes_a_new_configuration_keeps_the_old_one_for_a_bad_one_and_ends(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "switchgear.yaml"
+    base = (
+        f"store: sqlite:///{tmp_path}/state.db\n"
+        "agents: {coder: {owner: ana, provider: p, model: m}}\n"
+    )
+    path.write_text(base)
+    command = [sys.executable, "-m", "switchgear", "fleet", "watch", "--every", "0.05"]
+    watch = subprocess.Popen(
+        [*command, "--config", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert watch.stdout is not None
+    assert watch.stderr is not None
+    try:
+        assert watch.stdout.readline().startswith("watching 1 agent; files in ")
+        with Fleet.from_config(load_config(path)) as fleet:
+            fleet.panel.breaker("rules/coder").tell(Signal(violation="rule x"))
+        path.write_text(base + "breakers: {budgt: {}}\n")
+        assert "breakers.budgt: unknown key" in watch.stderr.readline()
+        assert "read before still holds" in watch.stderr.readline()
+        path.write_text(base.replace("coder", "second"))
+        assert watch.stdout.readline().startswith("configuration read again: ")
+    finally:
+        watch.send_signal(signal.SIGINT)
+        out, err = watch.communicate(timeout=60)
+    assert watch.returncode == 130
+    assert (out, err.strip()) == ("", "")
+    [incident] = (tmp_path / "incidents").iterdir()
+    assert json.loads((incident / "incident.json").read_text())["severity"] == "SEV1"
+    assert json.loads((tmp_path / "world-state.json").read_text())["agents"]
