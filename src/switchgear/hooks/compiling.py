@@ -5,7 +5,6 @@ from typing import Any
 
 from switchgear.config import DEFAULT, Config, find_config, load_config, preset_policy
 from switchgear.core.policy_wire import dump_policy
-from switchgear.core.rules_builtin import builtin_rules
 from switchgear.core.rules_wire import dump_rules
 from switchgear.hooks.compiled import FORMAT
 from switchgear.hooks.protect import GUARD_RULES
@@ -19,7 +18,11 @@ DEFAULTS = (("op/*", "operation"), ("session/*", "stuck"), ("*", "operation"))
 def compile_for(root: str) -> dict[str, Any]:
     """What hooks of the project at `root` need to know, as JSON values. Raises `ConfigError`."""
     source = find_config(root)
-    config = DEFAULT if source is None else load_config(source)
+    return compile_config(DEFAULT if source is None else load_config(source), root)
+
+
+def compile_config(config: Config, root: str) -> dict[str, Any]:
+    """The same for a configuration that is read already."""
     store = config.store or f"sqlite:///{default_file(root)}"
     rules = [[rule.match, dump_policy(rule.policy)] for rule in config.circuits]
     defaults = [[glob, dump_policy(preset_policy(name))] for glob, name in DEFAULTS]
@@ -34,7 +37,7 @@ def compile_for(root: str) -> dict[str, Any]:
         "context_tokens": config.hooks.context_tokens,
         "session_s": config.timeouts.session_s,
         "interventions": config.interventions._asdict(),
-        "rules": dump_rules((*builtin_rules(), *GUARD_RULES)),
+        "rules": dump_rules((*config.rules.rules, *GUARD_RULES)),
         "protected": _protected(config, store, root),
     }
 
@@ -54,4 +57,4 @@ def _protected(config: Config, store: str, root: str) -> list[str]:
         file = os.path.abspath(os.path.expanduser(store.removeprefix("sqlite:///")))
         found += [file, f"{file}-*", f"{file}.*"]
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return [*found, os.path.join(ours, "**")]
+    return [*found, os.path.join(ours, "**"), *config.rules.protected]

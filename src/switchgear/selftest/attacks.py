@@ -40,7 +40,7 @@ def attacks_on(detector: Detector) -> list[Attack]:
     """The attacks that a detector should see; one that trips it is enough.
 
     >>> [attack.name for attack in attacks_on(kinds.ConsecutiveFailures(3))]
-    ['dead provider']
+    ['failures']
     >>> sum(1 for _ in attacks_on(kinds.Violation())[0].begin()) <= MOST
     True
     """
@@ -54,7 +54,7 @@ def _again(name: str, signal: Signal, wait_s: float = PACE_S) -> list[Attack]:
 
 def _dead(detector: Any) -> list[Attack]:
     del detector
-    return _again("dead provider", Signal(ok=False))
+    return _again("failures", Signal(ok=False))
 
 
 def _limited(detector: Any) -> list[Attack]:

@@ -20,7 +20,7 @@ class Status(StrEnum):
 class Row(NamedTuple):
     """One guard under one attack. Immutable.
 
-    >>> Row("provider/*", "dead provider", "library", "consecutive_failures", 5, 0.4).after
+    >>> Row("provider/*", "failures", "library", "consecutive_failures", 5, 0.4).after
     '5 signals, 0 s'
     """
 
