@@ -20,6 +20,7 @@ from switchgear.cli import (
     rules,
     run,
     runs,
+    selftest,
     serve,
     tune,
 )
@@ -63,6 +64,6 @@ for verb in (
     *(budgets.budgets, locks.locks),
     *(orders.hold, orders.release, orders.reset, intervening.intervene),
     *(moving.export_verb, moving.import_verb, moving.vacuum),
-    *(health.doctor, configuring.config, configuring.completion),
+    *(selftest.selftest, health.doctor, configuring.config, configuring.completion),
 ):
     main.add_command(verb)

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from itertools import count
 
+from switchgear.core.policy import Policy
 from switchgear.errors import Rejected
 from switchgear.panel import Panel
 from switchgear.selftest.bench import PATIENCE, Bench
@@ -34,11 +35,13 @@ def trips(bench: Bench) -> Iterator[Row]:
         yield shared(bench, f"sqlite:///{file}", NAME, "store sqlite", "store")
 
 
-def shared(bench: Bench, url: str, name: str, guard: str, path: str) -> Row:
+def shared(
+    bench: Bench, url: str, name: str, guard: str, path: str, *, policy: Policy | None = None
+) -> Row:
     """Trip a circuit through one panel, and be refused by another."""
     policies = bench.config.policy_for
     with Panel(url, policies=policies) as one, Panel(url, policies=policies) as other:
-        breaker = one.breaker(name)
+        breaker = one.breaker(name, policy)
         began_s = one.store.now_s()
         for number in count(1):
             if number > PATIENCE:
@@ -52,7 +55,7 @@ def shared(bench: Bench, url: str, name: str, guard: str, path: str) -> Row:
         seconds = max(0.0, one.store.now_s() - began_s)
         hot = " + ".join(kind for kind, found in breaker.readings().items() if found.heat >= 1)
         try:
-            other.breaker(name).call(int)
+            other.breaker(name, policy).call(int)
         except Rejected as refused:
             return Row(guard, "dead provider", path, hot, number - 1, seconds, reason=str(refused))
     return failed(guard, "dead provider", path, "one process cuts it, and another goes on calling")
