@@ -61,7 +61,9 @@ def selftest(names: tuple[str, ...], *, live: bool, listing: bool, as_json: bool
         raise SystemExit(CANNOT_FIRE)
 
 
-def _check_names(names: tuple[str, ...], known: list[str], *, live: bool, only_live: set[str]) -> None:
+def _check_names(
+    names: tuple[str, ...], known: list[str], *, live: bool, only_live: set[str]
+) -> None:
     import difflib
 
     for name in names:

@@ -31,7 +31,9 @@ def draw(rows: list[Row]) -> None:
 
 
 def _cells(row: Row, screen: Screen, *, stacked: bool) -> str:
-    cells = [clean(cell, 200) for cell in (row.guard, row.attack, row.path, row.detector, row.after)]
+    cells = [
+        clean(cell, 200) for cell in (row.guard, row.attack, row.path, row.detector, row.after)
+    ]
     if stacked:
         return ", ".join(filter(None, cells))
     pairs = zip(cells, _WIDTHS, strict=True)
@@ -43,6 +45,8 @@ def _sum(screen: Screen, rows: list[Row]) -> None:
     fired, bad, left = (count[each] for each in (Status.OK, Status.FAILED, Status.SKIPPED))
     screen.line()
     said = f"{plural(fired, 'attack')} stopped" if fired else "nothing fired"
-    said += f", {plural(bad, 'guard')} cannot fire" if bad else ", every guard fires" if fired else ""
+    said += (
+        f", {plural(bad, 'guard')} cannot fire" if bad else ", every guard fires" if fired else ""
+    )
     said += f", {left:,} not tried" if left else ""
     screen.line(Text(said, "bold red" if bad else "bold"))

@@ -1,16 +1,18 @@
 """Where attacks take place: the user's configuration over stores of our own, on virtual time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from switchgear.config import Config
 from switchgear.core.policy import Policy
-from switchgear.core.types import Mode
+from switchgear.core.types import Mode, Reading
 from switchgear.panel import Panel
 from switchgear.selftest.virtual_hooks import EPOCH_S, VirtualHooks
 from switchgear.stores.memory import MemoryStore
 from switchgear.testing import FakeClock
 
+FAILURES = ("consecutive_failures", "failure_rate", "failures_in_window", "same_error")
+"""The detectors that see calls fail."""
 PATIENCE = 1000
 """Calls or iterations after which a guard that has not fired will not."""
 
@@ -58,6 +60,11 @@ def watchers(policy: Policy, kinds: Iterable[str]) -> list[str]:
     """Which of these detectors a policy has."""
     wanted = set(kinds)
     return [detector.kind for detector in policy.detectors if detector.kind in wanted]
+
+
+def hot(readings: Mapping[str, Reading]) -> str:
+    """The detectors that trip, by their kinds."""
+    return " + ".join(kind for kind, reading in readings.items() if reading.heat >= 1)
 
 
 def blind(key: str, policy: Policy) -> str:

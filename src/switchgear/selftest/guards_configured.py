@@ -14,11 +14,11 @@ from switchgear.guards.loop_policy import loop_policy
 from switchgear.hooks.compiling import DEFAULTS
 from switchgear.presets import PRESETS
 from switchgear.resource_locks import lock_policy
+from switchgear.selftest.attacks import attacks_on
 from switchgear.selftest.bench import Bench
 from switchgear.selftest.facts_sent import OTHERS, Path, paths
 from switchgear.selftest.rows import Row, failed
 from switchgear.selftest.trial import EVERYTHING, Trial, against, masked, needed
-from switchgear.selftest.attacks import attacks_on
 
 _FILLS = ("selftest", "x", "0", "a/b", "zz-9", "Q")
 """What stands for a star in the name of a circuit: one that an earlier row does not catch."""
@@ -48,7 +48,13 @@ def _attacked(guard: str, policy: Policy, path: Path) -> Iterator[Row]:
         if trial.tripped:
             by = " + ".join(trial.detectors)
             yield Row(
-                guard, trial.attack, path.name, by, trial.signals, trial.seconds, reason=trial.reason
+                guard,
+                trial.attack,
+                path.name,
+                by,
+                trial.signals,
+                trial.seconds,
+                reason=trial.reason,
             )
         else:
             why = _why_not(policy, detector, path, trial)

@@ -13,6 +13,8 @@ from switchgear.selftest.rows import Row, failed, skipped
 from switchgear.selftest.rule_trials import breach_of
 from switchgear.selftest.virtual_hooks import CIRCUIT, VirtualHooks
 
+# ruff: noqa: PTH118  paths are texts, as in the hooks
+
 PATH = "hooks"
 GUARD = "session/*"
 _LOOP = ("same_tool", "tool_flood", "actions_debt", "stuck_probability")
@@ -144,7 +146,9 @@ def _refused(bench: Bench, guard: str, attack: str, tool: str, inputs: dict[str,
         held = place_at(bench.root, protected=agent.known.protected)
         library = broken_rule(bench.config.rules.rules, tool, inputs, held)
         known = "the rules see it, the hooks do not ask them" if library else "no rule sees it"
-        return failed(guard, attack, PATH, f"the hooks answer {ruling.action} to {shown!r}: {known}")
+        return failed(
+            guard, attack, PATH, f"the hooks answer {ruling.action} to {shown!r}: {known}"
+        )
     name = ruling.text.partition("rule ")[2].partition(":")[0]
     by = f"rule {name}" if name else "violation"
     return Row(guard, attack, PATH, by, 1, agent.clock() - began_s, reason=ruling.text)

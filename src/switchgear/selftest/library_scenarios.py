@@ -9,7 +9,7 @@ from switchgear.errors import BudgetRefused, LockTimeout, OrderRefused, Rejected
 from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.rules import RuleGuard, place_at
 from switchgear.panel import Panel
-from switchgear.selftest.bench import PATIENCE, Bench, blind, watchers
+from switchgear.selftest.bench import FAILURES, PATIENCE, Bench, blind, hot, watchers
 from switchgear.selftest.guards_configured import sample_name
 from switchgear.selftest.rows import Row, failed, skipped
 from switchgear.selftest.rule_trials import breach_of
@@ -47,16 +47,18 @@ def _failing(breaker: CircuitBreaker, clock: FakeClock) -> Row:
         clock.advance(0.5)
         raise ProviderDown("529 overloaded")
 
+    if not watchers(breaker.policy, FAILURES):
+        return skipped(guard, "dead provider", PATH, blind(guard, breaker.policy))
     for _ in range(PATIENCE):
         try:
             breaker.call(provider)
         except ProviderDown:
             continue
         except Rejected as refused:
-            seconds, hot = clock() - began_s, _hot(breaker)
-            return Row(guard, "dead provider", PATH, hot, made, seconds, reason=str(refused))
-    why = f"{made:,} failures in a row, and calls go on: {breaker.snapshot().mode}; "
-    return failed(guard, "dead provider", PATH, why + blind(guard, breaker.policy))
+            seconds, by = clock() - began_s, hot(breaker.readings())
+            return Row(guard, "dead provider", PATH, by, made, seconds, reason=str(refused))
+    why = f"{made:,} failures in a row, and calls go on; {_coldest(breaker)}"
+    return failed(guard, "dead provider", PATH, why)
 
 
 def slow_provider(bench: Bench) -> Iterator[Row]:
@@ -90,9 +92,7 @@ def _waiting(guard: str, breaker: CircuitBreaker, clock: FakeClock) -> Row:
 
     async def attack() -> int:
         answered = asyncio.Event()
-        callers = [
-            asyncio.ensure_future(breaker.acall(answered.wait)) for _ in range(_CALLERS)
-        ]
+        callers = [asyncio.ensure_future(breaker.acall(answered.wait)) for _ in range(_CALLERS)]
         await asyncio.sleep(0)
         clock.advance(slow_s)
         answered.set()
@@ -101,12 +101,12 @@ def _waiting(guard: str, breaker: CircuitBreaker, clock: FakeClock) -> Row:
 
     sent = asyncio.run(attack())
     breaker.refresh()
-    hot, seconds = _hot(breaker), clock() - began_s
+    by, seconds = hot(breaker.readings()), clock() - began_s
     for _ in range(40):
         try:
             breaker.call(int)
         except Rejected as refused:
-            return Row(guard, "slow provider", PATH, hot, sent, seconds, reason=str(refused))
+            return Row(guard, "slow provider", PATH, by, sent, seconds, reason=str(refused))
     why = f"{sent} calls that took {slow_s:g} s each, and all are admitted; "
     return failed(guard, "slow provider", PATH, why + _coldest(breaker))
 
@@ -123,9 +123,11 @@ def overspend(bench: Bench) -> Iterator[Row]:
                     reservation.settle(_DOLLAR // 8)
             except BudgetRefused as refused:
                 breaker = panel.breaker(name)
-                hot = " + ".join(filter(None, ("budget", _hot(breaker))))
+                by = " + ".join(filter(None, ("budget", hot(breaker.readings()))))
                 seconds = clock() - began_s
-                yield Row("budgets", "overspend", "budgets", hot, number, seconds, reason=str(refused))
+                yield Row(
+                    "budgets", "overspend", "budgets", by, number, seconds, reason=str(refused)
+                )
                 return
     yield failed("budgets", "overspend", "budgets", "a budget of $1.00 lets anything be spent")
 
@@ -148,8 +150,8 @@ def rule_breach(bench: Bench) -> Iterator[Row]:
         try:
             asked.ask(breach.tool, breach.inputs)
         except Rejected as refused:
-            hot = _hot(breaker)
-            yield Row(guard, "rule breach", PATH, hot, 1, clock() - began_s, reason=str(refused))
+            by = hot(breaker.readings())
+            yield Row(guard, "rule breach", PATH, by, 1, clock() - began_s, reason=str(refused))
         else:
             why = f"it was admitted: {breaker.snapshot().mode}; {blind(guard, policy)}"
             yield failed(guard, "rule breach", PATH, why)
@@ -201,17 +203,15 @@ def lock_convoy(bench: Bench) -> Iterator[Row]:
         try:
             waiting.acquire()
         except Rejected as refused:
-            hot = _hot(panel.breaker("lock/selftest"))
-            yield Row(guard, "lock convoy", "locks", hot, looks, clock() - began_s, reason=str(refused))
+            by = hot(panel.breaker("lock/selftest").readings())
+            yield Row(
+                guard, "lock convoy", "locks", by, looks, clock() - began_s, reason=str(refused)
+            )
         except LockTimeout:
             why = f"a wait of a day goes on; {_coldest(panel.breaker('lock/selftest'))}"
             yield failed(guard, "lock convoy", "locks", why)
         else:
             yield failed(guard, "lock convoy", "locks", "two have the same lock at once")
-
-
-def _hot(breaker: CircuitBreaker) -> str:
-    return " + ".join(kind for kind, found in breaker.readings().items() if found.heat >= 1)
 
 
 def _coldest(breaker: CircuitBreaker) -> str:

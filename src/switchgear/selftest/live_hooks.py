@@ -10,8 +10,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, NamedTuple
 
+from switchgear.core.types import Phase
 from switchgear.hooks.command import AGENTS, hook_command
 from switchgear.hooks.install.agents import TIMEOUT_S
 from switchgear.hooks.install.files import CannotChange
@@ -68,7 +70,11 @@ def installed_commands(root: str) -> dict[str, str]:
         for scope in scopes_of(agent, root):
             there = place(agent, scope, root)
             try:
-                command = there.commands().get(event_of(agent, BEFORE)) if there.look().installed else None
+                command = (
+                    there.commands().get(event_of(agent, BEFORE))
+                    if there.look().installed
+                    else None
+                )
             except CannotChange:
                 command = None  # `standing` tells why
             if command is not None:
@@ -95,7 +101,7 @@ def _agent(bench: Bench, hook: Hook) -> Iterator[Row]:
         answer = send(hook, command)
         seconds = time.monotonic() - began_s
         if answer.action not in {"deny", "stop"}:
-            said = answer.trouble or f"it answers {answer.action} to {command!r}"
+            said = answer.trouble or f"it answers {answer.action} to {command!r} {answer.remark}"
             yield failed(guard, attack, path, f"{said}; the command is {hook.command}")
             return
         by = f"rule {answer.text.partition('rule ')[2].partition(':')[0]}"
@@ -110,25 +116,22 @@ def _agent(bench: Bench, hook: Hook) -> Iterator[Row]:
 def _cut(hook: Hook, guard: str, path: str) -> Row:
     """The same refused call, again and again, is a stuck agent: its session must open."""
     key, began_s = f"session/{_SESSION}", time.monotonic()
-    store = SqliteStore(hook.store)
-    try:
+    judged = ""
+    with closing(SqliteStore(hook.store)) as store:
         for number in range(1, _MOST + 1):
             send(hook, _BREACH)
             found = store.get(key)
             if found is None:
                 return failed(guard, "same error", path, f"no {key!r} came to the store")
             readings = found.policy.readings(found.circuit.memories, store.now_s())
-            pairs = zip(found.policy.detectors, readings, strict=True)
-            hot = " + ".join(each.kind for each, reading in pairs if reading.heat >= 1)
-            if found.circuit.phase == "open":
-                reason = found.circuit.outage.reason
-                seconds = time.monotonic() - began_s
-                return Row(guard, "same error", path, hot, number, seconds, reason=reason)
-        kinds = ", ".join(detector.kind for detector in found.policy.detectors)
-        why = f"the same refused call {_MOST} times does not open {key!r}, judged by {kinds}"
-        return skipped(guard, "same error", path, why)
-    finally:
-        store.close()
+            pairs = list(zip(found.policy.detectors, readings, strict=True))
+            judged = ", ".join(each.kind for each, _ in pairs)
+            if found.circuit.phase is Phase.OPEN:
+                by = " + ".join(each.kind for each, reading in pairs if reading.heat >= 1)
+                reason, seconds = found.circuit.outage.reason, time.monotonic() - began_s
+                return Row(guard, "same error", path, by, number, seconds, reason=reason)
+    why = f"the same refused call {_MOST} times does not open {key!r}, judged by {judged}"
+    return skipped(guard, "same error", path, why)
 
 
 def send(hook: Hook, command: str) -> Answer:

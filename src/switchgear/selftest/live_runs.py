@@ -12,7 +12,7 @@ from switchgear.runner.options import RunOptions
 from switchgear.runner.record import new_run
 from switchgear.runner.runner import Runner
 from switchgear.runner.setting import Setting
-from switchgear.selftest.bench import Bench
+from switchgear.selftest.bench import Bench, hot
 from switchgear.selftest.rows import Row, failed
 
 PATH = "loop runner live"
@@ -57,14 +57,11 @@ def _run(bench: Bench, live: Live, place: Path) -> Row:
         agent, record = Demo(live.scenario, SPEED), new_run(place / "runs")
         runner = Runner(options, agent, record, folder=folder, panel=panel, setting=setting)
         result = runner.run()
-        readings = runner.circuits.loop.readings().items()
-        hot = " + ".join(kind for kind, reading in readings if reading.heat >= 1)
+        tripped = hot(runner.circuits.loop.readings())
     guard = "run --budget" if live.end is ExitReason.BUDGET else "loop/*"
     if result.exit_reason is not live.end:
         why = f"the run ended as {result.exit_reason}, not {live.end}: {result.reason}"
         return failed(guard, live.attack, PATH, why)
-    by = "budget" if live.end is ExitReason.BUDGET else hot
+    by = "budget" if live.end is ExitReason.BUDGET else tripped
     state = result.state
-    return Row(
-        guard, live.attack, PATH, by, state.iterations, state.seconds, reason=result.reason
-    )
+    return Row(guard, live.attack, PATH, by, state.iterations, state.seconds, reason=result.reason)

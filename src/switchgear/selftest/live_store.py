@@ -7,7 +7,6 @@ from typing import Any
 
 from switchgear.core.types import Mode
 from switchgear.errors import OrderRefused, StoreError
-from switchgear.guards.classic import classic
 from switchgear.panel import Panel
 from switchgear.redact import redact
 from switchgear.selftest.bench import Bench
@@ -25,7 +24,9 @@ def attacked(bench: Bench) -> Iterator[Row]:
     guard = f"store {redact(url)}"
     file = url.removeprefix(_SQLITE) if url.startswith(_SQLITE) else None
     if url.startswith("memory:"):
-        yield skipped(guard, "dead provider", PATH, "memory: is this process's own; nothing is shared")
+        yield skipped(
+            guard, "dead provider", PATH, "memory: is this process's own; nothing is shared"
+        )
         return
     if file is not None and not os.path.exists(os.path.expanduser(file)):  # noqa: PTH110, PTH111
         why = "the file is not there yet, and a test makes none; use Switchgear once"
@@ -33,7 +34,7 @@ def attacked(bench: Bench) -> Iterator[Row]:
         return
     name = f"selftest/{secrets.token_hex(6)}"
     try:
-        yield shared(bench, url, name, guard, PATH, policy=classic())
+        yield shared(url, name, guard, PATH)
         yield _ordered(url, name, guard)
     except StoreError as error:
         yield failed(guard, "dead provider", PATH, str(error))

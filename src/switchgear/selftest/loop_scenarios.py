@@ -11,7 +11,7 @@ from switchgear.runner.circuits import Circuits, Measured, policy_of
 from switchgear.runner.judge import Judgement, Seen, judge
 from switchgear.runner.options import DEFAULT_IDLE_S, RunOptions
 from switchgear.runner.watching import Watch
-from switchgear.selftest.bench import PATIENCE, Bench, blind, watchers
+from switchgear.selftest.bench import FAILURES, PATIENCE, Bench, blind, hot, watchers
 from switchgear.selftest.rows import Row, failed, skipped
 
 PATH = "loop runner"
@@ -27,7 +27,6 @@ Iterate = Callable[[int], tuple[Judgement, Measured]]
 
 def same_error(bench: Bench) -> Iterator[Row]:
     """Every other iteration fails, always in the same way; so it is no row of failures."""
-    sees = ("same_error", "consecutive_failures", "failure_rate", "failures_in_window")
 
     def iterate(number: int) -> tuple[Judgement, Measured]:
         measured = Measured(ITERATION_S, files_changed=1, output_chars=1000)
@@ -35,7 +34,7 @@ def same_error(bench: Bench) -> Iterator[Row]:
             return Judgement("failed", ok=False, error="no such table: users"), measured
         return Judgement("worked", ok=True), measured
 
-    yield _run(bench, "same error", sees, iterate)
+    yield _run(bench, "same error", FAILURES, iterate)
 
 
 def standing_still(bench: Bench) -> Iterator[Row]:
@@ -64,7 +63,6 @@ def output_decline(bench: Bench) -> Iterator[Row]:
 
 def hang(bench: Bench) -> Iterator[Row]:
     """The agent says nothing until its time without a word is over, again and again."""
-    sees = ("consecutive_failures", "same_error", "failure_rate", "failures_in_window")
 
     def iterate(number: int) -> tuple[Judgement, Measured]:
         del number
@@ -72,7 +70,7 @@ def hang(bench: Bench) -> Iterator[Row]:
         seen = Seen(silent, Watch(), changed=0, idle_s=DEFAULT_IDLE_S)
         return judge(seen), Measured(DEFAULT_IDLE_S, files_changed=0)
 
-    yield _run(bench, "hang", (*sees, "no_progress"), iterate)
+    yield _run(bench, "hang", (*FAILURES, "no_progress"), iterate)
 
 
 def dead_provider(bench: Bench) -> Iterator[Row]:
@@ -83,19 +81,28 @@ def dead_provider(bench: Bench) -> Iterator[Row]:
     with panel:
         circuits = Circuits(panel, NAME, _OPTIONS)
         policy, began_s = circuits.provider.policy, clock()
+        if not watchers(policy, FAILURES):
+            yield skipped(PROVIDER, "dead provider", PATH, blind(PROVIDER, policy))
+            return
         for number in range(PATIENCE):
             try:
                 leave = circuits.ask()
             except Rejected as refused:
-                hot = _hot(circuits.provider.readings())
+                by = hot(circuits.provider.readings())
                 yield Row(
-                    PROVIDER, "dead provider", PATH, hot, number, clock() - began_s, reason=str(refused)
+                    PROVIDER,
+                    "dead provider",
+                    PATH,
+                    by,
+                    number,
+                    clock() - began_s,
+                    reason=str(refused),
                 )
                 return
             clock.advance(5.0)
             circuits.tell_loop(leave, judged, Measured(5.0))
             circuits.tell_provider(leave, judged, 5.0)
-    why = f"{PATIENCE:,} iterations without a provider, and it goes on; {blind(PROVIDER, policy)}"
+    why = f"{PATIENCE:,} iterations without a provider, and it goes on"
     yield failed(PROVIDER, "dead provider", PATH, why)
 
 
@@ -126,9 +133,9 @@ def _run(bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate) -> 
             try:
                 leave = circuits.ask()
             except Rejected as refused:
-                hot = _hot(circuits.loop.readings())
+                by = hot(circuits.loop.readings())
                 return Row(
-                    *("loop/*", attack, PATH, hot, number - 1, clock() - began_s),
+                    *("loop/*", attack, PATH, by, number - 1, clock() - began_s),
                     reason=str(refused),
                 )
             judged, measured = iterate(number)
@@ -141,7 +148,3 @@ def _run(bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate) -> 
 def loop_policy_of(bench: Bench) -> Policy:
     """How loops are judged: as configured, else as the flags of a run say by default."""
     return bench.config.policy_for(NAME) or policy_of(_OPTIONS)
-
-
-def _hot(readings: dict[str, object]) -> str:
-    return " + ".join(kind for kind, found in readings.items() if getattr(found, "heat", 0.0) >= 1)

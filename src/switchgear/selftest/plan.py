@@ -42,11 +42,11 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario(
             "standing-still", "Iterations that change nothing.", (loop_scenarios.standing_still,)
         ),
+        Scenario("output-decline", "Outputs that dry up.", (loop_scenarios.output_decline,)),
         Scenario(
-            "output-decline", "Outputs that dry up.", (loop_scenarios.output_decline,)
-        ),
-        Scenario(
-            "hang", "An agent that says nothing any more.", (hook_scenarios.hang, loop_scenarios.hang)
+            "hang",
+            "An agent that says nothing any more.",
+            (hook_scenarios.hang, loop_scenarios.hang),
         ),
         Scenario(
             "overspend",

@@ -52,7 +52,9 @@ def _made_up(rule: Rule, place: Place) -> Iterator[Breach]:
     choices = [_filled(getattr(rule, aspect), place) for aspect in given]
     for chosen in product(*choices):
         part = dict(zip(given, chosen, strict=True))
-        path = next((part[name] for name in ("sends", "deletes", "writes", "paths") if name in part), "")
+        path = next(
+            (part[name] for name in ("sends", "deletes", "writes", "paths") if name in part), ""
+        )
         if "tools" not in part:
             for line in _lines(part, path):
                 yield Breach("Bash", {"command": line})

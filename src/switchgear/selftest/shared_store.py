@@ -5,10 +5,10 @@ import tempfile
 from collections.abc import Iterator
 from itertools import count
 
-from switchgear.core.policy import Policy
 from switchgear.errors import Rejected
+from switchgear.guards.classic import classic
 from switchgear.panel import Panel
-from switchgear.selftest.bench import PATIENCE, Bench
+from switchgear.selftest.bench import PATIENCE, Bench, hot
 from switchgear.selftest.rows import Row, failed, skipped
 from switchgear.stores.schemes import REDIS_URLS
 
@@ -32,15 +32,13 @@ def trips(bench: Bench) -> Iterator[Row]:
         return
     with tempfile.TemporaryDirectory(prefix="switchgear-selftest-") as folder:
         file = os.path.join(folder, "state.db")  # noqa: PTH118  URLs hold texts
-        yield shared(bench, f"sqlite:///{file}", NAME, "store sqlite", "store")
+        yield shared(f"sqlite:///{file}", NAME, "store sqlite", "store")
 
 
-def shared(
-    bench: Bench, url: str, name: str, guard: str, path: str, *, policy: Policy | None = None
-) -> Row:
-    """Trip a circuit through one panel, and be refused by another."""
-    policies = bench.config.policy_for
-    with Panel(url, policies=policies) as one, Panel(url, policies=policies) as other:
+def shared(url: str, name: str, guard: str, path: str) -> Row:
+    """Trip a circuit through one panel, and be refused by another: the store, not the policy."""
+    policy = classic()
+    with Panel(url) as one, Panel(url) as other:
         breaker = one.breaker(name, policy)
         began_s = one.store.now_s()
         for number in count(1):
@@ -53,11 +51,11 @@ def shared(
             except Rejected:
                 break
         seconds = max(0.0, one.store.now_s() - began_s)
-        hot = " + ".join(kind for kind, found in breaker.readings().items() if found.heat >= 1)
+        by = hot(breaker.readings())
         try:
             other.breaker(name, policy).call(int)
         except Rejected as refused:
-            return Row(guard, "dead provider", path, hot, number - 1, seconds, reason=str(refused))
+            return Row(guard, "dead provider", path, by, number - 1, seconds, reason=str(refused))
     return failed(guard, "dead provider", path, "one process cuts it, and another goes on calling")
 
 

@@ -23,9 +23,7 @@ def held(bench: Bench) -> Iterator[Row]:
     for circuit in bench.held:
         if circuit.mode in _WORDS:
             why = f"{_WORDS[circuit.mode]} by {circuit.by}: {circuit.why}; it admits everything"
-            yield failed(
-                circuit.name, "any", "store", f"{why}. `switchgear release` gives it back"
-            )
+            yield failed(circuit.name, "any", "store", f"{why}. `switchgear release` gives it back")
 
 
 def installed(bench: Bench) -> Iterator[Row]:
