@@ -41,12 +41,12 @@ def _cells(row: Row, screen: Screen, *, stacked: bool) -> str:
 
 
 def _sum(screen: Screen, rows: list[Row]) -> None:
-    count = {status: sum(row.status is status for row in rows) for status in Status}
-    fired, bad, left = (count[each] for each in (Status.OK, Status.FAILED, Status.SKIPPED))
-    screen.line()
-    said = f"{plural(fired, 'attack')} stopped" if fired else "nothing fired"
-    said += (
-        f", {plural(bad, 'guard')} cannot fire" if bad else ", every guard fires" if fired else ""
+    stopped = sum(row.status is Status.OK and row.signals > 0 for row in rows)
+    bad, left = (
+        sum(row.status is status for row in rows) for status in (Status.FAILED, Status.SKIPPED)
     )
+    said = f"{plural(stopped, 'attack')} stopped"
+    said += f", {plural(bad, 'guard')} cannot fire" if bad else ", every guard fires"
     said += f", {left:,} not tried" if left else ""
+    screen.line()
     screen.line(Text(said, "bold red" if bad else "bold"))

@@ -10,7 +10,7 @@ from switchgear.hooks.install.place import place, scopes_of
 from switchgear.hooks.install.standing import Standing
 from switchgear.ladder import Interventions
 from switchgear.selftest.bench import Bench
-from switchgear.selftest.rows import Row, failed
+from switchgear.selftest.rows import Row, failed, skipped
 
 _WORDS = {
     Mode.HELD_CLOSED: "held closed",
@@ -20,10 +20,13 @@ _WORDS = {
 
 def held(bench: Bench) -> Iterator[Row]:
     """Circuits of the store that admit everything because somebody said so."""
-    for circuit in bench.held:
-        if circuit.mode in _WORDS:
-            why = f"{_WORDS[circuit.mode]} by {circuit.by}: {circuit.why}; it admits everything"
-            yield failed(circuit.name, "any", "store", f"{why}. `switchgear release` gives it back")
+    open_doors = [circuit for circuit in bench.held if circuit.mode in _WORDS]
+    if not open_doors:
+        why = "no circuit is held closed or in shadow mode"
+        yield Row("modes", "any", "store", reason=why)
+    for circuit in open_doors:
+        why = f"{_WORDS[circuit.mode]} by {circuit.by}: {circuit.why}; it admits everything"
+        yield failed(circuit.name, "any", "store", f"{why}. `switchgear release` gives it back")
 
 
 def installed(bench: Bench) -> Iterator[Row]:
@@ -32,6 +35,10 @@ def installed(bench: Bench) -> Iterator[Row]:
     if not found and wants_hooks(bench.config):
         why = "the configuration has rules for hooks, and no agent has them installed"
         yield failed("hooks", "any", "hooks", f"{why}: `switchgear hooks install AGENT`")
+    elif not found:
+        yield skipped(
+            "hooks", "any", "hooks", "none are installed, and the configuration asks for none"
+        )
     for agent, standing in found:
         why = _objection(standing)
         if why:
