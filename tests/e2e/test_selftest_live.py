@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from e2e.hook_process import hook
+from servers.server import running
 from switchgear.cli import main
 from switchgear.config import DEFAULT
 from switchgear.hooks.command import AGENTS
@@ -96,6 +97,22 @@ def test_a_sealed_store_refuses_the_order_of_an_agent(project: Path) -> None:
     rows = list(live_store.attacked(Bench(DEFAULT, str(project), url)))
     assert [row.status for row in rows] == [Status.OK, Status.OK]
     assert rows[1].detector == "operator token"
+
+
+def test_a_real_server_is_tripped_shared_and_left_as_it_was(project: Path) -> None:
+    with running() as server:
+        with Panel(server.url) as panel:
+            panel.breaker("provider/mine").call(int)
+        kept = server.say("KEYS", "*")
+        rows = list(live_store.attacked(Bench(DEFAULT, str(project), server.url)))
+        assert rows[0].status is Status.OK, rows[0].reason
+        with Panel(server.url) as panel:
+            assert [view.name for view in panel.circuits()] == ["provider/mine"]
+            assert panel.events(glob="selftest/*") == []
+        left = server.say("KEYS", "*")
+    assert "selftest" in str(rows[0].reason)
+    assert "selftest" not in str(left)
+    assert "provider/mine" in str(kept)
 
 
 def test_a_store_that_is_not_there_is_not_made(project: Path) -> None:
