@@ -16,6 +16,7 @@ from switchgear.core.policy import Policy
 from switchgear.core.types import Signal
 from switchgear.hooks import decide as deciding
 from switchgear.hooks import sessions, signals
+from switchgear.hooks.looking import Looked, look_at
 from switchgear.panel import Panel
 from switchgear.runner.circuits import Circuits
 from switchgear.selftest import live_hooks, plan
@@ -228,11 +229,30 @@ def test_rules_of_the_configuration_are_refused_by_the_hooks(project: Path) -> N
     assert rows["rule no-prod"].detector == "rule no-prod"
 
 
+def test_circuits_of_rules_that_watch_for_no_breach_are_told_and_not_failures(
+    project: Path,
+) -> None:
+    rows = rows_of(project, "circuits: [{match: '*', policy: failure_rate}]", "rule-breach")
+    library = [row for row in rows if row.path == "library"]
+    assert [row.status for row in library] == [Status.SKIPPED]
+    both = "circuits: [{match: rules, policy: constitutional}, {match: '*', policy: failure_rate}]"
+    library = [row for row in rows_of(project, both, "rule-breach") if row.path == "library"]
+    assert [(row.guard, row.status) for row in library] == [("rules", Status.OK)]
+
+
+def test_a_run_around_it_changes_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWITCHGEAR_WATCHED", "1")
+    monkeypatch.setenv("SWITCHGEAR_TIME", "1 1")
+    assert run("--only", "loop").exit_code == 0
+
+
 def test_hooks_that_do_not_ask_the_rules_are_found_out(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = deciding.look_at
-    monkeypatch.setattr(deciding, "look_at", lambda *a: whole(*a)._replace(broken=None))
+    def blind(*looked: Any) -> Looked:
+        return look_at(*looked)._replace(broken=None)
+
+    monkeypatch.setattr(deciding, "look_at", blind)
     bad = failures(rows_of(project, "", "rule-breach"))
     assert bad["rule force-push"].endswith("the rules see it, the hooks do not ask them")
 
@@ -294,9 +314,11 @@ def test_a_lock_whose_wait_nobody_minds_in_time_is_a_failure(project: Path) -> N
 def test_what_breaks_is_a_row_and_the_others_go_on(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def breaks(_: Bench) -> Iterator[Row]:
+    def broken_row() -> Row:
         raise RuntimeError("no such thing")
-        yield
+
+    def breaks(_: Bench) -> Iterator[Row]:
+        yield broken_row()
 
     broken = plan.Scenario("loop", "", (breaks, *SCENARIOS["loop"].acts))
     monkeypatch.setitem(SCENARIOS, "loop", broken)

@@ -134,9 +134,16 @@ def overspend(bench: Bench) -> Iterator[Row]:
 
 def rule_breach(bench: Bench) -> Iterator[Row]:
     """The circuit of the rules: after the first breach nothing goes on, until it is reset."""
-    configured = bench.config.policy_for("rules/selftest")
-    policy = configured or preset_policy("constitutional")
-    guard = "rules/*" if configured else "preset constitutional"
+    known = {name: bench.config.policy_for(name) for name in ("rules/selftest", "rules")}
+    judged = {name: policy for name, policy in known.items() if policy is not None}
+    name, policy = next(
+        (pair for pair in judged.items() if watchers(pair[1], ("violation",))),
+        next(iter(judged.items()), ("rules/selftest", preset_policy("constitutional"))),
+    )
+    guard = name.replace("selftest", "*") if judged else "preset constitutional"
+    if not watchers(policy, ("violation",)):
+        yield skipped(guard, "rule breach", PATH, blind(guard, policy))
+        return
     place = place_at(bench.root)
     found = (breach_of(rule, place).breach for rule in bench.config.rules.rules)
     breach = next((each for each in found if each is not None), None)
@@ -145,7 +152,7 @@ def rule_breach(bench: Bench) -> Iterator[Row]:
         return
     panel, clock = bench.panel()
     with panel:
-        breaker = panel.breaker("rules/selftest", policy)
+        breaker = panel.breaker(name, policy)
         asked, began_s = RuleGuard(breaker, bench.config.rules.rules, place), clock()
         try:
             asked.ask(breach.tool, breach.inputs)
@@ -153,7 +160,7 @@ def rule_breach(bench: Bench) -> Iterator[Row]:
             by = hot(breaker.readings())
             yield Row(guard, "rule breach", PATH, by, 1, clock() - began_s, reason=str(refused))
         else:
-            why = f"it was admitted: {breaker.snapshot().mode}; {blind(guard, policy)}"
+            why = f"it was admitted; {_coldest(breaker)}"
             yield failed(guard, "rule breach", PATH, why)
 
 
