@@ -17,6 +17,14 @@ PATIENCE = 1000
 """Calls or iterations after which a guard that has not fired will not."""
 
 
+OVERLOADED = "529 overloaded"
+"""What a dead provider says."""
+
+
+class ProviderDown(Exception):
+    """What a guarded call raises in an attack."""
+
+
 class Standing(NamedTuple):
     """A circuit of the user's that an operator holds, as it was found."""
 

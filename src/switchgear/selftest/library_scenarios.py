@@ -9,7 +9,16 @@ from switchgear.errors import BudgetRefused, LockTimeout, OrderRefused, Rejected
 from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.rules import RuleGuard, place_at
 from switchgear.panel import Panel
-from switchgear.selftest.bench import FAILURES, PATIENCE, Bench, blind, hot, watchers
+from switchgear.selftest.bench import (
+    FAILURES,
+    OVERLOADED,
+    PATIENCE,
+    Bench,
+    ProviderDown,
+    blind,
+    hot,
+    watchers,
+)
 from switchgear.selftest.guards_configured import sample_name
 from switchgear.selftest.rows import Row, failed, skipped
 from switchgear.selftest.rule_trials import breach_of
@@ -21,10 +30,6 @@ _SLOW = ("slow_calls", "latency_p95")
 _DOLLAR = 1_000_000
 _CALLERS = 200
 """Calls that wait for a slow provider at the same time."""
-
-
-class ProviderDown(Exception):
-    """What the guarded function of an attack raises."""
 
 
 def dead_provider(bench: Bench) -> Iterator[Row]:
@@ -45,7 +50,7 @@ def _failing(breaker: CircuitBreaker, clock: FakeClock) -> Row:
         nonlocal made
         made += 1
         clock.advance(0.5)
-        raise ProviderDown("529 overloaded")
+        raise ProviderDown(OVERLOADED)
 
     if not watchers(breaker.policy, FAILURES):
         return skipped(guard, "dead provider", PATH, blind(guard, breaker.policy))

@@ -21,7 +21,7 @@ class Row(NamedTuple):
     """One guard under one attack. Immutable.
 
     >>> Row("provider/*", "failures", "library", "consecutive_failures", 5, 0.4).after
-    '5 signals, 0 s'
+    '5 signals, 0.4 s'
     """
 
     guard: str

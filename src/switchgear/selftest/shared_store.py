@@ -8,15 +8,11 @@ from itertools import count
 from switchgear.errors import Rejected
 from switchgear.guards.classic import classic
 from switchgear.panel import Panel
-from switchgear.selftest.bench import PATIENCE, Bench, hot
+from switchgear.selftest.bench import OVERLOADED, PATIENCE, Bench, ProviderDown, hot
 from switchgear.selftest.rows import Row, failed, skipped
 from switchgear.stores.schemes import REDIS_URLS
 
 NAME = "provider/selftest"
-
-
-class Down(Exception):
-    """What the guarded function of an attack raises."""
 
 
 def trips(bench: Bench) -> Iterator[Row]:
@@ -46,7 +42,7 @@ def shared(url: str, name: str, guard: str, path: str) -> Row:
                 return failed(guard, "dead provider", path, f"{PATIENCE:,} failures do not trip it")
             try:
                 breaker.call(_down)
-            except Down:
+            except ProviderDown:
                 continue
             except Rejected:
                 break
@@ -60,4 +56,4 @@ def shared(url: str, name: str, guard: str, path: str) -> Row:
 
 
 def _down() -> None:
-    raise Down("529 overloaded")
+    raise ProviderDown(OVERLOADED)
