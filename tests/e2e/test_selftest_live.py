@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,17 @@ def test_a_sealed_store_refuses_the_order_of_an_agent(project: Path) -> None:
     rows = list(live_store.attacked(Bench(DEFAULT, str(project), url)))
     assert [row.status for row in rows] == [Status.OK, Status.OK]
     assert rows[1].detector == "operator token"
+
+
+def test_the_operators_token_is_tried_where_it_is_given(project: Path) -> None:
+    url = f"sqlite:///{project / 'circuits.db'}"
+    with Panel(url, operator_token_sha256=sha256(b"mine").hexdigest()) as panel:
+        panel.breaker("provider/mine").call(int)
+    for token, status in (("mine", Status.OK), ("another", Status.FAILED)):
+        rows = list(live_store.attacked(Bench(DEFAULT, str(project), url, token=token)))
+        assert [row.status for row in rows] == [Status.OK, Status.OK, status]
+    with Panel(url) as panel:
+        assert [view.name for view in panel.circuits()] == ["provider/mine"], "nothing is left held"
 
 
 def test_a_real_server_is_tripped_shared_and_left_as_it_was(project: Path) -> None:

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-from switchgear.core.types import Mode
+from switchgear.core.types import Ask, Mode
 from switchgear.errors import OrderRefused, StoreError
 from switchgear.panel import Panel
 from switchgear.redact import redact
@@ -36,6 +36,8 @@ def attacked(bench: Bench) -> Iterator[Row]:
     try:
         yield shared(url, name, guard, PATH)
         yield _ordered(url, name, guard)
+        if bench.token is not None:
+            yield _obeyed(url, name, guard, bench.token)
     except StoreError as error:
         yield failed(guard, "dead provider", PATH, str(error))
     finally:
@@ -56,6 +58,19 @@ def _ordered(url: str, name: str, guard: str) -> Row:
         except OrderRefused as refused:
             return Row(guard, attack, PATH, "operator token", 1, reason=str(refused))
     return failed(guard, attack, PATH, "an order without the token was obeyed")
+
+
+def _obeyed(url: str, name: str, guard: str, token: str) -> Row:
+    """The operator's order: with the token that was given it must be obeyed."""
+    with Panel(url, token=token) as panel:
+        try:
+            panel.order(name, by="selftest", why="a trial", mode=Mode.HELD_OPEN)
+        except OrderRefused as refused:
+            return failed(guard, "operator's order", PATH, f"the token does not fit: {refused}")
+        verdict = panel.send(name, Ask())
+    if verdict.admitted:
+        return failed(guard, "operator's order", PATH, "the circuit is held open and admits")
+    return Row(guard, "operator's order", PATH, "held open", 1, reason=verdict.reason)
 
 
 def _removed(url: str, name: str) -> str:
