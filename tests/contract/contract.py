@@ -396,6 +396,19 @@ class StoreContract:
         assert store.get("api") is None
         assert store.apply("api", POLICY, FAILED, NOW_S + 2.0).circuit.totals.failed == 1
 
+    def test_one_circuit_can_be_forgotten_with_its_events_whatever_its_state(
+        self, store: Store
+    ) -> None:
+        forgets: Any = store  # what a self-test leaves behind; nobody else needs it
+        tell(store, "selftest/1", FAILED, FAILED, FAILED)
+        tell(store, "open", FAILED, FAILED, FAILED)
+        before = [entry for entry in store.events() if entry.event.circuit == "open"]
+        assert forgets.forget("selftest/1")
+        assert not forgets.forget("selftest/1")
+        assert store.get("selftest/1") is None
+        assert [found.circuit.key for found in store.find()] == ["open"]
+        assert store.events() == before
+
     # Several messages and a note
 
     def test_a_transaction_tells_several_circuits_and_keeps_a_note(self, store: Store) -> None:

@@ -22,6 +22,7 @@ from switchgear.cli import (
     rules,
     run,
     runs,
+    selftest,
     serve,
     simulate,
     tune,
@@ -67,6 +68,6 @@ for verb in (
     *(fleet.fleet, incidents.incidents, incidents.review, simulate.simulate),
     *(orders.hold, orders.release, orders.reset, intervening.intervene),
     *(moving.export_verb, moving.import_verb, moving.vacuum),
-    *(health.doctor, configuring.config, configuring.completion),
+    *(selftest.selftest, health.doctor, configuring.config, configuring.completion),
 ):
     main.add_command(verb)

@@ -81,18 +81,18 @@ def compiled(root: str) -> Compiled:
     mark = signature(root)
     data = _read(place)
     if data is not None and data.get("mark") == mark:
-        return _loaded(data, root)
+        return loaded(data, root)
     use_all_modules()  # the parser of YAML lies in site-packages
     from switchgear.hooks.compiling import compile_for  # noqa: PLC0415  reads YAML
 
     try:
         made = compile_for(root)
     except SwitchgearError as error:
-        last = None if data is None else _loaded(data, root)
+        last = None if data is None else loaded(data, root)
         raise Unconfigured(str(error), last) from error
     made["mark"] = mark
     _write(place, made)
-    return _loaded(made, root)
+    return loaded(made, root)
 
 
 def use_all_modules() -> None:
@@ -175,7 +175,8 @@ def _write(place: str, data: dict[str, Any]) -> None:
         return
 
 
-def _loaded(data: dict[str, Any], root: str) -> Compiled:
+def loaded(data: dict[str, Any], root: str) -> Compiled:
+    """What a compiled configuration says, for the project at `root`."""
     fields = {name: data[name] for name in Compiled._fields if name in data}
     plan = dict(data["interventions"])
     plan["when_alone"] = tuple(plan["when_alone"])

@@ -18,7 +18,11 @@ DEFAULTS = (("op/*", "operation"), ("session/*", "stuck"), ("*", "operation"))
 def compile_for(root: str) -> dict[str, Any]:
     """What hooks of the project at `root` need to know, as JSON values. Raises `ConfigError`."""
     source = find_config(root)
-    config = DEFAULT if source is None else load_config(source)
+    return compile_config(DEFAULT if source is None else load_config(source), root)
+
+
+def compile_config(config: Config, root: str) -> dict[str, Any]:
+    """The same for a configuration that is read already."""
     store = config.store or f"sqlite:///{default_file(root)}"
     rules = [[rule.match, dump_policy(rule.policy)] for rule in config.circuits]
     defaults = [[glob, dump_policy(preset_policy(name))] for glob, name in DEFAULTS]

@@ -154,6 +154,14 @@ class MemoryStore:
             self._write([event for event in events if (event.circuit, event.seq) not in seen])
         return True
 
+    def forget(self, key: str) -> bool:
+        """Remove one circuit and its events, whatever its state; false: there was none."""
+        with self._lock.taken():
+            kept = [entry for entry in self._events if entry.event.circuit != key]
+            self._events.clear()
+            self._events.extend(kept)
+            return self._found.pop(key, None) is not None
+
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """Remove the oldest events and abandoned circuits."""
         with self._lock.taken():

@@ -183,6 +183,18 @@ class RedisStore:
             trimmed = client.xtrim(self._names.log, maxlen=keep_events, approximate=False)
         return Vacuumed(gone, int(trimmed))
 
+    def forget(self, key: str) -> bool:
+        """Remove one circuit and its events, whatever its state; false: there was none."""
+        with self._translated():
+            client = self._reader()
+            raw = client.get(self._names.circuit(key))
+            told = [found.cursor for found in self.events() if found.event.circuit == key]
+            if told:
+                client.xdel(self._names.log, *told)
+        if raw is None:
+            return False
+        return self._run(self._protocol.forget(reading.circuit(self.label, key, raw).begins, key))
+
     def operator_digest(self) -> str | None:
         """The digest of the token that orders need."""
         with self._translated():

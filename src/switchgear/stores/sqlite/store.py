@@ -156,6 +156,10 @@ class SqliteStore:
         self._link.run(_shrink)
         return gone
 
+    def forget(self, key: str) -> bool:
+        """Remove one circuit and its events, whatever its state; false: there was none."""
+        return self._link.write(_forget, key)
+
     def operator_digest(self) -> str | None:
         """The digest of the token that orders need."""
         return self._link.run(_operator_digest)
@@ -262,6 +266,11 @@ def _vacuum(db: sqlite3.Connection, keep_events: int, idle_s: float, now_s: floa
     )
     notes.forget(db, now_s)
     return Vacuumed(circuits.rowcount, events.rowcount)
+
+
+def _forget(db: sqlite3.Connection, key: str) -> bool:
+    db.execute("DELETE FROM events WHERE circuit = ?", (key,))
+    return bool(db.execute("DELETE FROM circuits WHERE key = ?", (key,)).rowcount)
 
 
 def _operator_digest(db: sqlite3.Connection) -> str | None:

@@ -1,0 +1,75 @@
+"""What switches guards off without a word in the configuration: modes, and hooks that nobody runs."""
+
+from collections.abc import Iterator
+
+from switchgear.config import Config
+from switchgear.config.model import Hooks
+from switchgear.core.types import Mode
+from switchgear.hooks.install.agents import HOOKED
+from switchgear.hooks.install.place import place, scopes_of
+from switchgear.hooks.install.standing import Standing
+from switchgear.ladder import Interventions
+from switchgear.selftest.bench import Bench
+from switchgear.selftest.rows import Row, failed, skipped
+
+_WORDS = {
+    Mode.HELD_CLOSED: "held closed",
+    Mode.SHADOW: "in shadow mode",
+}
+
+
+def held(bench: Bench) -> Iterator[Row]:
+    """Circuits of the store that admit everything because somebody said so."""
+    open_doors = [circuit for circuit in bench.held if circuit.mode in _WORDS]
+    if not open_doors:
+        why = "no circuit is held closed or in shadow mode"
+        yield Row("modes", "any", "store", reason=why)
+    for circuit in open_doors:
+        why = f"{_WORDS[circuit.mode]} by {circuit.by}: {circuit.why}; it admits everything"
+        yield failed(circuit.name, "any", "store", f"{why}. `switchgear release` gives it back")
+
+
+def installed(bench: Bench) -> Iterator[Row]:
+    """Hooks that are configured and not installed, or installed and cannot run."""
+    found = list(standings(bench.root))
+    if not found and wants_hooks(bench.config):
+        why = "the configuration has rules for hooks, and no agent has them installed"
+        yield failed("hooks", "any", "hooks", f"{why}: `switchgear hooks install AGENT`")
+    elif not found:
+        yield skipped(
+            "hooks", "any", "hooks", "none are installed, and the configuration asks for none"
+        )
+    for agent, standing in found:
+        why = _objection(standing)
+        if why:
+            to_do = f"`switchgear hooks install {agent}`"
+            yield failed(f"hooks of {agent}", "any", "hooks", f"{why}: {to_do}")
+        else:
+            events = len(standing.events)
+            yield Row(f"hooks of {agent}", "installed", "hooks", reason=f"{events} events")
+
+
+def standings(root: str) -> Iterator[tuple[str, Standing]]:
+    """The agents whose hooks are installed, for the project or for the user."""
+    for agent in HOOKED:
+        for scope in scopes_of(agent, root):
+            standing = place(agent, scope, root).look()
+            if standing.installed:
+                yield agent, standing
+
+
+def wants_hooks(config: Config) -> bool:
+    """Whether the configuration says something that only hooks do."""
+    named = any(rule.match.startswith(("session/", "op/")) for rule in config.circuits)
+    told = config.hooks != Hooks() or config.interventions != Interventions()
+    return named or told or config.timeouts.session_s is not None
+
+
+def _objection(standing: Standing) -> str:
+    if standing.gone:
+        return f"{standing.path} needs {', '.join(standing.gone)}, which is gone"
+    if standing.switched_off:
+        return f"the agent runs no hooks: {standing.switched_off}"
+    if standing.missing:
+        return f"{standing.path} lacks {', '.join(standing.missing)}"
+    return standing.trouble

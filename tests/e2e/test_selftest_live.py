@@ -1,0 +1,164 @@
+"""`switchgear selftest --live`: the real hook process, the real store, the real loop runner."""
+
+import json
+import os
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from e2e.hook_process import hook
+from servers.server import running
+from switchgear.cli import main
+from switchgear.config import DEFAULT
+from switchgear.hooks.command import AGENTS
+from switchgear.panel import Panel
+from switchgear.selftest import live_hooks, live_runs, live_store
+from switchgear.selftest.bench import Bench
+from switchgear.selftest.rows import Status
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    work = tmp_path / "work"
+    (work / ".git").mkdir(parents=True)
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("SWITCHGEAR_CONFIG", "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    return work
+
+
+def push(folder: Path) -> dict[str, Any]:
+    return {
+        "session_id": "s",
+        "cwd": str(folder),
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Bash",
+        "tool_input": {"command": "git push --force"},
+        "tool_use_id": "t",
+    }
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_real_hook_command_of_each_agent_refuses_and_cuts(
+    project: Path, monkeypatch: pytest.MonkeyPatch, agent: str
+) -> None:
+    monkeypatch.setattr(live_hooks, "AGENTS", (agent,))
+    rows = list(live_hooks.attacked(Bench(DEFAULT, str(project))))
+    assert [(row.attack, row.status) for row in rows] == [
+        ("rule breach", Status.OK),
+        ("self-release", Status.OK),
+        ("same error", Status.OK),
+    ], [row.reason for row in rows]
+    assert [row.detector for row in rows] == ["rule force-push", "rule guard/orders", "same_error"]
+    assert [file.name for file in project.iterdir()] == [".git"]
+
+
+def test_a_hook_that_finds_its_configuration_compiled_refuses_as_the_first_did(
+    project: Path,
+) -> None:
+    for _ in range(2):
+        told = hook(project, push(project)).told["hookSpecificOutput"]
+        assert told["permissionDecision"] == "deny"
+
+
+def test_the_command_of_the_agents_own_file_is_the_one_that_is_driven(project: Path) -> None:
+    CliRunner().invoke(main, ["hooks", "install", "claude-code"])
+    commands = live_hooks.installed_commands(str(project))
+    assert list(commands) == ["claude-code"]
+    assert str(project) in commands["claude-code"]
+    turned = live_hooks.turned(commands["claude-code"], "/elsewhere")
+    assert str(project) not in turned.replace(sys.executable, "")
+
+
+def test_the_real_store_is_tripped_shared_and_left_as_it_was(project: Path) -> None:
+    file = project / "circuits.db"
+    url = f"sqlite:///{file}"
+    with Panel(url) as panel:
+        panel.breaker("provider/mine").call(int)
+        panel.flush()
+        before = [view.name for view in panel.circuits()], panel.events()
+    rows = list(live_store.attacked(Bench(DEFAULT, str(project), url)))
+    assert rows[0].status is Status.OK, rows[0].reason
+    assert rows[0].detector == "consecutive_failures"
+    assert rows[1].status is Status.SKIPPED, "it is not sealed"
+    with Panel(url) as panel:
+        assert ([view.name for view in panel.circuits()], panel.events()) == before
+
+
+def test_a_sealed_store_refuses_the_order_of_an_agent(project: Path) -> None:
+    url = f"sqlite:///{project / 'circuits.db'}"
+    with Panel(url, operator_token_sha256="b" * 64) as panel:
+        panel.breaker("provider/mine").call(int)
+    rows = list(live_store.attacked(Bench(DEFAULT, str(project), url)))
+    assert [row.status for row in rows] == [Status.OK, Status.OK]
+    assert rows[1].detector == "operator token"
+
+
+def test_the_operators_token_is_tried_where_it_is_given(project: Path) -> None:
+    url = f"sqlite:///{project / 'circuits.db'}"
+    with Panel(url, operator_token_sha256=sha256(b"mine").hexdigest()) as panel:
+        panel.breaker("provider/mine").call(int)
+    for token, status in (("mine", Status.OK), ("another", Status.FAILED)):
+        rows = list(live_store.attacked(Bench(DEFAULT, str(project), url, token=token)))
+        assert [row.status for row in rows] == [Status.OK, Status.OK, status]
+    with Panel(url) as panel:
+        assert [view.name for view in panel.circuits()] == ["provider/mine"], "nothing is left held"
+
+
+def test_a_real_server_is_tripped_shared_and_left_as_it_was(project: Path) -> None:
+    with running() as server:
+        with Panel(server.url) as panel:
+            panel.breaker("provider/mine").call(int)
+        kept = server.say("KEYS", "*")
+        rows = list(live_store.attacked(Bench(DEFAULT, str(project), server.url)))
+        assert rows[0].status is Status.OK, rows[0].reason
+        with Panel(server.url) as panel:
+            assert [view.name for view in panel.circuits()] == ["provider/mine"]
+            assert panel.events(glob="selftest/*") == []
+        left = server.say("KEYS", "*")
+    assert "selftest" in str(rows[0].reason)
+    assert "selftest" not in str(left)
+    assert "provider/mine" in str(kept)
+
+
+def test_a_store_that_is_not_there_is_not_made(project: Path) -> None:
+    (row,) = live_store.attacked(Bench(DEFAULT, str(project)))
+    assert row.status is Status.SKIPPED
+    assert "not there yet" in row.reason
+    assert [file.name for file in project.iterdir()] == [".git"]
+
+
+@pytest.mark.parametrize("live", live_runs.LIVES[:2], ids=lambda live: live.attack)
+def test_the_real_loop_runner_stops_the_demo_agent(
+    project: Path, monkeypatch: pytest.MonkeyPatch, live: live_runs.Live
+) -> None:
+    monkeypatch.setattr(live_runs, "LIVES", (live,))
+    (row,) = live_runs.attacked(Bench(DEFAULT, str(project)))
+    assert row.status is Status.OK, row.reason
+    assert row.detector
+    assert [file.name for file in project.iterdir()] == [".git"]
+
+
+def test_a_run_that_ends_otherwise_is_a_failure(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = live_runs.LIVES[0]._replace(scenario="asks")
+    monkeypatch.setattr(live_runs, "LIVES", (asks,))
+    (row,) = live_runs.attacked(Bench(DEFAULT, str(project)))
+    assert row.status is Status.FAILED
+    assert "the run ended as blocked" in row.reason
+
+
+def test_the_command_says_by_its_exit_code_that_all_fires(project: Path) -> None:
+    command = [sys.executable, "-m", "switchgear", "selftest", "--only", "lock-convoy", "--json"]
+    done = subprocess.run(
+        command, cwd=project, env=dict(os.environ), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["exit_code"] == 0
