@@ -113,9 +113,12 @@ DEBTS = (
 )
 OF_ACTS = (*DEBTS, detectors.StuckProbability)
 
-BY_HISTORY = (*OF_ACTS, detectors.ContextBurn)
-ANY_DETECTOR = st.one_of(*(CONFIGS[kind] for kind in CONFIGS if kind not in BY_HISTORY))
-"""Any that one signal with a count can trip; the others have histories of their own."""
+PECULIAR = {
+    *(*OF_ACTS, detectors.ContextBurn),  # no single signal with a count trips them
+    *(detectors.RetryAfter, detectors.TotalCost, detectors.Violation),  # a recovery forgets nothing
+}
+ANY_DETECTOR = st.one_of(*(CONFIGS[kind] for kind in CONFIGS if kind not in PECULIAR))
+"""Any that the walks can trip and see recover; the peculiar ones have the laws and their own tests."""
 
 ACTS = (
     Act("bash", "ls -la src/a.py", "a.py 12:00:01\nb.py", "I will list the files again, to see"),
