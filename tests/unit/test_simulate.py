@@ -35,8 +35,8 @@ def detect_s(harm: Harm) -> float:
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_the_same_seed_gives_the_same_numbers(name: str) -> None:
-    again = simulate(name, agents=50, seed=1)
-    assert as_json(again) == as_json(result_of(name))
+    once, again = (simulate(name, agents=10, hours=0.3) for _ in range(2))
+    assert as_json(once) == as_json(again)
 
 
 def test_another_seed_gives_other_numbers() -> None:
@@ -118,9 +118,10 @@ def test_a_slow_down_sends_work_of_busy_agents_elsewhere() -> None:
     assert not result.guarded.halted
 
 
-def test_an_agent_that_is_cut_for_slowness_wastes_fewer_calls() -> None:
+def test_agents_that_are_cut_for_slowness_get_more_done_by_others() -> None:
     cut = simulate("slow-down", agents=50, breakers=with_category(latency=latency(admit=0.0)))
-    assert cut.guarded.harms[0].wasted < cut.plain.harms[0].wasted
+    assert cut.guarded.done > cut.plain.done
+    assert cut.guarded.rerouted > result_of("slow-down").guarded.rerouted
 
 
 def test_without_the_breaker_of_providers_the_bars_of_an_outage_are_missed() -> None:
