@@ -1,5 +1,6 @@
 """The simulation: the same for the same seed, honest on both sides, and within its bars."""
 
+import gc
 from functools import cache
 
 import pytest
@@ -199,3 +200,9 @@ def test_the_page_has_both_sides_and_loads_nothing() -> None:
 def test_every_scenario_lies_within_its_time(name: str) -> None:
     for trouble in SCENARIOS[name].troubles:
         assert 0 < trouble.begins < trouble.ends < 1
+
+
+def test_the_collector_of_garbage_is_left_as_it_was() -> None:
+    before = gc.get_threshold()
+    simulate("outage", agents=10, hours=0.05)
+    assert gc.get_threshold() == before
