@@ -206,3 +206,10 @@ def test_the_collector_of_garbage_is_left_as_it_was() -> None:
     before = gc.get_threshold()
     simulate("outage", agents=10, hours=0.05)
     assert gc.get_threshold() == before
+
+
+def test_a_story_that_a_burning_agent_had_paused_goes_on_when_it_is_mended() -> None:
+    result = simulate("budget-burn", agents=10, hours=3.0)
+    [harm] = result.guarded.harms
+    assert not harm.still_open
+    assert harm.last_s >= harm.span.ends_s + 300.0

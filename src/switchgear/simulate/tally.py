@@ -6,7 +6,7 @@ from switchgear.simulate.world import BURN_TIMES, Outcome, Span, World
 
 SLOTS = 60
 """How many slots of time a plot has."""
-TAIL_S = 600.0
+TAIL_S = 1200.0
 """What trips so long after a trouble may still be due to it: calls that had begun end later."""
 HALTS = ("budget", "failure_rate")
 
