@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 
+from switchgear.core.types import Event, EventKind, Mode, Phase
 from switchgear.fleet.categories import Breakers, Category, default_breakers, external_dep, latency
 from switchgear.simulate.compare import Result, simulate
 from switchgear.simulate.page import page
@@ -213,3 +214,17 @@ def test_a_story_that_a_burning_agent_had_paused_goes_on_when_it_is_mended() -> 
     [harm] = result.guarded.harms
     assert not harm.still_open
     assert harm.last_s >= harm.span.ends_s + 300.0
+
+
+def test_a_story_that_an_agent_had_burnt_is_no_wrong_trip_hours_later() -> None:
+    tally = simulate("budget-burn", agents=10, hours=0.1).guarded
+    [span] = [harm.span for harm in tally.harms]
+    before = tally.wrong_trips
+    late = Event(
+        f"story/{min(span.about)}-0-1", 1, span.ends_s + 20_000.0, EventKind.MOVED,
+        Phase.CLOSED, Phase.OPEN, Mode.AUTO, 2,
+    )  # fmt: skip
+    tally.hear(late)
+    assert tally.wrong_trips == before
+    tally.hear(late._replace(circuit="dep/south"))
+    assert tally.wrong_trips == before + 1
