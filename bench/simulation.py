@@ -40,19 +40,21 @@ def section(effort: Effort) -> Section:
 
 
 def measured(sizes: tuple[int, int]) -> Section:
-    few, many = (_taken(size) for size in sizes)
-    ratio = many.cpu_s / few.cpu_s
+    before, many, after = (_taken(size) for size in (sizes[0], sizes[1], sizes[0]))
+    # The large one takes minutes, in which a machine changes: the better of those around it.
+    few = min(before, after, key=lambda taken: taken.cpu_s)
     minute = few if few.agents == SIZES[0] else many
+    bars = [Bar(f"s for an hour of {minute.agents:,} agents", minute.wall_s, WITHIN_S)]
+    if sizes == SIZES:  # a hundred agents fit into the caches, and say nothing of larger fleets
+        ratio = many.cpu_s / few.cpu_s
+        bars.append(Bar(f"times the processor's time of {few.agents:,}", ratio, AT_MOST_TIMES))
     return Section(
         key="simulation",
         title=f"One hour of a fleet, with and without breakers ({SCENARIO})",
-        method=f"`switchgear simulate {SCENARIO}` without the printing, seed 1, once each.",
+        method=f"`switchgear simulate {SCENARIO}` without the printing, seed 1; the small fleet before and after the large one.",
         columns=("s", "s of the processor", "calls", TIMES),
         rows=[_row(taken, few) for taken in (few, many)],
-        bars=[
-            Bar(f"s for an hour of {minute.agents:,} agents", minute.wall_s, WITHIN_S),
-            Bar(f"times the processor's time of {few.agents:,}", ratio, AT_MOST_TIMES),
-        ],
+        bars=bars,
         numbers={"taken": [taken._asdict() for taken in (few, many)]},
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from switchgear.resource_locks import TELL_EVERY_S
 from switchgear.simulate.gates import Chosen, Gate, Waiting
-from switchgear.simulate.scenarios import POISON
+from switchgear.simulate.scenarios import BURN, POISON
 from switchgear.simulate.tally import Tally
 from switchgear.simulate.world import LOCK_EVERY, PAUSE_S, STORY, Outcome, World
 
@@ -82,7 +82,7 @@ class Engine:
                 lane = Lane(world, number, place)
                 self._after(lane.random.random() * PAUSE_S * 2, self._begin, lane)
         for span in world.spans:
-            if span.kind == POISON:
+            if span.kind in {POISON, BURN}:
                 for name in sorted(span.about):
                     self._after(span.ends_s + MENDED_AFTER_S, gate.heal, name)
         if on_hour is not None:

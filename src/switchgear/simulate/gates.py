@@ -130,6 +130,7 @@ class Guarded:
         self._router = Router(self.panel, crew, breakers, clock=clock)
         self._crew = crew
         self._locks = breakers.resource_lock.enabled
+        self._paused: dict[str, set[str]] = {}
         self._error = ProviderDown("503 the provider is down")
 
     def choose(self, agent: str, story: str, tried: dict[str, int]) -> Chosen:
@@ -145,6 +146,8 @@ class Guarded:
         route = self._router.route(agent, story=story, tried=failed)
         if route.model is None:
             paused = route.decision is Decision.PAUSE
+            if paused:
+                self._paused.setdefault(agent, set()).add(f"story/{story}")
             again_s = route.retry_after_s
             return Chosen(None, again_s=again_s or ASK_AGAIN_S, route=route, paused=paused)
         return Chosen(route.worker, route.model.provider, route)
@@ -189,7 +192,7 @@ class Guarded:
         return told.phase is not Phase.OPEN or told.admitted
 
     def heal(self, agent: str) -> None:
-        """Reset what only an operator can."""
-        name = f"rules/{agent}"
-        if self.panel.view(name) is not None:
-            self.panel.breaker(name).reset(by="operator", why="the agent was mended")
+        """Reset what only an operator can: the agent's rules, and stories that it had paused."""
+        for name in (f"rules/{agent}", *sorted(self._paused.pop(agent, ()))):
+            if self.panel.view(name) is not None:
+                self.panel.breaker(name).reset(by="operator", why="the agent was mended")

@@ -101,7 +101,9 @@ def _key(words: str, count: int, colour: str) -> Markup:
 
 
 def _table(block: Block) -> Markup:
-    names = element("tr", *(element("th", name) for name in ("", "without", "with breakers")))
+    names = element(
+        "tr", *(element("th", name, class_="n") for name in ("", "without", "with breakers"))
+    )
     rows = (
         element(
             "tr",

@@ -42,7 +42,7 @@ def blocks(result: Result) -> list[Block]:
 
 def _trouble(plain: Harm, guarded: Harm) -> Block:
     span = plain.span
-    when = f"{duration(span.begins_s)} to {duration(span.ends_s)}"
+    when = f"{hours(span.begins_s)} to {hours(span.ends_s)}"
     both = (plain, guarded)
     rows = [
         Row(WASTED[span.kind], *(f"{one.wasted:,}" for one in both)),
@@ -76,6 +76,16 @@ def cents(micros: int) -> str:
     '$12.35'
     """
     return dollars((micros + 5_000) // 10_000 * 10_000)
+
+
+def hours(seconds: float) -> str:
+    """A time since the beginning, in hours and minutes.
+
+    >>> hours(34_200.0)
+    '9:30'
+    """
+    minutes = round(seconds / 60)
+    return f"{minutes // 60}:{minutes % 60:02}"
 
 
 def _since(at_s: float | None, begins_s: float) -> str:

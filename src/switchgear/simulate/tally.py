@@ -1,12 +1,14 @@
 """What is counted while a fleet is simulated: per slot of time, and per trouble."""
 
+import math
+
 from switchgear.core.types import Event, EventKind, Phase
 from switchgear.simulate.scenarios import BURN, CONVOY, OUTAGE, POISON, SLOW
 from switchgear.simulate.world import BURN_TIMES, Outcome, Span, World
 
 SLOTS = 60
 """How many slots of time a plot has."""
-TAIL_S = 600.0
+TAIL_S = 1200.0
 """What trips so long after a trouble may still be due to it: calls that had begun end later."""
 HALTS = ("budget", "failure_rate")
 
@@ -162,8 +164,9 @@ class Tally:
         """The trouble that a trip is due to."""
         for harm in self.harms:
             span = harm.span
-            near = span.begins_s <= event.at_s <= span.ends_s + TAIL_S
-            if near and self._concerns(span, event.circuit):
+            # What a story was burnt for stays spent, however much later the last cent is.
+            until_s = math.inf if event.circuit.startswith("story/") else span.ends_s + TAIL_S
+            if span.begins_s <= event.at_s <= until_s and self._concerns(span, event.circuit):
                 return harm
         return self._open.get(event.circuit)
 
