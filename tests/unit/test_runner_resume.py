@@ -52,6 +52,24 @@ def test_time_that_is_used_stays_used(stage: Stage) -> None:
     assert (result.exit_reason, result.state.iterations) == ("timeout", 1)
 
 
+def test_more_time_takes_warnings_back_that_lie_ahead_again(stage: Stage) -> None:
+    stage.run(GOES_ON, max_iterations=1, timeout_s=100.0)
+    held = RunState.load(stage.run_json()["state"])
+    options = RunOptions.load(stage.run_json()["options"])
+
+    def told(used_s: float, timeout_s: float) -> bool:
+        """Whether a run that had given both warnings gives one in the prompt of its next step."""
+        state = held._replace(seconds=used_s, warned=(70, 90))
+        changed = options.changed({"max_iterations": 2, "timeout_s": timeout_s})
+        stage.run(GOES_ON, state=state, **changed.dump())
+        return "TIME WARNING" in stage.prompt(2)
+
+    assert not told(95.0, 100.0)
+    assert not told(95.0, 200.0)
+    assert stage.run_json()["state"]["warned"] == []
+    assert not told(190.0, 200.0)
+
+
 def test_the_rate_limit_remembers_what_was_begun(stage: Stage) -> None:
     stage.run(GOES_ON, max_iterations=1, rate_limit=1)
     stage.hands.now_s += 600

@@ -26,6 +26,7 @@ GUARD_RULES = (
         commands=_INTERPRETERS,
         contents=(
             *("from switchgear import*panel", "switchgear.panel", "switchgear.stores"),
+            "switchgear.cli",
             *("switchgear*.reset(", "switchgear*.release(", "switchgear*.hold("),
         ),
     ),
