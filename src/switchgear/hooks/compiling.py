@@ -5,10 +5,10 @@ from typing import Any
 
 from switchgear.config import DEFAULT, Config, find_config, load_config, preset_policy
 from switchgear.core.policy_wire import dump_policy
-from switchgear.core.rules_builtin import PROTECTED, builtin_rules
+from switchgear.core.rules_builtin import builtin_rules
 from switchgear.core.rules_wire import dump_rules
 from switchgear.hooks.compiled import FORMAT
-from switchgear.hooks.protect import GUARD_RULES
+from switchgear.hooks.protect import GUARD_RULES, IN_PROJECTS
 from switchgear.stores.places import default_file
 from switchgear.stores.schemes import REDIS_URLS
 
@@ -53,7 +53,6 @@ def _protected(config: Config, store: str, root: str) -> list[str]:
     if store.startswith("sqlite:///"):
         file = os.path.abspath(os.path.expanduser(store.removeprefix("sqlite:///")))
         found += [file, f"{file}-*", f"{file}.*"]
-    # By their whole paths too, because only those meet what a shell would complete: `.cl*/s*`.
-    found += [os.path.join(root, path[3:]) for path in PROTECTED if path.startswith("**/.")]
+    found += [os.path.join(root, path) for path in IN_PROJECTS]
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return [*found, os.path.join(ours, "**")]
