@@ -144,6 +144,15 @@ def due(used_s: float, limit_s: float, given: Sequence[int]) -> Due | None:
     return Due(passed[-1], max(0.0, limit_s - used_s))
 
 
+def still_given(used_s: float, limit_s: float, given: Sequence[int]) -> tuple[int, ...]:
+    """The marks of those given that are still passed: more time takes back what lies ahead again.
+
+    >>> still_given(285.0, 350.0, (70, 90))
+    (70,)
+    """
+    return tuple(mark for mark in given if used_s * 100 >= limit_s * mark)
+
+
 def with_given(given: Sequence[int], mark: int) -> tuple[int, ...]:
     """The marks that are given, with this one and all below it.
 

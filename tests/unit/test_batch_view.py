@@ -39,6 +39,12 @@ def test_a_line_of_a_task_has_its_name_in_front() -> None:
     assert stream.getvalue() == "[parser]   note: all is well\n[parser] failed: no [2J progress\n"
 
 
+def test_a_block_keeps_its_columns_and_nothing_that_a_terminal_obeys() -> None:
+    stream = io.StringIO()
+    BatchLines(stream).said("TASK TIMED OUT\n\n[Resume]             - more \x1b[2J time")
+    assert stream.getvalue() == "TASK TIMED OUT\n\n[Resume]             - more  [2J time\n"
+
+
 def test_a_countdown_is_told_at_its_start_and_every_half_minute() -> None:
     stream = io.StringIO()
     lines = BatchLines(stream)

@@ -194,6 +194,18 @@ def test_skip_holds_it_open_and_tells_the_agents_at_work(desk: Desk) -> None:
     )
 
 
+def test_force_admits_again_what_somebody_chose_to_skip(desk: Desk) -> None:
+    desk.run(SPAWN, "--do", "skip", "--why", "not needed today")
+    desk.run(SPAWN, "--do", "force", "--why", "needed after all")
+
+    def look(panel: Panel) -> None:
+        view = panel.view(SPAWN)
+        assert view is not None
+        assert (view.circuit.phase, view.circuit.mode) == ("closed", "auto")
+
+    desk.with_panel(look)
+
+
 def test_abort_stops_every_agent_at_work(desk: Desk) -> None:
     assert desk.run(SPAWN, "--do", "abort").output == "1 agent stopped at the next step\n"
     assert (desk.notes().stop or "").startswith("The batch was aborted by an operator.")

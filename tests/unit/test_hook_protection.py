@@ -37,6 +37,16 @@ ORDERS = [
     "pkill -f switchgear",
     "kill -9 $(pgrep -f switchgear)",
     "pip uninstall -y switchgear",
+    "switchgear run 'go on' --force-close --why x",
+    "switchgear resume last --why x --force-close",
+    "switchgear batch tasks.yaml --when-alone open=force",
+    "switchgear fleet resume S-12 --why x",
+    "script -q -c 'switchgear reset x' /dev/null",
+    "alias q='switchgear reset x'; q",
+    "echo switchgear reset x | at now",
+    "python -c 'from switchgear.cli.entry import main; main()'",
+    "unshare -r switchgear reset x",
+    "systemd-run --user -p X=1 switchgear reset x",
 ]
 FILES = [
     "cd .switchgear && rm state.db",
@@ -66,6 +76,9 @@ FILES = [
     "chmod 000 .switchgear",
     "echo {} > .claude/settings.json",
     "vim -c wq switchgear.yaml",
+    "patch switchgear.yaml x.diff",
+    "rm .claude/sett?ngs.json",
+    "rm .cl*e/sett*gs.j*n",
 ]
 TOOLS: list[tuple[str, dict[str, Any]]] = [
     ("Write", {"file_path": "switchgear.yaml", "content": "x"}),
@@ -99,6 +112,8 @@ ALLOWED: list[tuple[str, dict[str, Any]]] = [
             "python -c 'import switchgear; print(switchgear.__version__)'",
             "pip install switchgear",
             "rm -rf build dist",
+            "rm .claude/notes?.json",
+            "switchgear batch tasks.yaml",
             "make test > out.log 2>&1",
         )
     ),
@@ -159,9 +174,11 @@ def test_who_tries_again_and_again_is_stopped(agent: Guarded) -> None:
 def test_killing_what_watches_by_its_number_is_refused(agent: Guarded, tmp_path: Path) -> None:
     script = tmp_path / "switchgear" / "hooks" / "watcher.py"
     script.parent.mkdir(parents=True)
-    script.write_text("input()")
+    script.write_text("print(flush=True); input()")
     line = [sys.executable, str(script)]
-    with subprocess.Popen(line, stdin=subprocess.PIPE) as watcher:
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as watcher:
+        assert watcher.stdout is not None
+        watcher.stdout.readline()  # now it is there, under its own command line
         ruling = agent.hear(before("Bash", {"command": f"kill -9 {watcher.pid}"}))
         other = agent.hear(before("Bash", {"command": f"kill {os.getpid()} 999999999999"}))
         watcher.kill()

@@ -149,7 +149,7 @@ def test_the_second_stops_the_turn_and_the_next_one_begins_with_a_summary() -> N
     notes, words = deliver(notes, 1.0)
     assert words.texts == ()
     assert words.stop is not None
-    assert words.stop.endswith("The agent is stopped: must begin afresh.")
+    assert words.stop.endswith("The agent is stopped: it must begin afresh.")
     afresh = attend(notes, Moment.PROMPT, 2.0)
     said = "\n".join(deliver(afresh, 3.0)[1].texts)
     assert "An agent before you was stopped, because it was stuck." in said

@@ -1,10 +1,12 @@
 """A run goes on where it stopped: the same circuit, the money spent, the time used, the evidence."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from switchgear.cli.resume import _start
 from switchgear.core.types import Phase
 from switchgear.runner.circuits import Measured
 from switchgear.runner.judge import Judgement
@@ -50,6 +52,37 @@ def test_time_that_is_used_stays_used(stage: Stage) -> None:
     options = RunOptions.load(stage.run_json()["options"]).changed({"max_iterations": 9})
     result = stage.run(GOES_ON, state=held, **options.dump())
     assert (result.exit_reason, result.state.iterations) == ("timeout", 1)
+
+
+def test_more_time_takes_warnings_back_that_lie_ahead_again(stage: Stage) -> None:
+    stage.run(GOES_ON, max_iterations=1, timeout_s=100.0)
+    held = RunState.load(stage.run_json()["state"])
+    options = RunOptions.load(stage.run_json()["options"])
+
+    def told(used_s: float, timeout_s: float) -> bool:
+        """Whether a run that had given both warnings gives one in the prompt of its next step."""
+        state = held._replace(seconds=used_s, warned=(70, 90))
+        changed = options.changed({"max_iterations": 2, "timeout_s": timeout_s})
+        stage.run(GOES_ON, state=state, **changed.dump())
+        return "TIME WARNING" in stage.prompt(2)
+
+    assert not told(95.0, 100.0)
+    assert not told(95.0, 200.0)
+    assert stage.run_json()["state"]["warned"] == []
+    assert not told(190.0, 200.0)
+
+
+def test_more_time_is_as_much_as_was_asked_for_whatever_was_granted_before(stage: Stage) -> None:
+    stage.run(GOES_ON, max_iterations=1, timeout_s=100.0)
+    assert stage.record is not None
+    held = stage.run_json()
+    held["state"] |= {"seconds": 400.0, "extra_s": 300.0}
+    held["pid"] = 0
+    (stage.record.path / "run.json").write_text(json.dumps(held))
+    start = _start(stage.record, {}, 60.0)
+    assert start.state is not None
+    assert start.options.timeout_s is not None
+    assert start.options.timeout_s + start.state.extra_s == 460.0
 
 
 def test_the_rate_limit_remembers_what_was_begun(stage: Stage) -> None:

@@ -1,5 +1,6 @@
 """A stuck agent within a run, with real processes: it is stopped, helped rung by rung, given up."""
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from switchgear import CircuitBreaker
 from switchgear.agents.command import Command
+from switchgear.agents.events import ToolStep
 from switchgear.agents.process import AgentProcess
+from switchgear.config import preset_policy
 from switchgear.errors import StoreUnavailable
 from switchgear.hooks import sessions
 from switchgear.hooks.sessions import Notes
@@ -16,6 +20,7 @@ from switchgear.hooks.texts import Option
 from switchgear.ladder import Interventions, ladder_key
 from switchgear.runner.runner import Runner
 from switchgear.runner.state import RunState
+from switchgear.runner.stuck import STUCK, StuckWatch
 from switchgear.stores.base import Transaction
 from unit.runner_stage import Hands, Stage, Watching
 
@@ -69,6 +74,18 @@ def test_a_stuck_agent_is_stopped_and_the_next_prompt_has_the_evidence_and_the_h
     )
     assert "Try a different approach." in prompt
     assert "stuck, score 90: nudge, by the ladder" in stage.view.notes
+
+
+def test_the_score_is_that_of_the_moment_however_soon_the_circuit_closes_again() -> None:
+    moments = itertools.count(1.0, 0.01)
+    policy = preset_policy("stuck")
+    circuit = CircuitBreaker("session/s1", policy=policy, clock=lambda: next(moments))
+    watch = StuckWatch(circuit, lambda: 0)
+    step = ToolStep("read", "a", ok=True, error=None, call_key="k", output_key="o")
+    assert [watch.see(step) for _ in range(21)][-1] == STUCK
+    assert watch.score is not None
+    assert watch.score.points == 90.0
+    assert len(watch.score.evidence) == 2
 
 
 def test_without_the_option_nobody_looks_at_the_score(stage: Stage) -> None:

@@ -13,6 +13,7 @@ from switchgear.errors import duration
 from switchgear.hooks.texts import one_line
 from switchgear.runner.view import Lines, View
 
+_LONGEST = 400
 _COUNTDOWN_S = 30
 """In plain lines a countdown is told at its start and then so often."""
 
@@ -93,9 +94,10 @@ class BatchLines(BatchView):
         return Lines(_Prefixed(self, name))
 
     def said(self, text: str) -> None:
-        """As it is, line by line."""
+        """As it is, line by line, with the blanks that put its columns in order."""
         for line in text.splitlines():
-            self.write(f"{one_line(line, 400)}\n" if line else "\n")
+            shown = "".join(sign if sign.isprintable() else " " for sign in line[:_LONGEST])
+            self.write(f"{shown.rstrip()}\n")
 
     def waiting(self, why: str, left_s: float) -> None:
         """At its start, and every half minute."""
@@ -134,4 +136,4 @@ def standing(progress: Progress) -> str:
         limit = "no end" if progress.timeout_s is None else duration(progress.timeout_s)
         again = f", attempt {progress.attempts}" if progress.attempts > 1 else ""
         return f"{words}: run {progress.run}{again}, timeout {limit}"
-    return f"{words}: {one_line(progress.reason, 400)}" if progress.reason else words
+    return f"{words}: {one_line(progress.reason, _LONGEST)}" if progress.reason else words

@@ -251,9 +251,12 @@ def _test(session: "Session", name: str, command: str) -> int:
 
 def _force(session: "Session", name: str, why: str | None) -> int:
     from switchgear.cli.run_choices import reason, who
-    from switchgear.core.types import Order
+    from switchgear.core.types import Mode, Order
 
-    session.send(name, Order(who(), reason(why), reset=True))
+    by, why = who(), reason(why)
+    step = session.send(name, Order(by, why, reset=True))
+    if step.circuit.mode is Mode.HELD_OPEN:  # by who chose to skip it
+        session.send(name, Order(by, why, Mode.AUTO))
     say(f"{clean(name)} was closed by force")
     return 0
 

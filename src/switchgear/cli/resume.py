@@ -82,8 +82,10 @@ def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) ->
     except (AttributeError, TypeError, ValueError) as problem:
         raise RunUnreadable(record.id, f"cannot be read: {problem}") from problem
     if extra_s is not None:
-        limit_s = state.seconds if options.timeout_s is None else options.timeout_s
-        options = options._replace(timeout_s=max(limit_s, state.seconds) + extra_s)
+        # What was granted on the way is in the state, and comes on top of the limit by itself.
+        begun_s = state.seconds - state.extra_s
+        limit_s = begun_s if options.timeout_s is None else options.timeout_s
+        options = options._replace(timeout_s=max(limit_s, begun_s) + extra_s)
     folder = Path(held["folder"])
     if not folder.is_dir():
         fail(f"run {record.id!r} worked in {folder}, which is not there any more")

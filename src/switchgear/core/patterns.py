@@ -95,7 +95,19 @@ def _same_part(pattern: str, part: str) -> bool:
 
 
 def _either(one: str, other: str) -> bool:
-    return _same_part(one, other) or _same_part(other, one)
+    """Whether there is a name that both can stand for."""
+    if not (is_wild(one) and is_wild(other)):
+        return _same_part(one, other) or _same_part(other, one)
+    # Row by row: whether the beginnings of both can stand for the same text.
+    row = [not other[:end].strip("*") for end in range(len(other) + 1)]
+    for sign in one:
+        before, row = row, [row[0] and sign == "*"]
+        for end, letter in enumerate(other, 1):
+            if "*" in {sign, letter}:
+                row.append(before[end] or row[-1])
+            else:
+                row.append(before[end - 1] and ("?" in {sign, letter} or sign == letter))
+    return row[-1]
 
 
 def _matches(

@@ -42,6 +42,8 @@ _VALUED: dict[str, str] = {
     "builtin": "",
     "exec": "-a",
     "unbuffer": "",
+    "unshare": "",
+    "systemd-run": "-p -u --property --unit --uid --gid --slice --description",
     "caffeinate": "",
     "busybox": "",
     "toybox": "",
@@ -196,8 +198,12 @@ def _inner_text(command: Command) -> str | None:
     program, *rest = command.words or ("",)
     if program == "eval":
         return " ".join(rest)
-    if program == "su" and "-c" in rest[:-1]:
+    if program in {"su", "script"} and "-c" in rest[:-1]:
         return rest[rest.index("-c") + 1]
+    if program == "alias":
+        return "\n".join(word.partition("=")[2] for word in rest)
+    if program == "at":
+        return _given(command)
     return _shell_text(command, rest) if program in SHELLS else None
 
 
@@ -208,6 +214,11 @@ def _shell_text(command: Command, rest: list[str]) -> str | None:
             return next((other for other in rest[at + 1 :] if not other.startswith("-")), None)
     if any(not word.startswith("-") for word in rest):
         return None
+    return _given(command)
+
+
+def _given(command: Command) -> str | None:
+    """What a command reads on its input, if it is known."""
     texts = [target for op, target in command.redirects if op == "<<<"]
     return texts[-1] if texts else command.piped
 

@@ -11,7 +11,20 @@ from switchgear.core.shell import Command, join
 INTERPRETERS = ("python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "php", "lua")
 _CODE_FLAGS = ("-c", "-e", "-r", "-E", "--eval", "eval")
 _WRITES_ALL = frozenset(
-    ("tee", "touch", "truncate", "chmod", "chown", "chgrp", "chattr", "mkdir", "sponge", "ed", "ex")
+    (
+        "tee",
+        "touch",
+        "truncate",
+        "chmod",
+        "chown",
+        "chgrp",
+        "chattr",
+        "mkdir",
+        "sponge",
+        "ed",
+        "ex",
+        "patch",
+    )
 )
 _DELETES_ALL = frozenset(("rm", "rmdir", "unlink", "shred", "trash", "srm"))
 _COPIES = frozenset(("cp", "install", "ln", "rsync", "scp"))

@@ -7,7 +7,7 @@ from switchgear.config import DEFAULT, Config, find_config, load_config, preset_
 from switchgear.core.policy_wire import dump_policy
 from switchgear.core.rules_wire import dump_rules
 from switchgear.hooks.compiled import FORMAT
-from switchgear.hooks.protect import GUARD_RULES
+from switchgear.hooks.protect import GUARD_RULES, IN_PROJECTS
 from switchgear.stores.places import default_file
 from switchgear.stores.schemes import REDIS_URLS
 
@@ -56,5 +56,6 @@ def _protected(config: Config, store: str, root: str) -> list[str]:
     if store.startswith("sqlite:///"):
         file = os.path.abspath(os.path.expanduser(store.removeprefix("sqlite:///")))
         found += [file, f"{file}-*", f"{file}.*"]
+    found += [os.path.join(root, path) for path in IN_PROJECTS]
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return [*found, os.path.join(ours, "**"), *config.rules.protected]

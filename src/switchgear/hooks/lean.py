@@ -49,7 +49,10 @@ def _from_original(name):
             raise AttributeError(attribute)
         if sys.modules.get(name) is _standing_in[name]:
             del sys.modules[name]
-        return getattr(__import__(name, fromlist=["*"]), attribute)
+        original = __import__(name, fromlist=["*"])
+        if name == "collections":  # its part is there already, and so nobody binds it
+            original.abc = _collections_abc
+        return getattr(original, attribute)
 
     return fetch
 

@@ -9,6 +9,7 @@ store that another user owns, and the operator token.
 """
 
 from switchgear.core.rules import Rule
+from switchgear.core.rules_builtin import PROTECTED
 
 _WHY = "who is guarded must not switch the guard off"
 _PROGRAMS = ("switchgear", "python* switchgear", "pypy* switchgear", "uvx switchgear")
@@ -16,6 +17,12 @@ _OURS = ("*switchgear.yaml", "*switchgear.yml", "*switchgear.toml", "*.switchgea
 _EDITORS = ("vi", "vim", "nvim", "nano", "pico", "ed", "ex", "emacs", "code", "micro", "hx")
 _INTERPRETERS = ("python*", "pypy*", "node", "bun", "deno", "perl", "ruby", "php", "lua*", "*awk")
 _NAMED = (".switchgear/", "switchgear.yaml", "switchgear.yml", "switchgear.toml", "state.db")
+
+IN_PROJECTS = tuple(path[3:] for path in PROTECTED if path.startswith("**/."))
+"""What is protected anywhere, as it lies in a project.
+
+By its whole path too, because only that can meet what a shell would complete: `rm .cl*/s*`.
+"""
 
 GUARD_RULES = (
     Rule("guard/evidence", _WHY, commands=tuple(f"{each} record" for each in _PROGRAMS)),
@@ -26,6 +33,7 @@ GUARD_RULES = (
         commands=_INTERPRETERS,
         contents=(
             *("from switchgear import*panel", "switchgear.panel", "switchgear.stores"),
+            "switchgear.cli",
             *("switchgear*.reset(", "switchgear*.release(", "switchgear*.hold("),
         ),
     ),

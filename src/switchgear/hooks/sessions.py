@@ -208,7 +208,7 @@ def after_rung(notes: Notes, taken: ladder.Climb, seen: texts.Stuck, plan: Inter
         return notes._replace(stop=f"{texts.agent_stuck(seen)}\n\nThe task is given up as blocked.")
     tried = (*taken.tried, taken.rung)
     fresh = remind(notes, texts.fresh_start(seen, tried))
-    what = "must begin afresh" if taken.rung == ladder.RESET else f"{plan.helper} takes over"
+    what = "it must begin afresh" if taken.rung == ladder.RESET else f"{plan.helper} takes over"
     return fresh._replace(stop=f"{texts.agent_stuck(seen)}\n\nThe agent is stopped: {what}.")
 
 
@@ -255,6 +255,6 @@ def extended(notes: Notes, seconds: float, now_s: float) -> Notes:
     if notes.limit_s is None or notes.began_s is None:
         return notes
     limit_s, used_s = notes.limit_s + seconds, now_s - notes.began_s
-    still = tuple(mark for mark in notes.warned if used_s * 100 >= limit_s * mark)
+    still = timeouts.still_given(used_s, limit_s, notes.warned)
     over = timeouts.OVER in notes.warned and timeouts.OVER not in still
     return notes._replace(limit_s=limit_s, warned=still, stop=None if over else notes.stop)

@@ -237,11 +237,12 @@ class Runner:
         limit_s = self._limit_s()
         if limit_s is None:
             return None
-        mark = timeouts.due(self._used_s(), limit_s, self.state.warned)
+        warned = timeouts.still_given(self._used_s(), limit_s, self.state.warned)
+        self.state = self.state._replace(warned=warned)
+        mark = timeouts.due(self._used_s(), limit_s, warned)
         if mark is None:
             return None
-        warned = timeouts.with_given(self.state.warned, mark.percent)
-        self.state = self.state._replace(warned=warned)
+        self.state = self.state._replace(warned=timeouts.with_given(warned, mark.percent))
         return texts.time_warning(mark.percent, mark.left_s, limit_s)
 
     def _tell(self, leave: Leave, done: Iteration) -> bool:

@@ -62,5 +62,7 @@ class StuckWatch:
         verdict = self._circuit.tell(signal)
         if was_open or verdict.phase is not Phase.OPEN:
             return None
-        self.score = score_of(self._circuit.policy, tuple(self._circuit.readings().values()))
+        opened = self._circuit._circuit  # noqa: SLF001  a look would let time pass, and close it
+        readings = self._circuit.policy.readings(opened.memories, opened.outage.opened_at_s)
+        self.score = score_of(self._circuit.policy, readings)
         return STUCK
