@@ -8,7 +8,7 @@ changes each of them and sees the circuit behave otherwise.
 from typing import Any
 
 _DEBTS: list[dict[str, Any]] = [
-    {"words_debt": {"limit": 3.5, "usual": 0.3, "credit": 0.05, "remember": 8}},
+    {"words_debt": {"limit": 3.0, "usual": 0.25, "credit": 0.05, "remember": 8}},
     {"actions_debt": {"limit": 7.0, "credit": 0.1}},
     {"errors_debt": {"limit": 6.0, "credit": 0.1}},
     {"talk_debt": {"limit": 2.0, "usual": 0.3, "remember": 8}},
