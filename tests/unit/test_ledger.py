@@ -334,7 +334,7 @@ def test_a_warning_comes_before_the_stop_and_says_what_to_do() -> None:
     while agent.does("ls", "a.py", "I list the files to see what is there") is Phase.CLOSED:
         pass
     assert agent.circuit.phase is Phase.TRIPPING
-    assert '"I list the files to see what is there" (+0.70)' in agent.why
+    assert '"I list the files to see what is there" (+0.75)' in agent.why
     assert agent.why.endswith(
         "; write down what has been ruled out, and take a route not yet tried"
     )

@@ -17,7 +17,8 @@ class WordsDebt(Debt):
 
     A thought costs how much it resembles the most similar of these, as sets of words, beyond
     `usual` (0.25). Each new word of its action pays back `credit` (0.05), up to one step in all; a
-    new file or address of a step that does not fail, three quarters; and, whole, a new state of the files and a new set of failing tests, where they are known.
+    new file or address of a step that does not fail, three quarters of one; a new state of the
+    files and a new set of failing tests, where they are known, a whole one.
     """
 
     __slots__ = ("limit", "usual", "credit", "remember")  # noqa: RUF023  the constructor's order
