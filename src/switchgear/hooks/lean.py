@@ -230,6 +230,7 @@ _MODULES = {
     "typing": {
         **dict.fromkeys(("Any", "ClassVar", "NoReturn", "Self", "Protocol"), _Word),
         "NamedTuple": _NamedTuple,
+        "TYPE_CHECKING": False,
         "TypeVar": _type_variable,
     },
     "enum": {"StrEnum": _StrEnum},
