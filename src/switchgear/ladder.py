@@ -48,6 +48,9 @@ class Interventions(NamedTuple):
     in_runs: bool = False
     """Whether `switchgear run` watches its agents by the stuck score unless told otherwise."""
 
+    progress: bool = True
+    """Whether agents are judged by the progress ledger, too, beside their stuck score."""
+
     @property
     def rungs(self) -> tuple[str, ...]:
         """The ladder that can be climbed: help only where there is some, and `skip` at its end."""
@@ -65,8 +68,10 @@ def checked(plan: Interventions) -> Interventions:
     record.seconds("Interventions.ask_s", plan.ask_s)
     if plan.escalate is not None:
         record.text("Interventions.escalate", plan.escalate)
-    if not isinstance(plan.in_runs, bool):
-        raise ValueError(f"Interventions.in_runs is {plan.in_runs!r}: it must be true or false")
+    for name in ("in_runs", "progress"):
+        value = getattr(plan, name)
+        if not isinstance(value, bool):
+            raise ValueError(f"Interventions.{name} is {value!r}: it must be true or false")
     return plan
 
 

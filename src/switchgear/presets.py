@@ -7,6 +7,14 @@ changes each of them and sees the circuit behave otherwise.
 
 from typing import Any
 
+_DEBTS: list[dict[str, Any]] = [
+    {"words_debt": {"limit": 3.0, "usual": 0.25, "credit": 0.05, "remember": 8}},
+    {"actions_debt": {"limit": 7.0, "credit": 0.1}},
+    {"errors_debt": {"limit": 6.0, "credit": 0.1}},
+    {"talk_debt": {"limit": 2.0, "usual": 0.3, "remember": 8}},
+]
+"""The progress ledger."""
+
 PRESETS: dict[str, dict[str, Any]] = {
     "provider": {
         "detectors": [{"consecutive_failures": {"threshold": 5}}],
@@ -56,13 +64,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "constitutional": {"detectors": ["violation"], "recovery": "latched"},
     "ledger": {
-        "detectors": [
-            {"words_debt": {"limit": 3.5, "usual": 0.3, "credit": 0.05, "remember": 8}},
-            {"actions_debt": {"limit": 7.0, "credit": 0.1}},
-            {"errors_debt": {"limit": 6.0, "credit": 0.1}},
-            {"talk_debt": {"limit": 2.0, "usual": 0.3, "remember": 8}},
-        ],
+        "detectors": _DEBTS,
         "recovery": "latched",
+        "tripping_at": 0.7,
+    },
+    "progress": {
+        "detectors": _DEBTS,
+        "recovery": {"window_end": {"window_s": 0.001}},
         "tripping_at": 0.7,
     },
     "stuck": {
@@ -102,6 +110,7 @@ DESCRIPTIONS: dict[str, str] = {
     "constitutional": "Absolute rules: the first one broken halts until an operator resets.",
     "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
     "ledger": "An agent that goes nowhere: warns at 70 % of a debt, stops at all of it, for good.",
+    "progress": "The ledger of a guarded agent: at all of a debt the ladder steps in, and it begins anew.",
     "stuck": "An agent's session: a stuck score of 60, of five signals, calls for an intervention.",
 }
 """One line about each."""

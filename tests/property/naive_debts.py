@@ -118,6 +118,7 @@ def words(detector: detectors.WordsDebt, story: Story, signal: Signal) -> None:
             if story.recent:
                 points += resemblance(one.thought, story.recent) - round(100 * detector.usual)
             story.recent = [*story.recent, one.thought][-detector.remember :]
+        points -= 75 * (signal.ok is not False and bool(one.paths - story.paths))
         story.learn(one)
     story.settle(points, text, detector.limit)
 

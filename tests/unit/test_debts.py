@@ -266,7 +266,7 @@ def test_a_bad_field_is_refused_by_name_and_value(make: Any, message: str) -> No
 
 
 def test_the_defaults_are_those_of_the_documentation() -> None:
-    assert WordsDebt().fields() == {"limit": 3.5, "usual": 0.3, "credit": 0.05, "remember": 8}
+    assert WordsDebt().fields() == {"limit": 3.0, "usual": 0.25, "credit": 0.05, "remember": 8}
     assert ActionsDebt().fields() == {"limit": 7.0, "credit": 0.1}
     assert ErrorsDebt().fields() == {"limit": 6.0, "credit": 0.1}
     assert TalkDebt().fields() == {"limit": 2.0, "usual": 0.3, "remember": 8}

@@ -17,7 +17,8 @@ READ = {"file_path": "a.py"}
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Guarded:
-    return Guarded(tmp_path)
+    """An agent that is judged by its stuck score alone: the ledger would be faster."""
+    return Guarded(tmp_path, "interventions: {progress: false}\n")
 
 
 def looping(agent: Guarded, calls: int) -> list[Ruling]:
@@ -62,7 +63,7 @@ def test_a_run_that_watches_its_agent_is_left_to_step_in(
 
 
 def test_the_help_is_called_once_with_the_evidence(tmp_path: Path) -> None:
-    plan = "interventions: {when_alone: [escalate], escalate: codex}"
+    plan = "interventions: {when_alone: [escalate], escalate: codex, progress: false}"
     agent = Guarded(tmp_path, plan)
     looping(agent, 20)
     agent.hear(before("Read", READ, "last"))

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from switchgear.hooks.dialects.codex import read
-from switchgear.hooks.dialects.codex_transcript import LOOKED_AT_BYTES, exit_code_of
+from switchgear.hooks.dialects.codex_transcript import exit_code_of
 from switchgear.hooks.dialects.opencode import read as read_opencode
+from switchgear.hooks.dialects.transcript import LOOKED_AT_BYTES
 from switchgear.hooks.signals import call_signal, error_line, operation_signal
 
 

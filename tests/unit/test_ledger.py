@@ -142,6 +142,32 @@ def test_batch_work_over_fifty_files_goes_on() -> None:
         assert agent.does(f"prettier --write src/part{n}.ts", "1 file formatted") is Phase.CLOSED
 
 
+@pytest.mark.parametrize(
+    "thought",
+    [
+        "Now let me update {}.py to use the new API.",
+        "Next is src/{}.py, which still uses the old import of the API, so I replace it with the new one.",
+    ],
+)
+def test_batch_work_goes_on_although_it_is_announced_in_the_same_words(thought: str) -> None:
+    agent = Agent()
+    for n in range(50):
+        name = "".join(chr(97 + (n * 7 + part * 3) % 26) for part in range(5)) + "x" * (n // 26)
+        edit = f"edit src/{name}.py from old import api; from new import api"
+        done = agent.does(edit, f"src/{name}.py has been updated", thought=thought.format(name))
+        assert done is Phase.CLOSED, f"after {n} files: {agent.why}"
+
+
+def test_the_same_words_over_new_files_that_all_fail_are_stopped() -> None:
+    agent = Agent()
+    thought = "Now let me update this file to use the new API."
+    phases = [
+        agent.does(f"edit src/part{n}.py", "no such file", thought=thought, ok=False)
+        for n in range(50)
+    ]
+    assert Phase.OPEN in phases
+
+
 def test_reading_a_long_file_page_by_page_goes_on() -> None:
     agent = Agent()
     for n in range(50):
@@ -308,7 +334,7 @@ def test_a_warning_comes_before_the_stop_and_says_what_to_do() -> None:
     while agent.does("ls", "a.py", "I list the files to see what is there") is Phase.CLOSED:
         pass
     assert agent.circuit.phase is Phase.TRIPPING
-    assert '"I list the files to see what is there" (+0.70)' in agent.why
+    assert '"I list the files to see what is there" (+0.75)' in agent.why
     assert agent.why.endswith(
         "; write down what has been ruled out, and take a route not yet tried"
     )

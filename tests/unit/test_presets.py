@@ -10,6 +10,7 @@ import pytest
 from switchgear import Cooldown, Latched, Phase, Policy, Signal, WeightedSum, detectors, presets
 from switchgear.config import ConfigError, load_config, preset_policy
 from switchgear.core.machine import step
+from switchgear.core.recovery import WindowEnd
 from switchgear.core.types import Act, Ask, Order, Tell
 from switchgear.presets import DESCRIPTIONS, PRESETS
 
@@ -93,13 +94,19 @@ def test_constitutional_halts_at_the_first_broken_rule_until_it_is_reset() -> No
 def test_ledger_warns_before_it_stops_and_stops_for_good() -> None:
     policy = preset_policy("ledger")
     debts = (
-        detectors.WordsDebt(3.5, 0.3, 0.05, 8),
+        detectors.WordsDebt(3, 0.25, 0.05, 8),
         detectors.ActionsDebt(7, 0.1),
         detectors.ErrorsDebt(6, 0.1),
         detectors.TalkDebt(2, 0.3, 8),
     )
     assert policy == Policy(debts, Latched(), tripping_at=0.7)
     assert tuple(type(debt)() for debt in debts) == debts
+
+
+def test_progress_is_the_ledger_that_leaves_the_word_to_the_ladder() -> None:
+    policy, ledger = preset_policy("progress"), preset_policy("ledger")
+    assert policy.detectors == ledger.detectors
+    assert policy == Policy(ledger.detectors, WindowEnd(0.001), tripping_at=0.7)
 
 
 def test_stuck_has_the_weights_and_thresholds_of_seed_002() -> None:

@@ -52,11 +52,13 @@ def stage(tmp_path: Path) -> Stage:
     stage = Stage(tmp_path)
     stage.view = Ticking(stage.hands)
     stage.setting = stage.setting._replace(view=stage.view)
+    with_plan(stage)
     return stage
 
 
 def with_plan(stage: Stage, **fields: object) -> None:
-    plan = Interventions(**fields)  # type: ignore[arg-type]
+    """How stuck agents are helped; they are found by their stuck score alone."""
+    plan = Interventions(**{"progress": False, **fields})  # type: ignore[arg-type]
     stage.setting = stage.setting._replace(interventions=plan)
 
 

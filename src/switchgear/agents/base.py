@@ -23,6 +23,7 @@ from switchgear.agents.events import (
 )
 from switchgear.agents.text import (
     LONGEST_ERROR,
+    LONGEST_OUTPUT,
     asks,
     call_key,
     clean,
@@ -173,7 +174,7 @@ class StreamReader:
             error = f"{call.arguments or call.tool}: failed without a word\n{error}".strip()
         yield ToolStep(
             *(call.tool, call.arguments, ok, error, changed, call.call_key),
-            *(len(output), silent, digest(output)),
+            *(len(output), silent, digest(output), clean(output, LONGEST_OUTPUT)),
         )
 
     def question_in(self, text: str) -> Iterator[StreamEvent]:

@@ -52,6 +52,8 @@ class ToolStep(NamedTuple):
     """Whether it failed without a word of its own; `error` then names the call."""
     output_key: str = ""
     """A digest of what came back: equal where that was the same."""
+    output: str = ""
+    """The beginning and the end of what came back."""
 
 
 class TextOutput(NamedTuple):

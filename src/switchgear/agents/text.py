@@ -14,6 +14,7 @@ from switchgear.redact import redact
 
 LONGEST_TEXT = 4_000
 LONGEST_ERROR = 600
+LONGEST_OUTPUT = 2_000
 LONGEST_ARGUMENTS = 300
 _LONGEST_LINE = 1_000
 

@@ -131,6 +131,7 @@ def perform(place: Workplace, attempt: Attempt) -> Outcome:
             report=place.report,
             interventions=place.interventions,
             stuck_policy=place.policy_for("session/run"),
+            progress_policy=place.policy_for("progress/run"),
             choose=attempt.choose,
         ),
     )

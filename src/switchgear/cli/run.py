@@ -185,6 +185,7 @@ def _run(
             answer=start.answer,
             interventions=session.config.interventions,
             stuck_policy=session.config.policy_for("session/run"),
+            progress_policy=session.config.policy_for("progress/run"),
             choose=chooser(view, session.config.interventions.ask_s),
         )
         runner = Runner(

@@ -21,12 +21,14 @@ def interventions(
     helper: str = ladder.HELPER,
     ask_s: float = 60.0,
     in_runs: bool = False,
+    progress: bool = True,
 ) -> Interventions:
     """What is done about a stuck agent, when somebody is there and when nobody is."""
     if not isinstance(when_alone, list | tuple):
         rule = f"it must be a list of {', '.join(ladder.RUNGS)}"
         raise ValueError(f"Interventions.when_alone is {when_alone!r}: {rule}")
-    plan = Interventions(tuple(when_alone), hint, extend_s, escalate, helper, ask_s, in_runs)
+    rungs = tuple(when_alone)
+    plan = Interventions(rungs, hint, extend_s, escalate, helper, ask_s, in_runs, progress)
     return ladder.checked(plan)
 
 

@@ -157,6 +157,7 @@ def _interventions() -> Schema:
     rungs = {"type": "array", "items": {"enum": list(RUNGS)}, "default": list(RUNGS)}
     part["properties"]["when_alone"] = rungs
     part["properties"]["in_runs"] = {"type": "boolean", "default": False}
+    part["properties"]["progress"] = {"type": "boolean", "default": True}
     part["properties"]["escalate"] = _maybe(_text("The name of an agent, or a command."))
     return part
 

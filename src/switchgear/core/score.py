@@ -1,4 +1,4 @@
-"""The score of a circuit whose detectors are weighed: how much each of them adds (seed 002)."""
+"""The score of a circuit: how much each of its detectors adds, where they are weighed (seed 002)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -41,3 +41,18 @@ def score_of(policy: Policy, readings: Sequence[Reading]) -> Score | None:
     )
     points = sum(share.points for share in shares if share.trips)
     return Score(points, policy.combine.threshold, shares)
+
+
+def grounds_of(policy: Policy, readings: Sequence[Reading]) -> Score:
+    """The score; of detectors that are not weighed, the heat of the hottest in percent.
+
+    So whoever steps in for a stuck agent is told the same way what any policy has found.
+    """
+    score = score_of(policy, readings)
+    if score is not None:
+        return score
+    shares = tuple(
+        Share(detector.kind, round(100 * reading.heat), reading.heat >= 1.0, reading.reason)
+        for detector, reading in zip(policy.detectors, readings, strict=True)
+    )
+    return Score(max(share.points for share in shares), 100.0, shares)

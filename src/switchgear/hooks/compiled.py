@@ -19,7 +19,7 @@ from switchgear.errors import SwitchgearError
 from switchgear.ladder import Interventions
 from switchgear.stores.places import default_file
 
-FORMAT = 1
+FORMAT = 2
 NAME = "hooks.json"
 LARGEST_BYTES = 1_000_000
 CONFIG_VARIABLE = "SWITCHGEAR_CONFIG"

@@ -11,7 +11,12 @@ from switchgear.hooks.protect import GUARD_RULES, IN_PROJECTS
 from switchgear.stores.places import default_file
 from switchgear.stores.schemes import REDIS_URLS
 
-DEFAULTS = (("op/*", "operation"), ("session/*", "stuck"), ("*", "operation"))
+DEFAULTS = (
+    ("op/*", "operation"),
+    ("session/*", "stuck"),
+    ("progress/*", "progress"),
+    ("*", "operation"),
+)
 """Which presets hold for circuits that the configuration does not name."""
 
 

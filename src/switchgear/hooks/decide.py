@@ -12,10 +12,11 @@ from switchgear.core.types import Ask, EventKind, Phase, Signal, Tell, Verdict
 from switchgear.hooks import open_calls, sessions, signals
 from switchgear.hooks.compiled import Compiled
 from switchgear.hooks.facts import HookFacts, Moment
-from switchgear.hooks.looking import Looked, call_id, look_at
+from switchgear.hooks.looking import Looked, call_id, look_at, state_after
 from switchgear.hooks.open_calls import MOST_CALLS, MOST_PARTS, Call, Permits
 from switchgear.hooks.ruling import Errand, Ruling, allow, deny, stop, warn
 from switchgear.hooks.steps import Agent, refusal, refuses
+from switchgear.hooks.texts import progress_warning
 from switchgear.redact import redact
 from switchgear.stores.base import Store, Transaction
 
@@ -23,7 +24,6 @@ RULES = "rules"
 _LOOK = Tell(Signal(count=0))
 _ENDS = frozenset({Moment.PROMPT, Moment.STOP, Moment.AGENT_STOP, Moment.SESSION_END})
 """Where a turn is over: what is still open will not be told any more."""
-_GO_ON = "Try a different approach; if this goes on, you will be stopped."
 
 
 def decide(
@@ -39,10 +39,14 @@ def decide(
     afterwards is added to `errands`; without them no session gets a watcher.
     """
     looked = look_at(facts, known) if facts.moment is Moment.BEFORE_TOOL else None
+    state = None
+    if facts.moment is Moment.AFTER_TOOL and known.interventions.progress:
+        state = state_after(facts, known)
     name = sessions.note_name(facts.session)
 
     def work(inside: Transaction) -> tuple[Ruling, Errand | None]:
         hearing = _Hearing(inside, facts, known, warns)
+        hearing.files = state
         return hearing.rule(looked, watched=errands is not None), hearing.errand
 
     ruling, errand = store.transact(name, work)
@@ -56,6 +60,8 @@ class _Hearing(Agent):
 
     errand: Errand | None = None
     """What is left to do when it is answered."""
+    files: str | None = None
+    """A key of the files that the call has written, as they are now."""
 
     def rule(self, looked: Looked | None, *, watched: bool) -> Ruling:
         """Hear the facts, and answer; `watched`: the session is to have a watcher."""
@@ -149,17 +155,24 @@ class _Hearing(Agent):
         return stop(stopped, whole=False) if stopped else None
 
     def _ask_for_step(self) -> Ruling | None:
-        """Ask the agent's own circuit, once for calls that overlap; the ruling if it refuses."""
+        """Ask the agent's own circuits, once for calls that overlap; the ruling if one refuses."""
+        for key in self.circuits:
+            ruling = self._ask_for_leave(key)
+            if ruling is not None:
+                return ruling
+        return None
+
+    def _ask_for_leave(self, key: str) -> Ruling | None:
         lane = self.state.lane(self.lane_name)
-        key = self.circuit
         step = self.apply(key, _LOOK if key in lane.permits else Ask())
         verdict = step.verdict
         if key in lane.permits and verdict.phase is not Phase.OPEN:
             return None
         if verdict.admitted and verdict.permit is not None:
-            self.set_lane(lane._replace(permits={key: verdict.permit}))
+            self.set_lane(lane._replace(permits={**lane.permits, key: verdict.permit}))
             self.worry(step)
             return None
+        self.leave_step()
         if self.notes.incident and verdict.retry_after_s is not None:
             # The ladder has the word: the agent was only nudged, and may go on soon.
             self.notes, words = sessions.deliver(self.notes, self.tx.now_s)
@@ -227,7 +240,7 @@ class _Hearing(Agent):
         for key, permit in permits.items():
             own = told if key.startswith("op/") else signal
             self.apply(key, Tell(own, permit))
-        self._add_part(signal)
+        self._add_part(signal._replace(state=self.files))
 
     def _add_part(self, signal: Signal) -> None:
         """A call is done, or was refused: tell of the step, if nothing else belongs to it."""
@@ -289,6 +302,5 @@ class _Hearing(Agent):
             self.notes, words = sessions.deliver(self.notes, self.tx.now_s)
         if words.stop is not None:
             return stop(words.stop, whole=not self.lane_name)
-        worries = [f"Switchgear warns: {reason}. {_GO_ON}" for reason in self.worries]
-        said = [*words.texts, *worries]
+        said = [*words.texts, *map(progress_warning, self.worries)]
         return warn("\n\n".join(said)) if said else ruling

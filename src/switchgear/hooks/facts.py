@@ -50,6 +50,8 @@ class HookFacts(NamedTuple):
     """What the tool is called with: usually a mapping."""
     result: str | None = None
     """What the tool gave back, as text."""
+    thought: str | None = None
+    """What the agent said before it called the tool, where it tells that."""
     ok: bool | None = None
     """Whether the tool succeeded; `None`: the agent does not say, or somebody interrupted it."""
     error: str | None = None

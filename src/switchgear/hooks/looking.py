@@ -1,5 +1,7 @@
-"""What can be told of a call before it is made: its operation, its files, the rule it would break."""
+"""What can be told of a call: its operation, its files, the rule it would break, what it left."""
 
+import os
+import stat
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -8,6 +10,11 @@ from switchgear.hooks import kinds, signals
 from switchgear.hooks.compiled import Compiled
 from switchgear.hooks.facts import HookFacts
 from switchgear.redact import redact
+
+LARGEST_BYTES = 1_000_000
+"""Of a larger file, the size and the time stand for what is in it."""
+_NAMES = frozenset({"file_path", "filePath", "notebook_path", "absolute_path", "path"})
+"""How tools that write a file call it; what a shell has written is not looked for."""
 
 
 class Looked(NamedTuple):
@@ -45,6 +52,38 @@ def _killed(commands: Iterable[Sequence[str]]) -> str | None:
         if any(word.isdecimal() and is_ours(int(word[:10])) for word in numbers):
             return f"rule guard/killed: {' '.join(words)} (it is the guard)"
     return None
+
+
+def state_after(facts: HookFacts, known: Compiled) -> str | None:
+    """A key of the files that a call has written, as they are now; `None`: it has written none.
+
+    New contents are a new key, and what is undone has its old one again.
+    """
+    if facts.ok is False or not isinstance(facts.args, dict) or not _NAMES & facts.args.keys():
+        return None
+    from switchgear.core.deeds import deed_of  # noqa: PLC0415  only after an edit
+    from switchgear.guards.rules import place_at  # noqa: PLC0415
+
+    place = place_at(known.root, cwd=facts.cwd, protected=known.protected)
+    written = deed_of(facts.tool, facts.args, place).writes
+    return digest("\0".join(map(_contents, written))) if written else None
+
+
+def _contents(path: str) -> str:
+    """A file as it is now: its name, and what tells its contents from others."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return f"{path}: none"
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_BYTES:
+            return f"{path}: {found.st_size} {found.st_mtime_ns}"
+        return f"{path}: {digest(os.pread(file, LARGEST_BYTES, 0).decode('latin-1'))}"
+    except OSError:
+        return f"{path}: unreadable"
+    finally:
+        os.close(file)
 
 
 def call_id(facts: HookFacts) -> str:

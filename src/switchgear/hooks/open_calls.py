@@ -152,7 +152,9 @@ def step_of(parts: tuple[Signal, ...]) -> Signal:
             "+".join(tools)[:80],
             "\n".join(act.args for act in acts),
             "\n".join(act.result or "" for act in acts),
+            next((act.thought for act in acts if act.thought), None),
         ),
+        state=next((part.state for part in reversed(parts) if part.state is not None), None),
     )
 
 
@@ -174,7 +176,7 @@ def _dump_part(part: Signal) -> list[Any]:
     return [
         *(act.tool, act.args[:_LONGEST], None if act.result is None else act.result[:_LONGEST]),
         *(part.ok, part.seconds, part.error, part.files_changed, part.context_used),
-        part.cost_micros,
+        *(part.cost_micros, None if act.thought is None else act.thought[:_LONGEST], part.state),
     ]
 
 
@@ -184,7 +186,8 @@ def _load_call(*fields: Any) -> Call:
 
 
 def _load_part(data: Any) -> Signal:
-    tool, args, result, ok, seconds, error, changed, used, cost = data
+    tool, args, result, ok, seconds, error, changed, used, cost, *rest = data
+    thought, state = rest or (None, None)
     return Signal(
         ok=ok,
         seconds=seconds,
@@ -192,5 +195,6 @@ def _load_part(data: Any) -> Signal:
         files_changed=changed,
         context_used=used,
         cost_micros=cost,
-        act=Act(tool, args, result),
+        act=Act(tool, args, result, thought),
+        state=state,
     )

@@ -23,11 +23,12 @@ from typing import Any, NamedTuple, Self
 
 from switchgear import ladder, timeouts
 from switchgear.core.score import Score
-from switchgear.core.types import Phase, Step
+from switchgear.core.types import Mode, Phase, Step
 from switchgear.hooks import open_calls, texts
 from switchgear.hooks.facts import Moment
 from switchgear.ladder import Apply, Interventions
 
+_GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
 MOST_PENDING = 8
 """Texts that wait for the agent; of more the oldest are let go."""
 
@@ -90,9 +91,23 @@ def note_name(session: str) -> str:
     return f"session/{session}"
 
 
+def progress_name(circuit: str) -> str:
+    """The circuit of the progress ledger beside an agent's circuit.
+
+    It has a family of its own, so that a policy for `session/*` stays what it is.
+
+    >>> progress_name("session/7f3a/agent/b")
+    'progress/7f3a/agent/b'
+    """
+    return f"progress/{circuit.removeprefix(note_name(''))}"
+
+
 def has_opened(step: Step) -> bool:
-    """Whether this very message opened the circuit: so whoever sent it must see to it."""
-    return any(
+    """Whether this very message opened the circuit: so whoever sent it must see to it.
+
+    Not in a mode in which an operator lets it go on: then nobody is to step in.
+    """
+    return step.circuit.mode not in _GOES_ON and any(
         event.after is Phase.OPEN and event.before is not Phase.OPEN for event in step.events
     )
 

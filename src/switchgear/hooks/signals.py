@@ -34,6 +34,7 @@ def call_signal(facts: HookFacts, *, seconds: float | None, changed: int | None)
             redact(facts.tool, 100),
             redact_lines(args_text(facts.args)),
             None if facts.result is None else redact_lines(facts.result),
+            None if facts.thought is None else redact_lines(facts.thought),
         ),
     )
 

@@ -7,7 +7,7 @@ happens when.
 import os
 
 from switchgear.core.policy import Policy
-from switchgear.core.score import score_of
+from switchgear.core.score import grounds_of, score_of
 from switchgear.core.types import Ask, EventKind, Order, Phase, Signal, Step, Tell, Verdict
 from switchgear.errors import duration
 from switchgear.hooks import open_calls, sessions
@@ -33,6 +33,11 @@ class Agent:
         self.session = sessions.note_name(facts.session)
         self.lane_name = facts.subagent
         self.circuit = f"{self.session}/agent/{facts.subagent}" if facts.subagent else self.session
+        self.progress = sessions.progress_name(self.circuit)
+        self.circuits = (
+            (self.circuit, self.progress) if known.interventions.progress else (self.circuit,)
+        )
+        """The circuits that judge the agent: its stuck score, and what its steps bring."""
         self.notes = sessions.Notes.load(inside.note)
         self.state: State = open_calls.load(self.notes.more)
         self.worries: list[str] = []
@@ -64,14 +69,15 @@ class Agent:
         lane = self.state.lane(self.lane_name)
         if not lane.parts:
             return
-        permit = lane.permits.get(self.circuit)
         signal = open_calls.step_of(lane.parts)
         self.set_lane(lane._replace(parts=(), permits={}))
-        step = self.apply(self.circuit, Tell(signal, permit))
+        steps = [self.apply(key, Tell(signal, lane.permits.get(key))) for key in self.circuits]
         if signal.files_changed and not self.lane_name:
             plan = self.known.interventions
             self.notes = sessions.progressed(self.tx.apply, self.notes, self.session, plan)
-        self.judge(step)
+        for step in steps:
+            if self.judge(step):
+                break
 
     def leave_step(self) -> None:
         """Give the leave for a step back that has no call left in it."""
@@ -80,21 +86,33 @@ class Agent:
             self.give_back(lane.permits)
             self.set_lane(lane._replace(permits={}))
 
-    def judge(self, step: Step) -> None:
-        """See to it that a circuit that has just opened, or grows warm, is answered."""
+    def judge(self, step: Step) -> bool:
+        """See to a circuit that has just opened, or grows warm. Whether somebody stepped in."""
         self.worry(step)
         if not sessions.has_opened(step):
-            return
-        policy = self.known.policy_for(self.circuit)
-        score = score_of(policy, policy.readings(step.circuit.memories, self.tx.now_s))
+            return False
+        key = step.circuit.key
+        policy = self.known.policy_for(key)
+        weigh = grounds_of if key == self.progress else score_of
+        score = weigh(policy, policy.readings(step.circuit.memories, self.tx.now_s))
         if self.lane_name:
             lane = self.state.lane(self.lane_name)
-            self.set_lane(lane._replace(stopped=refusal(self.circuit, step.verdict)))
-        elif score is not None and not os.environ.get(sessions.WATCHED):
-            plan = self.known.interventions
-            self.notes, taken = sessions.stuck(self.tx.apply, self.notes, self.session, score, plan)
-            if taken.rung == ESCALATE:
-                self.evidence = self.notes.stop or ""
+            self.set_lane(lane._replace(stopped=refusal(key, step.verdict)))
+            return True
+        if score is None or os.environ.get(sessions.WATCHED):
+            return False
+        plan = self.known.interventions
+        self.notes, taken = sessions.stuck(self.tx.apply, self.notes, self.session, score, plan)
+        if taken.rung == ESCALATE:
+            self.evidence = self.notes.stop or ""
+        self._begin_anew(key, taken.rung)
+        return True
+
+    def _begin_anew(self, opened: str, rung: str) -> None:
+        """One incident, one rung: what the other circuit holds against the agent was answered."""
+        for key in self.circuits:
+            if key != opened:
+                self.apply(key, Order("switchgear", f"{rung}: {opened} has opened", reset=True))
 
     def worry(self, step: Step) -> None:
         """A warning if the circuit is warmer than at the last one."""

@@ -12,6 +12,8 @@ from switchgear.ladder import HINT, Interventions
 
 _LABEL = 20
 _LONGEST = 200
+_LONGEST_INDICATOR = 500
+"""Debts name the steps that made them, and then what to do differently."""
 
 
 class Option(NamedTuple):
@@ -155,9 +157,17 @@ def agent_stuck(stuck: Stuck, options: Sequence[Option] = ()) -> str:
         f"Stuck score: {min(stuck.points, 100.0):g}/100",
         "",
         "Indicators:",
-        *(f"- {one_line(each)}" for each in stuck.indicators),
+        *(f"- {one_line(each, _LONGEST_INDICATOR)}" for each in stuck.indicators),
     ]
     return "\n".join([*lines, "", *_options(options)] if options else lines)
+
+
+def progress_warning(reason: str) -> str:
+    """What an agent is told that goes nowhere, while there is time."""
+    seen = one_line(reason, _LONGEST_INDICATOR)
+    return (
+        f"Switchgear warns: {seen}. Try a different approach; if this goes on, you will be stopped."
+    )
 
 
 def nudge(stuck: Stuck, hint: str = HINT) -> str:

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from switchgear.agents.registry import helper_named
 from switchgear.config.policies import preset_policy
+from switchgear.hooks.sessions import progress_name
+from switchgear.hooks.texts import progress_warning
 from switchgear.ladder import ESCALATE, RESET, SKIP, ladder_key
 from switchgear.measure.git import GitError
 from switchgear.panel import Panel
@@ -41,6 +43,9 @@ class Rescue:
         self._desk = Desk(panel.store, shop.record.id, label, shop.options.timeout_s)
         policy = setting.stuck_policy or preset_policy("stuck")
         self._circuit = panel.breaker(self._desk.circuit, policy)
+        ledger = setting.progress_policy or preset_policy("progress")
+        name = progress_name(self._desk.circuit)
+        self._progress = panel.breaker(name, ledger) if plan.progress else None
 
     def watch(self, shop: Workshop, before: str | None) -> StuckWatch:
         """The watch of one iteration; `before` is the state of the folder now."""
@@ -55,7 +60,7 @@ class Rescue:
             except (GitError, KeyError):
                 return None
 
-        return StuckWatch(self._circuit, changed)
+        return StuckWatch(self._circuit, changed, progress=self._progress, state=lambda: last)
 
     def objection(self) -> Ending | None:
         """Why the run must not begin: an earlier one came to the end of the ladder."""
@@ -81,7 +86,9 @@ class Rescue:
     def step_in(self, shop: Workshop, state: RunState, stuck: StuckWatch) -> Rescued:
         """Help the agent that was just stopped, or its successor, or give up."""
         if stuck.score is None:
-            return Rescued(state, shop)
+            warned = None if stuck.warning is None else progress_warning(stuck.warning)
+            advice = "\n\n".join(filter(None, (state.advice, warned))) or None
+            return Rescued(state._replace(advice=advice), shop)
         task = " ".join(shop.options.task.split())[:_LONGEST_TASK]
         limited = shop.options.timeout_s is not None
         given = self._helper.intervene(stuck.score, task, limited=limited)

@@ -31,5 +31,7 @@ class Setting(NamedTuple):
     """What is done about a stuck agent, where the options watch for one."""
     stuck_policy: Policy | None = None
     """Instead of the preset `stuck`."""
+    progress_policy: Policy | None = None
+    """Instead of the preset `progress`."""
     choose: Choose | None = None
     """Asks a person what to do about a stuck agent; `None`: nobody is there."""

@@ -8,13 +8,17 @@ from switchgear.core.detectors.debt import STEP, Book, Debt, moved
 from switchgear.core.detectors.numbers import new_of
 from switchgear.core.types import Signal
 
+NEW_FILE = 3 * STEP // 4
+"""What a new file or address pays back, if the step does not fail: all that the same words cost."""
+
 
 class WordsDebt(Debt):
-    """Trips at a debt of `limit` steps (default 3.5) whose thoughts resemble the last `remember` (8).
+    """Trips at a debt of `limit` steps (default 3) whose thoughts resemble the last `remember` (8).
 
     A thought costs how much it resembles the most similar of these, as sets of words, beyond
-    `usual` (0.3). Each new word of its action pays back `credit` (0.05), up to one step in all;
-    so do, whole, a new state of the files and a new set of failing tests, where they are known.
+    `usual` (0.25). Each new word of its action pays back `credit` (0.05), up to one step in all; a
+    new file or address of a step that does not fail, three quarters of one; a new state of the
+    files and a new set of failing tests, where they are known, a whole one.
     """
 
     __slots__ = ("limit", "usual", "credit", "remember")  # noqa: RUF023  the constructor's order
@@ -27,7 +31,7 @@ class WordsDebt(Debt):
     remember: int
 
     def __init__(
-        self, limit: float = 3.5, usual: float = 0.3, credit: float = 0.05, remember: int = 8
+        self, limit: float = 3.0, usual: float = 0.25, credit: float = 0.05, remember: int = 8
     ) -> None:
         self._set(
             limit=record.positive("WordsDebt.limit", limit),
@@ -52,5 +56,8 @@ class WordsDebt(Debt):
                     most = max([alike(facts.thought, other) for other in book.recent])
                     charge = most - round(STEP * self.usual)
                 book = book._replace(recent=(*book.recent, facts.thought)[-self.remember :])
-            book = book._replace(words=book.learnt(facts).words)
+            if signal.ok is not False and new_of(facts.paths, book.paths):
+                credit += NEW_FILE
+            learnt = book.learnt(facts)
+            book = book._replace(words=learnt.words, paths=learnt.paths)
         return book.charged(charge, credit, text, self.most)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from switchgear.hooks.dialects import reading
+from switchgear.hooks.dialects.transcript import thought_before
 from switchgear.hooks.facts import HookFacts, Moment
 from switchgear.hooks.ruling import Action, Reply, Ruling
 
@@ -77,7 +78,10 @@ def _called(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
     if data.get("is_interrupt") is True or _flag(response, "interrupted"):
         ok, error = None, ""
     seconds = reading.milliseconds(data.get("duration_ms"))
-    return facts._replace(result=result, ok=ok, error=error or None, seconds=seconds)
+    thought = thought_before(facts.transcript, facts.call_id)
+    return facts._replace(
+        result=result, ok=ok, error=error or None, seconds=seconds, thought=thought
+    )
 
 
 def _is_error(data: Mapping[str, Any], response: Any, result: str | None) -> bool:

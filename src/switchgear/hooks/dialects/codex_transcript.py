@@ -5,12 +5,10 @@ hook is told of, one JSON object a line. Whatever else is found there means: not
 """
 
 import json
-import os
-import stat
 from typing import Any
 
-LOOKED_AT_BYTES = 256 * 1024
-"""The end of the file that is read: the command has just ended."""
+from switchgear.hooks.dialects.transcript import end_of
+
 _KIND = b'"CommandExecution"'
 
 
@@ -19,7 +17,7 @@ def exit_code_of(transcript: str, call_id: str) -> int | None:
     if not transcript or not call_id:
         return None
     name = json.dumps(call_id).encode()
-    for line in reversed(_end_of(transcript).splitlines()):
+    for line in reversed(end_of(transcript).splitlines()):
         if name not in line or _KIND not in line:
             continue
         item = _item(line)
@@ -36,19 +34,3 @@ def _item(line: bytes) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, RecursionError):
         return {}
     return item if isinstance(item, dict) else {}
-
-
-def _end_of(path: str) -> bytes:
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return b""
-    try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
-            return b""
-        return os.pread(file, LOOKED_AT_BYTES, max(0, found.st_size - LOOKED_AT_BYTES))
-    except OSError:
-        return b""
-    finally:
-        os.close(file)

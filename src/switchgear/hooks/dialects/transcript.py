@@ -1,0 +1,80 @@
+"""What an agent said before it called a tool: its hooks do not tell, but its transcript does.
+
+The transcript is a file of one JSON object a line, to which the agent adds while it works; hooks
+are told where it is. Claude Code and Codex write what the model says as messages of the assistant,
+before the call that follows from it. Whatever else is found there means: not known.
+"""
+
+import json
+import os
+import stat
+from typing import Any
+
+LOOKED_AT_BYTES = 256 * 1024
+"""The end of the file that is read: the call was made a moment ago."""
+LONGEST_THOUGHT = 2_000
+_MOST_LINES = 40
+"""Lines before the call that are looked at."""
+
+
+def thought_before(transcript: str, call_id: str) -> str | None:
+    """What was said before a call, in the same answer; `None`: not known. Never raises."""
+    if not transcript or not call_id:
+        return None
+    name = json.dumps(call_id).encode()
+    lines = end_of(transcript).splitlines()
+    calls = [index for index, line in enumerate(lines) if name in line and _calls(line, call_id)]
+    if not calls:
+        return None
+    for line in reversed(lines[max(0, calls[0] - _MOST_LINES) : calls[0] + 1]):
+        message = _message(line)
+        said = _said(message)
+        if said and message.get("role") == "assistant":
+            return said[:LONGEST_THOUGHT]
+        if message.get("role") == "user" or str(message.get("type")).endswith("_output"):
+            return None  # the answer began here
+    return None
+
+
+def end_of(path: str) -> bytes:
+    """The end of a file; nothing, if it is none that can be read. Never raises."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return b""
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            return b""
+        return os.pread(file, LOOKED_AT_BYTES, max(0, found.st_size - LOOKED_AT_BYTES))
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
+
+
+def _calls(line: bytes, call_id: str) -> bool:
+    """Whether a line is the call itself, and not its outcome."""
+    message = _message(line)
+    if message.get("call_id") == call_id:
+        return not str(message.get("type")).endswith("_output")
+    return any(part.get("id") == call_id for part in _parts(message))
+
+
+def _said(message: dict[str, Any]) -> str:
+    texts = [part.get("thinking") or part.get("text") for part in _parts(message)]
+    return "\n".join(text for text in texts if isinstance(text, str) and text.strip())
+
+
+def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    try:
+        told: Any = json.loads(line.decode(errors="replace"))
+        found = told.get("message") or told.get("payload")
+    except (ValueError, AttributeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

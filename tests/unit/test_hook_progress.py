@@ -1,0 +1,151 @@
+"""The progress ledger behind hooks: warned while there is time, nudged, stopped; fed with all that is known."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchgear.core.types import Mode, Order
+from switchgear.hooks.open_calls import load
+from switchgear.hooks.ruling import Ruling
+from switchgear.hooks.sessions import Notes
+from unit.hook_calls import Guarded, after, before
+
+THOUGHTS = (
+    "The parser still rejects the header, so I look at how the header is parsed once more.",
+    "Looking again at how the parser parses the header, as it still rejects it once more.",
+    "I look once more at the header and how the parser parses it, since it is still rejected.",
+)
+
+
+def said(folder: Path, call: str, thought: str) -> str:
+    """A transcript of Claude Code that ends with a thought and the call that follows from it."""
+    path = folder / "transcript.jsonl"
+    lines: list[dict[str, Any]] = [
+        {"type": "user", "message": {"role": "user", "content": "fix the parser"}},
+        {
+            "type": "assistant",
+            "message": {"role": "assistant", "content": [{"type": "text", "text": thought}]},
+        },
+        {
+            "type": "assistant",
+            "message": {"role": "assistant", "content": [{"type": "tool_use", "id": call}]},
+        },
+    ]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return str(path)
+
+
+def stand_still(agent: Guarded, steps: range, **more: Any) -> list[Ruling]:
+    """Steps of one thought in new words: other pages of the same file, in which nothing is new."""
+    heard: list[Ruling] = []
+    for n in steps:
+        call, thought = f"t{n}", THOUGHTS[n % len(THOUGHTS)]
+        args = {"command": f"sed -n {n}p parser.py"}
+        path = said(agent.folder, call, thought)
+        asked = agent.hear(before("Bash", args, call, **more))
+        if asked.action in {"deny", "stop"}:
+            return [*heard, asked]
+        heard.append(agent.hear(after("Bash", args, call, "x = 1", transcript_path=path, **more)))
+    return heard
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Guarded:
+    return Guarded(tmp_path)
+
+
+def test_who_stands_still_in_new_words_is_warned_with_the_debt_and_what_to_do(
+    agent: Guarded,
+) -> None:
+    heard = stand_still(agent, range(12))
+    first = next(ruling for ruling in heard if ruling.text)
+    assert first.action == "warn"
+    assert "the same thoughts again: a debt of" in first.text
+    assert "take a route not yet tried" in first.text
+
+
+def test_who_goes_on_is_nudged_and_then_stopped_by_the_same_ladder(agent: Guarded) -> None:
+    heard = stand_still(agent, range(40))
+    nudged = next(n for n, each in enumerate(heard) if "AGENT APPEARS STUCK" in each.text)
+    assert heard[nudged].action == "warn"
+    assert "the same thoughts again" in heard[nudged].text
+    assert "Try a different approach" in heard[nudged].text
+    assert heard[-1].action == "stop"
+    assert "The agent is stopped: it must begin afresh." in heard[-1].text
+    assert len(heard) - nudged > 4, "after a nudge it has a chance"
+    assert agent.phase("session/s1") == "closed", "the stuck score has seen nothing"
+
+
+def test_one_incident_takes_one_rung_although_both_circuits_see_it(agent: Guarded) -> None:
+    rungs = []
+    for n in range(8):
+        agent.call("Bash", {"command": "make"}, f"t{n}", error="Exit code 2\nno rule")
+        found = agent.store.get("ladder/session/s1")
+        rungs.append(0 if found is None else found.circuit.memories[0])
+    assert rungs[3:6] == [1, 1, 1], f"{rungs}: nudged, and then left alone for a while"
+
+
+def test_new_files_pay_back_and_undoing_them_does_not(agent: Guarded) -> None:
+    file = agent.folder / "a.py"
+
+    def edit(n: int, text: str) -> str | None:
+        file.write_text(text)
+        args = {"file_path": str(file), "new_string": text}
+        agent.hear(before("Edit", args, f"t{n}"))
+        agent.hear(before("Edit", args, f"u{n}"))  # overlaps: what is done waits in the lane
+        agent.hear(after("Edit", args, f"t{n}"))
+        note = agent.store.transact("session/s1", lambda tx: tx.note)
+        part = load(Notes.load(note).more).lanes[""].parts[-1]
+        agent.hear(after("Edit", args, f"u{n}"))
+        return part.state
+
+    one, two, again = edit(1, "one"), edit(2, "two"), edit(3, "one")
+    assert one is not None
+    assert one != two
+    assert again == one
+
+
+def test_a_sub_agent_has_a_ledger_of_its_own(agent: Guarded) -> None:
+    stand_still(agent, range(40), agent_id="sub")
+    assert agent.store.get("progress/s1/agent/sub") is not None
+    assert agent.store.get("progress/s1") is None
+    assert stand_still(agent, range(2))[-1].action == "allow"
+    assert stand_still(agent, range(50, 52), agent_id="sub")[-1].action == "stop"
+
+
+def test_it_can_be_switched_off(tmp_path: Path) -> None:
+    agent = Guarded(tmp_path, "interventions: {progress: false}\n")
+    assert {ruling.action for ruling in stand_still(agent, range(15))} == {"allow"}
+    assert agent.store.get("progress/s1") is None
+
+
+def test_a_policy_of_ones_own_holds_for_it(tmp_path: Path) -> None:
+    config = "circuits:\n  - {match: 'progress/*', policy: {extends: ledger, tripping_at: 0.1}}\n"
+    agent = Guarded(tmp_path, config)
+    warned = stand_still(agent, range(6))
+    assert any("the same thoughts again" in ruling.text for ruling in warned)
+    assert stand_still(agent, range(10, 50))[-1].action == "stop"
+    assert agent.phase("progress/s1") == "open", "latched, as the ledger is"
+
+
+@pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.HELD_CLOSED])
+def test_where_an_operator_lets_it_go_on_nobody_steps_in(agent: Guarded, mode: Mode) -> None:
+    order = Order("ada", "look first", mode=mode)
+    for key in ("session/s1", "progress/s1"):
+        agent.store.apply(key, agent.known.policy_for(key), order, agent.clock())
+    heard = stand_still(agent, range(15))
+    heard += [agent.call("Bash", error="Exit code 2\nno rule") for _ in range(8)]
+    opened = {entry.event.circuit for entry in agent.store.events() if entry.event.after == "open"}
+    assert opened == {"session/s1", "progress/s1"}, "they would have opened"
+    assert not any("STUCK" in ruling.text for ruling in heard)
+
+
+def test_what_the_transcript_does_not_tell_is_not_known(agent: Guarded, tmp_path: Path) -> None:
+    path = said(tmp_path, "t1", "I look at the parser")
+    assert agent.facts(after(call="t1", transcript_path=path)).thought == "I look at the parser"
+    assert agent.facts(after(call="t2", transcript_path=path)).thought is None
+    assert agent.facts(after(call="t1", transcript_path=str(tmp_path))).thought is None
+    (tmp_path / "broken").write_bytes(b'{"message": 1, "id": "t1"}\n["t1"]\n"t1" {')
+    assert agent.facts(after(call="t1", transcript_path=f"{tmp_path}/broken")).thought is None
