@@ -47,10 +47,10 @@ def test_the_ledger_is_scored_beside_what_others_publish(tmp_path: Path) -> None
     done = measure(str(tmp_path), "--quick", "--out", str(tmp_path / "out" / "stuck.md"))
     assert done.returncode == 0, done.stderr
     # Half of the solved runs were stopped and lose their edit; of the exhausted ones it caught the
-    # loop after 6 of 40 steps, and there were 48 steps to save.
-    net5 = 100 * (34 - 5 * 42) / (9 + 42 + 40 + 8)
+    # loop after 5 of 40 steps, and there were 48 steps to save.
+    net5 = 100 * (35 - 5 * 42) / (9 + 42 + 40 + 8)
     assert (
-        f"| **the ledger** | 50.0 | 50.0 | 50.0 | {100 * 34 / 48:.1f} | {net5:.1f} |" in done.stdout
+        f"| **the ledger** | 50.0 | 50.0 | 50.0 | {100 * 35 / 48:.1f} | {net5:.1f} |" in done.stdout
     )
     assert "| opencode, as documented | 50.0 | 50.0 | 50.0 | 77.1 |" in done.stdout
     assert "| step cap 50 | 0.0 | 0.0 | 0.0 | 0.0 | 0.0 |" in done.stdout

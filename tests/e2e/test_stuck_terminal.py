@@ -23,7 +23,7 @@ TASK = "sort out the shapes"
 def stuck(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "agent.py").write_text(AGENT)
-    (tmp_path / "switchgear.yaml").write_text("interventions: {ask_s: 30}\n")
+    (tmp_path / "switchgear.yaml").write_text("interventions: {ask_s: 30, progress: false}\n")
     terminals: list[Terminal] = []
 
     def start(*more: str) -> Terminal:

@@ -250,8 +250,9 @@ def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
     worst = [worst_signal()._replace(output_chars=0)] * 2
     if isinstance(detector, detectors.TalkDebt):  # whom any action would calm down
         bad, worst = [Signal(act=ACTS[-1])] * most_calls(detector), []
-    burnt = [(0.0, Signal(context_used=0.0)), (10.0, Signal(context_used=1.0))]
-    return [*[(0.0, signal) for signal in [*good, *bad, *worst]], *burnt]
+    if isinstance(detector, detectors.ContextBurn):
+        return [(0.0, Signal(context_used=0.0)), (10.0, Signal(context_used=1.0))]
+    return [(0.0, signal) for signal in [*good, *bad, *worst]]
 
 
 def most_calls(detector: Detector) -> int:

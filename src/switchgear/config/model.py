@@ -35,6 +35,8 @@ class Hooks(NamedTuple):
     """Which story the work is for: the circuit `story/<name>` is asked and told, if it has a policy."""
     context_tokens: int = 200_000
     """How large the context window is, for agents that tell only how many tokens are in use."""
+    progress: bool = False
+    """Whether hooks tell every step to the progress ledger: it makes a hook half as slow again."""
 
 
 class Rule(NamedTuple):
