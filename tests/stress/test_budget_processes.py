@@ -101,7 +101,8 @@ def test_killed_agents_lose_no_charge_and_hold_nothing_for_ever(url: str, budget
     book = budgets.book("purse")
     ends = [line for line in budgets.lines("purse") if line.kind == "expired"]
     settled = (book.charged_micros - 10 * len(ends)) / 7
-    assert answered <= settled <= answered + len(victims)
+    # A lease that ran out before a slow agent settled it is among the ends, too.
+    assert answered - len(ends) <= settled <= answered + len(victims)
     assert len(ends) <= len(victims)
     assert book.nodes["purse"].held_micros == 0
     assert budgets.audit("purse").problems == ()
