@@ -37,11 +37,14 @@ def spend(gate: Any, index: int, url: str, times: int) -> tuple[int, int, int]:
 
 
 def spend_until_killed(url: str) -> None:
-    """Reserve and settle without end; each charge that was answered is a byte on our output."""
+    """Reserve and settle without end; each charge that was answered is a byte on our output.
+
+    A `.` was charged; a `~` came after its lease had run out, and was charged then, as a whole.
+    """
     budgets = budgets_at(url)
     while True:
-        budgets.reserve("purse", 10, lease_s=5.0).settle(7)
-        os.write(1, b".")
+        charged = budgets.reserve("purse", 10, lease_s=5.0).settle(7)
+        os.write(1, b"." if charged else b"~")
 
 
 def die_holding(url: str) -> None:
