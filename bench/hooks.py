@@ -21,7 +21,7 @@ import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.library import Role
 from bench.result import TIMES, Bar, Row, Section, sorted_by_gauge
@@ -41,6 +41,7 @@ AT_MOST_TIMES_HTTP = 1.2
 AT_MOST_MB = 40.0
 FLOOR, BASH = "python3 -c pass", "bash + jq"
 BEFORE, AFTER, POSTED = "hook, before a tool", "hook, after a tool", "over HTTP, before a tool"
+CALLS_OF_A_SESSION = 10
 TOKEN = "a-token-for-the-benchmark"
 SCRIPT = """\
 set -eu
@@ -62,9 +63,8 @@ def section(effort: Effort) -> Section:
         (folder / ".git").mkdir()
         with _server(folder) as server:
             contenders = _contenders(folder, server)
-            for run in (*contenders.values(), *contenders.values(), *contenders.values()):
-                run()  # caches are made by whoever runs first
-            times_s = _interleaved(contenders, rounds)
+            _interleaved(folder, contenders, 3)  # caches are made by whoever runs first
+            times_s = _interleaved(folder, contenders, rounds)
         largest_mb = _largest_mb(folder)
     ratios = {
         key: statistics.median(
@@ -100,10 +100,13 @@ def _row(key: str, times_s: list[float], ratio: float) -> Row:
     return Row(key, role, (f"{statistics.median(times_s) * 1e3:,.1f}", f"{ratio:.2f}"), ratio)
 
 
-def _interleaved(contenders: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+def _interleaved(
+    folder: Path, contenders: dict[str, Callable[[], None]], rounds: int
+) -> dict[str, list[float]]:
     times_s: dict[str, list[float]] = {key: [] for key in contenders}
     order = list(contenders)
-    for _ in range(rounds):
+    for number in range(rounds):
+        _write_events(folder, number)
         random.shuffle(order)
         for key in order:
             began_s = time.perf_counter()
@@ -112,16 +115,25 @@ def _interleaved(contenders: dict[str, Callable[[], None]], rounds: int) -> dict
     return times_s
 
 
-def _event(folder: Path, name: str, **more: Any) -> bytes:
-    names = {"session_id": "bench", "cwd": str(folder), "hook_event_name": name}
-    call = {"tool_name": "Bash", "tool_input": {"command": "make test"}, "tool_use_id": "t1"}
-    return json.dumps(names | call | more).encode()
+def _write_events(folder: Path, number: int) -> None:
+    """The events of a round: new commands, in sessions short enough that no guard has cause."""
+    names = {
+        "session_id": f"bench-{os.getpid()}-{number // CALLS_OF_A_SESSION}",
+        "cwd": str(folder),
+    }
+    call = {
+        "tool_name": "Bash",
+        "tool_input": {"command": f"make part-{number}"},
+        "tool_use_id": f"t{number}",
+    }
+    before = {"hook_event_name": "PreToolUse"}
+    after = {"hook_event_name": "PostToolUse", "tool_response": {"stdout": f"made {number}"}}
+    for file, more in (("before.json", before), ("after.json", after)):
+        (folder / file).write_text(json.dumps(names | call | more))
 
 
 def _contenders(folder: Path, server: HookServer) -> dict[str, Callable[[], None]]:
     before, after = folder / "before.json", folder / "after.json"
-    before.write_bytes(_event(folder, "PreToolUse"))
-    after.write_bytes(_event(folder, "PostToolUse", tool_response={"stdout": "ok"}))
     hook = [sys.executable, *hook_command("claude-code", root=str(folder))[1:]]
     found: dict[str, Callable[[], None]] = {
         FLOOR: _spawning([sys.executable, "-c", "pass"], before),
