@@ -4,6 +4,7 @@
     python scripts/mutants.py --only window.py     one file
     python scripts/mutants.py --sample 50 --seed 7 some, drawn
     python scripts/mutants.py --list               show the mutants and run nothing
+    python scripts/mutants.py --explained          those that are explained, too: do they survive?
 
 Each mutant lives in a temporary copy of package and tests, never in the checkout. A parent process
 has imported pytest and hypothesis once and forks a child for each mutant, so a quick kill takes a
@@ -15,6 +16,7 @@ import argparse
 import contextlib
 import difflib
 import importlib
+import math
 import os
 import random
 import resource
@@ -82,8 +84,9 @@ FILES = (
     "runs.py",
 )
 # A mutant first meets the walks of the seeded corpus, without pytest: most end there, in a
-# fraction of a second. The others meet the tests of their own file, and then all. Of what judges
-# loops the tests by hand are as quick, so those mutants meet them before they walk.
+# fraction of a second. The others meet the tests of their own file, then all others by hand, then
+# the laws that concern them. Of what judges loops the tests by hand are as quick, so those mutants
+# meet them before they walk.
 WALKS = 40
 FIRST = {
     "core/act_facts.py": "tests/unit/test_debts.py",
@@ -118,14 +121,15 @@ TESTS = (
     "tests/unit/test_runs.py",
     "tests/unit/test_wire.py",
     "tests/unit/test_windows.py",
-    "tests/property/test_step_laws.py",
-    "tests/property/test_detector_laws.py",
     "tests/property/test_machine.py",
 )
+STEP_LAWS = "tests/property/test_step_laws.py"
+DETECTOR_LAWS = "tests/property/test_detector_laws.py"
+OF_ALL_DEBTS = ("core/act_facts.py", "core/detectors/debt.py", "core/detectors/numbers.py")
 # A mutant that never ends is stopped, and counts as killed. Seconds of work, not of the clock, so
-# that a busy machine kills nobody: the walks need five, all tests forty.
+# that a busy machine kills nobody: the walks need five, each batch of tests at most forty.
 WALK_CPU_S = 20
-CPU_S = 120
+CPU_S = 160
 MEMORY_BYTES = 3 * 2**30  # a mutant that never stops growing is stopped, and counts as killed
 OPTIONS = (
     *("-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist"),
@@ -182,9 +186,19 @@ class Slot:
 def _batches(mutant: Mutant | None) -> list[list[str]]:
     """The tests in batches: a mutant that survives one meets the next."""
     if mutant is None:
-        return [[*TESTS]]
+        return [[*TESTS], [STEP_LAWS], [DETECTOR_LAWS]]
     first = FIRST.get(mutant.file, TESTS[0])
-    return [[first], [test for test in TESTS if test != first]]
+    others = [test for test in TESTS if test != first]
+    return [[first], others, [DETECTOR_LAWS, "-k", _concerned(mutant.file)], [STEP_LAWS]]
+
+
+def _concerned(file: str) -> str:
+    """Which laws a file can break; those of the debts take a minute, and are theirs alone."""
+    if file in OF_ALL_DEBTS:
+        return "debt"
+    kind = Path(file).stem
+    is_one = f'kind: ClassVar[str] = "{kind}"' in (PACKAGE / file).read_text()
+    return f"{kind} or share or p95 or alone" if is_one else "not debt and not stuck_probability"
 
 
 def _walks_first(mutant: Mutant | None) -> bool:
@@ -200,6 +214,12 @@ def _walk(folder: Path) -> None:
         corpus.walk_loops(seed)
 
 
+def _allow(more_s: int) -> None:
+    """So many seconds of work from now on."""
+    limit_s = math.ceil(time.process_time()) + more_s
+    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, resource.RLIM_INFINITY))
+
+
 def _test(folder: Path, batches: list[list[str]], *, walk_first: bool) -> None:
     """In the child: run the tests on the package in the folder, and exit."""
     code = 1
@@ -211,11 +231,11 @@ def _test(folder: Path, batches: list[list[str]], *, walk_first: bool) -> None:
         sys.path.insert(0, str(folder))
         os.chdir(folder)
         if walk_first:
-            resource.setrlimit(resource.RLIMIT_CPU, (WALK_CPU_S, CPU_S))
+            _allow(WALK_CPU_S)
             _walk(folder)
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
         code = 0
         while batches and not code:
+            _allow(CPU_S)
             code = int(pytest.main([*OPTIONS, *batches.pop(0)]))
         module = sys.modules.get("switchgear")
         if module is not None and not str(module.__file__).startswith(str(folder)):
@@ -307,6 +327,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time (default 2)")
     parser.add_argument("--sample", type=int, help="only so many, drawn by --seed")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--explained", action="store_true", help="run those with an explanation, too"
+    )
     parser.add_argument("--list", action="store_true", help="show the mutants and run nothing")
     return parser.parse_args(arguments)
 
@@ -322,7 +345,11 @@ def main() -> int:
         return 0
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"
     started_s, results, progress = time.monotonic(), list[Result](), sys.stderr.isatty()
-    for result in run(mutants, options.jobs):
+    due = [mutant for mutant in mutants if options.explained or mutant.key not in why]
+    results += [
+        Result(mutant, killed=False, seconds=0.0) for mutant in mutants if mutant not in due
+    ]
+    for result in run(due, options.jobs):
         results.append(result)
         if not result.killed and result.mutant.key not in why:
             show(result.mutant)
