@@ -1,5 +1,6 @@
 """What a debt knows, as rows of small numbers: in the order they came, bounded, short when stored."""
 
+from itertools import filterfalse
 from typing import Any
 
 from switchgear.core.act_facts import MOST
@@ -16,10 +17,7 @@ def known(before: Numbers, more: Numbers, room: int = ROOM) -> Numbers:
     """What is known after more has come: what came last is forgotten last."""
     if before[-len(more) :] == more or not more:
         return before
-    again = frozenset(more)
-    if again.isdisjoint(before):
-        return (*before, *more)[-room:]
-    return (*[number for number in before if number not in again], *more)[-room:]
+    return (*filterfalse(frozenset(more).__contains__, before), *more)[-room:]
 
 
 def new_of(more: Numbers, before: Numbers) -> int:

@@ -5,7 +5,7 @@ from typing import ClassVar
 from switchgear.core import record
 from switchgear.core.act_facts import FEWEST_WORDS, alike, facts_of
 from switchgear.core.detectors.debt import STEP, Book, Debt, moved
-from switchgear.core.detectors.numbers import new_of
+from switchgear.core.detectors.numbers import known, new_of
 from switchgear.core.types import Signal
 
 NEW_FILE = 3 * STEP // 4
@@ -58,6 +58,7 @@ class WordsDebt(Debt):
                 book = book._replace(recent=(*book.recent, facts.thought)[-self.remember :])
             if signal.ok is not False and new_of(facts.paths, book.paths):
                 credit += NEW_FILE
-            learnt = book.learnt(facts)
-            book = book._replace(words=learnt.words, paths=learnt.paths)
+            book = book._replace(
+                words=known(book.words, facts.words), paths=known(book.paths, facts.paths)
+            )
         return book.charged(charge, credit, text, self.most)
