@@ -85,8 +85,7 @@ FILES = (
 )
 # A mutant first meets the walks of the seeded corpus, without pytest: most end there, in a
 # fraction of a second. The others meet the tests of their own file, then all others by hand, then
-# the laws that concern them. Of what judges loops the tests by hand are as quick, so those mutants
-# meet them before they walk.
+# the laws that concern them. What few walks tread on meets its own tests at once.
 WALKS = 40
 FIRST = {
     "core/act_facts.py": "tests/unit/test_debts.py",
@@ -103,8 +102,32 @@ FIRST = {
     "core/wire.py": "tests/unit/test_wire.py",
     "core/fingerprint.py": "tests/unit/test_fingerprint.py",
     **dict.fromkeys(LOOPS, "tests/unit/test_loop_detectors.py"),
+    **dict.fromkeys(
+        (
+            *("core/detectors/context_burn.py", "core/detectors/same_tool.py"),
+            *("core/detectors/silence.py", "core/detectors/tool_flood.py"),
+        ),
+        "tests/unit/test_stuck_detectors.py",
+    ),
+    **dict.fromkeys(
+        (
+            *("core/detectors/lock_wait.py", "core/detectors/retry_after.py"),
+            *("core/detectors/spend.py", "core/detectors/total_cost.py"),
+            "core/detectors/violation.py",
+        ),
+        "tests/unit/test_fleet_detectors.py",
+    ),
+    "core/standing.py": "tests/unit/test_standing.py",
     "runs.py": "tests/unit/test_runs.py",
 }
+WALKED = (
+    *("core/machine.py", "core/moves.py", "core/standing.py", "core/recovery.py", "core/policy.py"),
+    *("core/window.py", "core/record.py", "core/wire.py", "core/digest.py", "runs.py"),
+    *("core/detectors/base.py", "core/detectors/consecutive_failures.py"),
+    *("core/detectors/failure_rate.py", "core/detectors/failures_in_window.py"),
+    *("core/detectors/latency_p95.py", "core/detectors/shares.py", "core/detectors/slow_calls.py"),
+)
+"""What nearly every walk treads on."""
 TESTS = (
     "tests/unit/test_debts.py",
     "tests/unit/test_detectors.py",
@@ -187,7 +210,7 @@ def _batches(mutant: Mutant | None) -> list[list[str]]:
     """The tests in batches: a mutant that survives one meets the next."""
     if mutant is None:
         return [[*TESTS], [STEP_LAWS], [DETECTOR_LAWS]]
-    first = FIRST.get(mutant.file, TESTS[0])
+    first = FIRST.get(mutant.file, "tests/property/test_machine.py")
     others = [test for test in TESTS if test != first]
     return [[first], others, [DETECTOR_LAWS, "-k", _concerned(mutant.file)], [STEP_LAWS]]
 
@@ -202,7 +225,7 @@ def _concerned(file: str) -> str:
 
 
 def _walks_first(mutant: Mutant | None) -> bool:
-    return mutant is not None and mutant.file not in (*LOOPS, "core/fingerprint.py")
+    return mutant is not None and mutant.file in WALKED
 
 
 def _walk(folder: Path) -> None:
