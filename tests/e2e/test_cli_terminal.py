@@ -1,89 +1,19 @@
 """The command at a terminal: live screens, keys, prompts, colour, and a terminal left as it was."""
 
-import fcntl
 import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-LIMIT_S = 30.0
+from e2e.terminal import ENTER, LEAVE, Terminal
+
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]")
 """An escape that sets the colour of letters."""
-
-
-class Terminal:
-    """A terminal of our own and the command in it."""
-
-    def __init__(self, home: Path, *args: str, columns: int = 80, **env: str) -> None:
-        self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        self._theirs = theirs
-        self.before = termios.tcgetattr(theirs)
-        self.output = ""
-        kept = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "switchgear", *args],
-            cwd=home,
-            env={**kept, "LANG": "C.UTF-8", "PYTHONUTF8": "1", **env},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
-
-    def read_until(self, text: str) -> None:
-        """Wait for a text on the screen."""
-        end_s = time.monotonic() + LIMIT_S
-        while text not in self.output:
-            assert time.monotonic() < end_s, f"{text!r} is not in {self.output!r}"
-            self._read()
-
-    def write(self, keys: str) -> None:
-        os.write(self._ours, keys.encode())
-
-    def wait(self) -> int:
-        """The exit code; what is printed meanwhile is read, or the command could not end."""
-        end_s = time.monotonic() + LIMIT_S
-        while self.process.poll() is None:
-            assert time.monotonic() < end_s, self.output
-            self._read()
-        self._read()
-        return self.process.returncode
-
-    def interrupt(self) -> None:
-        """What Ctrl-C does; again if it came just before the command began to read a key."""
-        for _ in range(5):
-            self.process.send_signal(signal.SIGINT)
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=2)
-                return
-
-    @property
-    def after(self) -> Any:
-        return termios.tcgetattr(self._theirs)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._ours)
-        os.close(self._theirs)
-
-    def _read(self) -> None:
-        ready, _, _ = select.select([self._ours], [], [], 0.1)
-        if ready:
-            self.output += os.read(self._ours, 65536).decode(errors="replace")
 
 
 @pytest.fixture
@@ -114,10 +44,10 @@ def test_watching_ends_with_q_and_leaves_the_terminal_as_it_was(
     terminals.append(terminal)
     terminal.read_until("provider/anthropic")
     terminal.read_until("Newest events")
-    terminal.write("q")
+    terminal.type("q")
     assert terminal.wait() == 0
-    assert "\x1b[?1049h" in terminal.output, "the alternate screen is entered"
-    assert terminal.output.rindex("\x1b[?1049l") > terminal.output.rindex("\x1b[?1049h")
+    assert ENTER in terminal.output, "the alternate screen is entered"
+    assert terminal.output.rindex(LEAVE) > terminal.output.rindex(ENTER)
     assert terminal.after == terminal.before
 
 
@@ -130,7 +60,7 @@ def test_a_signal_ends_watching_and_leaves_the_terminal_as_it_was(
     terminal.read_until("q ends")
     terminal.process.send_signal(number)
     assert terminal.wait() == code
-    assert "\x1b[?1049l" in terminal.output
+    assert LEAVE in terminal.output
     assert terminal.after == terminal.before
     assert "Traceback" not in terminal.output
 
@@ -139,7 +69,7 @@ def test_an_order_without_a_reason_asks_for_it(home: Path, terminals: list[Termi
     terminal = Terminal(home, "hold", "open", "op/git")
     terminals.append(terminal)
     terminal.read_until("Why:")
-    terminal.write("provider maintenance\n")
+    terminal.type("provider maintenance\n")
     assert terminal.wait() == 0
     assert "held open by " in terminal.output
     assert "provider maintenance" in terminal.output
@@ -161,7 +91,7 @@ def test_several_circuits_are_listed_and_a_no_changes_none(
     terminals.append(terminal)
     terminal.read_until("Give the order to 2 circuits?")
     assert "op/git" in terminal.output
-    terminal.write("n\n")
+    terminal.type("n\n")
     assert terminal.wait() == 2
     assert "no order was given" in terminal.output
 
@@ -179,7 +109,7 @@ def test_colour_is_there_at_a_terminal_unless_it_is_not_wanted(
 
 
 def test_a_narrow_terminal_gets_narrow_lines(home: Path, terminals: list[Terminal]) -> None:
-    terminal = Terminal(home, "status", columns=40, NO_COLOR="1", TERM="dumb")
+    terminal = Terminal(home, "status", size=(24, 40), NO_COLOR="1", TERM="dumb")
     terminals.append(terminal)
     assert terminal.wait() == 0
     lines = terminal.output.splitlines()

@@ -1,87 +1,14 @@
 """`switchgear run` at a real terminal: the live screen, its size, Ctrl-C, and what is left."""
 
-import fcntl
 import os
-import pty
 import re
-import select
 import signal
-import struct
-import subprocess
-import sys
-import termios
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-LIMIT_S = 40.0
-ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
-HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
-
-
-class Terminal:
-    """A terminal of our own and the command in it."""
-
-    def __init__(
-        self, home: Path, *args: str, size: tuple[int, int] = (24, 80), **env: str
-    ) -> None:
-        self._ours, self._theirs = pty.openpty()
-        self.resize(*size)
-        self.output = ""
-        self.before = termios.tcgetattr(self._theirs)
-        kept = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "switchgear", *args],
-            cwd=home,
-            env={**kept, "LANG": "C.UTF-8", "PYTHONUTF8": "1", **env},
-            stdin=self._theirs,
-            stdout=self._theirs,
-            stderr=self._theirs,
-            start_new_session=True,
-        )
-
-    def resize(self, rows: int, columns: int) -> None:
-        fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def read_until(self, text: str, start: int = 0) -> None:
-        end_s = time.monotonic() + LIMIT_S
-        while text not in self.output[start:]:
-            assert time.monotonic() < end_s, f"{text!r} is not in {self.output[-3000:]!r}"
-            self._read()
-
-    def type(self, text: str) -> None:
-        os.write(self._ours, text.encode())
-
-    def wait(self) -> int:
-        end_s = time.monotonic() + LIMIT_S
-        while self.process.poll() is None:
-            assert time.monotonic() < end_s, self.output
-            self._read()
-        self._read()
-        return self.process.returncode
-
-    @property
-    def normal(self) -> str:
-        """What was printed on the normal screen after the live one."""
-        return self.output.rpartition(LEAVE)[2]
-
-    def left_clean(self) -> bool:
-        """Whether the terminal is as it was."""
-        same = termios.tcgetattr(self._theirs) == self.before
-        return same and self.output.rindex(SHOW) > self.output.rindex(HIDE)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._ours)
-        os.close(self._theirs)
-
-    def _read(self) -> None:
-        ready, _, _ = select.select([self._ours], [], [], 0.1)
-        if ready:
-            self.output += os.read(self._ours, 65536).decode(errors="replace")
+from e2e.terminal import ENTER, LEAVE, Terminal
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.test_run_terminal import ENTER, LEAVE, Terminal
+from e2e.terminal import ENTER, LEAVE, Terminal
 
 AGENT = """
 import json, sys, time

@@ -1,0 +1,107 @@
+"""A real terminal with our command in it, for tests that read the screen and type."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+LIMIT_S = 60.0
+ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
+HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
+MOVES_OR_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    """A terminal of our own and the command in it; the folder is its home unless HOME is given."""
+
+    def __init__(
+        self, folder: Path, *args: str, size: tuple[int, int] = (24, 80), **env: str
+    ) -> None:
+        self._ours, self._theirs = pty.openpty()
+        self.resize(*size)
+        self.output = ""
+        self.before = self.after
+        kept = {"PATH": os.environ["PATH"], "HOME": str(folder), "TERM": "xterm-256color"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "switchgear", *args],
+            cwd=folder,
+            env={**kept, "LANG": "C.UTF-8", "PYTHONUTF8": "1", **env},
+            stdin=self._theirs,
+            stdout=self._theirs,
+            stderr=self._theirs,
+            start_new_session=True,
+        )
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read_until(self, text: str, start: int = 0) -> None:
+        """Wait for a text on the screen."""
+        end_s = time.monotonic() + LIMIT_S
+        while text not in self.output[start:] and text not in _plain(self.output[start:]):
+            assert time.monotonic() < end_s, f"{text!r} is not in {self.output[-3000:]!r}"
+            self._read()
+
+    def type(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def wait(self) -> int:
+        """The exit code; what is printed meanwhile is read, or the command could not end."""
+        end_s = time.monotonic() + LIMIT_S
+        while self.process.poll() is None:
+            assert time.monotonic() < end_s, self.output
+            self._read()
+        self._read()
+        return self.process.returncode
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does; again if it came just before the command began to read a key."""
+        for _ in range(5):
+            self.process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=2)
+                return
+
+    @property
+    def seen(self) -> str:
+        """The output without what only moves the cursor and changes colours."""
+        return _plain(self.output)
+
+    @property
+    def normal(self) -> str:
+        """What was printed on the normal screen after the live one."""
+        return self.output.rpartition(LEAVE)[2]
+
+    @property
+    def after(self) -> Any:
+        """How the terminal is set now."""
+        return termios.tcgetattr(self._theirs)
+
+    def left_clean(self) -> bool:
+        """Whether the terminal is as it was."""
+        return self.after == self.before and self.output.rindex(SHOW) > self.output.rindex(HIDE)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+        os.close(self._theirs)
+
+    def _read(self) -> None:
+        ready, _, _ = select.select([self._ours], [], [], 0.1)
+        if ready:
+            self.output += os.read(self._ours, 65536).decode(errors="replace")
+
+
+def _plain(output: str) -> str:
+    return MOVES_OR_COLOURS.sub("", output).replace("\r\n", "\n")
