@@ -137,3 +137,11 @@ def test_successes_beside_a_probe_are_evidence_and_do_not_close_the_circuit() ->
     fast = Tell(Signal(ok=True, seconds=0.1, count=2), Permit(3))
     done = step(HALF_LOAD, circuit, fast, 61.0)
     assert (done.circuit.phase, done.circuit.heat, done.events) == (Phase.HALF_OPEN, 0.0, ())
+
+
+@pytest.mark.parametrize("kind", [EventKind.STORE_LOST, EventKind.UNDECIDED, EventKind.RULE_BROKEN])
+def test_a_remark_of_ours_is_an_event_of_its_own_kind(kind: EventKind) -> None:
+    made = step(POLICY, NEW, Order("switchgear", "it is gone", kind=kind), 5.0)
+    [event] = made.events
+    assert (event.kind, event.reason, event.by) == (kind, "it is gone", "switchgear")
+    assert (event.before, event.after) == (Phase.CLOSED, Phase.CLOSED)
