@@ -71,6 +71,7 @@ def test_a_smaller_count_window_keeps_the_youngest(
 
 
 @given(SIZES, RUNS, RUNS)
+@example(768, [(True, 768)], [(False, 256), (False, 256)])
 def test_a_loaded_count_window_goes_on_like_the_one_dumped(
     size: int, before: list[tuple[bool, int]], after: list[tuple[bool, int]]
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_loaded_count_window_goes_on_like_the_one_dumped(
         window = window.push(hit=hit, count=count, size=size)
         loaded = loaded.push(hit=hit, count=count, size=size)
         assert loaded.dump() == window.dump()
+        assert loaded.hits == window.hits
 
 
 @given(st.integers(257, 2000))
