@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from switchgear.core.act_facts import MOST, alike, excerpt, facts_of, failure_of, words_of
+from switchgear.core.act_facts import (
+    EXCERPT_CHARS,
+    MOST,
+    RESULT_CHARS,
+    alike,
+    excerpt,
+    facts_of,
+    failure_of,
+    words_of,
+)
 from switchgear.core.detectors import ActionsDebt, ErrorsDebt, TalkDebt, WordsDebt
 from switchgear.core.detectors.debt import RING, Book, Debt, moved
 from switchgear.core.detectors.numbers import ROOM, known, new_of
@@ -114,6 +123,27 @@ def test_resemblance_is_what_two_share_of_all_they_have() -> None:
     assert alike(frozenset({1}), frozenset({2})) == 0
     assert alike(frozenset({1, 2}), frozenset({1, 2})) == 100
     assert alike(frozenset({1, 2}), frozenset({1, 3})) == 33
+
+
+def test_an_excerpt_is_made_of_the_first_four_lengths_of_it() -> None:
+    blank = " " * (4 * EXCERPT_CHARS - 2)
+    assert excerpt(f"a{blank}b") == "a b"
+    assert excerpt(f"a{blank} b") == "a"
+
+
+def test_a_failure_is_a_number_of_24_bits() -> None:
+    assert failure_of(Signal(ok=False, error="connection refused")) == 0x781A45
+
+
+def test_a_file_is_known_by_an_ending_of_up_to_five_letters() -> None:
+    assert len(facts("page.xhtml").paths) == 1
+    assert not facts("page.xhtmls").paths
+
+
+def test_a_result_is_read_whole_up_to_its_bound() -> None:
+    half = RESULT_CHARS // 2
+    assert len(facts("", "a" * half + "b" * half).lines) == 1
+    assert len(facts("", "a" * half + "-" + "b" * half).lines) == 2
 
 
 def test_an_excerpt_is_one_short_printable_line() -> None:
