@@ -305,3 +305,18 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
 def test_every_debt_says_what_to_do_differently() -> None:
     assert len({debt.advice for debt in DEBTS}) == len(DEBTS)
     assert all(debt.name and debt.advice for debt in DEBTS)
+
+
+def test_an_agent_that_forgot_half_of_its_context_may_read_again() -> None:
+    book = Book(words=(1, 2)).seen(Signal(context_used=0.5))
+    assert book.seen(Signal(context_used=0.26)).words == (1, 2)
+    assert book.seen(Signal(context_used=0.25)).words == ()
+
+
+def test_tests_that_ran_in_a_state_nobody_knew_are_held_against_no_edit() -> None:
+    debt = ErrorsDebt()
+    memory = debt.fold(debt.start(), Signal(ok=False, failing_tests="a"), 0.0)
+    memory = debt.fold(memory, Signal(ok=False, state="1", failing_tests="a"), 0.0)
+    assert memory.points == 0
+    memory = debt.fold(memory, Signal(ok=False, state="2", failing_tests="a"), 0.0)
+    assert memory.points == 100
