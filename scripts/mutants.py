@@ -87,15 +87,16 @@ FILES = (
 # fraction of a second. The others meet the tests of their own file, then all others by hand, then
 # the laws that concern them. What few walks tread on meets its own tests at once.
 WALKS = 40
+DEBTS = tuple(
+    f"core/{name}.py"
+    for name in (
+        *("act_facts", "detectors/actions_debt", "detectors/debt", "detectors/errors_debt"),
+        *("detectors/numbers", "detectors/stuck_probability", "detectors/talk_debt"),
+        "detectors/words_debt",
+    )
+)
 FIRST = {
-    "core/act_facts.py": "tests/unit/test_debts.py",
-    "core/detectors/actions_debt.py": "tests/unit/test_ledger.py",
-    "core/detectors/debt.py": "tests/unit/test_debts.py",
-    "core/detectors/errors_debt.py": "tests/unit/test_ledger.py",
-    "core/detectors/numbers.py": "tests/unit/test_debts.py",
-    "core/detectors/stuck_probability.py": "tests/unit/test_stuck_probability.py",
-    "core/detectors/talk_debt.py": "tests/unit/test_debts.py",
-    "core/detectors/words_debt.py": "tests/unit/test_ledger.py",
+    **dict.fromkeys(DEBTS, "tests/property/test_debt_walks.py"),
     "core/recovery.py": "tests/unit/test_recovery.py",
     "core/record.py": "tests/unit/test_recovery.py",
     "core/window.py": "tests/unit/test_windows.py",
@@ -129,6 +130,7 @@ WALKED = (
 )
 """What nearly every walk treads on."""
 TESTS = (
+    "tests/property/test_debt_walks.py",
     "tests/unit/test_debts.py",
     "tests/unit/test_detectors.py",
     "tests/unit/test_loop_detectors.py",

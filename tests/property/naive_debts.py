@@ -194,27 +194,36 @@ def talk(detector: detectors.TalkDebt, story: Story, signal: Signal) -> None:
     story.settle(points, text, detector.limit)
 
 
+def hear(tell: Callable[..., None], detector: Any, story: Story, signal: Signal) -> None:
+    """One signal more, as often as it says it came."""
+    if signal.act is None and signal.state is None and signal.failing_tests is None:
+        return
+    for _ in range(signal.count):
+        tell(detector, story, signal)
+
+
 @lru_cache(maxsize=64)
 def told(tell: Callable[..., None], detector: Any, signals: tuple[Signal, ...]) -> Story:
     """The story of these signals, by that of all but the last."""
     if not signals:
         return Story()
-    story, signal = told(tell, detector, signals[:-1]).copy(), signals[-1]
-    if signal.act is None and signal.state is None and signal.failing_tests is None:
-        return story
-    for _ in range(signal.count):
-        tell(detector, story, signal)
+    story = told(tell, detector, signals[:-1]).copy()
+    hear(tell, detector, story, signals[-1])
     return story
+
+
+def reading_of(detector: Any, story: Story) -> Reading:
+    """What a debt is documented to say of a story."""
+    debt = f"a debt of {story.debt / 100:.2f} steps (threshold {detector.limit:g})"
+    steps = ", ".join(f'"{text}" (+{points / 100:.2f})' for points, text in story.evidence)
+    why = f": {steps}; {detector.advice}" if steps else ""
+    return Reading(story.debt / 100 / detector.limit, f"{detector.name}: {debt}{why}")
 
 
 def reading_by(tell: Callable[..., None]) -> Callable[[Any, History, float], Reading]:
     """What a debt is documented to say of a history."""
 
     def reading(detector: Any, history: History, now_s: float) -> Reading:
-        story = told(tell, detector, tuple(signal for _, signal in history))
-        debt = f"a debt of {story.debt / 100:.2f} steps (threshold {detector.limit:g})"
-        steps = ", ".join(f'"{text}" (+{points / 100:.2f})' for points, text in story.evidence)
-        why = f": {steps}; {detector.advice}" if steps else ""
-        return Reading(story.debt / 100 / detector.limit, f"{detector.name}: {debt}{why}")
+        return reading_of(detector, told(tell, detector, tuple(signal for _, signal in history)))
 
     return reading

@@ -1,0 +1,105 @@
+"""Long walks of made-up agents: after each step a debt says what the full history says.
+
+Few words, files, errors and states, so that all of them come again and again, in every order.
+"""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from property import naive, naive_debts, naive_stuck
+from switchgear.core import detectors
+from switchgear.core.types import Act, Signal
+
+WALKS = range(40)
+STEPS = 50
+ARGS = (
+    *("ls src", "ls lib", "sed -n 1,9p a.py", "sed -n 20,30p a.py", "make 1", "make all 22"),
+    *("a.py\nx = 1", "b.py\nx = 2", "grep parser src/a.py", "grep lexer src/a.py", "", "pytest"),
+)
+RESULTS = (
+    *(None, None, "", "  \n", "ok", "one\ntwo\nthree", "two\nthree\nfour", "12:00:01 one\ntwo"),
+    *("took 3.5 s\none", "took 9 s\none", "five\nsix", "five\nsix\nseven\neight"),
+)
+THOUGHTS = (
+    *(None, None, "no", "look again", "look at parser", "look at the parser now"),
+    *("look at the lexer now", "the parser fails again and again", "build all of it first"),
+    *("perhaps other people know more about those three tests",),
+)
+ERRORS = (None, None, "exit code 1", "exit code 2", "no such file /a", "no such file /b", "denied")
+STATES = (None, None, None, "s1", "s2", "s3", "s4")
+TESTS = (None, None, None, "", "test_a", "test_a test_b", "test_c")
+CONTEXTS = (None, None, None, None, None, None, 0.9, 0.5, 0.46, 0.45, 0.25, 0.1)
+
+
+def signal(chance: Random) -> Signal:
+    ok = chance.choice((None, True, True, False, False, False))
+    act = Act(
+        chance.choice(("bash", "bash", "bash", "edit", "")),
+        chance.choice(ARGS),
+        chance.choice(RESULTS),
+        chance.choice(THOUGHTS),
+    )
+    return Signal(
+        ok=ok,
+        error=None if ok else chance.choice(ERRORS),
+        act=act if chance.random() < 0.9 else None,
+        state=chance.choice(STATES),
+        failing_tests=chance.choice(TESTS),
+        context_used=chance.choice(CONTEXTS),
+        count=chance.choice((1, 1, 1, 1, 2, 3)),
+    )
+
+
+def configured(kind: type[Any], chance: Random) -> Any:
+    """The debt as it comes, or with other numbers."""
+    more = {
+        "limit": chance.choice((1.5, 3.0, 6.0)),
+        "usual": chance.choice((0.1, 0.25, 0.5)),
+        "credit": chance.choice((0.05, 0.1, 0.3, 1.0)),
+        "remember": chance.choice((1, 2, 8)),
+    }
+    fields = kind.__slots__
+    chosen = {name: value for name, value in more.items() if name in fields}
+    return kind(**chosen) if chance.random() < 0.7 else kind()
+
+
+@pytest.mark.parametrize("walk", WALKS)
+@pytest.mark.parametrize(
+    ("kind", "tell"),
+    [
+        (detectors.WordsDebt, naive_debts.words),
+        (detectors.ActionsDebt, naive_debts.actions),
+        (detectors.ErrorsDebt, naive_debts.errors),
+        (detectors.TalkDebt, naive_debts.talk),
+    ],
+    ids=lambda part: getattr(part, "kind", ""),
+)
+def test_a_debt_says_what_the_full_history_says(kind: type[Any], tell: Any, walk: int) -> None:
+    chance = Random(f"{kind.kind} {walk}")
+    detector, story = configured(kind, chance), naive_debts.Story()
+    memory, history = detector.start(), list[tuple[float, Signal]]()
+    for _ in range(STEPS):
+        history.append((0.0, signal(chance)))
+        memory = detector.fold(memory, history[-1][1], 0.0)
+        naive_debts.hear(tell, detector, story, history[-1][1])
+        expected = naive_debts.reading_of(detector, story)
+        assert detector.heat(memory, 0.0) == expected.heat, history
+        assert detector.reason(memory, 0.0) == expected.reason, history
+        memory = detector.load(detector.dump(memory))
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_the_stuck_probability_says_what_the_full_history_says(walk: int) -> None:
+    chance = Random(walk)
+    weights = {name: chance.uniform(0.0, 3.0) for name in naive_stuck.NAMES}
+    detector = detectors.StuckProbability(0.5, chance.uniform(-3.0, -0.5), **weights)
+    memory, history = detector.start(), list[tuple[float, Signal]]()
+    for _ in range(STEPS):
+        history.append((0.0, signal(chance)))
+        memory = detector.fold(memory, history[-1][1], 0.0)
+        expected = naive.KINDS[detectors.StuckProbability].reading(detector, history, 0.0)
+        assert detector.heat(memory, 0.0) == expected.heat, history
+        assert detector.reason(memory, 0.0) == expected.reason, history
+        memory = detector.load(detector.dump(memory))
