@@ -53,9 +53,21 @@ def path_is_above(path: str, pattern: str) -> bool:
 
 
 def paths_meet(wild: str, pattern: str) -> bool:
-    """Whether a path that the shell would complete (`.clau*/x`) can be one that matches."""
+    """Whether a path that the shell would complete (`.clau*/x`) can be one that matches.
+
+    >>> paths_meet("/w/**/*.db", "/w/a/b/state.db"), paths_meet("/w/*.db", "/w/a/state.db")
+    (True, False)
+    """
     parts, found = _parts(wild), _parts(pattern)
-    if "**" in found or len(parts) != len(found):
+    if "**" in found or ("**" in parts and is_wild(pattern)):
+        return False
+    if "**" in parts:  # the folders between, whatever they are
+        at = parts.index("**")
+        behind = len(parts) - at - 1
+        if len(found) < at + behind:
+            return False
+        parts, found = parts[:at] + parts[at + 1 :], found[:at] + found[len(found) - behind :]
+    if len(parts) != len(found):
         return False
     return all(_either(one, other) for one, other in zip(parts, found, strict=False))
 

@@ -28,7 +28,8 @@ GUARD = "@guard"
 """The pattern of paths that stands for all protected ones (`Place.protected`)."""
 LONGEST_SHOWN = 120
 ASPECTS = (
-    *("tools", "hosts", "commands", "inputs", "paths", "writes", "deletes", "sends", "contents"),
+    *("tools", "hosts", "commands", "inputs", "paths", "writes", "deletes", "sends", "given"),
+    "contents",
 )
 """What a rule can be about; the last that matches is what is shown."""
 ALLOWED = ("tools", "hosts", "commands", "paths")
@@ -55,8 +56,9 @@ class Rule(Record):
 
     `commands` are patterns of words: the first is the program, each other must be found behind it,
     in any order; `-f` is found in `-fu` too. `paths` are those read, written or deleted, `writes`
-    those written or deleted, `sends` those that go to a host; relative ones are of the workspace,
-    `~` is home, `**` any folders.
+    those written or deleted, `sends` those that go to a host, `given` those named to a program or a
+    tool of which it is not known that it only reads them; relative ones are of the workspace, `~` is
+    home, `**` any folders. What is forbidden is so in upper and in lower case.
 
     >>> rule = Rule("no-prod", commands=("kubectl --context=prod*",), why="production is not yours")
     >>> str(judge([rule], "Bash", {"command": "kubectl get po --context=prod-1"}, Place("/w")))
@@ -75,6 +77,7 @@ class Rule(Record):
     writes: Patterns
     deletes: Patterns
     sends: Patterns
+    given: Patterns
     hosts: Patterns
     contents: Patterns
     inputs: Patterns
@@ -173,26 +176,15 @@ class _Paths:
         self, aspect: str, patterns: Patterns, allowed: Patterns, deed: Deed
     ) -> Iterator[str]:
         """Paths of the deed that match a pattern and are not excused."""
-        denied = self._absolute(patterns)
+        # Some file systems take upper case for lower: what is forbidden is so in both.
+        denied = [pattern.lower() for pattern in self._absolute(patterns)]
         excused = self._absolute(allowed)
-        for path, is_changed, is_deleted in _touched(aspect, deed):
-            forms = self._forms(path, is_deleted=is_deleted)
-            if not any(self._hits(form, denied, is_changed=is_changed) for form in forms):
+        for path, how in _touched(aspect, deed):
+            forms = self._forms(path, is_deleted=how == "deletes")
+            if not any(_hits(form.lower(), denied, how) for form in forms):
                 continue
             if not all(any(path_matches(good, form) for good in excused) for form in forms):
                 yield path
-
-    def _hits(self, path: str, denied: list[str], *, is_changed: bool) -> bool:
-        for pattern in denied:
-            if path_matches(pattern, path):
-                return True
-            if is_changed and (path_is_above(path, pattern) or self._meets(path, pattern)):
-                return True
-        return False
-
-    @staticmethod
-    def _meets(path: str, pattern: str) -> bool:
-        return is_wild(path) and paths_meet(path, pattern)
 
     def _forms(self, path: str, *, is_deleted: bool) -> list[str]:
         """The path as written and with its links followed; deleting a link leaves what it leads to."""
@@ -219,19 +211,27 @@ class _Paths:
         return found
 
 
-def _touched(aspect: str, deed: Deed) -> Iterator[tuple[str, bool, bool]]:
-    """Paths of an aspect; whether something is changed there, and whether it is deleted."""
-    if aspect == "sends":
-        yield from ((path, False, False) for path in deed.sends)
+def _hits(path: str, denied: Sequence[str], how: str) -> bool:
+    """Whether a path is forbidden: by its name, by what lies in it, or by what a shell makes of it."""
+    for pattern in denied:
+        if path_matches(pattern, path):
+            return True
+        if how == "deletes" and path_is_above(path, pattern):
+            return True
+        if how in {"deletes", "writes"} and is_wild(path) and paths_meet(path, pattern):
+            return True
+    return False
+
+
+def _touched(aspect: str, deed: Deed) -> Iterator[tuple[str, str]]:
+    """Paths of an aspect, and what is done to them."""
+    if aspect in {"sends", "given"}:
+        yield from ((path, aspect) for path in getattr(deed, aspect))
         return
-    for path in deed.deletes:
-        yield path, True, True
-    if aspect != "deletes":
-        for path in deed.writes:
-            yield path, False, False
-    if aspect == "paths":
-        for path in deed.reads:
-            yield path, False, False
+    for how in {"deletes": ("deletes",), "writes": ("deletes", "writes")}.get(
+        aspect, ("deletes", "writes", "reads")
+    ):
+        yield from ((path, how) for path in getattr(deed, how))
 
 
 def _any_name(patterns: Patterns, name: str) -> bool:
