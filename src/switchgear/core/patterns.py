@@ -24,7 +24,8 @@ def name_matches(pattern: str, name: str) -> bool:
     >>> name_matches("mcp__*__delete*", "mcp__github__delete_file")
     True
     """
-    return _matches(pattern.lower(), name.lower(), "*", _same_letter)
+    pattern, name = pattern.lower(), name.lower()
+    return _matches(pattern, name, "*", _same_letter) if is_wild(pattern) else pattern == name
 
 
 def path_matches(pattern: str, path: str) -> bool:
@@ -34,6 +35,15 @@ def path_matches(pattern: str, path: str) -> bool:
     (True, False)
     """
     return _matches(_parts(pattern), _parts(path), "**", _same_part)
+
+
+def telling_part(pattern: str) -> str:
+    """A text that every path has in it which matches: looking for it is quicker than matching.
+
+    >>> telling_part("**/.claude/settings*.json"), telling_part("**")
+    ('.claude', '')
+    """
+    return max((part for part in _parts(pattern) if not is_wild(part)), key=len, default="")
 
 
 def path_is_above(path: str, pattern: str) -> bool:

@@ -18,6 +18,7 @@ from switchgear.core.patterns import (
     path_is_above,
     path_matches,
     paths_meet,
+    telling_part,
     text_contains,
 )
 from switchgear.core.record import Record
@@ -91,7 +92,8 @@ class Rule(Record):
         for field in patterns:
             if field not in known:
                 raise ValueError(f"Rule.{field} is unknown: it must be one of {', '.join(known)}")
-        fields = {field: _patterns(f"Rule.{field}", patterns.get(field, ())) for field in known}
+        fields: dict[str, Patterns] = dict.fromkeys(known, ())
+        fields |= {field: _patterns(f"Rule.{field}", value) for field, value in patterns.items()}
         if not any(fields[aspect] for aspect in ASPECTS):
             raise ValueError(f"Rule.name is {name!r}: a rule needs one of {', '.join(ASPECTS)}")
         if not isinstance(why, str):
@@ -168,6 +170,7 @@ class _Paths:
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._known: dict[Patterns, list[tuple[str, str]]] = {}
         self._roots = [place.workspace.rstrip("/") or "/"]
         if place.resolve is not None:
             self._roots.append(place.resolve(place.workspace).rstrip("/") or "/")
@@ -176,15 +179,26 @@ class _Paths:
         self, aspect: str, patterns: Patterns, allowed: Patterns, deed: Deed
     ) -> Iterator[str]:
         """Paths of the deed that match a pattern and are not excused."""
-        # Some file systems take upper case for lower: what is forbidden is so in both.
-        denied = [pattern.lower() for pattern in self._absolute(patterns)]
-        excused = self._absolute(allowed)
-        for path, how in _touched(aspect, deed):
+        touched = list(_touched(aspect, deed))
+        denied = self._denied(patterns) if touched else []
+        excused = self._absolute(allowed) if touched else []
+        for path, how in touched:
             forms = self._forms(path, is_deleted=how == "deletes")
             if not any(_hits(form.lower(), denied, how) for form in forms):
                 continue
             if not all(any(path_matches(good, form) for good in excused) for form in forms):
                 yield path
+
+    def _denied(self, patterns: Patterns) -> list[tuple[str, str]]:
+        """Patterns of what is forbidden, in lower case, each behind its telling part.
+
+        Some file systems take upper case for lower: what is forbidden is so in both.
+        """
+        found = self._known.get(patterns)
+        if found is None:
+            small = [pattern.lower() for pattern in self._absolute(patterns)]
+            found = self._known[patterns] = [(telling_part(each), each) for each in small]
+        return found
 
     def _forms(self, path: str, *, is_deleted: bool) -> list[str]:
         """The path as written and with its links followed; deleting a link leaves what it leads to."""
@@ -211,10 +225,10 @@ class _Paths:
         return found
 
 
-def _hits(path: str, denied: Sequence[str], how: str) -> bool:
+def _hits(path: str, denied: Sequence[tuple[str, str]], how: str) -> bool:
     """Whether a path is forbidden: by its name, by what lies in it, or by what a shell makes of it."""
-    for pattern in denied:
-        if path_matches(pattern, path):
+    for part, pattern in denied:
+        if part in path and path_matches(pattern, path):
             return True
         if how == "deletes" and path_is_above(path, pattern):
             return True
@@ -239,13 +253,16 @@ def _any_name(patterns: Patterns, name: str) -> bool:
 
 
 def _any_command(patterns: Patterns, words: Sequence[str]) -> bool:
-    return any(_is_command(pattern.split(), words) for pattern in patterns)
+    program = words[0]
+    return any(
+        _is_command(pattern.split(), words)
+        for pattern in patterns
+        if name_matches(pattern.partition(" ")[0], program)
+    )
 
 
 def _is_command(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether the words are that program with those words, in any order."""
-    if not name_matches(pattern[0], words[0]):
-        return False
+    """Whether what is behind the program has those words, in any order."""
     return all(any(_is_word(wanted, word) for word in words[1:]) for wanted in pattern[1:])
 
 
