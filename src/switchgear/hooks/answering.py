@@ -9,10 +9,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from switchgear.core.types import EventKind
 from switchgear.errors import StoreError
 from switchgear.hooks import trouble
 from switchgear.hooks.compiled import Compiled, Unconfigured, compiled
-from switchgear.hooks.decide import decide
+from switchgear.hooks.decide import RULES, decide
 from switchgear.hooks.dialects import dialect_of
 from switchgear.hooks.facts import BadInput, HookFacts, Moment
 from switchgear.hooks.ruling import Errand, Reply, Ruling, allow
@@ -52,11 +53,23 @@ def answer(agent: str, raw: bytes, root: str | None, open_store: Opener) -> Repl
         known = compiled(root)
         store = open_store(known)
         trouble.fold_spill(_folder(root), store, known.policy_for)
+        if known.changed:
+            _tell_change(root, known, store, facts)
         ruling = decide(facts, known, store, dialect.warns, errands)
     except Exception as error:  # noqa: BLE001  an agent must not be stopped by our defects
         ruling = _undecided(agent, _why(error), facts, root, open_store)
     reply = dialect.write(ruling, facts)
     return reply._replace(errand=errands[0]) if errands else reply
+
+
+def _tell_change(root: str, known: Compiled, store: Store, facts: HookFacts) -> None:
+    """Leave the event that the guard is another one than before, once."""
+    from switchgear.hooks.recompiling import take_change  # noqa: PLC0415  only after a change
+
+    changed = take_change(root)
+    if changed:
+        seen = f"{changed}; seen by session/{facts.session} at {facts.event}"
+        trouble.remark(store, known.policy_for(RULES), RULES, EventKind.GUARD_CHANGED, redact(seen))
 
 
 def undecided(agent: str, why: str, root: str | None, open_store: Opener) -> Reply:
