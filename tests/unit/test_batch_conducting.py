@@ -166,6 +166,26 @@ def test_as_many_run_at_once_as_may_and_no_more(stage: Stage) -> None:
     assert most == 2
 
 
+def test_what_could_not_even_be_started_blocks_its_dependents_too(stage: Stage) -> None:
+    batch = tasks(a="", b="a")
+    gone = batch._replace(tasks=(batch.tasks[0]._replace(cwd="/absent/folder"), batch.tasks[1]))
+    end = stage.run(gone, lambda _: outcome("completed"))
+    assert (end.name, end.code) == ("incomplete", 21)
+    assert stage.statuses == {"a": "failed", "b": "blocked"}
+    assert "is not there any more" in stage.progress["a"].reason
+
+
+def test_a_stand_ins_project_that_was_half_made_by_who_died_is_made_anew(tmp_path: Path) -> None:
+    half = tmp_path / "home" / "demo" / "a-1"
+    half.mkdir(parents=True)
+    (half / "half").write_text("made")
+    task = Task("a", "do it", flags={"agent": "demo:works"})
+    given = Places(tmp_path / "home", tmp_path).give(task, Progress(), {})
+    assert given.folder == str(half)
+    assert not (half / "half").exists()
+    assert (half / ".git").is_dir()
+
+
 def test_a_failure_blocks_its_dependents_and_the_others_go_on(stage: Stage) -> None:
     ends = {"a": "max_iterations", "d": "completed"}
     end = stage.run(tasks(a="", b="a", c="b", d=""), lambda at: outcome(ends[at.task.name]))

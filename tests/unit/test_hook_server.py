@@ -68,11 +68,67 @@ def test_a_refusal_is_the_agents_own(server: HookServer) -> None:
     assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
-def test_bad_input_is_answered_and_counted(server: HookServer) -> None:
-    assert ask(server, b"{") == (200, {})
-    found = SqliteStore(Path(server.root) / ".switchgear" / "state.db").get("hooks/claude-code")
-    assert found is not None
-    assert found.circuit.totals.ignored == 1
+def undecided(server: HookServer, agent: str = "claude-code") -> list[str]:
+    """What is told of calls that could not be decided."""
+    store = SqliteStore(Path(server.root) / ".switchgear" / "state.db")
+    found = store.get(f"hooks/{agent}")
+    told = [entry.event for entry in store.events() if entry.event.kind == "undecided"]
+    assert (0 if found is None else found.circuit.totals.ignored) == len(told)
+    return [event.reason for event in told]
+
+
+def test_bad_input_is_admitted_said_and_counted(server: HookServer) -> None:
+    status, told = ask(server, b"{")
+    assert status == 200
+    assert told.keys() == {"systemMessage"}
+    assert "could not decide, and admitted: claude-code sent what cannot" in told["systemMessage"]
+    (reason,) = undecided(server)
+    assert "it is not JSON" in reason
+
+
+@pytest.mark.parametrize(
+    ("agent", "decision"), [("claude-code", "block"), ("codex", "block"), ("gemini", "deny")]
+)
+def test_bad_input_is_refused_if_so_configured(
+    server: HookServer, agent: str, decision: str
+) -> None:
+    (Path(server.root) / "switchgear.yaml").write_text("hooks: {on_trouble: refuse}\n")
+    status, told = ask(server, b"[]", f"/hooks/{agent}")
+    assert (status, told["decision"]) == (200, decision)
+    assert "hooks.on_trouble is 'refuse'" in told["reason"]
+    assert len(undecided(server, agent)) == 1
+
+
+def test_a_plugin_hears_that_it_could_not_be_decided(server: HookServer) -> None:
+    status, told = ask(server, b"{", "/hooks/opencode")
+    assert status == 200
+    assert "could not decide" in json.dumps(told)
+
+
+def test_a_body_that_is_too_large_is_not_read_but_answered_and_counted(server: HookServer) -> None:
+    status, told = ask(server, b"x" * (LARGEST_BYTES + 1))
+    assert status == 200
+    assert "larger than 4 MiB" in told["systemMessage"]
+    assert len(undecided(server)) == 1
+
+
+def test_who_comes_when_too_many_are_answered_is_told_so(server: HookServer) -> None:
+    while server.places.acquire(blocking=False):
+        pass
+    status, told = ask(server, raw(before()))
+    assert status == 200
+    assert "64 requests are being answered already" in told["systemMessage"]
+    assert len(undecided(server)) == 1
+
+
+def test_a_store_that_cannot_be_reached_is_said_over_http_too(
+    server: HookServer, tmp_path: Path
+) -> None:
+    (tmp_path / "switchgear.yaml").write_text("hooks: {on_trouble: refuse}\nstore: 'memory:'\n")
+    status, told = ask(server, raw(before()))
+    assert status == 200
+    assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert "could not decide" in told["systemMessage"]
 
 
 @pytest.mark.parametrize("header", ["", "Bearer wrong", "Bearer ", TOKEN[:-1], "x" * 10_000])
@@ -88,8 +144,7 @@ def test_a_web_page_cannot_ask(server: HookServer) -> None:
     assert ask(server, raw(before()), Host=f"localhost:{server.port}")[0] == 200
 
 
-def test_what_is_too_large_or_has_no_length_is_not_read(server: HookServer) -> None:
-    assert ask(server, b"x", Content_Length=str(LARGEST_BYTES + 1))[0] == 413
+def test_what_has_no_length_is_not_read(server: HookServer) -> None:
     assert ask(server, b"", Content_Length="many")[0] == 411
     assert ask(server, b"", Content_Length="9" * 40)[0] == 411
 

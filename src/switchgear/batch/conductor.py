@@ -89,6 +89,7 @@ class Conductor:
             self._block()
             if not self._is_ending():
                 self._start_ready()
+                self._block()  # what could not even be started has ended, too
             if not self._running and (self._is_ending() or not self._is_waiting()):
                 return
             if self._door.aborted is not None:

@@ -5,6 +5,7 @@ there, so that whoever needs it finds it, and the user merges it when they like.
 """
 
 import contextlib
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,6 +44,8 @@ class Places:
         if task.is_demo:
             folder = self._home / "demo" / f"{task.name}-{progress.attempts + 1}"
             try:
+                if folder.exists():  # a process began to make it, and did not live to say so
+                    shutil.rmtree(folder)
                 make_repository(folder)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 raise PlaceTrouble(f"the stand-in's project could not be made: {error}") from error

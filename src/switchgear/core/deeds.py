@@ -8,9 +8,11 @@ deleted; a tool whose name tells nothing is taken to write.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from switchgear.core.programs import Effects, effects_of, effects_of_words
+from switchgear.core.code_text import joined
+from switchgear.core.hosts import host_of, hosts_in
+from switchgear.core.programs import GUARD_NAME, Effects, effects_of, effects_of_words
 from switchgear.core.shell import UNKNOWN, Setting, TooLong, join
-from switchgear.core.touches import host_of, hosts_in
+from switchgear.core.touches import paths_in
 
 _SHELL_KEYS = frozenset(("command", "cmd", "script", "shell_command", "bash", "commands"))
 _PATH_KEYS = frozenset(
@@ -36,7 +38,23 @@ _READING = frozenset(
 )
 _DELETING = frozenset(("delete", "remove", "unlink", "rm", "rmdir", "trash", "destroy", "drop"))
 _MOVING = frozenset(("move", "rename", "mv"))
-_SHELL_WORDS = frozenset(("bash", "shell", "sh", "terminal", "exec", "execute", "console", "zsh"))
+_SHELL_WORDS = frozenset(
+    (
+        "bash",
+        "shell",
+        "sh",
+        "terminal",
+        "exec",
+        "execute",
+        "console",
+        "zsh",
+        "stdin",
+        "keys",
+        "keystrokes",
+        "tty",
+        "pty",
+    )
+)
 _CODE_WORDS = frozenset(
     (
         *("python", "ipython", "jupyter", "notebook", "cell", "interpreter", "repl", "run"),
@@ -84,6 +102,10 @@ class Deed(NamedTuple):
     hosts: tuple[str, ...] = ()
     sends: tuple[str, ...] = ()
     """Files that go to one of the hosts."""
+    runs: tuple[str, ...] = ()
+    """Files that a shell text runs, by their paths."""
+    given: tuple[str, ...] = ()
+    """Files named to a program or a tool of which it is not known that it only reads them."""
     texts: tuple[str, ...] = ()
     """What is written, sent or run, as text."""
     inputs: tuple[str, ...] = ()
@@ -121,7 +143,7 @@ class _Gathering:
 
     def deed(self) -> Deed:
         """All that was found, each once."""
-        for paths in ("reads", "writes", "deletes"):
+        for paths in ("reads", "writes", "deletes", "given", "runs"):
             self._found[paths].pop(UNKNOWN, None)
         if self._found["hosts"] and not self._found["commands"]:
             self._found["sends"].update(self._found["reads"])
@@ -163,13 +185,24 @@ class _Gathering:
             self._path(value)
         elif key in _TEXT_KEYS or len(value) > 1000 or "\n" in value:
             self._text(value, is_patch=key in {"patch", "diff"})
+            if key not in _TEXT_KEYS:
+                self._other(value)
         else:
             self._add(inputs=[f"{key}={value}"], hosts=hosts_in(value))
             self._text(value)
+            self._other(value)
+
+    def _other(self, value: str) -> None:
+        """An input whose name tells nothing: it may name a file, or be an order to the guard."""
+        if self._access == "reads":
+            return
+        self._add(given=[join(self._cwd, self._at_home(path)) for path in paths_in(value)])
+        if GUARD_NAME in value.lower():
+            self._add(commands=effects_of(value, self._setting).commands)
 
     def _text(self, value: str, *, is_patch: bool = False) -> None:
         """A text; of a patch, the files that it names too."""
-        self._add(texts=[value])
+        self._add(texts=[value, joined(value)])
         if is_patch or _PATCH in value:
             self._patch(value)
 
@@ -212,6 +245,7 @@ def _values(inputs: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
             raise TooLong(f"inputs nested deeper than {DEEPEST} levels")
         if isinstance(value, Mapping):
             waiting += [(str(name), inner, depth + 1) for name, inner in value.items()]
+            waiting += [("command", words, depth + 1) for words in _words_in(value)]
         elif isinstance(value, list | tuple):
             is_words = key.lower() in _SHELL_KEYS and all(isinstance(word, str) for word in value)
             if is_words and key.lower() != "commands":
@@ -220,6 +254,16 @@ def _values(inputs: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
                 waiting += [(key, inner, depth + 1) for inner in value]
         else:
             yield key, value
+
+
+def _words_in(inputs: Mapping[Any, Any]) -> Iterator[list[str]]:
+    """A command whose words are beside it: `{"command": "git", "args": ["push", "-f"]}`."""
+    for name in ("args", "argv", "arguments"):
+        words = inputs.get(name)
+        if isinstance(words, list) and words and all(isinstance(word, str) for word in words):
+            programs = (inputs.get(key) for key in ("command", "cmd", "program", "executable"))
+            program = next((each for each in programs if isinstance(each, str)), None)
+            yield [*([program] if program else []), *words]
 
 
 def _plain(value: Any) -> str:

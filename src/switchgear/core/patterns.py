@@ -24,7 +24,8 @@ def name_matches(pattern: str, name: str) -> bool:
     >>> name_matches("mcp__*__delete*", "mcp__github__delete_file")
     True
     """
-    return _matches(pattern.lower(), name.lower(), "*", _same_letter)
+    pattern, name = pattern.lower(), name.lower()
+    return _matches(pattern, name, "*", _same_letter) if is_wild(pattern) else pattern == name
 
 
 def path_matches(pattern: str, path: str) -> bool:
@@ -34,6 +35,15 @@ def path_matches(pattern: str, path: str) -> bool:
     (True, False)
     """
     return _matches(_parts(pattern), _parts(path), "**", _same_part)
+
+
+def telling_part(pattern: str) -> str:
+    """A text that every path has in it which matches: looking for it is quicker than matching.
+
+    >>> telling_part("**/.claude/settings*.json"), telling_part("**")
+    ('.claude', '')
+    """
+    return max((part for part in _parts(pattern) if not is_wild(part)), key=len, default="")
 
 
 def path_is_above(path: str, pattern: str) -> bool:
@@ -53,9 +63,21 @@ def path_is_above(path: str, pattern: str) -> bool:
 
 
 def paths_meet(wild: str, pattern: str) -> bool:
-    """Whether a path that the shell would complete (`.clau*/x`) can be one that matches."""
+    """Whether a path that the shell would complete (`.clau*/x`) can be one that matches.
+
+    >>> paths_meet("/w/**/*.db", "/w/a/b/state.db"), paths_meet("/w/*.db", "/w/a/state.db")
+    (True, False)
+    """
     parts, found = _parts(wild), _parts(pattern)
-    if "**" in found or len(parts) != len(found):
+    if "**" in found or ("**" in parts and is_wild(pattern)):
+        return False
+    if "**" in parts:  # the folders between, whatever they are
+        at = parts.index("**")
+        behind = len(parts) - at - 1
+        if len(found) < at + behind:
+            return False
+        parts, found = parts[:at] + parts[at + 1 :], found[:at] + found[len(found) - behind :]
+    if len(parts) != len(found):
         return False
     return all(_either(one, other) for one, other in zip(parts, found, strict=False))
 

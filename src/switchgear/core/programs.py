@@ -7,6 +7,8 @@ what the one that really runs touches is told by `touches.py`.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from switchgear.core.code_text import INTERPRETERS, STARTS, code_of, quoted_in
+from switchgear.core.readers import only_reads
 from switchgear.core.shell import (
     DEEPEST,
     MOST_WORDS,
@@ -18,7 +20,12 @@ from switchgear.core.shell import (
     join,
     within,
 )
-from switchgear.core.touches import INTERPRETERS, Touch, code_of, finds, quoted_in, touched_by
+from switchgear.core.touches import Touch, finds, touched_by
+
+GUARD_NAME = "switchgear"
+"""The command that must not be given orders, by whomever it is carried."""
+DECODED = "run-decoded"
+"""Stands for a shell that runs what a decoder in the same pipe puts out, with its name behind it."""
 
 _VALUED: dict[str, str] = {
     "sudo": "-u -g -h -p -C -T -U -D -R -r -t --user --group --host --prompt --chdir --chroot",
@@ -59,7 +66,18 @@ _RUNNERS = {
 }
 _RUNNING = frozenset(("uvx", "npx", "pnpx", "bunx"))
 SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "ash", "fish"))
-_CODE_STARTS = ("system", "popen", "Popen", "subprocess", "exec", "spawn")
+_RUNS_TEXT = SHELLS | {"eval", "source", "."}
+_DECODERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("base64", "base32", "basenc", "gbase64"), ("-d", "-D", "-di", "--decode")),
+    "openssl": ("-d",),
+    "xxd": ("-r", "-rp"),
+    "uudecode": (),
+    "rev": (),
+    "tr": (),
+}
+"""Programs that make another text of one, with the options by which they do."""
+_SHOWS = frozenset(("pdb", "cProfile", "profile", "trace", "runpy", "coverage"))
+"""Modules of Python that run another one."""
 
 
 class Effects(NamedTuple):
@@ -71,6 +89,10 @@ class Effects(NamedTuple):
     writes: tuple[str, ...] = ()
     deletes: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+    """Paths given to a program of which it is not known that it only reads them."""
+    runs: tuple[str, ...] = ()
+    """Files that are run: scripts given to a shell, programs named by their path."""
     sends: tuple[str, ...] = ()
     """Of what is read, that which goes into a pipe or a command that calls a host."""
 
@@ -96,7 +118,10 @@ def _gather(commands: list[Command], setting: Setting) -> Effects:
     real: dict[tuple[str, ...], None] = {}
     read: list[tuple[str, str]] = []  # in which pipe, and what
     calling: set[str] = set()
-    for command in _looked_through(commands, setting, 0):
+    ran = list(_looked_through(commands, setting, 0))
+    runs = dict.fromkeys(path for command in (*commands, *ran) for path in _scripts(command))
+    real.update(dict.fromkeys(_decoded(ran)))
+    for command in ran:
         touch = _redirected(command)
         if command.words:
             real[command.words] = None
@@ -105,9 +130,43 @@ def _gather(commands: list[Command], setting: Setting) -> Effects:
             found[field].update(dict.fromkeys(value for value in values if value != UNKNOWN))
         read += [(command.pipe, path) for path in touch.reads]
         calling |= {command.pipe} if touch.hosts else set()
-    reads, writes, deletes, hosts = map(tuple, found.values())
     sends = [path for pipe, path in read if path != UNKNOWN and _goes_into(pipe, calling)]
-    return Effects(tuple(real), reads, writes, deletes, hosts, tuple(dict.fromkeys(sends)))
+    fields = {field: tuple(values) for field, values in found.items()}
+    return Effects(tuple(real), **fields, runs=tuple(runs), sends=tuple(dict.fromkeys(sends)))
+
+
+def _scripts(command: Command) -> Iterator[str]:
+    """The file that a command runs, if it is named: `sh x.sh`, `. ./x`, `./x`."""
+    program, *rest = command.words or ("",)
+    if "/" in program and UNKNOWN not in program:
+        yield join(command.cwd, program)
+    if program.rpartition("/")[2] in _RUNS_TEXT - {"eval"} and rest[:1] != ["-c"]:
+        script = next((word for word in rest if not word.startswith("-")), UNKNOWN)
+        if UNKNOWN not in script:
+            yield join(command.cwd, script)
+
+
+def _decoded(commands: list[Command]) -> Iterator[tuple[str, ...]]:
+    """A word for each shell that runs what was decoded on the way to it."""
+    runs = {command.pipe for command in commands if command.words[:1] and _runs_unknown(command)}
+    if not runs:
+        return
+    for command in commands:
+        program, *rest = command.words or ("",)
+        options = _DECODERS.get(program)
+        decodes = options is not None and (not options or any(word in options for word in rest))
+        if decodes and _goes_into(command.pipe, runs):
+            yield (DECODED, program)
+
+
+def _runs_unknown(command: Command) -> bool:
+    program, *rest = command.words
+    if program not in _RUNS_TEXT:
+        return False
+    inner = _inner_text(command)
+    if inner is None:
+        return UNKNOWN in rest or all(word.startswith("-") for word in rest)
+    return UNKNOWN in inner
 
 
 def _redirected(command: Command) -> Touch:
@@ -131,9 +190,11 @@ def _looked_through(commands: list[Command], setting: Setting, depth: int) -> It
     if depth > DEEPEST:
         raise TooLong(f"commands nested deeper than {DEEPEST} levels")
     for command in commands:
-        words = _peeled(command.words)
+        words = _peeled(_with_piped(command))
         here = command._replace(words=words)
         yield here
+        if command.words[:1] == ("xargs",):
+            yield here._replace(words=("xargs", *words))
         inner = _inner_text(here)
         if inner is not None:
             at = setting._replace(cwd=command.cwd)
@@ -143,6 +204,14 @@ def _looked_through(commands: list[Command], setting: Setting, depth: int) -> It
             yield from _looked_through(
                 [here._replace(words=found, redirects=())], setting, depth + 1
             )
+
+
+def _with_piped(command: Command) -> tuple[str, ...]:
+    """The words of a command; of `xargs`, with those that it reads, as far as they are known."""
+    words, piped = command.words, command.piped
+    if words[:1] != ("xargs",) or not piped or UNKNOWN in piped:
+        return words
+    return (*words, *piped.split()[:MOST_WORDS])
 
 
 def _peeled(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -163,7 +232,9 @@ def _peeled(words: tuple[str, ...]) -> tuple[str, ...]:
             words = _behind_options(rest, ["--with", "--python", "-p", "--project", "--extra"])
         elif program.startswith(("python", "pypy")) and "-m" in words[1:-1]:
             module = words[words.index("-m") + 1 :]
-            return (module[0].partition(".")[0], *module[1:])
+            if module[0] not in _SHOWS or len(module) < 2:
+                return (module[0].partition(".")[0], *module[1:])
+            words = _behind_options(module[1:], [])
         elif program == "git":
             return _plain_git(words)
         else:
@@ -202,7 +273,7 @@ def _inner_text(command: Command) -> str | None:
         return rest[rest.index("-c") + 1]
     if program == "alias":
         return "\n".join(word.partition("=")[2] for word in rest)
-    if program == "at":
+    if program == "at" or (program in {"source", "."} and rest == ["/dev/stdin"]):
         return _given(command)
     return _shell_text(command, rest) if program in SHELLS else None
 
@@ -212,8 +283,8 @@ def _shell_text(command: Command, rest: list[str]) -> str | None:
     for at, word in enumerate(rest):
         if word == "--command" or (word[:1] == "-" != word[1:2] and "c" in word):
             return next((other for other in rest[at + 1 :] if not other.startswith("-")), None)
-    if any(not word.startswith("-") for word in rest):
-        return None
+    if any(not word.startswith("-") and word != "/dev/stdin" for word in rest):
+        return UNKNOWN if UNKNOWN in rest else None
     return _given(command)
 
 
@@ -228,6 +299,7 @@ def _inner_words(command: Command) -> Iterator[tuple[str, ...]]:
     words = command.words
     if words[:1] and words[0].startswith(INTERPRETERS):
         yield from _started_by_code(code_of(command))
+    yield from _carried(words)
     if words[:1] == ("find",):
         paths = finds(words[1:])
         for at, word in enumerate(words):
@@ -240,14 +312,27 @@ def _inner_words(command: Command) -> Iterator[tuple[str, ...]]:
                 yield tuple(found)
 
 
+def _carried(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The guard's own command behind a program that may run it: `ssh host`, `tmux send-keys`, a shell."""
+    for at, word in enumerate(words[1:], 1):
+        if GUARD_NAME not in word.lower() or only_reads(words[0], words[1:]):
+            continue
+        if " " in word:
+            start = word.index(GUARD_NAME) if GUARD_NAME in word else 0
+            yield tuple(word[start:].split())
+        elif word.rpartition("/")[2].lower() == GUARD_NAME:
+            yield (GUARD_NAME, *words[at + 1 :])
+
+
 def _started_by_code(code: str) -> Iterator[tuple[str, ...]]:
     """`os.system("…")` as a shell, `subprocess.run(["git", …])` as words."""
-    if not any(word in code for word in _CODE_STARTS):
+    if not any(word in code for word in STARTS):
         return
     for text in quoted_in(code):
         if " " in text:
             yield ("sh", "-c", text)
-    for part in code.split("[")[1:]:
-        words = quoted_in(part.partition("]")[0])
-        if words:
-            yield tuple(words)
+    for opens, closes in ("[]", "()"):
+        for part in code.split(opens)[1:]:
+            words = quoted_in(part.partition(closes)[0])
+            if words:
+                yield tuple(words)

@@ -18,6 +18,7 @@ from switchgear.core.patterns import (
     path_is_above,
     path_matches,
     paths_meet,
+    telling_part,
     text_contains,
 )
 from switchgear.core.record import Record
@@ -28,7 +29,8 @@ GUARD = "@guard"
 """The pattern of paths that stands for all protected ones (`Place.protected`)."""
 LONGEST_SHOWN = 120
 ASPECTS = (
-    *("tools", "hosts", "commands", "inputs", "paths", "writes", "deletes", "sends", "contents"),
+    *("tools", "hosts", "commands", "inputs", "paths", "writes", "deletes", "sends", "given"),
+    "contents",
 )
 """What a rule can be about; the last that matches is what is shown."""
 ALLOWED = ("tools", "hosts", "commands", "paths")
@@ -55,8 +57,9 @@ class Rule(Record):
 
     `commands` are patterns of words: the first is the program, each other must be found behind it,
     in any order; `-f` is found in `-fu` too. `paths` are those read, written or deleted, `writes`
-    those written or deleted, `sends` those that go to a host; relative ones are of the workspace,
-    `~` is home, `**` any folders.
+    those written or deleted, `sends` those that go to a host, `given` those named to a program or a
+    tool of which it is not known that it only reads them; relative ones are of the workspace, `~` is
+    home, `**` any folders. What is forbidden is so in upper and in lower case.
 
     >>> rule = Rule("no-prod", commands=("kubectl --context=prod*",), why="production is not yours")
     >>> str(judge([rule], "Bash", {"command": "kubectl get po --context=prod-1"}, Place("/w")))
@@ -75,6 +78,7 @@ class Rule(Record):
     writes: Patterns
     deletes: Patterns
     sends: Patterns
+    given: Patterns
     hosts: Patterns
     contents: Patterns
     inputs: Patterns
@@ -88,7 +92,8 @@ class Rule(Record):
         for field in patterns:
             if field not in known:
                 raise ValueError(f"Rule.{field} is unknown: it must be one of {', '.join(known)}")
-        fields = {field: _patterns(f"Rule.{field}", patterns.get(field, ())) for field in known}
+        fields: dict[str, Patterns] = dict.fromkeys(known, ())
+        fields |= {field: _patterns(f"Rule.{field}", value) for field, value in patterns.items()}
         if not any(fields[aspect] for aspect in ASPECTS):
             raise ValueError(f"Rule.name is {name!r}: a rule needs one of {', '.join(ASPECTS)}")
         if not isinstance(why, str):
@@ -165,6 +170,7 @@ class _Paths:
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._known: dict[Patterns, list[tuple[str, str]]] = {}
         self._roots = [place.workspace.rstrip("/") or "/"]
         if place.resolve is not None:
             self._roots.append(place.resolve(place.workspace).rstrip("/") or "/")
@@ -173,26 +179,26 @@ class _Paths:
         self, aspect: str, patterns: Patterns, allowed: Patterns, deed: Deed
     ) -> Iterator[str]:
         """Paths of the deed that match a pattern and are not excused."""
-        denied = self._absolute(patterns)
-        excused = self._absolute(allowed)
-        for path, is_changed, is_deleted in _touched(aspect, deed):
-            forms = self._forms(path, is_deleted=is_deleted)
-            if not any(self._hits(form, denied, is_changed=is_changed) for form in forms):
+        touched = list(_touched(aspect, deed))
+        denied = self._denied(patterns) if touched else []
+        excused = self._absolute(allowed) if touched else []
+        for path, how in touched:
+            forms = self._forms(path, is_deleted=how == "deletes")
+            if not any(_hits(form.lower(), denied, how) for form in forms):
                 continue
             if not all(any(path_matches(good, form) for good in excused) for form in forms):
                 yield path
 
-    def _hits(self, path: str, denied: list[str], *, is_changed: bool) -> bool:
-        for pattern in denied:
-            if path_matches(pattern, path):
-                return True
-            if is_changed and (path_is_above(path, pattern) or self._meets(path, pattern)):
-                return True
-        return False
+    def _denied(self, patterns: Patterns) -> list[tuple[str, str]]:
+        """Patterns of what is forbidden, in lower case, each behind its telling part.
 
-    @staticmethod
-    def _meets(path: str, pattern: str) -> bool:
-        return is_wild(path) and paths_meet(path, pattern)
+        Some file systems take upper case for lower: what is forbidden is so in both.
+        """
+        found = self._known.get(patterns)
+        if found is None:
+            small = [pattern.lower() for pattern in self._absolute(patterns)]
+            found = self._known[patterns] = [(telling_part(each), each) for each in small]
+        return found
 
     def _forms(self, path: str, *, is_deleted: bool) -> list[str]:
         """The path as written and with its links followed; deleting a link leaves what it leads to."""
@@ -219,19 +225,27 @@ class _Paths:
         return found
 
 
-def _touched(aspect: str, deed: Deed) -> Iterator[tuple[str, bool, bool]]:
-    """Paths of an aspect; whether something is changed there, and whether it is deleted."""
-    if aspect == "sends":
-        yield from ((path, False, False) for path in deed.sends)
+def _hits(path: str, denied: Sequence[tuple[str, str]], how: str) -> bool:
+    """Whether a path is forbidden: by its name, by what lies in it, or by what a shell makes of it."""
+    for part, pattern in denied:
+        if part in path and path_matches(pattern, path):
+            return True
+        if how == "deletes" and path_is_above(path, pattern):
+            return True
+        if how in {"deletes", "writes"} and is_wild(path) and paths_meet(path, pattern):
+            return True
+    return False
+
+
+def _touched(aspect: str, deed: Deed) -> Iterator[tuple[str, str]]:
+    """Paths of an aspect, and what is done to them."""
+    if aspect in {"sends", "given"}:
+        yield from ((path, aspect) for path in getattr(deed, aspect))
         return
-    for path in deed.deletes:
-        yield path, True, True
-    if aspect != "deletes":
-        for path in deed.writes:
-            yield path, False, False
-    if aspect == "paths":
-        for path in deed.reads:
-            yield path, False, False
+    for how in {"deletes": ("deletes",), "writes": ("deletes", "writes")}.get(
+        aspect, ("deletes", "writes", "reads")
+    ):
+        yield from ((path, how) for path in getattr(deed, how))
 
 
 def _any_name(patterns: Patterns, name: str) -> bool:
@@ -239,13 +253,16 @@ def _any_name(patterns: Patterns, name: str) -> bool:
 
 
 def _any_command(patterns: Patterns, words: Sequence[str]) -> bool:
-    return any(_is_command(pattern.split(), words) for pattern in patterns)
+    program = words[0]
+    return any(
+        _is_command(pattern.split(), words)
+        for pattern in patterns
+        if name_matches(pattern.partition(" ")[0], program)
+    )
 
 
 def _is_command(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether the words are that program with those words, in any order."""
-    if not name_matches(pattern[0], words[0]):
-        return False
+    """Whether what is behind the program has those words, in any order."""
     return all(any(_is_word(wanted, word) for word in words[1:]) for wanted in pattern[1:])
 
 

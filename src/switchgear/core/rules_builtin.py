@@ -118,11 +118,14 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
             _UNGUARD,
             commands=(
                 *("pip* uninstall switchgear*", "uv uninstall switchgear*"),
-                *("uv remove switchgear*", "poetry remove switchgear*"),
+                *("uv remove switchgear*", "poetry remove switchgear*", "pdm remove switchgear*"),
+                *("conda remove switchgear*", "conda uninstall switchgear*"),
+                *("mamba remove switchgear*", "pip* install --force-reinstall *switchgear*"),
                 *("pkill *switchgear*", "killall *switchgear*"),
             ),
         ),
         Rule("guard/files", _UNGUARD, writes=(*PROTECTED, GUARD)),
+        Rule("guard/given", _UNGUARD, given=(*PROTECTED, GUARD)),
     ),
 }
 """The built-in rules by the name of their group."""

@@ -20,6 +20,8 @@ from switchgear.core.shell_words import (
     WordReader,
     choice,
     expanded,
+    parted,
+    unescaped,
 )
 
 __all__ = [
@@ -196,7 +198,7 @@ class _Reader(WordReader):
             self._variables[words[1]] = choice(words[3:])
             words = []
         while words and (name := _assigned(words[0])):
-            self._variables[name] = words.pop(0)[len(name) + 1 :]
+            self._assign(name, words.pop(0))
         piped = self.printed if self._is_piped else None
         self._is_piped, self.printed = is_pipe, None
         if words or redirects:
@@ -216,11 +218,20 @@ class _Reader(WordReader):
         elif first in _DECLARE:
             for word in rest:
                 if name := _assigned(word):
-                    self._variables[name] = word[len(name) + 1 :]
+                    self._assign(name, word)
+        elif first == "set" and "--" in rest:
+            given = rest[rest.index("--") + 1 :]
+            self._variables.update({"@": parted(given), "*": parted(given)})
+            self._variables.update({str(at): word for at, word in enumerate(given[:9], 1)})
         elif first in {"read", "mapfile", "readarray"}:
             self._variables.update(dict.fromkeys(rest, UNKNOWN))
         elif first in {"source", ".", "eval"}:
             self._unset = UNKNOWN
+
+    def _assign(self, name: str, word: str) -> None:
+        """`NAME=value`, `NAME+=more`."""
+        before = self._variables.get(name, "") if word.startswith(f"{name}+") else ""
+        self._variables[name] = before + word.partition("=")[2]
 
     def _redirect(self) -> None:
         start = self._at
@@ -265,7 +276,18 @@ class _Reader(WordReader):
                     redirects[index] = Redirect("<<<", document)
                     self.commands[at] = command._replace(redirects=tuple(redirects))
                     self._filled = at
+                    self._pass_on(at)
                     return
+
+    def _pass_on(self, at: int) -> None:
+        """What a command prints of its here document goes to the next one in its pipe."""
+        command = self.commands[at]
+        for behind in range(at + 1, len(self.commands)):
+            following = self.commands[behind]
+            if following.pipe == command.pipe:
+                printed = _printed(command, self._setting)
+                self.commands[behind] = following._replace(piped=following.piped or printed)
+                return
 
     def _take_words(self) -> None:
         """One word of the text, which braces and variables may make several, or none."""
@@ -293,14 +315,18 @@ def _printed(command: Command, setting: Setting) -> str | None:
         shown = rest[0].replace("%b", "%s")
         for word in rest[1:]:
             shown = shown.replace("%s", word, 1)
-        return shown.replace("\\n", "\n")
+        return unescaped(shown)
     if program == "cat" and not rest:
         texts = [target for op, target in command.redirects if op == "<<<"]
         return texts[-1] if texts else command.piped
     if program == "git":
         return setting.workspace if rest == ["rev-parse", "--show-toplevel"] else None
+    if program == "echo":
+        shown = " ".join(word for word in rest if word not in {"-n", "-e", "-E", "-ne", "-en"})
+        return unescaped(shown) if {"-e", "-ne", "-en"} & set(rest) else shown
+    if program in {"which", "type"} or rest[:1] == ["-v"]:  # command -v
+        return rest[-1] if rest and program in {"which", "type", "command"} else None
     told = {
-        "echo": " ".join(word for word in rest if word not in {"-n", "-e", "-E"}),
         "pwd": command.cwd,
         "mktemp": TEMPORARY,
     }

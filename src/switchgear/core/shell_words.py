@@ -188,7 +188,7 @@ class WordReader:
             return self._variable(self._text[start : self._at])
         if following and (following in _NUMBERS or following in "@*" or following.isdigit()):
             self._at += 1
-            return "0" if following in _NUMBERS else UNKNOWN
+            return "0" if following in _NUMBERS else self._variables.get(following, UNKNOWN)
         return "$"
 
     def _in_parentheses(self) -> str:
@@ -211,7 +211,9 @@ class WordReader:
                 other = self._sub(rest[len(how) :])
                 takes_other = bool(value) == how.endswith("+")
                 return other if takes_other else value or ""
-        return value if rest.startswith((":?", "?")) and value else UNKNOWN
+        if rest.startswith((":?", "?")) and value:
+            return value
+        return UNKNOWN if UNKNOWN in value else _altered(value, rest)
 
     def _sub(self, text: str) -> str:
         """The text of a default, with what stands in it filled in."""
@@ -233,6 +235,33 @@ class WordReader:
         if name == "HOME":
             return self._setting.home or UNKNOWN
         return self._setting.env.get(name, self._unset)
+
+
+def _altered(value: str, how: str) -> str:
+    """`${NAME#a}`, `${NAME%a}`, `${NAME,,}`, `${NAME//a/b}`, `${NAME:1:3}`, for plain texts."""
+    kind, plain = how[:1], how.lstrip("#%")
+    if kind in "#%" and "*" not in plain:
+        return value.removeprefix(plain) if kind == "#" else value.removesuffix(plain)
+    if how in {",,", "^^"}:
+        return value.lower() if how == ",," else value.upper()
+    if kind == "/":
+        old, _, new = how.lstrip("/").partition("/")
+        return value.replace(old, new, -1 if how.startswith("//") else 1) if old else UNKNOWN
+    numbers = how.split(":")[1:]
+    if kind == ":" and all(number.isdecimal() and len(number) < 8 for number in numbers):
+        start = int(numbers[0])
+        return value[start : start + int(numbers[1])] if numbers[1:] else value[start:]
+    return UNKNOWN
+
+
+def unescaped(text: str) -> str:
+    r"""The text with its escapes as in C taken for what they are: `\x73h` is `sh`."""
+    return WordReader(text.replace("'", "\\'") + "'", Setting(""))._ansi()  # noqa: SLF001  a part of it
+
+
+def parted(words: Sequence[str]) -> str:
+    """Several words as one text that parts into them again, also in quotes: `"$@"`."""
+    return _SPLIT.join(words)
 
 
 def _name_length(text: str) -> int:

@@ -1,15 +1,24 @@
 """What a program does to the words it is given: which files it writes or deletes, whom it calls.
 
-A program that is not known here reads the paths it is given, and no more.
+A program that is not known here reads the paths it is given; whether it does more cannot be told,
+so they are `given` to it, too.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from switchgear.core.code_text import (
+    DELETES,
+    INTERPRETERS,
+    WRITES,
+    code_of,
+    may_change,
+    quoted_in,
+)
+from switchgear.core.hosts import called_by, hosts_in
+from switchgear.core.readers import only_reads
 from switchgear.core.shell import Command, join
 
-INTERPRETERS = ("python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "php", "lua")
-_CODE_FLAGS = ("-c", "-e", "-r", "-E", "--eval", "eval")
 _WRITES_ALL = frozenset(
     (
         "tee",
@@ -23,29 +32,13 @@ _WRITES_ALL = frozenset(
         "sponge",
         "ed",
         "ex",
-        "patch",
+        "ln",  # what it leads to, too: what has a second name can be changed by that one
     )
 )
 _DELETES_ALL = frozenset(("rm", "rmdir", "unlink", "shred", "trash", "srm"))
-_COPIES = frozenset(("cp", "install", "ln", "rsync", "scp"))
-_CALLS = frozenset(
-    (
-        *("curl", "wget", "http", "https", "xh", "nc", "ncat", "netcat", "telnet", "ssh", "scp"),
-        *("sftp", "rsync", "ftp", "lftp", "aria2c", "socat", "openssl", "websocat"),
-    )
-)
-"""Programs whose words may be hosts without a scheme before them."""
-_CALL_VALUED = frozenset(
-    (
-        *("-o", "-O", "-H", "-d", "-X", "-A", "-F", "-T", "-b", "-c", "-e", "-K", "-w", "-m", "-i"),
-        *("-E", "-P", "-l", "-p", "--output", "--header", "--data", "--data-raw", "--request"),
-        *("--data-binary", "--data-urlencode", "--form", "--user-agent", "--upload-file"),
-        *("--cookie", "--cookie-jar", "--json", "--max-time", "--retry", "--write-out"),
-        *("--output-document", "--post-data", "--post-file", "--body-data", "--directory-prefix"),
-    )
-)
-_CODE_DELETES = ("rmtree", "remove(", "unlink", "rmdir", "rmsync", "rm_rf", "rm_r", "deletefile")
-_CODE_WRITES = ("write", "dump(", "'w", '"w', "'a'", '"a"', "rename", "replace(", "copy", "move(")
+_COPIES = frozenset(("cp", "install", "rsync", "scp"))
+_UNPACKS = frozenset(("tar", "bsdtar", "unzip", "7z", "cpio"))
+LONGEST_PATH = 4096
 
 
 class Touch(NamedTuple):
@@ -55,6 +48,8 @@ class Touch(NamedTuple):
     writes: tuple[str, ...] = ()
     deletes: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+    """Paths given to a program of which it is not known that it only reads them."""
 
     def joined(self, other: "Touch") -> "Touch":
         """All that either touches."""
@@ -82,13 +77,41 @@ def touched_by(command: Command) -> Touch:
     call = _Call(command, rest, [join(command.cwd, path) for path in plain])
     reads = tuple(call.seen(_file_in(word)) for word in rest if "://" not in word)
     how = _interpreted if program.startswith(INTERPRETERS) else _HOW.get(program)
+    if how is None and not only_reads(program, rest):
+        how = _handles
     found = Touch() if how is None else how(call)
     return Touch(
         (*reads, *found.reads),
         found.writes,
         found.deletes,
-        (*_hosts(program, rest), *found.hosts, *_device_hosts(command)),
+        (*called_by(command), *found.hosts),
+        found.given,
     )
+
+
+def _handles(call: _Call) -> Touch:
+    """Nobody knows what it does with what it is given."""
+    return Touch(given=tuple(call.seen(path) for word in call.rest for path in paths_in(word)))
+
+
+def paths_in(word: str) -> list[str]:
+    """The paths that a word may hold: itself, behind `=`, between colons, behind a short option.
+
+    >>> paths_in("-v=a:/b"), paths_in("a sentence of words")
+    (['-v=a:/b', 'a:/b', '-v=a', '/b', '=a:/b'], [])
+    """
+    if " " in word or "\n" in word or len(word) > LONGEST_PATH:
+        return []
+    if "://" in word:
+        return [word.removeprefix("file://")] if word.startswith("file://") else []
+    found = [word] if word[:1] != "-" or "=" in word else []
+    if "=" in word:
+        found.append(word.partition("=")[2])
+    if ":" in word:
+        found += word.split(":")
+    if word[:1] == "-" and len(word) > 2:
+        found.append(word[2:])
+    return [path for path in found if path]
 
 
 def _deletes(call: _Call) -> Touch:
@@ -111,7 +134,45 @@ def _moves(call: _Call) -> Touch:
 def _copies(call: _Call) -> Touch:
     target = _target(call)
     clears = any(word.startswith("--delete") for word in call.rest)  # rsync
-    return Touch(writes=target, deletes=target[:1] if clears else ())
+    takes = any(word == "--remove-source-files" for word in call.rest)
+    links = call.command.words[0] == "cp" and _has_flag(call.rest, "l", "--link")
+    deletes = (*(target[:1] if clears else ()), *(call.paths[:-1] if takes else ()))
+    return Touch(writes=(*target, *(call.paths[:-1] if links else ())), deletes=deletes)
+
+
+def _has_flag(rest: Sequence[str], letter: str, name: str) -> bool:
+    """`-l`, `-al`, `--link`."""
+    return any(word == name or (word[:1] == "-" != word[1:2] and letter in word) for word in rest)
+
+
+def _unpacks(call: _Call) -> Touch:
+    """What is packed is only read; what is unpacked lands in a folder, or is named."""
+    program, first = call.command.words[0], call.rest[0] if call.rest else ""
+    packs = "tar" in program and "c" in first.lstrip("-") and not first.startswith("--")
+    if packs or "--create" in call.rest:
+        gone = call.paths[1:] if "--remove-files" in call.rest else ()
+        return Touch(deletes=tuple(gone))
+    into = [
+        call.seen(value)
+        for name, value in zip(call.rest, call.rest[1:], strict=False)
+        if name in {"-C", "--directory", "-d"}
+    ]
+    landed = tuple(f"{folder}/*" for folder in into if folder != call.command.cwd)
+    return Touch(writes=landed, given=_handles(call).given)
+
+
+def _patches(call: _Call) -> Touch:
+    """The files that are named, and those of a patch that is known."""
+    texts = [target for op, target in call.command.redirects if op == "<<<"]
+    lines = "\n".join((*texts, call.command.piped or "")).split("\n")
+    named = [line[4:].split("\t")[0].strip() for line in lines if line[:4] in {"+++ ", "--- "}]
+    plain = [name[2:] if name[:2] in {"a/", "b/"} else name for name in named]
+    return Touch(writes=tuple(map(call.seen, plain)), given=_handles(call).given)
+
+
+def _formats(call: _Call) -> Touch:
+    """`python -m json.tool in out`."""
+    return Touch(writes=tuple(call.paths[1:]))
 
 
 def _queries(call: _Call) -> Touch:
@@ -119,8 +180,11 @@ def _queries(call: _Call) -> Touch:
 
 
 def _edits(call: _Call) -> Touch:
-    in_place = any(_says_in_place(word) for word in call.rest)
-    return _writes(call) if in_place else Touch()
+    if any(_says_in_place(word) for word in call.rest):
+        return _writes(call)
+    # `w file` in the text of sed; other texts that look like it name nothing that is guarded.
+    named = (word.rpartition("w ")[2] for word in call.rest if "w " in word)
+    return Touch(writes=tuple(map(call.seen, named)))
 
 
 def _says_in_place(word: str) -> bool:
@@ -139,13 +203,25 @@ def _git(call: _Call) -> Touch:
     paths = tuple(call.paths[1:])
     if verb in {"rm", "mv"}:
         return Touch(deletes=paths)
-    return Touch(writes=paths if verb in {"checkout", "restore"} else ())
+    if verb in {"checkout", "restore"}:
+        only_staged = "--staged" in call.rest and "--worktree" not in call.rest
+        below = [f"{path}/*" for path in paths if path != call.command.cwd]
+        return Touch(writes=() if only_staged else (*paths, *below))
+    if verb in {"apply", "am"}:
+        return _patches(call)
+    return Touch() if only_reads("git", call.rest) else _handles(call)
 
 
 def _downloads(call: _Call) -> Touch:
-    options = {"-o", "-O", "--output", "--output-document"}
-    words = zip(call.rest, call.rest[1:], strict=False)
-    return Touch(writes=tuple(call.seen(value) for name, value in words if name in options))
+    written: list[str] = []
+    names = [word.rpartition("/")[2] for word in call.rest if "://" in word]
+    for name, value in zip(call.rest, call.rest[1:], strict=False):
+        if name in {"-o", "-O", "--output", "--output-document"}:
+            written.append(value)
+        elif name in {"-P", "--directory-prefix", "--output-dir"}:
+            written += [value, *(f"{value}/{last}" for last in names)]
+    written += [word.partition("=")[2] for word in call.rest if word.startswith("--output")]
+    return Touch(writes=tuple(map(call.seen, written)))
 
 
 def _target(call: _Call) -> tuple[str, ...]:
@@ -153,9 +229,13 @@ def _target(call: _Call) -> tuple[str, ...]:
     for name, value in zip(call.rest, call.rest[1:], strict=False):
         if name in {"-t", "--target-directory"}:
             return (call.seen(value),)
-    if len(call.paths) < 2:
+    words = [word for word in call.rest if not word.startswith("-")]
+    if len(words) < 2 or ":" in words[-1].partition("/")[0]:  # host:path is somewhere else
         return ()
     last = call.paths[-1]
+    name = words[-1].rpartition("/")[2]
+    if len(words) == 2 and "." in name.strip("."):  # a name such as x.yaml is that of a file
+        return (last,)
     inside = [f"{last.rstrip('/')}/{path.rpartition('/')[2]}" for path in call.paths[:-1]]
     return (last, *inside)
 
@@ -171,7 +251,7 @@ def finds(rest: Sequence[str]) -> list[str]:
     for test, value in zip(rest, rest[1:], strict=False):
         if test in {"-name", "-iname"}:
             name = value
-    return [f"{start}/{name}" for start in starts or ["."]]
+    return [f"{start}/**/{name}" for start in starts or ["."]]
 
 
 def _file_in(word: str) -> str:
@@ -179,96 +259,31 @@ def _file_in(word: str) -> str:
     return word.rpartition("@")[2] if "@" in word and "/" not in word.partition("@")[0] else word
 
 
-def code_of(command: Command) -> str:
-    """The program text that an interpreter is given: behind `-c` or `-e`, or as its input."""
-    texts = [target for op, target in command.redirects if op == "<<<"]
-    for flag, code in zip(command.words, command.words[1:], strict=False):
-        is_short = flag[:1] == "-" != flag[1:2] and flag[-1:] in {"c", "e"}
-        if is_short or flag in _CODE_FLAGS:
-            texts.append(code)
-    if command.piped is not None:
-        texts.append(command.piped)
-    return "\n".join(texts)
-
-
 def _interpreted(call: _Call) -> Touch:
     """What a line of program text touches: the texts in quotes, if it writes or deletes at all."""
     code = code_of(call.command)
     small = code.lower()
-    paths = tuple(call.seen(path) for path in quoted_in(code))
-    deletes = paths if any(word in small for word in _CODE_DELETES) else ()
-    writes = paths if any(word in small for word in _CODE_WRITES) else ()
-    edited = _edits(call).writes
-    return Touch(paths, (*writes, *edited), deletes, tuple(hosts_in(code)))
+    paths = tuple(call.seen(path.lstrip("<>+ ")) for path in quoted_in(code))
+    deletes = paths if any(word in small for word in DELETES) else ()
+    writes = paths if any(word in small for word in WRITES) else ()
+    script = bool(call.paths) and not code
+    given = paths if may_change(code) else ()
+    return Touch(
+        paths,
+        (*writes, *_edits(call).writes),
+        deletes,
+        tuple(hosts_in(code)),
+        (*given, *(call.paths[1:] if script else ())),
+    )
 
 
-def quoted_in(code: str) -> list[str]:
-    """The texts in quotes in a piece of code, of any language."""
-    found: list[str] = []
-    at = 0
-    while at < len(code):
-        if code[at] in "'\"`":
-            end = code.find(code[at], at + 1)
-            if end < 0:
-                break
-            found.append(code[at + 1 : end])
-            at = end
-        at += 1
-    return [text for text in found if text]
-
-
-def hosts_in(text: str) -> Iterator[str]:
-    """The hosts of the URLs in a text."""
-    at = text.find("://")
-    while at >= 0:
-        end = at + 3
-        while end < len(text) and text[end] not in "/?#\\\"'`<>(){},; \t\r\n":
-            end += 1
-        host = host_of(text[at + 3 : end])
-        if host:
-            yield host
-        at = text.find("://", end)
-
-
-def host_of(authority: str) -> str:
-    """The host of `user:password@Host.:8080`: `host`.
-
-    >>> host_of("me@API.Example.com:8443"), host_of("[::1]:80")
-    ('api.example.com', '::1')
-    """
-    host = authority.rpartition("@")[2].lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].rstrip(".")
-
-
-def _hosts(program: str, rest: list[str]) -> Iterator[str]:
-    for word in rest:
-        yield from hosts_in(word)
-    if program == "git" and rest:
-        for word in rest[1:]:
-            before, colon, _ = word.partition(":")
-            if colon and "@" in before and "/" not in before:  # git@host:path
-                yield host_of(before)
-        return
-    if program not in _CALLS:
-        return
-    before = ""
-    for word in rest:
-        if "://" not in word and not word.startswith("-") and before not in _CALL_VALUED:
-            host = host_of(word.partition("/")[0])
-            is_host = "." in host or host == "localhost" or "@" in word or program == "ssh"
-            if is_host and host.replace("-", "").replace(".", "").isalnum():
-                yield host
-        before = word
-
-
-def _device_hosts(command: Command) -> Iterator[str]:
-    """`/dev/tcp/host/port`, which bash opens by itself."""
-    for _, target in command.redirects:
-        parts = target.split("/")
-        if parts[:2] == ["", "dev"] and parts[2:3] in (["tcp"], ["udp"]) and len(parts) > 3:
-            yield host_of(parts[3])
+def _awk(call: _Call) -> Touch:
+    """The same for awk, which redirects within its text; `-i inplace` writes its files."""
+    code = " ".join(word for word in call.rest if " " in word or "{" in word)
+    if "inplace" in call.rest:
+        return _writes(call)
+    acts = any(sign in code for sign in (">", "|", "system("))
+    return Touch(writes=tuple(map(call.seen, quoted_in(code))) if acts else ())
 
 
 _HOW: dict[str, Callable[[_Call], Touch]] = {
@@ -277,6 +292,10 @@ _HOW: dict[str, Callable[[_Call], Touch]] = {
     **dict.fromkeys(_COPIES, _copies),
     **dict.fromkeys(("sed", "gsed", "yq"), _edits),
     **dict.fromkeys(("curl", "wget"), _downloads),
+    **dict.fromkeys(_UNPACKS, _unpacks),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _awk),
+    "patch": _patches,
+    "json": _formats,
     "find": _finding,
     "mv": _moves,
     "sqlite3": _queries,

@@ -52,6 +52,8 @@ class EventKind(StrEnum):
     """A tool call of an agent has begun and its end was never told; it is given up."""
     RULE_BROKEN = "rule_broken"
     """An agent tried what a rule forbids; it was refused."""
+    GUARD_CHANGED = "guard_changed"
+    """What guards an agent has changed: its configuration, or the settings that hold its hooks."""
 
 
 class Act(NamedTuple):

@@ -9,10 +9,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from switchgear.core.types import EventKind
 from switchgear.errors import StoreError
 from switchgear.hooks import trouble
 from switchgear.hooks.compiled import Compiled, Unconfigured, compiled
-from switchgear.hooks.decide import decide
+from switchgear.hooks.decide import RULES, decide
 from switchgear.hooks.dialects import dialect_of
 from switchgear.hooks.facts import BadInput, HookFacts, Moment
 from switchgear.hooks.ruling import Errand, Reply, Ruling, allow
@@ -22,6 +23,7 @@ from switchgear.stores.places import FOLDER, default_file
 
 LARGEST_BYTES = 4 * 1024 * 1024
 """Input beyond this is not read: parsing it would take longer than any tool."""
+TOO_LARGE = f"it is larger than {LARGEST_BYTES // 1024 // 1024} MiB"
 _PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR", "QWEN_PROJECT_DIR")
 """Where agents say what their project is, whatever folder they work in at the moment."""
 
@@ -40,13 +42,10 @@ def answer(agent: str, raw: bytes, root: str | None, open_store: Opener) -> Repl
     try:
         facts = dialect.read(parsed(raw))
     except BadInput as error:
-        ruling = _undecided(
-            agent, f"{agent} sent what cannot be used: {error}", None, root, open_store
-        )
-        return trouble.blind_reply(agent, ruling)
+        return undecided(agent, f"{agent} sent what cannot be used: {error}", root, open_store)
     except Exception as error:  # noqa: BLE001  hostile input finds what nobody thought of
         why = f"{agent} sent what cannot be read: {type(error).__name__}: {error}"
-        return trouble.blind_reply(agent, _undecided(agent, why, None, root, open_store))
+        return undecided(agent, why, root, open_store)
     if facts.moment is Moment.OTHER and not facts.cost_micros:
         return dialect.write(allow(), facts)
     root = whole_project(root or project_of(facts.cwd))
@@ -54,6 +53,8 @@ def answer(agent: str, raw: bytes, root: str | None, open_store: Opener) -> Repl
         known = compiled(root)
         store = open_store(known)
         trouble.fold_spill(_folder(root), store, known.policy_for)
+        if known.changed:
+            _tell_change(root, known, store, facts)
         ruling = decide(facts, known, store, dialect.warns, errands)
     except Exception as error:  # noqa: BLE001  an agent must not be stopped by our defects
         ruling = _undecided(agent, _why(error), facts, root, open_store)
@@ -61,10 +62,25 @@ def answer(agent: str, raw: bytes, root: str | None, open_store: Opener) -> Repl
     return reply._replace(errand=errands[0]) if errands else reply
 
 
+def _tell_change(root: str, known: Compiled, store: Store, facts: HookFacts) -> None:
+    """Leave the event that the guard is another one than before, once."""
+    from switchgear.hooks.recompiling import take_change  # noqa: PLC0415  only after a change
+
+    changed = take_change(root)
+    if changed:
+        seen = f"{changed}; seen by session/{facts.session} at {facts.event}"
+        trouble.remark(store, known.policy_for(RULES), RULES, EventKind.GUARD_CHANGED, redact(seen))
+
+
+def undecided(agent: str, why: str, root: str | None, open_store: Opener) -> Reply:
+    """The reply to a call of which not even the event is known. It is counted as well."""
+    return trouble.blind_reply(agent, _undecided(agent, why, None, root, open_store))
+
+
 def parsed(raw: bytes) -> Mapping[str, Any]:
     """The input as a mapping. Raises `BadInput`."""
     if len(raw) > LARGEST_BYTES:
-        raise BadInput(f"it is larger than {LARGEST_BYTES // 1024 // 1024} MiB")
+        raise BadInput(TOO_LARGE)
     try:
         data = json.loads(raw.decode(errors="replace").removeprefix("\ufeff"))
     except RecursionError:

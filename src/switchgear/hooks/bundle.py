@@ -19,6 +19,7 @@ _SOMETIMES = (
     *("switchgear.hooks.dialects.", "switchgear.guards", "switchgear.core.rules"),
     *("switchgear.core.deeds", "switchgear.core.programs", "switchgear.core.shell"),
     *("switchgear.core.touches", "switchgear.core.keys", "switchgear.core.patterns"),
+    *("switchgear.core.readers", "switchgear.core.code_text", "switchgear.core.hosts"),
     *("switchgear.hooks.errands", "switchgear.hooks.interrupt"),
 )
 """Modules that not every hook call needs: they are run when they are imported."""

@@ -10,7 +10,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from switchgear.core.policy import Policy
@@ -19,7 +19,7 @@ from switchgear.errors import SwitchgearError
 from switchgear.ladder import Interventions
 from switchgear.stores.places import default_file
 
-FORMAT = 2
+FORMAT = 3
 NAME = "hooks.json"
 LARGEST_BYTES = 1_000_000
 CONFIG_VARIABLE = "SWITCHGEAR_CONFIG"
@@ -48,6 +48,8 @@ class Compiled(NamedTuple):
     """Paths that belong to the guard, beside those that always do."""
     root: str
     """The project that is guarded."""
+    changed: str = ""
+    """What has changed since the configuration before, until somebody has told it."""
 
     def policy_for(self, name: str) -> Policy:
         """The policy of a circuit: that of the first match."""
@@ -77,22 +79,18 @@ class Unconfigured(SwitchgearError):
 
 def compiled(root: str) -> Compiled:
     """What holds for the project at `root`. Raises `Unconfigured`."""
-    place = os.path.join(os.path.dirname(default_file(root)), NAME)
-    mark = signature(root)
-    data = _read(place)
-    if data is not None and data.get("mark") == mark:
+    place = place_of(root)
+    data = read(place)
+    if data is not None and data.get("mark") == signature(root, data):
         return loaded(data, root)
-    use_all_modules()  # the parser of YAML lies in site-packages
-    from switchgear.hooks.compiling import compile_for  # noqa: PLC0415  reads YAML
+    from switchgear.hooks.recompiling import recompiled  # noqa: PLC0415  only after a change
 
-    try:
-        made = compile_for(root)
-    except SwitchgearError as error:
-        last = None if data is None else loaded(data, root)
-        raise Unconfigured(str(error), last) from error
-    made["mark"] = mark
-    _write(place, made)
-    return loaded(made, root)
+    return recompiled(root, place)
+
+
+def place_of(root: str) -> str:
+    """Where the compiled configuration of a project lies."""
+    return os.path.join(os.path.dirname(default_file(root)), NAME)
 
 
 def use_all_modules() -> None:
@@ -106,10 +104,11 @@ def use_all_modules() -> None:
         site.main()
 
 
-def signature(root: str) -> list[list[Any]]:
+def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
     """What tells whether a configuration is still the one that was compiled.
 
-    Every place above where one could lie, the file that a variable names, and Switchgear itself.
+    Every place above where one could lie, the file that a variable names, Switchgear itself, and
+    the settings in which there was a hook when `data` was compiled.
     """
     from switchgear.core import policy  # noqa: PLC0415  any file of ours tells of another version
 
@@ -117,7 +116,9 @@ def signature(root: str) -> list[list[Any]]:
     places = [named] if named else list(_places(root))
     ours = os.path.dirname(os.path.dirname(os.path.abspath(policy.__file__)))
     marks: list[list[Any]] = [[FORMAT, root]]
-    for path in (*places, ours, os.path.join(ours, "hooks"), os.path.join(ours, "presets.py")):
+    wired = () if data is None else data.get("wired", ())
+    files = (*places, ours, os.path.join(ours, "hooks"), os.path.join(ours, "presets.py"), *wired)
+    for path in files:
         try:
             found = os.stat(path)
         except OSError:
@@ -138,7 +139,7 @@ def _places(root: str) -> list[str]:
         folder = above
 
 
-def _read(place: str) -> dict[str, Any] | None:
+def read(place: str) -> dict[str, Any] | None:
     """What the file says; `None`: there is none that can be believed."""
     try:
         file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -157,14 +158,11 @@ def _read(place: str) -> dict[str, Any] | None:
     return data if isinstance(data, dict) and data.get("format") == FORMAT else None
 
 
-def _write(place: str, data: dict[str, Any]) -> None:
+def write(place: str, data: dict[str, Any]) -> None:
     """Keep it for the next hook, whole or not at all; where that cannot be, each compiles anew."""
-    from switchgear.stores.places import keep_out_of_git  # noqa: PLC0415  only after a change
-
     new = f"{place}.{os.getpid()}"
     try:
-        keep_out_of_git(os.path.dirname(place))
-        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+        make_folder(place)
         file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.write(file, json.dumps(data).encode())
@@ -173,6 +171,14 @@ def _write(place: str, data: dict[str, Any]) -> None:
         os.rename(new, place)
     except OSError:
         return
+
+
+def make_folder(place: str) -> None:
+    """The folder of a file of ours, for this user alone and not in git. Raises OSError."""
+    from switchgear.stores.places import keep_out_of_git  # noqa: PLC0415  only after a change
+
+    keep_out_of_git(os.path.dirname(place))
+    os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
 
 
 def loaded(data: dict[str, Any], root: str) -> Compiled:

@@ -5,9 +5,10 @@ from typing import Any
 
 from switchgear.config import DEFAULT, Config, find_config, load_config, preset_policy
 from switchgear.core.policy_wire import dump_policy
+from switchgear.core.rules import Rule
 from switchgear.core.rules_wire import dump_rules
 from switchgear.hooks.compiled import FORMAT
-from switchgear.hooks.protect import GUARD_RULES, IN_PROJECTS
+from switchgear.hooks.protect import GUARD_RULES, IN_PROJECTS, SHARED_STORE
 from switchgear.stores.places import default_file
 from switchgear.stores.schemes import REDIS_URLS
 
@@ -42,9 +43,13 @@ def compile_config(config: Config, root: str) -> dict[str, Any]:
         "context_tokens": config.hooks.context_tokens,
         "session_s": config.timeouts.session_s,
         "interventions": {**config.interventions._asdict(), "progress": config.hooks.progress},
-        "rules": dump_rules((*config.rules.rules, *GUARD_RULES)),
+        "rules": dump_rules((*config.rules.rules, *_guard_rules(store))),
         "protected": _protected(config, store, root),
     }
+
+
+def _guard_rules(store: str) -> tuple[Rule, ...]:
+    return (*GUARD_RULES, SHARED_STORE) if store.startswith(REDIS_URLS) else GUARD_RULES
 
 
 def _to_keep(config: Config, store: str) -> str:

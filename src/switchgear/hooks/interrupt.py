@@ -6,6 +6,7 @@ cannot be told for sure is not signalled.
 """
 
 import os
+from collections.abc import Sequence
 
 FURTHEST = 12
 """How many ancestors are looked at."""
@@ -19,6 +20,8 @@ _NAMES = {
     "opencode": ("opencode",),
     "pi": ("pi", "pi-coding-agent"),
 }
+_LINES = ("switchgear serve", "switchgear/hooks/watcher.py", "switchgear/hooks/helper.py")
+"""How what watches was started."""
 _INTERPRETERS = ("node", "bun", "deno", "python", "ruby")
 
 
@@ -71,6 +74,19 @@ def is_ours(pid: int) -> bool:
         return False
     words = [os.path.basename(word) for word in found[2][:2]]
     return "switchgear" in words or any("/switchgear/hooks/" in word for word in found[2])
+
+
+def would_end_ours(words: Sequence[str]) -> bool:
+    """Whether `kill`, `pkill` or `killall` with these words would end a process of Switchgear's.
+
+    By its number, as one of all (`kill -9 -1`), or by a part of its command line.
+    """
+    program, *rest = words
+    if program != "kill":
+        return any(len(word) > 3 and word in line for word in rest for line in _LINES)
+    everybody = len(rest) > 1 and rest[-1] == "-1"
+    numbers = [word.lstrip("-") for word in rest]
+    return everybody or any(each.isdecimal() and is_ours(int(each[:10])) for each in numbers)
 
 
 def interrupt(agent: str) -> bool:

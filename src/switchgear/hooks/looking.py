@@ -13,6 +13,9 @@ from switchgear.redact import redact
 
 LARGEST_BYTES = 1_000_000
 """Of a larger file, the size and the time stand for what is in it."""
+LARGEST_SCRIPT = 16_384
+"""Bytes of a script that is looked into; longer ones are not."""
+MOST_SCRIPTS = 4
 _NAMES = frozenset({"file_path", "filePath", "notebook_path", "absolute_path", "path"})
 """How tools that write a file call it; what a shell has written is not looked for."""
 
@@ -34,23 +37,49 @@ def look_at(facts: HookFacts, known: Compiled) -> Looked:
 
     place = place_at(known.root, cwd=facts.cwd, protected=known.protected)
     deed = deed_of(facts.tool, facts.args, place)
-    broken: object = judge_deed(known.loaded_rules(), deed, place) or _killed(deed.commands)
+    rules = known.loaded_rules()
+    broken: object = judge_deed(rules, deed, place) or _killed(deed.commands)
+    for script in deed.runs[:MOST_SCRIPTS] if broken is None else ():
+        text = _orders_in(script)
+        if text and broken is None:
+            inner = deed_of(facts.tool, {"command": text}, place)
+            own = [rule for rule in rules if rule.name.startswith("guard/")]
+            broken = None if inner.unread else judge_deed(own, inner, place)
     touched = {path for path in (*deed.writes, *deed.deletes) if not path.startswith("/dev/")}
     kind = kinds.kind_of(facts.tool, deed.commands)
     return Looked(kind, len(touched), None if broken is None else redact(str(broken)))
 
 
+def _orders_in(script: str) -> str:
+    """The text of a shell's script that names Switchgear; of others, nothing."""
+    try:
+        file = os.open(script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return ""
+    try:
+        is_file = stat.S_ISREG(os.fstat(file).st_mode)
+        data = os.read(file, LARGEST_SCRIPT + 1) if is_file else b""
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
+    is_shell = not data.startswith(b"#!") or b"sh" in data.partition(b"\n")[0]
+    small = is_shell and len(data) <= LARGEST_SCRIPT and b"\0" not in data
+    text = data.decode(errors="replace") if small else ""
+    return text if "switchgear" in text.lower() else ""
+
+
 def _killed(commands: Iterable[Sequence[str]]) -> str | None:
     """The rule that killing a process of ours by its number breaks; only here it is known whose."""
-    kills = [words for words in commands if words and words[0] == "kill"]
+    kills = [words for words in commands if words and words[0] in {"kill", "pkill", "killall"}]
     if not kills:
         return None
-    from switchgear.hooks.interrupt import is_ours  # noqa: PLC0415  seldom
+    from switchgear.core.rules import one_line  # noqa: PLC0415
+    from switchgear.hooks.interrupt import would_end_ours  # noqa: PLC0415  seldom
 
     for words in kills:
-        numbers = [word.lstrip("-") for word in words[1:]]
-        if any(word.isdecimal() and is_ours(int(word[:10])) for word in numbers):
-            return f"rule guard/killed: {' '.join(words)} (it is the guard)"
+        if would_end_ours(words):
+            return f"rule guard/killed: {one_line(' '.join(words))} (it is the guard)"
     return None
 
 

@@ -17,12 +17,13 @@ from threading import BoundedSemaphore
 from time import monotonic
 from typing import Any, NamedTuple
 
-from switchgear.hooks.answering import LARGEST_BYTES, Opener, answer
+from switchgear.hooks.answering import LARGEST_BYTES, TOO_LARGE, Opener, answer, undecided
 from switchgear.hooks.command import AGENTS
 from switchgear.hooks.compiled import compiled
 from switchgear.hooks.errands import run as run_errand
 from switchgear.hooks.errands import start_help
 from switchgear.hooks.rounds import Rounds
+from switchgear.hooks.ruling import Reply
 from switchgear.hooks.sessions import note_name
 from switchgear.hooks.watching import Look, look
 
@@ -32,6 +33,8 @@ PATIENCE_S = 10.0
 MOST_AT_ONCE = 64
 """Requests that are answered at the same time; more are told to come again."""
 LONGEST_TOKEN = 200
+MOST_DROPPED = 64 * 1024 * 1024
+"""Bytes of a body that is too large which are still taken from the line."""
 
 
 class Answer(NamedTuple):
@@ -98,6 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "switchgear"
     sys_version = ""
     timeout = PATIENCE_S
+    _unread = 0
+    """Bytes of a body that nobody reads."""
 
     def setup(self) -> None:
         """Answers are small, and somebody waits for them."""
@@ -118,11 +123,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """A hook call."""
         refused = self._refused()
-        if refused is None:
-            self._reply(self._hook())
-            return
-        self.close_connection = True  # its body is not read
-        self._reply(refused)
+        if refused is not None:
+            self.close_connection = True  # its body is not read
+        self._reply(self._hook() if refused is None else refused)
+        if self._unread:
+            self._let_go()
 
     def _refused(self) -> Answer | None:
         """Why a request is not even looked at."""
@@ -145,11 +150,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return _error(411, "the header Content-Length is missing, or no number")
         if int(length) > LARGEST_BYTES:
-            self.close_connection = True
-            return _error(413, f"the body is larger than {LARGEST_BYTES // 1024 // 1024} MiB")
+            return self._undecided(
+                agent, int(length), f"{agent} sent what cannot be used: {TOO_LARGE}"
+            )
         if not self.server.places.acquire(blocking=False):
-            self.close_connection = True
-            return _error(503, f"{MOST_AT_ONCE} requests are being answered already")
+            why = f"{MOST_AT_ONCE} requests are being answered already"
+            return self._undecided(agent, int(length), why)
         try:
             raw = self.rfile.read(int(length))
             reply = answer(agent, raw, self.server.root, self.server.open_store)
@@ -160,8 +166,20 @@ class _Handler(BaseHTTPRequestHandler):
             if reply.errand.watch:
                 self.server.rounds.add(reply.errand.session)
             run_errand(reply.errand._replace(watch=False))
-        # Without a word the agent goes on: an empty object is one.
-        return Answer(200, reply.stdout.encode(errors="replace") or b"{}")
+        return _answer(agent, reply)
+
+    def _undecided(self, agent: str, length: int, why: str) -> Answer:
+        """The answer to a call whose body is not read: it is said and counted all the same."""
+        self.close_connection = True
+        self._unread = length
+        return _answer(agent, undecided(agent, why, self.server.root, self.server.open_store))
+
+    def _let_go(self) -> None:
+        """Take what is still sent, so that the client reads its answer before the line is cut."""
+        self.wfile.flush()
+        left = min(self._unread, MOST_DROPPED)
+        while left > 0 and (part := self.rfile.read1(min(left, 1 << 16))):
+            left -= len(part)
 
     def _reply(self, given: Answer) -> None:
         close = "Connection: close\r\n" if self.close_connection else ""
@@ -174,6 +192,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  its name in http.server
         """Nothing: what happens is in the events."""
+
+
+def _answer(agent: str, reply: Reply) -> Answer:
+    """A reply as JSON: what a process says on standard error and by its exit code is a message here.
+
+    Without a word the agent goes on: an empty object is one.
+    """
+    body = reply.stdout
+    if not body and reply.stderr:
+        said = {"systemMessage": reply.stderr}
+        if reply.code == 2:
+            said |= {"decision": "deny" if agent == "gemini" else "block", "reason": reply.stderr}
+        body = json.dumps(said)
+    return Answer(200, body.encode(errors="replace") or b"{}")
 
 
 def _error(status: int, why: str) -> Answer:

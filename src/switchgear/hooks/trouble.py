@@ -62,6 +62,15 @@ def leave_event(store: Store, policy: Policy, agent: str, why: str, times: int =
     store.transact(key, work)
 
 
+def remark(store: Store, policy: Policy, key: str, kind: EventKind, text: str) -> None:
+    """Leave an event at a circuit that changes nothing else. Raises `StoreError`."""
+
+    def work(inside: Transaction) -> None:
+        inside.apply(key, policy, Order("switchgear", text, kind=kind))
+
+    store.transact(key, work)
+
+
 def spill(folder: str, agent: str, why: str) -> None:
     """Keep the news until the store is back. Never raises: it was said already."""
     line = f"{time.time():.0f} {agent} {redact(why)}\n".encode()

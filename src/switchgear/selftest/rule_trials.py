@@ -11,6 +11,7 @@ FILL = "selftest"
 """What stands for a star."""
 _KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
 """Looks like a key, and is none."""
+_PATHS = ("sends", "deletes", "writes", "given", "paths")
 _MOST = 200
 """Calls that are made up for one rule, at most."""
 
@@ -52,9 +53,7 @@ def _made_up(rule: Rule, place: Place) -> Iterator[Breach]:
     choices = [_filled(getattr(rule, aspect), place) for aspect in given]
     for chosen in product(*choices):
         part = dict(zip(given, chosen, strict=True))
-        path = next(
-            (part[name] for name in ("sends", "deletes", "writes", "paths") if name in part), ""
-        )
+        path = next((part[name] for name in _PATHS if name in part), "")
         if "tools" not in part:
             for line in _lines(part, path):
                 yield Breach("Bash", {"command": line})
@@ -77,7 +76,7 @@ def _lines(part: dict[str, str], path: str) -> Iterator[str]:
     elif host:
         yield f"curl -d '{text or FILL}' https://{host}/"
     elif path:
-        yield f"cp {FILL} {path}"
+        yield f"{FILL} {path}" if "given" in part else f"cp {FILL} {path}"
 
 
 def _inputs(part: dict[str, str], path: str) -> dict[str, Any]:

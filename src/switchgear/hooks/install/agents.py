@@ -18,6 +18,8 @@ PROJECT, USER = "project", "user"
 SCOPES = (PROJECT, USER)
 TIMEOUT_S = 15
 """How long an agent waits for a hook; it takes some 30 milliseconds, and longer on a busy machine."""
+LARGEST_SETTINGS = 4_000_000
+"""Characters of settings that are looked through for a hook."""
 _ENTRY = "switchgear/hooks/entry.py"
 _SCRIPT = "switchgear-hook"
 
@@ -78,6 +80,21 @@ class HookedAgent(NamedTuple):
             hook = {"name": "switchgear", **hook}
         matched = {event: {"matcher": "*", "hooks": [hook]} for event in self.tool_events}
         return {**matched, **{event: {"hooks": [hook]} for event in self.other_events}}
+
+
+def wired(folder: str) -> list[str]:
+    """The settings and plugins of all agents in which there is a hook of ours."""
+    files = {agent.file(scope, folder) for agent in HOOKED.values() for scope in SCOPES}
+    return sorted(path for path in files if _mentions_us(path))
+
+
+def _mentions_us(path: str) -> bool:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read(LARGEST_SETTINGS)
+    except OSError:
+        return False
+    return any(sign in text for sign in (_ENTRY, _SCRIPT, "/hooks/claude-code"))
 
 
 _CLAUDE_TOOLS = ("PreToolUse", "PostToolUse", "PostToolUseFailure")

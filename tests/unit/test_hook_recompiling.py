@@ -1,0 +1,128 @@
+"""The compiled configuration is made anew by one for all, and a change under the hooks is told."""
+
+import fcntl
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchgear.hooks import compiled, compiling, recompiling
+from switchgear.hooks.answering import answer
+from switchgear.hooks.compiled import Unconfigured
+from switchgear.hooks.install.agents import HOOKED
+from switchgear.hooks.process import open_store
+from switchgear.stores.sqlite import SqliteStore
+from unit.hook_calls import after, before
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "switchgear.yaml").write_text("hooks: {lease_s: 60}\n")
+    return tmp_path
+
+
+def hear(project: Path, data: dict[str, Any]) -> Any:
+    raw = json.dumps({**data, "cwd": str(project)}).encode()
+    return answer("claude-code", raw, str(project), open_store)
+
+
+def changes(project: Path) -> list[str]:
+    events = SqliteStore(project / ".switchgear" / "state.db").events()
+    return [entry.event.reason for entry in events if entry.event.kind == "guard_changed"]
+
+
+def test_who_comes_while_another_compiles_waits_for_its_result(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = compiled.place_of(str(project))
+    made = {**compiling.compile_for(str(project)), "wired": [], "changed": ""}
+    made["mark"] = compiled.signature(str(project), made)
+    monkeypatch.setattr(recompiling, "_made", lambda _: pytest.fail("it compiled as well"))
+    compiled.make_folder(place)
+    lock = os.open(f"{place}.lock", os.O_WRONLY | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    found: list[compiled.Compiled] = []
+    waiting = threading.Thread(target=lambda: found.append(compiled.compiled(str(project))))
+    waiting.start()
+    compiled.write(place, made)
+    os.close(lock)
+    waiting.join(10.0)
+    assert [known.lease_s for known in found] == [60]
+
+
+def test_a_configuration_that_cannot_be_read_is_not_read_by_each(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled.compiled(str(project))
+    (project / "switchgear.yaml").write_text("hooks: {lease_s: many}\n")
+    with pytest.raises(Unconfigured, match="lease_s"):
+        compiled.compiled(str(project))
+    monkeypatch.setattr(recompiling, "_made", lambda _: pytest.fail("it was read again"))
+    with pytest.raises(Unconfigured, match="lease_s") as caught:
+        compiled.compiled(str(project))
+    assert caught.value.last is not None
+    assert caught.value.last.lease_s == 60
+
+
+def test_a_configuration_that_could_not_be_read_is_read_again_later(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "switchgear.yaml").write_text("store: '${SWITCHGEAR_TEST_URL}'\n")
+    with pytest.raises(Unconfigured):
+        compiled.compiled(str(project))
+    monkeypatch.setenv("SWITCHGEAR_TEST_URL", "memory:")
+    with pytest.raises(Unconfigured):
+        compiled.compiled(str(project))
+    monkeypatch.setattr(recompiling, "BROKEN_S", 0.0)
+    assert compiled.compiled(str(project)).store == "memory:"
+
+
+def test_a_configuration_that_changes_under_the_hooks_is_told_once(project: Path) -> None:
+    hear(project, before())
+    assert changes(project) == []
+    (project / "switchgear.yaml").write_text("hooks: {lease_s: 61}\nrules: {builtin: []}\n")
+    hear(project, after())
+    hear(project, before(call="t2"))
+    (told,) = changes(project)
+    assert told.startswith("the configuration has other values of lease_s, rules")
+    assert told.endswith("seen by session/s1 at PostToolUse")
+
+
+def test_a_change_that_only_a_watcher_saw_is_told_by_the_next_hook(project: Path) -> None:
+    hear(project, before())
+    (project / "switchgear.yaml").write_text("hooks: {lease_s: 61}\n")
+    compiled.compiled(str(project))
+    (project / "switchgear.yaml").write_text("hooks: {lease_s: 62, on_trouble: refuse}\n")
+    compiled.compiled(str(project))
+    hear(project, after())
+    (told,) = changes(project)
+    assert (
+        "other values of lease_s; the configuration has other values of lease_s, on_trouble" in told
+    )
+
+
+def test_a_file_that_is_only_touched_is_no_change(project: Path) -> None:
+    hear(project, before())
+    os.utime(project / "switchgear.yaml", (1, 1))
+    hear(project, after())
+    assert changes(project) == []
+
+
+def test_hooks_that_are_taken_out_are_told(project: Path) -> None:
+    settings = project / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    agent = HOOKED["claude-code"]
+    wired = {"hooks": agent.groups(agent.command("project", str(project)))}
+    settings.write_text(json.dumps(wired))
+    hear(project, before())
+    settings.write_text(json.dumps({**wired, "model": "opus"}))
+    hear(project, after())
+    assert changes(project) == []
+    settings.write_text('{"hooks": {}}')
+    hear(project, before(call="t2"))
+    (told,) = changes(project)
+    assert told.startswith(f"{settings} has no hook of Switchgear any more")
