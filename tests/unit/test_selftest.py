@@ -346,6 +346,15 @@ def test_a_circuit_that_an_operator_holds_cannot_fire(mode: str, says: str) -> N
     assert "a trial; it admits everything" in done.stdout
 
 
+def test_a_store_whose_file_nobody_could_make_is_a_failure(project: Path) -> None:
+    (project / "file").write_text("")
+    held = bench(project)._replace(store_url=f"sqlite:///{project}/file/deep/state.db")
+    [why] = failures(list(perform(held, ["standing"]))).values()
+    assert why == f"{project}/file is no folder: name another place"
+    fine = held._replace(store_url=f"sqlite:///{project}/new/deep/state.db")
+    assert not failures(list(perform(fine, ["standing"])))
+
+
 def test_hooks_that_are_configured_and_not_installed_are_a_failure(project: Path) -> None:
     bad = failures(rows_of(project, "hooks: {on_trouble: refuse}", "standing"))
     assert "no agent has them installed" in bad["hooks"]

@@ -99,8 +99,8 @@ SCENARIOS: dict[str, Scenario] = {
         ),
         Scenario(
             "standing",
-            "What is switched off: circuits held closed or in shadow mode, hooks not installed.",
-            (standing.held, standing.installed),
+            "What is off: circuits held closed or in shadow mode, no place to store, hooks missing.",
+            (standing.held, standing.stored, standing.installed),
         ),
     )
 }
