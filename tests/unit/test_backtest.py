@@ -21,6 +21,8 @@ from switchgear.core.recovery import Latched
 from switchgear.panel import Panel
 from switchgear.recordings.recorded import Recorded, RecordedStep, Tally
 from switchgear.report.backtest_page import page
+from switchgear.stores.memory import MemoryStore
+from switchgear.testing import FakeClock
 from unit import recording_samples as samples
 
 THREE = Named("three", Policy([detectors.ConsecutiveFailures(3)], Latched(), tripping_at=0.5))
@@ -325,6 +327,39 @@ def test_a_circuit_in_shadow_mode_is_a_row_of_the_same_report() -> None:
     assert (judged.stopped, judged.saved_steps) == (True, 2)
     assert judged.reason == "3 failures in a row (threshold 3)"
     assert judged.evidence[-1].told == "boom"
+
+
+@pytest.mark.parametrize(("after", "saved"), [(0, 0), (1, 1), (2, 2)])
+def test_a_shadowed_circuit_that_nobody_asks_would_have_been_stopped_where_it_went_on(
+    after: int, saved: int
+) -> None:
+    clock = FakeClock(1000.0)
+    with Panel(MemoryStore(clock=clock), clock=clock) as panel:
+        breaker = panel.breaker("session/a", THREE.policy)
+        breaker.shadow(by="me", why="try it")
+        for _ in range(3 + after):
+            clock.advance(1.0)
+            breaker.tell(Signal(ok=False, error="boom"))
+        [view] = panel
+        row = shadow_row(view, [entry.event for entry in panel.events()], "store")
+    assert row is not None
+    [judged] = row.judged
+    assert (judged.tripped_at, judged.saved_steps) == (3, saved)
+    assert judged.stopped is bool(saved)
+
+
+def test_a_shadowed_session_that_goes_on_without_failing_would_have_been_stopped() -> None:
+    clock = FakeClock(1000.0)
+    with Panel(MemoryStore(clock=clock), clock=clock) as panel:
+        breaker = panel.breaker("session/a", THREE.policy)
+        breaker.shadow(by="me", why="try it")
+        for ok in (False, False, False, True):
+            clock.advance(1.0)
+            breaker.tell(Signal(ok=ok))
+        [view] = panel
+        row = shadow_row(view, [entry.event for entry in panel.events()], "store")
+    assert row is not None
+    assert row.judged[0].saved_steps == 1
 
 
 def test_live_shows_what_shadowed_circuits_would_have_done(

@@ -19,6 +19,7 @@ from switchgear.hooks import sessions, signals
 from switchgear.hooks.looking import Looked, look_at
 from switchgear.panel import Panel
 from switchgear.runner.circuits import Circuits
+from switchgear.runner.stuck import StuckWatch
 from switchgear.selftest import live_hooks, plan
 from switchgear.selftest.attacks import MOST, attacks_on
 from switchgear.selftest.bench import Bench
@@ -276,6 +277,8 @@ def test_orders_without_the_token_are_refused_where_one_is_configured(project: P
         ("hang", sessions, "silent_s", lambda *_: 0.0, "session/*"),
         ("overspend", Panel, "_tell_cost", lambda *_: 1 / 0, "overspend"),
         ("dead-provider", Circuits, "tell_provider", lambda *_: None, "provider/demo"),
+        ("dead-provider", deciding._Hearing, "_after", lambda *_: None, "op/*"),
+        ("loop", StuckWatch, "see", lambda *_: None, "progress/*"),
     ],
 )
 def test_a_guard_that_is_broken_on_purpose_is_a_failure(  # noqa: PLR0917
@@ -295,7 +298,7 @@ def test_a_slow_provider_that_no_policy_minds_is_told_and_one_that_cannot_fire_f
     project: Path,
 ) -> None:
     rows = rows_of(project, f"circuits: [{{match: 'dep/*', policy: {DEAD}}}]", "slow-provider")
-    assert [row.status for row in rows] == [Status.SKIPPED]
+    assert [row.status for row in rows if row.path == "library"] == [Status.SKIPPED]
     slow = "{detectors: [{slow_calls: {slow_s: 1, window: 900}}]}"
     bad = failures(
         rows_of(project, f"circuits: [{{match: 'dep/*', policy: {slow}}}]", "slow-provider")
@@ -341,6 +344,15 @@ def test_a_circuit_that_an_operator_holds_cannot_fire(mode: str, says: str) -> N
     assert done.exit_code == 1
     assert says in done.stdout
     assert "a trial; it admits everything" in done.stdout
+
+
+def test_a_store_whose_file_nobody_could_make_is_a_failure(project: Path) -> None:
+    (project / "file").write_text("")
+    held = bench(project)._replace(store_url=f"sqlite:///{project}/file/deep/state.db")
+    [why] = failures(list(perform(held, ["standing"]))).values()
+    assert why == f"{project}/file is no folder: name another place"
+    fine = held._replace(store_url=f"sqlite:///{project}/new/deep/state.db")
+    assert not failures(list(perform(fine, ["standing"])))
 
 
 def test_hooks_that_are_configured_and_not_installed_are_a_failure(project: Path) -> None:
@@ -390,7 +402,7 @@ def test_a_project_without_a_store_gets_none(project: Path) -> None:
 def test_the_table_is_plain_when_piped_and_ends_with_the_sum() -> None:
     done = run("--only", "lock-convoy")
     assert "\x1b" not in done.stdout
-    assert done.stdout.splitlines()[-1] == "1 attack stopped, every guard fires"
+    assert done.stdout.splitlines()[-1] == "2 attacks stopped, every guard fires"
     assert "lock/*" in done.stdout
     assert "13 signals, 65 s" in done.stdout
 

@@ -1,7 +1,8 @@
 """Circuits in shadow mode as rows of the same report: what they would have done, live.
 
-A store keeps events and totals, not steps: what would have been refused is counted, when and why
-it would have tripped is known, and the last failures are the evidence.
+A store keeps events and totals, not steps: what would have been refused is counted where somebody
+asked; where a circuit is only told, as sessions are, what came after the trip is counted as far as it
+is known. When and why it would have tripped is known, and the last failures are the evidence.
 """
 
 from collections.abc import Iterable
@@ -45,8 +46,8 @@ def shadow_row(view: View, events: Iterable[Event], store: str) -> Row | None:
 def _judged(circuit: Circuit, events: list[Event], view: View, told: int) -> Judged:
     opened = [event for event in events if event.after is Phase.OPEN and event.before != "open"]
     worried = [event for event in events if event.after is Phase.TRIPPING]
-    overruled = min(circuit.totals.overruled, told)
-    before = max(told - overruled, 0)
+    saved = _went_on(circuit, opened[0].at_s) if opened else 0
+    before = max(told - saved, 0)
     hottest = max((reading.heat for reading in view.readings), default=0.0)
     kinds = tuple(detector.kind for detector in view.policy.detectors)
     hot = [reading.heat for reading in view.readings]
@@ -59,7 +60,7 @@ def _judged(circuit: Circuit, events: list[Event], view: View, told: int) -> Jud
         detector=kinds[hot.index(max(hot))] if opened and hot else "",
         reason=reasons[-1] if reasons else "",
         hottest=min(hottest, 9.99),
-        saved_steps=circuit.totals.overruled if opened else 0,
+        saved_steps=saved,
         saved_micros=None if opened else 0,
         evidence=tuple(
             Shown(place, "", "", False, one_line(failure.error or "failed", 200), "")
@@ -67,3 +68,9 @@ def _judged(circuit: Circuit, events: list[Event], view: View, told: int) -> Jud
         ),
         kinds=kinds,
     )
+
+
+def _went_on(circuit: Circuit, opened_at_s: float) -> int:
+    """What came after the trip, at least: refusals that were overruled, failures, anything at all."""
+    failed = sum(failure.at_s > opened_at_s for failure in circuit.failures)
+    return max(circuit.totals.overruled, failed, int(circuit.seen_s > opened_at_s))

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from switchgear.agents.complaints import looks_failed
@@ -30,6 +31,8 @@ _LOOKING_COMMANDS = frozenset({
 })  # fmt: skip
 _LOOKING_GIT = frozenset({"log", "status", "diff", "show", "blame", "branch", "grep"})
 _WRITING = re.compile(r"(?<![<>&\d])>{1,2}(?![&>])|\bsed -i|\btee\b|\bpatch\b|\bgit apply\b|<<")
+_WRITING_SIGNS = (">", "<<", "sed -i", "tee", "patch", "git apply")
+"""Without one of these `_WRITING` is not tried: it is slow on what it does not match."""
 _BETWEEN = re.compile(r"\|\||&&|[;|\n]")
 _EXIT_CODE = re.compile(r"(?im)^(?:process )?exit(?:ed with)? code:? (-?\d{1,10})$")
 _LATEST_S = 4e11
@@ -38,7 +41,15 @@ _LATEST_S = 4e11
 
 def name(value: object) -> str:
     """A name in one safe line; empty where there is none."""
-    return redact(value, LONGEST_NAME) if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    return _safe_name(value) if len(value) <= LONGEST_NAME else redact(value, LONGEST_NAME)
+
+
+@lru_cache(maxsize=1024)
+def _safe_name(text: str) -> str:
+    """The same sessions, tools and models come in every line of a file."""
+    return redact(text, LONGEST_NAME)
 
 
 def word(value: object) -> str:
@@ -158,7 +169,7 @@ def command_of(arguments: object) -> str:
 def _changed_by(command: str) -> bool | None:
     if not command.strip():
         return None
-    if _WRITING.search(command):
+    if any(sign in command for sign in _WRITING_SIGNS) and _WRITING.search(command):
         return True
     for part in _BETWEEN.split(command[:4000]):
         words = part.split()

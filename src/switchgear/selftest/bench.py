@@ -6,13 +6,19 @@ from typing import NamedTuple
 from switchgear.config import Config
 from switchgear.core.policy import Policy
 from switchgear.core.types import Mode, Reading
+from switchgear.errors import LockTimeout, Rejected
 from switchgear.panel import Panel
+from switchgear.selftest.virtual_fleet import VirtualFleet
 from switchgear.selftest.virtual_hooks import EPOCH_S, VirtualHooks
 from switchgear.stores.memory import MemoryStore
 from switchgear.testing import FakeClock
 
 FAILURES = ("consecutive_failures", "failure_rate", "failures_in_window", "same_error")
 """The detectors that see calls fail."""
+LOOPS = ("same_tool", "tool_flood", "actions_debt", "stuck_probability")
+"""The detectors that see the same call again and again."""
+SLOW = ("slow_calls", "latency_p95")
+"""The detectors that see calls take long."""
 PATIENCE = 1000
 """Calls or iterations after which a guard that has not fired will not."""
 
@@ -22,7 +28,9 @@ OVERLOADED = "529 overloaded"
 
 
 class ProviderDown(Exception):
-    """What a guarded call raises in an attack."""
+    """What a guarded call raises in an attack: the answer of an overloaded provider."""
+
+    status_code = 529
 
 
 class Standing(NamedTuple):
@@ -52,6 +60,11 @@ class Bench(NamedTuple):
         clock = FakeClock(EPOCH_S)
         return VirtualHooks(self.config, self.root, MemoryStore(clock=clock), clock)
 
+    def fleet(self) -> VirtualFleet:
+        """A new fleet with the configured agents and breakers."""
+        clock = FakeClock(EPOCH_S)
+        return VirtualFleet(self.config, MemoryStore(clock=clock), clock)
+
     def panel(self) -> tuple[Panel, FakeClock]:
         """A new panel in memory with the configured policies."""
         clock = FakeClock(EPOCH_S)
@@ -79,3 +92,29 @@ def blind(key: str, policy: Policy) -> str:
     """The sentence about a policy that does not watch for an attack."""
     kinds = ", ".join(detector.kind for detector in policy.detectors)
     return f"nothing that judges {key} watches for it, only {kinds}"
+
+
+class Waited(NamedTuple):
+    """What came of waiting for a lock that stays."""
+
+    looks: int
+    ended: Exception | None
+    """`None`: it was had, though another has it."""
+
+
+def lock_in_vain(panel: Panel, clock: FakeClock) -> Waited:
+    """One keeps the lock `selftest`, another waits for it, for a day at most."""
+    panel.lock("selftest", owner="the one who stays", lease_s=1e6).acquire()
+    looks = 0
+
+    def wait(seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        clock.advance(max(5.0, seconds))
+
+    waiting = panel.lock("selftest", owner="who waits", timeout_s=24 * 3600.0, sleep=wait)
+    try:
+        waiting.acquire()
+    except (LockTimeout, Rejected) as error:
+        return Waited(looks, error)
+    return Waited(looks, None)

@@ -12,6 +12,8 @@ from switchgear.agents.events import AgentError
 from switchgear.config import Config
 from switchgear.core.policy import Policy
 from switchgear.core.types import Message, Step, Tell
+from switchgear.fleet.categories import category_of
+from switchgear.fleet.manifest import Crew
 from switchgear.guards.rules import RuleGuard, place_at
 from switchgear.hooks.facts import Moment
 from switchgear.panel import Panel
@@ -20,6 +22,7 @@ from switchgear.runner.judge import Judgement
 from switchgear.runner.options import RunOptions
 from switchgear.selftest.rule_trials import Breach, breach_of
 from switchgear.selftest.trial import facts_of
+from switchgear.selftest.virtual_fleet import NAME, VirtualFleet
 from switchgear.selftest.virtual_hooks import EPOCH_S, VirtualHooks
 from switchgear.stores.base import Transaction
 from switchgear.stores.memory import MemoryStore
@@ -30,11 +33,29 @@ OTHERS = "library"
 """The path of circuits that no guard of ours alone tells: whoever tells them may tell everything."""
 
 
+class RateLimited(Exception):
+    """A provider that asks to be left alone for a while."""
+
+    status_code = 429
+    retry_after = 30
+
+
 class Path(NamedTuple):
     """Who tells the circuits of a family, and what."""
 
     name: str
     sent: frozenset[str]
+
+
+def family_of(name: str) -> str:
+    """Circuits, or globs of them, that one guard tells: an agent of a fleet has one per category.
+
+    >>> family_of("session/*"), family_of("agent/coder/budget"), family_of("agent/coder")
+    ('session', 'agent/budget', 'agent')
+    """
+    head = name.partition("/")[0]
+    category = category_of(name) if head == "agent" else None
+    return head if category is None else f"agent/{category}"
 
 
 class Listening(MemoryStore):
@@ -47,7 +68,7 @@ class Listening(MemoryStore):
     def note(self, key: str, message: Message) -> None:
         """Note the facts of a message."""
         if isinstance(message, Tell):
-            self.heard[key.partition("/")[0]] |= facts_of(message.signal)
+            self.heard[family_of(key)] |= facts_of(message.signal)
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """As in memory."""
@@ -86,7 +107,8 @@ class _Overheard:
 def paths(config: Config, root: str) -> dict[str, Path]:
     """The families of circuits that only guards of ours tell, each with its path."""
     config = config._replace(circuits=())  # whoever cuts early would be told less
-    hooks, runner, library = (_heard(drive, config, root) for drive in (_hooks, _runner, _library))
+    drives = (_hooks, _runner, _library, _router)
+    hooks, runner, library, router = (_heard(drive, config, root) for drive in drives)
     # `switchgear check` and `record` tell operations as well: their facts are those of a call.
     told = {"ok", "seconds", "error", "retry_after_s", "cost_micros"}
     return {
@@ -95,6 +117,11 @@ def paths(config: Config, root: str) -> dict[str, Path]:
         "rules": Path("hooks", frozenset(hooks["rules"] | library["rules"])),
         "loop": Path("loop runner", frozenset(runner["loop"])),
         "lock": Path("locks", frozenset(library["lock"])),
+        **{
+            family: Path("router", frozenset(facts))
+            for family, facts in router.items()
+            if family.startswith("agent/")
+        },
     }
 
 
@@ -149,6 +176,17 @@ def _library(config: Config, root: str, store: Listening, clock: FakeClock) -> N
         guard.ask("Bash", {"command": "make"})
         for breach in _breaches(config, root):
             guard.ask(breach.tool, breach.inputs)
+
+
+def _router(config: Config, root: str, store: Listening, clock: FakeClock) -> None:
+    """Work that is done, work that fails, a provider that fails it, and one that asks to wait."""
+    del root
+    stage = VirtualFleet(config._replace(breakers=None, crew=Crew()), store, clock)
+    with stage.fleet as fleet:
+        for error in (None, ValueError("no rule"), TimeoutError("no answer"), RateLimited("slow")):
+            route = fleet.route(NAME)
+            route.spent(1)
+            route.tell(ok=None if error else True, seconds=1.0, error=error)
 
 
 def _breaches(config: Config, root: str) -> list[Breach]:

@@ -16,7 +16,7 @@ from switchgear.presets import PRESETS
 from switchgear.resource_locks import lock_policy
 from switchgear.selftest.attacks import attacks_on
 from switchgear.selftest.bench import Bench
-from switchgear.selftest.facts_sent import OTHERS, Path, paths
+from switchgear.selftest.facts_sent import OTHERS, Path, family_of, paths
 from switchgear.selftest.rows import Row, failed
 from switchgear.selftest.trial import EVERYTHING, Trial, against, masked, needed
 
@@ -75,8 +75,7 @@ def _why_not(policy: Policy, detector: Detector, path: Path, trial: Trial) -> st
 
 def _path_of(glob: str, told: dict[str, Path]) -> Path:
     """The path that alone tells the circuits of a glob, or the library: everything."""
-    family = glob.partition("/")[0]
-    return told.get(family, Path(OTHERS, EVERYTHING))
+    return told.get(family_of(glob), Path(OTHERS, EVERYTHING))
 
 
 def sample_name(config: Config, index: int) -> str | None:

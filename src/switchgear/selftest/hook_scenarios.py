@@ -8,7 +8,7 @@ from switchgear.core.rules_builtin import BUILTIN
 from switchgear.guards.rules import broken_rule, place_at
 from switchgear.hooks.facts import Moment
 from switchgear.hooks.ruling import Ruling
-from switchgear.selftest.bench import PATIENCE, Bench, blind, watchers
+from switchgear.selftest.bench import LOOPS, PATIENCE, Bench, blind, watchers
 from switchgear.selftest.rows import Row, failed, skipped
 from switchgear.selftest.rule_trials import breach_of
 from switchgear.selftest.virtual_hooks import CIRCUIT, VirtualHooks
@@ -17,7 +17,7 @@ from switchgear.selftest.virtual_hooks import CIRCUIT, VirtualHooks
 
 PATH = "hooks"
 GUARD = "session/*"
-_LOOP = ("same_tool", "tool_flood", "actions_debt", "stuck_probability")
+OPERATION = "op/network"
 _ERRORS = (
     *("same_error", "consecutive_failures", "failures_in_window", "failure_rate", "errors_debt"),
     "stuck_probability",
@@ -36,7 +36,7 @@ RELEASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 def loop(bench: Bench) -> Iterator[Row]:
     """The same call with the same outcome, until the session is cut."""
-    yield _repeated(bench, "loop", _LOOP, {"result": "make: nothing to be done"})
+    yield _repeated(bench, "loop", LOOPS, {"result": "make: nothing to be done"})
 
 
 def same_error(bench: Bench) -> Iterator[Row]:
@@ -59,6 +59,36 @@ def _repeated(bench: Bench, attack: str, sees: tuple[str, ...], outcome: dict[st
     kinds, reason = agent.hot()
     warm = f" ({', '.join(kinds)} trip)" if kinds else ""
     return failed(GUARD, attack, PATH, f"{PATIENCE:,} such calls go on{warm}: {reason}")
+
+
+def dead_operation(bench: Bench) -> Iterator[Row]:
+    """Fetches that all fail: the operation is refused, and other calls are not."""
+    agent = bench.hooks()
+    policy = agent.known.policy_for(OPERATION)
+    if not watchers(policy, _ERRORS):
+        yield skipped("op/*", "dead provider", PATH, blind("op/*", policy))
+        return
+    began_s = agent.clock()
+    for number in range(1, PATIENCE + 1):
+        # Another address and another error each time: the session shall not be cut first.
+        outcome = {"ok": False, "error": f"{5000 + number} is down", "seconds": 1.0}
+        agent.call("WebFetch", {"url": f"https://example.test/{number}"}, **outcome)
+        if agent.opened(OPERATION):
+            yield _operation_cut(agent, number, began_s)
+            return
+    why = f"{PATIENCE:,} failures in a row, and calls go on: {agent.hot(OPERATION)[1]}"
+    yield failed("op/*", "dead provider", PATH, why)
+
+
+def _operation_cut(agent: VirtualHooks, number: int, began_s: float) -> Row:
+    kinds, reason = agent.hot(OPERATION)
+    seconds = agent.clock() - began_s
+    again = agent.before("WebFetch", {"url": "https://example.test/again"})
+    if again.action not in {"deny", "stop"}:
+        return failed("op/*", "dead provider", PATH, f"it opens ({reason}), and is not refused")
+    by = " + ".join(kinds)
+    told = f"{again.action}: {reason}"
+    return Row("op/*", "dead provider", PATH, by, number, seconds, reason=told)
 
 
 def hang(bench: Bench) -> Iterator[Row]:

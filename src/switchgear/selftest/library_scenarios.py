@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from switchgear.config import preset_policy
 from switchgear.core.policy import Policy
 from switchgear.core.types import Mode
-from switchgear.errors import BudgetRefused, LockTimeout, OrderRefused, Rejected
+from switchgear.errors import BudgetRefused, OrderRefused, Rejected
 from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.rules import RuleGuard, place_at
 from switchgear.panel import Panel
@@ -13,10 +13,12 @@ from switchgear.selftest.bench import (
     FAILURES,
     OVERLOADED,
     PATIENCE,
+    SLOW,
     Bench,
     ProviderDown,
     blind,
     hot,
+    lock_in_vain,
     watchers,
 )
 from switchgear.selftest.guards_configured import sample_name
@@ -26,7 +28,6 @@ from switchgear.testing import FakeClock
 
 PATH = "library"
 _OWNED = ("session/", "op/", "loop/", "lock/", "rules")
-_SLOW = ("slow_calls", "latency_p95")
 _DOLLAR = 1_000_000
 _CALLERS = 200
 """Calls that wait for a slow provider at the same time."""
@@ -70,7 +71,7 @@ def slow_provider(bench: Bench) -> Iterator[Row]:
     """Many calls at once to a provider that answers, and takes far too long."""
     targets = list(_slow_targets(bench))
     if not targets:
-        why = f"no policy has {' or '.join(_SLOW)}; the preset `latency` has"
+        why = f"no policy has {' or '.join(SLOW)}; the preset `latency` has"
         yield skipped("provider/*", "slow provider", PATH, why)
     for guard, name, policy in targets:
         panel, clock = bench.panel()
@@ -82,7 +83,7 @@ def _slow_targets(bench: Bench) -> Iterator[tuple[str, str, Policy | None]]:
     for index, rule in enumerate(bench.config.circuits):
         name = sample_name(bench.config, index)
         owned = rule.match.startswith(_OWNED)
-        if name is not None and not owned and watchers(rule.policy, _SLOW):
+        if name is not None and not owned and watchers(rule.policy, SLOW):
             yield rule.match, name, None
     if bench.config.source is None:
         yield "preset latency", "dep/selftest", preset_policy("latency")
@@ -203,27 +204,17 @@ def lock_convoy(bench: Bench) -> Iterator[Row]:
         if policy is not None and not watchers(policy, ("lock_wait",)):
             yield skipped(guard, "lock convoy", "locks", blind(guard, policy))
             return
-        panel.lock("selftest", owner="the one who stays", lease_s=1e6).acquire()
-        began_s, looks = clock(), 0
-
-        def wait(seconds: float) -> None:
-            nonlocal looks
-            looks += 1
-            clock.advance(max(5.0, seconds))
-
-        waiting = panel.lock("selftest", owner="who waits", timeout_s=24 * 3600.0, sleep=wait)
-        try:
-            waiting.acquire()
-        except Rejected as refused:
-            by = hot(panel.breaker("lock/selftest").readings())
-            yield Row(
-                guard, "lock convoy", "locks", by, looks, clock() - began_s, reason=str(refused)
-            )
-        except LockTimeout:
-            why = f"a wait of a day goes on; {_coldest(panel.breaker('lock/selftest'))}"
-            yield failed(guard, "lock convoy", "locks", why)
-        else:
+        began_s = clock()
+        waited = lock_in_vain(panel, clock)
+        breaker, seconds = panel.breaker("lock/selftest"), clock() - began_s
+        if waited.ended is None:
             yield failed(guard, "lock convoy", "locks", "two have the same lock at once")
+        elif isinstance(waited.ended, Rejected):
+            by, why = hot(breaker.readings()), str(waited.ended)
+            yield Row(guard, "lock convoy", "locks", by, waited.looks, seconds, reason=why)
+        else:
+            why = f"a wait of a day goes on; {_coldest(breaker)}"
+            yield failed(guard, "lock convoy", "locks", why)
 
 
 def _coldest(breaker: CircuitBreaker) -> str:

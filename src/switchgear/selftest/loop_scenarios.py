@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Iterator
 
-from switchgear.agents.events import AgentError
+from switchgear.agents.events import AgentError, ToolStep
 from switchgear.agents.process import End, Run
+from switchgear.config import preset_policy
 from switchgear.core.policy import Policy
 from switchgear.errors import Rejected
 from switchgear.runner.budget import Budget
 from switchgear.runner.circuits import Circuits, Measured, policy_of
 from switchgear.runner.judge import Judgement, Seen, judge
 from switchgear.runner.options import DEFAULT_IDLE_S, RunOptions
+from switchgear.runner.stuck import StuckWatch
 from switchgear.runner.watching import Watch
-from switchgear.selftest.bench import FAILURES, PATIENCE, Bench, blind, hot, watchers
+from switchgear.selftest.bench import FAILURES, LOOPS, PATIENCE, Bench, blind, hot, watchers
 from switchgear.selftest.rows import Row, failed, skipped
 
 PATH = "loop runner"
@@ -23,6 +25,38 @@ _OPTIONS = RunOptions("selftest", agent="demo")
 
 Iterate = Callable[[int], tuple[Judgement, Measured]]
 """What an iteration comes to, given its number from 1."""
+
+
+def loop(bench: Bench) -> Iterator[Row]:
+    """Inside one iteration: the same call with the same outcome, as `run --stuck` watches it."""
+    policy_for, wanted = bench.config.policy_for, bench.config.interventions.progress
+    score = policy_for("session/run") or preset_policy("stuck")
+    ledger = policy_for("progress/run") or preset_policy("progress")
+    yield _repeated(bench, "session/*", score, None)
+    if wanted:
+        yield _repeated(bench, "progress/*", score, ledger)
+
+
+def _repeated(bench: Bench, guard: str, score: Policy, ledger: Policy | None) -> Row:
+    """Steps of one agent until its watch says stop."""
+    judge_by = score if ledger is None else ledger
+    if not watchers(judge_by, LOOPS):
+        return skipped(guard, "loop", PATH, blind(guard, judge_by))
+    panel, clock = bench.panel()
+    with panel:
+        progress = None if ledger is None else panel.breaker("progress/selftest", ledger)
+        session = panel.breaker("session/selftest", score)
+        watch, began_s = StuckWatch(session, lambda: 0, progress=progress), clock()
+        step = ToolStep("Bash", "make all", ok=True, error=None, output="nothing to be done")
+        for number in range(1, PATIENCE + 1):
+            clock.advance(1.0)
+            if watch.see(step) is not None and watch.score is not None:
+                by = " + ".join(each.kind for each in watch.score.shares if each.trips)
+                reason = "; ".join(watch.score.evidence)
+                return Row(guard, "loop", PATH, by, number, clock() - began_s, reason=reason)
+        readings = (session if progress is None else progress).readings().values()
+        why = "; ".join(reading.reason for reading in readings)
+    return failed(guard, "loop", PATH, f"{PATIENCE:,} such steps go on: {why}")
 
 
 def same_error(bench: Bench) -> Iterator[Row]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from switchgear.selftest import (
+    fleet_scenarios,
     guards_configured,
     hook_scenarios,
     library_scenarios,
@@ -33,11 +34,15 @@ SCENARIOS: dict[str, Scenario] = {
             "Every row of `circuits`, every default and preset: each detector under its attack.",
             (guards_configured.guards,),
         ),
-        Scenario("loop", "An agent makes the same call again and again.", (hook_scenarios.loop,)),
+        Scenario(
+            "loop",
+            "An agent makes the same call again and again.",
+            (hook_scenarios.loop, loop_scenarios.loop),
+        ),
         Scenario(
             "same-error",
             "The same error again and again.",
-            (hook_scenarios.same_error, loop_scenarios.same_error),
+            (hook_scenarios.same_error, loop_scenarios.same_error, fleet_scenarios.same_error),
         ),
         Scenario(
             "standing-still", "Iterations that change nothing.", (loop_scenarios.standing_still,)
@@ -46,38 +51,56 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario(
             "hang",
             "An agent that says nothing any more.",
-            (hook_scenarios.hang, loop_scenarios.hang),
+            (hook_scenarios.hang, loop_scenarios.hang, fleet_scenarios.hang),
         ),
         Scenario(
             "overspend",
             "More money than there is.",
-            (library_scenarios.overspend, loop_scenarios.overspend),
+            (library_scenarios.overspend, loop_scenarios.overspend, fleet_scenarios.overspend),
         ),
         Scenario(
             "dead-provider",
-            "A provider that fails every call.",
-            (library_scenarios.dead_provider, loop_scenarios.dead_provider, shared_store.trips),
+            "A provider, or an operation, that fails every call.",
+            (
+                library_scenarios.dead_provider,
+                loop_scenarios.dead_provider,
+                fleet_scenarios.dead_provider,
+                hook_scenarios.dead_operation,
+                shared_store.trips,
+            ),
         ),
         Scenario(
             "slow-provider",
             "A provider that answers far too late.",
-            (library_scenarios.slow_provider,),
+            (library_scenarios.slow_provider, fleet_scenarios.slow_provider),
         ),
         Scenario(
             "rule-breach",
             "Calls that break an absolute rule, each rule by itself.",
-            (hook_scenarios.rule_breach, library_scenarios.rule_breach),
+            (
+                hook_scenarios.rule_breach,
+                library_scenarios.rule_breach,
+                fleet_scenarios.rule_breach,
+            ),
         ),
         Scenario(
             "self-release",
             "An agent that would switch its guard off.",
-            (hook_scenarios.self_release, library_scenarios.self_release),
+            (
+                hook_scenarios.self_release,
+                library_scenarios.self_release,
+                fleet_scenarios.self_release,
+            ),
         ),
-        Scenario("lock-convoy", "Waiting for a lock that stays.", (library_scenarios.lock_convoy,)),
+        Scenario(
+            "lock-convoy",
+            "Waiting for a lock that stays.",
+            (library_scenarios.lock_convoy, fleet_scenarios.lock_convoy),
+        ),
         Scenario(
             "standing",
-            "What is switched off: circuits held closed or in shadow mode, hooks not installed.",
-            (standing.held, standing.installed),
+            "What is off: circuits held closed or in shadow mode, no place to store, hooks missing.",
+            (standing.held, standing.stored, standing.installed),
         ),
     )
 }

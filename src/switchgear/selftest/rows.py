@@ -27,8 +27,8 @@ class Row(NamedTuple):
     guard: str
     attack: str
     path: str
-    """What it went through: `mechanism`, `library`, `hooks`, `loop runner`, `locks`, `budgets`,
-    `store`, or one of these with `live`."""
+    """What it went through: `mechanism`, `library`, `hooks`, `loop runner`, `router`, `locks`,
+    `budgets`, `store`, or one of these with `live`."""
     detector: str = ""
     """What tripped; several that tripped together are joined by ` + `."""
     signals: int = 0

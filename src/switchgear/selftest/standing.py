@@ -1,6 +1,8 @@
 """What switches guards off without a word in the configuration: modes, and hooks that nobody runs."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from switchgear.config import Config
 from switchgear.config.model import Hooks
@@ -9,8 +11,10 @@ from switchgear.hooks.install.agents import HOOKED
 from switchgear.hooks.install.place import place, scopes_of
 from switchgear.hooks.install.standing import Standing
 from switchgear.ladder import Interventions
+from switchgear.redact import redact
 from switchgear.selftest.bench import Bench
 from switchgear.selftest.rows import Row, failed, skipped
+from switchgear.stores.open import default_file
 
 _WORDS = {
     Mode.HELD_CLOSED: "held closed",
@@ -27,6 +31,22 @@ def held(bench: Bench) -> Iterator[Row]:
     for circuit in open_doors:
         why = f"{_WORDS[circuit.mode]} by {circuit.by}: {circuit.why}; it admits everything"
         yield failed(circuit.name, "any", "store", f"{why}. `switchgear release` gives it back")
+
+
+def stored(bench: Bench) -> Iterator[Row]:
+    """A file for the store that nobody could make: then nothing is remembered."""
+    url = bench.store_url or f"sqlite:///{default_file(bench.root)}"
+    if not url.startswith("sqlite:///"):
+        return
+    file = Path(url.removeprefix("sqlite:///")).expanduser()
+    there = next(each for each in (file, *file.parents) if each.exists() or each == each.parent)
+    if there != file and not there.is_dir():
+        why = f"{there} is no folder"
+    elif not os.access(there, os.W_OK):
+        why = f"{there} cannot be written"
+    else:
+        return
+    yield failed(f"store {redact(url)}", "any", "store", f"{why}: name another place")
 
 
 def installed(bench: Bench) -> Iterator[Row]:

@@ -34,6 +34,12 @@ SCENARIOS: Mapping[str, tuple[Turn, ...]] = MappingProxyType(
         "same-error": (Turn(shell=FAILING), Turn(text="The settings are missing.")),
         # A run that never ends by itself.
         "same-error-for-ever": (Turn(shell=FAILING),) * 500,
+        # A line, then the same failing command three times, and it gives up.
+        "gives-up": (
+            Turn(shell=ADD_A_LINE),
+            *(Turn(shell=FAILING),) * 3,
+            Turn(text="The settings are missing. I give up."),
+        ),
         # A line more in each turn, then the end.
         "steady-progress": (
             *(Turn(shell=f"echo line {number} >> progress.txt") for number in range(3)),
