@@ -101,6 +101,11 @@ class World:
         sick = random.sample(well, math.ceil(self.agents * SICK_SHARE))
         return frozenset(self.names[number] for number in sorted(sick))
 
+    def provider_of(self, name: str) -> str | None:
+        """The first provider of an agent; `None`: that is no agent."""
+        number = self.number.get(name)
+        return None if number is None else self.providers[number]
+
     def is_pooled(self, number: int) -> bool:
         """Whether an agent does many things at a time."""
         return number % POOLED == 7
