@@ -210,6 +210,15 @@ def default_breakers() -> Breakers:
     return Breakers(*(make() for make in CATEGORIES.values()))
 
 
+_KINDS = {
+    "rules": "constitutional",
+    "dep": "external_dep",
+    "lock": "resource_lock",
+    "story": "story_cost",
+}
+"""Categories that are known by how the names of their circuits begin."""
+
+
 def category_of(circuit: str) -> str | None:
     """The category that judges a circuit; `None`: it belongs to no fleet.
 
@@ -224,13 +233,7 @@ def category_of(circuit: str) -> str | None:
         return "latency"
     if circuit == "rules":
         return "constitutional"
-    kinds = {
-        "rules": "constitutional",
-        "dep": "external_dep",
-        "lock": "resource_lock",
-        "story": "story_cost",
-    }
-    return kinds.get(head) if rest else None
+    return _KINDS.get(head) if rest else None
 
 
 def judged(breakers: Breakers, budgets: Mapping[str, int]) -> list[tuple[str, Policy]]:
