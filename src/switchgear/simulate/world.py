@@ -24,6 +24,7 @@ STORY = 200
 """Pieces of work in a story."""
 WORK_S, SPREAD, PAUSE_S = 36.0, 0.5, 20.0
 """A call takes so long at the median (log-normal, p95 82 s), and there is a pause after it."""
+LOG_WORK = math.log(WORK_S)
 COST_MICROS = (10_000, 30_000)
 WORK_FAILS = 0.01
 """The share of calls that fail by themselves, with nothing wrong."""
@@ -139,8 +140,8 @@ class World:
 
     def call(self, random: Random, worker: str, provider: str, now_s: float) -> Outcome:
         """How a call goes that a worker makes now."""
-        seconds = WORK_S * math.exp(SPREAD * random.gauss())
-        cost = int(COST_MICROS[0] + random.random() * (COST_MICROS[1] - COST_MICROS[0]))
+        seconds = random.lognormvariate(LOG_WORK, SPREAD)
+        cost = random.randrange(*COST_MICROS)
         chance, second = random.random(), random.random()
         if _meets(self._down, provider, now_s):
             waits = HANGS_S if chance < HANGS else REFUSED_S[0] + second * (
