@@ -164,12 +164,6 @@ def test_one_failure_in_a_hundred_is_no_outage_and_an_outage_is_one_all_the_same
     assert result.kept, result.bars
 
 
-def test_a_slow_provider_is_noticed_though_no_agent_makes_enough_calls_to_be() -> None:
-    result = simulate("slow-down", agents=40, hours=0.7)
-    assert result.guarded.harms[0].detected_s is not None
-    assert result.guarded.done > result.plain.done
-
-
 def test_a_healthy_agent_that_a_touchy_policy_halts_misses_the_bar() -> None:
     from switchgear.fleet.categories import budget  # noqa: PLC0415
 
