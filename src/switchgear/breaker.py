@@ -123,11 +123,14 @@ class Breaker(LiveCircuit):
 
         A signal with `ok=None` gives the permit back unused.
         """
-        return self.send(Tell(_redacted(signal), permit))
+        return self._send(Tell(_redacted(signal), _checked_permit(permit)))
 
     def send(self, message: Message) -> Verdict:
         """Send any message to the circuit as it is, after what is still pending."""
         _check(message)
+        return self._send(message)
+
+    def _send(self, message: Message) -> Verdict:
         self._fold_pending()
         return self._apply(message)
 
@@ -138,11 +141,14 @@ class Breaker(LiveCircuit):
 
     async def atell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """What `tell` is, without blocking the event loop while a shared store is told."""
-        return await self.asend(Tell(_redacted(signal), permit))
+        return await self._asend(Tell(_redacted(signal), _checked_permit(permit)))
 
     async def asend(self, message: Message) -> Verdict:
         """What `send` is, without blocking the event loop."""
         _check(message)
+        return await self._asend(message)
+
+    async def _asend(self, message: Message) -> Verdict:
         await self._afold_pending()
         return await self._aapply(message)
 
@@ -265,10 +271,15 @@ def _check(message: Any) -> None:
     """Raise ValueError unless it is a message that every store can load again."""
     if isinstance(message, Tell):
         _checked_signal(message.signal)
-        if message.permit is not None and not isinstance(message.permit, Permit):
-            raise ValueError(f"permit is {message.permit!r}: it must be a Permit, of enter()")
+        _checked_permit(message.permit)
     elif not isinstance(message, _OTHER_MESSAGES):
         raise ValueError(f"message is {message!r}: it must be an Ask, a Tell or an Order")
+
+
+def _checked_permit(permit: Any) -> Permit | None:
+    if permit is not None and not isinstance(permit, Permit):
+        raise ValueError(f"permit is {permit!r}: it must be a Permit, of enter()")
+    return permit
 
 
 def _checked_signal(signal: Any) -> Signal:

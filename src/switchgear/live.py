@@ -222,9 +222,10 @@ class LiveCircuit(Snapshot):
         """Whether it could be left to the keeper of the panel, who folds it within the second.
 
         Where changes are pushed a closed call sends nothing, however many there are, unless with
-        one of them a detector begins to judge.
+        one of them a detector begins to judge. Elsewhere nobody keeps: put off, they would all look
+        as old as the first of them.
         """
-        if self._wall is None or self._polls or self._lock.is_mine():
+        if not self._store.pushes or self._polls or self._lock.is_mine():
             return False
         with self._lock.taken():
             if run is self._run and self._most(self._circuit) == MANY:

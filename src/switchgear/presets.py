@@ -59,8 +59,15 @@ PRESETS: dict[str, dict[str, Any]] = {
         "detectors": [
             {"retry_after": {"threshold": 1}},
             {"failures_in_window": {"threshold": 3, "window_s": 60.0}},
+            {"failure_rate": {"window": 10, "threshold": 0.5, "min_calls": 3}},
         ],
-        "recovery": {"cooldown": {"base_s": 60.0, "max_s": 3600.0, "factor": 2.0, "probes": 1}},
+        "combine": {
+            "weighted_sum": {
+                "weights": {"retry_after": 2.0, "failures_in_window": 1.0, "failure_rate": 1.0},
+                "threshold": 2.0,
+            }
+        },
+        "recovery": {"cooldown": {"base_s": 60.0, "max_s": 120.0, "factor": 2.0, "probes": 1}},
     },
     "constitutional": {"detectors": ["violation"], "recovery": "latched"},
     "ledger": {
@@ -106,7 +113,7 @@ DESCRIPTIONS: dict[str, str] = {
     "budget": "An agent: $5 spent in 60 s halt it for 600 s, doubling up to 1 h; set your cap.",
     "story_cost": "A story: more than 1.5 times its budget pauses it until it is reset.",
     "resource_lock": "A lock: a wait over 60 s re-queues for 60 s, doubling up to 1 h.",
-    "external_dep": "A dependency: a Retry-After, or 3 failures in 60 s; 60 s, up to 1 h.",
+    "external_dep": "A dependency: a Retry-After, or 3 failures in 60 s and most of 10 calls; 60, then 120 s.",
     "constitutional": "Absolute rules: the first one broken halts until an operator resets.",
     "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
     "ledger": "An agent that goes nowhere: warns at 70 % of a debt, stops at all of it, for good.",

@@ -97,8 +97,8 @@ class Snapshot:
     def _due_s(self) -> float:
         """When, on our own clock, a run must be folded and a snapshot read again."""
         limits = [] if self._slow_from_s is None else [FOLD_EVERY_S, self._slow_from_s]
-        if self._wall is not None:
-            refresh_s = self._store.refresh_s
+        refresh_s = self._store.refresh_s
+        if refresh_s is not None or self._store.pushes:
             limits.append(FOLD_EVERY_S if refresh_s is None else refresh_s)
         return self._clock() + min(limits) if limits else math.inf
 

@@ -82,6 +82,13 @@ def test_each_category_judges_its_circuits_unless_the_user_or_enabled_says_other
     assert load(tmp_path, "").policy_for(circuit) is None
 
 
+def test_how_long_a_provider_takes_is_judged_like_that_of_an_agent(tmp_path: Path) -> None:
+    config = load(tmp_path, "breakers: {latency: {admit: 0.2}}")
+    slow = config.policy_for("agent/coder/latency")
+    assert config.policy_for("dep/anthropic/latency") == slow
+    assert category_of("dep/anthropic/latency") == "latency"
+
+
 @pytest.mark.parametrize("circuit", ["agent/coder", "agent/budget", "dep/", "dep", "loop/1", "x"])
 def test_other_circuits_belong_to_no_category(circuit: str) -> None:
     assert category_of(circuit) is None
@@ -115,6 +122,7 @@ def history(policy: Policy) -> list[Any]:
 OTHER: dict[str, Any] = {
     "window_seconds": 1.0,
     "window_calls": 7,
+    "failing_share": 0.0,
     "rate_limits": 3,
     "cooldown_seconds": 33.0,
     "max_cooldown_seconds": 700.0,
@@ -127,6 +135,8 @@ OTHER: dict[str, Any] = {
     "threshold_seconds": 80.0,
     "sample_window_seconds": 12.0,
 }
+WARNS_AT = {"external_dep": 0.9}
+"""Its heat goes by halves."""
 THRESHOLDS = {"budget": 0.4, "failure_rate": 0.8, "external_dep": 9, "story_cost": 0.5}
 
 
@@ -135,7 +145,9 @@ THRESHOLDS = {"budget": 0.4, "failure_rate": 0.8, "external_dep": 9, "story_cost
     [(name, key) for name, make in CATEGORIES.items() for key in fields_of(make)],
 )
 def test_every_key_is_alive(tmp_path: Path, name: str, key: str) -> None:
-    value = THRESHOLDS[name] if key == "threshold" else OTHER.get(key, "false")
+    others = {**OTHER, "threshold": THRESHOLDS.get(name)}
+    others |= {"tripping_at": WARNS_AT[name]} if name in WARNS_AT else {}
+    value = others.get(key, "false")
     config = load(tmp_path, f"breakers: {{{name}: {{{key}: {value}}}}}")
     circuit = ABOUT[name].circuits[0].replace("*", "x")
     changed = config.policy_for(circuit)

@@ -8,6 +8,7 @@ from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.recovery import Cooldown
 from switchgear.core.types import Ask, Tell
+from switchgear.fleet.categories import external_dep, latency
 
 DAY_S = 86_400.0
 
@@ -31,17 +32,15 @@ def moves(policy: Policy, bad: Signal, heals_at_s: float) -> list[tuple[float, P
 
 
 @pytest.mark.parametrize(
-    ("name", "bad"),
+    ("policy", "bad"),
     [
-        ("failure_rate", Signal(ok=False, seconds=1.0)),
-        ("external_dep", Signal(ok=False, seconds=1.0)),
-        ("latency", Signal(ok=True, seconds=400.0)),
+        (preset_policy("failure_rate"), Signal(ok=False, seconds=1.0)),
+        (external_dep(max_cooldown_seconds=3600).policy, Signal(ok=False, seconds=1.0)),
+        (latency(admit=0.0).policy, Signal(ok=True, seconds=400.0)),  # cut, to see the probes alone
     ],
+    ids=["failure_rate", "external_dep", "latency"],
 )
-def test_a_day_of_trouble_is_a_few_probes_and_not_hundreds(name: str, bad: Signal) -> None:
-    policy = preset_policy(name)
-    if name == "latency":  # which still admits every other call: cut, to see the probes alone
-        policy = policy.replace(detectors=[policy.detectors[0].replace(admit=0.0)])
+def test_a_day_of_trouble_is_a_few_probes_and_not_hundreds(policy: Policy, bad: Signal) -> None:
     steady = moves(policy, bad, heals_at_s=DAY_S / 2)
     recovery = policy.recovery
     assert isinstance(recovery, Cooldown)
@@ -57,6 +56,18 @@ def test_a_day_of_trouble_is_a_few_probes_and_not_hundreds(name: str, bad: Signa
     assert steady[-1][0] - DAY_S / 2 <= 3600.0, "and it is back within the longest wait"
     gaps = [later - now for (now, _), (later, _) in zip(steady[:-1], steady[1:], strict=True)]
     assert max(gaps) <= 3610.0
+
+
+def test_a_provider_is_tried_every_two_minutes_and_back_within_them() -> None:
+    """All agents wait for it, and one of them tries for all: see decision 42."""
+    policy = preset_policy("external_dep")
+    seen = moves(policy, Signal(ok=False, seconds=1.0), heals_at_s=DAY_S / 2)
+    tried = [at_s for at_s, phase in seen if phase is Phase.HALF_OPEN]
+    waits = {later - now for now, later in zip(tried[:-1], tried[1:], strict=True)}
+    assert waits == {120.0}
+    assert tried[0] - seen[0][0] == 60.0
+    assert seen[-1][1] is Phase.CLOSED
+    assert seen[-1][0] - DAY_S / 2 <= 120.0
 
 
 def test_a_budget_that_burns_again_at_once_is_halted_longer_each_time() -> None:

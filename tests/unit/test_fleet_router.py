@@ -79,7 +79,7 @@ def test_a_provider_that_is_cut_is_replaced_by_the_next_model_of_the_same_agent(
     [refused] = route.refused
     assert str(refused) == (
         "coder on anthropic/opus: dep/anthropic: "
-        "1 request to stay away in a row (threshold 1), for 30 s"
+        "score 2 of 2: 1 request to stay away in a row (threshold 1) (+2), for 30 s"
     )
     stage.clock.advance(30.0)
     back = stage.fleet.route("coder")
@@ -170,6 +170,40 @@ def test_a_rule_for_all_halts_everybody() -> None:
     assert (route.decision, route.retry_after_s) == (Decision.HALT, None)
     with pytest.raises(NoRoute, match=r"nobody may work for agent 'coder' \(halt\): rules"), route:
         raise AssertionError("not reached")
+
+
+def slowed(stage: Stage) -> None:
+    for _ in range(20):
+        stage.tell("dep/anthropic/latency", ok=True, seconds=400.0)
+
+
+def test_of_a_provider_that_is_slow_half_of_the_load_goes_to_the_next_model() -> None:
+    stage = Stage()
+    slowed(stage)
+    models = [stage.where()[1] for _ in range(10)]
+    assert models == [LARGE, OPUS] * 5
+
+
+def test_without_the_latency_breaker_nobody_asks_how_long_a_provider_takes() -> None:
+    stage = Stage(breakers=default_breakers()._replace(latency=latency(enabled=False)))
+    stage.fleet.panel.breaker("dep/anthropic/latency").hold_open(by="ana", why="a test")
+    assert stage.where() == ("coder", OPUS, Decision.GO)
+
+
+def test_a_test_call_that_another_circuit_of_the_provider_forbids_is_given_back() -> None:
+    stage = Stage()
+    slowed(stage)
+    stage.clock.advance(180.0)
+    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    away = stage.fleet.route("coder")
+    assert away.model == LARGE
+    away.tell(ok=True, seconds=1.0)
+    assert stage.fleet.panel.breaker("dep/anthropic/latency").state is Phase.HALF_OPEN
+    stage.clock.advance(30.0)
+    back = stage.fleet.route("coder")
+    assert back.model == OPUS
+    back.tell(ok=True, seconds=1.0)
+    assert stage.fleet.panel.breaker("dep/anthropic/latency").state is Phase.CLOSED
 
 
 def test_an_agent_that_is_slow_gets_half_of_the_load_and_that_is_no_switch() -> None:

@@ -327,3 +327,15 @@ def test_a_store_that_comes_back_empty_gets_the_digest_back(clock: FakeClock) ->
     breaker.tell(BAD)
     with pytest.raises(OrderRefused):
         Panel(store, clock=clock).order("api", by="agent", why="it forgot", mode=Mode.HELD_CLOSED)
+
+
+def test_what_succeeded_in_memory_counts_at_the_time_it_did(panel: Panel, clock: FakeClock) -> None:
+    """Put off until somebody asks, all of it would look as old as the first success."""
+    policy = Policy([detectors.LatencyP95(1.0, 3.0, window_s=300.0)])
+    breaker = panel.breaker("agent/coder/latency", policy)
+    for _ in range(300):
+        clock.advance(1.0)
+        breaker.succeeded(breaker.enter(), 0.5)
+    breaker.tell(Signal(ok=True, seconds=4.0))
+    [reading] = breaker.readings().values()
+    assert reading.reason == "1 of 292 calls in 300 s took longer than 3 s (3 x baseline), 14 may"

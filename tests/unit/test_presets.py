@@ -79,6 +79,24 @@ def test_an_outage_opens_a_dependency_after_three_failures_in_a_minute_with_back
     assert failed.circuit.outage.retry_at_s == 101.0 + 120.0
 
 
+def test_failures_among_many_successes_are_noise_and_not_an_outage() -> None:
+    policy = preset_policy("external_dep")
+    circuit = policy.start("dep/anthropic", 0.0)
+    for now_s in range(60):
+        circuit = step(policy, circuit, Tell(Signal(ok=True, count=4)), float(now_s)).circuit
+        circuit = step(policy, circuit, FAILURE, float(now_s)).circuit
+        assert circuit.phase is Phase.CLOSED
+    failures = 0
+    while circuit.phase is Phase.CLOSED:
+        circuit = step(policy, circuit, FAILURE, 60.0).circuit
+        failures += 1
+    assert failures == 4
+    assert circuit.outage.reason == (
+        "score 2 of 2: 3 failures in 60 s (threshold 3) (+1); "
+        "6 of the last 10 calls failed (60%, threshold 50%) (+1)"
+    )
+
+
 def test_constitutional_halts_at_the_first_broken_rule_until_it_is_reset() -> None:
     policy = preset_policy("constitutional")
     circuit = policy.start("rules", 0.0)

@@ -19,6 +19,7 @@ class CountingStore(FlakyStore):
     """Counts the messages; `refresh_s=None` is how a store says that pushes arrive."""
 
     messages = 0
+    pushes = True
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         self.messages += 1

@@ -47,6 +47,14 @@ def test_another_seed_gives_other_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", SINGLE)
+def test_until_the_trouble_begins_both_sides_do_the_very_same(name: str) -> None:
+    result = result_of(name)
+    before = len(result.plain.made) // 4
+    assert result.plain.made[:before] == result.guarded.made[:before]
+    assert sum(result.guarded.refused[:before]) == 0
+
+
+@pytest.mark.parametrize("name", SINGLE)
 def test_without_breakers_the_harm_is_there_and_nothing_notices(name: str) -> None:
     plain, _ = sides(name)
     assert plain.wasted > 10
@@ -142,12 +150,18 @@ def test_a_circuit_that_is_still_open_at_the_end_has_not_recovered() -> None:
 
 
 def test_a_provider_that_is_only_noisy_trips_a_circuit_wrongly_and_that_is_said() -> None:
-    touchy = with_category(external_dep=external_dep(threshold=1))
+    touchy = with_category(external_dep=external_dep(threshold=1, failing_share=0))
     result = simulate("budget-burn", agents=20, hours=0.2, noise=0.05, breakers=touchy)
     assert result.guarded.wrong_trips > 0
     patient = with_category(external_dep=external_dep(threshold=1000))
     result = simulate("budget-burn", agents=20, hours=0.2, noise=0.05, breakers=patient)
     assert result.guarded.wrong_trips == 0
+
+
+def test_one_failure_in_a_hundred_is_no_outage_and_an_outage_is_one_all_the_same() -> None:
+    result = simulate("outage", agents=60, hours=0.5, noise=0.01)
+    assert result.guarded.wrong_trips == 0
+    assert result.kept, result.bars
 
 
 def test_a_healthy_agent_that_a_touchy_policy_halts_misses_the_bar() -> None:

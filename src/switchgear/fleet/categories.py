@@ -20,10 +20,14 @@ from switchgear.core.detectors import (
     TotalCost,
     Violation,
 )
-from switchgear.core.policy import Policy
+from switchgear.core.policy import Policy, WeightedSum
 from switchgear.core.recovery import Cooldown, Latched
 
 LONGEST_COOLDOWN_S = 3600.0
+LONGEST_DEPENDENCY_S = 120.0
+"""A provider is tried again sooner: all agents wait for it, and one of them tries for all."""
+OUTAGE = WeightedSum({"retry_after": 2.0, "failures_in_window": 1.0, "failure_rate": 1.0}, 2.0)
+"""Asked to stay away; or failures that are both many and most of the calls."""
 MOST_DOLLARS = 1_000_000.0
 """More than one agent or story may cost: a slip of the keyboard, not a budget."""
 
@@ -61,7 +65,9 @@ ABOUT: dict[str, About] = {
     "failure_rate": About(
         ("agent/*/failure_rate",), "SEV2", "the agent is halted; the next of its chain works"
     ),
-    "latency": About(("agent/*/latency",), "SEV3", "the load of the agent is reduced"),
+    "latency": About(
+        ("agent/*/latency", "dep/*/latency"), "SEV3", "the load of the agent or provider is reduced"
+    ),
     "constitutional": About(
         ("rules", "rules/*"), "SEV1", "the agent is halted until an operator resets the circuit"
     ),
@@ -117,7 +123,7 @@ def latency(
     admit: float = 0.5,
     tripping_at: float = 0.75,
 ) -> Category:
-    """An agent whose p95 is over so many baselines is given less to do: `admit` of its calls."""
+    """An agent or provider whose p95 is over so many baselines is given `admit` of its calls."""
     detector = LatencyP95(
         record.positive("latency.baseline_p95_ms", baseline_p95_ms) / 1000.0,
         record.at_least("latency.threshold_multiplier", threshold_multiplier, 1.0),
@@ -139,18 +145,26 @@ def external_dep(
     enabled: bool = True,
     window_seconds: float = 60.0,
     threshold: int = 3,
+    window_calls: int = 10,
+    failing_share: float = 0.5,
     rate_limits: int = 1,
     cooldown_seconds: float = 60.0,
     max_cooldown_seconds: float | None = None,
     tripping_at: float = 0.5,
 ) -> Category:
-    """A provider that failed so often, or asked us to stay away, is left alone for that time."""
+    """A provider that asked us to stay away, or failed so often and most calls, is left alone."""
     often = record.whole("external_dep.threshold", threshold)
     window_s = record.window("external_dep.window_seconds", window_seconds)
-    asked = RetryAfter(record.whole("external_dep.rate_limits", rate_limits))
-    wait = _cooldown("external_dep", cooldown_seconds, max_cooldown_seconds)
-    detectors = [asked, FailuresInWindow(often, window_s)]
-    return _category("external_dep", enabled, detectors, wait, tripping_at)
+    calls = record.whole("external_dep.window_calls", window_calls)
+    share = record.fraction("external_dep.failing_share", failing_share)
+    detectors = [
+        RetryAfter(record.whole("external_dep.rate_limits", rate_limits)),
+        FailuresInWindow(often, window_s),
+        FailureRate(calls, share, min(often, calls)),
+    ]
+    wait = _cooldown("external_dep", cooldown_seconds, max_cooldown_seconds, LONGEST_DEPENDENCY_S)
+    enabled, policy = _category("external_dep", enabled, detectors, wait, tripping_at)
+    return Category(enabled, policy.replace(combine=OUTAGE))
 
 
 def resource_lock(
@@ -196,6 +210,15 @@ def default_breakers() -> Breakers:
     return Breakers(*(make() for make in CATEGORIES.values()))
 
 
+_KINDS = {
+    "rules": "constitutional",
+    "dep": "external_dep",
+    "lock": "resource_lock",
+    "story": "story_cost",
+}
+"""Categories that are known by how the names of their circuits begin."""
+
+
 def category_of(circuit: str) -> str | None:
     """The category that judges a circuit; `None`: it belongs to no fleet.
 
@@ -206,15 +229,11 @@ def category_of(circuit: str) -> str | None:
     if head == "agent":
         last = rest.rpartition("/")
         return last[2] if last[0] and last[2] in {"budget", "failure_rate", "latency"} else None
+    if head == "dep" and rest.endswith("/latency"):
+        return "latency"
     if circuit == "rules":
         return "constitutional"
-    kinds = {
-        "rules": "constitutional",
-        "dep": "external_dep",
-        "lock": "resource_lock",
-        "story": "story_cost",
-    }
-    return kinds.get(head) if rest else None
+    return _KINDS.get(head) if rest else None
 
 
 def judged(breakers: Breakers, budgets: Mapping[str, int]) -> list[tuple[str, Policy]]:
@@ -269,9 +288,9 @@ def _category(
     return Category(_truth(f"{name}.enabled", enabled), policy)
 
 
-def _cooldown(name: str, base: Any, most: Any) -> Cooldown:
+def _cooldown(name: str, base: Any, most: Any, longest_s: float = LONGEST_COOLDOWN_S) -> Cooldown:
     base_s = record.seconds(f"{name}.cooldown_seconds", base)
-    max_s = max(base_s, LONGEST_COOLDOWN_S)
+    max_s = max(base_s, longest_s)
     if most is not None:
         max_s = record.seconds(f"{name}.max_cooldown_seconds", most)
         if max_s < base_s:

@@ -48,7 +48,8 @@ def concerned(fleet: Fleet, circuit: str) -> list[Agent]:
     if kind == "rules":
         return [people[rest]] if rest in people else list(people.values()) if not rest else []
     if kind == "dep":
-        return [one for one in people.values() if any(m.provider == rest for m in one.models)]
+        provider = rest.removesuffix("/latency")
+        return [one for one in people.values() if any(m.provider == provider for m in one.models)]
     if kind == "story":
         return [one for one in people.values() if rest in one.stories]
     return []

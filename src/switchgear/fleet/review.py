@@ -48,7 +48,7 @@ KNOBS: dict[str, Knob] = {
     ),
     "external_dep": Knob(
         "threshold",
-        lambda p: _field(p, "threshold", at=-1),
+        lambda p: _field(p, "threshold", at=1),
         lambda x: x + 2,
         lambda x: max(1, x - 1),
     ),

@@ -166,7 +166,12 @@ class Router:
 
     def dependencies(self, model: Model) -> list[str]:
         """The circuits that whatever runs on a model answers to."""
-        return [f"dep/{model.provider}"] if self.breakers.external_dep.enabled else []
+        on = self.breakers
+        names = [
+            (on.latency, f"dep/{model.provider}/latency"),
+            (on.external_dep, f"dep/{model.provider}"),
+        ]
+        return [name for category, name in names if category.enabled]
 
     def chain(self, agent: Agent) -> list[Agent]:
         """The agent, then those that work in its stead."""
@@ -179,12 +184,14 @@ class Router:
         for one in self.chain(wanted):
             before = len(route.granted)
             if self._asked(route, self.circuits(one), one.name, None):
+                own = len(route.granted)
                 for model in one.models:
                     found = Candidate(one.name, model)
                     if found in tried:
                         route.refused.append(Refused(*found, "tried", tried[found], None))
                     elif self._asked(route, self.dependencies(model), *found):
                         return found
+                    route.give_back(keep=own)
             route.give_back(keep=before)
         return None
 

@@ -80,8 +80,10 @@ class Unguarded:
         """The agent itself, on the first provider that has not failed it too often."""
         del story
         providers = self._providers[agent]
-        left = [one for one in providers if tried.get(one, 0) < TRIES]
-        return Chosen(agent, (left or providers)[0])
+        for provider in providers if tried else ():
+            if tried.get(provider, 0) < TRIES:
+                return Chosen(agent, provider)
+        return Chosen(agent, providers[0])
 
     def tell(self, chosen: Chosen, outcome: Outcome) -> None:
         """Nobody listens."""

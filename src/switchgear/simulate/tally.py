@@ -173,11 +173,12 @@ class Tally:
     def _concerns(self, span: Span, circuit: str) -> bool:
         head, _, rest = circuit.partition("/")
         name = rest.partition("/")[0]
+        is_slow = circuit.endswith("/latency")
         if span.kind == OUTAGE:
-            return head == "dep" and name in span.about
+            return head == "dep" and name in span.about and not is_slow
         if span.kind == SLOW:
-            slow = head == "agent" and circuit.endswith("/latency")
-            return slow and self._world.providers[self._world.number[name]] in span.about
+            provider = name if head == "dep" else self._world.provider_of(name)
+            return is_slow and provider in span.about
         if span.kind == CONVOY:
             return head == "lock" and name in span.about
         if head == "story":

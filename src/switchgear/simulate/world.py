@@ -24,6 +24,7 @@ STORY = 200
 """Pieces of work in a story."""
 WORK_S, SPREAD, PAUSE_S = 36.0, 0.5, 20.0
 """A call takes so long at the median (log-normal, p95 82 s), and there is a pause after it."""
+LOG_WORK = math.log(WORK_S)
 COST_MICROS = (10_000, 30_000)
 WORK_FAILS = 0.01
 """The share of calls that fail by themselves, with nothing wrong."""
@@ -101,6 +102,11 @@ class World:
         sick = random.sample(well, math.ceil(self.agents * SICK_SHARE))
         return frozenset(self.names[number] for number in sorted(sick))
 
+    def provider_of(self, name: str) -> str | None:
+        """The first provider of an agent; `None`: that is no agent."""
+        number = self.number.get(name)
+        return None if number is None else self.providers[number]
+
     def is_pooled(self, number: int) -> bool:
         """Whether an agent does many things at a time."""
         return number % POOLED == 7
@@ -134,23 +140,23 @@ class World:
 
     def call(self, random: Random, worker: str, provider: str, now_s: float) -> Outcome:
         """How a call goes that a worker makes now."""
-        seconds = random.lognormvariate(math.log(WORK_S), SPREAD)
+        seconds = random.lognormvariate(LOG_WORK, SPREAD)
         cost = random.randrange(*COST_MICROS)
         chance, second = random.random(), random.random()
-        if any(provider in span.about and span.holds(now_s) for span in self._down):
+        if _meets(self._down, provider, now_s):
             waits = HANGS_S if chance < HANGS else REFUSED_S[0] + second * (
                 REFUSED_S[1] - REFUSED_S[0]
             )  # fmt: skip
             return Outcome(waits, int(cost * FAILED_COST), False, True)
         if second < self.noise:
             return Outcome(REFUSED_S[0], int(cost * FAILED_COST), False, True)
-        for span in self._sick:
-            if worker in span.about and span.holds(now_s):
-                well = Outcome(seconds, cost, chance >= POISONED_FAILS)
-                return self._sick_call(span, worker, well, second)
-        if any(provider in span.about and span.holds(now_s) for span in self._slow):
+        sick = _meets(self._sick, worker, now_s)
+        if sick is not None:
+            well = Outcome(seconds, cost, chance >= POISONED_FAILS)
+            return self._sick_call(sick, worker, well, second)
+        if _meets(self._slow, provider, now_s):
             seconds *= SLOWER
-        elif any(provider in s.about and s.holds(now_s + seconds) for s in self._down):
+        elif _meets(self._down, provider, now_s + seconds):
             # It began well, and the provider goes down before it ends.
             return Outcome(seconds, int(cost * FAILED_COST), False, True)
         return Outcome(seconds, cost, chance >= WORK_FAILS)
@@ -166,10 +172,17 @@ class World:
     def pause_s(self, random: Random, worker: str, now_s: float) -> float:
         """How long an agent thinks before its next piece of work."""
         pause_s = random.expovariate(1.0 / PAUSE_S)
-        burns = any(s.kind == BURN and worker in s.about and s.holds(now_s) for s in self._sick)
-        return BURN_PAUSE_S if burns else pause_s
+        sick = _meets(self._sick, worker, now_s)
+        return BURN_PAUSE_S if sick is not None and sick.kind == BURN else pause_s
 
     def held_s(self, lock: str, now_s: float) -> float:
         """How long whoever gets a lock now keeps it."""
-        stuck = any(lock in span.about and span.holds(now_s) for span in self._held)
-        return CONVOY_HELD_S if stuck else HELD_S
+        return CONVOY_HELD_S if _meets(self._held, lock, now_s) else HELD_S
+
+
+def _meets(spans: list[Span], name: str, now_s: float) -> Span | None:
+    """The trouble that it is in at that time, if any."""
+    for span in spans:
+        if span.begins_s <= now_s < span.ends_s and name in span.about:
+            return span
+    return None

@@ -64,6 +64,9 @@ class Transaction(Protocol):
 class Remembers(Protocol):
     """What a breaker needs. Safe to call from any thread; nothing of the user's runs inside."""
 
+    pushes: bool
+    """Whether others' changes are pushed, and a keeper folds what was counted."""
+
     @property
     def refresh_s(self) -> float | None:
         """How old a snapshot may get before it is read again; `None`: changes are pushed."""

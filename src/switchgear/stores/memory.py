@@ -37,6 +37,7 @@ class MemoryCell:
     __slots__ = ("_circuit", "_lock")
 
     refresh_s: float | None = None
+    pushes = False
 
     def __init__(self, lock: ForkSafeLock | None = None) -> None:
         self._circuit: Circuit | None = None
