@@ -59,9 +59,9 @@ def status(*, as_json: bool) -> None:
 def watch(*, once: bool, every_s: float) -> None:
     """Watch the fleet until Ctrl-C: incidents, the world's state, notifications.
 
-    Several may run at once, on several machines: they take turns. Agents and stories that change
-    in the configuration file are seen; a file that is wrong is said, and the old one stays. It
-    judges no circuit and changes no policy; new targets of notifications need a restart.
+    Several may run at once, on several machines: they take turns. Agents, stories, sinks, retention
+    and targets of notifications that change in the configuration file are seen; a file that is
+    wrong is said, and the old one stays. It judges no circuit and changes no policy.
     """
     from switchgear.cli.opening import chosen_config_file, open_session
     from switchgear.fleet.watching import Watcher, folder_of
@@ -151,7 +151,7 @@ def fleet_of(session: "Session") -> "Fleet":
 
 def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> None:
     """Until it is stopped: notice when the configuration file changes."""
-    from switchgear.cli.opening import chosen_config_file, load_chosen_config
+    from switchgear.cli.opening import allowed_retention, chosen_config_file, load_chosen_config
     from switchgear.config import ConfigError
 
     while not watcher.wait(every_s):
@@ -160,13 +160,16 @@ def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> 
             continue
         seen = now
         try:
-            watched.reload(load_chosen_config())
+            config = load_chosen_config()
+            watched.reload(config._replace(retention=allowed_retention(watched.panel, config)))
+            watcher.retarget(config.notifications)
         except (ConfigError, ValueError) as error:
             for line in str(error).splitlines():
                 say(f"switchgear: {clean(line, 1000)}", err=True)
             say("switchgear: the configuration that was read before still holds", err=True)
         else:
-            say(f"configuration read again: {plural(len(watched.crew.agents), 'agent')}")
+            agents, targets = len(watched.crew.agents), len(config.notifications)
+            say(f"configuration read again: {plural(agents, 'agent')}, {plural(targets, 'target')}")
 
 
 def _stamp(path: str | None) -> Any:
