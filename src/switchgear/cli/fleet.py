@@ -98,9 +98,13 @@ def deliver() -> None:
 
 @fleet.command(short_help="Who would work for an agent now.")
 @click.argument("agent", callback=checked_text)
+@json_option
 @store_options
-def route(agent: str) -> None:
-    """Show who would work for AGENT now, and why not the others. Asks nothing of a circuit."""
+def route(agent: str, *, as_json: bool) -> None:
+    """Show who would work for AGENT now, and why not the others. Exit code 1: nobody may.
+
+    Asks nothing of a circuit.
+    """
     from switchgear.cli.opening import open_session
     from switchgear.fleet.world import world
 
@@ -108,12 +112,15 @@ def route(agent: str) -> None:
         watched = fleet_of(session)
         watched.crew.agent(agent)
         found = world(watched)["agents"][agent]
-    if found["works"] is None:
-        say(clean(f"{agent}: nobody may"))
+    if as_json:
+        from switchgear.cli.values import printed
+
+        say(printed({"agent": agent, **found}))
     else:
-        say(clean(f"{agent}: {found['works']} on {found['model']}"))
-    for why in found["why"]:
-        say(clean(f"  not {why}", 1000))
+        who = "nobody may" if found["works"] is None else f"{found['works']} on {found['model']}"
+        say(clean(f"{agent}: {who}"))
+        for why in found["why"]:
+            say(clean(f"  not {why}", 1000))
     if found["works"] is None:
         raise SystemExit(NOT_ALL_WORK)
 
@@ -204,4 +211,17 @@ def _show(found: dict[str, Any]) -> None:
     for title, kind in (("provider", "dependencies"), ("lock", "locks")):
         for name, one in found[kind].items():
             why = f": {one['why']}" if one["why"] else ""
-            say(clean(f"{title} {name}: {one['phase']}{why}"))
+            queue = _queue(one, found["at_s"]) if kind == "locks" else ""
+            say(clean(f"{title} {name}: {one['phase'].replace('_', '-')}{why}{queue}"))
+
+
+def _queue(lock: dict[str, Any], now_s: float) -> str:
+    """Who has a lock, how many wait, and how long the first of them does."""
+    from switchgear.errors import duration
+
+    holder, waiting = lock["holder"], lock["waiting"]
+    text = "" if holder is None else f", {holder['owner']} has it"
+    if waiting:
+        waited = duration(max(0.0, now_s - waiting[0]["since_s"]))
+        text += f", {len(waiting)} waiting for up to {waited}"
+    return text
