@@ -215,7 +215,7 @@ class Breaker(LiveCircuit):
             "name": self.name,
             "policy": self.policy,
             "clock": self._clock.clock if isinstance(self._clock, Shifted) else self._clock,
-            "sinks": self._sinks,
+            "sinks": self.sinks,
         }
         return config if self._wall is None else {**config, "store": self._store}
 

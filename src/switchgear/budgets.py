@@ -6,8 +6,10 @@ circuits are told of costs after it.
 
 from collections.abc import Callable, Iterator
 from os import urandom
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
+from switchgear.beside import beside
+from switchgear.breaker import Breaker
 from switchgear.core import book as core
 from switchgear.core import record
 from switchgear.core.audit import audit
@@ -16,20 +18,23 @@ from switchgear.core.detectors import TotalCost
 from switchgear.core.policy import Policy
 from switchgear.core.recovery import Latched
 from switchgear.core.turning import Turned, turn
-from switchgear.errors import BudgetRefused, Rejected, StoreCorrupt, StoreUnavailable
+from switchgear.core.types import Signal
+from switchgear.errors import BudgetRefused, StoreCorrupt, StoreUnavailable
 from switchgear.listeners import log_exception
 from switchgear.redact import redact
+from switchgear.reservations import LEASE_S, Reservation
 from switchgear.stores.base import checked_name
 from switchgear.stores.ledger import Amended, Ledger
 
 SHELF = "budget"
-LEASE_S = 900.0
-"""How long a reservation is kept for somebody who says nothing, by default."""
 NOTICES = frozenset(("warned", "exhausted", "overrun", "expired"))
 """The kinds of lines that listeners hear of."""
 
-Tell = Callable[[Cost], object]
-"""Whoever lets a circuit know what was just spent."""
+Renews = Callable[[Policy], bool]
+"""Whether a policy is one that a new one may take the place of."""
+BreakerOf = Callable[[str, Policy | None, Renews], Breaker]
+"""The breaker of a circuit, judged by this policy unless something else is known of it than a
+policy that it renews."""
 
 
 def budget_policy(limit_micros: int) -> Policy:
@@ -44,6 +49,12 @@ def budget_policy(limit_micros: int) -> Policy:
         1 - 0.5 / limit_micros
     )  # the detector trips above a share, and all is not above all
     return Policy([TotalCost(limit_micros, almost_all)], Latched(), tripping_at=core.WARN_AT)
+
+
+def is_budget_policy(policy: Policy) -> bool:
+    """Whether it is one that `budget_policy` made, for some limit."""
+    first = policy.detectors[0]
+    return isinstance(first, TotalCost) and policy == budget_policy(first.budget_micros)
 
 
 class Standing(NamedTuple):
@@ -64,48 +75,6 @@ class Audit(NamedTuple):
     problems: tuple[str, ...]
 
 
-class Reservation:
-    """An amount that is set aside for one invocation. Used by one thread at a time.
-
-    As a context manager: what is not settled inside counts as spent in full, because nobody knows
-    better; a call that a circuit rejected was never made, and is given back.
-    """
-
-    def __init__(self, budgets: "Budgets", path: str, amount_micros: int) -> None:
-        self.path = path
-        self.amount_micros = amount_micros
-        self._budgets = budgets
-        self._is_open = True
-
-    def settle(self, cost_micros: int | None) -> int:
-        """It cost so much; the rest returns. `None`: unknown, so all of it. Returns the charge.
-
-        What cost more than was reserved is charged in full: it is spent. Settling twice charges once.
-        """
-        charged = self._budgets.settle(self.path, cost_micros)
-        self._is_open = False
-        return charged
-
-    def release(self) -> None:
-        """It was not needed: all of it returns."""
-        self.settle(0)
-
-    def renew(self, lease_s: float = LEASE_S) -> None:
-        """It takes longer. Raises `BudgetRefused` if the lease has run out already."""
-        lease_s = record.seconds("lease_s", lease_s)
-        self._budgets.ask(core.Renew(self.path, lease_s))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if self._is_open:
-            self.settle(0 if isinstance(error, Rejected) else None)
-
-    def __repr__(self) -> str:
-        return f"<Reservation {self.path} {self.amount_micros} micro-dollars>"
-
-
 class Budgets:
     """The budgets of an installation. Thread-safe; processes share them through the store.
 
@@ -122,9 +91,9 @@ class Budgets:
     1880000
     """
 
-    def __init__(self, ledger: Ledger, tell: Tell | None = None) -> None:
+    def __init__(self, ledger: Ledger, breaker_of: BreakerOf | None = None) -> None:
         self._ledger = ledger
-        self._tell = tell
+        self._breaker_of = breaker_of
         self._listeners: list[Callable[[Line], object]] = []
 
     def open(
@@ -171,18 +140,26 @@ class Budgets:
         amount = core.checked_micros("amount_micros", amount_micros or 0)
         place = f"{path}/{core.MARK}{urandom(8).hex()}"
         self.ask(core.Reserve(place, amount, redact(owner), lease_s, on_expiry, circuit))
-        return Reservation(self, place, amount)
+        return Reservation(self.ask, place, amount)
+
+    async def areserve(self, node: str, amount_micros: int | None, **options: Any) -> Reservation:
+        """What `reserve` is, without blocking the event loop; a task that is cancelled has none."""
+        return await beside(
+            lambda: self.reserve(node, amount_micros, **options), Reservation.release
+        )
 
     def settle(self, reservation: str, cost_micros: int | None) -> int:
         """Settle a reservation by its path; see `Reservation.settle`."""
-        if cost_micros is not None:
-            core.checked_micros("cost_micros", cost_micros)
-        return self.ask(core.Settle(reservation, cost_micros)).charged_micros
+        return Reservation(self.ask, reservation, 0).settle(cost_micros)
 
     def charge(self, node: str, cost_micros: int, *, who: str = "") -> None:
         """Something was spent that was not reserved. Never refused for want of money: it is gone."""
         cost = core.checked_micros("cost_micros", cost_micros)
         self.ask(core.Charge(core.checked_path(node), cost, redact(who), urandom(8).hex()))
+
+    async def acharge(self, node: str, cost_micros: int, *, who: str = "") -> None:
+        """What `charge` is, without blocking the event loop."""
+        await beside(lambda: self.charge(node, cost_micros, who=who))
 
     def limit(self, node: str, limit_micros: int, *, who: str = "") -> None:
         """Give a node more or less. Raises `BudgetRefused` below what is spent or set aside."""
@@ -274,9 +251,17 @@ class Budgets:
             if line.kind in NOTICES:
                 for listener in self._listeners:
                     _hear(listener, line)
-        if self._tell is not None:
-            for cost in turned.costs:
-                self._tell(cost)
+        for cost in turned.costs:
+            self._tell(cost)
+
+    def _tell(self, cost: Cost) -> None:
+        """Let a circuit know what was just spent, and judge it by the limit that holds now."""
+        if self._breaker_of is None:
+            return
+        policy = budget_policy(cost.limit_micros) if cost.limit_micros else None
+        breaker = self._breaker_of(cost.circuit, policy, is_budget_policy)
+        if cost.cost_micros:
+            breaker.tell(Signal(cost_micros=cost.cost_micros))
 
     def _loaded(self, root: str, value: Any) -> Book:
         try:

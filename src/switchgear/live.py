@@ -168,8 +168,8 @@ class LiveCircuit(Snapshot):
     def _take(self, done: Step) -> Tell | None:
         """Adopt what a message did; returns what is still to be told because of it."""
         late = self._adopt(done.circuit) if done.circuit is not self._circuit else None
-        if done.events and self._sinks:
-            emit(done.events, self._sinks)
+        if done.events and self.sinks:
+            emit(done.events, self.sinks)
         if _deferred:
             _hear_deferred()
         return late

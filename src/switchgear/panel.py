@@ -3,22 +3,23 @@
 import atexit
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from weakref import WeakSet
 
 from switchgear.clock import Clock, monotonic
+from switchgear.configured import Configured, PolicyOf, Retained
 from switchgear.core import record
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.standing import standing
-from switchgear.core.types import Circuit, Message, Mode, Order, Reading, Signal, Verdict
+from switchgear.core.types import Circuit, Message, Mode, Order, Reading, Verdict
 from switchgear.errors import Rejected, StoreCorrupt, StoreError
 from switchgear.glob import is_plain
 from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.classic import classic
 from switchgear.guards.leave import Leave
 from switchgear.keeper import Keeper
-from switchgear.listeners import Sink
+from switchgear.listeners import Sink, checked_sinks
 from switchgear.live import TIME_PASSES
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Store, Vacuumed, checked_name
 from switchgear.stores.open import default_url, open_store
@@ -27,10 +28,7 @@ from switchgear.stores.resilient import Resilient
 
 if TYPE_CHECKING:
     from switchgear.budgets import Budgets
-    from switchgear.core.book import Cost
     from switchgear.resource_locks import Locks, ResourceLock
-
-PolicyOf = Callable[[str], Policy | None]
 
 _panels: "WeakSet[Panel]" = WeakSet()
 
@@ -48,41 +46,6 @@ class View(NamedTuple):
     def name(self) -> str:
         """The circuit's name."""
         return self.circuit.key
-
-
-class Retained(Protocol):
-    """How much a store keeps."""
-
-    @property
-    def events(self) -> int:
-        """How many events."""
-
-    @property
-    def idle_s(self) -> float:
-        """After how many seconds without a change a circuit is forgotten."""
-
-
-class Configured(Protocol):
-    """What a panel wants to know of a configuration; `switchgear.config.Config` is one."""
-
-    @property
-    def store(self) -> str | None:
-        """The URL of the store."""
-
-    @property
-    def operator_token_sha256(self) -> str | None:
-        """The digest of the token that orders need."""
-
-    @property
-    def retention(self) -> Retained:
-        """How much the store keeps."""
-
-    @property
-    def sinks(self) -> tuple[Sink, ...]:
-        """Who hears the events."""
-
-    def policy_for(self, name: str) -> Policy | None:
-        """The policy of a circuit, if it says."""
 
 
 class Panel:
@@ -136,7 +99,7 @@ class Panel:
 
     @classmethod
     def from_config(
-        cls, config: "Configured", *, token: str | None = None, clock: Clock | None = None
+        cls, config: Configured, *, token: str | None = None, clock: Clock | None = None
     ) -> Self:
         """The panel that a configuration describes: `Panel.from_config(load_config(path))`."""
         return cls(
@@ -198,7 +161,7 @@ class Panel:
         from switchgear.stores.ledger import ledger_of  # noqa: PLC0415
 
         if self._budgets is None:  # one for all, because it knows who listens
-            self._budgets = Budgets(ledger_of(self.store.inner), self._tell_cost)
+            self._budgets = Budgets(ledger_of(self.store.inner), self._breaker_or)
         return self._budgets
 
     @property
@@ -216,22 +179,26 @@ class Panel:
         """
         return self.locks.lock(resource, **options)
 
-    def _tell_cost(self, cost: "Cost") -> None:
-        from switchgear.budgets import budget_policy  # noqa: PLC0415
+    def _breaker_or(
+        self, name: str, policy: Policy | None, renews: Callable[[Policy], bool] | None = None
+    ) -> CircuitBreaker:
+        """The breaker of a circuit; the policy is for one of which nothing else is known.
 
-        limit = cost.limit_micros
-        policy = budget_policy(limit) if limit else None
-        self._breaker_or(cost.circuit, policy).tell(Signal(cost_micros=cost.cost_micros))
+        Where only a policy is known that it `renews`, it takes that one's place.
+        """
+        if policy is None or self._configured(name) is not None:
+            return self.breaker(name)
+        if name not in self._breakers and not self._is_stored(name):
+            return self.breaker(name, policy)
+        known = self.breaker(name)
+        if renews is not None and policy != known.policy and renews(known.policy):
+            known.judge_by(policy)
+        return known
 
-    def _breaker_or(self, name: str, policy: Policy | None) -> CircuitBreaker:
-        """The breaker of a circuit; the policy is for one of which nothing else is known."""
-        is_known = policy is None or name in self._breakers or self._is_known(name)
-        return self.breaker(name, None if is_known else policy)
+    def _configured(self, name: str) -> Policy | None:
+        return None if self._policies is None else self._policies(name)
 
-    def _is_known(self, name: str) -> bool:
-        """Whether the configuration or the store says how to judge a circuit."""
-        if self._policies is not None and self._policies(name) is not None:
-            return True
+    def _is_stored(self, name: str) -> bool:
         try:
             return self.store.get(name) is not None
         except StoreError:
@@ -239,7 +206,7 @@ class Panel:
 
     def policy_of(self, name: str) -> Policy:
         """The policy that judges a circuit: configured, else stored with it, else the default."""
-        policy = None if self._policies is None else self._policies(name)
+        policy = self._configured(name)
         if policy is not None:
             return policy
         try:
@@ -248,13 +215,25 @@ class Panel:
             found = None  # gone or unreadable: the first message will say so, in an event
         return classic() if found is None else found.policy
 
-    def reload(self, policies: PolicyOf | dict[str, Policy]) -> list[str]:
+    def reload(
+        self,
+        policies: PolicyOf | dict[str, Policy],
+        *,
+        sinks: Sequence[Sink] | None = None,
+        retention: Retained | None = None,
+    ) -> list[str]:
         """Judge by other policies from now on; what circuits know and how they stand is kept.
 
-        Circuits of which the new policies say nothing are judged as before. Returns the names of
-        those breakers of this process that are judged otherwise now.
+        `sinks` hear the events in the place of those of the panel, `retention` says how much the
+        store keeps; `None`: as before. Circuits of which the new policies say nothing are judged as
+        before. Returns the names of those breakers of this process that are judged otherwise now.
         """
         self._policies = policies.get if isinstance(policies, dict) else policies
+        if sinks is not None:
+            self._hear(checked_sinks("Panel.sinks", sinks))
+        if retention is not None:
+            self._keep_events, self._idle_s = retention.events, retention.idle_s
+            self.store.retain(keep_events=retention.events, idle_s=retention.idle_s)
         changed = []
         for name, breaker in sorted(self._breakers.items()):
             policy = self._policies(name)
@@ -262,6 +241,12 @@ class Panel:
                 breaker.judge_by(policy)
                 changed.append(name)
         return changed
+
+    def _hear(self, sinks: tuple[Sink, ...]) -> None:
+        before, self._sinks = self._sinks, sinks
+        for breaker in list(self._breakers.values()):
+            own = breaker.sinks[len(before) :]
+            breaker.sinks = (*sinks, *own)
 
     # Reading
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Self
 
+from switchgear.beside import beside
 from switchgear.breaker import Breaker
 from switchgear.core import record
 from switchgear.core.detectors import LockWait
@@ -121,12 +122,7 @@ class ResourceLock:
         steps = self._steps()
         try:
             while True:
-                looking = asyncio.ensure_future(asyncio.to_thread(next, steps, None))
-                try:
-                    wait_s = await asyncio.shield(looking)
-                except asyncio.CancelledError:
-                    await asyncio.wait([looking])
-                    raise
+                wait_s = await beside(lambda: next(steps, None))
                 if wait_s is None:
                     return self
                 await asyncio.sleep(wait_s)
@@ -137,9 +133,7 @@ class ResourceLock:
             raise
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        import asyncio  # noqa: PLC0415
-
-        await asyncio.to_thread(self._left, self.token, error)
+        await beside(lambda: self._left(self.token, error))
 
     def __repr__(self) -> str:
         return f"<ResourceLock {self.resource!r} token={self.token}>"

@@ -49,12 +49,12 @@ class Snapshot:
         "_refusals_folded",
         "_refuse_until_s",
         "_run",
-        "_sinks",
         "_slow_from_s",
         "_store",
         "_wall",
         "name",
         "policy",
+        "sinks",
     )
 
     def __init__(
@@ -71,7 +71,7 @@ class Snapshot:
         self.policy = policy
         self._clock = clock
         self._wall = wall
-        self._sinks = sinks
+        self.sinks = sinks
         self._slow_from_s = policy.slow_from_s
         self._lock = ForkSafeLock()
         self._store: Remembers = MemoryCell(self._lock) if store is None else store

@@ -336,8 +336,11 @@ class StoreContract:
         assert done.events[0].retry_after_s == 10.0
         assert [entry.event for entry in store.events()] == list(done.events)
 
-    def test_the_stream_does_not_grow_for_ever(self, backend: Backend) -> None:
-        store = backend.open(keep_events=50)
+    @pytest.mark.parametrize("later", [False, True])
+    def test_the_stream_does_not_grow_for_ever(self, backend: Backend, *, later: bool) -> None:
+        store = backend.open(keep_events=5000 if later else 50)
+        if later:
+            store.retain(keep_events=50, idle_s=3600.0)
         for number in range(700):
             tell(store, "api", hold(Mode.SHADOW if number % 2 else Mode.AUTO))
         kept = store.events(limit=10_000)

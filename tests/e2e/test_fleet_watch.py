@@ -38,8 +38,12 @@ def test_a_watcher_takes_a_new_configuration_keeps_the_old_one_for_a_bad_one_and
         path.write_text(base + "breakers: {budgt: {}}\n")
         assert "breakers.budgt: unknown key" in watch.stderr.readline()
         assert "read before still holds" in watch.stderr.readline()
-        path.write_text(base.replace("coder", "second"))
-        assert watch.stdout.readline().startswith("configuration read again: ")
+        taken = tmp_path / "taken.jsonl"
+        run = f"notifications: [{{command: {{run: 'tee -a {taken}', timeout_s: 30}}}}]\n"
+        path.write_text(base.replace("coder", "second") + run)
+        assert watch.stdout.readline() == "configuration read again: 1 agent, 1 target\n"
+        while not (taken.exists() and taken.read_text().endswith("\n")):
+            assert watch.poll() is None
     finally:
         watch.send_signal(signal.SIGINT)
         out, err = watch.communicate(timeout=60)
@@ -48,3 +52,4 @@ def test_a_watcher_takes_a_new_configuration_keeps_the_old_one_for_a_bad_one_and
     [incident] = (tmp_path / "incidents").iterdir()
     assert json.loads((incident / "incident.json").read_text())["severity"] == "SEV1"
     assert json.loads((tmp_path / "world-state.json").read_text())["agents"]
+    assert json.loads(taken.read_text())["id"] == "rules/coder#1"

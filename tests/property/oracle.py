@@ -260,6 +260,8 @@ class Oracle:
         heat, reason, admit, strictest = self.judgement()
         self.heat = heat
         warn_at = self.policy.tripping_at
+        if warn_at is not None and self.phase is Phase.TRIPPING:
+            warn_at = round(warn_at * 0.8, 9)
         if self.phase is Phase.OPEN:
             if heat >= 1 and admit < self.admit:
                 self.start_outage(strictest, retry_after_s, admit, 0)

@@ -18,6 +18,7 @@ from switchgear.cli import main
 from switchgear.cli.jsonl import BadLines, export_lines, read_lines
 from switchgear.core.types import Signal
 from switchgear.panel import Panel
+from switchgear.stores.ledger import Amended, ledger_of
 from switchgear.testing import FakeClock
 
 
@@ -29,10 +30,23 @@ def filled_panel() -> Panel:
     panel.breaker("b/日本").tell(Signal(ok=True, seconds=0.1))
     panel.breaker("b/日本").hold_open(by="ada", why="x")
     panel.breaker("c").tell(Signal(ok=False))
+    panel.budgets.open("atlas", 1000, circuit="a")
+    panel.budgets.reserve("atlas", 100, owner="coder")
+    panel.budgets.charge("atlas", 30)
+    panel.lock("press", owner="coder").acquire()
+    note_route(panel)
     return panel
 
 
-LINES = [line.encode() for line in export_lines(filled_panel(), "*")]
+def note_route(panel: Panel) -> None:
+    value = {"agent": "junior", "model": "p/m", "since_s": 5.0, "why": "x"}
+    line = {"at_s": 5.0, "from": None, "agent": "junior", "model": "p/m", "why": "x"}
+    ledger = ledger_of(panel.store.inner)
+    ledger.amend("fleet", "agent/coder", lambda _, __: Amended(None, value, (line,)))
+
+
+FILLED = filled_panel()
+LINES = [line.encode() for line in export_lines(FILLED, "*")]
 NOW_S = 1_000_000.0
 
 
@@ -47,7 +61,10 @@ def names(panel: Panel) -> list[str]:
 def test_what_was_exported_is_taken_with_its_events() -> None:
     empty = Panel("memory:", clock=FakeClock(NOW_S))
     done = run(empty, "import", "-", given=b"\n".join(LINES) + b"\n")
-    assert done.output == "3 circuits taken, 0 kept as they are (as new or newer)\n"
+    assert done.output == (
+        "4 circuits taken, 0 kept as they are (as new or newer)\n"
+        "3 accounts taken, 0 kept as they are (as new, newer or other ones)\n"
+    )
     assert [line.encode() for line in export_lines(empty, "*")] == LINES
 
 
@@ -60,7 +77,10 @@ def test_a_circuit_that_went_on_meanwhile_is_kept() -> None:
     panel = filled_panel()
     panel.breaker("c").tell(Signal(ok=False))
     done = run(panel, "import", "-", given=b"\n".join(LINES))
-    assert done.output == "0 circuits taken, 3 kept as they are (as new or newer)\n"
+    assert done.output == (
+        "0 circuits taken, 4 kept as they are (as new or newer)\n"
+        "0 accounts taken, 3 kept as they are (as new, newer or other ones)\n"
+    )
     assert panel.breaker("c").totals.failed == 2
 
 
@@ -133,7 +153,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_an_export_replaces_a_file_whole_or_not_at_all(tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
     file.write_text("old")
-    assert run(filled_panel(), "export", "-o", str(file)).exit_code == 0
+    assert run(FILLED, "export", "-o", str(file)).exit_code == 0
     assert file.read_bytes() == b"\n".join(LINES) + b"\n"
     assert list(tmp_path.iterdir()) == [file]
 
@@ -182,8 +202,10 @@ def test_any_value_anywhere_is_taken_or_refused_and_never_a_traceback(data: Any)
         assert "nothing was imported" in done.stderr
         assert names(panel) == []
     else:
-        assert run(panel, "status").exit_code == 0
-        assert run(panel, "export").exit_code == 0
+        for verb in (["status"], ["export"], ["budgets", "show", "atlas"], ["locks", "--all"]):
+            assert run(panel, *verb).exit_code == 0, verb
+        panel.budgets.charge("atlas", 1)
+        assert panel.budgets.audit("atlas").problems == ()
 
 
 @given(st.integers(0, len(b"\n".join(LINES)) - 1), st.integers(0, 255))
@@ -200,7 +222,7 @@ def test_an_export_goes_into_a_pipe_and_does_not_replace_it(tmp_path: Path) -> N
     heard: list[bytes] = []
     reader = threading.Thread(target=lambda: heard.append(pipe.read_bytes()), daemon=True)
     reader.start()
-    assert run(filled_panel(), "export", "-o", str(pipe)).exit_code == 0
+    assert run(FILLED, "export", "-o", str(pipe)).exit_code == 0
     reader.join(10)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert heard == [b"\n".join(LINES) + b"\n"]
@@ -211,7 +233,7 @@ def test_an_export_through_a_link_leaves_the_link(tmp_path: Path) -> None:
     link, target = tmp_path / "link", tmp_path / "elsewhere" / "out"
     link.symlink_to(target)
     for _ in range(2):  # the target is made, then replaced
-        assert run(filled_panel(), "export", "-o", str(link)).exit_code == 0
+        assert run(FILLED, "export", "-o", str(link)).exit_code == 0
         assert link.is_symlink()
         assert target.read_bytes().splitlines() == LINES
     assert stat.S_IMODE(target.stat().st_mode) == 0o600

@@ -4,11 +4,12 @@ import pytest
 
 from switchgear import Phase, Signal
 from switchgear.config import preset_policy
+from switchgear.core import policy as policies
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.recovery import Cooldown
 from switchgear.core.types import Ask, Tell
-from switchgear.fleet.categories import external_dep, latency
+from switchgear.fleet.categories import default_breakers, external_dep, latency
 
 DAY_S = 86_400.0
 
@@ -84,3 +85,27 @@ def test_a_budget_that_burns_again_at_once_is_halted_longer_each_time() -> None:
         waits.append(circuit.outage.retry_at_s - now_s)
         now_s = circuit.outage.retry_at_s
     assert waits == [600.0, 1200.0, 2400.0, 3600.0, 3600.0]
+
+
+@pytest.mark.parametrize("steady", [True, False])
+def test_a_spend_at_the_edge_of_the_warning_warns_once(
+    monkeypatch: pytest.MonkeyPatch, *, steady: bool
+) -> None:
+    """A minute's spend goes to and fro between 73 and 77 % of the hard cap, for an hour."""
+    if not steady:  # calm as soon as it is below, as without hysteresis
+        monkeypatch.setattr(policies, "CALM_SHARE", 1.0)
+    policy = default_breakers().budget.policy
+    circuit = policy.start("agent/coder/budget", 0.0)
+    seen: list[Phase] = []
+    for call in range(720):
+        cost = 5_000_000 // 12 * (73 if call // 12 % 2 else 77) // 100
+        signal = Signal(ok=True, cost_micros=cost)
+        told = step(policy, circuit, Tell(signal), 5.0 * call)
+        seen += [event.after for event in told.events]
+        circuit = told.circuit
+    if steady:
+        assert seen == [Phase.TRIPPING]
+    else:
+        assert len(seen) > 20, "it would flap"
+    calm = step(policy, circuit, Tell(Signal(count=0)), 4000.0)
+    assert calm.circuit.phase is Phase.CLOSED

@@ -65,7 +65,7 @@ def test_a_trip_is_one_incident_with_all_that_is_known(stage: Stage, tmp_path: P
     assert found["circuit"] == "agent/coder/failure_rate"
     assert found["owners"] == ["ana", "cy"]
     assert found["spent_micros"] == 300_000
-    assert found["rerouted"] == ["coder: now junior on google/flash"]
+    assert found["rerouted"] == ["coder: junior on google/flash"]
     assert found["partial_state"] == ["story S-1 goes on, $0.30 spent"]
     assert "exit code 1" in found["evidence"]
     text = (tmp_path / "incidents" / name / "report.md").read_text()
@@ -73,6 +73,24 @@ def test_a_trip_is_one_incident_with_all_that_is_known(stage: Stage, tmp_path: P
         assert part in text
     for file in (tmp_path / "incidents" / name).iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_an_incident_tells_who_was_rerouted_while_it_lasted_though_all_are_back(
+    stage: Stage,
+) -> None:
+    stage.tell("agent/coder/failure_rate", ok=False, count=20)
+    [name] = stage.watcher.tick()
+    assert stage.incidents.get(name)["rerouted"] == [], "nobody has asked yet"
+    stage.clock.advance(10.0)
+    stage.fleet.route("coder").give_back()
+    stage.clock.advance(300.0)
+    stage.fleet.route("coder").tell(ok=True)
+    stage.watcher.tick()
+    found = stage.incidents.get(name)
+    assert found["status"] == "recovered"
+    assert found["rerouted"] == ["coder: junior on google/flash"]
+    assert "junior on google/flash" in stage.incidents.report_of(name)
+    assert not stage.fleet.standings()["coder"].why, "it is back"
 
 
 @pytest.mark.parametrize(

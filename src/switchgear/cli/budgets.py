@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from switchgear.cli.entry import Branch, fail
-from switchgear.cli.options import json_option, store_options, token_option
+from switchgear.cli.options import checked_text, json_option, store_options, token_option
 from switchgear.cli.text import clean, clock_time, plural, say
 from switchgear.core.money import dollars
 
@@ -113,28 +113,35 @@ def audit(root: str | None, *, as_json: bool) -> None:
         raise SystemExit(WRONG)
 
 
-@budgets.command("set", short_help="Open a budget, or change its limit.")
+@budgets.command(
+    "set",
+    short_help="Open a budget, or change its limit.",
+    # A negative amount is told as such, and not as an option that nobody knows.
+    context_settings={"ignore_unknown_options": True},
+)
 @click.argument("node")
 @click.argument("amount", metavar="DOLLARS")
 @click.option("--circuit", default="", help="The circuit that is told of its costs.")
+@click.option("--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]")
 @store_options
 @token_option
-def set_budget(node: str, amount: str, circuit: str) -> None:
+def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
     """Give NODE a limit of so many DOLLARS, out of the node above it.
 
     An order, as hold and release are: where an operator token is configured, it is needed.
     """
     from switchgear.cli.opening import open_session
+    from switchgear.cli.orders import who_gives
     from switchgear.runner.amounts import micros
 
-    limit = micros("DOLLARS", amount)
+    limit, who = micros("DOLLARS", amount), who_gives(by)
     with open_session() as session:
         panel = session.panel
         panel.store.operator.demand(panel.store.inner, node, f"a limit for budget {node!r}")
         if any(one.path == node for one in _tree(panel.budgets, node)):
-            panel.budgets.limit(node, limit, who="switchgear budgets set")
+            panel.budgets.limit(node, limit, who=who)
         else:
-            panel.budgets.open(node, limit, circuit=circuit, who="switchgear budgets set")
+            panel.budgets.open(node, limit, circuit=circuit, who=who)
     say(clean(f"{node} has a limit of {dollars(limit)}"))
 
 

@@ -59,9 +59,9 @@ def status(*, as_json: bool) -> None:
 def watch(*, once: bool, every_s: float) -> None:
     """Watch the fleet until Ctrl-C: incidents, the world's state, notifications.
 
-    Several may run at once, on several machines: they take turns. Agents and stories that change
-    in the configuration file are seen; a file that is wrong is said, and the old one stays. It
-    judges no circuit and changes no policy; new targets of notifications need a restart.
+    Several may run at once, on several machines: they take turns. Agents, stories, sinks, retention
+    and targets of notifications that change in the configuration file are seen; a file that is
+    wrong is said, and the old one stays. It judges no circuit and changes no policy.
     """
     from switchgear.cli.opening import chosen_config_file, open_session
     from switchgear.fleet.watching import Watcher, folder_of
@@ -98,9 +98,13 @@ def deliver() -> None:
 
 @fleet.command(short_help="Who would work for an agent now.")
 @click.argument("agent", callback=checked_text)
+@json_option
 @store_options
-def route(agent: str) -> None:
-    """Show who would work for AGENT now, and why not the others. Asks nothing of a circuit."""
+def route(agent: str, *, as_json: bool) -> None:
+    """Show who would work for AGENT now, and why not the others. Exit code 1: nobody may.
+
+    Asks nothing of a circuit.
+    """
     from switchgear.cli.opening import open_session
     from switchgear.fleet.world import world
 
@@ -108,12 +112,15 @@ def route(agent: str) -> None:
         watched = fleet_of(session)
         watched.crew.agent(agent)
         found = world(watched)["agents"][agent]
-    if found["works"] is None:
-        say(clean(f"{agent}: nobody may"))
+    if as_json:
+        from switchgear.cli.values import printed
+
+        say(printed({"agent": agent, **found}))
     else:
-        say(clean(f"{agent}: {found['works']} on {found['model']}"))
-    for why in found["why"]:
-        say(clean(f"  not {why}", 1000))
+        who = "nobody may" if found["works"] is None else f"{found['works']} on {found['model']}"
+        say(clean(f"{agent}: {who}"))
+        for why in found["why"]:
+            say(clean(f"  not {why}", 1000))
     if found["works"] is None:
         raise SystemExit(NOT_ALL_WORK)
 
@@ -151,7 +158,7 @@ def fleet_of(session: "Session") -> "Fleet":
 
 def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> None:
     """Until it is stopped: notice when the configuration file changes."""
-    from switchgear.cli.opening import chosen_config_file, load_chosen_config
+    from switchgear.cli.opening import allowed_retention, chosen_config_file, load_chosen_config
     from switchgear.config import ConfigError
 
     while not watcher.wait(every_s):
@@ -160,13 +167,16 @@ def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> 
             continue
         seen = now
         try:
-            watched.reload(load_chosen_config())
+            config = load_chosen_config()
+            watched.reload(config._replace(retention=allowed_retention(watched.panel, config)))
+            watcher.retarget(config.notifications)
         except (ConfigError, ValueError) as error:
             for line in str(error).splitlines():
                 say(f"switchgear: {clean(line, 1000)}", err=True)
             say("switchgear: the configuration that was read before still holds", err=True)
         else:
-            say(f"configuration read again: {plural(len(watched.crew.agents), 'agent')}")
+            agents, targets = len(watched.crew.agents), len(config.notifications)
+            say(f"configuration read again: {plural(agents, 'agent')}, {plural(targets, 'target')}")
 
 
 def _stamp(path: str | None) -> Any:
@@ -201,4 +211,17 @@ def _show(found: dict[str, Any]) -> None:
     for title, kind in (("provider", "dependencies"), ("lock", "locks")):
         for name, one in found[kind].items():
             why = f": {one['why']}" if one["why"] else ""
-            say(clean(f"{title} {name}: {one['phase']}{why}"))
+            queue = _queue(one, found["at_s"]) if kind == "locks" else ""
+            say(clean(f"{title} {name}: {one['phase'].replace('_', '-')}{why}{queue}"))
+
+
+def _queue(lock: dict[str, Any], now_s: float) -> str:
+    """Who has a lock, how many wait, and how long the first of them does."""
+    from switchgear.errors import duration
+
+    holder, waiting = lock["holder"], lock["waiting"]
+    text = "" if holder is None else f", {holder['owner']} has it"
+    if waiting:
+        waited = duration(max(0.0, now_s - waiting[0]["since_s"]))
+        text += f", {len(waiting)} waiting for up to {waited}"
+    return text

@@ -1,7 +1,8 @@
-"""Circuits and their events as lines of JSON: what `export` writes and `import` takes.
+"""Circuits, their events and the ledger as lines of JSON: what `export` writes and `import` takes.
 
 The first line says what this is. Then each circuit, with the policy that judged it last, and
-behind it its events. Every line is checked before anything is written anywhere.
+behind it its events; then each account of the ledger and behind it its lines. Everything is checked
+before anything is written anywhere.
 """
 
 import json
@@ -9,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from switchgear.cli.accounts import Account, account_lines, check_whole, read_account
 from switchgear.cli.text import clean
 from switchgear.core import record
 from switchgear.core.policy_wire import dump_policy, load_policy
@@ -16,6 +18,7 @@ from switchgear.core.types import Event
 from switchgear.core.wire import WireError, dump_circuit, dump_event, load_circuit, load_event
 from switchgear.panel import Panel
 from switchgear.stores.base import Found
+from switchgear.stores.ledger import ledger_of
 
 FORMAT = "switchgear.export"
 VERSION = 1
@@ -25,6 +28,8 @@ MOST_TOLD = 20
 """Bad lines that are told one by one."""
 _AHEAD_S = 86_400.0
 _LARGEST = 2**63 - 1
+_BAD = (ValueError, RecursionError, KeyError, TypeError, IndexError, AttributeError)
+"""What a value raises that is not what it should be."""
 
 
 class Taken(NamedTuple):
@@ -34,12 +39,19 @@ class Taken(NamedTuple):
     events: list[Event]
 
 
+class Read(NamedTuple):
+    """What the lines hold."""
+
+    circuits: list[Taken]
+    accounts: list[Account]
+
+
 class BadLines(ValueError):
     """Lines that are not what they should be: their numbers, and why."""
 
 
 def export_lines(panel: Panel, glob: str) -> Iterator[str]:
-    """The circuits that match, sorted by name, each with the events that are still kept."""
+    """The circuits and accounts that match, each with the events or lines that are still kept."""
     yield _line({"format": FORMAT, "version": VERSION})
     found = list(panel.store.find(glob))
     events: dict[str, list[Event]] = {}
@@ -53,9 +65,10 @@ def export_lines(panel: Panel, glob: str) -> Iterator[str]:
         past = [event for event in events.get(circuit.key, []) if event.seq <= circuit.event_seq]
         for event in sorted(past, key=lambda event: event.seq):
             yield _line({"type": "event", "event": dump_event(event)})
+    yield from map(_line, account_lines(ledger_of(panel.store.inner), glob))
 
 
-def read_lines(lines: Iterable[bytes], now_s: float) -> list[Taken]:
+def read_lines(lines: Iterable[bytes], now_s: float) -> Read:
     """What the lines hold. Raises `BadLines` with everything that is wrong."""
     reading = _Reading(now_s)
     wrong: list[str] = []
@@ -63,15 +76,21 @@ def read_lines(lines: Iterable[bytes], now_s: float) -> list[Taken]:
     for number, line in enumerate(lines, 1):
         try:
             reading.hear(number, line)
-        except (ValueError, RecursionError, KeyError, TypeError, IndexError) as error:
+        except _BAD as error:
             wrong.append(f"line {number}: {_said(error)}")
+    for number_of_it, account in [] if wrong else reading.accounts.values():
+        try:
+            check_whole(account)
+        except _BAD as error:
+            wrong.append(f"line {number_of_it} and those behind it: {_said(error)}")
     if not number:
         wrong.append("it is empty: not even its first line is there")
     if wrong:
         more = len(wrong) - MOST_TOLD
         told = wrong[:MOST_TOLD] + ([f"and {more:,} more bad lines"] if more > 0 else [])
         raise BadLines("\n".join(told))
-    return list(reading.taken.values())
+    accounts = [account for _, account in reading.accounts.values()]
+    return Read(list(reading.taken.values()), accounts)
 
 
 class _Reading:
@@ -79,6 +98,9 @@ class _Reading:
 
     def __init__(self, now_s: float) -> None:
         self.taken: dict[str, Taken] = {}
+        self.accounts: dict[tuple[str, str], tuple[int, Account]] = {}
+        """By shelf and key, each with the number of its line."""
+        self._last: Account | None = None
         self._now_s = now_s
 
     def hear(self, number: int, line: bytes) -> None:
@@ -92,8 +114,14 @@ class _Reading:
             self._circuit(data)
         elif kind == "event":
             self._event(load_event(data.get("event")))
+        elif kind == "account":
+            self._account(number, read_account(data))
+        elif kind == "line" and "line" in data:
+            self._line(data["line"])
         else:
-            raise WireError(f"its type is {kind!r}: it must be 'circuit' or 'event'")
+            raise WireError(
+                f"its type is {kind!r}: it must be 'circuit', 'event', 'account' or 'line'"
+            )
 
     def _circuit(self, data: dict[str, Any]) -> None:
         policy = load_policy(data.get("policy"))
@@ -120,6 +148,18 @@ class _Reading:
                 f"most {most}"
             )
         taken.events.append(event)
+
+    def _account(self, number: int, account: Account) -> None:
+        name = (account.shelf, account.key)
+        if name in self.accounts:
+            raise WireError(f"the {account.shelf} {account.key!r} was there before")
+        self.accounts[name] = (number, account)
+        self._last = account
+
+    def _line(self, line: Any) -> None:
+        if self._last is None:
+            raise WireError("a line of an account that is not before it")
+        self._last.lines.append(line)
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
-from typing import IO
+from collections.abc import Callable, Iterable
+from typing import IO, TypeVar
 
 import click
 
@@ -23,6 +23,7 @@ from switchgear.cli.text import clean, plural, say
 
 LARGEST_BYTES = 2 * 1024**3
 _DAY_S = 86_400.0
+T = TypeVar("T")
 
 
 @click.command("export", short_help="Write circuits as lines of JSON.")
@@ -30,7 +31,10 @@ _DAY_S = 86_400.0
 @click.option("-o", "--output", metavar="FILE", help="Into this file, readable by you alone.")
 @store_options
 def export_verb(glob: str, *, output: str | None) -> None:
-    """Write the circuits that match GLOB, with policy, state and events, as lines of JSON."""
+    """Write the circuits that match GLOB, with policy, state and events, as lines of JSON.
+
+    Budgets (named budget/TEAM), locks (lock/RESOURCE) and routes (agent/NAME) that match come along.
+    """
     from switchgear.cli.jsonl import export_lines
     from switchgear.cli.opening import open_session
 
@@ -83,32 +87,42 @@ def _write_lines(file: IO[str], lines: Iterable[str]) -> int:
 @token_option
 @store_options
 def import_verb(file: str) -> None:
-    """Take over circuits from FILE, or from standard input for '-', as 'export' wrote them.
+    """Take over what FILE holds, or standard input for '-', as 'export' wrote it.
 
-    Every line is checked first; if one is bad, nothing is written. A circuit of which as new a
-    version is here stays as it is.
+    Every line is checked first; if one is bad, nothing is written. A circuit or an account (budget,
+    lock, route) of which as new a version is here stays as it is.
     """
+    from switchgear.cli.accounts import take
     from switchgear.cli.jsonl import BadLines, read_lines
     from switchgear.cli.opening import open_session
+    from switchgear.stores.ledger import ledger_of
 
     lines = _read(file)
     with open_session() as session:
         session.demand_operator("import", "an import")
         try:
-            taken = read_lines(lines, session.now_s())
+            found = read_lines(lines, session.now_s())
         except BadLines as error:
             fail(f"nothing was imported from {file}:\n{error}")
-        written = kept = 0
-        for each in taken:
-            try:
-                if session.panel.store.put(each.found, each.events):
-                    written += 1
-                else:
-                    kept += 1
-            except Exception:
-                say(f"{written} of {plural(len(taken), 'circuit')} taken before:", err=True)
-                raise
-    say(f"{plural(written, 'circuit')} taken, {kept} kept as they are (as new or newer)")
+        store, ledger = session.panel.store, ledger_of(session.panel.store.inner)
+        put = _take(found.circuits, lambda one: store.put(one.found, one.events), "circuit")
+        say(f"{put} (as new or newer)")
+        if found.accounts:
+            put = _take(found.accounts, lambda one: take(ledger, one), "account")
+            say(f"{put} (as new, newer or other ones)")
+
+
+def _take(found: list[T], put: Callable[[T], bool], what: str) -> str:
+    """Put all of them; how many were taken, which is said also when it ends in the middle."""
+    written = 0
+    for each in found:
+        try:
+            written += put(each)
+        except Exception:
+            say(f"{written} of {plural(len(found), what)} taken before:", err=True)
+            raise
+    kept = len(found) - written
+    return f"{plural(written, what)} taken, {kept} kept as they are"
 
 
 def _read(path: str) -> list[bytes]:

@@ -18,6 +18,7 @@ from switchgear.cli.text import clean, say
 
 if TYPE_CHECKING:
     from switchgear.config import Config
+    from switchgear.config.model import Retention
     from switchgear.core.policy import Policy
     from switchgear.core.types import Event, Message, Step
     from switchgear.errors import StoreError
@@ -171,34 +172,34 @@ def _was_there(file: str) -> bool:
 
 def _panel(url: str | None, config: "Config") -> "Panel":
     """The panel over a store. A configuration cannot make it forget more than everybody may."""
-    from switchgear.errors import StoreError
     from switchgear.panel import Panel
+
+    panel = Panel(
+        url,
+        policies=config.policy_for,
+        sinks=config.sinks,
+        operator_token_sha256=config.operator_token_sha256,
+        token=read_token(),
+    )
+    panel.reload(config.policy_for, retention=allowed_retention(panel, config))
+    return panel
+
+
+def allowed_retention(panel: "Panel", config: "Config") -> "Retention":
+    """How much the store keeps: less than the defaults only where orders may be given."""
+    from switchgear.config.model import Retention
+    from switchgear.errors import StoreError
     from switchgear.stores.base import IDLE_S, KEEP_EVENTS
 
-    token = read_token()
-
-    def opened(keep_events: int, idle_s: float) -> Panel:
-        return Panel(
-            url,
-            policies=config.policy_for,
-            sinks=config.sinks,
-            operator_token_sha256=config.operator_token_sha256,
-            token=token,
-            keep_events=keep_events,
-            idle_s=idle_s,
-        )
-
-    events, idle_s = config.retention.events, config.retention.idle_s
-    panel = opened(events, idle_s)
+    events, idle_s = config.retention
     if events >= KEEP_EVENTS and idle_s >= IDLE_S:
-        return panel
+        return config.retention
     try:
         if panel.store.operator.allows(panel.store.inner):
-            return panel
+            return config.retention
     except StoreError:
         pass  # whoever needs the store is about to hear of it
-    panel.close()
-    return opened(max(events, KEEP_EVENTS), max(idle_s, IDLE_S))
+    return Retention(max(events, KEEP_EVENTS), max(idle_s, IDLE_S))
 
 
 def chosen_config_file() -> Choice:

@@ -111,7 +111,9 @@ class Cost(NamedTuple):
 
     circuit: str
     limit_micros: int | None
+    """What its node may spend in all; `None`: no limit of the circuit's own."""
     cost_micros: int
+    """0: only the limit is another one."""
 
 
 class Open(NamedTuple):

@@ -216,7 +216,7 @@ def _judge(draft: Draft, signal: Signal) -> None:
     """Let the evidence move the circuit; while it probes, only cut the load."""
     policy, now_s = draft.policy, draft.now_s
     draft.heat = heat = policy.heat(draft.memories, now_s)
-    warn_at = policy.tripping_at
+    warn_at = policy.calm_below if draft.phase is Phase.TRIPPING else policy.tripping_at
     if draft.phase is Phase.OPEN or draft.phase is Phase.HALF_OPEN:
         if heat >= 1.0 and policy.admit(draft.memories, now_s) < draft.outage.admit:
             _cut_load(draft, signal)

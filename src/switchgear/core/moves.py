@@ -9,7 +9,7 @@ from switchgear.core.types import Circuit, Event, EventKind, Phase, Step, Totals
 LEGAL_MOVES: dict[tuple[Phase, Phase], str] = {
     (Phase.CLOSED, Phase.TRIPPING): "heat reaches tripping_at",
     (Phase.CLOSED, Phase.OPEN): "heat reaches 1",
-    (Phase.TRIPPING, Phase.CLOSED): "heat falls below tripping_at, or reset",
+    (Phase.TRIPPING, Phase.CLOSED): "heat falls a fifth below tripping_at, or reset",
     (Phase.TRIPPING, Phase.OPEN): "heat reaches 1",
     (Phase.OPEN, Phase.HALF_OPEN): "the cooldown is over",
     (Phase.OPEN, Phase.CLOSED): "the window ends, or reset",

@@ -10,6 +10,9 @@ from switchgear.core.record import Record
 from switchgear.core.recovery import Cooldown, Recovery
 from switchgear.core.types import Circuit, Reading, Signal
 
+CALM_SHARE = 0.8
+"""How far below `tripping_at` the heat must fall before a worried circuit is calm again."""
+
 
 class Combine(Record):
     """Base of the rules by which detectors judge together."""
@@ -145,7 +148,8 @@ class Policy(Record):
     - `recovery`: `Cooldown(…)` (the default), `WindowEnd(…)` or `Latched()`.
     - `combine`: `AnyDetector()` (the default) or `WeightedSum(…)`.
     - `tripping_at`: the heat, between 0 and 1, from which the circuit is TRIPPING: it still admits
-      but looks at every step. `None` (the default): CLOSED until it opens.
+      but looks at every step, until the heat is a fifth below. `None` (the default): CLOSED until
+      it opens.
     - `strict`: refuse while the state is unknown, that is while a shared store cannot be reached,
       and ask the store before every call. Default: go on from the last known state, and say so.
 
@@ -231,20 +235,30 @@ class Policy(Record):
         return min(filter(None, waits), default=0)
 
     def bands(self, memories: tuple[Any, ...], now_s: float) -> list[int]:
-        """How each detector stands: 0 calm, 1 worried, 2 trips.
+        """How each detector stands: 0 calm, 1 worried if the circuit is, 2 worried, 3 trips.
 
         While none of them changes, neither does what the policy says, but for its numbers.
         """
-        warn_at = 1.0 if self.tripping_at is None else self.tripping_at
+        edges = (self.calm_below or 1.0, self.tripping_at or 1.0, 1.0)
         pairs = zip(self.detectors, memories, strict=True)
         heats = [detector.heat(memory, now_s) for detector, memory in pairs]
-        return [(heat >= warn_at) + (heat >= 1.0) for heat in heats]
+        return [sum(heat >= edge for edge in edges) for heat in heats]
 
     def heat(self, memories: tuple[Any, ...], now_s: float) -> float:
         """How hot the circuit is: 0 calm, 1 trips."""
         pairs = zip(self.detectors, memories, strict=True)
         heats = [detector.heat(memory, now_s) for detector, memory in pairs]
         return self.combine.heat(self.detectors, heats)
+
+    @property
+    def calm_below(self) -> float | None:
+        """The heat below which a circuit that is TRIPPING closes: who is at the edge does not flap.
+
+        >>> from switchgear.core.detectors import FailureRate
+        >>> Policy([FailureRate()], tripping_at=0.75).calm_below
+        0.6
+        """
+        return None if self.tripping_at is None else round(self.tripping_at * CALM_SHARE, 9)
 
     def readings(self, memories: tuple[Any, ...], now_s: float) -> tuple[Reading, ...]:
         """What each detector sees, in the policy's order."""

@@ -167,18 +167,18 @@ class _Draft:
 
         What was really spent is charged all the same, as far as its end has not charged it.
         """
-        path, above = asked.node, parent_of(asked.node)
+        path = asked.node
         found = [(charged, final) for gone, charged, final in self._settled if gone == path]
         if not found:
             return Answer("there is no such reservation", path)
         charged, final = found[-1]
         more = max(0, (asked.cost_micros or 0) - charged)
-        if final or not more or above not in self._nodes:
+        if final or not more:
             return Answer(node=path)
         self._settled = tuple(gone for gone in self._settled if gone[0] != path)
         self._forget(path, charged + more, settled=True)
         self._note("overrun", path, more, "settled after its lease")
-        self._charge(above, more, "settled after its lease")
+        self._charge(parent_of(path), more, "settled after its lease")
         return Answer(node=path, charged_micros=more)
 
     def _renew(self, asked: Renew) -> Answer:
@@ -218,6 +218,7 @@ class _Draft:
             return refusal
         self._nodes[path] = changed
         self._note("limited", path, asked.limit_micros, asked.who)
+        self._owe(path, 0)
         self._tell(path)
         return self._done(path)
 
@@ -265,16 +266,24 @@ class _Draft:
         delta = 0
         at = path
         while at:
-            node = self._nodes[at]
-            spent = node._replace(
-                spent_micros=node.spent_micros + cost, held_micros=node.held_micros + delta
-            )
-            self._nodes[at] = spent
-            if node.circuit and cost:
-                self.costs.append(Cost(node.circuit, node.limit_micros, cost))
-            delta = spent.claim_micros - node.claim_micros
-            self._tell(at)
+            node = self._nodes.get(at)
+            if node is not None:  # one that is closed has returned what it had
+                spent = node._replace(
+                    spent_micros=node.spent_micros + cost, held_micros=node.held_micros + delta
+                )
+                self._nodes[at] = spent
+                self._owe(at, cost)
+                delta = spent.claim_micros - node.claim_micros
+                self._tell(at)
             at = parent_of(at)
+
+    def _owe(self, path: str, cost: int) -> None:
+        """The circuit of a node is to be told what was spent, and by which limit it is judged."""
+        node = self._nodes[path]
+        if node.circuit:
+            # What one invocation may cost is no limit of its circuit's.
+            limit = None if is_reservation(path) else node.limit_micros
+            self.costs.append(Cost(node.circuit, limit, cost))
 
     def _close(self, path: str, who: str) -> None:
         """The node goes, and what was held for it is free again."""

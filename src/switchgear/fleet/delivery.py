@@ -33,7 +33,7 @@ class Delivery:
 
     def __init__(self, fleet: Fleet, target: Target) -> None:
         self._fleet = fleet
-        self._target = target
+        self.target = target
         self._key = f"notify/{target.name}"
         me = f"{os.uname().nodename}:{os.getpid()}:{os.urandom(4).hex()}"
         self._place = Place(fleet.panel, self._key, me)
@@ -67,7 +67,7 @@ class Delivery:
                     cursor = entry.cursor
                     continue
                 try:
-                    self._target.send(self._message(entry.event), self._now_s())
+                    self.target.send(self._message(entry.event), self._now_s())
                 except NotSent as error:
                     failed += 1
                     if error.may_help or failed < ATTEMPTS:
@@ -86,7 +86,7 @@ class Delivery:
         event = entry.event
         if begun_s is not None and event.at_s < begun_s - NEW_S:
             return False
-        return self._target.wants(event.circuit)
+        return self.target.wants(event.circuit)
 
     def _try_later(self, cursor: str | None, begun_s: float | None, failed: int, why: str) -> None:
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failed - 1, 20))
@@ -94,7 +94,7 @@ class Delivery:
         if cursor is None:
             trouble["begun_s"] = begun_s
         self._place.move(cursor, trouble)
-        log_warning("notification target %r: %s; next try in %g s", self._target.name, why, pause_s)
+        log_warning("notification target %r: %s; next try in %g s", self.target.name, why, pause_s)
 
     def _set_aside(self, entry: Entry, why: str) -> None:
         event = entry.event
@@ -105,7 +105,7 @@ class Delivery:
             return Amended(None, value, (line,))
 
         ledger_of(self._fleet.panel.store.inner).amend(SHELF, self._key, work)
-        log_warning("notification target %r refuses %s: %s", self._target.name, line, why)
+        log_warning("notification target %r refuses %s: %s", self.target.name, line, why)
 
     def _now_s(self) -> float:
         return self._fleet.panel.store.now_s()

@@ -31,7 +31,7 @@ def facts_of(event: Event, category: str, fleet: Fleet) -> dict[str, Any]:
                 *(redact(one.error, 400) for one in view.circuit.failures[-MOST:] if one.error),
             ]
         facts["spent_micros"] = _spent(fleet, event.circuit, agents)
-        facts["rerouted"] = _rerouted(fleet, agents)
+        facts["rerouted"] = rerouted(fleet, event.circuit, event.at_s)
         facts["partial_state"] = _partial(fleet, agents)
     except (StoreError, SwitchgearError) as error:
         facts["unknown"] = redact(str(error), 400)
@@ -93,13 +93,20 @@ def _spent(fleet: Fleet, circuit: str, agents: list[Agent]) -> int:
     return sum(view.circuit.totals.cost_micros for view in found if view is not None)
 
 
-def _rerouted(fleet: Fleet, agents: list[Agent]) -> list[str]:
+def rerouted(fleet: Fleet, circuit: str, since_s: float) -> list[str]:
+    """Whose work went elsewhere since then, or goes elsewhere still. Raises `StoreError`."""
+    found: list[str] = []
     went = fleet.standings()
-    return [
-        f"{agent.name}: now {went[agent.name].agent} on {went[agent.name].model}"
-        for agent in agents[:MOST]
-        if agent.name in went and went[agent.name].why
-    ]
+    for agent in concerned(fleet, circuit)[:MOST]:
+        if agent.name not in went:
+            continue
+        ways = [line for line in fleet.switches(agent.name) if line["at_s"] >= since_s]
+        found += [
+            f"{agent.name}: {line['agent']} on {line['model']}" for line in ways if line["why"]
+        ]
+        if went[agent.name].why and not ways:
+            found.append(f"{agent.name}: {went[agent.name].agent} on {went[agent.name].model}")
+    return list(dict.fromkeys(found))[:MOST]
 
 
 def _partial(fleet: Fleet, agents: list[Agent]) -> list[str]:

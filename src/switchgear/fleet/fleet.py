@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from switchgear.clock import Clock
+from switchgear.configured import Configured, PolicyOf
 from switchgear.core.deeds import Place
 from switchgear.core.policy import Policy
 from switchgear.core.rules import Rule
@@ -17,7 +18,7 @@ from switchgear.glob import matcher
 from switchgear.guards.rules import RuleGuard
 from switchgear.listeners import log_exception
 from switchgear.live import TIME_PASSES
-from switchgear.panel import Configured, Panel, PolicyOf
+from switchgear.panel import Panel
 from switchgear.stores.base import Store
 from switchgear.stores.ledger import Amended, Ledger, ledger_of
 
@@ -140,7 +141,9 @@ class Fleet:
                 "restart to change it, or take the circuits along with export and import"
             )
         on = default_breakers() if config.breakers is None else config.breakers
-        changed = self.panel.reload(config.policy_for)
+        changed = self.panel.reload(
+            config.policy_for, sinks=config.sinks, retention=config.retention
+        )
         self.router.crew, self.router.breakers = config.crew, on
         return changed
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from switchgear.core import record
 from switchgear.core.types import Event, EventKind, Mode, Phase
-from switchgear.errors import SwitchgearError
+from switchgear.errors import StoreError, SwitchgearError
 from switchgear.fleet.categories import ABOUT, category_of
-from switchgear.fleet.facts import facts_of
+from switchgear.fleet.facts import facts_of, rerouted
 from switchgear.fleet.files import as_json, write_whole
 from switchgear.fleet.fleet import Fleet
 from switchgear.fleet.incident_report import iso, report
@@ -57,7 +57,7 @@ class Incidents:
             return self._begin(event, category, fleet)
         known = self._latest(event.circuit)
         if known is not None and known["seq"] < event.seq and known["status"] != "closed":
-            self._go_on(known, event)
+            self._go_on(known, event, fleet)
         return None
 
     def _begin(self, event: Event, category: str, fleet: Fleet) -> str | None:
@@ -94,9 +94,11 @@ class Incidents:
             raise
         return name
 
-    def _go_on(self, incident: dict[str, Any], event: Event) -> None:
+    def _go_on(self, incident: dict[str, Any], event: Event, fleet: Fleet) -> None:
         if any(line["seq"] == event.seq for line in incident["timeline"]):
             return
+        with suppress(StoreError):  # what was known before stays
+            incident["rerouted"] = rerouted(fleet, event.circuit, incident["opened_at_s"])
         incident["timeline"] = [*incident["timeline"], _line(event)][-200:]
         if event.after is Phase.CLOSED:
             incident["status"] = "recovered"

@@ -4,14 +4,15 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
-from switchgear.budgets import Reservation
 from switchgear.core.types import Permit, Signal
-from switchgear.errors import NoRoute, duration
+from switchgear.errors import BudgetRefused, NoRoute, StoreError, duration
 from switchgear.fleet.categories import category_of
 from switchgear.fleet.manifest import Model
 from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.provider_errors import agent_signal, dependency_signal
+from switchgear.listeners import log_exception
 from switchgear.redact import redact
+from switchgear.reservations import Reservation
 
 
 class Decision(StrEnum):
@@ -128,7 +129,8 @@ class Route:
         """Let every circuit hear what concerns it; the route is used up.
 
         An error is understood (`guards.provider_errors`): the provider's failures count against
-        the provider, the work's own against the agent.
+        the provider, the work's own against the agent. Without any fact it was cut off: evidence of
+        nothing, but what it cost is spent.
         """
         told = _Told(ok, seconds, error, violation, self._cost_micros)
         granted, self.granted = self.granted, []
@@ -148,8 +150,13 @@ class Route:
 
     def _settle(self) -> None:
         reservation, self.reservation = self.reservation, None
-        if reservation is not None:
+        if reservation is None:
+            return
+        try:
             reservation.settle(self._cost_micros)  # unknown: all of it
+        except (StoreError, BudgetRefused):
+            # The work is done and its answer is worth more; the end of the lease charges all of it.
+            log_exception("what %r spent could not be settled", reservation)
 
     def __enter__(self) -> Self:
         if not self.admitted:
@@ -157,14 +164,14 @@ class Route:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not self.granted:
-            return
+        if not self.granted and self.reservation is None:
+            return  # it was told inside
         if error is None:
             self.tell(ok=True)
         elif isinstance(error, Exception):
             self.tell(error=error)
         else:
-            self.give_back()
+            self.tell()
 
     def __repr__(self) -> str:
         who = f"{self.worker} on {self.model}" if self.admitted else self.why

@@ -5,8 +5,10 @@ So the same code routes real calls and those of a simulation.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from switchgear.beside import beside
 from switchgear.clock import Clock, monotonic
 from switchgear.errors import BudgetRefused, Rejected
 from switchgear.fleet.categories import Breakers
@@ -118,7 +120,7 @@ class Router:
                 tried[Candidate(str(route.worker), route.chosen)] = why
                 last = error
             except BaseException:
-                route.give_back()
+                route.tell()  # cut off: no evidence, but what it cost is spent
                 raise
             else:
                 route.tell(ok=True, seconds=self._clock() - started_s)
@@ -126,31 +128,28 @@ class Router:
 
     async def acall(self, agent: str, work: Callable[[Route], Awaitable[T]], **where: Any) -> T:
         """What `call` is for a coroutine: the circuits are asked and told beside the event loop."""
-        import asyncio  # noqa: PLC0415  no event loop, no import
-
         tried: dict[Candidate, str] = {}
         last: Exception | None = None
         while True:
-            route = await asyncio.to_thread(self.route, agent, tried=tried, **where)
+            ask = partial(self.route, agent, tried=dict(tried), **where)
+            route = await beside(ask, Route.give_back)
             if not route.admitted:
                 raise route.no_route() if last is None else last
             started_s = self._clock()
             try:
                 done = await work(route)
             except Exception as error:
-                seconds = self._clock() - started_s
-                await asyncio.to_thread(route.tell, error=error, seconds=seconds)
+                await beside(partial(route.tell, error=error, seconds=self._clock() - started_s))
                 why = _why_another(error)
                 if why is None:
                     raise
                 tried[Candidate(str(route.worker), route.chosen)] = why
                 last = error
             except BaseException:
-                route.give_back()
+                await beside(route.tell)
                 raise
             else:
-                seconds = self._clock() - started_s
-                await asyncio.to_thread(route.tell, ok=True, seconds=seconds)
+                await beside(partial(route.tell, ok=True, seconds=self._clock() - started_s))
                 return done
 
     def circuits(self, agent: Agent) -> list[str]:

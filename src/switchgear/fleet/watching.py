@@ -49,11 +49,29 @@ class Watcher:
         self._every_s = every_s
         me = f"{os.uname().nodename}:{os.getpid()}:{os.urandom(4).hex()}"
         self._place = Place(fleet.panel, "incidents", me)
-        self._deliveries = [Delivery(fleet, target) for target in targets]
         self._world: dict[str, Any] = {}
         self._written_s = 0.0
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._deliveries: list[Delivery] = []
+        self.retarget(targets)
+
+    def retarget(self, targets: Sequence[Target]) -> None:
+        """Send to these from now on; those that stay go on where they are.
+
+        What is being sent to one that goes ends first. Each keeps its place in the events by its
+        name, so one that comes back goes on there.
+        """
+        known = self._deliveries
+        self._deliveries = [
+            next((one for one in known if one.target == target), None)
+            or Delivery(self.fleet, target)
+            for target in targets
+        ]
+        if self._threads:
+            for delivery in self._deliveries:
+                if delivery not in known:
+                    self._begin_sending(delivery)
 
     def tick(self) -> list[str]:
         """Write what is new and send what is due, once; the ids of new incidents."""
@@ -92,14 +110,21 @@ class Watcher:
 
     def start(self) -> None:
         """Begin to watch, in threads that end with the process."""
-        works: list[Callable[[], object]] = [self.note]
-        works += [delivery.run_once for delivery in self._deliveries]
-        for work in works:
-            thread = threading.Thread(
-                target=self._loop, args=(work,), name="switchgear-watch", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
+        self._begin(self.note)
+        for delivery in self._deliveries:
+            self._begin_sending(delivery)
+
+    def _begin_sending(self, delivery: Delivery) -> None:
+        self._begin(delivery.run_once, lambda: delivery in self._deliveries)
+
+    def _begin(
+        self, work: Callable[[], object], goes_on: Callable[[], bool] = lambda: True
+    ) -> None:
+        thread = threading.Thread(
+            target=self._loop, args=(work, goes_on), name="switchgear-watch", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
 
     def stop(self) -> None:
         """End the threads; one that is sending ends when that does. Idempotent."""
@@ -119,8 +144,8 @@ class Watcher:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _loop(self, work: Callable[[], object]) -> None:
-        while not self._stopped.is_set():
+    def _loop(self, work: Callable[[], object], goes_on: Callable[[], bool]) -> None:
+        while goes_on() and not self._stopped.is_set():
             try:
                 work()
             except Exception:  # noqa: BLE001  a store or disk that is gone comes back

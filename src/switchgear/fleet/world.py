@@ -6,6 +6,7 @@ Read from the store without asking anything of a circuit: looking takes no probe
 from datetime import UTC, datetime
 from typing import Any
 
+from switchgear.core.tenure import Holder, Tenure, Waiter
 from switchgear.core.types import Phase
 from switchgear.fleet.fleet import GLOBS, Fleet
 from switchgear.fleet.manifest import Agent, Model
@@ -33,7 +34,7 @@ def world(fleet: Fleet) -> dict[str, Any]:
         "agents": agents,
         "stories": _stories(fleet, views),
         "dependencies": _some(views, "dep/"),
-        "locks": _some(views, "lock/"),
+        "locks": _locks(fleet, views),
         "rules": {name: _one(view) for name, view in views.items() if name.startswith("rules")},
     }
 
@@ -60,7 +61,7 @@ def _agent(fleet: Fleet, agent: Agent, views: dict[str, View]) -> dict[str, Any]
             ),
             None,
         )
-    itself = found is not None and found[0] is agent
+    itself = found is not None and found == (agent, agent.model)
     return {
         "owner": agent.owner,
         "state": "works" if itself else "rerouted" if found else "halted",
@@ -93,6 +94,22 @@ def _stories(fleet: Fleet, views: dict[str, View]) -> dict[str, Any]:
             "why": "" if view is None else view.verdict.reason,
         }
     return found
+
+
+def _locks(fleet: Fleet, views: dict[str, View]) -> dict[str, Any]:
+    """The circuits of resources, and who has them or waits: each with their name and since when."""
+    found = _some(views, "lock/")
+    tenures = {seen.resource: seen.tenure for seen in fleet.panel.locks.all()}
+    for name, one in found.items():
+        tenure = tenures.get(name, Tenure())
+        holder = tenure.holder
+        one["holder"] = None if holder is None else _since(holder)
+        one["waiting"] = [_since(waiter) for waiter in tenure.waiting]
+    return found
+
+
+def _since(who: Holder | Waiter) -> dict[str, Any]:
+    return {"owner": who.owner, "since": _iso(who.since_s), "since_s": who.since_s}
 
 
 def _some(views: dict[str, View], prefix: str) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from switchgear.configured import PolicyOf
 from switchgear.core import record
 from switchgear.core.detectors import LatencyP95, LockWait
 from switchgear.core.policy import Policy
 from switchgear.fleet.categories import Breakers, default_breakers
 from switchgear.fleet.manifest import near
-from switchgear.panel import PolicyOf
 from switchgear.simulate.engine import Engine
 from switchgear.simulate.gates import Guarded, Unguarded
 from switchgear.simulate.scenarios import OUTAGE, SCENARIOS

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from switchgear.clock import Clock
+from switchgear.configured import PolicyOf
 from switchgear.core.types import Event, Permit, Phase, Signal
 from switchgear.errors import Rejected
 from switchgear.fleet.categories import Breakers
@@ -17,7 +18,7 @@ from switchgear.fleet.manifest import Crew, Model
 from switchgear.fleet.route import Decision, Route
 from switchgear.fleet.router import Candidate, Router
 from switchgear.guards.call import CircuitBreaker
-from switchgear.panel import Panel, PolicyOf
+from switchgear.panel import Panel
 from switchgear.simulate.world import Outcome
 
 TRIES = 4

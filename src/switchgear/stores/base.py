@@ -126,6 +126,9 @@ class Store(Protocol):
     def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere, unless as new a version is here: then false."""
 
+    def retain(self, *, keep_events: int, idle_s: float) -> None:
+        """Keep so much from now on, by itself; what is over is removed with what comes next."""
+
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """Remove the oldest events, and closed circuits in AUTO that nobody touched for long."""
 

@@ -74,6 +74,10 @@ class Guarded:
         with self._asking():
             return self.inner.events(after=after, glob=glob, limit=limit)
 
+    def retain(self, *, keep_events: int, idle_s: float) -> None:
+        """Keep so much from now on; asks nothing of a server."""
+        self.inner.retain(keep_events=keep_events, idle_s=idle_s)
+
     def operator_digest(self) -> str | None:
         """The digest of the token that orders need."""
         with self._asking():

@@ -163,6 +163,12 @@ class MemoryStore:
             self._events.extend(kept)
             return self._found.pop(key, None) is not None
 
+    def retain(self, *, keep_events: int, idle_s: float) -> None:
+        """Keep so many events from now on; circuits go by `vacuum` alone."""
+        del idle_s
+        with self._lock.taken():
+            self._events = deque(self._events, maxlen=keep_events)
+
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """Remove the oldest events and abandoned circuits."""
         with self._lock.taken():

@@ -65,6 +65,10 @@ class Protocol:
         self._idle_s = idle_s
         self._timeout_s = timeout_s
 
+    def retain(self, keep: int, idle_s: float) -> None:
+        """Keep so much from the next exchange on."""
+        self._keep, self._idle_s = keep, idle_s
+
     # The three things that change what is stored
 
     def apply(

@@ -166,6 +166,10 @@ class RedisStore:
                 return reading.newest(client, self._names.log, glob, limit)
             return reading.behind(client, self._names.log, after, glob, limit)
 
+    def retain(self, *, keep_events: int, idle_s: float) -> None:
+        """Keep about so many events, and idle circuits for so long, from now on."""
+        self._protocol.retain(keep_events, idle_s)
+
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """Remove the oldest events and abandoned circuits."""
         gone, guess = 0, self._server_clock.is_guess(now_s)

@@ -48,7 +48,7 @@ class Folding:
 
     def __init__(self, link: Link, keep_events: int) -> None:
         self._link = link
-        self._keep_events = keep_events
+        self.keep_events = keep_events
         self._known: dict[str, _Known] = {}
 
     def fold(
@@ -222,7 +222,7 @@ class Folding:
             )
             newest = cursor.lastrowid or 0
             if not newest % TRIM_EVERY:
-                db.execute("DELETE FROM events WHERE cursor <= ?", (newest - self._keep_events,))
+                db.execute("DELETE FROM events WHERE cursor <= ?", (newest - self.keep_events,))
 
     def seen(self, key: str, row: Row) -> Found | None:
         """The circuit of a row, if it is as we saw it last."""

@@ -150,6 +150,11 @@ class SqliteStore:
         """Take over a circuit remembered elsewhere, unless as new a version is here: then false."""
         return self._link.write(self._folding.put, found, events, self.now_s())
 
+    def retain(self, *, keep_events: int, idle_s: float) -> None:
+        """Keep so many events from now on; circuits go by `vacuum` alone."""
+        del idle_s
+        self._folding.keep_events = keep_events
+
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """Remove the oldest events and abandoned circuits, and give the space back."""
         gone = self._link.write(_vacuum, keep_events, idle_s, now_s)
