@@ -16,7 +16,7 @@ def hooks_of(
     on_trouble: str = Hooks().on_trouble,
     lease_s: float = Hooks().lease_s,
     story: str | None = None,
-    context_tokens: int = Hooks().context_tokens,
+    context_tokens: int | None = None,
     progress: bool = Hooks().progress,
 ) -> Hooks:
     """Checks the values as the parts of a policy do."""
@@ -28,7 +28,9 @@ def hooks_of(
         record.one_of("Hooks.on_trouble", on_trouble, ON_TROUBLE),
         record.seconds("Hooks.lease_s", lease_s),
         story,
-        record.whole("Hooks.context_tokens", context_tokens, least=1000),
+        None
+        if context_tokens is None
+        else record.whole("Hooks.context_tokens", context_tokens, least=1000),
         progress,
     )
 

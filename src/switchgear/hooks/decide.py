@@ -10,6 +10,7 @@ import os
 
 from switchgear.core.types import Ask, EventKind, Phase, Signal, Tell, Verdict
 from switchgear.hooks import open_calls, sessions, signals
+from switchgear.hooks.charging import DEFAULT_WINDOW
 from switchgear.hooks.compiled import Compiled
 from switchgear.hooks.facts import HookFacts, Moment
 from switchgear.hooks.looking import Looked, call_id, look_at, state_after
@@ -24,6 +25,8 @@ RULES = "rules"
 _LOOK = Tell(Signal(count=0))
 _ENDS = frozenset({Moment.PROMPT, Moment.STOP, Moment.AGENT_STOP, Moment.SESSION_END})
 """Where a turn is over: what is still open will not be told any more."""
+_ASKING = frozenset({Moment.BEFORE_TOOL, Moment.BEFORE_MODEL})
+"""Where an agent waits for leave: what it has used is told when it is done."""
 
 
 def decide(
@@ -75,6 +78,9 @@ class _Hearing(Agent):
             time=sessions.time_told(os.environ),
         )
         self.give_up_expired()
+        if facts.moment not in _ASKING:
+            self.read_usage()
+            facts = self.facts
         ruling = allow()
         if looked is not None:
             ruling = self._before(looked)
@@ -182,13 +188,9 @@ class _Hearing(Agent):
 
     def _asked(self, kind: str) -> list[str]:
         """The circuits that are asked for each call alone."""
-        story = self._story()
+        story = self.story()
         rules = [RULES] if self.known.is_configured(RULES) else []
         return [*([story] if story else []), *rules, f"op/{kind}"]
-
-    def _story(self) -> str | None:
-        key = f"story/{self.known.story}" if self.known.story else None
-        return key if key and self.known.is_configured(key) else None
 
     def _open(self, looked: Looked, permits: Permits) -> None:
         facts, now_s = self.facts, self.tx.now_s
@@ -252,7 +254,7 @@ class _Hearing(Agent):
 
     def _told(self, kind: str) -> list[str]:
         """The circuits that hear of a call whose beginning was not seen."""
-        story = self._story()
+        story = self.story()
         return [*([story] if story else []), f"op/{kind}"]
 
     def _batch(self) -> None:
@@ -280,12 +282,12 @@ class _Hearing(Agent):
         facts = self.facts
         used = facts.context_used
         if used is None and facts.tokens is not None:
-            used = min(1.0, facts.tokens / self.known.context_tokens)
+            used = min(1.0, facts.tokens / (self.known.context_tokens or DEFAULT_WINDOW))
         if facts.moment is Moment.BEFORE_TOOL or (used is None and not facts.cost_micros):
             return
         signal = Signal(context_used=used, cost_micros=facts.cost_micros)
         self.judge(self.apply(self.circuit, Tell(signal)))
-        story = self._story()
+        story = self.story()
         if story and facts.cost_micros:
             self.apply(story, Tell(Signal(cost_micros=facts.cost_micros)))
 

@@ -70,7 +70,9 @@ class HookFacts(NamedTuple):
     batch: tuple["HookFacts", ...] = ()
     """The calls of a batch, each as it would have been told after its tool."""
     transcript: str = ""
-    """The file in which the agent keeps the session."""
+    """The file in which the agent, or the sub-agent that acts, keeps what was said."""
+    model: str = ""
+    """Which model answers, if the agent says so."""
 
 
 def safe_id(value: Any) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from switchgear.core.types import Act, Permit, Signal
+from switchgear.hooks import charging
+from switchgear.hooks.charging import Book
 
 MOST_CALLS = 64
 """Calls of a session that can be open; the oldest is given up for another."""
@@ -62,6 +64,10 @@ class State(NamedTuple):
     lanes: Mapping[str, Lane] = {}
     told: Mapping[str, float] = {}
     """The heat of each circuit of which the agent was last warned."""
+    books: Mapping[str, Book] = {}
+    """How far the transcript of each agent of the session was read."""
+    unpriced: tuple[str, ...] = ()
+    """The models of which it was said that nobody knows their price."""
 
     def opened(self, call: Call) -> "State":
         """With one more call."""
@@ -95,6 +101,12 @@ class State(NamedTuple):
             lanes = {**lanes, name: lane}
         return self._replace(lanes=dict([*lanes.items()][-MOST_LANES:]))
 
+    def with_book(self, name: str, book: Book) -> "State":
+        """With the transcript of that agent read so far."""
+        others = {key: value for key, value in self.books.items() if key != name}
+        books = dict([*others.items(), (name, book)][-charging.MOST_TRANSCRIPTS :])
+        return self._replace(books=books)
+
 
 def dump(state: State) -> dict[str, Any]:
     """As JSON values."""
@@ -112,6 +124,8 @@ def dump(state: State) -> dict[str, Any]:
             for name, lane in state.lanes.items()
         },
         "told": dict(state.told),
+        "books": charging.dump(state.books),
+        "unpriced": list(state.unpriced),
     }
 
 
@@ -123,7 +137,10 @@ def load(data: Mapping[str, Any]) -> State:
             name: Lane(tuple(_load_part(part) for part in parts), _load_permits(permits), *rest)
             for name, (parts, permits, *rest) in data.get("lanes", {}).items()
         }
-        return State(calls, lanes, dict(data.get("told", {})))
+        books = charging.load(data.get("books", {}))
+        return State(
+            calls, lanes, dict(data.get("told", {})), books, tuple(data.get("unpriced", ()))
+        )
     except (ValueError, TypeError, AttributeError, KeyError, IndexError):
         return State()
 

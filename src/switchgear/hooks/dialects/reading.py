@@ -36,7 +36,8 @@ def base(agent: str, data: Mapping[str, Any], moments: Mapping[str, Moment]) -> 
         subagent=safe_id(data["agent_id"]) if data.get("agent_id") else "",
         cwd=text(data.get("cwd")),
         prompt=text(data.get("prompt")),
-        transcript=text(data.get("transcript_path")),
+        transcript=text(data.get("agent_transcript_path") or data.get("transcript_path")),
+        model=text(data.get("model"))[:200],
     )
 
 

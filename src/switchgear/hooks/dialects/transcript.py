@@ -12,6 +12,8 @@ from typing import Any
 
 LOOKED_AT_BYTES = 256 * 1024
 """The end of the file that is read: the call was made a moment ago."""
+MOST_NEW_BYTES = 1024 * 1024
+"""Read at a time of what was added since the last hook."""
 LONGEST_THOUGHT = 2_000
 _MOST_LINES = 40
 """Lines before the call that are looked at."""
@@ -38,17 +40,36 @@ def thought_before(transcript: str, call_id: str) -> str | None:
 
 def end_of(path: str) -> bytes:
     """The end of a file; nothing, if it is none that can be read. Never raises."""
+    return _read_from(path, 0, LOOKED_AT_BYTES)[1]
+
+
+def lines_since(path: str, offset: int) -> tuple[int, list[bytes]]:
+    """The whole lines of a file from there on, and where the next begins. Never raises.
+
+    Of more than `MOST_NEW_BYTES` only the end is read. A file that has become shorter is another
+    one: what it holds by then counts as read.
+    """
+    if not path:
+        return offset, []
+    start, data = _read_from(path, offset, MOST_NEW_BYTES)
+    end = data.rfind(b"\n") + 1
+    return start + end, data[:end].splitlines()
+
+
+def _read_from(path: str, offset: int, most: int) -> tuple[int, bytes]:
+    """The bytes of a file from there on, `most` at most, and where they begin."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
-        return b""
+        return offset, b""
     try:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
-            return b""
-        return os.pread(file, LOOKED_AT_BYTES, max(0, found.st_size - LOOKED_AT_BYTES))
+            return offset, b""
+        start = min(max(offset, found.st_size - most), found.st_size)
+        return start, os.pread(file, most, start)
     except OSError:
-        return b""
+        return offset, b""
     finally:
         os.close(file)
 
