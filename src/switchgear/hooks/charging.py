@@ -26,6 +26,8 @@ class Book(NamedTuple):
     offset: int = 0
     answers: Mapping[str, tuple[int, ...]] = {}
     """The counts that were charged for the last answers."""
+    model: str = ""
+    """The last model that was named."""
 
 
 class Bill(NamedTuple):
@@ -61,23 +63,25 @@ def charge(book: Book, reader: Reader, now_s: float) -> tuple[Book, Bill]:
     spent: dict[str, list[int]] = {}
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(reader.since_s))
     latest: Used | None = None
+    model = reader.model or book.model
     for used in usages_in(reader.agent, lines):
-        if reader.is_sub_agent or not used.aside:
+        if used.window != 0 and (reader.is_sub_agent or not used.aside):
             latest = used
+        model = used.model or model
         before = answers.pop(used.id, (0, 0, 0, 0))
         answers[used.id] = tuple(map(max, before, used.tokens))
         if used.at and used.at < since:
             continue
         new = [now - then for now, then in zip(answers[used.id], before, strict=True)]
-        total = spent.setdefault(used.model or reader.model, [0, 0, 0, 0])
+        total = spent.setdefault(model, [0, 0, 0, 0])
         total[:] = [one + other for one, other in zip(total, new, strict=True)]
     kept = dict(list(answers.items())[-LAST:])
-    return Book(offset, kept), _bill(reader, spent, latest, now_s)
+    if latest is not None:
+        latest = latest._replace(model=latest.model or model)
+    return Book(offset, kept, model), _bill(reader, spent, latest, now_s)
 
 
 def _bill(reader: Reader, spent: dict[str, list[int]], latest: Used | None, now_s: float) -> Bill:
-    if not spent and latest is None:
-        return Bill()
     cards = {name: card_of(name, reader.folder, now_s) for name in spent}
     micros: int | None = None
     for name, tokens in spent.items():
@@ -89,19 +93,19 @@ def _bill(reader: Reader, spent: dict[str, list[int]], latest: Used | None, now_
 
 
 def _share(reader: Reader, latest: Used, cards: Mapping[str, Card]) -> float:
-    listed = cards.get(latest.model or reader.model, Card()).window
+    listed = cards.get(latest.model, Card()).window
     window = latest.window or reader.context_tokens or listed or DEFAULT_WINDOW
     return min(1.0, (latest.input_tokens + latest.output_tokens) / window)
 
 
 def dump(books: Mapping[str, Book]) -> dict[str, Any]:
     """As JSON values."""
-    return {name: [book.offset, dict(book.answers)] for name, book in books.items()}
+    return {name: [book.offset, dict(book.answers), book.model] for name, book in books.items()}
 
 
 def load(data: Any) -> dict[str, Book]:
     """The inverse of `dump`. Raises what unreadable data make it raise."""
     return {
-        name: Book(int(offset), {key: tuple(counts) for key, counts in answers.items()})
-        for name, (offset, answers) in data.items()
+        name: Book(int(offset), {key: tuple(counts) for key, counts in answers.items()}, *rest)
+        for name, (offset, answers, *rest) in data.items()
     }

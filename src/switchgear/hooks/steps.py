@@ -78,13 +78,15 @@ class Agent:
         facts, known = self.facts, self.known
         if not facts.transcript:
             return
+        books = self.state.books
+        model = facts.model or books.get("", Book()).model  # sub-agents may not name theirs
         reader = Reader(
-            *(facts.agent, facts.transcript, bool(self.lane_name), facts.model),
+            *(facts.agent, facts.transcript, bool(self.lane_name), model),
             self.notes.began_s or self.tx.now_s,
             os.path.dirname(default_file(known.root)),
             known.context_tokens,
         )
-        book = self.state.books.get(self.lane_name, Book())
+        book = books.get(self.lane_name, Book())
         read, bill = charging.charge(book, reader, self.tx.now_s)
         if read != book:
             self.state = self.state.with_book(self.lane_name, read)

@@ -24,7 +24,7 @@ class Used(NamedTuple):
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     window: int | None = None
-    """How many tokens the model can hold, where the agent says so."""
+    """How many tokens the model can hold, where the agent says so; 0: another line will say."""
     at: str = ""
     """When, as ISO 8601 in UTC."""
     aside: bool = False
@@ -71,9 +71,14 @@ def _claude(line: dict[str, Any]) -> Used | None:
 
 
 def _codex(line: dict[str, Any]) -> Used | None:
-    """Told after each answer, and again with the limits: what the thread has used in all names it."""
-    info = _part(_part(line, "payload"), "info")
-    last, total = _part(info, "last_token_usage"), _part(info, "total_token_usage")
+    """Told with each answer, again after its tools and with the limits.
+
+    What the thread has used in all is the same in each of these lines, and so names the answer.
+    """
+    payload = _part(line, "payload")
+    info = _part(payload, "info")
+    last = _part(info, "last_token_usage") or _part(payload, "usage")
+    total = _part(info, "total_token_usage") or _part(payload, "thread_token_usage")
     return Used(
         str(_count(total, "total_tokens") or ""),
         "",
@@ -81,7 +86,7 @@ def _codex(line: dict[str, Any]) -> Used | None:
         _count(last, "output_tokens"),
         _count(last, "cached_input_tokens"),
         _count(last, "cache_write_input_tokens"),
-        _count(info, "model_context_window") or None,
+        (_count(info, "model_context_window") or None) if info else 0,
         _text(line.get("timestamp")),
     )
 
@@ -113,7 +118,7 @@ def _qwen(line: dict[str, Any]) -> Used | None:
 
 _READERS: dict[str, tuple[bytes, Callable[[dict[str, Any]], Used | None]]] = {
     "claude-code": (b'"usage"', _claude),
-    "codex": (b'"token_count"', _codex),
+    "codex": (b'"total_tokens"', _codex),
     "gemini": (b'"tokens"', _gemini),
     "qwen": (b'"usageMetadata"', _qwen),
 }
