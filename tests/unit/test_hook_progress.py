@@ -12,7 +12,6 @@ from switchgear.hooks.ruling import Ruling
 from switchgear.hooks.sessions import Notes
 from unit.hook_calls import Guarded, after, before
 
-ON = "hooks: {progress: true}\n"
 THOUGHTS = (
     "The parser still rejects the header, so I look at how the header is parsed once more.",
     "Looking again at how the parser parses the header, as it still rejects it once more.",
@@ -54,7 +53,7 @@ def stand_still(agent: Guarded, steps: range, **more: Any) -> list[Ruling]:
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Guarded:
-    return Guarded(tmp_path, ON)
+    return Guarded(tmp_path)
 
 
 def test_who_stands_still_in_new_words_is_warned_with_the_debt_and_what_to_do(
@@ -117,15 +116,13 @@ def test_a_sub_agent_has_a_ledger_of_its_own(agent: Guarded) -> None:
 
 
 def test_it_can_be_switched_off(tmp_path: Path) -> None:
-    agent = Guarded(tmp_path, "hooks: {progress: false}\n")
+    agent = Guarded(tmp_path, "interventions: {progress: false}\n")
     assert {ruling.action for ruling in stand_still(agent, range(15))} == {"allow"}
     assert agent.store.get("progress/s1") is None
 
 
 def test_a_policy_of_ones_own_holds_for_it(tmp_path: Path) -> None:
-    config = (
-        ON + "circuits:\n  - {match: 'progress/*', policy: {extends: ledger, tripping_at: 0.1}}\n"
-    )
+    config = "circuits:\n  - {match: 'progress/*', policy: {extends: ledger, tripping_at: 0.1}}\n"
     agent = Guarded(tmp_path, config)
     warned = stand_still(agent, range(6))
     assert any("the same thoughts again" in ruling.text for ruling in warned)

@@ -175,6 +175,7 @@ def test_a_context_that_fills_fast_is_a_signal_of_the_stuck_score(
     tmp_path: Path, said: Said
 ) -> None:
     alone = "circuits: [{match: session/*, policy: {detectors: [{context_burn: {}}]}}]\n"
+    alone += "interventions: {progress: false}\n"
     agent = Guarded(tmp_path, alone)
     for n in range(40):
         said.add(claude_line(f"m{n}", 1_000 + 1_000 * n, 20))

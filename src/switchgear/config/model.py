@@ -35,8 +35,6 @@ class Hooks(NamedTuple):
     """Which story the work is for: the circuit `story/<name>` is asked and told, if it has a policy."""
     context_tokens: int | None = None
     """How large the context window is, where the agent does not tell; `None`: as the price list says."""
-    progress: bool = False
-    """Whether hooks tell every step to the progress ledger: it makes a hook half as slow again."""
 
 
 class Rule(NamedTuple):

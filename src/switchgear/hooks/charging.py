@@ -7,27 +7,16 @@ lines and tell its tokens again, or more of them, in each; only what is new is c
 
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from switchgear.hooks.dialects.transcript import lines_since
 from switchgear.hooks.dialects.usage import Used, usages_in
+from switchgear.hooks.facts import DEFAULT_WINDOW
+from switchgear.hooks.open_calls import Book
 from switchgear.hooks.prices import Card, card_of
 
 LAST = 8
 """Answers of a transcript that may still be told again."""
-MOST_TRANSCRIPTS = 32
-DEFAULT_WINDOW = 200_000
-"""How many tokens a model can hold of which nothing is known."""
-
-
-class Book(NamedTuple):
-    """How far a transcript was read."""
-
-    offset: int = 0
-    answers: Mapping[str, tuple[int, ...]] = {}
-    """The counts that were charged for the last answers."""
-    model: str = ""
-    """The last model that was named."""
 
 
 class Bill(NamedTuple):
@@ -96,16 +85,3 @@ def _share(reader: Reader, latest: Used, cards: Mapping[str, Card]) -> float:
     listed = cards.get(latest.model, Card()).window
     window = latest.window or reader.context_tokens or listed or DEFAULT_WINDOW
     return min(1.0, (latest.input_tokens + latest.output_tokens) / window)
-
-
-def dump(books: Mapping[str, Book]) -> dict[str, Any]:
-    """As JSON values."""
-    return {name: [book.offset, dict(book.answers), book.model] for name, book in books.items()}
-
-
-def load(data: Any) -> dict[str, Book]:
-    """The inverse of `dump`. Raises what unreadable data make it raise."""
-    return {
-        name: Book(int(offset), {key: tuple(counts) for key, counts in answers.items()}, *rest)
-        for name, (offset, answers, *rest) in data.items()
-    }

@@ -10,9 +10,8 @@ import os
 
 from switchgear.core.types import Ask, EventKind, Phase, Signal, Tell, Verdict
 from switchgear.hooks import open_calls, sessions, signals
-from switchgear.hooks.charging import DEFAULT_WINDOW
 from switchgear.hooks.compiled import Compiled
-from switchgear.hooks.facts import HookFacts, Moment
+from switchgear.hooks.facts import DEFAULT_WINDOW, HookFacts, Moment
 from switchgear.hooks.looking import Looked, call_id, look_at, state_after
 from switchgear.hooks.open_calls import MOST_CALLS, MOST_PARTS, Call, Permits
 from switchgear.hooks.ruling import Errand, Ruling, allow, deny, stop, warn

@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 LONGEST_ID = 120
 """Characters kept of an identifier that an agent chose: it becomes part of a circuit's name."""
 
+DEFAULT_WINDOW = 200_000
+"""How many tokens a model can hold of which nothing is known."""
+
 
 class Moment(StrEnum):
     """Where in an agent's life a hook is called, whatever the agent calls it."""

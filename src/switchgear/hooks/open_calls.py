@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from switchgear.core.types import Act, Permit, Signal
-from switchgear.hooks import charging
-from switchgear.hooks.charging import Book
 
 MOST_CALLS = 64
 """Calls of a session that can be open; the oldest is given up for another."""
@@ -55,6 +53,16 @@ class Lane(NamedTuple):
     """Whether the agent says when a batch of tools is done."""
     stopped: str = ""
     """Why a sub-agent must not go on."""
+
+
+class Book(NamedTuple):
+    """How far a transcript was read."""
+
+    offset: int = 0
+    answers: Mapping[str, tuple[int, ...]] = {}
+    """The counts that were charged for the last answers."""
+    model: str = ""
+    """The last model that was named."""
 
 
 class State(NamedTuple):
@@ -104,7 +112,7 @@ class State(NamedTuple):
     def with_book(self, name: str, book: Book) -> "State":
         """With the transcript of that agent read so far."""
         others = {key: value for key, value in self.books.items() if key != name}
-        books = dict([*others.items(), (name, book)][-charging.MOST_TRANSCRIPTS :])
+        books = dict([*others.items(), (name, book)][-MOST_LANES:])
         return self._replace(books=books)
 
 
@@ -124,7 +132,10 @@ def dump(state: State) -> dict[str, Any]:
             for name, lane in state.lanes.items()
         },
         "told": dict(state.told),
-        "books": charging.dump(state.books),
+        "books": {
+            name: [book.offset, dict(book.answers), book.model]
+            for name, book in state.books.items()
+        },
         "unpriced": list(state.unpriced),
     }
 
@@ -137,7 +148,7 @@ def load(data: Mapping[str, Any]) -> State:
             name: Lane(tuple(_load_part(part) for part in parts), _load_permits(permits), *rest)
             for name, (parts, permits, *rest) in data.get("lanes", {}).items()
         }
-        books = charging.load(data.get("books", {}))
+        books = {name: _load_book(*fields) for name, fields in data.get("books", {}).items()}
         return State(
             calls, lanes, dict(data.get("told", {})), books, tuple(data.get("unpriced", ()))
         )
@@ -200,6 +211,10 @@ def _dump_part(part: Signal) -> list[Any]:
 def _load_call(*fields: Any) -> Call:
     call: Call = Call._make(fields)
     return call._replace(permits=_load_permits(fields[7]))
+
+
+def _load_book(offset: int, answers: Mapping[str, Any], model: str) -> Book:
+    return Book(int(offset), {name: tuple(counts) for name, counts in answers.items()}, model)
 
 
 def _load_part(data: Any) -> Signal:

@@ -11,11 +11,10 @@ from switchgear.core.policy import Policy
 from switchgear.core.score import grounds_of, score_of
 from switchgear.core.types import Ask, EventKind, Order, Phase, Signal, Step, Tell, Verdict
 from switchgear.errors import duration
-from switchgear.hooks import charging, open_calls, sessions
-from switchgear.hooks.charging import Book, Reader
+from switchgear.hooks import open_calls, sessions
 from switchgear.hooks.compiled import Compiled
 from switchgear.hooks.facts import HookFacts
-from switchgear.hooks.open_calls import MOST_LANES, Call, Lane, Leave, State
+from switchgear.hooks.open_calls import MOST_LANES, Book, Call, Lane, Leave, State
 from switchgear.ladder import ESCALATE
 from switchgear.redact import redact
 from switchgear.stores.base import Transaction
@@ -78,6 +77,8 @@ class Agent:
         facts, known = self.facts, self.known
         if not facts.transcript:
             return
+        from switchgear.hooks.charging import Reader, charge  # noqa: PLC0415  not before a tool
+
         books = self.state.books
         model = facts.model or books.get("", Book()).model  # sub-agents may not name theirs
         reader = Reader(
@@ -87,7 +88,7 @@ class Agent:
             known.context_tokens,
         )
         book = books.get(self.lane_name, Book())
-        read, bill = charging.charge(book, reader, self.tx.now_s)
+        read, bill = charge(book, reader, self.tx.now_s)
         if read != book:
             self.state = self.state.with_book(self.lane_name, read)
         self._say_unpriced(bill.unpriced)
