@@ -149,3 +149,51 @@ def test_what_the_transcript_does_not_tell_is_not_known(agent: Guarded, tmp_path
     assert agent.facts(after(call="t1", transcript_path=str(tmp_path))).thought is None
     (tmp_path / "broken").write_bytes(b'{"message": 1, "id": "t1"}\n["t1"]\n"t1" {')
     assert agent.facts(after(call="t1", transcript_path=f"{tmp_path}/broken")).thought is None
+
+
+def pytest_says(*failing: str) -> str:
+    lines = [
+        *(f"FAILED {name} - assert 1 == 2" for name in failing),
+        f"{len(failing)} failed in 0.12s",
+    ]
+    return "\n".join(lines)
+
+
+def book(agent: Guarded, kind: str) -> Any:
+    """What a debt of the ledger remembers."""
+    found = agent.store.get("progress/s1")
+    assert found is not None
+    policy = agent.known.policy_for("progress/s1")
+    kinds = [detector.kind for detector in policy.detectors]
+    return found.circuit.memories[kinds.index(kind)]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_another_set_of_failing_tests_pays_the_debt(tmp_path: Path, *, wrapped: bool) -> None:
+    """Two agents run the same failing tests; of one of them, others fail in the end."""
+    debts = []
+    for name, last in (("same", ("t.py::a", "t.py::b")), ("other", ("t.py::b",))):
+        (tmp_path / name).mkdir()
+        agent = Guarded(tmp_path / name)
+        for n in range(3):
+            said = pytest_says(*(("t.py::a", "t.py::b") if n < 2 else last))
+            args = {"command": "pytest -q"}
+            agent.hear(before("Bash", args, f"t{n}"))
+            result = (
+                {"stdout": said, "stderr": "", "is_error": True} if wrapped else f"Error\n{said}"
+            )
+            agent.hear(after("Bash", args, f"t{n}", result))
+        debts.append(book(agent, "errors_debt").points)
+    assert debts[0] >= debts[1] + 200, "a new set pays back two steps"
+
+
+def test_the_tests_of_a_step_wait_with_it_in_the_lane(agent: Guarded) -> None:
+    args = {"command": "pytest -q"}
+    agent.hear(before("Bash", args, "t1"))
+    agent.hear(before("Read", {"file_path": "x"}, "t2"))
+    agent.hear(after("Bash", args, "t1", pytest_says("t.py::a")))
+    note = agent.store.transact("session/s1", lambda tx: tx.note)
+    [part] = load(Notes.load(note).more).lanes[""].parts
+    assert part.failing_tests is not None
+    agent.hear(after("Read", {"file_path": "x"}, "t2", "text"))
+    assert len(book(agent, "errors_debt").tests) == 1

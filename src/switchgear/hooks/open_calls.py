@@ -182,8 +182,13 @@ def step_of(parts: tuple[Signal, ...]) -> Signal:
             "\n".join(act.result or "" for act in acts),
             next((act.thought for act in acts if act.thought), None),
         ),
-        state=next((part.state for part in reversed(parts) if part.state is not None), None),
+        state=_last([part.state for part in parts]),
+        failing_tests=_last([part.failing_tests for part in parts]),
     )
+
+
+def _last(texts: list[str | None]) -> str | None:
+    return next((text for text in reversed(texts) if text is not None), None)
 
 
 def _sum(values: list[int | None]) -> int | None:
@@ -205,6 +210,7 @@ def _dump_part(part: Signal) -> list[Any]:
         *(act.tool, act.args[:_LONGEST], None if act.result is None else act.result[:_LONGEST]),
         *(part.ok, part.seconds, part.error, part.files_changed, part.context_used),
         *(part.cost_micros, None if act.thought is None else act.thought[:_LONGEST], part.state),
+        part.failing_tests,
     ]
 
 
@@ -219,7 +225,7 @@ def _load_book(offset: int, answers: Mapping[str, Any], model: str) -> Book:
 
 def _load_part(data: Any) -> Signal:
     tool, args, result, ok, seconds, error, changed, used, cost, *rest = data
-    thought, state = rest or (None, None)
+    thought, state, failing = [*rest, None, None, None][:3]
     return Signal(
         ok=ok,
         seconds=seconds,
@@ -229,4 +235,5 @@ def _load_part(data: Any) -> Signal:
         cost_micros=cost,
         act=Act(tool, args, result, thought),
         state=state,
+        failing_tests=failing,
     )

@@ -1,7 +1,7 @@
 """What an agent said before it called a tool: its hooks do not tell, but its transcript does.
 
 The transcript is a file of one JSON object a line, to which the agent adds while it works; hooks
-are told where it is. Claude Code and Codex write what the model says as messages of the assistant,
+are told where it is. Claude Code, Codex and Qwen Code write what the model says as messages of the assistant,
 before the call that follows from it. Whatever else is found there means: not known.
 """
 
@@ -10,11 +10,13 @@ import os
 import stat
 from typing import Any
 
+from switchgear.hooks.dialects.reading import LONGEST_THOUGHT
+
 LOOKED_AT_BYTES = 256 * 1024
 """The end of the file that is read: the call was made a moment ago."""
 MOST_NEW_BYTES = 1024 * 1024
 """Read at a time of what was added since the last hook."""
-LONGEST_THOUGHT = 2_000
+_SPEAKERS = ("assistant", "model")
 _MOST_LINES = 40
 """Lines before the call that are looked at."""
 
@@ -31,11 +33,40 @@ def thought_before(transcript: str, call_id: str) -> str | None:
     for line in reversed(lines[max(0, calls[0] - _MOST_LINES) : calls[0] + 1]):
         message = _message(line)
         said = _said(message)
-        if said and message.get("role") == "assistant":
+        if said and message.get("role") in _SPEAKERS:
             return said[:LONGEST_THOUGHT]
         if message.get("role") == "user" or str(message.get("type")).endswith("_output"):
             return None  # the answer began here
     return None
+
+
+def last_thought(transcript: str) -> str | None:
+    """What Gemini CLI's model said last: its calls have no names. Never raises."""
+    if not transcript:
+        return None
+    for line in reversed(end_of(transcript).splitlines()[-_MOST_LINES:]):
+        if b'"type":"gemini"' in line.replace(b": ", b":"):
+            return _gemini_said(line)
+    return None
+
+
+def _gemini_said(line: bytes) -> str | None:
+    try:
+        told: Any = json.loads(line.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(told, dict):
+        return None
+    thoughts = told.get("thoughts")
+    parts = (
+        [part for part in thoughts if isinstance(part, dict)] if isinstance(thoughts, list) else []
+    )
+    texts = [
+        *(part.get("description") or part.get("subject") for part in parts),
+        told.get("content"),
+    ]
+    said = "\n".join(text for text in texts if isinstance(text, str) and text.strip())
+    return said[:LONGEST_THOUGHT] or None
 
 
 def end_of(path: str) -> bytes:
@@ -79,7 +110,11 @@ def _calls(line: bytes, call_id: str) -> bool:
     message = _message(line)
     if message.get("call_id") == call_id:
         return not str(message.get("type")).endswith("_output")
-    return any(part.get("id") == call_id for part in _parts(message))
+    for part in _parts(message):
+        call = part.get("functionCall")
+        if part.get("id") == call_id or (isinstance(call, dict) and call.get("id") == call_id):
+            return True
+    return False
 
 
 def _said(message: dict[str, Any]) -> str:
@@ -88,7 +123,7 @@ def _said(message: dict[str, Any]) -> str:
 
 
 def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
-    content = message.get("content")
+    content = message.get("content", message.get("parts"))
     return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
 
 
