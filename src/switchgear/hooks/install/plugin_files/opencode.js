@@ -32,24 +32,9 @@ export const Switchgear = async ({ client, directory }) => {
     }
   }
 
-  // Whose sub-agent a session is: OpenCode makes one for each. Asked once; unknown is nobody's.
-  const rootOf = async (sessionID) => {
-    if (!roots.has(sessionID)) {
-      let root = sessionID
-      for (let up = sessionID, depth = 0; up && depth < 8; depth++) {
-        root = up
-        const found = await client.session.get({ path: { id: up } }).catch(() => undefined)
-        up = found?.data?.parentID
-      }
-      remember(roots, sessionID, root)
-    }
-    return roots.get(sessionID)
-  }
-
   // What an event is sent with: who sent the session, what it has used since the last time.
-  const told = async (message, sessionID) => {
-    const root = await rootOf(sessionID)
-    if (root !== sessionID) message.rootID = root
+  const told = (message, sessionID) => {
+    if (roots.has(sessionID)) message.rootID = roots.get(sessionID)
     if (costs.get(sessionID)) message.cost = costs.get(sessionID)
     costs.delete(sessionID)
     if (used.has(sessionID)) message.usage = { tokens: used.get(sessionID), contextWindow: windows.get(sessionID) }
@@ -99,7 +84,8 @@ export const Switchgear = async ({ client, directory }) => {
       if (!KEPT_EVENTS.has(event.type)) return
       const info = properties.info ?? {}
       const sessionID = properties.sessionID ?? info.id
-      if (event.type === "session.created" && !info.parentID) remember(roots, sessionID, sessionID)
+      // OpenCode makes a session for each sub-agent, and says here whose it is.
+      if (info.parentID) remember(roots, sessionID, roots.get(info.parentID) ?? info.parentID)
       await told({ k: "event", type: event.type, properties: { sessionID } }, sessionID)
     },
   }
