@@ -49,7 +49,7 @@ class Interventions(NamedTuple):
     """Whether `switchgear run` watches its agents by the stuck score unless told otherwise."""
 
     progress: bool = True
-    """Whether runs judge their agents by the progress ledger, too, beside their stuck score."""
+    """Whether agents are judged by the progress ledger, too, beside their stuck score."""
 
     @property
     def rungs(self) -> tuple[str, ...]:

@@ -274,9 +274,18 @@ def test_wrong_arguments_are_a_sentence(project: Path) -> None:
 
 
 def test_no_heavy_module_is_loaded(project: Path) -> None:
-    for data in (before(), after(), before(call="t2"), after(call="t2")):
-        hook(project, data)
-    for data in (before(call="t3"), after(call="t3")):
+    talk = project / "talk.jsonl"
+    usage = {"input_tokens": 1000, "output_tokens": 20}
+    answer = {"message": {"id": "m1", "model": "claude-sonnet-4-5", "usage": usage}}
+    said = {"result": "made 12 of 30 in 3.2 s\nin /srv/x.py", "transcript_path": str(talk)}
+    broken = {"error": "Exit code 2\nx.py:12: no rule\x1b[0m", "transcript_path": str(talk)}
+    for number in range(2):
+        with talk.open("a") as file:
+            file.write(json.dumps(answer) + "\n")
+        for data in (before(), after(**said), before(call="t2"), failed(call="t2", **broken)):
+            hook(project, {**data, "tool_use_id": f"{data['tool_use_id']}-{number}"})
+    talk.write_text(talk.read_text() + json.dumps(answer) + "\n")
+    for data in (before(call="t3"), after(call="t3", **said), failed(call="t4", **broken)):
         words = command(project)
         line = [words[0], *words[1:3], "-X", "importtime", *words[3:]]
         done = subprocess.run(

@@ -16,7 +16,7 @@ def loaded(folder: Path, text: str) -> Config:
 
 
 def test_nothing_said_is_the_default(tmp_path: Path) -> None:
-    assert loaded(tmp_path, "").hooks == Hooks("admit", 1800.0, None, 200_000)
+    assert loaded(tmp_path, "").hooks == Hooks("admit", 1800.0, None, None)
     assert loaded(tmp_path, "hooks:\n").hooks == Hooks()
 
 

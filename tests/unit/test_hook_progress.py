@@ -12,7 +12,6 @@ from switchgear.hooks.ruling import Ruling
 from switchgear.hooks.sessions import Notes
 from unit.hook_calls import Guarded, after, before
 
-ON = "hooks: {progress: true}\n"
 THOUGHTS = (
     "The parser still rejects the header, so I look at how the header is parsed once more.",
     "Looking again at how the parser parses the header, as it still rejects it once more.",
@@ -54,7 +53,7 @@ def stand_still(agent: Guarded, steps: range, **more: Any) -> list[Ruling]:
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Guarded:
-    return Guarded(tmp_path, ON)
+    return Guarded(tmp_path)
 
 
 def test_who_stands_still_in_new_words_is_warned_with_the_debt_and_what_to_do(
@@ -117,15 +116,13 @@ def test_a_sub_agent_has_a_ledger_of_its_own(agent: Guarded) -> None:
 
 
 def test_it_can_be_switched_off(tmp_path: Path) -> None:
-    agent = Guarded(tmp_path, "hooks: {progress: false}\n")
+    agent = Guarded(tmp_path, "interventions: {progress: false}\n")
     assert {ruling.action for ruling in stand_still(agent, range(15))} == {"allow"}
     assert agent.store.get("progress/s1") is None
 
 
 def test_a_policy_of_ones_own_holds_for_it(tmp_path: Path) -> None:
-    config = (
-        ON + "circuits:\n  - {match: 'progress/*', policy: {extends: ledger, tripping_at: 0.1}}\n"
-    )
+    config = "circuits:\n  - {match: 'progress/*', policy: {extends: ledger, tripping_at: 0.1}}\n"
     agent = Guarded(tmp_path, config)
     warned = stand_still(agent, range(6))
     assert any("the same thoughts again" in ruling.text for ruling in warned)
@@ -152,3 +149,51 @@ def test_what_the_transcript_does_not_tell_is_not_known(agent: Guarded, tmp_path
     assert agent.facts(after(call="t1", transcript_path=str(tmp_path))).thought is None
     (tmp_path / "broken").write_bytes(b'{"message": 1, "id": "t1"}\n["t1"]\n"t1" {')
     assert agent.facts(after(call="t1", transcript_path=f"{tmp_path}/broken")).thought is None
+
+
+def pytest_says(*failing: str) -> str:
+    lines = [
+        *(f"FAILED {name} - assert 1 == 2" for name in failing),
+        f"{len(failing)} failed in 0.12s",
+    ]
+    return "\n".join(lines)
+
+
+def book(agent: Guarded, kind: str) -> Any:
+    """What a debt of the ledger remembers."""
+    found = agent.store.get("progress/s1")
+    assert found is not None
+    policy = agent.known.policy_for("progress/s1")
+    kinds = [detector.kind for detector in policy.detectors]
+    return found.circuit.memories[kinds.index(kind)]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_another_set_of_failing_tests_pays_the_debt(tmp_path: Path, *, wrapped: bool) -> None:
+    """Two agents run the same failing tests; of one of them, others fail in the end."""
+    debts = []
+    for name, last in (("same", ("t.py::a", "t.py::b")), ("other", ("t.py::b",))):
+        (tmp_path / name).mkdir()
+        agent = Guarded(tmp_path / name)
+        for n in range(3):
+            said = pytest_says(*(("t.py::a", "t.py::b") if n < 2 else last))
+            args = {"command": "pytest -q"}
+            agent.hear(before("Bash", args, f"t{n}"))
+            result = (
+                {"stdout": said, "stderr": "", "is_error": True} if wrapped else f"Error\n{said}"
+            )
+            agent.hear(after("Bash", args, f"t{n}", result))
+        debts.append(book(agent, "errors_debt").points)
+    assert debts[0] >= debts[1] + 200, "a new set pays back two steps"
+
+
+def test_the_tests_of_a_step_wait_with_it_in_the_lane(agent: Guarded) -> None:
+    args = {"command": "pytest -q"}
+    agent.hear(before("Bash", args, "t1"))
+    agent.hear(before("Read", {"file_path": "x"}, "t2"))
+    agent.hear(after("Bash", args, "t1", pytest_says("t.py::a")))
+    note = agent.store.transact("session/s1", lambda tx: tx.note)
+    [part] = load(Notes.load(note).more).lanes[""].parts
+    assert part.failing_tests is not None
+    agent.hear(after("Read", {"file_path": "x"}, "t2", "text"))
+    assert len(book(agent, "errors_debt").tests) == 1

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from switchgear.hooks.dialects import dialect_of
 from switchgear.hooks.install.files import CannotChange
 from switchgear.hooks.install.place import place
 
@@ -100,6 +101,20 @@ for (const tool of {tools}) {{
 }}
 await hooks.event({{ event: {{ type: "message.part.updated", properties: {{ part: {{ type: "step-finish", sessionID: "s1", cost: 0.25 }} }} }} }})
 await hooks.event({{ event: {{ type: "session.idle", properties: {{ sessionID: "s1" }} }} }})
+if ({tools}.includes("delegate")) {{
+  for (const [id, parentID] of [["s2", "s1"], ["s3", "s2"]])
+    await hooks.event({{ event: {{ type: "session.created", properties: {{ info: {{ id, parentID }} }} }} }})
+  await hooks["chat.params"]({{ sessionID: "s3", model: {{ limit: {{ context: 1000 }} }} }})
+  const tokens = {{ input: 40, output: 10, cache: {{ read: 50, write: 0 }} }}
+  for (const part of [
+    {{ type: "text", text: "do it" }},
+    {{ type: "step-start" }},
+    {{ type: "text", text: "I look at it." }},
+    {{ type: "step-finish", cost: 0.5, tokens }},
+  ])
+    await hooks.event({{ event: {{ type: "message.part.updated", properties: {{ part: {{ ...part, sessionID: "s3" }} }} }} }})
+  await hooks["tool.execute.after"]({{ tool: "plain", sessionID: "s3", callID: "c" }}, {{ output: "result" }})
+}}
 console.log(JSON.stringify(said))
 """
 PI = """
@@ -169,6 +184,21 @@ def test_a_plugin_warns_refuses_and_stops(agent: str, tmp_path: Path) -> None:
     assert len(json.dumps(sent[0])) < 25_000
     assert sent[1]["duration_ms"] >= 0
     assert [told["cost"] for told in sent if "cost" in told] == [0.25]
+
+
+@needs_node
+def test_opencode_says_whose_sub_agent_a_session_is_what_it_used_and_what_it_said(
+    tmp_path: Path,
+) -> None:
+    _, sent = play("opencode", tmp_path, ["delegate"])
+    facts = dialect_of("opencode").read(sent[-1])
+    assert (facts.session, facts.subagent) == ("s1", "s3"), "also a sub-agent of a sub-agent"
+    assert (facts.context_used, facts.cost_micros) == (0.1, 500_000)
+    assert facts.thought == "I look at it."
+    begun = dialect_of("opencode").read(sent[-2])
+    assert (begun.moment, begun.session, begun.subagent) == ("agent_start", "s1", "s3")
+    own = dialect_of("opencode").read(sent[0])
+    assert (own.session, own.subagent) == ("s1", "")
 
 
 @needs_node

@@ -8,6 +8,7 @@ from switchgear import CircuitBreaker
 from switchgear.agents.events import Result, StreamEvent, TextOutput, ToolStarted, ToolStep
 from switchgear.config import preset_policy
 from switchgear.ladder import Interventions
+from switchgear.measure.tally import Tally
 from switchgear.runner.stuck import STUCK, StuckWatch
 from switchgear.testing import FakeClock
 from unit.runner_stage import Stage
@@ -101,6 +102,68 @@ def test_new_states_of_the_folder_pay_back_and_undoing_does_not() -> None:
 
     assert STUCK not in edits([f"state {n}" for n in range(30)])
     assert STUCK in edits(["one", "two"] * 15)
+
+
+def delegating(*, apart: bool) -> list[str | None]:
+    """Three sub-agents that fail in the same way, each only twice, as one or as three."""
+    made: list[str] = []
+    clock = FakeClock()
+
+    def circuits(name: str) -> tuple[CircuitBreaker, CircuitBreaker]:
+        made.append(name)
+        score = CircuitBreaker(
+            f"session/x/agent/{name}", policy=preset_policy("stuck"), clock=clock
+        )
+        ledger = preset_policy("progress")
+        return score, CircuitBreaker(f"progress/x/agent/{name}", policy=ledger, clock=clock)
+
+    own, ledger = circuits("")
+    sub_agent = circuits if apart else None
+    seen = StuckWatch(own, lambda: 0, progress=ledger, sub_agent=sub_agent)
+    heard = [
+        seen.see(ToolStep("bash", "make", False, "make: no rule", output="no rule", agent=agent))
+        for _ in range(2)
+        for agent in ("a", "b", "c")
+    ]
+    assert made == (["", "a", "b", "c"] if apart else [""])
+    return heard
+
+
+def test_sub_agents_are_judged_each_by_what_it_does_itself() -> None:
+    assert STUCK in delegating(apart=False)
+    assert STUCK not in delegating(apart=True)
+
+
+def test_a_stuck_sub_agent_ends_the_iteration_and_is_named() -> None:
+    clock = FakeClock()
+    stuck, ledger = preset_policy("stuck"), preset_policy("progress")
+    sub = CircuitBreaker("session/x/agent/a", policy=stuck, clock=clock)
+    seen = StuckWatch(
+        CircuitBreaker("session/x", policy=stuck, clock=clock),
+        lambda: 0,
+        progress=CircuitBreaker("progress/x", policy=ledger, clock=clock),
+        sub_agent=lambda _: (sub, None),
+    )
+    step = ToolStep("bash", "make", False, "make: no rule", output="no rule", agent="a")
+    assert STUCK in fed(seen, *[step] * 5)
+    assert seen.score is not None
+    assert "the same error" in "".join(seen.score.evidence)
+
+
+def test_the_validation_pays_with_another_set_of_failing_tests() -> None:
+    points = []
+    for last in (("a", "b"), ("b",)):
+        seen = watch()
+        for _ in range(2):
+            seen.see(ToolStep("bash", "make", False, "make: no rule", output="no rule"))
+            seen.validated(Tally(5, 2, ("a", "b")), ok=False)
+        seen.validated(Tally(6, len(last), last), ok=False)
+        progress = seen._own.progress
+        assert progress is not None
+        kinds = [detector.kind for detector in progress.policy.detectors]
+        memories = progress._circuit.memories
+        points.append(memories[kinds.index("errors_debt")].points)
+    assert points[0] > points[1]
 
 
 def test_the_same_reply_without_a_tool_is_told_from_iteration_to_iteration() -> None:

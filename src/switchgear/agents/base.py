@@ -105,6 +105,8 @@ class StreamReader:
         self.output_chars = 0
         """Characters of what the agent said, without the envelope of its format."""
         self.meter = Meter()
+        self.speaker = ""
+        """The sub-agent that the line being read is about; empty: the agent itself."""
         self._calls: dict[str, ToolStarted] = {}
         self._arguments: dict[str, object] = {}
 
@@ -121,7 +123,7 @@ class StreamReader:
     def close(self, exit_code: int | None = None) -> list[StreamEvent]:
         """The end of the stream: calls without an outcome, and what only the end tells."""
         left = [
-            ToolStep(call.tool, call.arguments, None, None, (), call.call_key)
+            ToolStep(call.tool, call.arguments, None, None, (), call.call_key, agent=call.agent)
             for call in self._calls.values()
         ]
         self._calls.clear()
@@ -146,12 +148,12 @@ class StreamReader:
         """Something the agent said, counted."""
         self.output_chars += len(text)
         if shown := clean(text):
-            yield TextOutput(shown)
+            yield TextOutput(shown, self.speaker)
 
     def started(self, call_id: object, tool: object, arguments: object) -> Iterator[StreamEvent]:
         """A tool call that has begun, kept until its outcome comes."""
         name = one_line(str(tool or "tool"), 80)
-        call = ToolStarted(name, summarise(arguments), call_key(name, arguments))
+        call = ToolStarted(name, summarise(arguments), call_key(name, arguments), self.speaker)
         if len(self._calls) >= _MOST_OPEN_CALLS:
             oldest = next(iter(self._calls))
             del self._calls[oldest], self._arguments[oldest]
@@ -174,7 +176,7 @@ class StreamReader:
             error = f"{call.arguments or call.tool}: failed without a word\n{error}".strip()
         yield ToolStep(
             *(call.tool, call.arguments, ok, error, changed, call.call_key),
-            *(len(output), silent, digest(output), clean(output, LONGEST_OUTPUT)),
+            *(len(output), silent, digest(output), clean(output, LONGEST_OUTPUT), call.agent),
         )
 
     def question_in(self, text: str) -> Iterator[StreamEvent]:

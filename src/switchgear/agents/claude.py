@@ -22,7 +22,7 @@ from switchgear.agents.base import (
 )
 from switchgear.agents.complaints import complaint
 from switchgear.agents.events import AgentError, Question, Result, StreamEvent, Usage
-from switchgear.agents.text import clean
+from switchgear.agents.text import clean, one_line
 
 _CHARS_PER_TOKEN = 4
 _ASKING = frozenset({"askuserquestion", "ask_user_question", "exitplanmode", "exit_plan_mode"})
@@ -42,6 +42,7 @@ class ClaudeReader(JsonReader):
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         """The events of one line, by its type."""
         kind = line.get("type")
+        self.speaker = one_line(str(line.get("parent_tool_use_id") or ""), 80)
         if kind == "assistant":
             yield from self._assistant(line)
         elif kind == "user":

@@ -31,6 +31,8 @@ class ToolStarted(NamedTuple):
     tool: str
     arguments: str
     call_key: str
+    agent: str = ""
+    """Which sub-agent called it; empty: the agent itself."""
 
 
 class ToolStep(NamedTuple):
@@ -54,12 +56,16 @@ class ToolStep(NamedTuple):
     """A digest of what came back: equal where that was the same."""
     output: str = ""
     """The beginning and the end of what came back."""
+    agent: str = ""
+    """Which sub-agent called it; empty: the agent itself."""
 
 
 class TextOutput(NamedTuple):
     """Something the agent said."""
 
     text: str
+    agent: str = ""
+    """Which sub-agent said it; empty: the agent itself."""
 
 
 class Usage(NamedTuple):

@@ -52,6 +52,18 @@ def cost_of(usages: Iterable[Usage]) -> Cost:
     return Cost(total, " and ".join(sorted(sources)))
 
 
+def window_of(model: str) -> int | None:
+    """How many tokens a model can hold, by the same list; `None`: it does not say."""
+    try:
+        from genai_prices import Usage as Tokens  # noqa: PLC0415 - an extra, and slow to import
+        from genai_prices import calc_price  # noqa: PLC0415
+
+        name = model.rpartition("/")[2]
+        return calc_price(Tokens(input_tokens=1), model_ref=name).model.context_window
+    except (ImportError, LookupError, ValueError):
+        return None
+
+
 def _listed(usage: Usage) -> tuple[int | None, str]:
     if not (usage.input_tokens or usage.output_tokens):
         return None, "the agent told neither tokens nor cost"

@@ -16,20 +16,18 @@ def hooks_of(
     on_trouble: str = Hooks().on_trouble,
     lease_s: float = Hooks().lease_s,
     story: str | None = None,
-    context_tokens: int = Hooks().context_tokens,
-    progress: bool = Hooks().progress,
+    context_tokens: int | None = None,
 ) -> Hooks:
     """Checks the values as the parts of a policy do."""
     if story is not None:
         checked_name(record.text("Hooks.story", story))
-    if not isinstance(progress, bool):
-        raise ValueError(f"Hooks.progress is {progress!r}: it must be true or false")
     return Hooks(
         record.one_of("Hooks.on_trouble", on_trouble, ON_TROUBLE),
         record.seconds("Hooks.lease_s", lease_s),
         story,
-        record.whole("Hooks.context_tokens", context_tokens, least=1000),
-        progress,
+        None
+        if context_tokens is None
+        else record.whole("Hooks.context_tokens", context_tokens, least=1000),
     )
 
 

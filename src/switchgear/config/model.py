@@ -33,10 +33,8 @@ class Hooks(NamedTuple):
     """After how long a tool call whose end was never told is given up."""
     story: str | None = None
     """Which story the work is for: the circuit `story/<name>` is asked and told, if it has a policy."""
-    context_tokens: int = 200_000
-    """How large the context window is, for agents that tell only how many tokens are in use."""
-    progress: bool = False
-    """Whether hooks tell every step to the progress ledger: it makes a hook half as slow again."""
+    context_tokens: int | None = None
+    """How large the context window is, where the agent does not tell; `None`: as the price list says."""
 
 
 class Rule(NamedTuple):

@@ -20,10 +20,14 @@ _SOMETIMES = (
     *("switchgear.core.deeds", "switchgear.core.programs", "switchgear.core.shell"),
     *("switchgear.core.touches", "switchgear.core.keys", "switchgear.core.patterns"),
     *("switchgear.core.readers", "switchgear.core.code_text", "switchgear.core.hosts"),
-    *("switchgear.hooks.errands", "switchgear.hooks.interrupt"),
+    *("switchgear.hooks.errands", "switchgear.hooks.interrupt", "switchgear.hooks.regexes"),
+    *("switchgear.hooks.charging", "switchgear.hooks.prices"),
 )
 """Modules that not every hook call needs: they are run when they are imported."""
-_SLOW = ("switchgear.hooks.compiling", "switchgear.stores.redis", "switchgear.stores.open")
+_SLOW = (
+    *("switchgear.hooks.compiling", "switchgear.stores.redis", "switchgear.stores.open"),
+    "switchgear.agents",
+)
 """Who has loaded one of these has done what hooks seldom do, and is no example for the others."""
 Entry = tuple[str, int, int, bool, bytes]
 """The source, its time in nanoseconds and its size, whether it is a package, and its code."""

@@ -40,7 +40,7 @@ class Compiled(NamedTuple):
     on_trouble: str
     lease_s: float
     story: str | None
-    context_tokens: int
+    context_tokens: int | None
     session_s: float | None
     interventions: Interventions
     rules: Sequence[Any]

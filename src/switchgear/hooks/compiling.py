@@ -42,7 +42,7 @@ def compile_config(config: Config, root: str) -> dict[str, Any]:
         "story": config.hooks.story,
         "context_tokens": config.hooks.context_tokens,
         "session_s": config.timeouts.session_s,
-        "interventions": {**config.interventions._asdict(), "progress": config.hooks.progress},
+        "interventions": config.interventions._asdict(),
         "rules": dump_rules((*config.rules.rules, *_guard_rules(store))),
         "protected": _protected(config, store, root),
     }

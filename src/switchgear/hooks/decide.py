@@ -9,10 +9,10 @@ agent puts the ruling into its words.
 import os
 
 from switchgear.core.types import Ask, EventKind, Phase, Signal, Tell, Verdict
-from switchgear.hooks import open_calls, sessions, signals
+from switchgear.hooks import kinds, open_calls, sessions, signals
 from switchgear.hooks.compiled import Compiled
-from switchgear.hooks.facts import HookFacts, Moment
-from switchgear.hooks.looking import Looked, call_id, look_at, state_after
+from switchgear.hooks.facts import DEFAULT_WINDOW, HookFacts, Moment
+from switchgear.hooks.looking import Looked, call_id, failing_tests_of, look_at, state_after
 from switchgear.hooks.open_calls import MOST_CALLS, MOST_PARTS, Call, Permits
 from switchgear.hooks.ruling import Errand, Ruling, allow, deny, stop, warn
 from switchgear.hooks.steps import Agent, refusal, refuses
@@ -24,6 +24,8 @@ RULES = "rules"
 _LOOK = Tell(Signal(count=0))
 _ENDS = frozenset({Moment.PROMPT, Moment.STOP, Moment.AGENT_STOP, Moment.SESSION_END})
 """Where a turn is over: what is still open will not be told any more."""
+_ASKING = frozenset({Moment.BEFORE_TOOL, Moment.BEFORE_MODEL})
+"""Where an agent waits for leave: what it has used is told when it is done."""
 
 
 def decide(
@@ -75,6 +77,11 @@ class _Hearing(Agent):
             time=sessions.time_told(os.environ),
         )
         self.give_up_expired()
+        if facts.moment not in _ASKING:
+            self.read_usage()
+            facts = self.facts
+        if facts.moment is not Moment.AFTER_TOOL:
+            self._measured()
         ruling = allow()
         if looked is not None:
             ruling = self._before(looked)
@@ -84,8 +91,6 @@ class _Hearing(Agent):
             self._batch()
         elif facts.moment in _ENDS:
             self._end_turn()
-        if facts.moment is not Moment.AFTER_TOOL:
-            self._measured()
         ruling = self._answer(ruling)
         self._leave_errand(watched=watched)
         self.notes = self.notes._replace(more=open_calls.dump(self.state))
@@ -182,13 +187,9 @@ class _Hearing(Agent):
 
     def _asked(self, kind: str) -> list[str]:
         """The circuits that are asked for each call alone."""
-        story = self._story()
+        story = self.story()
         rules = [RULES] if self.known.is_configured(RULES) else []
         return [*([story] if story else []), *rules, f"op/{kind}"]
-
-    def _story(self) -> str | None:
-        key = f"story/{self.known.story}" if self.known.story else None
-        return key if key and self.known.is_configured(key) else None
 
     def _open(self, looked: Looked, permits: Permits) -> None:
         facts, now_s = self.facts, self.tx.now_s
@@ -240,7 +241,12 @@ class _Hearing(Agent):
         for key, permit in permits.items():
             own = told if key.startswith("op/") else signal
             self.apply(key, Tell(own, permit))
-        self._add_part(signal._replace(state=self.files))
+        self._add_part(signal._replace(state=self.files, failing_tests=self._failing(kind, facts)))
+
+    def _failing(self, kind: str, facts: HookFacts) -> str | None:
+        """A key of the tests that fail, if the call was a run of tests; only the ledger asks."""
+        judged = kind == kinds.SHELL and self.progress in self.circuits
+        return failing_tests_of(facts) if judged else None
 
     def _add_part(self, signal: Signal) -> None:
         """A call is done, or was refused: tell of the step, if nothing else belongs to it."""
@@ -252,7 +258,7 @@ class _Hearing(Agent):
 
     def _told(self, kind: str) -> list[str]:
         """The circuits that hear of a call whose beginning was not seen."""
-        story = self._story()
+        story = self.story()
         return [*([story] if story else []), f"op/{kind}"]
 
     def _batch(self) -> None:
@@ -280,12 +286,14 @@ class _Hearing(Agent):
         facts = self.facts
         used = facts.context_used
         if used is None and facts.tokens is not None:
-            used = min(1.0, facts.tokens / self.known.context_tokens)
-        if facts.moment is Moment.BEFORE_TOOL or (used is None and not facts.cost_micros):
+            used = min(1.0, facts.tokens / (self.known.context_tokens or DEFAULT_WINDOW))
+        if facts.moment is Moment.BEFORE_TOOL:
+            used = None  # told with the outcome of the call
+        if used is None and not facts.cost_micros:
             return
         signal = Signal(context_used=used, cost_micros=facts.cost_micros)
         self.judge(self.apply(self.circuit, Tell(signal)))
-        story = self._story()
+        story = self.story()
         if story and facts.cost_micros:
             self.apply(story, Tell(Signal(cost_micros=facts.cost_micros)))
 

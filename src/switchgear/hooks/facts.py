@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 LONGEST_ID = 120
 """Characters kept of an identifier that an agent chose: it becomes part of a circuit's name."""
 
+DEFAULT_WINDOW = 200_000
+"""How many tokens a model can hold of which nothing is known."""
+
 
 class Moment(StrEnum):
     """Where in an agent's life a hook is called, whatever the agent calls it."""
@@ -70,7 +73,9 @@ class HookFacts(NamedTuple):
     batch: tuple["HookFacts", ...] = ()
     """The calls of a batch, each as it would have been told after its tool."""
     transcript: str = ""
-    """The file in which the agent keeps the session."""
+    """The file in which the agent, or the sub-agent that acts, keeps what was said."""
+    model: str = ""
+    """Which model answers, if the agent says so."""
 
 
 def safe_id(value: Any) -> str:

@@ -229,7 +229,40 @@ _encoder = type(sys)("json.encoder")
 _encoder.c_make_encoder = _json.make_encoder
 _encoder.encode_basestring_ascii = _json.encode_basestring_ascii
 
+
+# re and hashlib
+
+
+def _regexes(name):
+    def call(*arguments):
+        from switchgear.hooks import regexes  # noqa: PLC0415  most hooks need no pattern
+
+        return getattr(regexes, name)(*arguments)
+
+    return call
+
+
+def _blake2b(data, *, digest_size):
+    from _blake2 import blake2b  # noqa: PLC0415  most hooks hash nothing
+
+    return blake2b(data, digest_size=digest_size)
+
+
+def _md5(data, *, usedforsecurity):
+    from _md5 import md5  # noqa: PLC0415
+
+    return md5(data, usedforsecurity=usedforsecurity)
+
+
 _MODULES = {
+    "re": {
+        **{name: _regexes(name) for name in ("findall", "sub")},
+        "compile": _regexes("compile_"),
+        "VERBOSE": 64,
+        "ASCII": 256,
+        "_switchgear": True,
+    },
+    "hashlib": {"blake2b": _blake2b, "md5": _md5},
     "typing": {
         **dict.fromkeys(("Any", "ClassVar", "NoReturn", "Self", "Protocol"), _Word),
         "NamedTuple": _NamedTuple,

@@ -1,5 +1,6 @@
 """What can be told of a call: its operation, its files, the rule it would break, what it left."""
 
+import json
 import os
 import stat
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,8 @@ LARGEST_BYTES = 1_000_000
 LARGEST_SCRIPT = 16_384
 """Bytes of a script that is looked into; longer ones are not."""
 MOST_SCRIPTS = 4
+TEST_HINTS = (" passed", " failed", "FAIL", "Ran ", " error in ", "ok ", "ok\t", "ok\\t")
+"""One of these is in every summary of tests: most outputs need no closer look."""
 _NAMES = frozenset({"file_path", "filePath", "notebook_path", "absolute_path", "path"})
 """How tools that write a file call it; what a shell has written is not looked for."""
 
@@ -113,6 +116,27 @@ def _contents(path: str) -> str:
         return f"{path}: unreadable"
     finally:
         os.close(file)
+
+
+def failing_tests_of(facts: HookFacts) -> str | None:
+    """A key of the tests that fail by what a call gave back; `None`: it was no run of tests."""
+    output = facts.result or facts.error or ""
+    if not any(hint in output for hint in TEST_HINTS):
+        return None
+    from switchgear.measure.tally import failing_tests  # noqa: PLC0415  few calls run tests
+
+    if output.startswith("{"):
+        output = _told_in(output)
+    return failing_tests(output)
+
+
+def _told_in(result: str) -> str:
+    """The texts in a result that is a mapping; what was cut off cannot be parsed, but read."""
+    try:
+        texts = [text for text in json.loads(result).values() if isinstance(text, str)]
+    except (ValueError, RecursionError):
+        return result.replace("\\n", "\n")
+    return "\n".join(texts)
 
 
 def call_id(facts: HookFacts) -> str:

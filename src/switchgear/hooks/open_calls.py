@@ -55,6 +55,16 @@ class Lane(NamedTuple):
     """Why a sub-agent must not go on."""
 
 
+class Book(NamedTuple):
+    """How far a transcript was read."""
+
+    offset: int = 0
+    answers: Mapping[str, tuple[int, ...]] = {}
+    """The counts that were charged for the last answers."""
+    model: str = ""
+    """The last model that was named."""
+
+
 class State(NamedTuple):
     """What the engine remembers of a session."""
 
@@ -62,6 +72,10 @@ class State(NamedTuple):
     lanes: Mapping[str, Lane] = {}
     told: Mapping[str, float] = {}
     """The heat of each circuit of which the agent was last warned."""
+    books: Mapping[str, Book] = {}
+    """How far the transcript of each agent of the session was read."""
+    unpriced: tuple[str, ...] = ()
+    """The models of which it was said that nobody knows their price."""
 
     def opened(self, call: Call) -> "State":
         """With one more call."""
@@ -95,6 +109,12 @@ class State(NamedTuple):
             lanes = {**lanes, name: lane}
         return self._replace(lanes=dict([*lanes.items()][-MOST_LANES:]))
 
+    def with_book(self, name: str, book: Book) -> "State":
+        """With the transcript of that agent read so far."""
+        others = {key: value for key, value in self.books.items() if key != name}
+        books = dict([*others.items(), (name, book)][-MOST_LANES:])
+        return self._replace(books=books)
+
 
 def dump(state: State) -> dict[str, Any]:
     """As JSON values."""
@@ -112,6 +132,11 @@ def dump(state: State) -> dict[str, Any]:
             for name, lane in state.lanes.items()
         },
         "told": dict(state.told),
+        "books": {
+            name: [book.offset, dict(book.answers), book.model]
+            for name, book in state.books.items()
+        },
+        "unpriced": list(state.unpriced),
     }
 
 
@@ -123,7 +148,10 @@ def load(data: Mapping[str, Any]) -> State:
             name: Lane(tuple(_load_part(part) for part in parts), _load_permits(permits), *rest)
             for name, (parts, permits, *rest) in data.get("lanes", {}).items()
         }
-        return State(calls, lanes, dict(data.get("told", {})))
+        books = {name: _load_book(*fields) for name, fields in data.get("books", {}).items()}
+        return State(
+            calls, lanes, dict(data.get("told", {})), books, tuple(data.get("unpriced", ()))
+        )
     except (ValueError, TypeError, AttributeError, KeyError, IndexError):
         return State()
 
@@ -154,8 +182,13 @@ def step_of(parts: tuple[Signal, ...]) -> Signal:
             "\n".join(act.result or "" for act in acts),
             next((act.thought for act in acts if act.thought), None),
         ),
-        state=next((part.state for part in reversed(parts) if part.state is not None), None),
+        state=_last([part.state for part in parts]),
+        failing_tests=_last([part.failing_tests for part in parts]),
     )
+
+
+def _last(texts: list[str | None]) -> str | None:
+    return next((text for text in reversed(texts) if text is not None), None)
 
 
 def _sum(values: list[int | None]) -> int | None:
@@ -177,6 +210,7 @@ def _dump_part(part: Signal) -> list[Any]:
         *(act.tool, act.args[:_LONGEST], None if act.result is None else act.result[:_LONGEST]),
         *(part.ok, part.seconds, part.error, part.files_changed, part.context_used),
         *(part.cost_micros, None if act.thought is None else act.thought[:_LONGEST], part.state),
+        part.failing_tests,
     ]
 
 
@@ -185,9 +219,13 @@ def _load_call(*fields: Any) -> Call:
     return call._replace(permits=_load_permits(fields[7]))
 
 
+def _load_book(offset: int, answers: Mapping[str, Any], model: str) -> Book:
+    return Book(int(offset), {name: tuple(counts) for name, counts in answers.items()}, model)
+
+
 def _load_part(data: Any) -> Signal:
     tool, args, result, ok, seconds, error, changed, used, cost, *rest = data
-    thought, state = rest or (None, None)
+    thought, state, failing = [*rest, None, None, None][:3]
     return Signal(
         ok=ok,
         seconds=seconds,
@@ -197,4 +235,5 @@ def _load_part(data: Any) -> Signal:
         cost_micros=cost,
         act=Act(tool, args, result, thought),
         state=state,
+        failing_tests=failing,
     )

@@ -5,6 +5,7 @@ happens when.
 """
 
 import os
+from collections.abc import Mapping
 
 from switchgear.core.policy import Policy
 from switchgear.core.score import grounds_of, score_of
@@ -13,9 +14,11 @@ from switchgear.errors import duration
 from switchgear.hooks import open_calls, sessions
 from switchgear.hooks.compiled import Compiled
 from switchgear.hooks.facts import HookFacts
-from switchgear.hooks.open_calls import MOST_LANES, Call, Lane, Leave, State
+from switchgear.hooks.open_calls import MOST_LANES, Book, Call, Lane, Leave, State
 from switchgear.ladder import ESCALATE
+from switchgear.redact import redact
 from switchgear.stores.base import Transaction
+from switchgear.stores.places import default_file
 
 _GIVEN_BACK = Signal()
 
@@ -61,6 +64,47 @@ class Agent:
     def set_lane(self, lane: Lane) -> None:
         """Remember how the agent's lane stands."""
         self.state = self.state.with_lane(self.lane_name, lane)
+
+    def story(self) -> str | None:
+        """The circuit of what the work is for, if the user gave it a policy."""
+        key = f"story/{self.known.story}" if self.known.story else None
+        return key if key and self.known.is_configured(key) else None
+
+    # What it has used
+
+    def read_usage(self) -> None:
+        """Add to the facts what the transcript tells of context and cost since the last time."""
+        facts, known = self.facts, self.known
+        if not facts.transcript:
+            return
+        from switchgear.hooks.charging import Reader, charge  # noqa: PLC0415  not before a tool
+
+        books = self.state.books
+        model = facts.model or books.get("", Book()).model  # sub-agents may not name theirs
+        reader = Reader(
+            *(facts.agent, facts.transcript, bool(self.lane_name), model),
+            self.notes.began_s or self.tx.now_s,
+            os.path.dirname(default_file(known.root)),
+            known.context_tokens,
+        )
+        book = books.get(self.lane_name, Book())
+        read, bill = charge(book, reader, self.tx.now_s)
+        if read != book:
+            self.state = self.state.with_book(self.lane_name, read)
+        self._say_unpriced(bill.unpriced)
+        used = bill.context_used if facts.context_used is None else facts.context_used
+        cost = bill.cost_micros if facts.cost_micros is None else facts.cost_micros
+        self.facts = facts._replace(context_used=used, cost_micros=cost)
+
+    def _say_unpriced(self, models: Mapping[str, str]) -> None:
+        """A budget that is not charged says so, once for a model."""
+        story = self.story()
+        for model, why in models.items():
+            if story and model not in self.state.unpriced:
+                self.state = self.state._replace(
+                    unpriced=(*self.state.unpriced, model)[-MOST_LANES:]
+                )
+                self.remark(story, EventKind.UNDECIDED, f"not charged: {redact(why)}")
 
     # The step of an agent
 

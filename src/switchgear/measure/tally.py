@@ -8,6 +8,8 @@ is known, and nobody guesses.
 import re
 from typing import NamedTuple
 
+from switchgear.core.digest import digest
+
 MAX_LINE = 2000
 """Longer lines are no summaries."""
 
@@ -50,6 +52,21 @@ def tally(output: str) -> Tally | None:
     return None
 
 
+def failing_tests(output: str) -> str | None:
+    r"""A key of the set of tests that fail, by what a test run printed; `None`: it was none.
+
+    >>> failing_tests("FAILED a.py::test_b\n1 failed in 0.1s") == failing_tests("1 passed in 0.1s")
+    False
+    """
+    counts = tally(output)
+    return None if counts is None else key_of(counts)
+
+
+def key_of(counts: Tally) -> str:
+    """A key of the tests that fail: by their names, else by how many they are."""
+    return digest("\0".join(counts.failing) if counts.failing else f"{counts.failed} failing")
+
+
 def _pytest(lines: list[str]) -> Tally | None:
     # The last summary is the run's; a test that runs pytest prints one, too.
     for line in reversed(lines):
@@ -80,7 +97,7 @@ def _jest(lines: list[str]) -> Tally | None:
     return _javascript(_JEST, lines)
 
 
-def _javascript(summary: re.Pattern[str], lines: list[str]) -> Tally | None:
+def _javascript(summary: "re.Pattern[str]", lines: list[str]) -> Tally | None:
     found = [_by_word(match["counts"]) for line in lines if (match := summary.match(line))]
     if not found:
         return None
@@ -122,5 +139,5 @@ def _by_word(text: str) -> dict[str, int]:
     return {word: int(number) for number, word in _NUMBER.findall(text)}
 
 
-def _all(pattern: re.Pattern[str], lines: list[str]) -> tuple[str, ...]:
+def _all(pattern: "re.Pattern[str]", lines: list[str]) -> tuple[str, ...]:
     return tuple(sorted({match[1] for line in lines if (match := pattern.match(line))}))

@@ -102,6 +102,8 @@ def iterate(
     if _worth_validating(shop, run, watch, stopped):
         used_s = shop.time.clock() - start_s
         validated = _validate(shop, None if left_s is None else max(0.1, left_s - used_s))
+        if stuck is not None:
+            stuck.validated(validated.tests, ok=validated.ok)
     seconds = shop.time.clock() - start_s
     seen = Seen(
         run,

@@ -3,7 +3,9 @@
 from typing import NamedTuple
 
 from switchgear.agents.registry import helper_named
+from switchgear.breaker import Breaker
 from switchgear.config.policies import preset_policy
+from switchgear.hooks.facts import safe_id
 from switchgear.hooks.sessions import progress_name
 from switchgear.hooks.texts import progress_warning
 from switchgear.ladder import ESCALATE, RESET, SKIP, ladder_key
@@ -38,6 +40,7 @@ class Rescue:
         plan = setting.interventions
         label = shop.options.agent_label
         self._loop = loop
+        self._panel = panel
         self._helper = Helper(panel.store, loop, plan, agent=label, choose=setting.choose)
         self._help = None if plan.escalate is None else helper_named(plan.escalate)
         self._desk = Desk(panel.store, shop.record.id, label, shop.options.timeout_s)
@@ -60,7 +63,21 @@ class Rescue:
             except (GitError, KeyError):
                 return None
 
-        return StuckWatch(self._circuit, changed, progress=self._progress, state=lambda: last)
+        return StuckWatch(
+            self._circuit,
+            changed,
+            progress=self._progress,
+            state=lambda: last,
+            sub_agent=self._sub_agent,
+        )
+
+    def _sub_agent(self, name: str) -> tuple[Breaker, Breaker | None]:
+        """The circuits of a sub-agent, under those of the run."""
+        key = f"{self._desk.circuit}/agent/{safe_id(name)}"
+        circuit = self._panel.breaker(key, self._circuit.policy)
+        if self._progress is None:
+            return circuit, None
+        return circuit, self._panel.breaker(progress_name(key), self._progress.policy)
 
     def objection(self) -> Ending | None:
         """Why the run must not begin: an earlier one came to the end of the ladder."""

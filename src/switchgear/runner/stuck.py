@@ -3,6 +3,8 @@
 Every step of the agent's stream is a message to the run's session circuit (seed 002) and to the
 ledger beside it, and so is its silence: the process reader calls while nothing is printed. When
 one of them opens, the agent is stopped; what the ledger warns of is kept for the next prompt.
+Sub-agents that the stream tells apart have circuits of their own, so that what one of them does is
+not held against another; a stream has no way to stop one alone, so it ends with the agent.
 """
 
 from collections.abc import Callable
@@ -11,14 +13,37 @@ from switchgear.agents.events import Result, StreamEvent, TextOutput, ToolStarte
 from switchgear.breaker import Breaker
 from switchgear.core.score import Score, grounds_of
 from switchgear.core.types import Act, Mode, Phase, Signal
+from switchgear.measure.tally import Tally, failing_tests, key_of
 from switchgear.redact import redact
 
 STUCK = "score"
 """Why the agent was stopped, in the record of an iteration."""
 MEASURE_EVERY = 10
 """After so many steps that claim no change the folder is measured: a shell can change anything."""
+MOST_SUB_AGENTS = 32
+"""Sub-agents of an iteration that are told apart; of more, the oldest begin anew."""
 _KEPT_THOUGHT = 2_000
 _GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
+
+
+class Lane:
+    """One agent of the stream: its circuits, and what it was seen to do since its last step."""
+
+    def __init__(self, circuit: Breaker, progress: Breaker | None) -> None:
+        self.circuit = circuit
+        self.progress = progress
+        self.unmeasured = 0
+        self.thought = ""
+
+    @property
+    def circuits(self) -> tuple[Breaker, ...]:
+        """The stuck score, and the ledger unless that is switched off."""
+        return (self.circuit,) if self.progress is None else (self.circuit, self.progress)
+
+    def thought_so_far(self) -> str:
+        """What was said before this step, once."""
+        thought, self.thought = self.thought.strip(), ""
+        return thought
 
 
 class StuckWatch:
@@ -26,6 +51,7 @@ class StuckWatch:
 
     `changed` measures how many files differ since it was last called, `None`: not known; `state`
     is a key of what it found. `progress` is the circuit of the ledger; `None`: it is switched off.
+    `sub_agent` makes the circuits of a sub-agent; `None`: what they do counts as the agent's own.
     """
 
     def __init__(
@@ -35,67 +61,84 @@ class StuckWatch:
         *,
         progress: Breaker | None = None,
         state: Callable[[], str | None] = lambda: None,
+        sub_agent: Callable[[str], tuple[Breaker, Breaker | None]] | None = None,
     ) -> None:
-        self._circuit = circuit
+        self._own = Lane(circuit, progress)
+        self._lanes: dict[str, Lane] = {}
         self._changed = changed
-        self._progress = progress
         self._state = state
+        self._sub_agent = sub_agent
         self._running = 0
-        self._unmeasured = 0
-        self._thought = ""
         self.score: Score | None = None
         """What opened a circuit; `None`: none has opened."""
 
     @property
     def warning(self) -> str | None:
         """What the ledger warns of now: the debt, and what to do differently."""
-        circuit = None if self._progress is None else self._progress.snapshot()
-        if circuit is None or self._progress is None or circuit.phase is not Phase.TRIPPING:
+        progress = self._own.progress
+        if progress is None or progress.snapshot().phase is not Phase.TRIPPING:
             return None
-        readings = self._progress.readings().values()
-        return max(readings, key=lambda reading: reading.heat).reason
+        return max(progress.readings().values(), key=lambda reading: reading.heat).reason
 
     def see(self, event: StreamEvent) -> str | None:
         """Tell an event. Returns `STUCK` when the agent must be stopped now."""
         if isinstance(event, ToolStarted):
             self._running += 1
         elif isinstance(event, TextOutput):
-            self._thought = f"{self._thought}\n{event.text}"[-_KEPT_THOUGHT:]
+            lane = self._lane(event.agent)
+            lane.thought = f"{lane.thought}\n{event.text}"[-_KEPT_THOUGHT:]
         elif isinstance(event, Result):
-            return self._talked(event.text or self._thought)
+            return self._talked(event.text)
         elif isinstance(event, ToolStep):
-            return self._stepped(event)
+            return self._stepped(event, self._lane(event.agent))
         return None
 
     def silent(self, idle_s: float) -> str | None:
         """Tell a silence; a tool that is running is none."""
-        return None if self._running else self._tell(self._circuit, Signal(idle_s=idle_s))
+        return None if self._running else self._tell(self._own.circuit, Signal(idle_s=idle_s))
 
-    def _stepped(self, event: ToolStep) -> str | None:
+    def validated(self, tests: Tally | None, *, ok: bool | None) -> None:
+        """Tell the ledger which tests fail when the agent is done."""
+        if self._own.progress is not None and tests is not None:
+            self._tell(self._own.progress, Signal(ok, failing_tests=key_of(tests)))
+
+    def _lane(self, agent: str) -> Lane:
+        if not agent or self._sub_agent is None:
+            return self._own
+        if agent not in self._lanes:
+            while len(self._lanes) >= MOST_SUB_AGENTS:
+                del self._lanes[next(iter(self._lanes))]
+            self._lanes[agent] = Lane(*self._sub_agent(agent))
+        return self._lanes[agent]
+
+    def _stepped(self, event: ToolStep, lane: Lane) -> str | None:
         self._running = max(0, self._running - 1)
-        thought, self._thought = self._thought.strip(), ""
+        thought = lane.thought_so_far()
         error = None if event.error is None else redact(event.error)
-        files = self._files(event)
+        files = self._files(event, lane)
         act = Act(event.tool, event.call_key or event.arguments, event.output_key)
         signal = Signal(event.ok, error=error, act=act, files_changed=files)
-        stuck = self._tell(self._circuit, signal)
-        if stuck or self._progress is None:
+        stuck = self._tell(lane.circuit, signal)
+        if stuck or lane.progress is None:
             return stuck
-        act = Act(event.tool, event.arguments, event.output or event.error, thought or None)
+        result = event.output or event.error
+        act = Act(event.tool, event.arguments, result, thought or None)
         state = None if files is None else self._state()
-        return self._tell(self._progress, signal._replace(act=act, state=state))
+        tests = failing_tests(result or "")
+        return self._tell(lane.progress, signal._replace(act=act, state=state, failing_tests=tests))
 
     def _talked(self, text: str) -> str | None:
         """The agent's last words: told as a reply without a tool."""
-        self._thought = ""
-        if self._progress is None or not text.strip():
+        thought = self._own.thought_so_far()
+        text, progress = text or thought, self._own.progress
+        if progress is None or not text.strip():
             return None
-        return self._tell(self._progress, Signal(act=Act(thought=text[-_KEPT_THOUGHT:])))
+        return self._tell(progress, Signal(act=Act(thought=text[-_KEPT_THOUGHT:])))
 
-    def _files(self, step: ToolStep) -> int | None:
-        self._unmeasured += 1
-        if step.files_changed or self._unmeasured >= MEASURE_EVERY:
-            self._unmeasured = 0
+    def _files(self, step: ToolStep, lane: Lane) -> int | None:
+        lane.unmeasured += 1
+        if step.files_changed or lane.unmeasured >= MEASURE_EVERY:
+            lane.unmeasured = 0
             return self._changed()
         return None
 
@@ -113,7 +156,8 @@ class StuckWatch:
         return STUCK
 
     def _begin_anew(self, opened: Breaker) -> None:
-        """One incident, one rung: what the other circuit holds against the agent is answered."""
-        for circuit in (self._circuit, self._progress):
-            if circuit is not None and circuit is not opened:
-                circuit.reset(by="switchgear", why=f"{opened.name} has opened")
+        """One incident, one rung: what the other circuits hold against the agents is answered."""
+        for lane in (self._own, *self._lanes.values()):
+            for circuit in lane.circuits:
+                if circuit is not opened:
+                    circuit.reset(by="switchgear", why=f"{opened.name} has opened")

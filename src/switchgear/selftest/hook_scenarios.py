@@ -8,6 +8,7 @@ from switchgear.core.rules_builtin import BUILTIN
 from switchgear.guards.rules import broken_rule, place_at
 from switchgear.hooks.facts import Moment
 from switchgear.hooks.ruling import Ruling
+from switchgear.hooks.sessions import progress_name
 from switchgear.selftest.bench import LOOPS, PATIENCE, Bench, blind, watchers
 from switchgear.selftest.rows import Row, failed, skipped
 from switchgear.selftest.rule_trials import breach_of
@@ -18,6 +19,8 @@ from switchgear.selftest.virtual_hooks import CIRCUIT, VirtualHooks
 PATH = "hooks"
 GUARD = "session/*"
 OPERATION = "op/network"
+LEDGER = ("progress/*", progress_name(CIRCUIT))
+"""The guard beside it, and its circuit."""
 _ERRORS = (
     *("same_error", "consecutive_failures", "failures_in_window", "failure_rate", "errors_debt"),
     "stuck_probability",
@@ -36,7 +39,10 @@ RELEASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 def loop(bench: Bench) -> Iterator[Row]:
     """The same call with the same outcome, until the session is cut."""
-    yield _repeated(bench, "loop", LOOPS, {"result": "make: nothing to be done"})
+    outcome = {"result": "make: nothing to be done"}
+    yield _repeated(bench, "loop", LOOPS, outcome)
+    if bench.config.interventions.progress:
+        yield _repeated(bench, "loop", LOOPS, outcome, LEDGER)
 
 
 def same_error(bench: Bench) -> Iterator[Row]:
@@ -44,21 +50,32 @@ def same_error(bench: Bench) -> Iterator[Row]:
     yield _repeated(bench, "same error", _ERRORS, {"ok": False, "error": "Exit code 2\nno rule"})
 
 
-def _repeated(bench: Bench, attack: str, sees: tuple[str, ...], outcome: dict[str, Any]) -> Row:
+def _repeated(
+    bench: Bench,
+    attack: str,
+    sees: tuple[str, ...],
+    outcome: dict[str, Any],
+    guard: tuple[str, str] = (GUARD, CIRCUIT),
+) -> Row:
+    name, circuit = guard
     agent = bench.hooks()
-    policy = agent.known.policy_for(CIRCUIT)
+    if circuit == CIRCUIT:
+        agent.by_score_alone()
+    policy = agent.known.policy_for(circuit)
     if not watchers(policy, sees):
-        return skipped(GUARD, attack, PATH, blind(GUARD, policy))
+        return skipped(name, attack, PATH, blind(name, policy))
     began_s = agent.clock()
     agent.hear(Moment.PROMPT)
     for number in range(1, PATIENCE + 1):
         heard = agent.call("Bash", {"command": "make all"}, **outcome)
         agent.clock.advance(1.0)
+        if agent.opened(circuit):
+            return _cut(agent, attack, number, began_s, heard, guard=guard)
         if agent.opened():
-            return _cut(agent, attack, number, began_s, heard)
-    kinds, reason = agent.hot()
+            return skipped(name, attack, PATH, f"{GUARD} is faster: it opens at call {number}")
+    kinds, reason = agent.hot(circuit)
     warm = f" ({', '.join(kinds)} trip)" if kinds else ""
-    return failed(GUARD, attack, PATH, f"{PATIENCE:,} such calls go on{warm}: {reason}")
+    return failed(name, attack, PATH, f"{PATIENCE:,} such calls go on{warm}: {reason}")
 
 
 def dead_operation(bench: Bench) -> Iterator[Row]:
@@ -100,6 +117,7 @@ def hang(bench: Bench) -> Iterator[Row]:
     reason = ""
     for before in range(0, 200, 5):
         agent = bench.hooks()
+        agent.by_score_alone()
         began_s = agent.clock()
         agent.hear(Moment.PROMPT)
         for _ in range(before):
@@ -119,17 +137,24 @@ def hang(bench: Bench) -> Iterator[Row]:
 
 
 def _cut(
-    agent: VirtualHooks, attack: str, number: int, began_s: float, heard: Ruling | None = None
+    agent: VirtualHooks,
+    attack: str,
+    number: int,
+    began_s: float,
+    heard: Ruling | None = None,
+    *,
+    guard: tuple[str, str] = (GUARD, CIRCUIT),
 ) -> Row:
     """The row of a session that has opened; the agent must hear of it, now or at its next step."""
-    kinds, reason = agent.hot()
+    name, circuit = guard
+    kinds, reason = agent.hot(circuit)
     seconds = agent.clock() - began_s
     by = " + ".join(kinds)
     if heard is None or heard.action == "allow":
         heard = agent.before("Read", {"file_path": "README.md"})
     if heard.action == "allow":
-        return failed(GUARD, attack, PATH, f"it opens ({reason}), and the hooks tell nobody")
-    return Row(GUARD, attack, PATH, by, number, seconds, reason=f"{heard.action}: {reason}")
+        return failed(name, attack, PATH, f"it opens ({reason}), and the hooks tell nobody")
+    return Row(name, attack, PATH, by, number, seconds, reason=f"{heard.action}: {reason}")
 
 
 # Rules

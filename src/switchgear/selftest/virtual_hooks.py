@@ -41,6 +41,11 @@ class VirtualHooks:
         self.calls = 0
         """Tool calls that were begun."""
 
+    def by_score_alone(self) -> None:
+        """Switch the ledger off: it is the faster guard, and would hide whether the score can fire."""
+        plan = self.known.interventions._replace(progress=False)
+        self.known = self.known._replace(interventions=plan)
+
     def hear(self, moment: Moment, **facts: Any) -> Ruling:
         """One hook call, a tenth of a second after the last."""
         self.clock.advance(0.1)

@@ -1,5 +1,6 @@
 """Real agents guarded from inside: warned, refused and stopped by the hooks that we installed."""
 
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -108,3 +109,30 @@ def test_the_doctor_asks_codex_itself_which_hooks_it_trusts(project: Path, homes
     guarded.switchgear("hooks", "install", "codex", "--scope", "user")
     told = guarded.switchgear("hooks", "doctor", "codex", good=(2,))
     assert "Codex trusts 0 of 8 hooks, and skips the others silently" in told
+
+
+TOLD_BY_TRANSCRIPTS = {"claude": 150_000 * 3 + 1_000 * 15, "codex": 197_500, "gemini": 197_500}
+"""Millionths of a dollar for an answer of 150,000 tokens and 1,000 of output, by the price list."""
+
+
+@pytest.mark.parametrize("name", TOLD_BY_TRANSCRIPTS)
+def test_what_an_answer_costs_is_charged_to_the_story_once(
+    name: str, guard: Guard, project: Path
+) -> None:
+    if not program(name).exists():
+        pytest.fail(f"{name} is not installed; `make e2e` installs it")
+    budget = "{total_cost: {budget_micros: 300000, threshold: 1}}"
+    (project / "switchgear.yaml").write_text(
+        f"circuits: [{{match: story/*, policy: {{detectors: [{budget}], recovery: latched}}}}]\n"
+        "hooks: {story: S-1}\n"
+    )
+    turns = [Turn(shell=f"echo {n}", input_tokens=150_000, output_tokens=1_000) for n in range(9)]
+    guarded, model = guard(*turns)
+    ended = guarded.run()
+    told = json.loads(guarded.switchgear("show", "story/S-1", "--json", good=(0, 1)))
+    charged, rest = divmod(told["totals"]["cost_micros"], TOLD_BY_TRANSCRIPTS[name])
+    assert rest == 0, ended.output[-3000:]
+    assert charged * TOLD_BY_TRANSCRIPTS[name] > 300_000
+    # The last answer may not have been written down when the agent is interrupted.
+    assert charged in {model.requests, model.requests - 1}
+    assert model.requests < 9, "nobody stopped it"

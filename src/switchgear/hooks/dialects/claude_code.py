@@ -35,6 +35,8 @@ WARNS = frozenset(
         *("PostToolUseFailure", "PostToolBatch"),
     }
 )
+_SUB_TRANSCRIPTS = {AGENT: "{session}/subagents", "qwen": "../subagents/{session}"}
+"""Where the files of sub-agents lie, from the folder of the session's."""
 _DEAF = frozenset({Moment.STOP, Moment.AGENT_STOP, Moment.SESSION_END, Moment.OTHER})
 """Where a "block" would make the agent go on, or nobody listens."""
 
@@ -47,6 +49,8 @@ def read(data: Mapping[str, Any]) -> HookFacts:
 def read_as(agent: str, data: Mapping[str, Any], moments: Mapping[str, Moment]) -> HookFacts:
     """The facts of an event of an agent that speaks as Claude Code does. Raises `BadInput`."""
     facts = reading.base(agent, data, moments)
+    if facts.subagent and agent in _SUB_TRANSCRIPTS and not data.get("agent_transcript_path"):
+        facts = facts._replace(transcript=_transcript_of(facts))
     if facts.moment is Moment.BATCH:
         calls = data.get("tool_calls")
         items = (
@@ -57,6 +61,16 @@ def read_as(agent: str, data: Mapping[str, Any], moments: Mapping[str, Moment]) 
         return _called(facts, data)
     used = reading.share(data.get("context_usage"))
     return facts._replace(context_used=used)
+
+
+def _transcript_of(facts: HookFacts) -> str:
+    """The file of a sub-agent, which only its end names: beside that of who sent it."""
+    folder, _, name = facts.transcript.rpartition("/")
+    session = name.removesuffix(".jsonl")
+    if session == name:
+        return ""
+    place = _SUB_TRANSCRIPTS[facts.agent].format(session=session)
+    return f"{folder}/{place}/agent-{facts.subagent}.jsonl"
 
 
 def _called(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from switchgear.hooks.dialects import reading
+from switchgear.hooks.dialects.transcript import last_thought
 from switchgear.hooks.facts import HookFacts, Moment
 from switchgear.hooks.ruling import Action, Reply, Ruling
 
@@ -41,6 +42,7 @@ def read(data: Mapping[str, Any]) -> HookFacts:
 
 
 def _after(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
+    facts = facts._replace(thought=last_thought(facts.transcript))
     response = data.get("tool_response")
     told = response.get("llmContent") if isinstance(response, dict) else response
     result = reading.whole_text(told)

@@ -1,7 +1,9 @@
 """OpenCode, as our plugin passes its events on: `{"k", "input", "output", "cwd"}`.
 
 `k` is the plugin's hook (`tool.execute.before`, `tool.execute.after`, `chat.message`) with what
-OpenCode gave it as `input` and `output`, or `event` with `type` and `properties`.
+OpenCode gave it as `input` and `output`, or `event` with `type` and `properties`. A sub-agent is a
+session of its own, whose `rootID` is the session that it works for. `cost` is what the session has
+cost in dollars since the last time, `usage` how full its context is, `thought` what it said last.
 """
 
 from collections.abc import Mapping
@@ -25,6 +27,13 @@ _EVENTS = {
     "session.idle": Moment.STOP,
     "session.deleted": Moment.SESSION_END,
 }
+_OF_SUB_AGENTS = {
+    Moment.SESSION_START: Moment.AGENT_START,
+    Moment.PROMPT: Moment.AGENT_START,
+    Moment.STOP: Moment.AGENT_STOP,
+    Moment.SESSION_END: Moment.AGENT_STOP,
+}
+"""What the life of a sub-agent's session means to the one that it works for."""
 WARNS = frozenset({"tool.execute.after"})
 
 __all__ = ["WARNS", "read", "write"]
@@ -38,13 +47,7 @@ def read(data: Mapping[str, Any]) -> HookFacts:
     if name == "event":
         return _event(data)
     given, made = _part(data, "input"), _part(data, "output")
-    facts = HookFacts(
-        agent=AGENT,
-        event=name,
-        moment=_HOOKS[name],
-        session=safe_id(given.get("sessionID") or data.get("sessionID")),
-        cwd=reading.text(data.get("cwd") or data.get("directory")),
-    )
+    facts = _of(data, given.get("sessionID") or data.get("sessionID"), name, _HOOKS[name])
     if facts.moment not in {Moment.BEFORE_TOOL, Moment.AFTER_TOOL}:
         return facts
     tool = given.get("tool")
@@ -67,21 +70,32 @@ def _after(facts: HookFacts, data: Mapping[str, Any], made: Mapping[str, Any]) -
         # As the others write it: a command that ran and said no is not a failure of the shell.
         error = f"Exit code {code}\n{told}" if isinstance(code, int) else told
     seconds = reading.milliseconds(data.get("duration_ms"))
-    return facts._replace(result=result, ok=not failed, error=error, seconds=seconds)
+    thought = reading.thought(data.get("thought"))
+    return facts._replace(
+        result=result, ok=not failed, error=error, seconds=seconds, thought=thought
+    )
 
 
 def _event(data: Mapping[str, Any]) -> HookFacts:
     kind, properties = reading.text(data.get("type")), _part(data, "properties")
     info = _part(properties, "info")
     session = properties.get("sessionID") or info.get("sessionID") or info.get("id")
-    cost = reading.dollars(data.get("cost"))
+    return _of(data, session, kind[:100] or "event", _EVENTS.get(kind, Moment.OTHER))
+
+
+def _of(data: Mapping[str, Any], session: Any, event: str, moment: Moment) -> HookFacts:
+    """What every event has."""
+    root = data.get("rootID")
+    is_sub_agent = isinstance(root, str) and bool(root) and root != session
     return HookFacts(
         agent=AGENT,
-        event=kind[:100] or "event",
-        moment=_EVENTS.get(kind, Moment.OTHER),
-        session=safe_id(session),
-        cwd=reading.text(data.get("cwd")),
-        cost_micros=cost,
+        event=event,
+        moment=_OF_SUB_AGENTS.get(moment, moment) if is_sub_agent else moment,
+        session=safe_id(root if is_sub_agent else session),
+        subagent=safe_id(session) if is_sub_agent else "",
+        cwd=reading.text(data.get("cwd") or data.get("directory")),
+        context_used=reading.window_share(data.get("usage")),
+        cost_micros=reading.dollars(data.get("cost")),
     )
 
 

@@ -35,7 +35,6 @@ def read(data: Mapping[str, Any]) -> HookFacts:
         raise BadInput(f"the event {str(name)[:60]!r} is not known")
     given = data.get("event")
     event: dict[str, Any] = given if isinstance(given, dict) else {}
-    usage = data.get("usage")
     facts = HookFacts(
         agent=AGENT,
         event=name,
@@ -43,7 +42,7 @@ def read(data: Mapping[str, Any]) -> HookFacts:
         session=safe_id(data.get("session")),
         cwd=reading.text(data.get("cwd")),
         prompt=reading.text(event.get("text") or event.get("prompt")),
-        context_used=_used(usage) if isinstance(usage, dict) else None,
+        context_used=reading.window_share(data.get("usage")),
         cost_micros=reading.dollars(data.get("cost")),
     )
     if facts.moment not in {Moment.BEFORE_TOOL, Moment.AFTER_TOOL}:
@@ -66,12 +65,8 @@ def read(data: Mapping[str, Any]) -> HookFacts:
         ok=not failed,
         error=(result or "failed") if failed else None,
         seconds=seconds,
+        thought=reading.thought(data.get("thought")),
     )
-
-
-def _used(usage: Mapping[str, Any]) -> float | None:
-    tokens, window = reading.number(usage.get("tokens")), reading.number(usage.get("contextWindow"))
-    return min(tokens / window, 1.0) if tokens is not None and window else None
 
 
 def _words(content: Any) -> str | None:

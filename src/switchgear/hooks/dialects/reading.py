@@ -9,6 +9,7 @@ from switchgear.hooks.facts import BadInput, HookFacts, Moment, safe_id
 
 LONGEST_RESULT = 20_000
 """Characters of a tool's output that are looked at."""
+LONGEST_THOUGHT = 2_000
 _EXIT = r"(?im)^\W{0,40}(?:process |command )?exit(?:ed with)?(?: code)?:? +(-?\d{1,9})\b"
 
 
@@ -36,7 +37,8 @@ def base(agent: str, data: Mapping[str, Any], moments: Mapping[str, Moment]) -> 
         subagent=safe_id(data["agent_id"]) if data.get("agent_id") else "",
         cwd=text(data.get("cwd")),
         prompt=text(data.get("prompt")),
-        transcript=text(data.get("transcript_path")),
+        transcript=text(data.get("agent_transcript_path") or data.get("transcript_path")),
+        model=text(data.get("model"))[:200],
     )
 
 
@@ -86,6 +88,19 @@ def share(value: Any) -> float | None:
     """A share from 0 to 1; what is beyond is 1."""
     found = number(value)
     return None if found is None else min(found, 1.0)
+
+
+def window_share(usage: Any) -> float | None:
+    """The share of the window in use, of `{"tokens", "contextWindow"}`."""
+    if not isinstance(usage, dict):
+        return None
+    tokens, window = number(usage.get("tokens")), number(usage.get("contextWindow"))
+    return min(tokens / window, 1.0) if tokens is not None and window else None
+
+
+def thought(value: Any) -> str | None:
+    """What was said before a call; nothing is not known."""
+    return value[:LONGEST_THOUGHT] if isinstance(value, str) and value.strip() else None
 
 
 def dollars(value: Any) -> int | None:

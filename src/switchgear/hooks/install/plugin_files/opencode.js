@@ -1,8 +1,21 @@
 const KEPT_EVENTS = new Set(["session.created", "session.idle", "session.deleted"])
 
+const MOST_SESSIONS = 1000
+
+// The oldest is let go: an OpenCode server may live for weeks.
+function remember(known, key, value) {
+  known.delete(key)
+  known.set(key, value)
+  if (known.size > MOST_SESSIONS) known.delete(known.keys().next().value)
+}
+
 export const Switchgear = async ({ client, directory }) => {
   const begun = new Map()
   const costs = new Map()
+  const used = new Map()
+  const words = new Map()
+  const windows = new Map()
+  const roots = new Map()
 
   // Into OpenCode's log: what a plugin prints would be written across its screen.
   const say = (text) => {
@@ -19,13 +32,38 @@ export const Switchgear = async ({ client, directory }) => {
     }
   }
 
+  // What an event is sent with: who sent the session, what it has used since the last time.
+  const told = (message, sessionID) => {
+    if (roots.has(sessionID)) message.rootID = roots.get(sessionID)
+    if (costs.get(sessionID)) message.cost = costs.get(sessionID)
+    costs.delete(sessionID)
+    if (used.has(sessionID)) message.usage = { tokens: used.get(sessionID), contextWindow: windows.get(sessionID) }
+    if (words.get(sessionID)) message.thought = words.get(sessionID)
+    return ask({ ...message, cwd: directory }, say)
+  }
+
+  const hear = (part) => {
+    if (part?.type === "step-finish") {
+      costs.set(part.sessionID, (costs.get(part.sessionID) ?? 0) + (part.cost ?? 0))
+      const { input = 0, output = 0, cache = {} } = part.tokens ?? {}
+      remember(used, part.sessionID, input + output + (cache.read ?? 0) + (cache.write ?? 0))
+    }
+    if (part?.type === "step-start") remember(words, part.sessionID, "")
+    const speaks = part?.type === "text" || part?.type === "reasoning"
+    if (speaks && words.has(part.sessionID)) remember(words, part.sessionID, part.text)
+  }
+
   return {
+    "chat.params": async (input) => {
+      remember(windows, input.sessionID, input.model?.limit?.context)
+    },
     "chat.message": async (input) => {
-      const ruling = await ask({ k: "chat.message", input: { sessionID: input.sessionID }, cwd: directory }, say)
+      const ruling = await told({ k: "chat.message", input: { sessionID: input.sessionID } }, input.sessionID)
       if (ruling.action === "stop") await abort(input.sessionID)
     },
     "tool.execute.before": async (input, output) => {
-      const ruling = await ask({ k: "tool.execute.before", input, output: { args: output.args }, cwd: directory }, say)
+      const message = { k: "tool.execute.before", input, output: { args: output.args } }
+      const ruling = await told(message, input.sessionID)
       if (ruling.action === "stop") await abort(input.sessionID)
       if (ruling.action === "stop" || ruling.action === "deny") throw new Error(ruling.text)
       begun.set(input.callID, Date.now())
@@ -33,26 +71,22 @@ export const Switchgear = async ({ client, directory }) => {
     "tool.execute.after": async (input, output) => {
       const since = begun.get(input.callID)
       begun.delete(input.callID)
-      const told = { output: output.output, metadata: output.metadata }
-      const message = { k: "tool.execute.after", input, output: told, cwd: directory }
+      const made = { output: output.output, metadata: output.metadata }
+      const message = { k: "tool.execute.after", input, output: made }
       if (since !== undefined) message.duration_ms = Date.now() - since
-      const ruling = await ask(message, say)
+      const ruling = await told(message, input.sessionID)
       if (ruling.text && ruling.action !== "allow") output.output = `${output.output}\n\n${ruling.text}`
       if (ruling.action === "stop") await abort(input.sessionID)
     },
     event: async ({ event }) => {
       const properties = event.properties ?? {}
-      if (event.type === "message.part.updated" && properties.part?.type === "step-finish") {
-        const spent = costs.get(properties.part.sessionID) ?? 0
-        costs.set(properties.part.sessionID, spent + (properties.part.cost ?? 0))
-      }
+      if (event.type === "message.part.updated") hear(properties.part)
       if (!KEPT_EVENTS.has(event.type)) return
       const info = properties.info ?? {}
       const sessionID = properties.sessionID ?? info.id
-      const message = { k: "event", type: event.type, properties: { sessionID }, cwd: directory }
-      if (costs.get(sessionID)) message.cost = costs.get(sessionID)
-      costs.delete(sessionID)
-      await ask(message, say)
+      // OpenCode makes a session for each sub-agent, and says here whose it is.
+      if (info.parentID) remember(roots, sessionID, roots.get(info.parentID) ?? info.parentID)
+      await told({ k: "event", type: event.type, properties: { sessionID } }, sessionID)
     },
   }
 }

@@ -1,6 +1,7 @@
 export default function switchgear(pi) {
   const begun = new Map()
   let spent = 0
+  let words = ""
 
   const tell = (k, event, ctx, more) => {
     const message = { k, event, cwd: ctx.cwd, session: ctx.sessionManager.getSessionId(), ...more }
@@ -13,6 +14,9 @@ export default function switchgear(pi) {
 
   pi.on("message_end", (event) => {
     spent += event.message?.usage?.cost?.total ?? 0
+    const { role, content } = event.message ?? {}
+    if (role !== "assistant" || !Array.isArray(content)) return
+    words = content.map((part) => part.thinking ?? part.text ?? "").filter(Boolean).join("\n")
   })
 
   pi.on("tool_call", async (event, ctx) => {
@@ -28,6 +32,7 @@ export default function switchgear(pi) {
     const since = begun.get(toolCallId)
     begun.delete(toolCallId)
     const more = since === undefined ? {} : { duration_ms: Date.now() - since }
+    if (words) more.thought = words
     const ruling = await tell("tool_result", { toolName, toolCallId, input, content, isError }, ctx, more)
     if (ruling.action === "stop") ctx.abort()
     if (!ruling.text || ruling.action === "allow") return
