@@ -320,3 +320,19 @@ def test_tests_that_ran_in_a_state_nobody_knew_are_held_against_no_edit() -> Non
     assert memory.points == 0
     memory = debt.fold(memory, Signal(ok=False, state="2", failing_tests="a"), 0.0)
     assert memory.points == 100
+
+
+def test_what_failed_last_is_no_number_below_none() -> None:
+    dumped = Book().dump()
+    assert dumped[-2] == -1
+    with pytest.raises(ValueError, match="the last failure is -2"):
+        Book.load([*dumped[:-2], -2, dumped[-1]], most=9, remember=1)
+
+
+def test_a_success_ends_the_row_of_failures() -> None:
+    debt, act = ErrorsDebt(), Act("bash", "make", "no rule")
+    failed = Signal(ok=False, error="exit code 2", act=act)
+    memory = debt.fold(debt.start(), failed, 0.0)
+    assert memory.last == failure_of(failed)
+    assert memory.failures == (facts_of(act).key ^ failure_of(failed),)
+    assert debt.fold(memory, Signal(ok=True, act=act), 0.0).last == -1

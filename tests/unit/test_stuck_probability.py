@@ -127,3 +127,18 @@ def test_a_loop_of_talk_alone_is_enough_to_be_able_to_fire() -> None:
     detector = StuckProbability(0.9, -5.0, **weights)
     talk = Signal(act=Act("", "", None, "I am done, as I said before"), count=80)
     assert detector.heat(detector.fold(detector.start(), talk, 0.0), 0.0) >= 1.0
+
+
+def test_its_numbers_to_begin_with() -> None:
+    assert StuckProbability().fields() == {
+        "threshold": 0.9,
+        "bias": -4.0,
+        "errors": 1.0,
+        "same_errors": 2.0,
+        "repeats": 3.0,
+        "known_output": 2.0,
+        "silence": 0.0,
+        "talk": 1.0,
+        "echo": 3.0,
+        "habit": 1.0,
+    }
