@@ -118,6 +118,7 @@ FIRST = {
         ),
         "tests/unit/test_fleet_detectors.py",
     ),
+    "core/policy.py": "tests/unit/test_standing.py",
     "core/standing.py": "tests/unit/test_standing.py",
     "runs.py": "tests/unit/test_runs.py",
 }

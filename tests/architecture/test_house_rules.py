@@ -12,7 +12,7 @@ import switchgear
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "switchgear"
-CORE_MAY_IMPORT = {"collections.abc", "enum", "math", "typing"}
+CORE_MAY_IMPORT = {"collections.abc", "enum", "itertools", "math", "typing"}
 CORE_MAY_IMPORT_LATE = {"act_facts.py": {"re", "zlib"}, "fingerprint.py": {"hashlib", "re"}}
 """Inside functions, where a first error or step is looked at (ADR 0012): importing is not free."""
 MODULES = sorted(SOURCE.rglob("*.py"))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from servers.binary import server_binary
 
-PATIENCE_S = 15.0
+PATIENCE_S = 30.0
 
 
 def eventually(is_so: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def together(*jobs: Callable[[], object]) -> None:

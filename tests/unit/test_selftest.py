@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from switchgear.budgets import Budgets
 from switchgear.cli import main
 from switchgear.config import load_config
 from switchgear.core.detectors import ALL, ConsecutiveFailures, ContextBurn
@@ -17,7 +18,6 @@ from switchgear.core.types import Signal
 from switchgear.hooks import decide as deciding
 from switchgear.hooks import sessions, signals
 from switchgear.hooks.looking import Looked, look_at
-from switchgear.panel import Panel
 from switchgear.runner.circuits import Circuits
 from switchgear.runner.stuck import StuckWatch
 from switchgear.selftest import live_hooks, plan
@@ -275,7 +275,7 @@ def test_orders_without_the_token_are_refused_where_one_is_configured(project: P
         ("standing-still", Circuits, "tell_loop", lambda *_: True, "loop/*"),
         ("output-decline", Circuits, "tell_loop", lambda *_: True, "loop/*"),
         ("hang", sessions, "silent_s", lambda *_: 0.0, "session/*"),
-        ("overspend", Panel, "_tell_cost", lambda *_: 1 / 0, "overspend"),
+        ("overspend", Budgets, "_tell", lambda *_: 1 / 0, "overspend"),
         ("dead-provider", Circuits, "tell_provider", lambda *_: None, "provider/demo"),
         ("dead-provider", deciding._Hearing, "_after", lambda *_: None, "op/*"),
         ("loop", StuckWatch, "see", lambda *_: None, "progress/*"),

@@ -43,13 +43,13 @@ def test_a_failing_provider_is_left_for_the_fallback_and_with_all_dead_nobody_is
 ) -> None:
     rows = by_guard(rows_of(tmp_path, FLEET, "dead-provider"))
     switched = rows["dep/anthropic"]
-    assert (switched.detector, switched.signals) == ("failures_in_window", 3)
+    assert (switched.detector, switched.signals) == ("failures_in_window + failure_rate", 3)
     assert switched.reason.startswith("rerouted to coder on openai/large: coder on anthropic/opus")
     nobody = rows["fallbacks of coder"]
     assert nobody.status is Status.OK
     assert nobody.reason.startswith("nobody may work for agent 'coder' (requeue)")
     for provider in ("anthropic", "openai", "google"):
-        assert f"dep/{provider}: 3 failures" in nobody.reason
+        assert f"dep/{provider}: score 2 of 2: 3 failures" in nobody.reason
     assert "fallbacks of twin" not in rows, "its work goes the same way"
     assert rows["dep/google"].reason.endswith("junior has no other provider")
 
@@ -75,7 +75,12 @@ def test_money_is_watched_for_the_agent_its_story_and_its_budget(tmp_path: Path)
     [
         ("same-error", "agent/coder/failure_rate", "failure_rate", "rerouted to junior"),
         ("slow-provider", "agent/coder/latency", "latency_p95", "load reduced to 50%"),
-        ("hang", "dep/anthropic", "failures_in_window", "rerouted to coder on openai/large"),
+        (
+            "hang",
+            "dep/anthropic",
+            "failures_in_window + failure_rate",
+            "rerouted to coder on openai/large",
+        ),
         ("rule-breach", "rules/coder", "violation", "rerouted to junior"),
         ("lock-convoy", "lock/*", "lock_wait", "requeue: lock/selftest"),
     ],

@@ -145,3 +145,19 @@ def test_a_remark_of_ours_is_an_event_of_its_own_kind(kind: EventKind) -> None:
     [event] = made.events
     assert (event.kind, event.reason, event.by) == (kind, "it is gone", "switchgear")
     assert (event.before, event.after) == (Phase.CLOSED, Phase.CLOSED)
+
+
+@pytest.mark.parametrize(
+    ("tripping_at", "bands"),
+    [(0.5, {0: 0, 3: 0, 4: 1, 5: 2, 9: 2, 10: 3}), (None, {0: 0, 9: 0, 10: 3})],
+)
+def test_the_bands_of_a_detector_end_where_the_circuit_moves(
+    tripping_at: float | None, bands: dict[int, int]
+) -> None:
+    policy = Policy([ConsecutiveFailures(10)], tripping_at=tripping_at)
+    assert {n: policy.bands((n,), 0.0)[0] for n in bands} == bands
+
+
+def test_calm_begins_a_fifth_below_tripping_at_without_the_dust_of_floats() -> None:
+    assert Policy([ConsecutiveFailures(10)], tripping_at=0.123456789).calm_below == 0.098765431
+    assert Policy([ConsecutiveFailures(10)]).calm_below is None

@@ -107,8 +107,8 @@ def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -
             if agent in AGENTS:
                 by_agent.setdefault(agent, []).append(why)
         for agent, whys in by_agent.items():
-            more = f" (and {len(whys) - 1} more)" if len(whys) > 1 else ""
-            told = f"while the store was gone: {whys[-1]}{more}"
+            often = f" ({len(whys)} times)" if len(whys) > 1 else ""
+            told = f"while the store was gone{often}: {whys[-1]}"
             leave_event(store, policy_for(hooks_circuit(agent)), agent, told, len(whys))
         # Emptied, not removed: who waits for the lock on it must find the same file.
         os.ftruncate(file, 0)
