@@ -118,6 +118,14 @@ FIRST = {
         ),
         "tests/unit/test_fleet_detectors.py",
     ),
+    **dict.fromkeys(
+        (
+            *("core/detectors/latency_p95.py", "core/detectors/failure_rate.py"),
+            *("core/detectors/failures_in_window.py", "core/detectors/slow_calls.py"),
+            *("core/detectors/shares.py", "core/detectors/consecutive_failures.py"),
+        ),
+        "tests/unit/test_detectors.py",
+    ),
     "core/policy.py": "tests/unit/test_standing.py",
     "core/standing.py": "tests/unit/test_standing.py",
     "runs.py": "tests/unit/test_runs.py",
@@ -215,7 +223,9 @@ def _batches(mutant: Mutant | None) -> list[list[str]]:
         return [[*TESTS], [STEP_LAWS], [DETECTOR_LAWS]]
     first = FIRST.get(mutant.file, "tests/property/test_machine.py")
     others = [test for test in TESTS if test != first]
-    return [[first], others, [DETECTOR_LAWS, "-k", _concerned(mutant.file)], [STEP_LAWS]]
+    laws = [DETECTOR_LAWS, "-k", _concerned(mutant.file)]
+    is_of_one = " or " in laws[-1]
+    return [[first], *([laws, others] if is_of_one else [others, laws]), [STEP_LAWS]]
 
 
 def _concerned(file: str) -> str:
