@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from switchgear.config import preset_policy
+from switchgear.core.rules_wire import load_rules
 from switchgear.hooks import compiled as module
 from switchgear.hooks.answering import project_of, whole_project
 from switchgear.hooks.compiled import Unconfigured, compiled
@@ -48,7 +49,7 @@ def test_absolute_rules_and_protected_paths_of_the_configuration_hold_beside_the
         "  own:\n    - {name: no-prod, commands: ['kubectl *']}\n"
     )
     known = compiled(str(project))
-    names = {rule.name for rule in known.loaded_rules()}
+    names = {rule.name for rule in load_rules(list(known.rules))}
     assert "no-prod" in names
     assert not {name for name in names if name.startswith("force-push")}
     assert {name for name in names if name.startswith("guard")}

@@ -26,7 +26,7 @@ _SOMETIMES = (
 """Modules that not every hook call needs: they are run when they are imported."""
 _SLOW = (
     *("switchgear.hooks.compiling", "switchgear.stores.redis", "switchgear.stores.open"),
-    "switchgear.agents",
+    *("switchgear.agents", "switchgear.hooks.recompiling"),
 )
 """Who has loaded one of these has done what hooks seldom do, and is no example for the others."""
 Entry = tuple[str, int, int, bool, bytes]

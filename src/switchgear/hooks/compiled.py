@@ -62,11 +62,11 @@ class Compiled(NamedTuple):
         """Whether the user has given this circuit a policy."""
         return any(_matches(glob, name) for glob, _ in self.circuits[: self.own])
 
-    def loaded_rules(self) -> tuple[Any, ...]:
-        """The absolute rules."""
-        from switchgear.core.rules_wire import load_rules  # noqa: PLC0415  only before a tool
+    def rules_about(self, deed: Any) -> tuple[Any, ...]:
+        """The absolute rules that a deed could break."""
+        from switchgear.core.rules_wire import load_rules_about  # noqa: PLC0415  before a tool
 
-        return load_rules(list(self.rules))
+        return load_rules_about(list(self.rules), deed)
 
 
 class Unconfigured(SwitchgearError):

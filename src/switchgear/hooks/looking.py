@@ -40,13 +40,12 @@ def look_at(facts: HookFacts, known: Compiled) -> Looked:
 
     place = place_at(known.root, cwd=facts.cwd, protected=known.protected)
     deed = deed_of(facts.tool, facts.args, place)
-    rules = known.loaded_rules()
-    broken: object = judge_deed(rules, deed, place) or _killed(deed.commands)
+    broken: object = judge_deed(known.rules_about(deed), deed, place) or _killed(deed.commands)
     for script in deed.runs[:MOST_SCRIPTS] if broken is None else ():
         text = _orders_in(script)
         if text and broken is None:
             inner = deed_of(facts.tool, {"command": text}, place)
-            own = [rule for rule in rules if rule.name.startswith("guard/")]
+            own = [rule for rule in known.rules_about(inner) if rule.name.startswith("guard/")]
             broken = None if inner.unread else judge_deed(own, inner, place)
     touched = {path for path in (*deed.writes, *deed.deletes) if not path.startswith("/dev/")}
     kind = kinds.kind_of(facts.tool, deed.commands)
