@@ -6,11 +6,11 @@ of random numbers of its own, so that both sides meet the same luck.
 
 from collections import deque
 from collections.abc import Callable
-from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
 from switchgear.resource_locks import TELL_EVERY_S
+from switchgear.simulate.agenda import Agenda
 from switchgear.simulate.gates import Chosen, Gate, Waiting
 from switchgear.simulate.scenarios import BURN, POISON
 from switchgear.simulate.tally import Tally
@@ -65,8 +65,7 @@ class Engine:
         self.now_s = 0.0
         self._world, self._tally = world, tally
         self._gate: Gate
-        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._count = 0
+        self._agenda = Agenda()
         self._queues: dict[str, Queue] = {}
 
     def clock(self) -> float:
@@ -88,14 +87,14 @@ class Engine:
         if on_hour is not None:
             for hour in range(1, int(world.length_s / 3600) + 1):
                 self._after(hour * 3600.0, on_hour, float(hour))
-        heap = self._heap
-        while heap and heap[0][0] <= world.length_s:
-            self.now_s, _, work, given = heappop(heap)
+        entry = self._agenda.next()
+        while entry is not None and entry[0] <= world.length_s:
+            self.now_s, _, work, given = entry
             work(*given)
+            entry = self._agenda.next()
 
     def _after(self, seconds: float, work: Callable[..., Any], *given: Any) -> None:
-        self._count += 1
-        heappush(self._heap, (self.now_s + seconds, self._count, work, given))
+        self._agenda.put(self.now_s + seconds, work, given)
 
     # A piece of work
 
