@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from switchgear.core import detectors
 from switchgear.core.detectors import (
     ConsecutiveFailures,
     Detector,
@@ -304,3 +305,37 @@ def test_a_p95_begins_to_judge_only_where_a_call_was_over_the_limit() -> None:
     assert p95.judges_after(p95.fold(p95.start(), slow, 0.0), quick, 0.0) == 4
     assert p95.judges_after(p95.fold(p95.start(), quick, 0.0), quick, 0.0) == 0
     assert p95.judges_after(p95.fold(p95.start(), slow, 0.0), Signal(ok=True), 0.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("detector", "fields"),
+    [
+        (detectors.ActionsDebt(), {"limit": 7.0, "credit": 0.1}),
+        (detectors.ConsecutiveFailures(), {"threshold": 5}),
+        (detectors.ErrorsDebt(), {"limit": 6.0, "credit": 0.1}),
+        (detectors.ContextBurn(), {"per_minute": 0.05, "window_s": 60.0}),
+        (detectors.FailureRate(), {"window": 20, "threshold": 0.5, "min_calls": 20}),
+        (detectors.FailuresInWindow(), {"threshold": 3, "window_s": 60.0}),
+        (detectors.LockWait(), {"limit_s": 60.0}),
+        (detectors.NoProgress(), {"threshold": 3, "recovers_at": 0.7}),
+        (detectors.OutputDecline(), {"threshold": 0.7, "min_iterations": 3}),
+        (detectors.RetryAfter(), {"threshold": 1}),
+        (
+            detectors.SameError(),
+            {"threshold": 5, "scope": "total", "fingerprint": "default", "remember": 32},
+        ),
+        (detectors.SameTool(), {"threshold": 5, "match": "outcome"}),
+        (detectors.Silence(), {"limit_s": 120.0}),
+        (detectors.TalkDebt(), {"limit": 2.0, "usual": 0.3, "remember": 8}),
+        (
+            detectors.WordsDebt(),
+            {"limit": 3.0, "usual": 0.25, "credit": 0.05, "remember": 8},
+        ),
+        (detectors.ToolFlood(), {"threshold": 20}),
+    ],
+    ids=lambda part: getattr(part, "kind", ""),
+)
+def test_a_detector_comes_with_its_documented_numbers(
+    detector: Detector, fields: dict[str, object]
+) -> None:
+    assert detector.fields() == fields
