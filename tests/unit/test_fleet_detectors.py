@@ -107,3 +107,8 @@ def test_a_paused_story_is_resumed_by_a_reset() -> None:
     assert story.state is Phase.OPEN
     story.reset(by="ada", why="worth it")
     assert (story.state, story.heat) == (Phase.CLOSED, 0.0)
+
+
+def test_a_wait_below_nothing_was_never_stored() -> None:
+    with pytest.raises(ValueError, match=r"the last wait is -0\.5"):
+        detectors.LockWait().load(-0.5)

@@ -37,7 +37,7 @@ class LockWait(Detector):
         """The wait against the limit; exactly at it, it does not trip yet."""
         del now_s
         if memory > self.limit_s:
-            return max(1.0, memory / self.limit_s)
+            return memory / self.limit_s
         return LAST_CHANCE * memory / self.limit_s
 
     def reason(self, memory: float, now_s: float) -> str:
