@@ -141,8 +141,14 @@ def _places(root: str) -> list[str]:
 
 def read(place: str) -> dict[str, Any] | None:
     """What the file says; `None`: there is none that can be believed."""
+    data = read_own(place)
+    return data if isinstance(data, dict) and data.get("format") == FORMAT else None
+
+
+def read_own(place: str) -> Any:
+    """The JSON in a file that is ours and nobody else could have written; `None`: there is none."""
     try:
-        file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -150,12 +156,11 @@ def read(place: str) -> dict[str, Any] | None:
         mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
         if not mine or found.st_mode & 0o077 or found.st_size > LARGEST_BYTES:
             return None
-        data = json.loads(os.read(file, LARGEST_BYTES))
+        return json.loads(os.read(file, LARGEST_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
     finally:
         os.close(file)
-    return data if isinstance(data, dict) and data.get("format") == FORMAT else None
 
 
 def write(place: str, data: dict[str, Any]) -> None:

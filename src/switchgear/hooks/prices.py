@@ -4,14 +4,13 @@ The price list takes half a second to load, and a hook has no such time. The fil
 compiled configuration is: if it belongs to this user and nobody else could have written it.
 """
 
-import json
 import os
-import stat
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from switchgear.hooks import compiled
+
 NAME = "prices.json"
-LARGEST_BYTES = 100_000
 MOST_MODELS = 64
 KNOWN_FOR_S = 86_400.0
 """How long a price is believed: the list comes with a package, which may be renewed."""
@@ -59,14 +58,12 @@ def card_of(model: str, folder: str, now_s: float) -> Card:
     card = _looked_up(model)._replace(made_s=now_s)
     cards.pop(model, None)
     cards[model] = card
-    _write(place, dict(list(cards.items())[-MOST_MODELS:]))
+    compiled.write(place, dict(list(cards.items())[-MOST_MODELS:]))
     return card
 
 
 def _looked_up(model: str) -> Card:
-    from switchgear.hooks.compiled import use_all_modules  # noqa: PLC0415  once a day
-
-    use_all_modules()
+    compiled.use_all_modules()
     from switchgear.agents.events import Usage  # noqa: PLC0415
     from switchgear.agents.prices import cost_of, window_of  # noqa: PLC0415
 
@@ -82,21 +79,11 @@ def _looked_up(model: str) -> Card:
 
 
 def _read(place: str) -> dict[str, Card]:
+    data: Any = compiled.read_own(place)
     try:
-        file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return {}
-    try:
-        found = os.fstat(file)
-        mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-        if not mine or found.st_mode & 0o077 or found.st_size > LARGEST_BYTES:
-            return {}
-        data: Any = json.loads(os.read(file, LARGEST_BYTES))
         return {str(model): _card(fields) for model, fields in data.items()}
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError):
         return {}
-    finally:
-        os.close(file)
 
 
 def _card(fields: Any) -> Card:
@@ -104,17 +91,3 @@ def _card(fields: Any) -> Card:
     if not all(isinstance(price, int) and price >= 0 for price in prices):
         raise ValueError  # caught above: the file is made anew
     return Card._make(fields)
-
-
-def _write(place: str, cards: dict[str, Card]) -> None:
-    """Keep them for the next hook, whole or not at all."""
-    new = f"{place}.{os.getpid()}"
-    try:
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(file, json.dumps(cards).encode())
-        finally:
-            os.close(file)
-        os.rename(new, place)
-    except OSError:
-        return
