@@ -117,6 +117,11 @@ class Circuits:
         tripped = self.loop.trip_reason()
         return tripped or f"Circuit breaker tripped: {circuit.outage.reason}"
 
+    def held(self) -> str | None:
+        """The circuit that an operator holds open, so that no evidence lets the run go on."""
+        both = (self.loop, self.provider)
+        return next((each.name for each in both if each.mode is Mode.HELD_OPEN), None)
+
     def evidence(self) -> tuple[str, ...]:
         """What each detector that is hot sees, the hottest first."""
         readings = sorted(self.loop.readings().values(), key=lambda reading: -reading.heat)
