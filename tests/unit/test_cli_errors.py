@@ -159,7 +159,7 @@ def test_several_circuits_need_a_yes() -> None:
     for name in ("a/1", "a/2", "b"):
         panel.breaker(name).tell(Signal(ok=True))
     said = one_sentence(run("hold", "open", "a/*", "--why", "x", panel=panel))
-    assert "2 circuits" in said
+    assert "2 circuits (a/1, a/2)" in said
     assert "--yes" in said
     assert all(view.circuit.mode == "auto" for view in panel)
     assert run("hold", "open", "a/*", "--why", "x", "--yes", panel=panel).exit_code == 0
