@@ -142,7 +142,9 @@ def _confirm(names: Sequence[str], *, yes: bool) -> None:
         return
     count = plural(len(names), "circuit")
     if not sys.stdin.isatty():
-        some = ", ".join(clean(name, 60) for name in names[:3]) + (", ..." if len(names) > 3 else "")
+        some = ", ".join(clean(name, 60) for name in names[:3]) + (
+            ", ..." if len(names) > 3 else ""
+        )
         fail(f"the order would go to {count} ({some}); add --yes if that is what you want")
     for name in names[:_LISTED]:
         say(f"  {clean(name)}", err=True)
