@@ -335,6 +335,19 @@ def test_a_circuit_that_is_held_open_ends_the_run_before_it_begins(stage: Stage)
     assert result.resume.endswith(f"resume {result.run}")
 
 
+def test_a_hold_in_the_middle_of_a_run_ends_it_and_nothing_tripped(stage: Stage) -> None:
+    class Operator(View):
+        def iteration_started(self, number: int, run: dict[str, object]) -> None:
+            runner.circuits.loop.hold_open(by="ops", why="enough for today")
+
+    stage.setting = stage.setting._replace(view=Operator())
+    runner = stage.runner("fail('no such file')")
+    result = runner.run()
+    assert (result.exit_reason, result.state.iterations) == ("circuit_breaker", 1)
+    assert result.reason == "held open by ops: enough for today"
+    assert f"release {result.circuit} --why" in str(result.resume)
+
+
 def test_a_provider_that_is_held_open_ends_the_run_too(stage: Stage) -> None:
     runner = stage.runner("write('a', 'b')")
     runner.circuits.provider.hold_open(by="ops", why="bill")

@@ -114,6 +114,8 @@ class Circuits:
     def reason(self) -> str:
         """Why the loop is stopped, or would be but for its mode."""
         circuit = self.loop.snapshot()
+        if circuit.mode is Mode.HELD_OPEN:  # by somebody, so nothing tripped
+            return self.loop.check().reason or "held open"
         tripped = self.loop.trip_reason()
         return tripped or f"Circuit breaker tripped: {circuit.outage.reason}"
 
