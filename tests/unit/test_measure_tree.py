@@ -90,6 +90,10 @@ def test_what_we_print_into_the_folder_is_nobodys_progress(
     paths, lines = json.loads(said.read_text())
     assert paths == made
     assert lines == ([len(made), 0] if (project / ".git").exists() else None)
+    resumed = tree_of(project)  # prints elsewhere, and knows what was printed to before
+    before = resumed.mark()
+    (project / "night.log").write_text("edited by somebody")
+    assert not resumed.change(before, resumed.mark())
 
 
 def test_a_file_that_is_written_with_the_same_content_has_not_changed(project: Path) -> None:

@@ -65,7 +65,7 @@ class GitTree:
         self._git = git
         self._folder = folder
         self._notes = notes
-        self._own_output = own_output(git.top)
+        self._own_output = own_output(git.top, notes)
         self._states: dict[str, State] = {}
 
     def mark(self) -> str:

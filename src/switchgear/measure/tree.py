@@ -73,7 +73,7 @@ class PlainTree:
     def __init__(self, folder: Path, notes: Path) -> None:
         self._folder = folder
         self._notes = notes
-        self._own_output = own_output(folder)
+        self._own_output = own_output(folder, notes)
         self._states: dict[str, dict[str, _File]] = {}
         self._last: dict[str, _File] = {}
         self._start: str | None = None
