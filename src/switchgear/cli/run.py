@@ -149,7 +149,7 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
         if start.force:
             _forget_ladder(session, name, start.why)
     except StillOpen as still:
-        return _not_begun(name, "circuit_breaker", str(still), as_json=as_json)
+        return _not_begun(start, name, "circuit_breaker", str(still), as_json=as_json)
 
     def work(within: "RunOptions") -> "RunResult":
         return _run(session, start._replace(options=within), agent, said, as_json=as_json)
@@ -161,7 +161,7 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
             f"- switchgear budgets show {shlex.quote(refused.node)}  # who has set how much aside"
         )
         ways = f"{ways}\n- a smaller --budget"
-        return _not_begun(name, "budget", f"{refused}\n{ways}", as_json=as_json)
+        return _not_begun(start, name, "budget", f"{refused}\n{ways}", as_json=as_json)
     if as_json:
         say(printed(result.dump()))
     return result.exit_code
@@ -233,11 +233,13 @@ def _company(start: Start) -> str | None:
     return f"run {others[-1]} is at work in this folder too: what it changes counts for both"
 
 
-def _not_begun(circuit: str, exit_reason: str, text: str, *, as_json: bool) -> int:
+def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_json: bool) -> int:
     """Say that a run was not begun, and why. Returns its exit code."""
     from switchgear.cli.values import printed
     from switchgear.runner.ends import ENDS, ExitReason
 
+    if start.record is not None:
+        start.record.discard()
     code = ENDS[ExitReason(exit_reason)].code
     if not as_json:
         say(text, err=True)
