@@ -235,7 +235,7 @@ class Router:
                 why, wait_s = refused.reason, refused.retry_after_s
                 route.refused.append(Refused(agent, model, breaker.name, why, wait_s))
                 return False
-            route.granted.append((breaker, permit))
+            route.grant(breaker, permit)
         return True
 
     def _reserved(self, route: Route, budget: str | None, estimate_micros: int | None) -> bool:
