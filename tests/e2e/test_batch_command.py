@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +282,29 @@ def test_parallel_tasks_do_not_overspend_the_budget(project: Project) -> None:
     result = project.json()
     assert [task["exit_reason"] for task in result["tasks"]] == ["budget", "budget"]
     assert [task["spent_micros"] for task in result["tasks"]] == [400_000, 400_000]
+
+
+def test_batches_at_once_cannot_overspend_a_node(project: Project) -> None:
+    command = [sys.executable, "-m", "switchgear", "budgets"]
+    run = partial(subprocess.run, cwd=project.path, env=project.env, check=True)
+    run([*command, "set", "atlas", "0.8"])
+    spends = "spend(0.4); until(here / 'both'); write(name + str(os.getppid())); done()"
+    project.tasks("defaults: {stuck: false, budget_node: atlas, budget: 0.4}", a=spends, b=spends)
+    batches = [project.start("--json") for _ in range(3)]
+    project.wait_for("log")
+    while len(project.log) < 2:  # there is no room for a third
+        time.sleep(0.02)
+    (project.beside / "both").touch()
+    results = [json.loads(each.communicate(timeout=100)[0]) for each in batches]
+    tasks = [task for result in results for task in result["tasks"]]
+    shown = run([*command, "show", "atlas", "--json"], capture_output=True)
+    [node] = json.loads(shown.stdout)["nodes"]
+    spent = sum(task["spent_micros"] for task in tasks)
+    assert spent == node["spent_micros"] == 800_000
+    assert node["held_micros"] == 0
+    assert len(project.log) == 2
+    assert sorted(task["exit_reason"] for task in tasks) == ["budget"] * 4 + ["completed"] * 2
+    run([*command, "audit"])
 
 
 def test_a_killed_batch_is_resumed_and_nothing_done_is_repeated(project: Project) -> None:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from switchgear.hooks.command import hook_command
 from switchgear.hooks.sessions import Notes
 from switchgear.stores.sqlite import SqliteStore
@@ -45,14 +47,14 @@ circuits:
 """
 
 
-def started(folder: Path, config: str) -> subprocess.Popen[str]:
-    """A stand-in for Claude Code that calls our hooks, in a project with this configuration."""
+def started(folder: Path, config: str, name: str = "claude.py") -> subprocess.Popen[str]:
+    """A stand-in for Claude Code, known as such by its name, that calls our hooks, in a project with this configuration."""
     (folder / ".git").mkdir()
     (folder / "switchgear.yaml").write_text(config)
-    (folder / "claude.py").write_text(AGENT)
+    (folder / name).write_text(AGENT)
     env = {**os.environ, "HOOK": json.dumps(hook_command("claude-code", root=str(folder)))}
     return subprocess.Popen(
-        [sys.executable, "-S", "claude.py"],
+        [sys.executable, "-S", name],
         cwd=folder,
         env={key: value for key, value in env.items() if not key.startswith("SWITCHGEAR_")},
         stdout=subprocess.PIPE,
@@ -88,6 +90,31 @@ def test_a_real_watcher_hears_a_silent_agent_and_its_hint_is_delivered_once(
     assert len(hinted) == 1
     assert "no tool call for" in hinted[0]
     assert _until_gone(notes.watcher or 0)
+
+
+@pytest.mark.parametrize("verb", [("watch", "--interval", "0.1"), ("serve", "--port", "0")])
+def test_where_the_process_is_not_known_whoever_runs_anyway_hears_the_silence(
+    tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    process = started(tmp_path, CONFIG, "robot.py")
+    assert process.stdout is not None
+    said = [process.stdout.readline() for _ in range(14)]  # from then on it is silent
+    onlooker = subprocess.Popen(
+        [sys.executable, "-m", "switchgear", *verb],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path.parent)},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        assert _until(tmp_path, lambda notes: bool(notes.pending)).watcher == 0
+        (tmp_path / "go-on").touch()
+        said.append(process.communicate(timeout=60)[0])
+    finally:
+        for each in (process, onlooker):
+            each.kill()
+            each.wait()
+    assert "".join(said).count("AGENT APPEARS STUCK") == 1
+    assert "no tool call for" in said[-1]
 
 
 def _until(folder: Path, fits: Callable[[Notes], bool]) -> Notes:

@@ -116,6 +116,22 @@ def test_json_is_the_documented_result_and_nothing_else(project: Project) -> Non
     assert "iteration 3 of 30" in done.stderr
 
 
+def test_a_run_sets_its_money_aside_and_does_not_begin_without_it(project: Project) -> None:
+    project("budgets", "set", "atlas", "1")
+    spends = "tell(type='usage', model='m', input_tokens=1, output_tokens=1, cost_usd=0.3); write('a', str(os.getpid()))"
+    flags = ("--budget", "0.8", "--budget-node", "atlas")
+    assert project.json("run", "x", *flags, agent=spends)["exit_code"] == 0
+    refused = project.json("run", "again", *flags, agent=spends)
+    assert (refused["exit_code"], refused["exit_reason"], refused["run"]) == (11, "budget", None)
+    assert refused["reason"] == "budget 'atlas' refuses: asked $0.80, free $0.70 of $1.00"
+    told = project("run", "again", *flags[2:], "--max-iterations", "1", agent=spends)
+    assert told.returncode == 0, told.stderr
+    assert "$0.40" in project("budgets", "show", "atlas").stdout
+    told = project("run", "x", "--budget-node", "other", agent=spends)
+    assert told.returncode == 2
+    assert "budget 'other' is not open; 'switchgear budgets list' shows the trees" in told.stderr
+
+
 FLAGS: list[tuple[list[str], str, str, int]] = [
     (["--circuit-breaker-failures", "2"], "sys.exit(1)", "circuit_breaker", 2),
     (["--circuit-breaker-failures", "0", "--circuit-breaker-errors", "4"], "print('Error: x'); sys.exit(1)", "circuit_breaker", 4),

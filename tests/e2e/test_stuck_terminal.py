@@ -1,5 +1,6 @@
 """Stuck agents and tripped circuits at a real terminal: it asks what to do, and does what is chosen."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -7,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from e2e.hook_process import hook
 from e2e.terminal import ENTER, LEAVE, Terminal
+from unit.hook_calls import after, before
 
 AGENT = """
 import json, sys, time
@@ -53,6 +56,73 @@ def test_somebody_at_the_terminal_is_asked_and_obeyed(stuck: Callable[..., Termi
     assert terminal.wait() == 10
     assert "the agent was stuck, and you gave the task up" in terminal.normal
     assert terminal.left_clean()
+
+
+KLAUS = """
+import os, pathlib
+pathlib.Path("found.txt").write_text(pathlib.Path(os.environ["SWITCHGEAR_EVIDENCE"]).read_text())
+print('{"type": "result", "text": "done", "success": true}')
+"""
+
+
+def with_help(folder: Path, **more: object) -> None:
+    """A configuration that names somebody who takes over, and leaves what they were given."""
+    (folder / "klaus.py").write_text(KLAUS)
+    plan = {"escalate": f"{sys.executable} -S {folder / 'klaus.py'} {{prompt}}", **more}
+    told = {"interventions": plan, "timeouts": {"session_s": 600}}
+    (folder / "switchgear.yaml").write_text(json.dumps(told))
+
+
+def test_more_time_a_hint_and_the_help_are_given_as_they_are_chosen(
+    stuck: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    with_help(tmp_path, ask_s=30, progress=False)
+    terminal = stuck("--timeout", "10m")
+    menu, asked = "What now (1 nudge/2 extend/3 escalate/4 abort, in 30 s the ladder decides)?", 0
+    for choice in ("2", "nudge", "esc"):
+        terminal.read_until(menu, asked)
+        asked = len(terminal.output)
+        terminal.type(f"{choice}\n")
+    assert terminal.wait() == 0
+    assert terminal.left_clean()
+    [run] = (tmp_path / ".switchgear" / "runs").glob("*/run.json")
+    assert json.loads(run.read_text())["state"]["extra_s"] == 300.0
+    prompts = [(run.parent / "prompts" / f"{n:04}.txt").read_text() for n in (1, 2, 3, 4)]
+    told = ["You have more time now" in prompt for prompt in prompts]
+    assert told == [False, True, False, False]
+    told = ["Try a different approach" in prompt for prompt in prompts]
+    assert told == [False, False, True, False]
+    assert "Tried so far: nudge, escalate." in prompts[3]
+    assert "[Klaus intervention] - Escalate to debugger" in (tmp_path / "found.txt").read_text()
+
+
+def test_a_hooked_agent_is_helped_from_another_terminal(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    with_help(tmp_path)
+    for number in range(6):
+        hook(tmp_path, before("Read", {"file_path": "a"}, f"t{number}"))
+        hook(tmp_path, after("Read", {"file_path": "a"}, f"t{number}"))
+    said = {
+        "nudge": "the agent is told at its next step",
+        "extend": "the session may take 300 s longer",
+        "escalate": "Klaus takes over",
+    }
+    told = {}
+    for choice, answer in said.items():
+        terminal = Terminal(tmp_path, "intervene", "s1", HOME=str(tmp_path.parent))
+        try:
+            terminal.read_until("What now (1 nudge/2 extend/3 escalate/4 abort)?")
+            assert "AGENT APPEARS STUCK\n\nAgent: claude-code (s1)\nStuck score: " in terminal.seen
+            terminal.type(f"{choice}\n")
+            terminal.read_until(answer)
+            assert terminal.wait() == 0
+        finally:
+            terminal.close()
+        told[choice] = hook(tmp_path, before("Read", {"file_path": "b"}, choice)).stdout
+    assert "Try a different approach." in told["nudge"]
+    assert told["extend"] == ""
+    assert "Klaus" in told["escalate"]
+    assert json.loads(told["escalate"])["continue"] is False
 
 
 def test_a_tripped_circuit_is_closed_by_who_chooses_that(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from switchgear.agents.events import (
     Result,
     StreamEvent,
     TextOutput,
+    ToolStarted,
     ToolStep,
     Usage,
     total_usage,
@@ -147,6 +148,20 @@ def test_claude_counts_an_answer_in_several_lines_once_and_says_that_it_guesses(
     found = usage(events)
     assert (found.input_tokens, found.cache_read_tokens, found.estimated) == (150, 50, True)
     assert found.output_tokens > 100
+
+
+def test_claudes_sub_agents_are_told_apart_by_the_call_that_began_them() -> None:
+    events = read("claude-sub-agent")
+    helper = "toolu_a589739653b840a8b42b"
+    inner, outer = steps(events)
+    assert (inner.tool, inner.ok, inner.agent) == ("Bash", False, helper)
+    assert (outer.tool, outer.ok, outer.agent) == ("Agent", True, "")
+    begun = [(event.tool, event.agent) for event in events if isinstance(event, ToolStarted)]
+    assert begun == [("Agent", ""), ("Bash", helper)]
+    said = [(event.text, event.agent) for event in events if isinstance(event, TextOutput)]
+    assert said == [("A helper shall look.", ""), ("The helper found nothing. Done.", "")]
+    assert result(events).claimed_success is True
+    assert usage(events).cost_micros == 13_200
 
 
 def test_claudes_later_result_replaces_the_earlier_for_its_cost_is_cumulative() -> None:

@@ -18,6 +18,8 @@ TOKEN = "swg_secret"
 SEALED = f"operator_token_sha256: '{hashlib.sha256(TOKEN.encode()).hexdigest()}'\n"
 CODEX = """#!/bin/sh
 cat > /dev/null &
+ls "$CODEX_HOME" | head -n 1 | tr -d '\\n' > "$0.saw"
+touch "$CODEX_HOME/state"
 printf '%s\\n' '{"id": 1, "result": {}}' '{"method": "notice"}'
 printf '{"id": 2, "result": {"data": [{"hooks": [%s]}]}}\\n' "$(cat "$0.hooks")"
 exec sleep 60
@@ -57,7 +59,7 @@ def test_install_says_what_it_did_and_what_is_left_to_do(project: Path) -> None:
     assert lines[1].startswith("  events   PreToolUse, PostToolUse, ")
     assert lines[2].endswith(f"entry.py claude-code --root {project}")
     assert lines[3].startswith("  backup   ~/.local/state/switchgear/hooks/settings.json-")
-    assert lines[-1] == "  'switchgear hooks doctor claude-code' proves that they work."
+    assert lines[-1] == "  'switchgear hooks doctor claude-code' proves that it works."
     again = run("install", "claude-code").output.splitlines()
     assert again[0] == "Claude Code: the hooks are installed already in ./.claude/settings.json"
     assert not any("backup" in line for line in again)
@@ -273,8 +275,22 @@ def hook(command: str, trust: str) -> dict[str, object]:
 
 def test_codex_is_asked_which_hooks_it_trusts(tmp_path: Path) -> None:
     program = codex(tmp_path, [hook("a", "trusted"), hook("a", "untrusted"), hook("b", "trusted")])
-    assert ask_codex(program, str(tmp_path), ["a"]) == Trust(asked=True, seen=2, trusted=1)
-    assert ask_codex(str(tmp_path / "none"), str(tmp_path), ["a"]) == Trust(asked=False)
+    here = str(tmp_path)
+    assert ask_codex(program, here, ["a"], here) == Trust(asked=True, seen=2, trusted=1)
+    assert ask_codex(str(tmp_path / "none"), here, ["a"], here) == Trust(asked=False)
+
+
+def test_codex_that_was_never_started_leaves_nothing_where_it_would_live(tmp_path: Path) -> None:
+    program, home = codex(tmp_path, [hook("a", "untrusted")]), tmp_path / ".codex"
+    home.mkdir()
+    (home / "hooks.json").write_text("{}")
+    told = ask_codex(program, str(tmp_path), ["a"], str(home))
+    assert told == Trust(asked=True, seen=1, trusted=0)
+    assert [each.name for each in home.iterdir()] == ["hooks.json"]
+    assert Path(f"{program}.saw").read_text() == "hooks.json"
+    (home / "config.toml").write_text("")
+    ask_codex(program, str(tmp_path), ["a"], str(home))
+    assert (home / "state").exists()
 
 
 @pytest.mark.parametrize(

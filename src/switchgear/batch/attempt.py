@@ -72,6 +72,8 @@ class Outcome(NamedTuple):
     """Why it could not."""
     gave_up: str | None = None
     """What was tried, where the ladder came to its end."""
+    unpriced: bool = False
+    """Whether a price of this attempt is not known."""
 
     @property
     def reason(self) -> str:
@@ -137,7 +139,12 @@ def perform(place: Workplace, attempt: Attempt) -> Outcome:
     )
     result = runner.run()
     stuck = options.stuck and result.exit_reason is ExitReason.CIRCUIT_BREAKER
-    return Outcome(result, gave_up=_given_up(place, loop) if stuck else None)
+    unknown = 0 if state is None else state.unknown_prices
+    return Outcome(
+        result,
+        gave_up=_given_up(place, loop) if stuck else None,
+        unpriced=result.state.unknown_prices > unknown,
+    )
 
 
 def _given_up(place: Workplace, loop: str) -> str | None:

@@ -16,15 +16,18 @@ from switchgear.batch.door import Door
 from switchgear.batch.model import ENDS, SATISFIED, Batch, End, Progress, Status, Task
 from switchgear.batch.places import Places, PlaceTrouble
 from switchgear.batch.planning import blocked, ready
-from switchgear.batch.purse import Purse
 from switchgear.batch.record import BatchFolder, Kept
 from switchgear.batch.settling import after_timeout, by_policy, settled
+from switchgear.batch.treasury import Treasury
 from switchgear.batch.view import BatchView, ShieldedView
-from switchgear.batch.words import out_of_money, timed_out, timeout_options
+from switchgear.batch.words import timed_out, timeout_options
+from switchgear.core.types import Permit
+from switchgear.errors import BudgetRefused, StoreError
 from switchgear.runner.ends import ExitReason
 from switchgear.runner.helping import Choose
 from switchgear.runner.interrupt import Interrupt
 from switchgear.runner.record import new_run
+from switchgear.runner.set_aside import SetAside
 
 TICK_S = 0.2
 
@@ -59,6 +62,7 @@ class Conductor:
         self._place, self._places = place, places
         self._company, self._view = company, ShieldedView(company.view)
         self._door = door
+        self._treasury = Treasury(batch, place.panel.budgets, kept.progress)
         self._act = act
         self._crew = Crew(company.interrupt)
         self._running: dict[str, Running] = {}
@@ -128,48 +132,58 @@ class Conductor:
 
     def _start(self, task: Task) -> bool:
         """Start a task, or settle that it cannot be; False: not now, nor any other."""
-        progress = self.progress[task.name]
-        grant = self._grant(task, progress)
-        if grant == 0:
-            if self._running:
-                return False  # what they do not spend comes back
-            self._change(
-                task.name, status=Status.FAILED, exit_reason="budget", reason=self._broke(task)
-            )
-            return True
+        try:
+            grant = self._grant(task)
+            if grant == 0:
+                return self._without_money(task)
+        except (BudgetRefused, StoreError) as trouble:
+            return self._fail(task, str(trouble))
         answer = self._door.ask(task.name, running=bool(self._running))
         if answer.permit is None:
             if answer.skip is not None:
                 self._change(task.name, status=Status.SKIPPED, reason=answer.skip)
             return answer.skip is not None
+        return self._start_with(task, answer.permit, grant)
+
+    def _start_with(self, task: Task, permit: Permit, grant: int | None) -> bool:
+        aside: SetAside | None = None
         try:
-            progress = self._prepared(task, progress)
-        except (PlaceTrouble, OSError) as trouble:
-            self._door.give_back(answer.permit)
-            self._change(task.name, status=Status.FAILED, reason=str(trouble))
-            return True
-        self._running[task.name] = Running(answer.permit, grant or 0)
+            aside = self._treasury.set_aside(task, grant, self._home.id)
+            progress = self._prepared(task, self.progress[task.name])
+        except BudgetRefused:
+            self._door.give_back(permit)
+            return False  # somebody else was quicker: look again at what is left
+        except (PlaceTrouble, OSError, StoreError) as trouble:
+            self._door.give_back(permit)
+            if aside is not None:
+                aside.settle(0)
+            return self._fail(task, str(trouble))
+        self._running[task.name] = Running(permit, grant or 0, aside)
         self._change(task.name, **progress._asdict())
         self._begin(task, progress, grant)
         return True
 
-    def _grant(self, task: Task, progress: Progress) -> int | None:
+    def _grant(self, task: Task) -> int | None:
         """What the task may spend; 0: nothing now."""
-        own = task.flags.get("budget_micros")
-        wanted = None if own is None else max(0, own - progress.spent_micros)
-        spent = sum(each.spent_micros for each in self.progress.values())
         reserved = sum(each.reserved_micros for each in self._running.values())
         waiting = len(ready(self._batch.tasks, self._statuses()))
         sharers = min(self._batch.parallel - len(self._running), waiting)
-        return Purse(self._batch.budget_micros, spent, reserved).grant(wanted, sharers)
+        return self._treasury.grant(task, reserved_micros=reserved, sharers=sharers)
 
-    def _broke(self, task: Task) -> str:
-        """Why there is no money for a task: its own is spent, or all."""
-        own, spent = task.flags.get("budget_micros"), self.progress[task.name].spent_micros
-        if own is not None and spent >= own:
-            return out_of_money("its", own, spent)
-        spent = sum(each.spent_micros for each in self.progress.values())
-        return out_of_money("the batch's", self._batch.budget_micros or 0, spent)
+    def _without_money(self, task: Task) -> bool:
+        """Wait for what may come back, else settle that the task cannot begin."""
+        if self._running:
+            return False  # what they do not spend comes back
+        why = self._treasury.waits_for(task)
+        if why is None:
+            return self._fail(task, self._treasury.broke(task), exit_reason="budget")
+        if self.progress[task.name].reason != why:
+            self._change(task.name, reason=why)
+        return False
+
+    def _fail(self, task: Task, reason: str, **fields: object) -> bool:
+        self._change(task.name, status=Status.FAILED, reason=reason, **fields)
+        return True
 
     def _prepared(self, task: Task, progress: Progress) -> Progress:
         """With its place, its run and its time."""
@@ -225,6 +239,8 @@ class Conductor:
         worked = outcome.result is not None and outcome.result.state.iterations > before.iterations
         self._door.tell(running.permit, outcome, worked=worked)
         progress = settled(before, outcome)
+        if running.aside is not None:
+            self._pay(task, running.aside, outcome, progress.spent_micros - before.spent_micros)
         if progress.status is Status.RUNNING:
             progress = self._after_timeout(task, progress, outcome)
         if progress.status in SATISFIED:
@@ -232,6 +248,12 @@ class Conductor:
             if problem is not None:
                 self._view.said(f"[{task.name}] {problem}")
         self._change(task.name, **progress._asdict())
+
+    def _pay(self, task: Task, aside: SetAside, outcome: Outcome, cost_micros: int) -> None:
+        known = outcome.result is not None
+        problem = aside.settle(cost_micros if known else None, unpriced=outcome.unpriced)
+        if problem is not None:
+            self._view.said(f"[{task.name}] {problem}")
 
     def _after_timeout(self, task: Task, progress: Progress, outcome: Outcome) -> Progress:
         result, more_s = outcome.result, self._more_s(task)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from switchgear.core.types import Permit
 from switchgear.runner.interrupt import Interrupt
+from switchgear.runner.set_aside import SetAside
 
 
 class Crew:
@@ -43,3 +44,6 @@ class Running(NamedTuple):
 
     permit: Permit
     reserved_micros: int
+    """Of the batch's budget."""
+    aside: SetAside | None = None
+    """What is held for it in a tree of budgets."""

@@ -9,6 +9,7 @@ from switchgear.agents.registry import agent_named, agent_of_command
 from switchgear.batch.model import AUTO, OPEN_CHOICES, TIMEOUT_CHOICES
 from switchgear.config.problems import shown
 from switchgear.core import record
+from switchgear.core.book import checked_path
 from switchgear.runner.amounts import micros, per_hour, seconds
 from switchgear.runner.options import AUTO as AUTO_TESTS
 from switchgear.timeouts import POLICIES
@@ -102,6 +103,10 @@ def _validation(key: str, value: Any) -> str:
     return text(key, value)
 
 
+def _node(key: str, value: Any) -> str:
+    return checked_path(text(key, value))
+
+
 def _folder(key: str, value: Any) -> str:
     path = Path(text(key, value)).expanduser().resolve()
     if not path.is_dir():
@@ -130,6 +135,7 @@ RUN: dict[str, Read] = {
     "validate": _validation,
     "commit": _flag,
     "budget": _amount(micros),
+    "budget_node": _node,
     "allow_unknown_price": _flag,
     "max_iterations": _whole(1),
     "rate_limit": _amount(per_hour),

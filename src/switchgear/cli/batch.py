@@ -50,6 +50,11 @@ class Prepared(NamedTuple):
     metavar="WHAT=CHOICE",
     help="timeout=resume|accept|retry|skip, open=wait|force|skip|abort; beats the file.",
 )
+@click.option(
+    "--budget-node",
+    metavar="NODE",
+    help="Set the money of each task aside from this node of the budgets; beats the file.",
+)
 @json_option
 @token_option
 @store_options
@@ -60,6 +65,7 @@ def batch(
     resumed: str | None,
     retry_failed: bool,
     when_alone: tuple[str, ...],
+    budget_node: str | None,
     as_json: bool,
 ) -> None:
     """Run the tasks of TASKS.YAML: those that need others after them, --parallel of them at a time.
@@ -81,6 +87,7 @@ def batch(
     with open_session() as session:
         place = _workplace(session)
         wanted = _wanted(place, tasks, parallel, when_alone)
+        wanted = _paid_from(place, wanted, budget_node)
         if any(task.worktree for task in wanted.tasks):
             _share(session)
         prepared = _prepared(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
@@ -138,6 +145,18 @@ def _wanted(
         except ValueError as problem:
             fail(f"task {task.name!r}: {problem}")
     return read if parallel is None else read._replace(parallel=parallel)
+
+
+def _paid_from(place: "Workplace", wanted: "Batch", node: str | None) -> "Batch":
+    """With the node of the option, if one is given; a node that is not open is told before the start."""
+    from switchgear.cli.paying import checked_node
+
+    if node is not None:
+        paid = (task._replace(flags={**task.flags, "budget_node": node}) for task in wanted.tasks)
+        wanted = wanted._replace(tasks=tuple(paid))
+    for each in sorted({str(task.flags.get("budget_node", "")) for task in wanted.tasks} - {""}):
+        checked_node(place.panel.budgets, each)
+    return wanted
 
 
 def _alone(given: tuple[str, ...]) -> dict[str, str]:

@@ -180,8 +180,8 @@ def _say_installed(agent: str, scope: str, change: "Change") -> None:
         say(clean(f"  backup   {_short(change.backup)}"))
     if hooked.trust and (scope == PROJECT or agent == "codex"):
         say(clean(f"  Note: {hooked.trust}."))
-    say("  An agent that is running now must be started anew to take them up.")
-    say(f"  'switchgear hooks doctor {agent}' proves that they work.")
+    say("  An agent that is running now must be started anew to notice.")
+    say(f"  'switchgear hooks doctor {agent}' proves that it works.")
 
 
 def _say_status(found: "Iterable[tuple[str, str, Standing]]") -> None:

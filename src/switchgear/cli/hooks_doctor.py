@@ -11,7 +11,7 @@ from switchgear.cli.opening import open_session
 from switchgear.core.types import Mode, Order
 from switchgear.errors import OrderRefused, StoreError
 from switchgear.hooks.compiled import Compiled, Unconfigured, compiled
-from switchgear.hooks.install.agents import HOOKED, PROJECT, TIMEOUT_S, HookedAgent
+from switchgear.hooks.install.agents import HOOKED, PROJECT, TIMEOUT_S, USER, HookedAgent
 from switchgear.hooks.install.codex_trust import ask_codex
 from switchgear.hooks.install.files import CannotChange
 from switchgear.hooks.install.place import place, scopes_of
@@ -22,7 +22,7 @@ from switchgear.hooks.process import open_store
 if TYPE_CHECKING:
     from switchgear.stores.base import Store
 
-# ruff: noqa: PTH109  paths are texts, as in the stores
+# ruff: noqa: PTH109, PTH120  paths are texts, as in the stores
 
 
 def examine(name: str, only: str | None, *, wanted: bool) -> Iterator[Finding]:
@@ -150,7 +150,7 @@ def _trust(agent: HookedAgent, scope: str, folder: str, commands: set[str]) -> I
         if agent.trust and (scope == PROJECT or agent.name == "codex"):
             yield Finding(NOTE, agent.trust)
         return
-    told = ask_codex(program, folder, commands)
+    told = ask_codex(program, folder, commands, os.path.dirname(agent.file(USER, folder)))
     review = "start codex in this folder, type /hooks, and trust them"
     if not told.asked:
         yield Finding(NOTE, f"{agent.trust}; whether you have could not be asked", review)

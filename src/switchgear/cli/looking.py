@@ -1,4 +1,4 @@
-"""The verbs that look: `status`, `show`, `watch`, `events`. They change nothing."""
+"""The verbs that look: `status`, `show`, `watch`, `events`. They give no orders."""
 
 import time
 from collections.abc import Callable
@@ -134,7 +134,8 @@ def show(circuit: str, *, as_json: bool, count: int) -> None:
 def watch(glob: str, *, interval: float, times: int | None) -> None:
     """Watch the circuits whose names match GLOB, live. q or Ctrl-C ends it, with exit code 0.
 
-    Where the output is no terminal, a line is printed for each circuit that changes.
+    Where the output is no terminal, a line is printed for each circuit that changes. Guarded
+    sessions that no watcher of their own looks at are told to be silent while they are.
     """
     from switchgear.cli.opening import open_session
     from switchgear.cli.screen import Screen

@@ -1,5 +1,6 @@
 """`switchgear run`: an agent in a loop that stops when it stands still, and knows why."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from switchgear.runner.state import RunState
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
-
-TRIPPED = 10
 
 
 class Start(NamedTuple):
@@ -134,7 +133,9 @@ def configured(
 
 def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     """Run it, show it, and return its exit code."""
+    from switchgear.cli.paying import paid
     from switchgear.cli.values import printed
+    from switchgear.errors import BudgetRefused
     from switchgear.runner.circuits import loop_breaker, loop_name, policy_of
 
     options = start.options
@@ -148,12 +149,19 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
         if start.force:
             _forget_ladder(session, name, start.why)
     except StillOpen as still:
-        if as_json:
-            say(printed(_refused(name, str(still))))
-        else:
-            say(str(still), err=True)
-        return TRIPPED
-    result = _run(session, start, agent, said, as_json=as_json)
+        return _not_begun(start, name, "circuit_breaker", str(still), as_json=as_json)
+
+    def work(within: "RunOptions") -> "RunResult":
+        return _run(session, start._replace(options=within), agent, said, as_json=as_json)
+
+    try:
+        result = paid(session.panel.budgets, options, start.state, work)
+    except BudgetRefused as refused:
+        ways = (
+            f"- switchgear budgets show {shlex.quote(refused.node)}  # who has set how much aside"
+        )
+        ways = f"{ways}\n- a smaller --budget"
+        return _not_begun(start, name, "budget", f"{refused}\n{ways}", as_json=as_json)
     if as_json:
         say(printed(result.dump()))
     return result.exit_code
@@ -225,19 +233,30 @@ def _company(start: Start) -> str | None:
     return f"run {others[-1]} is at work in this folder too: what it changes counts for both"
 
 
-def _refused(circuit: str, text: str) -> dict[str, Any]:
-    """The result of a run that was not begun."""
+def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_json: bool) -> int:
+    """Say that a run was not begun, and why. Returns its exit code."""
+    from switchgear.cli.values import printed
+    from switchgear.runner.ends import ENDS, ExitReason
+
+    if start.record is not None:
+        start.record.discard()
+    code = ENDS[ExitReason(exit_reason)].code
+    if not as_json:
+        say(text, err=True)
+        return code
     reason, *choices = text.splitlines()
-    return {
+    result = {
         "success": False,
-        "exit_reason": "circuit_breaker",
-        "exit_code": TRIPPED,
+        "exit_reason": exit_reason,
+        "exit_code": code,
         "reason": reason,
         "choices": [choice.removeprefix("- ") for choice in choices],
         "iterations": 0,
         "circuit": circuit,
         "run": None,
     }
+    say(printed(result))
+    return code
 
 
 def _agent(options: "RunOptions") -> "Agent":

@@ -92,6 +92,11 @@ LIMITS = (
         help="Spend at most so many dollars.",
     ),
     click.option(
+        "--budget-node",
+        metavar="NODE",
+        help="Set it aside from this node of the budgets (atlas/wave-1) first, as all others do.",
+    ),
+    click.option(
         "--allow-unknown-price",
         is_flag=True,
         default=None,

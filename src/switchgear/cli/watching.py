@@ -18,6 +18,7 @@ from rich.text import Text
 from switchgear.cli.event_lines import event_line
 from switchgear.cli.opening import Session
 from switchgear.cli.screen import Screen, fitted, wrapped
+from switchgear.cli.silent_sessions import rounds_of
 from switchgear.cli.status_table import by_trouble, detail_of, lamp, summary, table
 from switchgear.cli.text import clean, clock_time, say
 from switchgear.errors import StoreError
@@ -32,11 +33,13 @@ def watch_screen(
     session: Session, glob: str, screen: Screen, *, interval_s: float, times: int | None
 ) -> None:
     """Draw the table on the alternate screen until q, Ctrl-C or so many looks."""
+    make_rounds = rounds_of(session)
     with (
         _keys() as pressed,
         Live(console=screen.console, screen=True, auto_refresh=False, transient=True) as live,
     ):
         while True:
+            make_rounds()
             live.update(_picture(session, glob, screen), refresh=True)
             if times is not None:
                 times -= 1
@@ -52,7 +55,9 @@ def watch_lines(
     """Print a line for each circuit whose standing changes, the first look included."""
     known: dict[str, tuple[Any, ...]] = {}
     trouble = ""
+    make_rounds = rounds_of(session)
     while True:
+        make_rounds()
         session.look_again()
         views, error = session.read(glob)
         before, trouble = trouble, "" if error is None else str(error)

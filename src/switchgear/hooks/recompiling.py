@@ -9,8 +9,6 @@ the rules and edits what guards it is at least seen.
 import json
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from switchgear.errors import SwitchgearError
@@ -26,36 +24,64 @@ _APART = frozenset({"mark", "wired", "changed", "broken", "format", "own"})
 
 def recompiled(root: str, place: str) -> compiled.Compiled:
     """What holds now for the project at `root`. Raises `Unconfigured`."""
-    with _alone(place):
-        data = compiled.read(place)
-        mark = compiled.signature(root, data)
-        if data is not None and data.get("mark") == mark:
+    lock = _lock_file(place)
+    try:
+        return _made_by_another(lock, root, place) or _made_by_us(root, place)
+    finally:
+        _let_go(lock)
+
+
+def _made_by_another(lock: int | None, root: str, place: str) -> compiled.Compiled | None:
+    """What another process makes while we wait; `None`: it is our turn, or none came of it.
+
+    Who waits only looks whether there is a new file: a hundred who read it again and again, or who
+    queue for the lock to read it, would keep the one from its work.
+    """
+    seen, give_up_s = _made_at(place), time.monotonic() + WAIT_S
+    while not _is_ours(lock) and time.monotonic() < give_up_s:
+        time.sleep(0.02)
+        before, seen = seen, _made_at(place)
+        data = None if seen == before else compiled.read(place)
+        if data is not None and data.get("mark") == compiled.signature(root, data):
             return compiled.loaded(data, root)
-        last = None if data is None or "store" not in data else compiled.loaded(data, root)
-        why = _known_to_be_broken(data, mark)
-        if why:
-            raise compiled.Unconfigured(why, last)
-        try:
-            made = _made(root)
-        except SwitchgearError as error:
-            known = {"format": compiled.FORMAT} if data is None else data
-            compiled.write(place, {**known, "broken": [mark, str(error), time.time()]})
-            raise compiled.Unconfigured(str(error), last) from error
-        made["mark"] = compiled.signature(root, made)
-        made["changed"] = _changes(data, made)
-        compiled.write(place, made)
-        return compiled.loaded(made, root)
+    return None
+
+
+def _made_by_us(root: str, place: str) -> compiled.Compiled:
+    data = compiled.read(place)
+    mark = compiled.signature(root, data)
+    if data is not None and data.get("mark") == mark:
+        return compiled.loaded(data, root)
+    last = None if data is None or "store" not in data else compiled.loaded(data, root)
+    why = _known_to_be_broken(data, mark)
+    if why:
+        raise compiled.Unconfigured(why, last)
+    try:
+        made = _made(root)
+    except SwitchgearError as error:
+        known = {"format": compiled.FORMAT} if data is None else data
+        compiled.write(place, {**known, "broken": [mark, str(error), time.time()]})
+        raise compiled.Unconfigured(str(error), last) from error
+    made["mark"] = compiled.signature(root, made)
+    made["changed"] = _changes(data, made)
+    compiled.write(place, made)
+    return compiled.loaded(made, root)
 
 
 def take_change(root: str) -> str:
     """What has changed and was not told yet; who asks must tell it, nobody else will."""
     place = compiled.place_of(root)
-    with _alone(place):
+    lock, give_up_s = _lock_file(place), time.monotonic() + WAIT_S
+    try:
+        while not _is_ours(lock) and time.monotonic() < give_up_s:
+            time.sleep(0.02)
         data = compiled.read(place)
         if data is None or not data.get("changed"):
             return ""
         compiled.write(place, {**data, "changed": ""})
         return str(data["changed"])
+    finally:
+        _let_go(lock)
 
 
 def _known_to_be_broken(data: dict[str, Any] | None, mark: list[list[Any]]) -> str:
@@ -87,26 +113,24 @@ def _changes(before: dict[str, Any] | None, now: dict[str, Any]) -> str:
     return "; ".join(text for text in told if text)
 
 
-@contextmanager
-def _alone(place: str) -> Iterator[None]:
-    """One process at a time, as far as that can be; its end frees the others."""
-    file = _lock_file(place)
-    if file is None:
-        yield
-        return
+def _is_ours(lock: int | None) -> bool:
+    """Whether nobody else has the lock now; where there can be none, everybody has it."""
+    if lock is None:
+        return True
     from fcntl import LOCK_EX, LOCK_NB, flock  # noqa: PLC0415  only after a change
 
-    give_up_s = time.monotonic() + WAIT_S
     try:
-        while time.monotonic() < give_up_s:
-            try:
-                flock(file, LOCK_EX | LOCK_NB)
-                break
-            except OSError:
-                time.sleep(0.02)
-        yield
-    finally:
-        os.close(file)
+        flock(lock, LOCK_EX | LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _made_at(place: str) -> int:
+    try:
+        return os.stat(place).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _lock_file(place: str) -> int | None:
@@ -116,3 +140,8 @@ def _lock_file(place: str) -> int | None:
         return os.open(f"{place}.lock", flags, 0o600)
     except OSError:
         return None
+
+
+def _let_go(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)

@@ -25,7 +25,7 @@ from switchgear.hooks.errands import start_help
 from switchgear.hooks.rounds import Rounds
 from switchgear.hooks.ruling import Reply
 from switchgear.hooks.sessions import note_name
-from switchgear.hooks.watching import Look, look
+from switchgear.hooks.watching import Look, at_work, look_for_a_watcher
 
 HOST = "127.0.0.1"
 PATIENCE_S = 10.0
@@ -62,7 +62,7 @@ class HookServer(ThreadingHTTPServer):
         self.open_store = open_store
         self._token = token.encode()
         self.places = BoundedSemaphore(MOST_AT_ONCE)
-        self.rounds = Rounds(self._look, self._call_for_help)
+        self.rounds = Rounds(self._look, self._call_for_help, self._sessions)
         super().__init__((HOST, port), _Handler)
 
     @property
@@ -82,7 +82,10 @@ class HookServer(ThreadingHTTPServer):
     def _look(self, session: str) -> Look:
         known = compiled(self.root)
         policy = known.policy_for(note_name(session))
-        return look(self.open_store(known), session, policy, known.interventions)
+        return look_for_a_watcher(self.open_store(known), session, policy, known.interventions)
+
+    def _sessions(self) -> list[str]:
+        return at_work(self.open_store(compiled(self.root)))
 
     def _call_for_help(self, session: str, evidence: str) -> None:
         escalate = compiled(self.root).interventions.escalate

@@ -171,7 +171,12 @@ def needs_watcher(notes: Notes, moment: Moment) -> bool:
         return False
     if notes.watcher is None:
         return True
-    return moment in {Moment.SESSION_START, Moment.PROMPT} and not _lives(notes.watcher)
+    return moment in {Moment.SESSION_START, Moment.PROMPT} and not is_watched(notes)
+
+
+def is_watched(notes: Notes) -> bool:
+    """Whether a watcher of its own is at work: then nobody else tells its silence."""
+    return notes.watcher is not None and _lives(notes.watcher)
 
 
 def _lives(pid: int) -> bool:

@@ -1,9 +1,11 @@
 """One look at a session while its agent may be silent: tells the silence, and keeps its time.
 
 A silent agent calls no hook, so nobody would hear that it is. The watcher (see `watcher.py`) looks
-every few seconds; one look is one transaction, and everything it decides is decided in there.
+every few seconds; one look is one transaction, and everything it decides is decided in there. Where
+the agent's process is not known there is no watcher: then whoever runs anyway looks (`rounds.py`).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from switchgear.core.detectors import Silence
@@ -18,6 +20,9 @@ from switchgear.stores.base import Store, Transaction
 LEAST_S = 15.0
 """Shorter silences are not told: every answer of a model is one."""
 
+GONE_S = 3600.0
+"""Who was not heard of for so long is gone, as far as can be told without knowing its process."""
+
 
 def least_s(policy: Policy) -> float:
     """From how long on a silence is told: well before the policy minds it."""
@@ -30,7 +35,7 @@ class Look(NamedTuple):
 
     notes: Notes
     known: bool = True
-    """Whether the session is there at all; else its note was removed, or never written."""
+    """Whether it is ours to look at; else its note is not there, or others look at it."""
     taken: Climb | None = None
     """The rung that was taken just now."""
     interrupts: bool = False
@@ -44,7 +49,31 @@ class Look(NamedTuple):
         return not self.known or self.notes.ended
 
 
-def look(store: Store, session: str, policy: Policy, plan: Interventions) -> Look:
+def at_work(store: Store) -> list[str]:
+    """The sessions that may be silent, as far as their circuits tell: told of something lately."""
+    prefix, since_s = sessions.note_name(""), store.now_s() - GONE_S
+    circuits = (found.circuit for found in store.find(f"{prefix}*"))
+    names = (one.key.removeprefix(prefix) for one in circuits if one.seen_s >= since_s)
+    return [name for name in names if "/" not in name]
+
+
+def look_for_a_watcher(store: Store, session: str, policy: Policy, plan: Interventions) -> Look:
+    """The same as `look`, for a session that has no watcher of its own, as long as it is not gone."""
+
+    def concerns_us(notes: Notes, now_s: float) -> bool:
+        silent_s = now_s - (now_s if notes.heard_s is None else notes.heard_s)
+        return silent_s < GONE_S and not sessions.is_watched(notes)
+
+    return look(store, session, policy, plan, concerns_us)
+
+
+def look(
+    store: Store,
+    session: str,
+    policy: Policy,
+    plan: Interventions,
+    concerns_us: Callable[[Notes, float], bool] = lambda _, __: True,
+) -> Look:
     """Look at a session: tell its silence, climb when that is too much, end it in time."""
     subject = sessions.note_name(session)
 
@@ -52,6 +81,8 @@ def look(store: Store, session: str, policy: Policy, plan: Interventions) -> Loo
         if tx.note is None:
             return Look(Notes(), known=False)
         notes = Notes.load(tx.note)
+        if not concerns_us(notes, tx.now_s):
+            return Look(notes, known=False)
         found = _told(tx, notes, subject, policy, plan)
         after = sessions.over(found.notes, tx.now_s) if notes.works else found.notes
         if after != notes:

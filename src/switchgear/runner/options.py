@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from switchgear.core import record
+from switchgear.core.book import checked_path
 from switchgear.loop_presets import LOOP_PRESETS, LoopPreset
 
 AUTO = "auto"
@@ -44,6 +45,8 @@ class RunOptions(NamedTuple):
     rate_limit: int | None = None
     """Iterations an hour."""
     budget_micros: int | None = None
+    budget_node: str | None = None
+    """A node of the budgets that it is set aside from, such as `atlas/wave-1`."""
     allow_unknown_price: bool = False
     timeout_s: float | None = None
     """For the whole run, with all that it waits."""
@@ -155,6 +158,8 @@ def checked(options: RunOptions) -> RunOptions:
         record.seconds("--timeout", options.timeout_s)
     if options.idle_timeout_s is not None:
         record.seconds("--idle-timeout", options.idle_timeout_s)
+    if options.budget_node is not None:
+        checked_path(options.budget_node)
     return options
 
 

@@ -5,11 +5,15 @@ those who speak its app-server protocol.
 """
 
 import json
+import os
 import queue
+import shutil
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import IO, Any, NamedTuple
 
 WAIT_S = 20.0
@@ -25,8 +29,21 @@ class Trust(NamedTuple):
     trusted: int = 0
 
 
-def ask_codex(program: str, folder: str, commands: Iterable[str], wait_s: float = WAIT_S) -> Trust:
-    """How many of the commands Codex sees, and trusts, in a folder. Never raises."""
+def ask_codex(program: str, folder: str, commands: Iterable[str], home: str) -> Trust:
+    """How many of the commands Codex sees, and trusts, in a folder. Never raises.
+
+    A `home` (`~/.codex`) in which nothing is configured is left as it is: Codex would fill it, so
+    it answers in a copy, which is thrown away.
+    """
+    if os.path.exists(os.path.join(home, "config.toml")):
+        return _asked(program, folder, commands, home)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as copy:
+        with suppress(OSError):
+            shutil.copy(os.path.join(home, "hooks.json"), copy)
+        return _asked(program, folder, commands, copy)
+
+
+def _asked(program: str, folder: str, commands: Iterable[str], home: str) -> Trust:
     requests = [
         {"id": 1, "method": "initialize", "params": {"clientInfo": _CLIENT}},
         {"method": "initialized"},
@@ -36,6 +53,7 @@ def ask_codex(program: str, folder: str, commands: Iterable[str], wait_s: float 
         process = subprocess.Popen(  # noqa: S603  found by its name, as a shell does
             [program, "app-server"],
             cwd=folder,
+            env={**os.environ, "CODEX_HOME": home},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -48,7 +66,7 @@ def ask_codex(program: str, folder: str, commands: Iterable[str], wait_s: float 
         assert process.stdout is not None
         process.stdin.writelines(json.dumps(request) + "\n" for request in requests)
         process.stdin.flush()
-        answer = _answer(process.stdout, 2, time.monotonic() + wait_s)
+        answer = _answer(process.stdout, 2, time.monotonic() + WAIT_S)
     except OSError:
         answer = None
     finally:

@@ -1,0 +1,181 @@
+"""What a run may spend is held in the tree of budgets while it runs, and settled when it ends."""
+
+from pathlib import Path
+
+import pytest
+
+from switchgear.batch.attempt import Attempt, Outcome
+from switchgear.batch.model import Batch, Task
+from switchgear.budgets import Budgets
+from switchgear.core.book import Line
+from switchgear.errors import BudgetRefused
+from switchgear.panel import Panel
+from switchgear.runner import set_aside
+from switchgear.runner.set_aside import Room, SetAside, room_at
+from unit.test_batch_conducting import Stage, outcome
+
+NODE = "atlas/wave-1"
+
+
+@pytest.fixture
+def budgets() -> Budgets:
+    kept = Panel("memory:").budgets
+    kept.open("atlas", 100)
+    kept.open(NODE, 60)
+    return kept
+
+
+def test_a_node_without_a_limit_has_what_the_one_above_it_has(budgets: Budgets) -> None:
+    budgets.open("atlas/wave-1/S-1", None)
+    assert room_at(budgets, "atlas/wave-1/S-1") == Room(60)
+    assert room_at(budgets, "atlas") == Room(40)
+    budgets.charge("atlas/wave-1", 90)
+    assert room_at(budgets, "atlas/wave-1/S-1") == Room(0)
+    with pytest.raises(BudgetRefused, match="there is no such budget"):
+        room_at(budgets, "atlas/wave-2")
+
+
+def test_only_what_is_set_aside_of_the_same_money_may_come_back(budgets: Budgets) -> None:
+    budgets.open("atlas/wave-1/S-1", 20)
+    budgets.open("atlas/wave-1/S-2", None)
+    budgets.reserve("atlas/wave-1/S-1", 15)
+    held = budgets.reserve("atlas/wave-1/S-2", 30)
+    assert room_at(budgets, NODE) == Room(10, 30)
+    held.settle(5)
+    assert room_at(budgets, NODE) == Room(35, 0)
+
+
+def test_a_tree_without_limits_sets_nothing_aside_and_is_charged() -> None:
+    budgets = Panel("memory:").budgets
+    budgets.open("free", None)
+    aside = SetAside(budgets, "free", None, owner="run")
+    assert aside.amount_micros is None
+    assert aside.settle(7) is None
+    assert budgets.book("free").charged_micros == 7
+
+
+def test_what_is_not_spent_returns_and_what_has_no_price_counts_in_full(budgets: Budgets) -> None:
+    everything = SetAside(budgets, NODE, None, owner="run")
+    assert everything.amount_micros == 60
+    with pytest.raises(BudgetRefused, match="free"):
+        SetAside(budgets, NODE, 1, owner="another run")
+    everything.settle(10)
+    SetAside(budgets, NODE, 20, owner="run").settle(5, unpriced=True)
+    assert budgets.free_micros(NODE) == 30
+    SetAside(budgets, NODE, 20, owner="run").settle(25, unpriced=True)
+    assert budgets.free_micros(NODE) == 5
+    SetAside(budgets, NODE, 5, owner="run").settle(None)
+    assert budgets.audit("atlas").problems == ()
+    assert budgets.free_micros(NODE) == 0
+
+
+def test_the_lease_is_renewed_while_the_process_lives(
+    budgets: Budgets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(set_aside, "LEASE_S", 0.003)
+    renewed: list[Line] = []
+    aside = SetAside(budgets, NODE, 5, owner="run")
+    while not renewed:
+        renewed = [line for line in budgets.lines("atlas") if line.kind == "renewed"]
+    assert aside.settle(1) is None
+
+
+def test_a_store_that_cannot_be_told_of_the_end_is_said(budgets: Budgets) -> None:
+    aside = SetAside(budgets, NODE, 5, owner="run")
+    [path] = [one.path for one in budgets.tree("atlas") if "~" in one.path]
+    for _ in range(300):  # more than a book remembers
+        budgets.reserve("atlas", 0).settle(0)
+    budgets.settle(path, 0)
+    for _ in range(300):
+        budgets.reserve("atlas", 0).settle(0)
+    said = aside.settle(1)
+    assert said is not None
+    assert "there is no such reservation; what was set aside counts as spent" in said
+
+
+# Batches
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    made = Stage(tmp_path)
+    made.panel.budgets.open("atlas", 100)
+    return made
+
+
+def paid(*names: str, node: str = "atlas", **flags: int) -> Batch:
+    told = {"agent": "codex", "budget_node": node, **flags}
+    return Batch(tuple(Task(name, "do it", flags=told) for name in names))
+
+
+def test_a_task_holds_its_money_at_the_node_while_it_runs(stage: Stage) -> None:
+    seen = []
+
+    def act(attempt: Attempt) -> Outcome:
+        seen.append(stage.panel.budgets.free_micros("atlas"))
+        return outcome("completed", cost=10)
+
+    assert stage.run(paid("a", "b", budget_micros=30), act).code == 0
+    assert stage.attempts == [("a", 30), ("b", 30)]
+    assert seen == [70, 60]
+    assert stage.panel.budgets.free_micros("atlas") == 80
+
+
+def test_a_node_gives_the_rest_and_then_nothing(stage: Stage) -> None:
+    batch = paid("a", "b", "c", budget_micros=60)
+    stage.run(batch, lambda at: outcome("completed", cost=at.grant_micros or 0))
+    assert stage.attempts == [("a", 60), ("b", 40)]
+    assert stage.progress["c"].exit_reason == "budget"
+    assert stage.progress["c"].reason.startswith("budget 'atlas' has nothing left")
+
+
+def test_tasks_without_a_limit_share_what_the_node_has(stage: Stage) -> None:
+    batch = paid("a", "b")._replace(parallel=2)
+    stage.run(batch, lambda at: outcome("completed", cost=at.grant_micros or 0))
+    assert sorted(stage.attempts) == [("a", 50), ("b", 50)]
+
+
+def test_the_batchs_own_budget_holds_beside_the_nodes(stage: Stage) -> None:
+    batch = paid("a", "b")._replace(budget_micros=40)
+    stage.run(batch, lambda _: outcome("completed", cost=40))
+    assert stage.attempts == [("a", 40)]
+    assert stage.progress["b"].reason == "$0.00004 of the batch's $0.00004 are spent"
+    assert stage.panel.budgets.free_micros("atlas") == 60
+
+
+def test_a_task_waits_for_what_another_process_has_set_aside(stage: Stage) -> None:
+    held = stage.panel.budgets.reserve("atlas", 80, owner="another batch")
+    changed = stage.view.changed
+
+    def give_back(name: str, progress: object) -> None:
+        changed(name, progress)  # type: ignore[arg-type]
+        if getattr(progress, "reason", "").startswith("waits for what others"):
+            held.settle(30)
+
+    stage.view.changed = give_back  # type: ignore[method-assign]
+    assert stage.run(paid("a", budget_micros=60), lambda _: outcome("completed", cost=60)).code == 0
+    assert stage.view.changes[0] == ("a", "waiting")
+    assert stage.panel.budgets.free_micros("atlas") == 10
+
+
+def test_an_attempt_that_nobody_can_price_counts_in_full(stage: Stage) -> None:
+    def breaks(attempt: Attempt) -> Outcome:
+        raise RuntimeError("a defect")
+
+    stage.run(paid("a", budget_micros=30), breaks)
+    assert stage.panel.budgets.free_micros("atlas") == 70
+    stage.run(paid("a", budget_micros=30), lambda _: outcome("completed", cost=1, unpriced=True))
+    assert stage.panel.budgets.free_micros("atlas") == 40
+
+
+def test_a_place_that_cannot_be_had_gives_the_money_back(stage: Stage) -> None:
+    batch = paid("a", budget_micros=30)
+    batch = batch._replace(tasks=tuple(task._replace(worktree=True) for task in batch.tasks))
+    stage.run(batch, lambda _: outcome("completed"))
+    assert "is no git repository" in stage.progress["a"].reason
+    assert stage.panel.budgets.free_micros("atlas") == 100
+
+
+def test_a_node_that_is_closed_meanwhile_fails_the_task(stage: Stage) -> None:
+    stage.run(paid("a", node="gone"), lambda _: outcome("completed"))
+    assert stage.progress["a"].reason == "budget 'gone' refuses: there is no such budget"
