@@ -75,6 +75,29 @@ def test_a_trip_is_one_incident_with_all_that_is_known(stage: Stage, tmp_path: P
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+def test_the_evidence_is_what_was_known_at_the_trip_not_when_it_was_written_down(
+    stage: Stage,
+) -> None:
+    stage.tell("agent/coder/failure_rate", ok=False, count=20, error="exit code 1")
+    held = stage.fleet.panel.breaker("agent/coder/failure_rate")
+    held.hold_closed(by="ana", why="it must go on")
+    stage.clock.advance(5.0)
+    stage.tell("agent/coder/failure_rate", ok=True, count=4)
+    stage.tell("agent/coder/failure_rate", ok=False, error="something else, later")
+    [name] = stage.watcher.tick()
+    evidence = stage.incidents.get(name)["evidence"]
+    assert evidence[0] == "20 of the last 20 calls failed (100%, threshold 50%)"
+    assert set(evidence[1:]) == {"exit code 1"}
+
+
+def test_an_incident_names_the_commands_that_deal_with_it(stage: Stage) -> None:
+    stage.tell("rules/coder", violation="rule x")
+    [name] = stage.watcher.tick()
+    steps = " ".join(stage.incidents.get(name)["what_to_do"])
+    assert "switchgear reset rules/coder --why" in steps
+    assert f"switchgear incidents close {name} --why" in steps
+
+
 def test_an_incident_tells_who_was_rerouted_while_it_lasted_though_all_are_back(
     stage: Stage,
 ) -> None:

@@ -79,7 +79,7 @@ class Incidents:
             "reason": redact(event.reason, 400),
             "action": _action(event, category),
             "timeline": [_line(event)],
-            **facts_of(event, category, fleet),
+            **facts_of(event, category, fleet, name),
         }
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         draft = os.path.join(self.folder, f".{name}.{os.urandom(4).hex()}.part")
