@@ -144,6 +144,30 @@ def test_an_incident_of_a_circuit_in_shadow_mode_says_that_nothing_was_done(stag
     assert action == "none: the circuit is in shadow mode and admits everything"
 
 
+def test_a_folder_that_cannot_be_written_is_told_once_in_a_sentence_and_so_is_its_return(
+    stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_the_way = tmp_path / "incidents"
+    in_the_way.write_text("no folder")
+    stage.tell("rules/coder", violation="rule x")
+    watcher = Watcher(stage.fleet, str(tmp_path), every_s=0.0)
+    rounds = iter(range(5))
+
+    def goes_on() -> bool:
+        number = next(rounds)
+        if number == 3:
+            in_the_way.unlink()
+        return number < 4
+
+    watcher._loop("incidents", watcher.note, goes_on)
+    first, second = caplog.messages
+    assert first.startswith("incidents: [Errno")
+    assert first.endswith("it is tried again and again")
+    assert second == "incidents: it works again"
+    assert all(one.exc_info is None for one in caplog.records)
+    assert len(list(stage.incidents.all())) == 1
+
+
 def test_failed_probes_and_recovery_belong_to_the_same_incident(stage: Stage) -> None:
     stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(30.0)

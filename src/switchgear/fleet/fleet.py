@@ -16,7 +16,7 @@ from switchgear.fleet.route import Route
 from switchgear.fleet.router import Candidate, Router, Switch
 from switchgear.glob import matcher
 from switchgear.guards.rules import RuleGuard
-from switchgear.listeners import log_exception
+from switchgear.listeners import log_warning
 from switchgear.live import TIME_PASSES
 from switchgear.panel import Panel
 from switchgear.stores.base import Store
@@ -198,8 +198,8 @@ class Fleet:
         """Remember it for everybody; a store that is gone keeps nobody from working."""
         try:
             self._ledger().amend(SHELF, f"agent/{switch.agent}", _noted(switch))
-        except StoreError:
-            log_exception("that agent %r works elsewhere could not be noted", switch.agent)
+        except StoreError as error:
+            log_warning("where agent %r works could not be noted: %s", switch.agent, error)
 
 
 def policies_of(breakers: Breakers, crew: Crew) -> PolicyOf:

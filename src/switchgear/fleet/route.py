@@ -10,7 +10,7 @@ from switchgear.fleet.categories import category_of
 from switchgear.fleet.manifest import Model
 from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.provider_errors import agent_signal, dependency_signal
-from switchgear.listeners import log_exception
+from switchgear.listeners import log_warning
 from switchgear.redact import redact
 from switchgear.reservations import Reservation
 
@@ -154,9 +154,9 @@ class Route:
             return
         try:
             reservation.settle(self._cost_micros)  # unknown: all of it
-        except (StoreError, BudgetRefused):
+        except (StoreError, BudgetRefused) as error:
             # The work is done and its answer is worth more; the end of the lease charges all of it.
-            log_exception("what %r spent could not be settled", reservation)
+            log_warning("what %r spent could not be settled: %s", reservation, error)
 
     def __enter__(self) -> Self:
         if not self.admitted:
