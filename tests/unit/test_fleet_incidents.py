@@ -364,7 +364,11 @@ def test_the_command_goes_from_a_trip_to_a_review(tmp_path: Path) -> None:
     code, text = run(tmp_path, "review")
     assert "constitutional: 1 trip, 1 false, 0 missed" in text
     assert "external_dep: 0 trips, 0 false, 1 missed" in text
-    assert run(tmp_path, "fleet", "resume", "S-1", "--why", "worth it")[0] == 0
+    assert run(tmp_path, "hold", "open", "story/S-1", "--why", "wait")[0] == 0
+    code, text = run(tmp_path, "fleet", "resume", "S-1", "--why", "worth it")
+    assert (code, "but it stays held open by" in text) == (2, True)
+    assert run(tmp_path, "release", "story/S-1", "--why", "on")[0] == 0
+    assert run(tmp_path, "fleet", "resume", "S-1", "--why", "again")[0] == 2, "it goes on"
     assert run(tmp_path, "fleet", "route", "coder")[0] == 1
 
 

@@ -146,6 +146,8 @@ def test_a_story_that_costs_too_much_is_paused_and_can_be_resumed() -> None:
     assert stage.where(story="S-2")[2] is Decision.GO
     stage.fleet.resume("S-1", by="ana", why="worth it")
     assert stage.where(story="S-1")[2] is Decision.GO
+    with pytest.raises(ValueError, match=r"story 'S-1' is not paused"):
+        stage.fleet.resume("S-1", by="ana", why="once more by mistake: forgives nothing")
     with pytest.raises(ValueError, match=r"no story 'S-9'.*did you mean 'S-1'"):
         stage.fleet.resume("S-9", by="ana", why="x")
 
