@@ -167,7 +167,13 @@ def test_who_is_guarded_can_neither_raise_a_budget_nor_break_a_lock(
     panel.lock("db", owner="ada", lease_s=300.0).acquire()
     digest = hashlib.sha256(b"secret").hexdigest()
     (tmp_path / "switchgear.yaml").write_text(f'operator_token_sha256: "{digest}"')
-    for words in (["budgets", "set", "atlas", "99"], ["locks", "break", "db"]):
+    orders = (
+        ["budgets", "set", "atlas", "99"],
+        ["budgets", "close", "other"],
+        ["locks", "break", "db"],
+    )
+    panel.budgets.open("other", 5)
+    for words in orders:
         result = run(*words)
         assert result.exit_code == 2
         assert "needs the operator token" in result.stderr

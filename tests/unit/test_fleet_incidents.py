@@ -3,6 +3,7 @@
 import json
 import stat
 from collections.abc import Iterator
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from switchgear import Signal
 from switchgear.cli import main
 from switchgear.config import load_config
 from switchgear.fleet.categories import default_breakers
+from switchgear.fleet.files import write_whole
 from switchgear.fleet.fleet import Fleet
 from switchgear.fleet.incidents import Incidents, IncidentTrouble, incident_id
 from switchgear.fleet.manifest import agent, crew, story
@@ -200,6 +202,24 @@ def test_who_is_killed_before_its_place_moves_writes_nothing_twice(
     assert stage.watcher.tick() == [], "the same event is heard again"
     assert stage.incidents.get(str(first))["status"] == "closed"
     assert [path.name for path in (tmp_path / "incidents").iterdir()] == [first]
+
+
+def test_a_disk_that_is_full_halfway_leaves_no_folder_and_the_incident_comes_later(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fills_up(path: str, text: str) -> None:
+        if path.endswith("incident.json"):
+            raise OSError(ENOSPC, "no space left", path)
+        write_whole(path, text)
+
+    stage.tell("rules/coder", violation="rule x")
+    with monkeypatch.context() as patched:
+        patched.setattr("switchgear.fleet.incidents.write_whole", fills_up)
+        with pytest.raises(OSError, match="no space left"):
+            stage.watcher.tick()
+    assert list((tmp_path / "incidents").iterdir()) == []
+    [name] = stage.watcher.tick()
+    assert stage.incidents.get(name)["reason"] == "rule x"
 
 
 def test_two_watchers_take_turns_and_write_each_incident_once(stage: Stage, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Who does the work: the first that all its circuits admit, with the reasons for the others."""
 
 import asyncio
-from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ from switchgear.core.rules_builtin import builtin_rules
 from switchgear.errors import NoRoute
 from switchgear.fleet.categories import default_breakers, failure_rate, latency
 from switchgear.fleet.fleet import Fleet
-from switchgear.fleet.manifest import Crew, Model, agent, crew, faults, story
+from switchgear.fleet.manifest import Crew, Model, agent, crew, story
 from switchgear.fleet.route import Decision, Route
 from switchgear.guards.rules import place_at
 from switchgear.testing import FakeClock
@@ -329,45 +328,6 @@ def test_unknown_agents_and_negative_money_are_errors_and_change_nothing() -> No
         crew([agent(name="a", owner="x", provider="p", model="m", fallback_chain=["a"])])
     with pytest.raises(ValueError, match="is there twice"):
         crew([agent(name="a", owner="x", provider="p", model="m")] * 2)
-
-
-def test_a_circle_is_found_where_an_agent_can_come_back_to_itself_and_nowhere_else() -> None:
-    names = "abc"
-    pairs = [(one, other) for one in names for other in names]
-    for chosen in product([False, True], repeat=len(pairs)):
-        edges = {pair for pair, on in zip(pairs, chosen, strict=True) if on}
-        people = {
-            name: agent(
-                name=name,
-                owner="x",
-                provider="p",
-                model="m",
-                fallback_chain=[
-                    other for one, other in pairs if one == name and (one, other) in edges
-                ],
-            )
-            for name in names
-        }
-        reach = set(edges)
-        for _ in names:
-            reach |= {(a, d) for a, b in reach for c, d in edges if b == c}
-        assert bool(list(faults(people))) == any((name, name) in reach for name in names), edges
-
-
-def test_a_chain_of_thousands_is_gone_through_once() -> None:
-    people = {
-        f"a{number}": agent(
-            name=f"a{number}",
-            owner="x",
-            provider="p",
-            model="m",
-            fallback_chain=[f"a{(number + 1) % 5000}"],
-        )
-        for number in range(5000)
-    }
-    [(name, why)] = faults(people)
-    assert name == "a0"
-    assert why.endswith("a4999 → a0")
 
 
 def test_another_configuration_holds_at_once_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
