@@ -258,6 +258,41 @@ def test_a_damaged_incident_hides_no_other(stage: Stage, tmp_path: Path) -> None
             stage.incidents.get(bad)
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"timeline": [1]},
+        {"timeline": None},
+        {"timeline": [{"seq": 1}]},
+        {"timeline": [{"seq": True}]},
+        {"evidence": 5},
+        {"owners": ["ana", 5]},
+        {"lasted_s": "long"},
+        {"spent_micros": [1]},
+        {"mark": ["false_positive"]},
+        {"category": {"x": 1}},
+        {"seq": "1"},
+        {"id": "../../elsewhere"},
+        {"closed_by": 5},
+    ],
+)
+def test_an_incident_that_somebody_edited_hides_no_other_and_stops_no_watcher(
+    stage: Stage, tmp_path: Path, edit: dict[str, Any]
+) -> None:
+    stage.tell("rules/coder", violation="rule x")
+    [name] = stage.watcher.tick()
+    path = tmp_path / "incidents" / name / "incident.json"
+    damaged = json.dumps({**json.loads(path.read_text()), **edit})
+    path.write_text(damaged)
+    with pytest.raises(IncidentTrouble, match="cannot be read"):
+        stage.incidents.report_of(name)
+    stage.fleet.panel.breaker("rules/coder").reset(by="ana", why="seen")
+    stage.tell("rules/junior", violation="rule y")
+    assert len(stage.watcher.tick()) == 1
+    assert path.read_text() == damaged
+    assert sorted("trouble" in one for one in stage.incidents.all()) == [False, True]
+
+
 def test_the_world_is_written_whole_and_says_who_works(stage: Stage, tmp_path: Path) -> None:
     stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
     stage.tell("story/S-1", cost_micros=1_600_000)
