@@ -9,7 +9,7 @@ from switchgear.errors import BudgetRefused, NoRoute, StoreError, duration
 from switchgear.fleet.categories import category_of
 from switchgear.fleet.manifest import Model
 from switchgear.guards.call import CircuitBreaker
-from switchgear.guards.provider_errors import agent_signal, dependency_signal
+from switchgear.guards.provider_errors import agent_signal, classify, dependency_signal
 from switchgear.listeners import log_warning
 from switchgear.redact import redact
 from switchgear.reservations import Reservation
@@ -136,6 +136,8 @@ class Route:
         granted, self.granted = self.granted, []
         for breaker, permit in granted:
             told.to(breaker, permit)
+        if self._cost_micros is None and _is_turned_away(error):
+            self._cost_micros = 0
         self._settle()
 
     def give_back(self, keep: int = 0) -> None:
@@ -176,6 +178,12 @@ class Route:
     def __repr__(self) -> str:
         who = f"{self.worker} on {self.model}" if self.admitted else self.why
         return f"<Route for {self.agent!r}: {self.decision}, {who}>"
+
+
+def _is_turned_away(error: BaseException | None) -> bool:
+    """Whether the provider did nothing, so that nothing is to be paid."""
+    found = None if error is None else classify(error)
+    return found is not None and found.costs_nothing
 
 
 class _Told(NamedTuple):
