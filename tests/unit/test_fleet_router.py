@@ -324,6 +324,8 @@ def test_unknown_agents_and_negative_money_are_errors_and_change_nothing() -> No
         for bad in (-1, 1.5, True):
             with pytest.raises(ValueError, match="not below 0"):
                 route.spent(bad)
+    with pytest.raises(ValueError, match="it must be a list of resources"):
+        Stage().fleet.route("coder", locks="db")
     with pytest.raises(ValueError, match="fallback_chain is a circle: a → a"):
         crew([agent(name="a", owner="x", provider="p", model="m", fallback_chain=["a"])])
     with pytest.raises(ValueError, match="is there twice"):
