@@ -94,6 +94,7 @@ class Panel:
         self._budgets: Budgets | None = None
         operator = OperatorLock(operator_token_sha256, token)
         self.store = Resilient(store, url=url, operator=operator, clock=self._clock)
+        self._wall = self.store.now_s  # one for all breakers
         self._keeper = Keeper(self.store, self._breakers)
         _panels.add(self)
 
@@ -340,13 +341,14 @@ class Panel:
     def _made(self, name: str, policy: Policy | None, options: dict[str, Any]) -> CircuitBreaker:
         checked_name(name)
         self.store.operator.keep_in(self.store)
+        own_sinks = options.pop("sinks", ())
         made = CircuitBreaker(
             name,
             policy=policy or self.policy_of(name),
-            sinks=(*self._sinks, *options.pop("sinks", ())),
+            sinks=(*self._sinks, *own_sinks) if own_sinks else self._sinks,
             clock=self._clock,
             store=self.store,
-            wall=self.store.now_s,
+            wall=self._wall,
             **options,
         )
         breaker = self._breakers.setdefault(name, made)  # another thread may have been quicker

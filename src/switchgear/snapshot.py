@@ -20,6 +20,8 @@ from switchgear.stores.base import Remembers
 from switchgear.stores.memory import MemoryCell
 
 NO_REFUSALS = repeat(None, 0)
+_FIRST_PERMIT = Permit(1)
+"""That of all circuits that never opened: there are many, and one is always at hand."""
 
 
 class Times(NamedTuple):
@@ -132,7 +134,9 @@ class Snapshot:
                 self._set_run(Run(run.permit, run.due_s, 0))  # which takes over from this one
                 return run
             self._refusal = self._probe_refusal = None
-            self._set_run(Run(Permit(circuit.generation), times.due_s, most))
+            first = circuit.generation == _FIRST_PERMIT.generation
+            permit = _FIRST_PERMIT if first else Permit(circuit.generation)
+            self._set_run(Run(permit, times.due_s, most))
             return run
         self._set_run(None)
         if self._refusals is NO_REFUSALS:

@@ -326,12 +326,14 @@ def test_a_p95_begins_to_judge_only_where_a_call_was_over_the_limit() -> None:
         ),
         (detectors.SameTool(), {"threshold": 5, "match": "outcome"}),
         (detectors.Silence(), {"limit_s": 120.0}),
+        (detectors.Spend(7), {"hard_cap_micros": 7, "threshold": 1.0, "window_s": 60.0}),
         (detectors.TalkDebt(), {"limit": 2.0, "usual": 0.3, "remember": 8}),
         (
             detectors.WordsDebt(),
             {"limit": 3.0, "usual": 0.25, "credit": 0.05, "remember": 8},
         ),
         (detectors.ToolFlood(), {"threshold": 20}),
+        (detectors.TotalCost(7), {"budget_micros": 7, "threshold": 1.5}),
     ],
     ids=lambda part: getattr(part, "kind", ""),
 )

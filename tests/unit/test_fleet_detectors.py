@@ -35,10 +35,23 @@ def test_a_part_of_a_micro_dollar_is_rounded_up_and_never_nothing() -> None:
     assert detectors.Spend(hard_cap_micros=1, threshold=1e-9).limit_micros == 1
 
 
+@pytest.mark.parametrize(
+    ("threshold", "limit", "most"), [(1.0000004, 1, 1), (1.000004, 2, 1), (1.9999996, 2, 2)]
+)
+def test_a_millionth_of_a_micro_dollar_is_no_money(threshold: float, limit: int, most: int) -> None:
+    assert detectors.Spend(1, threshold).limit_micros == limit
+    assert detectors.TotalCost(1, threshold).limit_micros == most
+
+
+def test_what_was_spent_is_no_failure() -> None:
+    spend = detectors.Spend(5)
+    assert spend.fold(spend.start(), Signal(ok=False, cost_micros=3), 0.0).hits == 0
+
+
 def test_what_costs_nothing_changes_no_memory() -> None:
     both: list[Detector] = [detectors.Spend(5), detectors.TotalCost(5)]
     for detector in both:
-        for cost in (None, 0):
+        for cost in (None, 0, -7):
             memory = detector.fold(detector.start(), Signal(ok=True, cost_micros=cost), 99.0)
             assert memory == detector.start()
 
@@ -117,6 +130,12 @@ def test_a_broken_rule_is_not_forgotten_and_the_last_one_is_named() -> None:
     assert len(violation.fold(None, Signal(violation="x" * 1000), 0.0) or "") == 300
 
 
+def test_a_probe_that_breaks_a_rule_has_failed() -> None:
+    violation = detectors.Violation()
+    assert violation.objection(Signal(ok=True)) is None
+    assert violation.objection(Signal(ok=True, violation="rule a")) == "broke a rule: rule a"
+
+
 def test_a_paused_story_is_resumed_by_a_reset() -> None:
     policy = Policy([detectors.TotalCost(budget_micros=100)], Latched())
     story = CircuitBreaker("story/S-12", policy=policy, clock=FakeClock(0.0))
@@ -126,6 +145,14 @@ def test_a_paused_story_is_resumed_by_a_reset() -> None:
     assert (story.state, story.heat) == (Phase.CLOSED, 0.0)
 
 
-def test_a_wait_below_nothing_was_never_stored() -> None:
-    with pytest.raises(ValueError, match=r"the last wait is -0\.5"):
-        detectors.LockWait().load(-0.5)
+@pytest.mark.parametrize(
+    ("detector", "data", "why"),
+    [
+        (detectors.LockWait(), -0.5, r"the last wait is -0\.5"),
+        (detectors.RetryAfter(), -1, "requests to stay away is -1"),
+        (detectors.TotalCost(5), -1, "what was spent is -1"),
+    ],
+)
+def test_less_than_nothing_was_never_stored(detector: Detector, data: object, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        detector.load(data)

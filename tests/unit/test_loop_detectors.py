@@ -297,3 +297,10 @@ def test_detectors_that_are_not_known_here_can_be_told_apart() -> None:
     assert {one: 1}[OpaqueDetector("vibes", {"a": [1]})] == 1
     assert hash(one) != hash(OpaqueDetector("moods"))
     assert pickle.loads(pickle.dumps(one)) == one
+
+
+def test_each_of_the_three_measures_is_heard_by_itself() -> None:
+    assert after(NoProgress(), Signal(ok=True)) == Standstill()
+    assert after(NoProgress(), Signal(files_changed=0)).iterations == 1
+    assert after(NoProgress(), Signal(tests_passing=3)).best_tests == 3
+    assert after(NoProgress(), Signal(output_chars=3)).outputs != Outputs()

@@ -93,6 +93,24 @@ def test_what_is_the_same_is_said_by_match(match: str, rows: list[int]) -> None:
     assert seen == rows
 
 
+def test_failures_are_the_same_by_their_errors_or_else_by_their_results() -> None:
+    act = Act("Bash", "make", "1 of 3")
+    another = Signal(ok=False, act=act, error="disk full")
+    silent = [Signal(ok=False, act=act), Signal(ok=False, act=Act("Bash", "make", "2 of 3"))]
+    told = [Signal(ok=False, act=act, error="no rule"), another, another]
+    assert folded(detectors.SameTool(), *told).times == 2
+    assert folded(detectors.SameTool(), *silent).times == 1
+    warned = [Signal(ok=True, act=one.act, error="a warning") for one in silent]
+    assert folded(detectors.SameTool(), *warned).times == 1
+
+
+def test_the_longest_name_of_a_tool_is_loaded_again() -> None:
+    detector = detectors.SameTool()
+    memory = folded(detector, Signal(ok=True, act=Act("x" * 100)))
+    assert len(memory.tool) == 80
+    assert detector.load(detector.dump(memory)) == memory
+
+
 def test_an_agent_that_compacts_its_context_begins_anew() -> None:
     detector = detectors.ContextBurn()
     fast = (Signal(context_used=0.2), Signal(context_used=0.4))

@@ -142,3 +142,28 @@ def test_its_numbers_to_begin_with() -> None:
         "echo": 3.0,
         "habit": 1.0,
     }
+
+
+def test_at_the_threshold_itself_nothing_at_all_would_trip() -> None:
+    with pytest.raises(ValueError, match=r"bias is 0\.0: it must be so low"):
+        StuckProbability(0.5, 0.0)
+
+
+def test_a_loop_that_only_comes_up_to_the_threshold_is_not_enough() -> None:
+    with pytest.raises(ValueError, match=r"threshold is 0\.5: it must be so low"):
+        StuckProbability(0.5, -1.0, **{**NONE, "habit": 1.0})
+    assert StuckProbability(0.5, -1.0, **{**NONE, "habit": 1.1}).threshold == 0.5
+
+
+def test_a_trail_is_loaded_with_full_averages_and_owes_nothing() -> None:
+    detector = StuckProbability()
+    averages, book = detector.dump(after(Signal(ok=True, act=AGAIN)))
+    loaded = detector.load([[1.0] * len(FEATURES), [5, *book[1:]]])
+    assert loaded.averages == (1.0,) * len(FEATURES)
+    assert loaded.book.points == 0
+    assert len(averages) == len(FEATURES)
+
+
+def test_the_least_probability_is_that_of_a_score_of_sixty() -> None:
+    assert probability(-1e9, (), ()) == 1.0 / (1.0 + math.exp(60.0))
+    assert probability(1e9, (), ()) == 1.0

@@ -204,15 +204,15 @@ class TimeWindow(NamedTuple):
         """The window as it stands at `now_s`."""
         total, hits, index, slice_total, slice_hits, closed = self
         now_index = int(now_s * SLICES // window_s)
-        if now_index > index:
-            if slice_total:
-                closed = (*closed, (index, slice_total, slice_hits))
-            index, slice_total, slice_hits = now_index, 0, 0
-            while closed and closed[0][0] <= index - SLICES:
-                total -= closed[0][1]
-                hits -= closed[0][2]
-                closed = closed[1:]
-        return TimeWindow(total, hits, index, slice_total, slice_hits, closed)
+        if now_index <= index:
+            return self
+        if slice_total:
+            closed = (*closed, (index, slice_total, slice_hits))
+        while closed and closed[0][0] <= now_index - SLICES:
+            total -= closed[0][1]
+            hits -= closed[0][2]
+            closed = closed[1:]
+        return TimeWindow(total, hits, now_index, 0, 0, closed)
 
     def push(self, *, hit: bool, count: int) -> "TimeWindow":
         """Add `count` equal signals to the youngest slice; call `at` first."""

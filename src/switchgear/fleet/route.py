@@ -1,6 +1,6 @@
 """The answer of a router: who works, on what, by whose leave; and how the circuits hear of the end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
@@ -66,7 +66,9 @@ class Route:
         self.model: Model | None = None
         self.refused: list[Refused] = []
         """Those that were asked before, in order, and why not."""
-        self.granted: list[tuple[CircuitBreaker, Permit]] = []
+        self.granted: list[CircuitBreaker] = []
+        """The circuits that admitted it, and have not heard how it went."""
+        self._permits: list[Permit] = []
         self.reservation: Reservation | None = None
         self._cost_micros: int | None = None
 
@@ -98,6 +100,11 @@ class Route:
         return NoRoute(self.agent, str(self.decision), self.why, self.retry_after_s)
 
     # For the router
+
+    def grant(self, breaker: CircuitBreaker, permit: Permit) -> None:
+        """One more circuit admits it."""
+        self.granted.append(breaker)
+        self._permits.append(permit)
 
     def choose(self, worker: str, model: Model, *, rerouted: bool) -> None:
         """Somebody may."""
@@ -133,8 +140,7 @@ class Route:
         nothing, but what it cost is spent.
         """
         told = _Told(ok, seconds, error, violation, self._cost_micros)
-        granted, self.granted = self.granted, []
-        for breaker, permit in granted:
+        for breaker, permit in self._used_up(0):
             told.to(breaker, permit)
         if self._cost_micros is None and _is_turned_away(error):
             self._cost_micros = 0
@@ -142,13 +148,17 @@ class Route:
 
     def give_back(self, keep: int = 0) -> None:
         """Nothing was done: all but the first `keep` circuits take their permits back."""
-        back, self.granted = self.granted[keep:], self.granted[:keep]
-        for breaker, permit in back:
+        for breaker, permit in self._used_up(keep):
             if permit.probe:
                 breaker.give_back(permit)
         if not keep and self.reservation is not None:
             self.reservation.release()
             self.reservation = None
+
+    def _used_up(self, keep: int) -> Iterable[tuple[CircuitBreaker, Permit]]:
+        back = zip(self.granted[keep:], self._permits[keep:], strict=True)
+        del self.granted[keep:], self._permits[keep:]
+        return back
 
     def _settle(self) -> None:
         reservation, self.reservation = self.reservation, None

@@ -4,7 +4,7 @@ No thread, no clock of its own, no file: it asks the circuits of a panel and say
 So the same code routes real calls and those of a simulation.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,6 +14,7 @@ from switchgear.errors import BudgetRefused, Rejected
 from switchgear.fleet.categories import Breakers
 from switchgear.fleet.manifest import Agent, Crew, Model
 from switchgear.fleet.route import Decision, Refused, Route
+from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.provider_errors import classify
 from switchgear.panel import Panel
 
@@ -59,6 +60,8 @@ class Router:
         self._on_switch = on_switch
         self._clock = clock
         self._last: dict[str, Candidate] = {}
+        self._own: dict[str, tuple[Breakers, list[CircuitBreaker]]] = {}
+        """The breakers of each agent that was asked: found by one look, not by one for each."""
 
     def route(
         self,
@@ -83,7 +86,7 @@ class Router:
         shared = ["rules"] if on.constitutional.enabled else []
         shared += [f"story/{story}"] if story and on.story_cost.enabled else []
         try:
-            if self._free(route, locks) and self._asked(route, shared, None, None):
+            if self._free(route, locks) and self._asked(route, self._named(shared), None, None):
                 found = self._first(route, wanted, tried or {})
                 if found is not None and self._reserved(route, budget, estimate_micros):
                     route.choose(*found, rerouted=found != Candidate(agent, wanted.model))
@@ -182,13 +185,13 @@ class Router:
         """The first agent that is admitted, on the first of its models that is."""
         for one in self.chain(wanted):
             before = len(route.granted)
-            if self._asked(route, self.circuits(one), one.name, None):
+            if self._asked(route, self._own_breakers(one), one.name, None):
                 own = len(route.granted)
                 for model in one.models:
                     found = Candidate(one.name, model)
                     if found in tried:
                         route.refused.append(Refused(*found, "tried", tried[found], None))
-                    elif self._asked(route, self.dependencies(model), *found):
+                    elif self._asked(route, self._named(self.dependencies(model)), *found):
                         return found
                     route.give_back(keep=own)
             route.give_back(keep=before)
@@ -207,20 +210,34 @@ class Router:
                 return False
         return True
 
+    def _named(self, names: Iterable[str]) -> list[CircuitBreaker]:
+        return [self.panel.breaker(name) for name in names]
+
+    def _own_breakers(self, agent: Agent) -> list[CircuitBreaker]:
+        known = self._own.get(agent.name)
+        if known is not None and known[0] is self.breakers:
+            return known[1]
+        on = self.breakers
+        found = self._named(self.circuits(agent))
+        self._own[agent.name] = (on, found)
+        return found
+
     def _asked(
-        self, route: Route, names: list[str], agent: str | None, model: Model | None
+        self,
+        route: Route,
+        breakers: list[CircuitBreaker],
+        agent: str | None,
+        model: Model | None,
     ) -> bool:
         """Whether all of these circuits admit; one that does not is noted."""
-        for name in names:
-            breaker = self.panel.breaker(name)
+        for breaker in breakers:
             try:
                 permit = breaker.enter()
             except Rejected as refused:
-                route.refused.append(
-                    Refused(agent, model, name, refused.reason, refused.retry_after_s)
-                )
+                why, wait_s = refused.reason, refused.retry_after_s
+                route.refused.append(Refused(agent, model, breaker.name, why, wait_s))
                 return False
-            route.granted.append((breaker, permit))
+            route.grant(breaker, permit)
         return True
 
     def _reserved(self, route: Route, budget: str | None, estimate_micros: int | None) -> bool:

@@ -78,6 +78,8 @@ class MemoryStore:
         self._found: dict[str, Found] = {}
         self._events: deque[Entry] = deque(maxlen=keep_events)
         self._written = 0
+        self._newest_gone = 0
+        """The highest version of what was removed: one that begins again goes on from it."""
         self._operator_digest: str | None = None
         self._notes: dict[str, tuple[float, str]] = {}
         self._ledger: MemoryLedger | None = None
@@ -161,7 +163,7 @@ class MemoryStore:
             kept = [entry for entry in self._events if entry.event.circuit != key]
             self._events.clear()
             self._events.extend(kept)
-            return self._found.pop(key, None) is not None
+            return self._remove(key)
 
     def retain(self, *, keep_events: int, idle_s: float) -> None:
         """Keep so many events from now on; circuits go by `vacuum` alone."""
@@ -178,7 +180,7 @@ class MemoryStore:
                 if is_abandoned(found.circuit, idle_s, now_s)
             ]
             for key in gone:
-                del self._found[key]
+                self._remove(key)
             for name in [name for name, (until_s, _) in self._notes.items() if until_s <= now_s]:
                 del self._notes[name]
             extra = max(0, len(self._events) - keep_events)
@@ -221,9 +223,17 @@ class MemoryStore:
         return done
 
     def _start(self, key: str, policy: Policy, now_s: float) -> Circuit:
-        # One of that name may have been vacuumed away, and its events not yet.
+        # One of that name may have been vacuumed away, and its events not yet; and whoever knows
+        # it still believes the highest version.
         seqs = [entry.event.seq for entry in self._events if entry.event.circuit == key]
-        return policy.start(key, now_s)._replace(event_seq=max(seqs, default=0))
+        started = policy.start(key, now_s)
+        return started._replace(event_seq=max(seqs, default=0), version=self._newest_gone)
+
+    def _remove(self, key: str) -> bool:
+        found = self._found.pop(key, None)
+        if found is not None:
+            self._newest_gone = max(self._newest_gone, found.circuit.version)
+        return found is not None
 
     def _write(self, events: Sequence[Event]) -> None:
         for event in events:

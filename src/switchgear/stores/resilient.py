@@ -34,6 +34,7 @@ from switchgear.listeners import log_warning
 from switchgear.stores.backlog import LISTED, Backlog
 from switchgear.stores.base import Found, Store, Vacuumed, checked_name
 from switchgear.stores.guarded import Guarded
+from switchgear.stores.memory import MemoryStore
 from switchgear.stores.operator import OperatorLock
 
 RETRY_S = 1.0
@@ -63,6 +64,8 @@ class Resilient(Guarded):
         self.operator = operator or OperatorLock()
         self.is_kept = False
         """Whether somebody calls `try_again` about once a second, so that no caller need wait."""
+        self._is_memory = type(store) is MemoryStore
+        """Whether it is a part of this process: never gone, and nothing to be remembered for it."""
         self._returning = threading.Lock()
         self._inside: set[int] = set()
         self._known: dict[str, Found] = {}
@@ -86,6 +89,8 @@ class Resilient(Guarded):
         me = threading.get_ident()
         self._inside.add(me)
         try:
+            if self._is_memory:
+                return self.inner.apply(key, policy, message, now_s)
             if self._is_away(key):
                 self._try_again()
             if self._is_away(key):
@@ -100,6 +105,8 @@ class Resilient(Guarded):
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """The same without blocking the event loop."""
+        if self._is_memory:
+            return self.apply(key, policy, message, now_s)
         checked_name(key)
         if _is_order(message):
             await _in_thread(lambda: self.operator.demand(self, key))

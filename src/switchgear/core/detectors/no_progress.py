@@ -40,7 +40,8 @@ class NoProgress(Detector):
     def fold(self, memory: Standstill, signal: Signal, now_s: float) -> Standstill:
         """Progress ends the standstill, an iteration without lengthens it."""
         del now_s
-        if signal.files_changed is None and signal.tests_passing is signal.output_chars is None:
+        measured = (signal.files_changed, signal.tests_passing, signal.output_chars)
+        if all(number is None for number in measured):
             return memory
         steps = min(signal.count, BASELINE)
         for _ in range(steps):

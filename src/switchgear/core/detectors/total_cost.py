@@ -47,8 +47,7 @@ class TotalCost(Detector):
     def fold(self, memory: int, signal: Signal, now_s: float) -> int:
         """What it cost is added."""
         del now_s
-        cost = signal.cost_micros
-        return memory if cost is None or cost <= 0 else memory + cost * signal.count
+        return memory + max(0, signal.cost_micros or 0) * signal.count
 
     def heat(self, memory: int, now_s: float) -> float:
         """What was spent against the least that is too much."""
