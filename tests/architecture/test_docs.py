@@ -175,6 +175,8 @@ def test_the_map_shows_every_room() -> None:
     shown = page.partition("## A map of the rooms")[2].partition("## Rules of the house")[0]
     for room in sorted((ROOT / "src" / "switchgear").glob("*/__init__.py")):
         assert f"\n  {room.parent.name}/ " in shown, f"the map does not show {room.parent.name}/"
+    for module in sorted((ROOT / "src" / "switchgear").glob("[a-z]*.py")):
+        assert module.name in shown, f"the map does not show {module.name}"
 
 
 @pytest.mark.parametrize("agent", AGENTS)

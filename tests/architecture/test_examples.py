@@ -11,6 +11,7 @@ import asyncio
 import io
 import re
 import socket
+import subprocess
 import sys
 import textwrap
 import time
@@ -186,3 +187,18 @@ def test_the_runner_notices_output_that_the_page_does_not_show() -> None:
     page = "```python\nprint('a')\n```\n\n```text\nb\n```\n"
     with pytest.raises(AssertionError, match=r"prints \['a'\].*shows 'b'"):
         Runner(ModuleType("wrong"), "wrong.md").run(examples(page)[0])
+
+
+def test_the_examples_pass_a_strict_type_checker(tmp_path: Path) -> None:
+    for page in (
+        page for page in PAGES if page.name != "CONTRIBUTING.md"
+    ):  # its recipes are checked
+        code = [example.block.text for example in examples(page.read_text(encoding="utf-8"))]
+        (tmp_path / f"page_{page.stem.replace('-', '_')}.py").write_text("\n".join(code))
+    # What is only shown may be taken for granted there: that it was found, and its kind.
+    shown = ("union-attr", "attr-defined", "var-annotated")
+    options = [word for code in shown for word in ("--disable-error-code", code)]
+    cache = str(ROOT / ".mypy_cache" / "examples")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, *options, "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,69 +1,18 @@
 """What is particular to circuits in a Redis server, seen on a real one."""
 
-import asyncio
-import gc
-import json
-import os
 import pickle
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-import servers.certificates
+from contract.redis_words import FAILED, KEY, POLICY, SUCCEEDED, tell, trip
 from servers.proxy import Proxy
-from servers.server import Server, eventually, running
+from servers.server import Server, eventually
 from switchgear.core.detectors import ConsecutiveFailures
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.types import Ask, Circuit, EventKind, Mode, Order, Phase, Signal, Tell
-from switchgear.errors import (
-    StoreCorrupt,
-    StoreFull,
-    StoreReadOnly,
-    StoreTooNew,
-    StoreUnavailable,
-)
 from switchgear.panel import Panel
 from switchgear.stores.base import Found
 from switchgear.stores.redis import RedisStore
-
-POLICY = Policy([ConsecutiveFailures(3)])
-STRICT = POLICY.replace(strict=True)
-FAILED = Tell(Signal(ok=False, error="529 overloaded"))
-SUCCEEDED = Tell(Signal(ok=True))
-KEY = "{switchgear}:c:api"
-
-
-@pytest.fixture(scope="module")
-def the_server() -> Iterator[Server]:
-    with running() as server:
-        yield server
-
-
-@pytest.fixture
-def server(the_server: Server) -> Server:
-    the_server.say("FLUSHALL")
-    return the_server
-
-
-@pytest.fixture
-def store(server: Server) -> Iterator[RedisStore]:
-    store = RedisStore(server.url)
-    yield store
-    store.close()
-
-
-def tell(
-    store: RedisStore, message: Tell | Order | Ask = FAILED, policy: Policy = POLICY
-) -> Circuit:
-    return store.apply("api", policy, message, store.now_s()).circuit
-
-
-def trip(store: RedisStore) -> Circuit:
-    return [tell(store) for _ in range(3)][-1]
-
 
 # How it is kept
 
@@ -172,118 +121,6 @@ def test_a_circuit_taken_over_brings_only_the_events_that_are_not_here(store: Re
     assert not store.put(Found(ahead.circuit, POLICY), events)
 
 
-# Scripts and connections
-
-
-def test_a_server_that_forgot_the_scripts_is_told_them_again(
-    server: Server, store: RedisStore
-) -> None:
-    tell(store)
-    server.say("SCRIPT", "FLUSH")
-    assert tell(store).totals.failed == 2
-
-
-def test_a_url_brings_tls_and_a_password(tmp_path: Path) -> None:
-    made = servers.certificates.made_in(tmp_path)
-    with (
-        running("--requirepass", "s3cr3t/@:") as server,
-        Proxy(server.port, tls=made.context()) as tls,
-    ):
-        end = f"localhost:{tls.port}/0?ssl_ca_certs={made.authority}"
-        store = RedisStore(f"rediss://:s3cr3t%2F%40%3A@{end}")
-        assert tell(store).totals.failed == 1
-        store.close()
-        doubtful = RedisStore(f"rediss://:s3cr3t%2F%40%3A@localhost:{tls.port}/0")
-        with pytest.raises(StoreUnavailable, match="certificate"):
-            tell(doubtful)
-        doubtful.close()
-
-
-@pytest.mark.parametrize("login", [":wr0ng-secret@", ""])
-def test_a_wrong_or_missing_password_is_said_and_never_shown(login: str) -> None:
-    with running("--requirepass", "right") as server:
-        store = RedisStore(f"valkey://{login}127.0.0.1:{server.port}/0")
-        with pytest.raises(StoreUnavailable, match="refused the user or the password") as caught:
-            tell(store)
-        store.close()
-    for text in (str(caught.value), repr(caught.value), repr(store), store.label):
-        assert "wr0ng" not in text
-
-
-def test_a_socket_file_serves_as_well(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    with running("--unixsocket", str(path)):
-        store = RedisStore(f"unix://{path}")
-        assert tell(store).totals.failed == 1
-        assert store.label == f"unix://{path}"
-        store.close()
-
-
-def test_tasks_of_several_event_loops_share_circuits_and_leave_no_connection_open(
-    store: RedisStore,
-) -> None:
-    async def main() -> int:
-        done = await asyncio.gather(
-            *(store.aapply("api", POLICY, SUCCEEDED, store.now_s()) for _ in range(20))
-        )
-        return max(step.circuit.totals.succeeded for step in done)
-
-    assert asyncio.run(main()) == 20
-    assert asyncio.run(main()) == 40
-    gc.collect()  # a connection left open would warn here, and warnings are errors
-
-
-def test_close_closes_the_connections_of_a_running_loop(server: Server, store: RedisStore) -> None:
-    def connections() -> int:
-        return server.say("CLIENT", "LIST").count("addr=") // 2 or server.say(
-            "CLIENT", "LIST"
-        ).count(" name=")
-
-    async def main() -> None:
-        await store.aapply("api", POLICY, SUCCEEDED, store.now_s())
-        await store.aclose()
-
-    asyncio.run(main())
-    gc.collect()
-    eventually(lambda: connections() <= 1, "only the one who asks is connected")
-
-
-@pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
-def test_a_forked_child_uses_connections_of_its_own(store: RedisStore) -> None:
-    tell(store, SUCCEEDED)
-    store.on_change(lambda _: None)
-    eventually(lambda: store.refresh_s is None, "pushes arrive")
-    child = os.fork()
-    if not child:
-        for _ in range(50):
-            tell(store, SUCCEEDED)
-        os._exit(0 if store.refresh_s is not None else 1)
-    for _ in range(50):
-        tell(store, SUCCEEDED)
-    assert os.waitpid(child, 0)[1] == 0
-    assert tell(store, SUCCEEDED).totals.succeeded == 102
-
-
-@pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
-def test_a_forked_child_that_listens_does_not_listen_for_its_parent(
-    store: RedisStore, server: Server
-) -> None:
-    tell(store, SUCCEEDED)
-    of_parent: list[Circuit] = []
-    store.on_change(of_parent.append)
-    eventually(lambda: store.refresh_s is None, "pushes arrive")
-    child = os.fork()
-    if not child:
-        heard: list[Circuit] = []
-        store.on_change(heard.append)
-        eventually(lambda: store.refresh_s is None, "pushes arrive in the child")
-        other = RedisStore(server.url)
-        trip(other)
-        eventually(lambda: heard, "the child hears")
-        os._exit(1 if of_parent else 0)
-    assert os.waitpid(child, 0)[1] == 0
-
-
 # Pushes
 
 
@@ -328,103 +165,6 @@ def test_pushes_come_back_by_themselves_and_what_was_missed_is_read_again(
         assert [circuit.phase for circuit in heard] == [tripped.phase]
         assert far.refresh_s is None
         far.close()
-
-
-# What cannot be read or written
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        "",
-        "rubbish",
-        "{}",
-        '{"stamp":"7-x-1","format":1}',
-        '{"stamp":"7-x-1","format":1,"circuit":7}',
-    ],
-)
-def test_state_that_cannot_be_read_is_kept_beside_and_the_circuit_starts_anew(
-    server: Server, store: RedisStore, raw: str
-) -> None:
-    trip(store)
-    server.say("SET", KEY, raw)
-    with pytest.raises(StoreCorrupt, match="'api'"):
-        store.get("api")
-    store.apply("other", POLICY, FAILED, store.now_s())
-    found = store.find()
-    assert next(iter(found)).circuit.key == "other"
-    fresh = RedisStore(server.url)
-    done = fresh.apply("api", POLICY, FAILED, fresh.now_s())
-    assert [event.kind for event in done.events] == [EventKind.STATE_UNREADABLE]
-    assert done.events[0].seq == 2, "numbers go on"
-    assert done.circuit.totals.failed == 1
-    kept = server.say("KEYS", "{switchgear}:unreadable:api:*").split("\r\n")[2]
-    assert server.say("GET", kept) == f"${len(raw)}\r\n{raw}\r\n"
-    assert int(server.say("PTTL", kept)[1:]) > 0, "but not for ever"
-    assert tell(store).totals.failed == 2, "the old client takes it for the newer one"
-    fresh.close()
-
-
-def test_a_strict_circuit_whose_state_is_unreadable_is_held_open(
-    server: Server, store: RedisStore
-) -> None:
-    server.say("SET", KEY, "rubbish")
-    done = store.apply("api", STRICT, Ask(), store.now_s())
-    assert not done.verdict.admitted
-    assert done.circuit.mode is Mode.HELD_OPEN
-
-
-def test_state_of_a_newer_switchgear_is_left_alone(server: Server, store: RedisStore) -> None:
-    tell(store)
-    value = json.loads(server.say("GET", KEY).split("\r\n")[1])
-    for change in ({"format": 2}, {"circuit": {**value["circuit"], "schema": 99}}):
-        newer = json.dumps({**value, **change}, separators=(",", ":"))
-        server.say("SET", KEY, newer)
-        fresh = RedisStore(server.url)
-        with pytest.raises(StoreTooNew, match="upgrade"):
-            tell(fresh)
-        with pytest.raises(StoreTooNew, match="upgrade"):
-            fresh.get("api")
-        assert server.say("GET", KEY).split("\r\n")[1] == newer
-        fresh.close()
-
-
-def test_a_key_that_holds_something_else_is_said_to(server: Server, store: RedisStore) -> None:
-    server.say("HSET", KEY, "a", "b")
-    with pytest.raises(StoreCorrupt, match="holds something else"):
-        tell(store)
-    with pytest.raises(StoreCorrupt, match="holds something else"):
-        store.get("api")
-
-
-def test_a_full_server_is_full_and_can_still_be_read(server: Server, store: RedisStore) -> None:
-    tell(store)
-    server.say("CONFIG", "SET", "maxmemory", "1")
-    try:
-        with pytest.raises(StoreFull, match="maxmemory"):
-            tell(store)
-        assert store.apply("api", POLICY, Ask(), store.now_s()).verdict.admitted
-    finally:
-        server.say("CONFIG", "SET", "maxmemory", "0")
-    assert tell(store).totals.failed == 2
-
-
-def test_a_replica_can_be_read_but_not_written(server: Server, store: RedisStore) -> None:
-    tell(store)
-    with running("--replicaof", "127.0.0.1", str(server.port)) as replica:
-        eventually(lambda: replica.say("GET", KEY).startswith("$"), "the replica is in step")
-        behind = RedisStore(replica.url)
-        eventually(lambda: behind.get("api") is not None, "the replica has the circuit")
-        with pytest.raises(StoreReadOnly, match="primary"):
-            tell(behind)
-        behind.close()
-
-
-def test_a_cluster_url_for_a_server_that_is_none_says_so(server: Server) -> None:
-    store = RedisStore(f"redis+cluster://127.0.0.1:{server.port}")
-    with pytest.raises(StoreUnavailable, match="no Cluster"):
-        tell(store)
-    store.close()
 
 
 # What the server has lost

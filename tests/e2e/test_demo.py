@@ -69,7 +69,9 @@ def test_the_first_command_of_the_readme_is_stopped_by_the_breaker_and_succeeds(
     took_s = time.monotonic() - began_s
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.index("worked in") < done.stdout.index("failed in")
-    assert done.stdout.index("nudge: - 2 failures in a row") < done.stdout.index("circuit_breaker:")
+    assert done.stdout.index("nudge: 2 failures in a row (threshold 3); 2 it") < done.stdout.index(
+        "circuit_breaker:"
+    )
     assert "kept: 1 file (+2 -2 lines); git -C" in done.stdout
     report = re.search(r"report: (\S+)", done.stdout)
     assert report is not None

@@ -281,6 +281,11 @@ def test_runs_are_listed_and_shown_and_a_damaged_one_is_said(project: Project) -
     assert "first" in lines[1]
     assert "circuit_breaker" in lines[2]
     assert project("runs", "list").stdout == listed.stdout
+    project.env["COLUMNS"] = "40"
+    narrow = project("runs").stdout
+    assert max(map(len, narrow.splitlines())) == 40
+    assert narrow.split() == listed.stdout.split()
+    del project.env["COLUMNS"]
     shown = project("runs", "show", "last")
     assert "ended: Circuit breaker tripped" in shown.stdout
     assert shown.stdout.count("#") == 3

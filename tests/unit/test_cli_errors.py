@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -159,7 +160,7 @@ def test_several_circuits_need_a_yes() -> None:
     for name in ("a/1", "a/2", "b"):
         panel.breaker(name).tell(Signal(ok=True))
     said = one_sentence(run("hold", "open", "a/*", "--why", "x", panel=panel))
-    assert "2 circuits" in said
+    assert "2 circuits (a/1, a/2)" in said
     assert "--yes" in said
     assert all(view.circuit.mode == "auto" for view in panel)
     assert run("hold", "open", "a/*", "--why", "x", "--yes", panel=panel).exit_code == 0
@@ -193,3 +194,15 @@ def test_without_a_verb_the_help_is_shown_as_it_is_written(args: list[str]) -> N
     assert done.exit_code == 2, "nothing was done"
     assert done.stdout == run(*args, "--help").stdout
     assert done.stderr == ""
+
+
+def test_colour_can_be_left_out_behind_every_verb() -> None:
+    def without(verb: click.Command) -> list[str]:
+        below = verb.commands.values() if isinstance(verb, click.Group) else ()
+        takes_it = any("--no-color" in option.opts for option in verb.params)
+        return [
+            *([] if takes_it else [str(verb.name)]),
+            *(n for each in below for n in without(each)),
+        ]
+
+    assert without(main) == []

@@ -8,6 +8,8 @@ from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
 from switchgear.cli import main
+from switchgear.core.detectors import ConsecutiveFailures
+from switchgear.core.policy import Policy
 from switchgear.core.types import Signal
 from switchgear.panel import Panel
 from switchgear.testing import FakeClock
@@ -69,6 +71,12 @@ def test_in_a_pipe_a_circuit_is_a_line_and_nothing_is_cut(shell: Shell) -> None:
     assert name in lines[1]
     assert 'last "529 overloaded"; next try in 60 s' in lines[1]
     assert len(lines) == 5
+
+
+def test_show_keeps_labels_and_values_apart(shell: Shell) -> None:
+    careful = Policy([ConsecutiveFailures()], tripping_at=0.5)
+    shell.panel.breaker("op/git", policy=careful).tell(Signal(ok=False))
+    assert "  tripping   from 50%" in shell.run("show", "op/git").output
 
 
 @pytest.mark.parametrize("verb", ["status", "show", "events", "watch", "check"])

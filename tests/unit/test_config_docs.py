@@ -1,4 +1,4 @@
-"""The page about the configuration tells the truth: every file on it loads, every key is on it."""
+"""The pages tell the truth about the configuration: every file on them loads, every key has its section."""
 
 import re
 from pathlib import Path
@@ -11,8 +11,16 @@ from switchgear.config.policies import POLICY_KEYS
 from switchgear.presets import DESCRIPTIONS
 from switchgear.sinks import SINKS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
-FILES = re.findall(r"^```(yaml|toml)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "configuration.md").read_text(encoding="utf-8")
+FILE = re.compile(r"^```(yaml|toml)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILES = FILE.findall(PAGE)
+OTHERS = [
+    pytest.param(*found, id=page.name)
+    for page in sorted(DOCS.glob("*.md"))
+    if page.name not in {"configuration.md", "batch.md"}  # a batch has a file of its own
+    for found in FILE.findall(page.read_text(encoding="utf-8"))
+]
 SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##)", PAGE, re.DOTALL | re.MULTILINE))
 
 
@@ -23,8 +31,8 @@ def variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize(("syntax", "text"), FILES)
-def test_every_file_of_the_page_loads(syntax: str, text: str) -> None:
+@pytest.mark.parametrize(("syntax", "text"), [*FILES, *OTHERS])
+def test_every_file_of_a_page_loads(syntax: str, text: str) -> None:
     path = Path(f"switchgear.{syntax}")
     path.write_text(text, encoding="utf-8")
     assert load_config(path)._replace(source=None) != load_config_of_nothing()

@@ -336,3 +336,7 @@ def test_a_success_ends_the_row_of_failures() -> None:
     assert memory.last == failure_of(failed)
     assert memory.failures == (facts_of(act).key ^ failure_of(failed),)
     assert debt.fold(memory, Signal(ok=True, act=act), 0.0).last == -1
+
+
+def test_a_reply_that_has_none_before_it_neither_costs_nor_pays() -> None:
+    assert TalkDebt().one(Book(points=70), Signal(act=Act("", "Done."))).points == 70

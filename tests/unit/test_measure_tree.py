@@ -1,7 +1,9 @@
 """What changed in a folder, committed or not, in git and outside it."""
 
+import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,6 +59,41 @@ def test_added_modified_and_deleted_files_are_told_apart(project: Path) -> None:
     assert change == Change(("new.txt",), ("src/a.py",), ("b.txt",))
     assert change.paths == ("b.txt", "new.txt", "src/a.py")
     assert len(change) == 3
+
+
+PRINTS_AND_MEASURES = """
+import json, sys
+from pathlib import Path
+from switchgear.measure.tree import open_tree
+said, *made = sys.argv[1:]
+tree = open_tree(Path.cwd(), Path(".switchgear/runs/1").absolute())
+before = tree.mark()
+print("iteration 1 of 30", flush=True)
+print("a warning", file=sys.stderr, flush=True)
+for name in made:
+    Path(name).write_text("made\\n")
+found = tree.change(before, tree.mark()).paths, tree.lines_since_start()
+Path(said).write_text(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system does not tell")
+@pytest.mark.parametrize("made", [[], ["new.txt"]])
+def test_what_we_print_into_the_folder_is_nobodys_progress(
+    project: Path, tmp_path: Path, made: list[str]
+) -> None:
+    said = tmp_path / "said.json"
+    with (project / "night.log").open("w") as log, (project / "src" / "err.log").open("w") as err:
+        command = [sys.executable, "-c", PRINTS_AND_MEASURES, str(said), *made]
+        subprocess.run(command, cwd=project, stdout=log, stderr=err, check=True)
+    assert "iteration 1" in (project / "night.log").read_text()
+    paths, lines = json.loads(said.read_text())
+    assert paths == made
+    assert lines == ([len(made), 0] if (project / ".git").exists() else None)
+    resumed = tree_of(project)  # prints elsewhere, and knows what was printed to before
+    before = resumed.mark()
+    (project / "night.log").write_text("edited by somebody")
+    assert not resumed.change(before, resumed.mark())
 
 
 def test_a_file_that_is_written_with_the_same_content_has_not_changed(project: Path) -> None:

@@ -50,6 +50,20 @@ def stand() -> Stand:
 # What it shows
 
 
+def test_at_the_end_a_note_is_told_whole_and_once(stand: Stand) -> None:
+    long = "there is no price list: " + "python3 -m pip install it " * 5
+    for number, notes in (
+        (1, ["not proven"]),
+        (2, ["not proven"]),
+        (3, [long]),
+        (4, ["not proven"]),
+    ):
+        stand.notebook.iteration_ended(facts(number, notes=notes), run())
+    told = " ".join(stand.last().split())
+    assert f"note: iteration 1 to 2: not proven note: iteration 3: {long}note: iteration 4" in told
+    assert told.count("not proven") == 2
+
+
 def test_lamp_iteration_heat_and_every_detector_are_shown(stand: Stand) -> None:
     stand.notebook.iteration_ended(facts(), hot(0.66, "two of three"))
     stand.notebook.iteration_started(2, hot(0.66, "two of three"))

@@ -330,6 +330,22 @@ def test_a_circuit_that_is_held_open_ends_the_run_before_it_begins(stage: Stage)
     assert result.exit_reason == "circuit_breaker"
     assert "held open by ops: not tonight" in result.reason
     assert result.state.iterations == 0
+    assert result.resume is not None  # closing by force would be refused
+    assert f"release {result.circuit} --why" in result.resume
+    assert result.resume.endswith(f"resume {result.run}")
+
+
+def test_a_hold_in_the_middle_of_a_run_ends_it_and_nothing_tripped(stage: Stage) -> None:
+    class Operator(View):
+        def iteration_started(self, number: int, run: dict[str, object]) -> None:
+            runner.circuits.loop.hold_open(by="ops", why="enough for today")
+
+    stage.setting = stage.setting._replace(view=Operator())
+    runner = stage.runner("fail('no such file')")
+    result = runner.run()
+    assert (result.exit_reason, result.state.iterations) == ("circuit_breaker", 1)
+    assert result.reason == "held open by ops: enough for today"
+    assert f"release {result.circuit} --why" in str(result.resume)
 
 
 def test_a_provider_that_is_held_open_ends_the_run_too(stage: Stage) -> None:
@@ -339,6 +355,8 @@ def test_a_provider_that_is_held_open_ends_the_run_too(stage: Stage) -> None:
     assert result.exit_reason == "circuit_breaker"
     assert result.state.iterations == 0
     assert runner.circuits.loop.mode is Mode.AUTO
+    assert result.resume is not None
+    assert f"release {runner.circuits.provider.name} --why" in result.resume
 
 
 def test_the_page_on_runs_has_every_end_with_its_code() -> None:

@@ -8,6 +8,7 @@ from switchgear.core.detectors.stuck_probability import (
     FEATURES,
     StuckProbability,
     Trail,
+    moved_on,
     probability,
     shows,
 )
@@ -167,3 +168,11 @@ def test_a_trail_is_loaded_with_full_averages_and_owes_nothing() -> None:
 def test_the_least_probability_is_that_of_a_score_of_sixty() -> None:
     assert probability(-1e9, (), ()) == 1.0 / (1.0 + math.exp(60.0))
     assert probability(1e9, (), ()) == 1.0
+
+
+def test_one_step_moves_on_as_the_detector_does() -> None:
+    steps = [Signal(ok=False, error="no", act=AGAIN)] * 3
+    moved = Trail()
+    for step in steps:
+        moved = moved_on(moved, step)
+    assert moved == after(*steps) != Trail()

@@ -28,13 +28,12 @@ from switchgear.cli import (
     tune,
 )
 from switchgear.cli.entry import Verbs
-from switchgear.cli.options import color_option, store_options
+from switchgear.cli.options import give_color_option, store_options
 
 
 @click.group("switchgear", cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="switchgear")
 @store_options
-@color_option
 def main() -> None:
     """Circuit breakers for AI agents: notice, warn, cut, explain, and let the current flow again."""
 
@@ -71,3 +70,4 @@ for verb in (
     *(selftest.selftest, health.doctor, configuring.config, configuring.completion),
 ):
     main.add_command(verb)
+give_color_option(main)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import click
 
 from switchgear.cli.entry import fail
-from switchgear.cli.options import color_option, json_option, store_options
+from switchgear.cli.options import json_option, store_options
 from switchgear.cli.text import clean, plural, say
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ FORMATS = (
 @click.option("--live", is_flag=True, help="Instead of files: the circuits in shadow mode.")
 @json_option
 @store_options
-@color_option
 def backtest(  # noqa: PLR0917  click passes them by name
     paths: tuple[str, ...],
     policy: str | None,

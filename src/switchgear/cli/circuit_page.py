@@ -132,7 +132,7 @@ class Page:
         if policy["combine"]["kind"] != "any":
             self._field("combine", _part(policy["combine"]))
         if policy["tripping_at"] is not None:
-            self._field("tripping", f"from {percent(policy['tripping_at'])} on")
+            self._field("tripping", f"from {percent(policy['tripping_at'])}")
         if policy["strict"]:
             self._field("strict", "refuses while its state is unknown")
 

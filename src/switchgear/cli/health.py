@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from switchgear.cli.options import color_option, json_option, store_options, token_option
+from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.text import say
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
@@ -14,7 +14,6 @@ from switchgear.cli.text import say
 @json_option
 @token_option
 @store_options
-@color_option
 def doctor(*, as_json: bool) -> int:
     """Look whether everything is well: exit code 0 well, 1 warnings, 2 problems.
 

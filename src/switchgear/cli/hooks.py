@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from switchgear.cli.entry import Branch, fail
-from switchgear.cli.options import color_option, json_option, store_options, token_option
+from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.text import clean, plural, say
 from switchgear.hooks.command import AGENTS
 
@@ -131,7 +131,6 @@ def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
 @only_option
 @json_option
 @token_option
-@color_option
 def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     """Prove the wiring of AGENT, or of all that are installed: exit code 0 well, 1 warnings, 2 problems.
 

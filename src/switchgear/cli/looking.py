@@ -11,7 +11,6 @@ from switchgear.cli.entry import fail
 from switchgear.cli.options import (
     Since,
     circuit_argument,
-    color_option,
     json_option,
     number,
     parse_since,
@@ -40,7 +39,6 @@ glob_argument = circuit_argument("glob", default="*")
 @json_option
 @click.option("--all", "everything", is_flag=True, help=f"Also the calm ones beyond {SHOWN}.")
 @store_options
-@color_option
 def status(glob: str, *, as_json: bool, everything: bool) -> None:
     """Show the circuits whose names match GLOB, trouble first.
 
@@ -102,7 +100,6 @@ def nothing(session: "Session", glob: str) -> str:
 @json_option
 @click.option("--events", "count", type=click.IntRange(0, 10_000), default=10, show_default=True)
 @store_options
-@color_option
 def show(circuit: str, *, as_json: bool, count: int) -> None:
     """Show everything about one CIRCUIT: state, heat, evidence, policy, history."""
     from switchgear.cli.opening import literal, open_session, unknown_circuit
@@ -134,7 +131,6 @@ def show(circuit: str, *, as_json: bool, count: int) -> None:
 )
 @click.option("--times", type=click.IntRange(1), help="End after so many looks.")
 @store_options
-@color_option
 def watch(glob: str, *, interval: float, times: int | None) -> None:
     """Watch the circuits whose names match GLOB, live. q or Ctrl-C ends it, with exit code 0.
 
@@ -161,7 +157,6 @@ def watch(glob: str, *, interval: float, times: int | None) -> None:
 @click.option("--limit", "-n", type=click.IntRange(0), help="So many. [default: the newest 50]")
 @json_option
 @store_options
-@color_option
 def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_json: bool) -> None:
     """Show what happened to the circuits whose names match GLOB, oldest first.
 

@@ -50,10 +50,12 @@ def store_options(verb: F) -> F:
     )
 
 
-def color_option(verb: F) -> F:
-    """Whether there is colour."""
+def give_color_option(verb: click.Command) -> None:
+    """Whether there is colour: for a verb and all verbs below it."""
     text = "No colour (bold stays); the same as NO_COLOR=1."
-    return _shared("--no-color", is_flag=True, default=None, help=text)(verb)
+    _shared("--no-color", is_flag=True, default=None, help=text)(verb)
+    for below in verb.commands.values() if isinstance(verb, click.Group) else ():
+        give_color_option(below)
 
 
 def token_option(verb: F) -> F:

@@ -142,7 +142,10 @@ def _confirm(names: Sequence[str], *, yes: bool) -> None:
         return
     count = plural(len(names), "circuit")
     if not sys.stdin.isatty():
-        fail(f"this means {count}; add --yes if that is what you want")
+        some = ", ".join(clean(name, 60) for name in names[:3]) + (
+            ", ..." if len(names) > 3 else ""
+        )
+        fail(f"the order would go to {count} ({some}); add --yes if that is what you want")
     for name in names[:_LISTED]:
         say(f"  {clean(name)}", err=True)
     if len(names) > _LISTED:

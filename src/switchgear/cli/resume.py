@@ -69,6 +69,7 @@ def _is_limited(options: "RunOptions") -> bool:
 def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) -> Start:
     from switchgear.runner.options import RunOptions
     from switchgear.runner.record import RunUnreadable, is_alive
+    from switchgear.runner.result import program
     from switchgear.runner.state import RunState
 
     held = record.read()
@@ -89,5 +90,5 @@ def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) ->
     folder = Path(held["folder"])
     if not folder.is_dir():
         fail(f"run {record.id!r} worked in {folder}, which is not there any more")
-    how = f"switchgear resume {shlex.quote(record.id)}"
+    how = f"{program()} resume {shlex.quote(record.id)}"
     return Start(options, folder, record, state, how=how)

@@ -22,6 +22,7 @@ from switchgear.cli.text import clean, plural
 from switchgear.core.fingerprint import gist
 from switchgear.core.money import dollars
 from switchgear.errors import duration
+from switchgear.runner.view import evidence_of
 
 RECENT = 40
 HISTORY = 200
@@ -37,6 +38,20 @@ class Ended(NamedTuple):
     heat: float
     tests: int | None
     output_chars: int | None
+
+
+class Note(NamedTuple):
+    """Something to know: of the run, or of iterations that follow each other."""
+
+    text: str
+    first: int | None = None
+    last: int | None = None
+
+    def __str__(self) -> str:
+        if self.first is None:
+            return self.text
+        which = f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
+        return f"iteration {which}: {self.text}"
 
 
 class Board(NamedTuple):
@@ -59,7 +74,7 @@ class Board(NamedTuple):
     spent_micros: int
     unknown_prices: int
     ended: tuple[Ended, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     recent: tuple[str, ...]
     last_error: str
     nudge: str
@@ -83,7 +98,7 @@ class Notebook:
         self._waits_until_s: float | None = None
         self._costs: dict[str | None, int | None] = {}
         self._ended: deque[Ended] = deque(maxlen=HISTORY)
-        self._notes: deque[str] = deque(maxlen=HISTORY)
+        self._notes: deque[Note] = deque(maxlen=HISTORY)
         self._recent: deque[str] = deque(maxlen=RECENT)
         self._last_error = ""
         self._nudge = ""
@@ -106,7 +121,7 @@ class Notebook:
             self._take(run)
             self._number, self._busy = number, True
             self._costs.clear()
-            self._nudge = one_line(run["state"].get("nudge") or "", 1000)
+            self._nudge = one_line(evidence_of(run["state"].get("nudge") or ""), 1000)
             self._do("the agent starts")
 
     def validating(self, command: str) -> None:
@@ -140,11 +155,11 @@ class Notebook:
             self._costs.clear()
             self._ended.append(ended)
             self._recent.append(f"iteration {ended.number}: {ended.line}")
-            self._nudge = one_line(run["state"].get("nudge") or "", 1000)
+            self._nudge = one_line(evidence_of(run["state"].get("nudge") or ""), 1000)
             if facts["error"]:
                 self._last_error = one_line(facts["error"])
             for note in facts["notes"]:
-                self._note(f"iteration {ended.number}: {note}")
+                self._note(note, ended.number)
             self._do("deciding how to go on")
 
     def noted(self, text: str) -> None:
@@ -187,9 +202,17 @@ class Notebook:
         if what != self._doing:
             self._doing, self._since_s = what, self._clock()
 
-    def _note(self, text: str) -> None:
-        self._notes.append(one_line(text, 600))
-        self._recent.append(f"note: {one_line(text, 600)}")
+    def _note(self, text: str, number: int | None = None) -> None:
+        note = Note(one_line(text, 600), number, number)
+        self._recent.append(f"note: {note}")
+        last = self._notes[-1] if self._notes else None
+        if (
+            last is not None
+            and number is not None
+            and (note.text, number - 1) == (last.text, last.last)
+        ):
+            note = self._notes.pop()._replace(last=number)
+        self._notes.append(note)
 
     def _step(self, step: ToolStep) -> None:
         how = "?" if step.ok is None else "ok" if step.ok else "failed"

@@ -40,10 +40,11 @@ def admit(loop: "LoopBreaker", *, force: bool, why: str | None, how: str) -> str
 def _text(loop: "LoopBreaker", how: str) -> str:
     from switchgear.core.types import Mode
     from switchgear.errors import duration
+    from switchgear.runner.result import release_command
 
     if loop.mode is Mode.HELD_OPEN:
-        release = f"- release it: switchgear release {loop.name} --why 'what is different now'"
-        return f"{loop.name}: {clean(loop.trip_reason() or '')}\n{release}"
+        said = clean(loop.trip_reason() or "")
+        return f"{loop.name}: {said}\n- release it: {release_command(loop.name)}"
     wait_s = _wait_s(loop)
     waiting = "it stays open until it is closed"
     if wait_s is not None:

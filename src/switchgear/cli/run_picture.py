@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from switchgear.cli.run_board import TREND, Board, Ended, one_line
-from switchgear.cli.screen import NARROW
+from switchgear.cli.screen import NARROW, wrapped
 from switchgear.cli.status_table import STYLES
 from switchgear.cli.text import ASCII, Signs, bar, percent, plural, words
 from switchgear.core.money import dollars
@@ -98,10 +98,14 @@ def last_picture(board: Board, size: Size) -> list[Text]:
     for ended in shown:
         line = Text.assemble("  ", _mark(ended, size.signs), f" {ended.number:>3}  ")
         lines.append(line.append(ended.line))
-    lines += [Text(f"  note: {note}", "dim") for note in board.notes[-room:]]
-    if board.ended:
-        lines += [row.text for row in _detectors(board, size)]
-    return [cut(line, size) for line in lines]
+    notes = (
+        part
+        for note in board.notes[-room:]
+        for part in wrapped(Text(f"  note: {note}", "dim"), size.width, 4)
+    )
+    detectors = [row.text for row in _detectors(board, size)] if board.ended else []
+    # A note may end in what to do about it: it is not cut.
+    return [*(cut(line, size) for line in lines), *notes, *(cut(line, size) for line in detectors)]
 
 
 def _head(board: Board, size: Size, *, over: bool = False) -> list[Row]:
@@ -162,7 +166,7 @@ def _standing(board: Board, size: Size) -> list[Row]:
         rows.append(Row(2, label("last error", size).append(board.last_error, "red")))
     if board.nudge and (board.busy or board.run.get("phase") != "open"):
         told = "told the agent" if board.busy else "next prompt"
-        text = board.nudge.removeprefix("- ").replace(" - ", "; ")
+        text = board.nudge
         rows.append(Row(2, label(told, size).append(text, "yellow")))
     return rows
 

@@ -11,6 +11,9 @@ from switchgear.core.money import dollars
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
+COPIED = ("folder: ", "kept: ", "report: ", "go on: ", "files: ")
+"""Lines that are not broken by us, so that what is in them can be copied."""
+
 
 @click.group(short_help="The runs of this project.", invoke_without_command=True)
 @json_option
@@ -33,6 +36,7 @@ def list_verb(*, as_json: bool) -> None:
 @json_option
 def show_verb(run_id: str, *, as_json: bool) -> None:
     """Show RUN (its id, the beginning or end of it, or `last`) with its iterations."""
+    from switchgear.cli.screen import Screen
     from switchgear.cli.values import printed
     from switchgear.runner.record import find_run, runs_root
 
@@ -41,9 +45,12 @@ def show_verb(run_id: str, *, as_json: bool) -> None:
     if as_json:
         say(printed({**run, "status": status(run), "iterations": iterations}))
         return
-    for line in _page(run, iterations):
-        say(line)
-    say(f"files: {record.path}")
+    screen = Screen()
+    for line in (*_page(run, iterations), f"files: {record.path}"):
+        if line.startswith(COPIED):
+            say(line)
+        else:
+            screen.line(line, indent=4)
 
 
 @runs.command("report", short_help="Write the HTML report of a run again.")
@@ -60,6 +67,7 @@ def report_verb(run_id: str) -> None:
 
 
 def _list(*, as_json: bool) -> None:
+    from switchgear.cli.screen import Screen
     from switchgear.cli.values import printed
     from switchgear.runner.record import list_runs, runs_root
 
@@ -76,8 +84,11 @@ def _list(*, as_json: bool) -> None:
         return
     if not found:
         say(f"no runs in {root}; `switchgear run TASK --agent NAME` makes one")
+        return
+    screen = Screen()
     for each in found:
-        say(f"{each.id}  {each.problem}" if each.run is None else _line(each.run))
+        line = f"{each.id}  {each.problem}" if each.run is None else _line(each.run)
+        screen.line(line, indent=4)
 
 
 def status(run: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from switchgear.cli.entry import fail
-from switchgear.cli.options import color_option, config_option, json_option
+from switchgear.cli.options import config_option, json_option
 from switchgear.cli.text import clean, say
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ MISSED = 1
 @click.option("--html", metavar="FILE", help="Write a report with drawings.")
 @json_option
 @config_option
-@color_option
 def simulate(
     scenario: str | None, *, html: str | None, presets: bool, as_json: bool, **size: Any
 ) -> None:

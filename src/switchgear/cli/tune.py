@@ -6,7 +6,7 @@ import click
 
 from switchgear.cli.backtest import DEFAULT, FORMATS, check_folder, check_paths
 from switchgear.cli.entry import fail
-from switchgear.cli.options import color_option, json_option, store_options
+from switchgear.cli.options import json_option, store_options
 from switchgear.cli.text import clean, plural, say
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ NAME = "tuned"
 @click.option("--jobs", type=click.IntRange(1, 256), help="Processes [default: one for each core].")
 @json_option
 @store_options
-@color_option
 def tune(  # noqa: PLR0917  click passes them by name
     paths: tuple[str, ...],
     asked: str,

@@ -178,8 +178,9 @@ class CircuitBreaker(OutcomeBreaker):
     def stream(self, items: Any) -> Any:
         """The items of a stream, guarded as one call from the first to the last.
 
-        For the stream objects of SDKs, which are no generators: `for chunk in
-        breaker.stream(client.create(stream=True))`, or `async for`. Close them yourself, as ever.
+        For the stream objects of SDKs, which are no generators; `async for` theirs. The request that
+        made one is guarded apart: `breaker.stream(breaker.call(client.create, stream=True))`. A
+        decorated generator that does both is one call. Close the stream yourself, as ever.
         """
         return guard_items(self, items)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from switchgear.measure.git_state import Content, State, parse_status
+from switchgear.measure.own_output import own_output
 
 if TYPE_CHECKING:
     from switchgear.measure.tree import Change
@@ -64,15 +65,16 @@ class GitTree:
         self._git = git
         self._folder = folder
         self._notes = notes
+        self._own_output = own_output(git.top, notes)
         self._states: dict[str, State] = {}
 
     def mark(self) -> str:
-        """The state now, ignored files and our own folder left out."""
+        """The state now, ignored files, our own folder and our own output left out."""
         start = self._notes / "start"
         if not start.exists():  # once a run: the whole of it, to count lines against at the end
             self._notes.mkdir(parents=True, exist_ok=True)
             start.write_text(self._write_tree(), encoding="ascii")
-        state = look(self._git)
+        state = look(self._git, self._own_output)
         text = json.dumps(state, separators=(",", ":"))
         name = sha1(text.encode(), usedforsecurity=False).hexdigest()[:16]
         if name not in self._states:
@@ -156,7 +158,7 @@ class GitTree:
         changed: Committed = {}
         for raw, path in zip(fields[::2], fields[1::2], strict=True):
             _, _, was, now, _ = raw.split()
-            if EXCLUDED not in path.split("/"):
+            if EXCLUDED not in path.split("/") and path not in self._own_output:
                 changed[path] = (_named(was), _named(now))
         return changed
 
@@ -167,7 +169,8 @@ class GitTree:
         theirs = self._git.git_dir / "index"
         if theirs.exists():
             shutil.copyfile(theirs, index)  # so that git need not read every file again
-        self._git("add", "--all", "--", ".", EXCLUDE_OURS, index=index)
+        output = (f":(exclude,top,literal){path}" for path in self._own_output)
+        self._git("add", "--all", "--", ".", EXCLUDE_OURS, *output, index=index)
         tree = self._git("write-tree", index=index).strip()
         index.unlink(missing_ok=True)
         return tree
@@ -179,20 +182,21 @@ class GitTree:
             return None  # a repository without a commit
 
 
-def look(git: Git) -> State:
-    """The state of the working folder now."""
+def look(git: Git, left_out: frozenset[str] = frozenset()) -> State:
+    """The state of the working folder now, but for the paths that are left out."""
     listed = git(
         "status", "--porcelain=v2", "-z", "--branch", "--untracked-files=all", "--no-renames"
     )
-    state = parse_status(listed, EXCLUDED)
-    dirty = [path for path in state.files if _is_plain(git.top / path)]
+    head, found = parse_status(listed, EXCLUDED)
+    differing = {path: content for path, content in found.items() if path not in left_out}
+    dirty = [path for path in differing if _is_plain(git.top / path)]
     hashes = git("hash-object", "--stdin-paths", stdin="\n".join(dirty)).split() if dirty else []
     known = dict(zip(dirty, hashes, strict=True))
     files = {
         path: content._replace(now=known.get(path) or _odd(git.top / path))
-        for path, content in state.files.items()
+        for path, content in differing.items()
     }
-    return State(state.head, files)
+    return State(head, files)
 
 
 def _is_plain(path: Path) -> bool:

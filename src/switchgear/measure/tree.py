@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from switchgear.measure.git import Git, GitTree
+from switchgear.measure.own_output import own_output
 
 OURS = ".switchgear"
 SKIPPED = frozenset({OURS, ".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"})
@@ -72,6 +73,7 @@ class PlainTree:
     def __init__(self, folder: Path, notes: Path) -> None:
         self._folder = folder
         self._notes = notes
+        self._own_output = own_output(folder, notes)
         self._states: dict[str, dict[str, _File]] = {}
         self._last: dict[str, _File] = {}
         self._start: str | None = None
@@ -130,7 +132,7 @@ class PlainTree:
                 if entry.is_dir(follow_symlinks=False):
                     if entry.name not in SKIPPED:
                         folders.append(f"{path}/")
-                else:
+                elif path not in self._own_output:
                     found.append((path, entry))
         return found
 

@@ -77,6 +77,7 @@ text.limit-word { fill: var(--bad); } .start { stroke: var(--dim); stroke-dashar
 .dot.k-2, .area.k-2 { fill: var(--k2); } .dot.k-3, .area.k-3 { fill: var(--k3); }
 .dot.k-4, .area.k-4 { fill: var(--k4); } .dot.k-5, .area.k-5 { fill: var(--k5); }
 footer { color: var(--dim); font-size: 13px; }
-@media (max-width: 560px) { main { padding: 12px 8px 40px; } section, header { padding: 14px 12px; } }
+@media (max-width: 560px) { main { padding: 12px 8px 40px; } section, header { padding: 14px 12px; }
+  td.long { min-width: 120px; } }
 @media print { body { background: #fff; } section, header { break-inside: avoid; } pre { max-height: none; } }
 """

@@ -114,8 +114,15 @@ class Circuits:
     def reason(self) -> str:
         """Why the loop is stopped, or would be but for its mode."""
         circuit = self.loop.snapshot()
+        if circuit.mode is Mode.HELD_OPEN:  # by somebody, so nothing tripped
+            return self.loop.check().reason or "held open"
         tripped = self.loop.trip_reason()
         return tripped or f"Circuit breaker tripped: {circuit.outage.reason}"
+
+    def held(self) -> str | None:
+        """The circuit that an operator holds open, so that no evidence lets the run go on."""
+        both = (self.loop, self.provider)
+        return next((each.name for each in both if each.mode is Mode.HELD_OPEN), None)
 
     def evidence(self) -> tuple[str, ...]:
         """What each detector that is hot sees, the hottest first."""

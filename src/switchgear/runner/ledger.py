@@ -56,7 +56,8 @@ def notes_on(before: RunState, done: Iteration) -> list[str]:
     if done.cost.unknown and done.may_have_cost and not before.unknown_prices:
         notes.append(f"the price of this iteration is not known: {done.cost.unknown}")
     if done.judged.claims and done.judged.outcome != "completed":
-        notes.append(f"the agent says that it is done: {done.judged.remark or 'not proven'}")
+        told = f"; it is told: {done.judged.remark}" if done.judged.remark else ""
+        notes.append(f'the agent says "done", which is not proven{told}')
     return notes
 
 

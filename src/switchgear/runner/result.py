@@ -32,6 +32,8 @@ class RunResult(NamedTuple):
     state: RunState
     options: RunOptions
     circuit: str
+    held: str | None = None
+    """The circuit that an operator holds open; nothing goes on before it is released."""
     checkpoint: Checkpoint | None = None
     report: str | None = None
     notes: tuple[str, ...] = ()
@@ -119,10 +121,18 @@ def resume_command(result: RunResult) -> str:
         ExitReason.BLOCKED: " --answer 'your answer'",
     }
     option = more.get(result.exit_reason, "")
-    return f"{_program()} resume {shlex.quote(result.run)}{option}"
+    resume = f"{program()} resume {shlex.quote(result.run)}"
+    if result.held is None or result.exit_reason is not ExitReason.CIRCUIT_BREAKER:
+        return f"{resume}{option}"
+    return f"{release_command(result.held)} && {resume}"
 
 
-def _program() -> str:
+def release_command(circuit: str) -> str:
+    """The command that ends an operator's hold: closing by force does not."""
+    return f"{program()} release {shlex.quote(circuit)} --why 'what is different now'"
+
+
+def program() -> str:
     """How this command is called from here: by its name, or by the Python that has it."""
     if shutil.which("switchgear"):
         return "switchgear"

@@ -333,6 +333,7 @@ class Runner:
             state=self.state,
             options=shop.options,
             circuit=self.circuit,
+            held=self.circuits.held(),
             checkpoint=kept,
             notes=tuple(self._notes),
         )

@@ -125,7 +125,7 @@ class Lines(View):
             f"iteration {number} of {run['options']['max_iterations'] + run['state']['lost']}"
         )
         if run["state"]["nudge"]:
-            self._say(f"  nudge: {_line(run['state']['nudge'])}")
+            self._say(f"  nudge: {_line(evidence_of(run['state']['nudge']))}")
 
     def event(self, event: StreamEvent) -> None:
         """Steps and complaints; words are in the log."""
@@ -167,6 +167,11 @@ class Lines(View):
 
     def _say(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
+
+
+def evidence_of(nudge: str) -> str:
+    """What a nudge tells the agent, a line for each thing, as one line."""
+    return "; ".join(line.removeprefix("- ") for line in nudge.splitlines())
 
 
 def _percent(heat: float) -> str:

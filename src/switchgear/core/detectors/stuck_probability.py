@@ -159,7 +159,7 @@ def moved_on(memory: Trail, signal: Signal) -> Trail:
 def _averaged(averages: Averages, shown: Averages, times: int = 1) -> Averages:
     for _ in range(times):
         pairs = zip(averages, shown, strict=True)
-        after = tuple([min(average + (value - average) * PACE, 1.0) for average, value in pairs])
+        after = tuple([average + (value - average) * PACE for average, value in pairs])
         if after == averages:
             break
         averages = after

@@ -1,0 +1,127 @@
+"""Scripts, logins, sockets, loops and forks: how a Redis server is talked to, seen on a real one."""
+
+import asyncio
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+import servers.certificates
+from contract.redis_words import POLICY, SUCCEEDED, tell, trip
+from servers.proxy import Proxy
+from servers.server import Server, eventually, running
+from switchgear.core.types import Circuit
+from switchgear.errors import (
+    StoreUnavailable,
+)
+from switchgear.stores.redis import RedisStore
+
+
+def test_a_server_that_forgot_the_scripts_is_told_them_again(
+    server: Server, store: RedisStore
+) -> None:
+    tell(store)
+    server.say("SCRIPT", "FLUSH")
+    assert tell(store).totals.failed == 2
+
+
+def test_a_url_brings_tls_and_a_password(tmp_path: Path) -> None:
+    made = servers.certificates.made_in(tmp_path)
+    with (
+        running("--requirepass", "s3cr3t/@:") as server,
+        Proxy(server.port, tls=made.context()) as tls,
+    ):
+        end = f"localhost:{tls.port}/0?ssl_ca_certs={made.authority}"
+        store = RedisStore(f"rediss://:s3cr3t%2F%40%3A@{end}")
+        assert tell(store).totals.failed == 1
+        store.close()
+        doubtful = RedisStore(f"rediss://:s3cr3t%2F%40%3A@localhost:{tls.port}/0")
+        with pytest.raises(StoreUnavailable, match="certificate"):
+            tell(doubtful)
+        doubtful.close()
+
+
+@pytest.mark.parametrize("login", [":wr0ng-secret@", ""])
+def test_a_wrong_or_missing_password_is_said_and_never_shown(login: str) -> None:
+    with running("--requirepass", "right") as server:
+        store = RedisStore(f"valkey://{login}127.0.0.1:{server.port}/0")
+        with pytest.raises(StoreUnavailable, match="refused the user or the password") as caught:
+            tell(store)
+        store.close()
+    for text in (str(caught.value), repr(caught.value), repr(store), store.label):
+        assert "wr0ng" not in text
+
+
+def test_a_socket_file_serves_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with running("--unixsocket", str(path)):
+        store = RedisStore(f"unix://{path}")
+        assert tell(store).totals.failed == 1
+        assert store.label == f"unix://{path}"
+        store.close()
+
+
+def test_tasks_of_several_event_loops_share_circuits_and_leave_no_connection_open(
+    store: RedisStore,
+) -> None:
+    async def main() -> int:
+        done = await asyncio.gather(
+            *(store.aapply("api", POLICY, SUCCEEDED, store.now_s()) for _ in range(20))
+        )
+        return max(step.circuit.totals.succeeded for step in done)
+
+    assert asyncio.run(main()) == 20
+    assert asyncio.run(main()) == 40
+    gc.collect()  # a connection left open would warn here, and warnings are errors
+
+
+def test_close_closes_the_connections_of_a_running_loop(server: Server, store: RedisStore) -> None:
+    def connections() -> int:
+        return server.say("CLIENT", "LIST").count("addr=") // 2 or server.say(
+            "CLIENT", "LIST"
+        ).count(" name=")
+
+    async def main() -> None:
+        await store.aapply("api", POLICY, SUCCEEDED, store.now_s())
+        await store.aclose()
+
+    asyncio.run(main())
+    gc.collect()
+    eventually(lambda: connections() <= 1, "only the one who asks is connected")
+
+
+@pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
+def test_a_forked_child_uses_connections_of_its_own(store: RedisStore) -> None:
+    tell(store, SUCCEEDED)
+    store.on_change(lambda _: None)
+    eventually(lambda: store.refresh_s is None, "pushes arrive")
+    child = os.fork()
+    if not child:
+        for _ in range(50):
+            tell(store, SUCCEEDED)
+        os._exit(0 if store.refresh_s is not None else 1)
+    for _ in range(50):
+        tell(store, SUCCEEDED)
+    assert os.waitpid(child, 0)[1] == 0
+    assert tell(store, SUCCEEDED).totals.succeeded == 102
+
+
+@pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
+def test_a_forked_child_that_listens_does_not_listen_for_its_parent(
+    store: RedisStore, server: Server
+) -> None:
+    tell(store, SUCCEEDED)
+    of_parent: list[Circuit] = []
+    store.on_change(of_parent.append)
+    eventually(lambda: store.refresh_s is None, "pushes arrive")
+    child = os.fork()
+    if not child:
+        heard: list[Circuit] = []
+        store.on_change(heard.append)
+        eventually(lambda: store.refresh_s is None, "pushes arrive in the child")
+        other = RedisStore(server.url)
+        trip(other)
+        eventually(lambda: heard, "the child hears")
+        os._exit(1 if of_parent else 0)
+    assert os.waitpid(child, 0)[1] == 0

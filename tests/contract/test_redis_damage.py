@@ -1,0 +1,111 @@
+"""What a Redis server holds that cannot be read, or does not take, seen on a real one."""
+
+import json
+
+import pytest
+
+from contract.redis_words import FAILED, KEY, POLICY, STRICT, tell, trip
+from servers.server import Server, eventually, running
+from switchgear.core.types import Ask, EventKind, Mode
+from switchgear.errors import (
+    StoreCorrupt,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnavailable,
+)
+from switchgear.stores.redis import RedisStore
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "",
+        "rubbish",
+        "{}",
+        '{"stamp":"7-x-1","format":1}',
+        '{"stamp":"7-x-1","format":1,"circuit":7}',
+    ],
+)
+def test_state_that_cannot_be_read_is_kept_beside_and_the_circuit_starts_anew(
+    server: Server, store: RedisStore, raw: str
+) -> None:
+    trip(store)
+    server.say("SET", KEY, raw)
+    with pytest.raises(StoreCorrupt, match="'api'"):
+        store.get("api")
+    store.apply("other", POLICY, FAILED, store.now_s())
+    found = store.find()
+    assert next(iter(found)).circuit.key == "other"
+    fresh = RedisStore(server.url)
+    done = fresh.apply("api", POLICY, FAILED, fresh.now_s())
+    assert [event.kind for event in done.events] == [EventKind.STATE_UNREADABLE]
+    assert done.events[0].seq == 2, "numbers go on"
+    assert done.circuit.totals.failed == 1
+    kept = server.say("KEYS", "{switchgear}:unreadable:api:*").split("\r\n")[2]
+    assert server.say("GET", kept) == f"${len(raw)}\r\n{raw}\r\n"
+    assert int(server.say("PTTL", kept)[1:]) > 0, "but not for ever"
+    assert tell(store).totals.failed == 2, "the old client takes it for the newer one"
+    fresh.close()
+
+
+def test_a_strict_circuit_whose_state_is_unreadable_is_held_open(
+    server: Server, store: RedisStore
+) -> None:
+    server.say("SET", KEY, "rubbish")
+    done = store.apply("api", STRICT, Ask(), store.now_s())
+    assert not done.verdict.admitted
+    assert done.circuit.mode is Mode.HELD_OPEN
+
+
+def test_state_of_a_newer_switchgear_is_left_alone(server: Server, store: RedisStore) -> None:
+    tell(store)
+    value = json.loads(server.say("GET", KEY).split("\r\n")[1])
+    for change in ({"format": 2}, {"circuit": {**value["circuit"], "schema": 99}}):
+        newer = json.dumps({**value, **change}, separators=(",", ":"))
+        server.say("SET", KEY, newer)
+        fresh = RedisStore(server.url)
+        with pytest.raises(StoreTooNew, match="upgrade"):
+            tell(fresh)
+        with pytest.raises(StoreTooNew, match="upgrade"):
+            fresh.get("api")
+        assert server.say("GET", KEY).split("\r\n")[1] == newer
+        fresh.close()
+
+
+def test_a_key_that_holds_something_else_is_said_to(server: Server, store: RedisStore) -> None:
+    server.say("HSET", KEY, "a", "b")
+    with pytest.raises(StoreCorrupt, match="holds something else"):
+        tell(store)
+    with pytest.raises(StoreCorrupt, match="holds something else"):
+        store.get("api")
+
+
+def test_a_full_server_is_full_and_can_still_be_read(server: Server, store: RedisStore) -> None:
+    tell(store)
+    server.say("CONFIG", "SET", "maxmemory", "1")
+    try:
+        with pytest.raises(StoreFull, match="maxmemory"):
+            tell(store)
+        assert store.apply("api", POLICY, Ask(), store.now_s()).verdict.admitted
+    finally:
+        server.say("CONFIG", "SET", "maxmemory", "0")
+    assert tell(store).totals.failed == 2
+
+
+def test_a_replica_can_be_read_but_not_written(server: Server, store: RedisStore) -> None:
+    tell(store)
+    with running("--replicaof", "127.0.0.1", str(server.port)) as replica:
+        eventually(lambda: replica.say("GET", KEY).startswith("$"), "the replica is in step")
+        behind = RedisStore(replica.url)
+        eventually(lambda: behind.get("api") is not None, "the replica has the circuit")
+        with pytest.raises(StoreReadOnly, match="primary"):
+            tell(behind)
+        behind.close()
+
+
+def test_a_cluster_url_for_a_server_that_is_none_says_so(server: Server) -> None:
+    store = RedisStore(f"redis+cluster://127.0.0.1:{server.port}")
+    with pytest.raises(StoreUnavailable, match="no Cluster"):
+        tell(store)
+    store.close()
