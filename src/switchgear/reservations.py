@@ -7,7 +7,7 @@ from switchgear.beside import beside
 from switchgear.core import record
 from switchgear.core.book import Answer, Asked, Renew, Settle, checked_micros
 from switchgear.errors import BudgetRefused, Rejected, StoreError
-from switchgear.listeners import log_exception
+from switchgear.listeners import log_warning
 
 LEASE_S = 900.0
 """How long a reservation is kept for somebody who says nothing, by default."""
@@ -70,11 +70,11 @@ class Reservation:
             return
         try:
             self.settle(0 if isinstance(error, Rejected) else None)
-        except (StoreError, BudgetRefused):
+        except (StoreError, BudgetRefused) as trouble:
             if error is None:
                 raise
             # The caller's exception is never replaced; the end of the lease says what was spent.
-            log_exception("reservation %r could not be settled", self.path)
+            log_warning("reservation %r could not be settled: %s", self.path, trouble)
 
     def __repr__(self) -> str:
         return f"<Reservation {self.path} {self.amount_micros} micro-dollars>"

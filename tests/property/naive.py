@@ -42,6 +42,15 @@ def some(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
+def said(seconds: float) -> str:
+    """Seconds as they are; from ten minutes on in hours, minutes and seconds."""
+    if not 600 <= seconds <= 3_155_760_000:
+        return f"{seconds:.4g} s"
+    whole = round(seconds)
+    parts = (f"{whole // 3600:,} h", f"{whole % 3600 // 60} min", f"{whole % 60} s")
+    return " ".join(part for part in parts if not part.startswith("0 "))
+
+
 def consecutive_failures(
     detector: detectors.ConsecutiveFailures, history: History, now_s: float
 ) -> Reading:
@@ -60,7 +69,7 @@ def failures_in_window(
     failed = (at_s for at_s, signal in newest_first(history) if signal.ok is False)
     inside = takewhile(lambda at_s: now_s - at_s < detector.window_s, failed)
     known = len([*islice(inside, detector.threshold)])
-    held_against = f"in {detector.window_s:g} s (threshold {detector.threshold})"
+    held_against = f"in {said(detector.window_s)} (threshold {detector.threshold})"
     return Reading(known / detector.threshold, f"{some(known, 'failure')} {held_against}")
 
 
@@ -90,7 +99,7 @@ def failure_rate(detector: detectors.FailureRate, history: History, now_s: float
 
 def slow_calls(detector: detectors.SlowCalls, history: History, now_s: float) -> Reading:
     times = (s.seconds for _, s in newest_first(history) if s.seconds is not None)
-    verb = f"took longer than {detector.slow_s:g} s"
+    verb = f"took longer than {said(detector.slow_s)}"
     return share(detector, (seconds > detector.slow_s for seconds in times), verb)
 
 
@@ -126,7 +135,7 @@ def latency_p95(detector: detectors.LatencyP95, history: History, now_s: float) 
         return Reading(0.0, f"{size} of the {detector.min_calls} calls needed to judge")
     over = sum(count for seconds, count in sample if seconds > limit_s)
     fewest = fewest_over_p95(size)
-    took = f"{over} of {size} calls in {detector.window_s:g} s took longer than {limit_s:g} s"
+    took = f"{over} of {size} calls in {said(detector.window_s)} took longer than {said(limit_s)}"
     reason = f"{took} ({detector.multiplier:g} x baseline), {fewest - 1} may"
     return Reading(over / fewest, reason)
 
@@ -234,7 +243,7 @@ def spend(detector: detectors.Spend, history: History, now_s: float) -> Reading:
     told = [(at_s, (s.cost_micros or 0) * s.count) for at_s, s in history]
     spent = sum(cost for at_s, cost in told if thirtieth(at_s, detector.window_s) >= first)
     held = f"(threshold {detector.threshold:g} of {in_dollars(detector.hard_cap_micros)})"
-    reason = f"{in_dollars(spent)} spent in {detector.window_s:g} s {held}"
+    reason = f"{in_dollars(spent)} spent in {said(detector.window_s)} {held}"
     return Reading(spent / fewest_reaching(detector.threshold, detector.hard_cap_micros), reason)
 
 
@@ -248,7 +257,7 @@ def total_cost(detector: detectors.TotalCost, history: History, now_s: float) ->
 def lock_wait(detector: detectors.LockWait, history: History, now_s: float) -> Reading:
     waits = [s.waited_s for _, s in newest_first(history) if s.waited_s is not None]
     last_s = waits[0] if waits else 0.0
-    reason = f"waited {last_s:.3g} s (threshold {detector.limit_s:g} s)"
+    reason = f"waited {said(last_s)} (threshold {said(detector.limit_s)})"
     if last_s <= detector.limit_s:
         return Reading(0.999 * last_s / detector.limit_s, reason)
     return Reading(max(1.0, last_s / detector.limit_s), reason)
@@ -276,7 +285,7 @@ def silence(detector: detectors.Silence, history: History, now_s: float) -> Read
             idle_s = signal.idle_s or 0.0
             break
     heat = idle_s / detector.limit_s
-    reason = f"no tool call for {idle_s:.0f} s (more than {detector.limit_s:g} s trips)"
+    reason = f"no tool call for {said(round(idle_s))} (more than {said(detector.limit_s)} trips)"
     return Reading(heat if idle_s > detector.limit_s else 0.999 * heat, reason)
 
 
@@ -330,13 +339,13 @@ def never_objects(detector: Any, signal: Signal) -> str | None:
 def too_long(signal: Signal, limit_s: float) -> str | None:
     if signal.seconds is None or signal.seconds <= limit_s:
         return None
-    return f"took {signal.seconds:.3g} s, longer than {limit_s:g} s"
+    return f"took {said(signal.seconds)}, longer than {said(limit_s)}"
 
 
 def waited_too_long(signal: Signal, limit_s: float) -> str | None:
     if signal.waited_s is None or signal.waited_s <= limit_s:
         return None
-    return f"waited {signal.waited_s:.3g} s, longer than {limit_s:g} s"
+    return f"waited {said(signal.waited_s)}, longer than {said(limit_s)}"
 
 
 class Kind(NamedTuple):
@@ -379,7 +388,7 @@ KINDS: dict[type[Detector], Kind] = {
     detectors.LatencyP95: Kind(
         latency_p95,
         lambda _: 1200,
-        lambda d: f"{d.baseline_s * d.multiplier:g} s",
+        lambda d: said(d.baseline_s * d.multiplier),
         lambda d, s: too_long(s, d.baseline_s * d.multiplier),
     ),
     detectors.NoProgress: Kind(
@@ -412,7 +421,7 @@ KINDS: dict[type[Detector], Kind] = {
     detectors.Silence: Kind(
         silence,
         lambda _: 100,
-        lambda d: f"(more than {d.limit_s:g} s trips)",
+        lambda d: f"(more than {said(d.limit_s)} trips)",
     ),
     detectors.ToolFlood: Kind(
         tool_flood,
@@ -438,7 +447,7 @@ KINDS: dict[type[Detector], Kind] = {
     detectors.LockWait: Kind(
         lock_wait,
         lambda _: 100,
-        lambda d: f"(threshold {d.limit_s:g} s)",
+        lambda d: f"(threshold {said(d.limit_s)})",
         lambda d, s: waited_too_long(s, d.limit_s),
     ),
     detectors.Violation: Kind(

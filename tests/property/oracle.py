@@ -127,7 +127,7 @@ class Oracle:
         elif self.phase is Phase.OPEN and self.wait_is_over():
             if isinstance(self.policy.recovery, Cooldown):
                 self.generation, self.retry_at_s = self.generation + 1, None
-                self.move(Phase.HALF_OPEN, f"waited {round(self.cooldown_s, 3):g} s")
+                self.move(Phase.HALF_OPEN, f"waited {naive.said(self.cooldown_s)}")
             else:
                 self.close("the window ended")
         elif self.phase is Phase.HALF_OPEN and isinstance(self.policy.recovery, Cooldown):

@@ -116,6 +116,17 @@ def test_settling_twice_charges_once(budgets: Budgets) -> None:
         budgets.settle("atlas/~unknown", 1)
 
 
+def test_only_a_reservation_is_settled_a_budget_stays_open(budgets: Budgets) -> None:
+    budgets.open("atlas/wave", 90_000)
+    held = budgets.reserve("atlas/wave", 50_000)
+    before = budgets.book("atlas")
+    for path in ("atlas", "atlas/wave"):
+        with pytest.raises(BudgetRefused, match="there is no such reservation"):
+            budgets.settle(path, 1)
+    assert budgets.book("atlas") == before
+    assert held.settle(10_000) == 10_000
+
+
 def test_what_cost_more_than_was_reserved_is_charged_and_said(budgets: Budgets) -> None:
     heard: list[Line] = []
     budgets.listen(heard.append)

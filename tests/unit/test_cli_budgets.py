@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from switchgear import Panel
 from switchgear.cli import main
+from switchgear.errors import BudgetRefused
 
 
 @pytest.fixture
@@ -73,6 +74,25 @@ def test_a_closed_root_is_said_to_be_closed(panel: Panel) -> None:
     assert run("budgets", "list").stdout.splitlines()[-1] == "other is closed"
 
 
+def test_a_budget_is_closed_by_an_operator_and_its_account_stays(panel: Panel) -> None:
+    budgets = panel.budgets
+    budgets.open("shop", 10_000_000)
+    budgets.open("shop/wave", 4_000_000)
+    budgets.charge("shop/wave", 1_500_000)
+    closed = run("budgets", "close", "shop/wave", "--by", "ada").stdout
+    assert closed == "shop/wave is closed; $2.50 were left and return to shop\n"
+    assert budgets.free_micros("shop") == 8_500_000
+    with pytest.raises(BudgetRefused, match="there is no such budget"):
+        budgets.reserve("shop/wave", 1)
+    head, *lines = run("budgets", "show", "shop/wave").stdout.splitlines()
+    assert head == "shop/wave is closed"
+    assert [line.split()[2] for line in lines] == ["opened", "charged", "closed"]
+    assert lines[-1].endswith("closed $2.50 shop/wave by ada")
+    assert json.loads(run("budgets", "show", "shop/wave", "--json").stdout)["nodes"] == []
+    assert run("budgets", "close", "shop").stdout == "shop is closed; $8.50 were left\n"
+    assert run("budgets", "audit", "shop").exit_code == 0
+
+
 def test_an_audit_that_adds_up_is_exit_code_0(panel: Panel) -> None:
     result = run("budgets", "audit")
     assert (result.exit_code, result.stdout) == (0, "atlas: $0.65 charged in 6 lines; adds up\n")
@@ -101,11 +121,13 @@ def test_a_limit_is_set_and_changed(url: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["budgets", "show", "nope"], "budget 'nope' is not open"),
+        (["budgets", "show", "nope"], "there is no budget 'nope'"),
         (["budgets", "audit", "nope"], "there is no tree of budgets 'nope'"),
         (["budgets", "set", "atlas", "0.5"], "budget 'atlas' refuses: $0.75 of it are spent"),
         (["budgets", "set", "atlas", "--", "-5"], "it must be dollars such as 5 or 0.25"),
         (["budgets", "set", "a//b", "5"], "it must have 1 to 8 parts between slashes"),
+        (["budgets", "close", "nope"], "budget 'nope' refuses: there is no such budget"),
+        (["budgets", "close", "atlas"], "1 reservation is still open below it"),
         (["budgets", "set", "nobody/x", "5"], "budget 'nobody' refuses: there is no such budget"),
         (["locks", "break", "nope"], "nobody has the lock 'nope'"),
     ],
@@ -145,7 +167,13 @@ def test_who_is_guarded_can_neither_raise_a_budget_nor_break_a_lock(
     panel.lock("db", owner="ada", lease_s=300.0).acquire()
     digest = hashlib.sha256(b"secret").hexdigest()
     (tmp_path / "switchgear.yaml").write_text(f'operator_token_sha256: "{digest}"')
-    for words in (["budgets", "set", "atlas", "99"], ["locks", "break", "db"]):
+    orders = (
+        ["budgets", "set", "atlas", "99"],
+        ["budgets", "close", "other"],
+        ["locks", "break", "db"],
+    )
+    panel.budgets.open("other", 5)
+    for words in orders:
         result = run(*words)
         assert result.exit_code == 2
         assert "needs the operator token" in result.stderr

@@ -63,6 +63,22 @@ def test_show_masks_secrets_and_says_where_each_came_from(project: Path) -> None
     assert shown["retention"]["from"] == "default"
 
 
+def test_show_has_the_fleet_and_where_its_notifications_go(project: Path) -> None:
+    (project / "switchgear.yaml").write_text(
+        "agents: {coder: {owner: ana, provider: p, model: m, fallback_models: [q/n]}}\n"
+        "stories: {S-1: {owner: ben, budget_dollars: 3}}\n"
+        "rules: {own: [{name: no-curl, commands: [curl]}]}\n"
+        "notifications: [webhook: {url: 'https://me:hunter2@ops.example/hook'}]\n"
+    )
+    text = run("config", "show", "--json").output
+    shown = {key: entry["value"] for key, entry in json.loads(text).items()}
+    assert shown["agents"]["coder"]["models"] == ["p/m", "q/n"]
+    assert shown["stories"] == {"S-1": {"owner": "ben", "budget_micros": 3_000_000}}
+    assert shown["rules"][-1] == "no-curl"
+    assert "ops.example" in shown["notifications"][0]
+    assert "hunter2" not in text
+
+
 @pytest.mark.usefixtures("project")
 def test_the_schema_is_a_json_schema() -> None:
     schema = json.loads(run("config", "schema").output)

@@ -88,6 +88,23 @@ def test_a_probe_that_waited_too_long_has_failed() -> None:
     assert wait.objection(Signal(ok=True, waited_s=75.0)) == "waited 75 s, longer than 60 s"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.0123, "0.0123 s"),
+        (61.25, "61.25 s"),
+        (600.0, "10 min"),
+        (3600.4, "1 h"),
+        (86_401.0, "24 h 1 s"),
+        (5_400_000.0, "1,500 h"),
+        (1e15, "1e+15 s"),
+    ],
+)
+def test_long_waits_are_said_in_hours_and_minutes(seconds: float, said: str) -> None:
+    wait = detectors.LockWait(limit_s=seconds)
+    assert wait.reason(0.0, now_s=0.0) == f"waited 0 s (threshold {said})"
+
+
 @pytest.mark.parametrize("seconds", [None, 0.0, -1.0])
 def test_a_failure_that_names_no_time_is_no_request_to_stay_away(seconds: float | None) -> None:
     asked = detectors.RetryAfter()

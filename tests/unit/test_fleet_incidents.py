@@ -3,6 +3,7 @@
 import json
 import stat
 from collections.abc import Iterator
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from switchgear import Signal
 from switchgear.cli import main
 from switchgear.config import load_config
 from switchgear.fleet.categories import default_breakers
+from switchgear.fleet.files import write_whole
 from switchgear.fleet.fleet import Fleet
 from switchgear.fleet.incidents import Incidents, IncidentTrouble, incident_id
 from switchgear.fleet.manifest import agent, crew, story
@@ -75,6 +77,29 @@ def test_a_trip_is_one_incident_with_all_that_is_known(stage: Stage, tmp_path: P
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+def test_the_evidence_is_what_was_known_at_the_trip_not_when_it_was_written_down(
+    stage: Stage,
+) -> None:
+    stage.tell("agent/coder/failure_rate", ok=False, count=20, error="exit code 1")
+    held = stage.fleet.panel.breaker("agent/coder/failure_rate")
+    held.hold_closed(by="ana", why="it must go on")
+    stage.clock.advance(5.0)
+    stage.tell("agent/coder/failure_rate", ok=True, count=4)
+    stage.tell("agent/coder/failure_rate", ok=False, error="something else, later")
+    [name] = stage.watcher.tick()
+    evidence = stage.incidents.get(name)["evidence"]
+    assert evidence[0] == "20 of the last 20 calls failed (100%, threshold 50%)"
+    assert set(evidence[1:]) == {"exit code 1"}
+
+
+def test_an_incident_names_the_commands_that_deal_with_it(stage: Stage) -> None:
+    stage.tell("rules/coder", violation="rule x")
+    [name] = stage.watcher.tick()
+    steps = " ".join(stage.incidents.get(name)["what_to_do"])
+    assert "switchgear reset rules/coder --why" in steps
+    assert f"switchgear incidents close {name} --why" in steps
+
+
 def test_an_incident_tells_who_was_rerouted_while_it_lasted_though_all_are_back(
     stage: Stage,
 ) -> None:
@@ -121,6 +146,30 @@ def test_an_incident_of_a_circuit_in_shadow_mode_says_that_nothing_was_done(stag
     assert action == "none: the circuit is in shadow mode and admits everything"
 
 
+def test_a_folder_that_cannot_be_written_is_told_once_in_a_sentence_and_so_is_its_return(
+    stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_the_way = tmp_path / "incidents"
+    in_the_way.write_text("no folder")
+    stage.tell("rules/coder", violation="rule x")
+    watcher = Watcher(stage.fleet, str(tmp_path), every_s=0.0)
+    rounds = iter(range(5))
+
+    def goes_on() -> bool:
+        number = next(rounds)
+        if number == 3:
+            in_the_way.unlink()
+        return number < 4
+
+    watcher._loop("incidents", watcher.note, goes_on)
+    first, second = caplog.messages
+    assert first.startswith("incidents: [Errno")
+    assert first.endswith("it is tried again and again")
+    assert second == "incidents: it works again"
+    assert all(one.exc_info is None for one in caplog.records)
+    assert len(list(stage.incidents.all())) == 1
+
+
 def test_failed_probes_and_recovery_belong_to_the_same_incident(stage: Stage) -> None:
     stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(30.0)
@@ -153,6 +202,24 @@ def test_who_is_killed_before_its_place_moves_writes_nothing_twice(
     assert stage.watcher.tick() == [], "the same event is heard again"
     assert stage.incidents.get(str(first))["status"] == "closed"
     assert [path.name for path in (tmp_path / "incidents").iterdir()] == [first]
+
+
+def test_a_disk_that_is_full_halfway_leaves_no_folder_and_the_incident_comes_later(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fills_up(path: str, text: str) -> None:
+        if path.endswith("incident.json"):
+            raise OSError(ENOSPC, "no space left", path)
+        write_whole(path, text)
+
+    stage.tell("rules/coder", violation="rule x")
+    with monkeypatch.context() as patched:
+        patched.setattr("switchgear.fleet.incidents.write_whole", fills_up)
+        with pytest.raises(OSError, match="no space left"):
+            stage.watcher.tick()
+    assert list((tmp_path / "incidents").iterdir()) == []
+    [name] = stage.watcher.tick()
+    assert stage.incidents.get(name)["reason"] == "rule x"
 
 
 def test_two_watchers_take_turns_and_write_each_incident_once(stage: Stage, tmp_path: Path) -> None:
@@ -189,6 +256,41 @@ def test_a_damaged_incident_hides_no_other(stage: Stage, tmp_path: Path) -> None
     for bad in ("../x", "", "no-such"):
         with pytest.raises(IncidentTrouble):
             stage.incidents.get(bad)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"timeline": [1]},
+        {"timeline": None},
+        {"timeline": [{"seq": 1}]},
+        {"timeline": [{"seq": True}]},
+        {"evidence": 5},
+        {"owners": ["ana", 5]},
+        {"lasted_s": "long"},
+        {"spent_micros": [1]},
+        {"mark": ["false_positive"]},
+        {"category": {"x": 1}},
+        {"seq": "1"},
+        {"id": "../../elsewhere"},
+        {"closed_by": 5},
+    ],
+)
+def test_an_incident_that_somebody_edited_hides_no_other_and_stops_no_watcher(
+    stage: Stage, tmp_path: Path, edit: dict[str, Any]
+) -> None:
+    stage.tell("rules/coder", violation="rule x")
+    [name] = stage.watcher.tick()
+    path = tmp_path / "incidents" / name / "incident.json"
+    damaged = json.dumps({**json.loads(path.read_text()), **edit})
+    path.write_text(damaged)
+    with pytest.raises(IncidentTrouble, match="cannot be read"):
+        stage.incidents.report_of(name)
+    stage.fleet.panel.breaker("rules/coder").reset(by="ana", why="seen")
+    stage.tell("rules/junior", violation="rule y")
+    assert len(stage.watcher.tick()) == 1
+    assert path.read_text() == damaged
+    assert sorted("trouble" in one for one in stage.incidents.all()) == [False, True]
 
 
 def test_the_world_is_written_whole_and_says_who_works(stage: Stage, tmp_path: Path) -> None:
@@ -317,7 +419,11 @@ def test_the_command_goes_from_a_trip_to_a_review(tmp_path: Path) -> None:
     code, text = run(tmp_path, "review")
     assert "constitutional: 1 trip, 1 false, 0 missed" in text
     assert "external_dep: 0 trips, 0 false, 1 missed" in text
-    assert run(tmp_path, "fleet", "resume", "S-1", "--why", "worth it")[0] == 0
+    assert run(tmp_path, "hold", "open", "story/S-1", "--why", "wait")[0] == 0
+    code, text = run(tmp_path, "fleet", "resume", "S-1", "--why", "worth it")
+    assert (code, "but it stays held open by" in text) == (2, True)
+    assert run(tmp_path, "release", "story/S-1", "--why", "on")[0] == 0
+    assert run(tmp_path, "fleet", "resume", "S-1", "--why", "again")[0] == 2, "it goes on"
     assert run(tmp_path, "fleet", "route", "coder")[0] == 1
 
 

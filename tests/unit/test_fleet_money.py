@@ -29,6 +29,45 @@ def spent(one: Fleet) -> int:
 WHERE: dict[str, Any] = {"budget": "team", "estimate_micros": 400}
 
 
+class Answered(Exception):
+    def __init__(self, status: int | None) -> None:
+        super().__init__("overloaded_error" if status is None else f"HTTP {status}")
+        self.status_code = status
+
+
+@pytest.mark.parametrize(
+    ("status", "charged"),
+    [
+        (429, 0),
+        (529, 0),
+        (503, 0),
+        (401, 0),
+        (402, 0),
+        (400, 0),
+        (500, 400),
+        (408, 400),
+        (None, 400),
+    ],
+)
+def test_a_call_that_the_provider_turned_away_costs_nothing(
+    status: int | None, charged: int
+) -> None:
+    def work(route: Route) -> None:
+        raise Answered(status)
+
+    def billed_work(route: Route) -> None:
+        route.spent(7)
+        raise Answered(status)
+
+    one, other = fleet(), fleet()
+    with pytest.raises(Answered):
+        one.call("coder", work, **WHERE)
+    assert spent(one) == charged, "what broke off may be billed"
+    with pytest.raises(Answered):
+        other.call("coder", billed_work, **WHERE)
+    assert spent(other) == 7, "what was said to be spent is"
+
+
 @pytest.mark.parametrize(("told", "charged"), [(None, 400), (150, 150)])
 def test_work_that_is_cut_off_has_spent_what_it_said_or_all_of_it(
     told: int | None, charged: int

@@ -146,6 +146,8 @@ def test_a_story_that_costs_too_much_is_paused_and_can_be_resumed() -> None:
     assert stage.where(story="S-2")[2] is Decision.GO
     stage.fleet.resume("S-1", by="ana", why="worth it")
     assert stage.where(story="S-1")[2] is Decision.GO
+    with pytest.raises(ValueError, match=r"story 'S-1' is not paused"):
+        stage.fleet.resume("S-1", by="ana", why="once more by mistake: forgives nothing")
     with pytest.raises(ValueError, match=r"no story 'S-9'.*did you mean 'S-1'"):
         stage.fleet.resume("S-9", by="ana", why="x")
 
@@ -322,6 +324,8 @@ def test_unknown_agents_and_negative_money_are_errors_and_change_nothing() -> No
         for bad in (-1, 1.5, True):
             with pytest.raises(ValueError, match="not below 0"):
                 route.spent(bad)
+    with pytest.raises(ValueError, match="it must be a list of resources"):
+        Stage().fleet.route("coder", locks="db")
     with pytest.raises(ValueError, match="fallback_chain is a circle: a → a"):
         crew([agent(name="a", owner="x", provider="p", model="m", fallback_chain=["a"])])
     with pytest.raises(ValueError, match="is there twice"):

@@ -201,7 +201,7 @@ def test_a_look_tells_the_silence_and_silence_alone_opens_nothing() -> None:
     found = store.get(SUBJECT)
     assert found is not None
     assert found.circuit.phase == "tripping"
-    assert found.circuit.outage.reason.startswith("score 30 of 60: no tool call for 3000 s")
+    assert found.circuit.outage.reason.startswith("score 30 of 60: no tool call for 50 min")
     assert looked.taken is None
     assert not looked.ends
 

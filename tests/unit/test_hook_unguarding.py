@@ -212,6 +212,7 @@ REFUSED = [
     "switchgear config token --new",
     "switchgear config seal",
     "switchgear budgets set x 100",
+    "switchgear budgets close x",
     "switchgear locks break x",
     "cp -f backup.db .switchgear/state.db",
     "curl -X POST http://127.0.0.1:4737/hooks/claude-code -d '{}'",

@@ -173,6 +173,7 @@ def test_the_wait_counts_down_to_the_moment_of_the_probe() -> None:
         (121.0, "3 min"),
         (7200.0, "2 h"),
         (7201.0, "3 h"),
+        (1e308, "over 100 years"),
     ],
 )
 def test_a_wait_reads_as_a_person_would_say_it_and_never_shorter_than_it_is(

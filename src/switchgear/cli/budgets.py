@@ -1,4 +1,4 @@
-"""`switchgear budgets list|show|audit|set`: the trees of money, and whether their accounts add up."""
+"""`switchgear budgets list|show|audit|set|close`: the trees of money, and whether their accounts add up."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -55,17 +55,18 @@ def list_budgets(*, as_json: bool) -> None:
 @json_option
 @store_options
 def show(node: str, *, count: int, as_json: bool) -> None:
-    """Show NODE and all that is open below it, and the last lines of its account."""
+    """Show NODE and all that is open below it, and the last lines of its account.
+
+    Of one that is closed the account is left.
+    """
     from switchgear.cli.opening import open_session
 
     with open_session(reading=True) as session:
         kept = session.panel.budgets
         tree = [one for one in _tree(kept, node) if _is_at(one.path, node)]
-        if not tree:
-            fail(f"budget {node!r} is not open; 'switchgear budgets list' shows the trees")
-        lines = [
-            line for line in kept.lines(tree[0].path.partition("/")[0]) if _is_at(line.node, node)
-        ]
+        lines = [line for line in kept.lines(node.partition("/")[0]) if _is_at(line.node, node)]
+        if not tree and not lines:
+            fail(f"there is no budget {node!r}; 'switchgear budgets list' shows the trees")
         shown = lines[len(lines) - count :] if count < len(lines) else lines
         now_s = session.now_s()
     if as_json:
@@ -73,7 +74,10 @@ def show(node: str, *, count: int, as_json: bool) -> None:
 
         say(printed({"nodes": [*map(_plain, tree)], "lines": [line._asdict() for line in shown]}))
         return
-    _table(tree, full=False)
+    if tree:
+        _table(tree, full=False)
+    else:
+        say(clean(f"{node} is closed"))
     for line in shown:
         amount = "" if line.amount_micros is None else f" {dollars(line.amount_micros)}"
         who = f" by {line.who}" if line.who else ""
@@ -143,6 +147,37 @@ def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
         else:
             panel.budgets.open(node, limit, circuit=circuit, who=who)
     say(clean(f"{node} has a limit of {dollars(limit)}"))
+
+
+@budgets.command("close", short_help="A budget is done: what is left of it returns.")
+@click.argument("node")
+@click.option("--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]")
+@store_options
+@token_option
+def close_budget(node: str, by: str | None) -> None:
+    """Close NODE and those below it: what was not spent returns to the node above.
+
+    Nothing can be reserved at it from then on; its account stays. Refused while reservations below it
+    are open. An order, as hold and release are: where an operator token is configured, it is needed.
+    """
+    from switchgear.cli.opening import open_session
+    from switchgear.cli.orders import who_gives
+
+    who = who_gives(by)
+    with open_session() as session:
+        panel = session.panel
+        panel.store.operator.demand(panel.store.inner, node, f"closing budget {node!r}")
+        panel.budgets.close(node, who=who)
+        above, _, _ = node.rpartition("/")
+        returned = _returned(panel.budgets, node)
+    say(clean(f"{node} is closed; {returned} were left{f' and return to {above}' * bool(above)}"))
+
+
+def _returned(kept: "Budgets", node: str) -> str:
+    """What the node gave back when it was closed last, by its account."""
+    lines = kept.lines(node.partition("/")[0])
+    closed = [line for line in lines if line.kind == "closed" and line.node == node]
+    return dollars(closed[-1].amount_micros or 0)
 
 
 def _tree(kept: "Budgets", node: str) -> "list[Standing]":

@@ -12,6 +12,7 @@ from switchgear.cli.text import clean, plural, say
 if TYPE_CHECKING:
     from switchgear.cli.opening import Choice
     from switchgear.config import Config
+    from switchgear.fleet.manifest import Agent, Story
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
 # ruff: noqa: PLC0415, PTH123
@@ -108,7 +109,33 @@ def _effective(loaded: "Config", store: "Choice", found: "Choice") -> dict[str, 
             same=not loaded.circuits,
         ),
         "sinks": of([redact(repr(sink)) for sink in loaded.sinks], same=not loaded.sinks),
+        "rules": of([rule.name for rule in loaded.rules.rules], same=loaded.rules == DEFAULT.rules),
+        "agents": of(
+            {name: _agent(one) for name, one in loaded.crew.agents.items()},
+            same=not loaded.crew.agents,
+        ),
+        "stories": of(
+            {name: _story(one) for name, one in loaded.crew.stories.items()},
+            same=not loaded.crew.stories,
+        ),
+        "notifications": of(
+            [redact(repr(target)) for target in loaded.notifications],
+            same=not loaded.notifications,
+        ),
     }
+
+
+def _agent(one: "Agent") -> dict[str, Any]:
+    return {
+        "owner": one.owner,
+        "models": [str(model) for model in one.models],
+        "fallback_chain": one.fallback_chain,
+        "stories": one.stories,
+    }
+
+
+def _story(one: "Story") -> dict[str, Any]:
+    return {"owner": one.owner, "budget_micros": one.budget_micros}
 
 
 @config.command()

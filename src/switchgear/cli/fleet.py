@@ -144,9 +144,11 @@ def resume(story: str, *, why: str | None, by: str | None) -> None:
         name = f"story/{story}"
         session.demand_operator(name)
         watched = fleet_of(session)
-        watched.demand_story(story)
+        watched.demand_paused(story)
         done = session.send(name, Order(who_gives(by), reason_given(why), None, reset=True))
-    say(clean(f"{name}: it goes on, and is {done.circuit.phase}"))
+    if not done.verdict.admitted:
+        fail(f"what story {story!r} cost is forgiven, but it stays {done.verdict.reason}")
+    say(clean(f"story {story} goes on; what it cost so far is forgiven"))
 
 
 def fleet_of(session: "Session") -> "Fleet":

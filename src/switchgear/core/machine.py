@@ -7,6 +7,7 @@ change there is.
 
 import math
 
+from switchgear.core.detectors.base import span
 from switchgear.core.moves import Draft
 from switchgear.core.policy import Policy
 from switchgear.core.standing import standing
@@ -79,7 +80,7 @@ def _end_wait(draft: Draft) -> None:
         return
     draft.generation += 1
     draft.outage = draft.outage._replace(retry_at_s=None)
-    draft.move(Phase.HALF_OPEN, f"waited {round(draft.outage.cooldown_s, 3):g} s")
+    draft.move(Phase.HALF_OPEN, f"waited {span(draft.outage.cooldown_s)}")
 
 
 def _expire_leases(draft: Draft) -> None:

@@ -107,7 +107,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
                         "config seal",
                     ),
                     *("hooks uninstall", "hooks disable", "rules off", "incidents close"),
-                    *("budgets set", "locks break", "fleet resume"),
+                    *("budgets set", "budgets close", "locks break", "fleet resume"),
                     *("run --force-close", "resume --force-close", "batch *open=force"),
                     "intervene",
                 )

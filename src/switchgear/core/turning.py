@@ -152,7 +152,7 @@ class _Draft:
     def _settle(self, asked: Settle) -> Answer:
         path = asked.node
         node = self._nodes.get(path)
-        if node is None:
+        if node is None or not is_reservation(path):
             return self._settle_late(asked)
         cost = node.claim_micros if asked.cost_micros is None else asked.cost_micros
         if cost > (node.limit_micros or 0):

@@ -1,35 +1,34 @@
 """What is known at the time of an incident: evidence, money, who was rerouted, what is half done."""
 
+from shlex import quote
 from typing import Any
 
 from switchgear.core.types import Event
 from switchgear.errors import StoreError, SwitchgearError
 from switchgear.fleet.fleet import Fleet
 from switchgear.fleet.manifest import Agent
+from switchgear.panel import View
 from switchgear.redact import redact
 
 MOST = 20
 
 
-def facts_of(event: Event, category: str, fleet: Fleet) -> dict[str, Any]:
+def facts_of(event: Event, category: str, fleet: Fleet, incident: str) -> dict[str, Any]:
     """The facts; what cannot be read is said to be unknown and keeps nothing from being written."""
     agents = concerned(fleet, event.circuit)
     facts: dict[str, Any] = {
         "agents": [agent.name for agent in agents],
         "owners": owners(fleet, event.circuit),
-        "evidence": [],
+        "evidence": [redact(event.reason, 400)],
         "spent_micros": None,
         "rerouted": [],
         "partial_state": [],
-        "what_to_do": what_to_do(category, event.circuit),
+        "what_to_do": what_to_do(category, event.circuit, incident),
     }
     try:
         view = fleet.panel.view(event.circuit)
         if view is not None:
-            facts["evidence"] = [
-                *(redact(reading.reason, 400) for reading in view.readings),
-                *(redact(one.error, 400) for one in view.circuit.failures[-MOST:] if one.error),
-            ]
+            facts["evidence"] = _evidence(event, view)
         facts["spent_micros"] = _spent(fleet, event.circuit, agents)
         facts["rerouted"] = rerouted(fleet, event.circuit, event.at_s)
         facts["partial_state"] = _partial(fleet, agents)
@@ -68,23 +67,34 @@ def owners(fleet: Fleet, circuit: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def what_to_do(category: str, circuit: str) -> list[str]:
+def _evidence(event: Event, view: View) -> list[str]:
+    """What was known at the trip, not what has come since."""
+    circuit = view.circuit
+    readings = (
+        [reading.reason for reading in view.policy.readings(circuit.memories, event.at_s)]
+        if circuit.seen_s <= event.at_s
+        else []  # the memories have gone on; the event has kept what tripped it
+    )
+    errors = [one.error for one in circuit.failures if one.error and one.at_s <= event.at_s]
+    found = dict.fromkeys([event.reason, *readings])
+    return [redact(text, 400) for text in [*found, *errors[-MOST:]]]
+
+
+def what_to_do(category: str, circuit: str, incident: str) -> list[str]:
     """The next steps, as commands where there are any."""
-    show = f"Look at the evidence: switchgear show '{circuit}'"
+    named = quote(circuit)
+    show = f"Look at the evidence: switchgear show {named}"
     steps = {
         "budget": "Find out what it spent on; raise hard_cap_dollars only if that was right.",
         "failure_rate": "Read the last errors; the agent is tried again after the cooldown.",
         "latency": "See whether the provider or the work is slow; half of the load goes elsewhere.",
-        "constitutional": "Read what it tried. When it is safe: switchgear reset, with who and why.",
+        "constitutional": f"Read what it tried. When it is safe: switchgear reset {named} --why '…'",
         "external_dep": "Nothing, if the provider says that it works on it: it is tried by itself.",
         "resource_lock": "See who holds it: switchgear locks",
-        "story_cost": f"Decide whether it is worth more: switchgear fleet resume {circuit[6:]}",
+        "story_cost": f"Decide whether it is worth more: switchgear fleet resume {quote(circuit[6:])} --why '…'",
     }
-    return [
-        show,
-        steps[category],
-        "Then close it: switchgear incidents close ID (--false-positive if it should not have tripped)",
-    ]
+    close = f"Then close it: switchgear incidents close {incident} --why '…' --confirmed"
+    return [show, steps[category], f"{close}, or --false-positive if it should not have tripped"]
 
 
 def _spent(fleet: Fleet, circuit: str, agents: list[Agent]) -> int:

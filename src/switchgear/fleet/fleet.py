@@ -16,7 +16,7 @@ from switchgear.fleet.route import Route
 from switchgear.fleet.router import Candidate, Router, Switch
 from switchgear.glob import matcher
 from switchgear.guards.rules import RuleGuard
-from switchgear.listeners import log_exception
+from switchgear.listeners import log_warning
 from switchgear.live import TIME_PASSES
 from switchgear.panel import Panel
 from switchgear.stores.base import Store
@@ -150,17 +150,21 @@ class Fleet:
     def resume(self, story: str, *, by: str, why: str) -> Verdict:
         """A paused story goes on: its circuit is reset, and what it cost so far is forgiven.
 
-        Raises ValueError for a story that was never heard of, `OrderRefused` without a needed token.
+        Raises ValueError for a story that is not paused, `OrderRefused` without a needed token.
         """
-        self.demand_story(story)
+        self.demand_paused(story)
         return self.panel.order(f"story/{story}", by=by, why=why, reset=True)
 
-    def demand_story(self, story: str) -> None:
-        """Raise ValueError for a story that was never heard of."""
-        if self.panel.view(f"story/{story}") is None:
+    def demand_paused(self, story: str) -> None:
+        """Raise ValueError for a story that was never heard of, or that goes on as it is."""
+        view = self.panel.view(f"story/{story}")
+        if view is None:
             known = [view.name.removeprefix("story/") for view in self.panel.circuits("story/*")]
             hint = near(story, known)
             raise ValueError(f"there is no story {story!r} that cost anything; {hint}")
+        if view.verdict.admitted:
+            # Resuming forgives what it cost: who does so twice by mistake would double the budget.
+            raise ValueError(f"story {story!r} is not paused, so nothing is to be resumed")
 
     def standings(self) -> dict[str, Standing]:
         """Where the work of each agent went last that was ever rerouted."""
@@ -198,8 +202,8 @@ class Fleet:
         """Remember it for everybody; a store that is gone keeps nobody from working."""
         try:
             self._ledger().amend(SHELF, f"agent/{switch.agent}", _noted(switch))
-        except StoreError:
-            log_exception("that agent %r works elsewhere could not be noted", switch.agent)
+        except StoreError as error:
+            log_warning("where agent %r works could not be noted: %s", switch.agent, error)
 
 
 def policies_of(breakers: Breakers, crew: Crew) -> PolicyOf:

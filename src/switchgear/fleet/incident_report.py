@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from switchgear.core.money import dollars
+from switchgear.errors import duration
 from switchgear.redact import redact
 
 
@@ -16,15 +17,15 @@ def report(incident: dict[str, Any]) -> str:
         f"- Incident: {code(incident['id'])}, {status}",
         f"- Category: {incident['category']}; {incident['action']}",
         f"- What tripped: {code(incident['reason'])}",
-        f"- When: {incident['opened_at']}{_until(incident)}",
+        f"- When: {incident.get('opened_at')}{_until(incident)}",
         f"- Agents: {_list(incident.get('agents'))}; owners: {_list(incident.get('owners'))}",
         f"- Spent so far: {_money(incident.get('spent_micros'))}",
     ]
     if incident.get("mark"):
         head.append(f"- Judged: {str(incident['mark']).replace('_', ' ')}")
     if incident.get("closed_by"):
-        who, why = code(incident["closed_by"]), code(incident["closed_why"])
-        head.append(f"- Closed by {who} at {incident['closed_at']}: {why}")
+        who, why = code(incident["closed_by"]), code(incident.get("closed_why") or "")
+        head.append(f"- Closed by {who} at {incident.get('closed_at')}: {why}")
     if incident.get("unknown"):
         head.append(f"- Not known: {code(incident['unknown'])}")
     parts = [
@@ -75,4 +76,6 @@ def _money(micros: Any) -> str:
 def _until(incident: dict[str, Any]) -> str:
     if not incident.get("recovered_at"):
         return ""
-    return f", recovered {incident['recovered_at']} after {incident['lasted_s']:.0f} s"
+    return (
+        f", recovered {incident['recovered_at']} after {duration(incident.get('lasted_s') or 0.0)}"
+    )

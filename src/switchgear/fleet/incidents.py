@@ -22,6 +22,7 @@ from switchgear.fleet.facts import facts_of, rerouted
 from switchgear.fleet.files import as_json, write_whole
 from switchgear.fleet.fleet import Fleet
 from switchgear.fleet.incident_report import iso, report
+from switchgear.fleet.incident_shape import fault_of
 from switchgear.redact import redact
 
 # ruff: noqa: PTH102, PTH103, PTH104, PTH112, PTH118, PTH123, PTH208  paths are texts, as in the stores
@@ -79,7 +80,7 @@ class Incidents:
             "reason": redact(event.reason, 400),
             "action": _action(event, category),
             "timeline": [_line(event)],
-            **facts_of(event, category, fleet),
+            **facts_of(event, category, fleet, name),
         }
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         draft = os.path.join(self.folder, f".{name}.{os.urandom(4).hex()}.part")
@@ -135,9 +136,9 @@ class Incidents:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise IncidentTrouble(f"incident {name!r} cannot be read: {error}") from None
-        if not isinstance(found, dict) or not found.keys() >= _FIELDS:
-            raise IncidentTrouble(f"incident {name!r} cannot be read: it lacks fields")
-        return found
+        if fault := fault_of(found, name):
+            raise IncidentTrouble(f"incident {name!r} cannot be read: {fault}")
+        return dict(found)
 
     def report_of(self, name: str) -> str:
         """The report, made anew from the JSON."""
@@ -154,7 +155,7 @@ class Incidents:
             record.one_of("mark", mark, MARKS)
         incident |= {
             "status": "closed",
-            "mark": mark or incident["mark"],
+            "mark": mark or incident.get("mark"),
             "closed_by": redact(record.text("by", by)),
             "closed_why": redact(record.text("why", why), 400),
             "closed_at": iso(now_s),
@@ -197,23 +198,17 @@ class Incidents:
             return None
         names = [name for name in sorted(os.listdir(self.folder)) if mine in name]
         for name in reversed([name for name in names if _ID.fullmatch(name)]):
-            with suppress(IncidentTrouble):
+            try:
                 found = self.get(name)
-                if found["circuit"] == circuit and found["mark"] != "false_negative":
-                    return found
+            except IncidentTrouble:
+                return None  # what follows belongs to it, and to none before it
+            if found["circuit"] == circuit and found.get("mark") != "false_negative":
+                return found
         return None
 
     def _write(self, folder: str, incident: dict[str, Any]) -> None:
         write_whole(os.path.join(folder, "report.md"), report(incident))
         write_whole(os.path.join(folder, "incident.json"), as_json(incident))
-
-
-_FIELDS = frozenset(
-    (
-        *("id", "severity", "category", "circuit", "seq", "status", "mark", "opened_at_s"),
-        *("reason", "action", "timeline"),
-    )
-)
 
 
 def incident_id(event: Event, *, missed: bool = False) -> str:

@@ -9,8 +9,8 @@ from switchgear.errors import BudgetRefused, NoRoute, StoreError, duration
 from switchgear.fleet.categories import category_of
 from switchgear.fleet.manifest import Model
 from switchgear.guards.call import CircuitBreaker
-from switchgear.guards.provider_errors import agent_signal, dependency_signal
-from switchgear.listeners import log_exception
+from switchgear.guards.provider_errors import agent_signal, classify, dependency_signal
+from switchgear.listeners import log_warning
 from switchgear.redact import redact
 from switchgear.reservations import Reservation
 
@@ -142,6 +142,8 @@ class Route:
         told = _Told(ok, seconds, error, violation, self._cost_micros)
         for breaker, permit in self._used_up(0):
             told.to(breaker, permit)
+        if self._cost_micros is None and _is_turned_away(error):
+            self._cost_micros = 0
         self._settle()
 
     def give_back(self, keep: int = 0) -> None:
@@ -164,9 +166,9 @@ class Route:
             return
         try:
             reservation.settle(self._cost_micros)  # unknown: all of it
-        except (StoreError, BudgetRefused):
+        except (StoreError, BudgetRefused) as error:
             # The work is done and its answer is worth more; the end of the lease charges all of it.
-            log_exception("what %r spent could not be settled", reservation)
+            log_warning("what %r spent could not be settled: %s", reservation, error)
 
     def __enter__(self) -> Self:
         if not self.admitted:
@@ -186,6 +188,12 @@ class Route:
     def __repr__(self) -> str:
         who = f"{self.worker} on {self.model}" if self.admitted else self.why
         return f"<Route for {self.agent!r}: {self.decision}, {who}>"
+
+
+def _is_turned_away(error: BaseException | None) -> bool:
+    """Whether the provider did nothing, so that nothing is to be paid."""
+    found = None if error is None else classify(error)
+    return found is not None and found.costs_nothing
 
 
 class _Told(NamedTuple):

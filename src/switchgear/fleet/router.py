@@ -199,6 +199,8 @@ class Router:
 
     def _free(self, route: Route, locks: Collection[str]) -> bool:
         """Whether the circuits of these resources let anybody wait; nothing is taken."""
+        if isinstance(locks, str):
+            raise ValueError(f"locks is {locks!r}: it must be a list of resources")
         for resource in locks if self.breakers.resource_lock.enabled else ():
             view = self.panel.view(f"lock/{resource}")
             if view is not None and not view.verdict.admitted:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from switchgear.core.types import Event
+from switchgear.errors import SwitchgearError
 from switchgear.fleet.delivery import Delivery
 from switchgear.fleet.files import as_json, write_whole
 from switchgear.fleet.fleet import Fleet
@@ -17,7 +18,8 @@ from switchgear.fleet.incidents import Incidents
 from switchgear.fleet.stream import Place
 from switchgear.fleet.targets import Target
 from switchgear.fleet.world import world
-from switchgear.listeners import log_exception
+from switchgear.listeners import log_exception, log_warning
+from switchgear.redact import redact
 from switchgear.stores.open import default_file
 
 EVERY_S = 1.0
@@ -110,18 +112,19 @@ class Watcher:
 
     def start(self) -> None:
         """Begin to watch, in threads that end with the process."""
-        self._begin(self.note)
+        self._begin("incidents and world state", self.note)
         for delivery in self._deliveries:
             self._begin_sending(delivery)
 
     def _begin_sending(self, delivery: Delivery) -> None:
-        self._begin(delivery.run_once, lambda: delivery in self._deliveries)
+        what = f"notification target {delivery.target.name!r}"
+        self._begin(what, delivery.run_once, lambda: delivery in self._deliveries)
 
     def _begin(
-        self, work: Callable[[], object], goes_on: Callable[[], bool] = lambda: True
+        self, what: str, work: Callable[[], object], goes_on: Callable[[], bool] = lambda: True
     ) -> None:
         thread = threading.Thread(
-            target=self._loop, args=(work, goes_on), name="switchgear-watch", daemon=True
+            target=self._loop, args=(what, work, goes_on), name="switchgear-watch", daemon=True
         )
         self._threads.append(thread)
         thread.start()
@@ -144,10 +147,21 @@ class Watcher:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _loop(self, work: Callable[[], object], goes_on: Callable[[], bool]) -> None:
+    def _loop(self, what: str, work: Callable[[], object], goes_on: Callable[[], bool]) -> None:
+        trouble: type[Exception] | None = None
         while goes_on() and not self._stopped.is_set():
             try:
                 work()
-            except Exception:  # noqa: BLE001  a store or disk that is gone comes back
-                log_exception("the watcher of %r could not do its work", self.fleet)
+                if trouble is not None:
+                    log_warning("%s: it works again", what)
+                trouble = None
+            except (SwitchgearError, OSError) as error:
+                # A store or disk that is gone comes back: said once, not every second.
+                if trouble is not type(error):
+                    log_warning(
+                        "%s: %s; it is tried again and again", what, redact(str(error), 400)
+                    )
+                trouble = type(error)
+            except Exception:  # noqa: BLE001  a defect of ours must not end the watching
+                log_exception("%s could not be looked after", what)
             self._stopped.wait(self._every_s)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from switchgear.core.tenure import Holder, Tenure, Waiter
-from switchgear.core.types import Phase
+from switchgear.core.types import Mode, Phase
 from switchgear.fleet.fleet import GLOBS, Fleet
 from switchgear.fleet.manifest import Agent, Model
 from switchgear.panel import View
@@ -45,7 +45,7 @@ def _agent(fleet: Fleet, agent: Agent, views: dict[str, View]) -> dict[str, Any]
 
     def admits(names: list[str], who: str) -> bool:
         shut = [name for name in names if name in views and not views[name].verdict.admitted]
-        why.extend(f"{who}: {name}: {views[name].verdict.reason}" for name in shut)
+        why.extend(f"{who}: {name}: {_until(views[name])}" for name in shut)
         return not shut
 
     found: tuple[Agent, Model] | None = None
@@ -72,6 +72,17 @@ def _agent(fleet: Fleet, agent: Agent, views: dict[str, View]) -> dict[str, Any]
         "stories": list(agent.stories),
         "load": _load(views.get(f"agent/{agent.name}/latency")),
     }
+
+
+def _until(view: View) -> str:
+    """Why a circuit admits nobody, and when it will be tried; not how soon, for that would pass."""
+    circuit, reason = view.circuit, view.verdict.reason
+    if circuit.phase is not Phase.OPEN or circuit.mode is not Mode.AUTO:
+        return reason
+    retry_at_s = circuit.outage.retry_at_s
+    if retry_at_s is None:
+        return f"{reason}; stays so until it is reset"
+    return f"{reason}; next try at {_iso(retry_at_s)}"
 
 
 def _load(view: View | None) -> float:

@@ -51,6 +51,14 @@ AGAINST_AGENT = frozenset(
 NEVER_FAILS_OVER = frozenset((Complaint.AUTH, Complaint.CONTENT_POLICY, Complaint.BAD_REQUEST))
 """What a person must hear of: another provider would hide it, or refuse it as well."""
 
+TURNED_AWAY = frozenset(
+    (
+        *(Complaint.RATE_LIMIT, Complaint.OVERLOAD, Complaint.AUTH, Complaint.QUOTA),
+        *(Complaint.CONTEXT_LENGTH, Complaint.BAD_REQUEST),
+    )
+)
+"""What a provider says instead of beginning; after the others it may have worked, and bills it."""
+
 
 class ProviderError(NamedTuple):
     """An error of a provider, understood."""
@@ -67,6 +75,11 @@ class ProviderError(NamedTuple):
     def speaks_against_dependency(self) -> bool:
         """Whether it counts against the circuit of the provider."""
         return self.kind in AGAINST_DEPENDENCY
+
+    @property
+    def costs_nothing(self) -> bool:
+        """Whether the call was turned away by its status; what broke off in the middle has none."""
+        return self.kind in TURNED_AWAY and self.status is not None and self.status >= 400
 
     @property
     def may_fail_over(self) -> bool:

@@ -83,3 +83,20 @@ LAST_CHANCE = 0.999
 def plural(count: int, noun: str) -> str:
     """`1 failure`, `2 failures`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+_CENTURY_S = 100 * 365.25 * 86_400
+
+
+def span(seconds: float) -> str:
+    """`0.4 s`, `75 s`, `1 h 12 min 5 s`: exact enough to be held against a limit of that length.
+
+    >>> span(75.25), span(5400.0), span(86401.0)
+    ('75.25 s', '1 h 30 min', '24 h 1 s')
+    """
+    if seconds < 600.0 or seconds > _CENTURY_S:
+        return f"{seconds:.4g} s"
+    minutes, whole_s = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "min"), (whole_s, "s"))
+    return " ".join(f"{amount:,} {unit}" for amount, unit in parts if amount)

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import Detector, plural
+from switchgear.core.detectors.base import Detector, plural, span
 from switchgear.core.types import Signal
 from switchgear.core.window import TimeQueue
 
@@ -49,7 +49,7 @@ class FailuresInWindow(Detector):
     def reason(self, memory: TimeQueue, now_s: float) -> str:
         """The failures still inside the window in words."""
         inside = plural(self._inside(memory, now_s), "failure")
-        return f"{inside} in {self.window_s:g} s (threshold {self.threshold})"
+        return f"{inside} in {span(self.window_s)} (threshold {self.threshold})"
 
     def _inside(self, memory: TimeQueue, now_s: float) -> int:
         return memory.later_than(now_s - self.window_s)

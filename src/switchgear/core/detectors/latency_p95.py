@@ -4,7 +4,7 @@ import math
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import Detector
+from switchgear.core.detectors.base import Detector, span
 from switchgear.core.types import Signal
 from switchgear.core.window import TimeWindow
 
@@ -89,15 +89,15 @@ class LatencyP95(Detector):
         if now.total < self.min_calls:
             return f"{now.total} of the {self.min_calls} calls needed to judge"
         return (
-            f"{now.hits} of {now.total} calls in {self.window_s:g} s took longer than "
-            f"{self.limit_s:g} s ({self.multiplier:g} x baseline), {now.total // 20} may"
+            f"{now.hits} of {now.total} calls in {span(self.window_s)} took longer than "
+            f"{span(self.limit_s)} ({self.multiplier:g} x baseline), {now.total // 20} may"
         )
 
     def objection(self, signal: Signal) -> str | None:
         """A probe over the limit has failed."""
         if signal.seconds is None or signal.seconds <= self.limit_s:
             return None
-        return f"took {signal.seconds:.3g} s, longer than {self.limit_s:g} s"
+        return f"took {span(signal.seconds)}, longer than {span(self.limit_s)}"
 
     def dump(self, memory: TimeWindow) -> dict[str, Any]:
         """The slices, and the window that gives them their length."""

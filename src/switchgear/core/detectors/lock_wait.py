@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import LAST_CHANCE, Detector
+from switchgear.core.detectors.base import LAST_CHANCE, Detector, span
 from switchgear.core.types import Signal
 
 
@@ -43,13 +43,13 @@ class LockWait(Detector):
     def reason(self, memory: float, now_s: float) -> str:
         """The wait in words."""
         del now_s
-        return f"waited {memory:.3g} s (threshold {self.limit_s:g} s)"
+        return f"waited {span(memory)} (threshold {span(self.limit_s)})"
 
     def objection(self, signal: Signal) -> str | None:
         """A probe that waited too long has failed."""
         if signal.waited_s is None or signal.waited_s <= self.limit_s:
             return None
-        return f"waited {signal.waited_s:.3g} s, longer than {self.limit_s:g} s"
+        return f"waited {span(signal.waited_s)}, longer than {span(self.limit_s)}"
 
     def dump(self, memory: float) -> float:
         """The seconds."""

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import LAST_CHANCE, Detector
+from switchgear.core.detectors.base import LAST_CHANCE, Detector, span
 from switchgear.core.types import Signal
 
 
@@ -45,7 +45,7 @@ class Silence(Detector):
     def reason(self, memory: float, now_s: float) -> str:
         """The silence in words."""
         del now_s
-        return f"no tool call for {memory:.0f} s (more than {self.limit_s:g} s trips)"
+        return f"no tool call for {span(round(memory))} (more than {span(self.limit_s)} trips)"
 
     def dump(self, memory: float) -> float:
         """The seconds."""

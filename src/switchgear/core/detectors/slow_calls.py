@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from switchgear.core import record
+from switchgear.core.detectors.base import span
 from switchgear.core.detectors.shares import ShareOfCalls
 from switchgear.core.types import Signal
 
@@ -44,10 +45,10 @@ class SlowCalls(ShareOfCalls):
         return None if signal.seconds is None else signal.seconds > self.slow_s
 
     def _verb(self) -> str:
-        return f"took longer than {self.slow_s:g} s"
+        return f"took longer than {span(self.slow_s)}"
 
     def objection(self, signal: Signal) -> str | None:
         """A slow probe has failed."""
         if signal.seconds is None or signal.seconds <= self.slow_s:
             return None
-        return f"took {signal.seconds:.3g} s, longer than {self.slow_s:g} s"
+        return f"took {span(signal.seconds)}, longer than {span(self.slow_s)}"
