@@ -14,15 +14,16 @@ def test_what_is_put_comes_out_by_time_and_then_by_order() -> None:
         if chance.random() < 0.6:
             number += 1
             at_s = now_s + chance.choice((0.0, 0.25, 0.5, 3.0, 700.0 * chance.random()))
-            agenda.put(at_s, print, ())
+            agenda.put(at_s, print, number)
             expected.append((at_s, number))
         elif (entry := agenda.next()) is not None:
-            assert entry[:2] == min(expected)
-            expected.remove(entry[:2])
-            taken.append(entry[:2])
-            now_s = entry[0]
+            now_s, work, given = entry
+            assert (now_s, given) == min(expected)
+            assert work is print
+            expected.remove((now_s, given))
+            taken.append((now_s, given))
     while (entry := agenda.next()) is not None:
-        taken.append(entry[:2])
+        taken.append((entry[0], entry[2]))
     assert len(taken) == number
     assert [at_s for at_s, _ in taken] == sorted(at_s for at_s, _ in taken)
     assert Agenda().next() is None

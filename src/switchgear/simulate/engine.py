@@ -5,7 +5,7 @@ of random numbers of its own, so that both sides meet the same luck.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -19,6 +19,7 @@ from switchgear.simulate.world import LOCK_EVERY, PAUSE_S, STORY, Outcome, World
 WORK_TRIES = 3
 """How often an agent tries again what failed by its own fault."""
 WORK_RETRY_S = 5.0
+NOT_TRIED: Mapping[str, int] = {}
 MENDED_AFTER_S = 300.0
 """So long after a sick agent is well again an operator lets it work."""
 
@@ -36,7 +37,7 @@ class Lane:
         self.pieces = 0
         self.shift = 0
         """How many stories were paused under it."""
-        self.tried: dict[str, int] = {}
+        self.tried: Mapping[str, int] = NOT_TRIED
         self.failures = 0
         self.queued_s = 0.0
         self.waiting: Waiting | None = None
@@ -79,28 +80,35 @@ class Engine:
         for number in range(world.agents):
             for place in range(world.lanes_of(number)):
                 lane = Lane(world, number, place)
-                self._after(lane.random.random() * PAUSE_S * 2, self._begin, lane)
+                self._after(lane.random.random() * PAUSE_S * 2, Engine._begin, lane)
         for span in world.spans:
             if span.kind in {POISON, BURN}:
                 for name in sorted(span.about):
-                    self._after(span.ends_s + MENDED_AFTER_S, gate.heal, name)
+                    self._after(span.ends_s + MENDED_AFTER_S, Engine._heal, name)
         if on_hour is not None:
             for hour in range(1, int(world.length_s / 3600) + 1):
-                self._after(hour * 3600.0, on_hour, float(hour))
+                self._after(hour * 3600.0, Engine._tell, on_hour, float(hour))
         entry = self._agenda.next()
         while entry is not None and entry[0] <= world.length_s:
-            self.now_s, _, work, given = entry
-            work(*given)
+            self.now_s, work, *given = entry
+            work(self, *given)
             entry = self._agenda.next()
 
-    def _after(self, seconds: float, work: Callable[..., Any], *given: Any) -> None:
-        self._agenda.put(self.now_s + seconds, work, given)
+    def _after(self, seconds: float, work: Callable[..., None], *given: Any) -> None:
+        """Do something later; `work` is a function of the class, which is there anyway."""
+        self._agenda.put(self.now_s + seconds, work, *given)
+
+    def _heal(self, name: str) -> None:
+        self._gate.heal(name)
+
+    def _tell(self, on_hour: Callable[[float], object], hour: float) -> None:
+        on_hour(hour)
 
     # A piece of work
 
     def _begin(self, lane: Lane) -> None:
         lane.pieces += 1
-        lane.tried = {}
+        lane.tried = NOT_TRIED
         lane.failures = 0
         if lane.pieces % LOCK_EVERY == 0 and not self._world.is_pooled(lane.number):
             self._queue(lane)
@@ -112,32 +120,33 @@ class Engine:
         if chosen.worker is None:
             self._tally.refuse(self.now_s)
             lane.shift += chosen.paused
-            self._after(chosen.again_s, self._begin, lane)
+            self._after(chosen.again_s, Engine._begin, lane)
             return
         if chosen.route is not None and chosen.route.refused:
             self._tally.refuse(self.now_s)
         outcome = self._world.call(lane.random, chosen.worker, chosen.provider, self.now_s)
         other = chosen.worker != lane.agent or chosen.provider != self._world.providers[lane.number]
         self._tally.call(self.now_s, chosen.worker, chosen.provider, outcome, other=other)
-        self._after(outcome.seconds, self._end, lane, chosen, outcome)
+        self._after(outcome.seconds, Engine._end, lane, chosen, outcome)
 
     def _end(self, lane: Lane, chosen: Chosen, outcome: Outcome) -> None:
         self._gate.tell(chosen, outcome)
         if outcome.ok:
             self._tally.done += 1
         elif outcome.provider_failed:
-            lane.tried[chosen.provider] = lane.tried.get(chosen.provider, 0) + 1
+            times = lane.tried.get(chosen.provider, 0) + 1
+            lane.tried = {**lane.tried, chosen.provider: times}
             wait_s = self._gate.retry_s(chosen, lane.tried)
             if wait_s is not None:
-                self._after(wait_s, self._work, lane)
+                self._after(wait_s, Engine._work, lane)
                 return
         else:
             lane.failures += 1
             if lane.failures < WORK_TRIES:
-                self._after(WORK_RETRY_S, self._work, lane)
+                self._after(WORK_RETRY_S, Engine._work, lane)
                 return
         pause_s = self._world.pause_s(lane.random, str(chosen.worker), self.now_s)
-        self._after(pause_s, self._begin, lane)
+        self._after(pause_s, Engine._begin, lane)
 
     # Locks
 
@@ -154,7 +163,7 @@ class Engine:
         lane.queued_s = self.now_s
         if queue.held:
             queue.behind.append(lane)
-            self._after(TELL_EVERY_S, self._look, queue, lane, self.now_s)
+            self._after(TELL_EVERY_S, Engine._look, queue, lane, self.now_s)
         else:
             self._get(queue, lane)
 
@@ -162,7 +171,7 @@ class Engine:
         waited_s = self.now_s - lane.queued_s
         waiting, lane.waiting = lane.waiting, None
         queue.held = True
-        self._after(self._world.held_s(queue.name, self.now_s), self._release, queue)
+        self._after(self._world.held_s(queue.name, self.now_s), Engine._release, queue)
         self._tally.waited(self.now_s, queue.name, waited_s)
         if waiting is not None:
             self._gate.still(waiting, waited_s, has=True)
@@ -174,7 +183,7 @@ class Engine:
             return
         waited_s = self.now_s - queued_s
         if self._gate.still(lane.waiting, waited_s, has=False):
-            self._after(TELL_EVERY_S, self._look, queue, lane, queued_s)
+            self._after(TELL_EVERY_S, Engine._look, queue, lane, queued_s)
             return
         queue.behind.remove(lane)
         lane.waiting = None

@@ -5,7 +5,7 @@ Both sides have the same face. The guarded one has no logic of its own: it asks 
 no breakers: try again, wait a little longer each time, and then take the next model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from switchgear.clock import Clock
@@ -49,13 +49,13 @@ class Waiting(NamedTuple):
 class Gate(Protocol):
     """What the simulation asks of a side."""
 
-    def choose(self, agent: str, story: str, tried: dict[str, int]) -> Chosen:
+    def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
         """Who does a piece of work now; `tried`: how often each provider failed it."""
 
     def tell(self, chosen: Chosen, outcome: Outcome) -> None:
         """How it went."""
 
-    def retry_s(self, chosen: Chosen, tried: dict[str, int]) -> float | None:
+    def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
         """How long to wait after a provider failed the work; `None`: give up."""
 
     def queue(self, lock: str) -> Waiting | None:
@@ -77,7 +77,7 @@ class Unguarded:
             for name, agent in crew.agents.items()
         }
 
-    def choose(self, agent: str, story: str, tried: dict[str, int]) -> Chosen:
+    def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
         """The agent itself, on the first provider that has not failed it too often."""
         del story
         providers = self._providers[agent]
@@ -89,7 +89,7 @@ class Unguarded:
     def tell(self, chosen: Chosen, outcome: Outcome) -> None:
         """Nobody listens."""
 
-    def retry_s(self, chosen: Chosen, tried: dict[str, int]) -> float | None:
+    def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
         """Twice as long each time; at once with the next provider; until there is none."""
         times = tried[chosen.provider]
         if times < TRIES:
@@ -136,7 +136,7 @@ class Guarded:
         self._paused: dict[str, set[str]] = {}
         self._error = ProviderDown("503 the provider is down")
 
-    def choose(self, agent: str, story: str, tried: dict[str, int]) -> Chosen:
+    def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
         """Whoever the router says."""
         failed: dict[Candidate, str] = {}
         if tried:
@@ -166,7 +166,7 @@ class Guarded:
         else:
             route.tell(ok=outcome.ok, seconds=outcome.seconds, violation=outcome.violation)
 
-    def retry_s(self, chosen: Chosen, tried: dict[str, int]) -> float | None:
+    def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
         """At once, with whoever is next."""
         del chosen, tried
         return 0.0
