@@ -56,6 +56,19 @@ class Route:
     raises `NoRoute`.
     """
 
+    __slots__ = (
+        "_cost_micros",
+        "_permits",
+        "agent",
+        "decision",
+        "granted",
+        "model",
+        "refused",
+        "reservation",
+        "story",
+        "worker",
+    )
+
     def __init__(self, agent: str, story: str | None) -> None:
         self.agent = agent
         """Whom the work is for."""
