@@ -7,6 +7,7 @@ fields are the exception's `args`, which C code sets, and the sentence is made w
 import math
 from typing import Any, ClassVar, NamedTuple, Self
 
+from switchgear.core.record import CENTURY_S
 from switchgear.core.types import Phase
 
 
@@ -254,17 +255,14 @@ class StoreTooNew(StoreError):
     problem = "is too new"
 
 
-_CENTURY_S = 100 * 365.25 * 86_400
-
-
 def duration(seconds: float) -> str:
     """`0.4 s`, `42 s`, `3 min`, `2 h`: as a person would say it, never shorter than it is.
 
     >>> duration(0.35), duration(41.2), duration(121.0)
     ('0.4 s', '42 s', '3 min')
     """
-    if seconds > _CENTURY_S:
-        return "over 100 years"  # in hours it would be a line of digits, or no number at all
+    if seconds > CENTURY_S:
+        return "over 100 years"
     # Rounded first: 60.0000000001 is what sums of floats make of 60, and no reason to say 61.
     seconds = round(seconds, 6)
     tenths = math.ceil(round(seconds * 10, 5))

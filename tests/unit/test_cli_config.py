@@ -79,6 +79,26 @@ def test_show_has_the_fleet_and_where_its_notifications_go(project: Path) -> Non
     assert "hunter2" not in text
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://hooks.slack.example/services/T0/B0/hunter2", "https://hooks.slack.example/..."),
+        ("http://127.0.0.1:8080?key=hunter2", "http://127.0.0.1:8080/..."),
+        ("https://me:x@ops.example#hunter2", "https://ops.example/..."),
+        (r"https://ops.example\hunter2", "https://ops.example/..."),
+        ("https://ops.example/it's-hunter2", "https://ops.example/..."),
+    ],
+)
+def test_show_has_no_more_of_a_webhook_than_its_host(project: Path, url: str, shown: str) -> None:
+    (project / "switchgear.yaml").write_text(
+        f"notifications: [webhook: {{url: {json.dumps(url)}}}]\n"
+    )
+    for flags in ([], ["--json"]):
+        text = run("config", "show", *flags).output
+        assert f"url='{shown}'" in text
+        assert "hunter2" not in text
+
+
 @pytest.mark.usefixtures("project")
 def test_the_schema_is_a_json_schema() -> None:
     schema = json.loads(run("config", "schema").output)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -291,6 +292,14 @@ def test_codex_that_was_never_started_leaves_nothing_where_it_would_live(tmp_pat
     (home / "config.toml").write_text("")
     ask_codex(program, str(tmp_path), ["a"], str(home))
     assert (home / "state").exists()
+
+
+def test_codex_is_not_asked_where_there_is_no_place_for_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = codex(tmp_path, [hook("a", "trusted")])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert ask_codex(program, str(tmp_path), ["a"], str(tmp_path)) == Trust(asked=False)
 
 
 @pytest.mark.parametrize(

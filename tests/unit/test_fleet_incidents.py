@@ -274,6 +274,10 @@ def test_a_damaged_incident_hides_no_other(stage: Stage, tmp_path: Path) -> None
         {"seq": "1"},
         {"id": "../../elsewhere"},
         {"closed_by": 5},
+        {"opened_at_s": 10**400},
+        {"opened_at_s": float("nan")},
+        {"opened_at_s": -1e15},
+        {"lasted_s": float("inf")},
     ],
 )
 def test_an_incident_that_somebody_edited_hides_no_other_and_stops_no_watcher(
@@ -291,6 +295,35 @@ def test_an_incident_that_somebody_edited_hides_no_other_and_stops_no_watcher(
     assert len(stage.watcher.tick()) == 1
     assert path.read_text() == damaged
     assert sorted("trouble" in one for one in stage.incidents.all()) == [False, True]
+
+
+def test_a_report_that_cannot_be_replaced_sets_its_incident_aside_and_loses_no_other(
+    stage: Stage, tmp_path: Path
+) -> None:
+    stage.tell("rules/coder", violation="rule x")
+    [name] = stage.watcher.tick()
+    place = tmp_path / "incidents" / name / "report.md"
+    place.unlink()
+    place.mkdir()
+    stage.fleet.panel.breaker("rules/coder").reset(by="ana", why="seen")
+    stage.tell("rules/junior", violation="rule y")
+    assert len(stage.watcher.tick()) == 1
+    with pytest.raises(IncidentTrouble, match=r"its report\.md is a folder"):
+        stage.incidents.get(name)
+
+
+def test_a_missed_one_that_cannot_be_read_does_not_hide_the_open_incident(
+    stage: Stage, tmp_path: Path
+) -> None:
+    stage.tell("rules/coder", violation="rule x")
+    [name] = stage.watcher.tick()
+    stage.clock.advance(60.0)
+    now_s = stage.clock()
+    missed = stage.incidents.add_missed("rules/coder", by="ana", why="late", now_s=now_s)
+    (tmp_path / "incidents" / missed / "incident.json").write_text("{")
+    stage.fleet.panel.breaker("rules/coder").reset(by="ana", why="seen")
+    stage.watcher.tick()
+    assert stage.incidents.get(name)["status"] == "recovered"
 
 
 def test_the_world_is_written_whole_and_says_who_works(stage: Stage, tmp_path: Path) -> None:

@@ -61,6 +61,33 @@ def test_a_circle_is_found_where_an_agent_can_come_back_to_itself_and_nowhere_el
         assert bool(list(faults(people))) == any((name, name) in reach for name in names), edges
 
 
+def test_agents_that_all_fall_back_on_each_other_are_told_once_each_at_most() -> None:
+    names = [f"a{number}" for number in range(20)]
+    people = {
+        name: agent(
+            name=name,
+            owner="x",
+            provider="p",
+            model="m",
+            fallback_chain=[other for other in names if other != name],
+        )
+        for name in names
+    }
+    circles = [why.partition(": ")[2].split(" → ")[1:] for _, why in faults(people)]
+    told = [name for circle in circles for name in circle]
+    assert told
+    assert len(set(told)) == len(told)
+
+
+def test_circles_that_share_no_agent_are_all_told() -> None:
+    chains = {"a": ["b"], "b": ["a", "c"], "c": ["d"], "d": ["c"]}
+    people = {
+        name: agent(name=name, owner="x", provider="p", model="m", fallback_chain=chain)
+        for name, chain in chains.items()
+    }
+    assert [name for name, _ in faults(people)] == ["a", "c"]
+
+
 def test_a_chain_of_thousands_is_gone_through_once() -> None:
     people = {
         f"a{number}": agent(

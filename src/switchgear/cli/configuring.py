@@ -1,6 +1,7 @@
 """`switchgear config check|show|schema|token|seal` and `switchgear completion`."""
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from switchgear.cli.opening import Choice
     from switchgear.config import Config
     from switchgear.fleet.manifest import Agent, Story
+    from switchgear.fleet.targets import Target
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
 # ruff: noqa: PLC0415, PTH123
@@ -119,7 +121,7 @@ def _effective(loaded: "Config", store: "Choice", found: "Choice") -> dict[str, 
             same=not loaded.crew.stories,
         ),
         "notifications": of(
-            [redact(repr(target)) for target in loaded.notifications],
+            [_target(one) for one in loaded.notifications],
             same=not loaded.notifications,
         ),
     }
@@ -132,6 +134,22 @@ def _agent(one: "Agent") -> dict[str, Any]:
         "fallback_chain": one.fallback_chain,
         "stories": one.stories,
     }
+
+
+def _target(one: "Target") -> str:
+    """A target, without the path of its URL: that is often the secret, and no pattern knows it."""
+    from switchgear.redact import redact
+
+    url = one.fields().get("url")
+    shown = repr(one) if url is None else repr(one).replace(repr(url), repr(_place(url)))
+    return redact(shown)
+
+
+def _place(url: str) -> str:
+    """The scheme and the host of a URL, and that there is more."""
+    scheme, _, rest = url.partition("://")
+    authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
+    return f"{scheme}://{authority.rpartition('@')[2]}/..."
 
 
 def _story(one: "Story") -> dict[str, Any]:

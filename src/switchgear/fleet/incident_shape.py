@@ -13,6 +13,8 @@ _MAYBE_TEXTS = (
     "unknown",
 )
 _LISTS = ("agents", "owners", "evidence", "rerouted", "partial_state", "what_to_do")
+_LARGEST = 1e15
+"""No time and no amount of money is beyond; a larger number would break who calculates with it."""
 _LINE = ("at", "kind", "before", "after", "reason", "by", "why")
 
 
@@ -46,4 +48,6 @@ def _is_list_of_texts(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether it can be calculated with: neither endless nor no number, both of which JSON can hold."""
+    is_one = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_one and -_LARGEST < value < _LARGEST

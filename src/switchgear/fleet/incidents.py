@@ -136,7 +136,10 @@ class Incidents:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise IncidentTrouble(f"incident {name!r} cannot be read: {error}") from None
-        if fault := fault_of(found, name):
+        fault = fault_of(found, name)
+        if os.path.isdir(os.path.join(self.folder, name, "report.md")):
+            fault = "its report.md is a folder, so nothing can be added to it"
+        if fault:
             raise IncidentTrouble(f"incident {name!r} cannot be read: {fault}")
         return dict(found)
 
@@ -197,12 +200,13 @@ class Incidents:
         if not os.path.isdir(self.folder):
             return None
         names = [name for name in sorted(os.listdir(self.folder)) if mine in name]
-        for name in reversed([name for name in names if _ID.fullmatch(name)]):
+        tripped = [name for name in names if _ID.fullmatch(name) and f"{mine}missed-" not in name]
+        for name in reversed(tripped):
             try:
                 found = self.get(name)
             except IncidentTrouble:
                 return None  # what follows belongs to it, and to none before it
-            if found["circuit"] == circuit and found.get("mark") != "false_negative":
+            if found["circuit"] == circuit:
                 return found
         return None
 

@@ -149,11 +149,13 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def _circles(agents: Mapping[str, Agent]) -> Iterable[tuple[str, ...]]:
-    """The ways along fallbacks that lead back to where they began.
+    """Ways along fallbacks that lead back to where they began, no agent on two of them.
 
     Each agent is gone through once, so that a chain of thousands takes no longer than as many agents.
+    Agents that all fall back on each other have more circles than anybody wants to read.
     """
     done: set[str] = set()
+    told: set[str] = set()
     for start in agents:
         way: dict[str, Iterator[str]] = {}
         step: str | None = start
@@ -162,7 +164,10 @@ def _circles(agents: Mapping[str, Agent]) -> Iterable[tuple[str, ...]]:
                 done.add(way.popitem()[0])
             elif step in way:
                 names = list(way)
-                yield (*names[names.index(step) :], step)
+                circle = names[names.index(step) :]
+                if told.isdisjoint(circle):
+                    told.update(circle)
+                    yield (*circle, step)
             elif step in agents and step not in done:
                 way[step] = iter(agents[step].fallback_chain)
             step = next(next(reversed(way.values())), None) if way else None

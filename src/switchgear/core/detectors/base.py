@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from switchgear.core.record import Record
+from switchgear.core.record import CENTURY_S, Record
 from switchgear.core.types import Signal
 
 Memory = Any  # what a detector remembers: immutable, bounded, its own business
@@ -85,16 +85,13 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-_CENTURY_S = 100 * 365.25 * 86_400
-
-
 def span(seconds: float) -> str:
     """`0.4 s`, `75 s`, `1 h 12 min 5 s`: exact enough to be held against a limit of that length.
 
     >>> span(75.25), span(5400.0), span(86401.0)
     ('75.25 s', '1 h 30 min', '24 h 1 s')
     """
-    if seconds < 600.0 or seconds > _CENTURY_S:
+    if seconds < 600.0 or seconds > CENTURY_S:
         return f"{seconds:.4g} s"
     minutes, whole_s = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

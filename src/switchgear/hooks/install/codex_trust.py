@@ -37,10 +37,16 @@ def ask_codex(program: str, folder: str, commands: Iterable[str], home: str) -> 
     """
     if os.path.exists(os.path.join(home, "config.toml")):
         return _asked(program, folder, commands, home)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as copy:
+    try:
+        copy = tempfile.mkdtemp()
+    except OSError:  # no place for it: the disk is full, or nothing may be written
+        return Trust(asked=False)
+    try:
         with suppress(OSError):
             shutil.copy(os.path.join(home, "hooks.json"), copy)
         return _asked(program, folder, commands, copy)
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
 
 
 def _asked(program: str, folder: str, commands: Iterable[str], home: str) -> Trust:
