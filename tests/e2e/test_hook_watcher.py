@@ -92,6 +92,19 @@ def test_a_real_watcher_hears_a_silent_agent_and_its_hint_is_delivered_once(
     assert _until_gone(notes.watcher or 0)
 
 
+def test_a_killed_agent_is_over_and_not_silent(tmp_path: Path) -> None:
+    process = started(tmp_path, CONFIG)
+    try:
+        assert process.stdout is not None
+        for _ in range(14):
+            process.stdout.readline()
+        _until(tmp_path, lambda notes: bool(notes.watcher))
+    finally:
+        process.kill()
+        process.communicate()
+    assert _until(tmp_path, lambda notes: notes.ended).watcher is None
+
+
 @pytest.mark.parametrize("verb", [("watch", "--interval", "0.1"), ("serve", "--port", "0")])
 def test_where_the_process_is_not_known_whoever_runs_anyway_hears_the_silence(
     tmp_path: Path, verb: tuple[str, ...]
@@ -106,7 +119,9 @@ def test_where_the_process_is_not_known_whoever_runs_anyway_hears_the_silence(
         stdout=subprocess.DEVNULL,
     )
     try:
-        assert _until(tmp_path, lambda notes: bool(notes.pending)).watcher == 0
+        seen = _until(tmp_path, lambda notes: bool(notes.pending or notes.untended))
+        assert seen.watcher == 0
+        assert seen.untended is (verb[0] == "watch"), "who watches only tells"
         (tmp_path / "go-on").touch()
         said.append(process.communicate(timeout=60)[0])
     finally:

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from switchgear.cli.serve import read_or_make_token, serve
-from switchgear.hooks.answering import LARGEST_BYTES
+from switchgear.hooks.answering import LARGEST_BYTES, answer
+from switchgear.hooks.compiled import compiled
 from switchgear.hooks.process import open_store
 from switchgear.hooks.server import HookServer
 from switchgear.hooks.watching import Look
@@ -231,3 +232,15 @@ def test_a_silent_session_is_watched_by_the_server(
     assert looked.wait(20.0)
     assert names[0] == "s1"
     assert not server._look("s1").ends
+
+
+def test_a_session_of_another_project_in_the_same_store_is_not_the_servers(
+    server: HookServer, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    (other / ".git").mkdir(parents=True)
+    store = open_store(compiled(server.root))
+    for session, root in (("s1", server.root), ("s2", str(other))):
+        prompt = raw(claude("UserPromptSubmit", session, prompt="go"))
+        answer("claude-code", prompt, root, lambda _: store)
+    assert [server._look(session).ends for session in ("s1", "s2")] == [False, True]

@@ -13,7 +13,10 @@ from switchgear.hooks.facts import Moment
 from switchgear.hooks.sessions import Notes
 from switchgear.hooks.watcher import Agent, Watcher
 from switchgear.hooks.watching import Look
+from switchgear.hooks.whereabouts import here
 from switchgear.ladder import Climb
+from switchgear.stores.base import Transaction
+from switchgear.stores.memory import MemoryStore
 from switchgear.testing import FakeClock
 
 
@@ -130,4 +133,28 @@ def test_a_watcher_is_started_where_there_is_none(
 
 
 def test_a_watcher_that_lives_is_enough() -> None:
-    assert not sessions.needs_watcher(Notes(watcher=os.getpid()), Moment.PROMPT)
+    assert not sessions.needs_watcher(Notes(watcher=os.getpid(), host=here()), Moment.PROMPT)
+
+
+def test_a_session_that_goes_on_elsewhere_gets_a_watcher_there() -> None:
+    notes = Notes(watcher=os.getpid(), host="one")
+    stays = sessions.attend(notes, Moment.AFTER_TOOL, 5.0, host="one")
+    moves = sessions.attend(notes, Moment.AFTER_TOOL, 5.0, host="another")
+    assert not sessions.needs_watcher(stays, Moment.AFTER_TOOL)
+    assert sessions.needs_watcher(moves, Moment.AFTER_TOOL)
+
+
+@pytest.mark.parametrize(("noted", "over"), [(os.getpid(), True), (0, False), (1, False)])
+def test_a_watcher_whose_agent_is_gone_ends_the_session_unless_another_watches(
+    noted: int, *, over: bool
+) -> None:
+    store = MemoryStore()
+
+    def begin(tx: Transaction) -> None:
+        tx.note = Notes(watcher=noted, works=True).dump()
+
+    store.transact("session/s1", begin)
+    store.transact("session/s1", watcher._gone)
+    notes = store.transact("session/s1", lambda tx: Notes.load(tx.note))
+    assert notes.ended is over
+    assert notes.watcher == (None if over else noted)

@@ -134,8 +134,11 @@ def show(circuit: str, *, as_json: bool, count: int) -> None:
 def watch(glob: str, *, interval: float, times: int | None) -> None:
     """Watch the circuits whose names match GLOB, live. q or Ctrl-C ends it, with exit code 0.
 
-    Where the output is no terminal, a line is printed for each circuit that changes. Guarded
-    sessions that no watcher of their own looks at are told to be silent while they are.
+    Where the output is no terminal, a line is printed for each circuit that changes.
+
+    Guarded sessions of the store that have no watcher of their own are looked at: their circuits
+    are told how long they are silent. Nobody is stopped or helped from here; if that opens a
+    circuit, the session's own next hook steps in.
     """
     from switchgear.cli.opening import open_session
     from switchgear.cli.screen import Screen

@@ -17,6 +17,7 @@ from switchgear.hooks.open_calls import MOST_CALLS, MOST_PARTS, Call, Permits
 from switchgear.hooks.ruling import Errand, Ruling, allow, deny, stop, warn
 from switchgear.hooks.steps import Agent, refusal, refuses
 from switchgear.hooks.texts import progress_warning
+from switchgear.hooks.whereabouts import folder_mark, here
 from switchgear.redact import redact
 from switchgear.stores.base import Store, Transaction
 
@@ -73,6 +74,8 @@ class _Hearing(Agent):
             facts.moment,
             now_s,
             agent=facts.agent,
+            root=folder_mark(self.known.root),
+            host=here(),
             limit_s=self.known.session_s,
             time=sessions.time_told(os.environ),
         )
@@ -118,6 +121,7 @@ class _Hearing(Agent):
         lane = self.state.lane(self.lane_name)
         if lane.parts and not lane.batches:
             self.tell_step()  # one of several that overlapped never reported
+        self.take_left_rung()
         refused = self._stopped() or self._ask_for_step()
         if refused is not None:
             return refused

@@ -1,8 +1,9 @@
 """The watcher of sessions that have none of their own: `switchgear serve` and `watch`, which run anyway.
 
 These are sessions whose hooks come over HTTP, or whose agent's process could not be found. Whoever
-makes rounds cannot tell which process an agent is either, so it interrupts nobody: it tells silence and takes
-rungs, and what an agent must hear it hears at its next hook.
+makes rounds cannot tell which process an agent is either, so it interrupts nobody, and what an agent must
+hear it hears at its next hook. `serve` tells the silence of the sessions of its project and takes rungs;
+`watch` tells that of all, and does nothing else about it.
 """
 
 import threading
@@ -27,7 +28,7 @@ class Rounds:
     def __init__(
         self,
         look: Callable[[str], Look],
-        help_: Callable[[str, str], object],
+        help_: Callable[[str, str], object] = lambda _, __: None,
         find: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._look = look

@@ -17,7 +17,14 @@ from threading import BoundedSemaphore
 from time import monotonic
 from typing import Any, NamedTuple
 
-from switchgear.hooks.answering import LARGEST_BYTES, TOO_LARGE, Opener, answer, undecided
+from switchgear.hooks.answering import (
+    LARGEST_BYTES,
+    TOO_LARGE,
+    Opener,
+    answer,
+    undecided,
+    whole_project,
+)
 from switchgear.hooks.command import AGENTS
 from switchgear.hooks.compiled import compiled
 from switchgear.hooks.errands import run as run_errand
@@ -26,6 +33,7 @@ from switchgear.hooks.rounds import Rounds
 from switchgear.hooks.ruling import Reply
 from switchgear.hooks.sessions import note_name
 from switchgear.hooks.watching import Look, at_work, look_for_a_watcher
+from switchgear.hooks.whereabouts import folder_mark
 
 HOST = "127.0.0.1"
 PATIENCE_S = 10.0
@@ -58,7 +66,7 @@ class HookServer(ThreadingHTTPServer):
     def __init__(self, root: str, token: str, open_store: Opener, *, port: int = 0) -> None:
         if not token:
             raise ValueError("token is empty: a server of hooks must have one")
-        self.root = root
+        self.root = whole_project(root)
         self.open_store = open_store
         self._token = token.encode()
         self.places = BoundedSemaphore(MOST_AT_ONCE)
@@ -80,9 +88,11 @@ class HookServer(ThreadingHTTPServer):
         self.rounds.tick(monotonic())
 
     def _look(self, session: str) -> Look:
+        """Only at a session of this project: of others neither the policy nor the plan is ours."""
         known = compiled(self.root)
-        policy = known.policy_for(note_name(session))
-        return look_for_a_watcher(self.open_store(known), session, policy, known.interventions)
+        policy, plan = known.policy_for(note_name(session)), known.interventions
+        mark = folder_mark(self.root)
+        return look_for_a_watcher(self.open_store(known), session, policy, plan, mark)
 
     def _sessions(self) -> list[str]:
         return at_work(self.open_store(compiled(self.root)))

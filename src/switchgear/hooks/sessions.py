@@ -17,7 +17,6 @@ the watcher where `needs_watcher(notes, moment)`, and the help where `taken.rung
 """
 
 import json
-import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
@@ -26,6 +25,7 @@ from switchgear.core.score import Score
 from switchgear.core.types import Mode, Phase, Step
 from switchgear.hooks import open_calls, texts
 from switchgear.hooks.facts import Moment
+from switchgear.hooks.whereabouts import here, lives
 from switchgear.ladder import Apply, Interventions
 
 _GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
@@ -37,6 +37,10 @@ class Notes(NamedTuple):
     """A session. Times are seconds since the epoch on the store's clock."""
 
     agent: str = ""
+    root: str = ""
+    """Its project, as `whereabouts.folder_mark` tells it from all others."""
+    host: str = ""
+    """Where its hooks run, and so its watcher: see `whereabouts.here`."""
     began_s: float | None = None
     heard_s: float | None = None
     """When a hook of it was last called."""
@@ -51,10 +55,12 @@ class Notes(NamedTuple):
     """What the agent is to be told, once, as soon as it can be."""
     stop: str | None = None
     """Why the agent must not go on; until a new prompt or an operator says otherwise."""
+    untended: bool = False
+    """Whether its circuit was opened by who only looks on: the next hook takes the rung."""
     incident: bool = False
     """Whether rungs of the ladder were taken since the last progress."""
     watcher: int | None = None
-    """The process that watches it; 0: one is being started."""
+    """The process on its host that watches it; 0: one is being started."""
     points: float = 0.0
     """The stuck score at the last trip."""
     indicators: tuple[str, ...] = ()
@@ -118,10 +124,12 @@ def attend(
     now_s: float,
     *,
     agent: str = "",
+    root: str = "",
+    host: str = "",
     limit_s: float | None = None,
     time: tuple[float, float] | None = None,
 ) -> Notes:
-    """The notes after a hook call.
+    """The notes after a hook call on `host`, in the project `root`.
 
     `limit_s` is what the session may take, where the notes have no limit yet; `time`, which beats
     it, when a run began that the session is part of, and what that may take.
@@ -131,17 +139,22 @@ def attend(
         began_s, limit_s = time
     rests = moment in {Moment.STOP, Moment.SESSION_END, Moment.SESSION_START}
     works = notes.works if moment is Moment.OTHER else not rests
-    stopped = notes.stop
+    stopped, untended = notes.stop, notes.untended
     if moment is Moment.PROMPT and timeouts.OVER not in notes.warned:
-        stopped = None  # somebody has looked, and wants it to go on
+        stopped, untended = None, False  # somebody has looked, and wants it to go on
+    moved = bool(notes.watcher) and notes.host not in {"", host}
     return notes._replace(
         agent=agent or notes.agent,
+        root=root,
+        host=host,
         began_s=began_s,
         heard_s=now_s,
         works=works,
         ended=moment is Moment.SESSION_END,
         limit_s=limit_s if notes.limit_s is None else notes.limit_s,
         stop=stopped,
+        untended=untended,
+        watcher=None if moved else notes.watcher,
     )
 
 
@@ -175,16 +188,11 @@ def needs_watcher(notes: Notes, moment: Moment) -> bool:
 
 
 def is_watched(notes: Notes) -> bool:
-    """Whether a watcher of its own is at work: then nobody else tells its silence."""
-    return notes.watcher is not None and _lives(notes.watcher)
+    """Whether a watcher of its own is at work: then nobody else tells its silence.
 
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return pid > 0
+    One on another host cannot be asked for, and is believed to be.
+    """
+    return bool(notes.watcher) and (notes.host != here() or lives(notes.watcher or 0))
 
 
 def silent_s(notes: Notes, now_s: float) -> float:
@@ -212,16 +220,28 @@ def stuck(
     and what takes over is told what was tried. To escalate is up to the caller, after the
     transaction: see `hooks.escalation`.
     """
+    return take_rung(apply, left_to_hooks(notes, score), subject, plan)
+
+
+def left_to_hooks(notes: Notes, score: Score) -> Notes:
+    """The session's circuit has just opened, and its next hook is to take the rung."""
+    return notes._replace(untended=True, points=score.points, indicators=score.evidence)
+
+
+def take_rung(
+    apply: Apply, notes: Notes, subject: str, plan: Interventions
+) -> tuple[Notes, ladder.Climb]:
+    """Take the next rung for what the notes hold against the session."""
     task = subject.removeprefix(note_name(""))
-    seen = texts.Stuck(notes.agent or "agent", task, score.points, score.evidence)
-    why = "; ".join(score.evidence) or f"score {score.points:g}"
+    seen = texts.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)
+    why = "; ".join(notes.indicators) or f"score {notes.points:g}"
     taken = ladder.climb(apply, subject, plan.rungs, why)
-    notes = notes._replace(incident=True, points=score.points, indicators=score.evidence)
-    return after_rung(notes, taken, seen, plan), taken
+    return after_rung(notes._replace(incident=True), taken, seen, plan), taken
 
 
 def after_rung(notes: Notes, taken: ladder.Climb, seen: texts.Stuck, plan: Interventions) -> Notes:
     """What a rung means to a session."""
+    notes = notes._replace(untended=False)
     if taken.rung == ladder.NUDGE:
         return remind(notes, texts.nudge(seen, plan.hint))
     if taken.rung == ladder.SKIP:

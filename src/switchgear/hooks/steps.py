@@ -145,12 +145,21 @@ class Agent:
             return True
         if score is None or os.environ.get(sessions.WATCHED):
             return False
+        self.notes = sessions.left_to_hooks(self.notes, score)
+        self._step_in(key)
+        return True
+
+    def take_left_rung(self) -> None:
+        """Take the rung that was left to hooks by who only looked on."""
+        if self.notes.untended and not os.environ.get(sessions.WATCHED):
+            self._step_in(self.session)
+
+    def _step_in(self, key: str) -> None:
         plan = self.known.interventions
-        self.notes, taken = sessions.stuck(self.tx.apply, self.notes, self.session, score, plan)
+        self.notes, taken = sessions.take_rung(self.tx.apply, self.notes, self.session, plan)
         if taken.rung == ESCALATE:
             self.evidence = self.notes.stop or ""
         self._begin_anew(key, taken.rung)
-        return True
 
     def _begin_anew(self, opened: str, rung: str) -> None:
         """One incident, one rung: what the other circuit holds against the agent was answered."""

@@ -18,6 +18,7 @@ LONGEST_S = 86_400.0
 GRACE_S = 15.0
 """How long an agent that was interrupted may stay silent before it is ended."""
 MOST_FAILURES = 60
+AGENT_GONE = "the agent is gone"
 
 
 class Agent(NamedTuple):
@@ -79,7 +80,7 @@ class Watcher:
         until_s, failures = self._clock() + LONGEST_S, 0
         while self._clock() < until_s:
             if not self._agent.lives:
-                return "the agent is gone"
+                return AGENT_GONE
             every_s = EVERY_S
             try:
                 looked = self._look()
@@ -135,9 +136,11 @@ def main(argv: list[str]) -> None:
             errands.start_help(escalate, evidence, session, root=root)
 
     try:
-        Watcher(look, Agent.of(pid), help_=help_).run()
+        why = Watcher(look, Agent.of(pid), help_=help_).run()
     finally:
         os.unlink(lock)
+    if why == AGENT_GONE:
+        store.transact(subject, _gone)
 
 
 def _at_work(inside: Any) -> None:
@@ -146,6 +149,18 @@ def _at_work(inside: Any) -> None:
 
     if inside.note is not None:
         inside.note = Notes.load(inside.note)._replace(watcher=os.getpid()).dump()
+
+
+def _gone(inside: Any) -> None:
+    """Write down that the session is over, so that nobody takes a dead agent for a silent one.
+
+    Not if another watches by now: then the session goes on in another process.
+    """
+    from switchgear.hooks.sessions import Notes  # noqa: PLC0415  found only now
+
+    notes = Notes.load(inside.note)
+    if notes.watcher == os.getpid():
+        inside.note = notes._replace(ended=True, watcher=None).dump()
 
 
 def _alone(path: str) -> bool:

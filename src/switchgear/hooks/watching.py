@@ -26,8 +26,16 @@ GONE_S = 3600.0
 
 def least_s(policy: Policy) -> float:
     """From how long on a silence is told: well before the policy minds it."""
-    limits = [each.limit_s for each in policy.detectors if isinstance(each, Silence)]
-    return min([LEAST_S, *(limit_s / 4 for limit_s in limits)])
+    return min([LEAST_S, *(limit_s / 4 for limit_s in _limits(policy))])
+
+
+def gone_after_s(policy: Policy) -> float:
+    """After how long a silence is taken for an end: well after the policy minds it."""
+    return max([GONE_S, *(limit_s * 2 for limit_s in _limits(policy))])
+
+
+def _limits(policy: Policy) -> list[float]:
+    return [each.limit_s for each in policy.detectors if isinstance(each, Silence)]
 
 
 class Look(NamedTuple):
@@ -51,55 +59,77 @@ class Look(NamedTuple):
 
 def at_work(store: Store) -> list[str]:
     """The sessions that may be silent, as far as their circuits tell: told of something lately."""
-    prefix, since_s = sessions.note_name(""), store.now_s() - GONE_S
-    circuits = (found.circuit for found in store.find(f"{prefix}*"))
-    names = (one.key.removeprefix(prefix) for one in circuits if one.seen_s >= since_s)
-    return [name for name in names if "/" not in name]
+    prefix, now_s = sessions.note_name(""), store.now_s()
+    lately = (
+        found.circuit.key.removeprefix(prefix)
+        for found in store.find(f"{prefix}*")
+        if found.circuit.seen_s >= now_s - gone_after_s(found.policy)
+    )
+    return [name for name in lately if "/" not in name]
 
 
-def look_for_a_watcher(store: Store, session: str, policy: Policy, plan: Interventions) -> Look:
-    """The same as `look`, for a session that has no watcher of its own, as long as it is not gone."""
+def look(store: Store, session: str, policy: Policy, plan: Interventions) -> Look:
+    """The watcher's look: tell its silence, climb when that is too much, end it in time."""
 
-    def concerns_us(notes: Notes, now_s: float) -> bool:
-        silent_s = now_s - (now_s if notes.heard_s is None else notes.heard_s)
-        return silent_s < GONE_S and not sessions.is_watched(notes)
+    def work(tx: Transaction, notes: Notes) -> Look:
+        found = _told(tx, notes, session, policy, plan)
+        after = sessions.over(found.notes, tx.now_s) if notes.works else found.notes
+        stopped = notes.stop is None and after.stop is not None
+        return found._replace(notes=after, interrupts=stopped)
 
-    return look(store, session, policy, plan, concerns_us)
+    return _looked(store, session, policy, work)
 
 
-def look(
+def look_for_a_watcher(
     store: Store,
     session: str,
     policy: Policy,
-    plan: Interventions,
-    concerns_us: Callable[[Notes, float], bool] = lambda _, __: True,
+    plan: Interventions | None = None,
+    root: str | None = None,
 ) -> Look:
-    """Look at a session: tell its silence, climb when that is too much, end it in time."""
-    subject = sessions.note_name(session)
+    """A look at a session that has no watcher of its own, as long as it is not gone.
 
-    def work(tx: Transaction) -> Look:
+    Without a `plan` its silence is only told, and the rung is left to its next hook. With a
+    `root` only a session of that project is looked at. Its time is left to its hooks, who tell the
+    agent: from here nobody is interrupted.
+    """
+
+    def work(tx: Transaction, notes: Notes) -> Look:
+        unheard_s = 0.0 if notes.heard_s is None else tx.now_s - notes.heard_s
+        others = sessions.is_watched(notes) or root not in {None, notes.root}
+        if others or unheard_s >= gone_after_s(policy):
+            return Look(notes, known=False)
+        return _told(tx, notes, session, policy, plan)
+
+    return _looked(store, session, policy, work)
+
+
+def _looked(
+    store: Store, session: str, policy: Policy, work: Callable[[Transaction, Notes], Look]
+) -> Look:
+    def inside(tx: Transaction) -> Look:
         if tx.note is None:
             return Look(Notes(), known=False)
         notes = Notes.load(tx.note)
-        if not concerns_us(notes, tx.now_s):
-            return Look(notes, known=False)
-        found = _told(tx, notes, subject, policy, plan)
-        after = sessions.over(found.notes, tx.now_s) if notes.works else found.notes
-        if after != notes:
-            tx.note = after.dump()
-        stopped = notes.stop is None and after.stop is not None
-        return found._replace(notes=after, interrupts=stopped, every_s=least_s(policy) / 3)
+        found = Look(notes) if notes.ended else work(tx, notes)
+        if found.notes != notes:
+            tx.note = found.notes.dump()
+        return found._replace(every_s=least_s(policy) / 3)
 
-    return store.transact(subject, work)
+    return store.transact(sessions.note_name(session), inside)
 
 
-def _told(tx: Transaction, notes: Notes, subject: str, policy: Policy, plan: Interventions) -> Look:
-    idle_s = sessions.silent_s(notes, tx.now_s)
+def _told(
+    tx: Transaction, notes: Notes, session: str, policy: Policy, plan: Interventions | None
+) -> Look:
+    subject, idle_s = sessions.note_name(session), sessions.silent_s(notes, tx.now_s)
     if idle_s < least_s(policy):
         return Look(notes)
     step = tx.apply(subject, policy, Tell(Signal(idle_s=idle_s)))
     score = score_of(policy, policy.readings(step.circuit.memories, tx.now_s))
     if score is None or not sessions.has_opened(step):
         return Look(notes)
+    if plan is None:
+        return Look(sessions.left_to_hooks(notes, score))
     notes, taken = sessions.stuck(tx.apply, notes, subject, score, plan)
     return Look(notes, taken=taken)
