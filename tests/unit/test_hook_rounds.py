@@ -158,6 +158,11 @@ def test_a_session_whose_watcher_lives_is_left_to_it(agent: Guarded) -> None:
     assert silence(agent) == 0.0
 
 
+def test_a_session_whose_watcher_is_gone_is_looked_at(agent: Guarded) -> None:
+    assert not session(agent, 90.0, watcher=2**22 + 1).ends
+    assert silence(agent) > 0.7
+
+
 def test_a_watcher_on_another_host_is_not_looked_for_here(agent: Guarded) -> None:
     assert session(agent, 90.0, watcher=2**22 + 1, host="elsewhere").ends
     assert silence(agent) == 0.0
@@ -170,6 +175,8 @@ def test_a_session_without_a_watcher_on_another_host_is_looked_at(agent: Guarded
 
 def test_a_session_that_is_over_is_not_silent(agent: Guarded) -> None:
     assert session(agent, 90.0, ended=True, limit_s=1.0).ends
+    policy = agent.known.policy_for("session/s1")
+    assert look(agent.store, "s1", policy, agent.known.interventions).ends
     assert silence(agent) == 0.0
     assert notes_of(agent).stop is None
 

@@ -39,7 +39,10 @@ def folder_mark(path: str) -> str:
 def _machine() -> str:
     """The machine since it was started: what ran on it before is gone."""
     try:
-        with open(_BOOT, encoding="ascii") as file:
-            return file.read(64).strip()
-    except (OSError, ValueError):
+        file = os.open(_BOOT, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
         return os.uname().nodename
+    try:
+        return os.read(file, 64).decode(errors="replace").strip()
+    finally:
+        os.close(file)
