@@ -1,19 +1,23 @@
 """One deadline for a hook, whatever it waits for: the agent is answered as configured."""
 
+import _thread
 import fcntl
 import json
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from switchgear import Panel
 from switchgear.core.types import EventKind
+from switchgear.hooks import deadline
 from switchgear.hooks.compiled import compiled
 from switchgear.hooks.trouble import SPILL
 from unit.hook_calls import after, before
@@ -91,3 +95,24 @@ def test_news_that_somebody_else_reads_just_now_are_not_waited_for(project: Path
     with (project / ".switchgear" / SPILL).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert "deny" in hook(project, before(), 0.2)[1]
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_one_answers_the_hook_or_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, *, in_time: bool
+) -> None:
+    over, threads, late = threading.Event(), [], []
+
+    def start(work: Any, _: tuple[()]) -> None:
+        threads.append(threading.Thread(target=work))
+        threads[0].start()
+
+    started = SimpleNamespace(allocate_lock=_thread.allocate_lock, start_new_thread=start)
+    monkeypatch.setattr(deadline, "_thread", started)
+    monkeypatch.setattr(deadline, "time", SimpleNamespace(sleep=lambda _: over.wait()))
+    may_answer: Any = deadline.watch(lambda: late.append("answered"))
+    assert not in_time or may_answer()
+    over.set()
+    threads[0].join()
+    assert late == ([] if in_time else ["answered"])
+    assert in_time or not may_answer(blocking=False)
