@@ -106,7 +106,8 @@ def history(policy: Policy) -> list[Any]:
         )
         for at in range(1, 60)
     ]
-    calls = [Signal(ok=False, retry_after_s=5.0), *mild, *[bad] * 900]
+    quick = Signal(ok=False, seconds=1.0)
+    calls = [Signal(ok=False, retry_after_s=5.0), *mild, *[quick] * 12, *[bad] * 900]
     for signal in calls:
         now_s += 7.0
         asked = step(policy, circuit, Ask(), now_s)
@@ -123,6 +124,7 @@ OTHER: dict[str, Any] = {
     "window_seconds": 1.0,
     "window_calls": 7,
     "failing_share": 0.0,
+    "apart_seconds": 20.0,
     "rate_limits": 3,
     "cooldown_seconds": 33.0,
     "max_cooldown_seconds": 700.0,

@@ -335,6 +335,20 @@ def test_a_circuit_that_was_removed_under_a_live_breaker_trips_again(
         breaker.call(len, "abc")
 
 
+def test_a_circuit_that_was_removed_and_put_back_is_believed(
+    panel: Panel, clock: FakeClock
+) -> None:
+    breaker = panel.breaker("api", QUICK)
+    breaker.tell(BAD._replace(count=2))
+    opened = panel.store.inner.get("api")
+    assert opened is not None
+    breaker.reset(by="ada", why="drill")
+    panel.store.vacuum(keep_events=10, idle_s=0.0, now_s=clock())
+    assert panel.store.get("api") is None
+    assert panel.store.put(opened)
+    assert breaker.state is Phase.OPEN
+
+
 def test_the_digest_of_the_token_stays_with_the_store(clock: FakeClock) -> None:
     digest = hashlib.sha256(b"open sesame").hexdigest()
     configured = Panel("memory:", clock=clock, operator_token_sha256=digest)
