@@ -144,11 +144,11 @@ def test_a_session_that_goes_on_elsewhere_gets_a_watcher_there() -> None:
     assert sessions.needs_watcher(moves, Moment.AFTER_TOOL)
 
 
-@pytest.mark.parametrize(("noted", "over"), [(os.getpid(), True), (0, False), (1, False)])
+@pytest.mark.parametrize(("other", "over"), [(None, True), (0, False), (1, False)])
 def test_a_watcher_whose_agent_is_gone_ends_the_session_unless_another_watches(
-    noted: int, *, over: bool
+    other: int | None, *, over: bool
 ) -> None:
-    store = MemoryStore()
+    store, noted = MemoryStore(), os.getpid() if other is None else other
 
     def begin(tx: Transaction) -> None:
         tx.note = Notes(watcher=noted, works=True).dump()
