@@ -14,8 +14,9 @@ from switchgear.core.detectors import (
     LatencyP95,
     SlowCalls,
 )
-from switchgear.core.detectors.base import plural
+from switchgear.core.detectors.base import plural, span
 from switchgear.core.policy import AnyDetector, Combine, Policy, WeightedSum
+from switchgear.core.record import CENTURY_S
 from switchgear.core.recovery import Cooldown, Latched, Recovery
 from switchgear.core.types import Reading, Signal
 
@@ -366,3 +367,18 @@ def test_failures_that_took_as_long_as_a_success_count_each() -> None:
 def test_as_far_apart_as_the_window_holds() -> None:
     assert FailuresInWindow(3, 60.0, 29.75).apart_s == 29.75
     assert FailuresInWindow(1, 60.0, 1e6).threshold == 1, "one alone is apart from none"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.4, "0.4 s"),
+        (599.5, "599.5 s"),
+        (600.0, "10 min"),
+        (3661.0, "1 h 1 min 1 s"),
+        (CENTURY_S, "876,600 h"),
+        (CENTURY_S * 2, "6.312e+09 s"),
+    ],
+)
+def test_a_stretch_of_time_is_said_as_people_say_it(seconds: float, said: str) -> None:
+    assert span(seconds) == said

@@ -36,7 +36,8 @@ def test_a_part_of_a_micro_dollar_is_rounded_up_and_never_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("threshold", "limit", "most"), [(1.0000004, 1, 1), (1.000004, 2, 1), (1.9999996, 2, 2)]
+    ("threshold", "limit", "most"),
+    [(1.0000004, 1, 1), (1.000004, 2, 1), (1.999996, 2, 1), (1.9999996, 2, 2)],
 )
 def test_a_millionth_of_a_micro_dollar_is_no_money(threshold: float, limit: int, most: int) -> None:
     assert detectors.Spend(1, threshold).limit_micros == limit
