@@ -27,10 +27,10 @@ def budgets() -> Budgets:
 
 def test_a_node_without_a_limit_has_what_the_one_above_it_has(budgets: Budgets) -> None:
     budgets.open("atlas/wave-1/S-1", None)
-    assert room_at(budgets, "atlas/wave-1/S-1") == Room(60)
-    assert room_at(budgets, "atlas") == Room(40)
+    assert room_at(budgets, "atlas/wave-1/S-1") == Room(60, payer=NODE)
+    assert room_at(budgets, "atlas") == Room(40, payer="atlas")
     budgets.charge("atlas/wave-1", 90)
-    assert room_at(budgets, "atlas/wave-1/S-1") == Room(0)
+    assert room_at(budgets, "atlas/wave-1/S-1") == Room(0, payer=NODE)
     with pytest.raises(BudgetRefused, match="there is no such budget"):
         room_at(budgets, "atlas/wave-2")
 
@@ -40,9 +40,9 @@ def test_only_what_is_set_aside_of_the_same_money_may_come_back(budgets: Budgets
     budgets.open("atlas/wave-1/S-2", None)
     budgets.reserve("atlas/wave-1/S-1", 15)
     held = budgets.reserve("atlas/wave-1/S-2", 30)
-    assert room_at(budgets, NODE) == Room(10, 30)
+    assert room_at(budgets, NODE) == Room(10, 30, NODE)
     held.settle(5)
-    assert room_at(budgets, NODE) == Room(35, 0)
+    assert room_at(budgets, NODE) == Room(35, 0, NODE)
 
 
 def test_a_tree_without_limits_sets_nothing_aside_and_is_charged() -> None:
@@ -67,6 +67,20 @@ def test_what_is_not_spent_returns_and_what_has_no_price_counts_in_full(budgets:
     SetAside(budgets, NODE, 5, owner="run").settle(None)
     assert budgets.audit("atlas").problems == ()
     assert budgets.free_micros(NODE) == 0
+
+
+def test_all_of_nothing_is_refused_by_the_node_that_has_nothing(budgets: Budgets) -> None:
+    budgets.open("atlas/wave-1/S-1", None)
+    held = budgets.reserve(NODE, 60)
+    with pytest.raises(BudgetRefused) as refused:
+        SetAside(budgets, "atlas/wave-1/S-1", None, owner="run")
+    assert refused.value.node == NODE
+    assert refused.value.free_micros == 0
+    assert refused.value.why == "nothing is free, $0.00006 is set aside by others"
+    held.settle(60)
+    with pytest.raises(BudgetRefused, match=r"refuses: nothing is free$"):
+        SetAside(budgets, NODE, None, owner="run")
+    assert [one.path for one in budgets.tree("atlas") if "~" in one.path] == []
 
 
 def test_the_lease_is_renewed_while_the_process_lives(
