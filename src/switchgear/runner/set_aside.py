@@ -5,7 +5,7 @@ killed nobody knows what it spent, so the end of its lease counts all of it (`do
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from switchgear.budgets import Budgets
@@ -37,6 +37,14 @@ def room_at(budgets: Budgets, node: str) -> Room:
         return Room(None)
     held = (at for at in nodes if is_reservation(at) and _payer(nodes, parent_of(at)) == payer)
     return Room(max(0, free_micros), sum(nodes[at].claim_micros for at in held), payer)
+
+
+def payers_of(budgets: Budgets, nodes: Iterable[str]) -> dict[str, str]:
+    """Whose money is set aside at each of the nodes that are open. Raises `StoreError`."""
+    wanted = set(nodes)
+    trees = {root: budgets.book(root).nodes for root in set(map(root_of, wanted))}
+    found = ((node, trees[root_of(node)]) for node in wanted)
+    return {node: _payer(tree, node) for node, tree in found if node in tree}
 
 
 def _payer(nodes: Mapping[str, Node], node: str) -> str:
