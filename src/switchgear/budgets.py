@@ -21,7 +21,7 @@ from switchgear.core.turning import Turned, turn
 from switchgear.core.types import Signal
 from switchgear.errors import BudgetRefused, StoreCorrupt, StoreUnavailable
 from switchgear.listeners import log_exception
-from switchgear.redact import redact
+from switchgear.redact import redacted_name
 from switchgear.reservations import LEASE_S, Reservation
 from switchgear.stores.base import checked_name
 from switchgear.stores.ledger import Amended, Ledger
@@ -110,7 +110,7 @@ class Budgets:
             core.checked_micros("limit_micros", limit_micros)
         if circuit:
             checked_name(circuit)
-        self.ask(core.Open(path, limit_micros, circuit, redact(who)))
+        self.ask(core.Open(path, limit_micros, circuit, redacted_name("who", who)))
 
     def reserve(
         self,
@@ -133,13 +133,14 @@ class Budgets:
         record.one_of("on_expiry", on_expiry, core.EXPIRY)
         if lease_s is not None:
             lease_s = record.seconds("lease_s", lease_s)
+        owner = redacted_name("owner", owner)
         if amount_micros is None and not allow_unknown:
             raise BudgetRefused(path, "the price is unknown, so nothing can be set aside", None)
         if circuit:
             checked_name(circuit)
         amount = core.checked_micros("amount_micros", amount_micros or 0)
         place = f"{path}/{core.MARK}{urandom(8).hex()}"
-        self.ask(core.Reserve(place, amount, redact(owner), lease_s, on_expiry, circuit))
+        self.ask(core.Reserve(place, amount, owner, lease_s, on_expiry, circuit))
         return Reservation(self.ask, place, amount)
 
     async def areserve(self, node: str, amount_micros: int | None, **options: Any) -> Reservation:
@@ -155,7 +156,9 @@ class Budgets:
     def charge(self, node: str, cost_micros: int, *, who: str = "") -> None:
         """Something was spent that was not reserved. Never refused for want of money: it is gone."""
         cost = core.checked_micros("cost_micros", cost_micros)
-        self.ask(core.Charge(core.checked_path(node), cost, redact(who), urandom(8).hex()))
+        self.ask(
+            core.Charge(core.checked_path(node), cost, redacted_name("who", who), urandom(8).hex())
+        )
 
     async def acharge(self, node: str, cost_micros: int, *, who: str = "") -> None:
         """What `charge` is, without blocking the event loop."""
@@ -164,14 +167,14 @@ class Budgets:
     def limit(self, node: str, limit_micros: int, *, who: str = "") -> None:
         """Give a node more or less. Raises `BudgetRefused` below what is spent or set aside."""
         limit = core.checked_micros("limit_micros", limit_micros)
-        self.ask(core.Limit(core.checked_path(node), limit, redact(who)))
+        self.ask(core.Limit(core.checked_path(node), limit, redacted_name("who", who)))
 
     def close(self, node: str, *, who: str = "") -> None:
         """A node is done, and those below it; what was not spent returns to the one above.
 
         Raises `BudgetRefused` while reservations below it are open.
         """
-        self.ask(core.Close(core.checked_path(node), redact(who)))
+        self.ask(core.Close(core.checked_path(node), redacted_name("who", who)))
 
     def listen(self, listener: Callable[[Line], object]) -> None:
         """Call the listener with each line of this process that is news; see `NOTICES`."""

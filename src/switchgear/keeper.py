@@ -19,7 +19,7 @@ from switchgear.stores.resilient import Resilient
 class Keeper:
     """Owns at most one daemon thread. Thread-safe; `start` is cheap when it is running."""
 
-    def __init__(self, store: Resilient, breakers: Mapping[str, Breaker]) -> None:
+    def __init__(self, store: Resilient, *breakers: Mapping[str, Breaker]) -> None:
         self._store = store
         self._breakers = breakers
         self._stopped = threading.Event()
@@ -48,20 +48,21 @@ class Keeper:
             self.start()
 
     def _pushed(self, circuit: Circuit) -> None:
-        breaker = self._breakers.get(circuit.key)
-        if breaker is not None:
+        for breaker in self._named(circuit.key):
             breaker.adopt(circuit)
 
     def _missing(self, key: str) -> None:
         """Give a circuit back that the store has lost, although nobody uses it just now."""
-        breaker = self._breakers.get(key)
-        if breaker is not None:
+        for breaker in self._named(key):
             breaker.refresh()
+
+    def _named(self, key: str) -> list[Breaker]:
+        return [kind[key] for kind in self._breakers if key in kind]
 
     def _run(self) -> None:
         while not self._stopped.wait(FOLD_EVERY_S):
             self._attempt(self._store.try_again, self._store.label)
-            for breaker in list(self._breakers.values()):
+            for breaker in [each for kind in self._breakers for each in list(kind.values())]:
                 look = breaker.flush if self._store.refresh_s is None else breaker.refresh
                 self._attempt(look, breaker.name)
 

@@ -3,49 +3,35 @@
 import atexit
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
+from switchgear.breaker import Breaker
 from switchgear.clock import Clock, monotonic
 from switchgear.configured import Configured, PolicyOf, Retained
 from switchgear.core import record
-from switchgear.core.machine import step
 from switchgear.core.policy import Policy
-from switchgear.core.standing import standing
-from switchgear.core.types import Circuit, Message, Mode, Order, Reading, Verdict
+from switchgear.core.types import Message, Mode, Order, Verdict
 from switchgear.errors import Rejected, StoreCorrupt, StoreError
 from switchgear.glob import is_plain
 from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.classic import classic
 from switchgear.guards.leave import Leave
+from switchgear.guards.loop import LoopBreaker
+from switchgear.guards.loop_policy import loop_policy
 from switchgear.keeper import Keeper
 from switchgear.listeners import Sink, checked_sinks
-from switchgear.live import TIME_PASSES
-from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Found, Store, Vacuumed, checked_name
+from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Store, Vacuumed, checked_name
 from switchgear.stores.open import default_url, open_store
 from switchgear.stores.operator import OperatorLock
 from switchgear.stores.resilient import Resilient
+from switchgear.views import View, view_of
 
 if TYPE_CHECKING:
     from switchgear.budgets import Budgets
     from switchgear.resource_locks import Locks, ResourceLock
 
 _panels: "WeakSet[Panel]" = WeakSet()
-
-
-class View(NamedTuple):
-    """A circuit as it stands now, read without changing it."""
-
-    circuit: Circuit
-    policy: Policy
-    verdict: Verdict
-    readings: tuple[Reading, ...]
-    """What each detector of the policy sees, in the policy's order."""
-
-    @property
-    def name(self) -> str:
-        """The circuit's name."""
-        return self.circuit.key
 
 
 class Panel:
@@ -91,11 +77,12 @@ class Panel:
         self._policies = policies.get if isinstance(policies, dict) else policies
         self._sinks = tuple(sinks)
         self._breakers: dict[str, CircuitBreaker] = {}
+        self._loops: dict[str, LoopBreaker] = {}
         self._budgets: Budgets | None = None
         operator = OperatorLock(operator_token_sha256, token)
         self.store = Resilient(store, url=url, operator=operator, clock=self._clock)
         self._wall = self.store.now_s  # one for all breakers
-        self._keeper = Keeper(self.store, self._breakers)
+        self._keeper = Keeper(self.store, self._breakers, self._loops)
         _panels.add(self)
 
     @classmethod
@@ -124,12 +111,37 @@ class Panel:
         """
         known = self._breakers.get(name)
         if known is None:
-            known = self._made(name, policy, options)
+            shared = self._shared(name, policy, options.pop("sinks", ()), classic)
+            # Another thread may have been quicker.
+            known = self._breakers.setdefault(name, CircuitBreaker(name, **shared, **options))
+            self._join(known)
         elif options or (policy is not None and policy != known.policy):
-            raise ValueError(
-                f"circuit {name!r} already has a breaker here; give its policy and options the "
-                "first time only"
-            )
+            raise _made_otherwise(name)
+        return known
+
+    def loop(
+        self, name: str, policy: Policy | None = None, *, sinks: Sequence[Sink] = (), **limits: Any
+    ) -> LoopBreaker:
+        """The loop breaker of this circuit, the same object each time.
+
+        `limits` are those of `LoopBreaker`: `no_progress`, `same_error`, `cooldown_s`… Without
+        them and without a policy, the loop is judged as the panel's policies say; else as it was
+        judged last; else by the limits of `LoopBreaker(name)`. Raises ValueError when it was made
+        before with other limits or with sinks.
+
+        >>> with Panel("memory:") as panel:
+        ...     [panel.loop("loop/7f3a").record_failure("no such table") for _ in range(3)]
+        [False, False, True]
+        """
+        if limits:
+            policy = LoopBreaker(name, policy=policy, **limits).policy
+        known = self._loops.get(name)
+        if known is None:
+            shared = self._shared(name, policy, sinks, loop_policy)
+            known = self._loops.setdefault(name, LoopBreaker(name, **shared))
+            self._join(known)
+        elif sinks or (policy is not None and policy != known.policy):
+            raise _made_otherwise(name)
         return known
 
     def ask_all(self, names: Sequence[str]) -> Leave:
@@ -205,7 +217,7 @@ class Panel:
         except StoreError:
             return True  # whatever it is, it is not ours to say
 
-    def policy_of(self, name: str) -> Policy:
+    def policy_of(self, name: str, default: Callable[[], Policy] = classic) -> Policy:
         """The policy that judges a circuit: configured, else stored with it, else the default."""
         policy = self._configured(name)
         if policy is not None:
@@ -214,7 +226,7 @@ class Panel:
             found = self.store.get(name)
         except StoreError:
             found = None  # gone or unreadable: the first message will say so, in an event
-        return classic() if found is None else found.policy
+        return default() if found is None else found.policy
 
     def reload(
         self,
@@ -236,16 +248,16 @@ class Panel:
             self._keep_events, self._idle_s = retention.events, retention.idle_s
             self.store.retain(keep_events=retention.events, idle_s=retention.idle_s)
         changed = []
-        for name, breaker in sorted(self._breakers.items()):
-            policy = self._policies(name)
+        for breaker in sorted(self._all(), key=lambda breaker: breaker.name):
+            policy = self._policies(breaker.name)
             if policy is not None and policy != breaker.policy:
                 breaker.judge_by(policy)
-                changed.append(name)
-        return changed
+                changed.append(breaker.name)
+        return list(dict.fromkeys(changed))
 
     def _hear(self, sinks: tuple[Sink, ...]) -> None:
         before, self._sinks = self._sinks, sinks
-        for breaker in list(self._breakers.values()):
+        for breaker in self._all():
             own = breaker.sinks[len(before) :]
             breaker.sinks = (*sinks, *own)
 
@@ -260,7 +272,7 @@ class Panel:
         self.flush()
         found = None
         for found in self.store.find(glob):
-            yield _view(found, self.store.now_s())
+            yield view_of(found, self.store.now_s())
         if (found is None or not is_plain(glob)) and (lost := self.lost()) is not None:
             raise lost
 
@@ -277,7 +289,7 @@ class Panel:
         found = self.store.get(name)
         if found is None and (lost := self.lost()) is not None:
             raise lost
-        return None if found is None else _view(found, self.store.now_s())
+        return None if found is None else view_of(found, self.store.now_s())
 
     def lost(self) -> StoreCorrupt | None:
         """Why circuits that are not here may have been: a damaged file was set aside.
@@ -305,7 +317,7 @@ class Panel:
 
     def send(self, name: str, message: Message) -> Verdict:
         """Send one message to a circuit, whatever its breaker would make of it."""
-        return self.breaker(name).send(message)
+        return (self._loops.get(name) or self.breaker(name)).send(message)
 
     def vacuum(self) -> Vacuumed:
         """Remove the oldest events, and circuits that nobody has touched for long.
@@ -319,7 +331,7 @@ class Panel:
 
     def flush(self) -> None:
         """Fold what the breakers of this process have counted and not yet told."""
-        for breaker in list(self._breakers.values()):
+        for breaker in self._all():
             breaker.refresh()
 
     def close(self) -> None:
@@ -336,39 +348,40 @@ class Panel:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Panel {self.store.label} circuits={len(self._breakers)}>"
+        return (
+            f"<Panel {self.store.label} circuits={len(self._breakers.keys() | self._loops.keys())}>"
+        )
 
-    def _made(self, name: str, policy: Policy | None, options: dict[str, Any]) -> CircuitBreaker:
+    def _shared(
+        self, name: str, policy: Policy | None, own: Sequence[Sink], default: Callable[[], Policy]
+    ) -> dict[str, Any]:
+        """What every breaker of the panel is made with."""
         checked_name(name)
         self.store.operator.keep_in(self.store)
-        own_sinks = options.pop("sinks", ())
-        made = CircuitBreaker(
-            name,
-            policy=policy or self.policy_of(name),
-            sinks=(*self._sinks, *own_sinks) if own_sinks else self._sinks,
-            clock=self._clock,
-            store=self.store,
-            wall=self._wall,
-            **options,
-        )
-        breaker = self._breakers.setdefault(name, made)  # another thread may have been quicker
+        return {
+            "policy": policy or self.policy_of(name, default),
+            "sinks": (*self._sinks, *own) if own else self._sinks,
+            "clock": self._clock,
+            "store": self.store,
+            "wall": self._wall,
+        }
+
+    def _join(self, breaker: Breaker) -> None:
         breaker.refresh()
         self._keeper.start()
-        return breaker
+
+    def _all(self) -> list[Breaker]:
+        return [*self._breakers.values(), *self._loops.values()]
 
     def _after_fork(self) -> None:
         self.store.forget_fork()
         self._keeper.forget_fork()
 
 
-def _view(found: Found, now_s: float) -> View:
-    circuit = step(found.policy, found.circuit, TIME_PASSES, now_s).circuit
-    at_s = max(now_s, circuit.seen_s)
-    return View(
-        circuit,
-        found.policy,
-        standing(found.policy, circuit, at_s),
-        found.policy.readings(circuit.memories, at_s),
+def _made_otherwise(name: str) -> ValueError:
+    return ValueError(
+        f"circuit {name!r} already has a breaker here; give its policy and options the first time "
+        "only"
     )
 
 

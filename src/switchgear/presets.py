@@ -58,8 +58,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "external_dep": {
         "detectors": [
             {"retry_after": {"threshold": 1}},
-            {"failures_in_window": {"threshold": 3, "window_s": 60.0}},
-            {"failure_rate": {"window": 10, "threshold": 0.5, "min_calls": 3}},
+            {"failures_in_window": {"threshold": 3, "window_s": 60.0, "apart_s": 10.0}},
+            {"failure_rate": {"window": 20, "threshold": 0.5, "min_calls": 3}},
         ],
         "combine": {
             "weighted_sum": {
@@ -113,7 +113,7 @@ DESCRIPTIONS: dict[str, str] = {
     "budget": "An agent: $5 spent in 60 s halt it for 600 s, doubling up to 1 h; set your cap.",
     "story_cost": "A story: more than 1.5 times its budget pauses it until it is reset.",
     "resource_lock": "A lock: a wait over 60 s re-queues for 60 s, doubling up to 1 h.",
-    "external_dep": "A dependency: a Retry-After, or 3 failures in 60 s and most of 10 calls; 60, then 120 s.",
+    "external_dep": "A dependency: a Retry-After, or 3 failures in 60 s, 10 s apart, and most of 20 calls; 60, then 120 s.",
     "constitutional": "Absolute rules: the first one broken halts until an operator resets.",
     "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
     "ledger": "An agent that goes nowhere: warns at 70 % of a debt, stops at all of it, for good.",

@@ -67,6 +67,19 @@ def redact_lines(text: str, longest: int = LONGEST_TEXT) -> str:
     return _without_secrets(text[:longest])
 
 
+def redacted_name(field: str, name: Any) -> str:
+    """Who did something or has it, for others to read; may be empty. Raises ValueError.
+
+    >>> redacted_name("owner", "worker-3")
+    'worker-3'
+    """
+    if not isinstance(name, str):
+        raise ValueError(
+            f"{field} is {name!r}: it must be a text that says who it is, such as 'worker-3'"
+        )
+    return redact(name)
+
+
 def _without_secrets(text: str) -> str:
     folded = text.lower()
     for triggers, pattern in _SECRETS:

@@ -30,7 +30,7 @@ from switchgear.core.tenure import (
 )
 from switchgear.core.types import Permit, Phase, Signal
 from switchgear.errors import LockLost, LockTimeout, StoreCorrupt
-from switchgear.redact import redact
+from switchgear.redact import redacted_name
 from switchgear.stores.base import checked_name
 from switchgear.stores.ledger import Amended, Ledger
 
@@ -81,7 +81,7 @@ class ResourceLock:
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.resource = resource
-        self.owner = redact(owner) or _me()
+        self.owner = redacted_name("owner", owner) or _me()
         self.token = 0
         """The fencing token; 0: we do not have it."""
         self._ledger = ledger

@@ -148,6 +148,15 @@ def test_a_trip_is_pushed_to_the_others_and_not_to_oneself(
     assert other.refresh_s is not None
 
 
+def test_what_others_do_is_pushed_to_the_breaker_and_to_the_loop_of_a_name(server: Server) -> None:
+    with Panel(server.url) as panel, Panel(server.url) as other:
+        loop, breaker = panel.loop("loop/1"), panel.breaker("loop/1")
+        eventually(lambda: panel.store.refresh_s is None, "pushes arrive")
+        other.order("loop/1", mode=Mode.HELD_OPEN, by="ann", why="release night")
+        # Neither asks the server for its mode.
+        eventually(lambda: loop.mode is breaker.mode is Mode.HELD_OPEN, "both have heard")
+
+
 def test_pushes_come_back_by_themselves_and_what_was_missed_is_read_again(
     server: Server, store: RedisStore
 ) -> None:

@@ -364,7 +364,7 @@ def test_runs_are_listed_and_shown_and_a_damaged_one_is_said(project: Project) -
     assert "ended: Circuit breaker tripped" in shown.stdout
     assert shown.stdout.count("#") == 3
     assert "0 files, 0 steps" in shown.stdout
-    assert "kept: 0 files; " in shown.stdout
+    assert "kept: no file differs from the start\n" in shown.stdout
     assert "1 file, " in project("runs", "show", lines[1].split()[0]).stdout
     page = project.json("runs", "show", "last")
     assert len(page["iterations"]) == 3

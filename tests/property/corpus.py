@@ -7,6 +7,7 @@ legal move is reached" is checked over.
 from collections.abc import Callable
 from random import Random
 
+from property.strategies import failures_apart
 from property.walker import Walker
 from switchgear.core import detectors
 from switchgear.core.detectors import Detector
@@ -27,7 +28,7 @@ def a_detector_of_calls(random: Random) -> Detector:
     kinds: tuple[Callable[[], Detector], ...] = (
         lambda: detectors.ConsecutiveFailures(random.randint(1, 6)),
         lambda: detectors.FailureRate(window, one(SHARES), least),
-        lambda: detectors.FailuresInWindow(random.randint(1, 6), one(TIMES)),
+        lambda: failures_apart(random.randint(1, 6), one(TIMES), one((0.0, 0.0, 0.5, 1.0))),
         lambda: detectors.SlowCalls(one(TIMES), window, one(SHARES), least, one(ADMITS)),
         lambda: detectors.LatencyP95(
             one((0.25, 0.5, 1.0)), one((1.0, 2.0)), one((1.0, 7.5)), one((1, 3, 20)), one(ADMITS)

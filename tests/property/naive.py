@@ -63,13 +63,24 @@ def consecutive_failures(
     return Reading(row / detector.threshold, reason)
 
 
+def those_apart(failed: list[tuple[float, Signal]], apart_s: float) -> list[float]:
+    """When the first was, and each that took so long or is so far behind the last of these."""
+    kept: list[float] = []
+    for at_s, signal in failed:
+        if not kept or (signal.seconds or 0) >= apart_s or at_s - kept[-1] >= apart_s:
+            kept.append(at_s)
+    return kept
+
+
 def failures_in_window(
     detector: detectors.FailuresInWindow, history: History, now_s: float
 ) -> Reading:
-    failed = (at_s for at_s, signal in newest_first(history) if signal.ok is False)
-    inside = takewhile(lambda at_s: now_s - at_s < detector.window_s, failed)
+    failed = [one for one in newest_first(history) if one[1].ok is False]
+    counted = reversed(those_apart(failed[::-1], detector.apart_s))
+    inside = takewhile(lambda at_s: now_s - at_s < detector.window_s, counted)
     known = len([*islice(inside, detector.threshold)])
-    held_against = f"in {said(detector.window_s)} (threshold {detector.threshold})"
+    apart = f", {said(detector.apart_s)} apart" if detector.apart_s else ""
+    held_against = f"in {said(detector.window_s)}{apart} (threshold {detector.threshold})"
     return Reading(known / detector.threshold, f"{some(known, 'failure')} {held_against}")
 
 

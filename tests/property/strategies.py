@@ -31,6 +31,11 @@ def slow_calls(draw: st.DrawFn) -> detectors.SlowCalls:
     return detectors.SlowCalls(draw(DURATIONS), window, threshold, min_calls, draw(ADMITS))
 
 
+def failures_apart(threshold: int, window_s: float, share: float) -> detectors.FailuresInWindow:
+    """Failures so far apart that they take this share of the window, and fit into it."""
+    return detectors.FailuresInWindow(threshold, window_s, share * window_s / threshold)
+
+
 LIMITS = st.sampled_from((0.5, 1.0, 1.5, 2.0, 3.0, 5.0))
 USUAL = st.sampled_from((0.0, 0.3, 0.5, 0.9))
 CREDITS = st.sampled_from((0.0, 0.05, 0.1, 0.5, 1.0))
@@ -41,7 +46,10 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
     detectors.ErrorsDebt: st.builds(detectors.ErrorsDebt, LIMITS, CREDITS),
     detectors.FailureRate: share_fields().map(lambda fields: detectors.FailureRate(*fields)),
     detectors.FailuresInWindow: st.builds(
-        detectors.FailuresInWindow, st.sampled_from((1, 2, 3, 4, 6, 33, 70)), DURATIONS
+        failures_apart,
+        st.sampled_from((1, 2, 3, 4, 6, 33, 70)),
+        DURATIONS,
+        st.sampled_from((0.0, 0.0, 0.25, 0.5, 1.0)),
     ),
     detectors.LatencyP95: st.builds(
         detectors.LatencyP95,
@@ -117,7 +125,15 @@ PECULIAR = {
     *(*OF_ACTS, detectors.ContextBurn),  # no single signal with a count trips them
     *(detectors.RetryAfter, detectors.TotalCost, detectors.Violation),  # a recovery forgets nothing
 }
-ANY_DETECTOR = st.one_of(*(CONFIGS[kind] for kind in CONFIGS if kind not in PECULIAR))
+TOGETHER = CONFIGS[detectors.FailuresInWindow].filter(lambda found: not found.fields()["apart_s"])
+"""Those that a single signal with a count trips."""
+ANY_DETECTOR = st.one_of(
+    *(
+        TOGETHER if kind is detectors.FailuresInWindow else CONFIGS[kind]
+        for kind in CONFIGS
+        if kind not in PECULIAR
+    )
+)
 """Any that the walks can trip and see recover; the peculiar ones have the laws and their own tests."""
 
 ACTS = (
@@ -252,6 +268,10 @@ def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
         bad, worst = [Signal(act=ACTS[-1])] * most_calls(detector), []
     if isinstance(detector, detectors.ContextBurn):
         return [(0.0, Signal(context_used=0.0)), (10.0, Signal(context_used=1.0))]
+    if isinstance(detector, detectors.FailuresInWindow):
+        step_s = detector.apart_s * (1 + 1e-9)  # or rounding brings two of them too close
+        ago_s = [step_s * each for each in range(detector.threshold)]
+        return [(-each_s, worst_signal()) for each_s in reversed(ago_s)]
     return [(0.0, signal) for signal in [*good, *bad, *worst]]
 
 

@@ -36,7 +36,9 @@ Act = Callable[[Attempt], Outcome]
 TRIPS_AT_ONCE = Policy([FailuresInWindow(1, 60.0)], Cooldown(30.0, max_s=30.0))
 
 
-def outcome(reason: str, cost: int = 0, seconds: float = 1.0, **more: Any) -> Outcome:
+def outcome(
+    reason: str, cost: int = 0, seconds: float = 1.0, changed: int = 1, **more: Any
+) -> Outcome:
     state = RunState(iterations=1, seconds=seconds, spent_micros=cost)
     result = RunResult(
         run="r",
@@ -47,7 +49,7 @@ def outcome(reason: str, cost: int = 0, seconds: float = 1.0, **more: Any) -> Ou
         state=state,
         options=RunOptions("do it", agent="codex", timeout_s=1.0),
         circuit="loop/x",
-        checkpoint=Checkpoint("git show it", (), 0),
+        checkpoint=Checkpoint("git show it", (), changed),
     )
     return Outcome(result, **more)
 
@@ -260,6 +262,11 @@ def test_accept_keeps_what_was_done_and_lets_dependents_begin(stage: Stage) -> N
     assert (end.name, end.code) == ("partial", 20)
     assert stage.statuses == {"a": "partial", "b": "done"}
     assert stage.progress["a"].checkpoint == "git show it"
+
+
+def test_where_no_file_differs_there_is_nothing_to_look_at(stage: Stage) -> None:
+    stage.run(tasks(a=""), lambda _: outcome("completed", changed=0))
+    assert stage.progress["a"].checkpoint is None
 
 
 def test_retry_begins_a_new_run_and_remembers_what_the_old_one_cost(stage: Stage) -> None:

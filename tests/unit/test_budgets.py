@@ -1,6 +1,7 @@
 """Budgets of a panel: what is given, what is refused, who hears of it."""
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -288,6 +289,16 @@ def test_money_that_is_none_is_a_value_error(budgets: Budgets, amount: object) -
     ):
         with pytest.raises(ValueError, match="_micros is"):
             ask()
+    assert budgets.book("atlas") == before
+
+
+def test_who_does_it_is_a_text(budgets: Budgets) -> None:
+    who: Any = 5
+    before = budgets.book("atlas")
+    with pytest.raises(ValueError, match="owner is 5: it must be a text that says who it is"):
+        budgets.reserve("atlas", 1, owner=who)
+    with pytest.raises(ValueError, match="who is 5: it must be a text that says who it is"):
+        budgets.charge("atlas", 1, who=who)
     assert budgets.book("atlas") == before
 
 

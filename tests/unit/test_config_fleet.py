@@ -106,7 +106,8 @@ def history(policy: Policy) -> list[Any]:
         )
         for at in range(1, 60)
     ]
-    calls = [Signal(ok=False, retry_after_s=5.0), *mild, *[bad] * 900]
+    quick = Signal(ok=False, seconds=1.0)
+    calls = [Signal(ok=False, retry_after_s=5.0), *mild, *[quick] * 12, *[bad] * 900]
     for signal in calls:
         now_s += 7.0
         asked = step(policy, circuit, Ask(), now_s)
@@ -123,6 +124,7 @@ OTHER: dict[str, Any] = {
     "window_seconds": 1.0,
     "window_calls": 7,
     "failing_share": 0.0,
+    "apart_seconds": 20.0,
     "rate_limits": 3,
     "cooldown_seconds": 33.0,
     "max_cooldown_seconds": 700.0,
@@ -220,6 +222,38 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, message:
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, text)
     assert message in str(refused.value)
+
+
+def test_what_is_missing_hides_nothing_else_that_is_wrong(tmp_path: Path) -> None:
+    text = """
+agents:
+  a: {owner: ann, provider: p, fallback_chain: [b], fallback_models: [q]}
+  b: {owner: 3, provider: p/q, fallback_chain: [a, c], stories: S}
+  c d: {fallback_chain: 7}
+stories:
+  S: {budget_dollars: -2}
+"""
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path, text)
+    told = [(problem.line, problem.key, problem.message) for problem in refused.value.problems]
+    found = [(line, key, message.partition(";")[0][:50]) for line, key, message in told]
+    assert sorted(found) == [
+        (3, "agents.a", "needs the key 'model'"),
+        (3, "agents.a.fallback_chain", "its fallback_chain is a circle: a → b → a"),
+        (3, "agents.a.fallback_models", "is 'q': it must be 'provider/model'"),
+        (4, "agents.b", "needs the key 'model'"),
+        (4, "agents.b.fallback_chain", "there is no agent 'c' to fall back to"),
+        (4, "agents.b.owner", "is 3: it must be a text that is not empty"),
+        (4, "agents.b.provider", "is 'p/q': it must be a name of letters, digits and"),
+        (4, "agents.b.stories", "is 'S': it must be a list"),
+        (5, "agents['c d']", "agent.name is 'c d': it must be a name of letters,"),
+        (5, "agents['c d']", "needs the key 'model'"),
+        (5, "agents['c d']", "needs the key 'owner'"),
+        (5, "agents['c d']", "needs the key 'provider'"),
+        (5, "agents['c d'].fallback_chain", "is 7: it must be a list"),
+        (7, "stories.S", "needs the key 'owner'"),
+        (7, "stories.S.budget_dollars", "is -2: it must be dollars above 0, and at most 1,0"),
+    ]
 
 
 def test_a_story_is_judged_by_its_own_budget(tmp_path: Path) -> None:

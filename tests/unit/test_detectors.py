@@ -38,7 +38,7 @@ def took(seconds: float, count: int = 1) -> Signal:
     [
         (ConsecutiveFailures(), {"threshold": 5}),
         (FailureRate(), {"window": 20, "threshold": 0.5, "min_calls": 20}),
-        (FailuresInWindow(), {"threshold": 3, "window_s": 60.0}),
+        (FailuresInWindow(), {"threshold": 3, "window_s": 60.0, "apart_s": 0.0}),
         (
             LatencyP95(9.0),
             {
@@ -150,6 +150,8 @@ def test_one_is_one_and_the_others_are_many() -> None:
         (lambda: ConsecutiveFailures(True), "ConsecutiveFailures.threshold is True"),
         (lambda: FailuresInWindow(0), "FailuresInWindow.threshold is 0"),
         (lambda: FailuresInWindow(3, 0.0), "FailuresInWindow.window_s is 0.0"),
+        (lambda: FailuresInWindow(3, 60.0, -1.0), "FailuresInWindow.apart_s is -1.0"),
+        (lambda: FailuresInWindow(3, 60.0, 30.0), "FailuresInWindow.apart_s is 30.0"),
         (lambda: FailureRate(0), "FailureRate.window is 0"),
         (lambda: FailureRate(5, -0.1), "FailureRate.threshold is -0.1"),
         (
@@ -315,7 +317,7 @@ def test_a_p95_begins_to_judge_only_where_a_call_was_over_the_limit() -> None:
         (detectors.ErrorsDebt(), {"limit": 6.0, "credit": 0.1}),
         (detectors.ContextBurn(), {"per_minute": 0.05, "window_s": 60.0}),
         (detectors.FailureRate(), {"window": 20, "threshold": 0.5, "min_calls": 20}),
-        (detectors.FailuresInWindow(), {"threshold": 3, "window_s": 60.0}),
+        (detectors.FailuresInWindow(), {"threshold": 3, "window_s": 60.0, "apart_s": 0.0}),
         (detectors.LockWait(), {"limit_s": 60.0}),
         (detectors.NoProgress(), {"threshold": 3, "recovers_at": 0.7}),
         (detectors.OutputDecline(), {"threshold": 0.7, "min_iterations": 3}),
@@ -341,3 +343,26 @@ def test_a_detector_comes_with_its_documented_numbers(
     detector: Detector, fields: dict[str, object]
 ) -> None:
     assert detector.fields() == fields
+
+
+def test_failures_that_come_together_are_one() -> None:
+    detector = FailuresInWindow(3, 60.0, apart_s=10.0)
+    memory = detector.start()
+    heats = []
+    for at_s, count in ((0.0, 50), (9.75, 1), (10.0, 2), (19.0, 1), (20.0, 1), (70.0, 9)):
+        memory = detector.fold(memory, Signal(ok=False, count=count), at_s)
+        heats.append(round(detector.heat(memory, at_s) * 3))
+    assert heats == [1, 1, 2, 2, 3, 2], "the one of 10 s has left the window, as the first has"
+    assert detector.reason(memory, 70.0) == "2 failures in 60 s, 10 s apart (threshold 3)"
+
+
+def test_failures_that_took_as_long_as_a_success_count_each() -> None:
+    detector = FailuresInWindow(3, 60.0, apart_s=10.0)
+    quick, hung = (Signal(ok=False, seconds=seconds, count=5) for seconds in (9.75, 10.0))
+    assert detector.heat(detector.fold(detector.start(), quick, 0.0), 0.0) == 1 / 3
+    assert detector.heat(detector.fold(detector.start(), hung, 0.0), 0.0) == 1
+
+
+def test_as_far_apart_as_the_window_holds() -> None:
+    assert FailuresInWindow(3, 60.0, 29.75).apart_s == 29.75
+    assert FailuresInWindow(1, 60.0, 1e6).threshold == 1, "one alone is apart from none"

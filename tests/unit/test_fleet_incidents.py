@@ -1,6 +1,7 @@
 """Incidents: one folder a trip, written whole, never twice, harmless to read; and what is learnt."""
 
 import json
+import os
 import stat
 from collections.abc import Iterator
 from errno import ENOSPC
@@ -75,6 +76,39 @@ def test_a_trip_is_one_incident_with_all_that_is_known(stage: Stage, tmp_path: P
         assert part in text
     for file in (tmp_path / "incidents" / name).iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_the_drafts_of_a_killed_watcher_are_removed_and_those_of_another_stay(
+    stage: Stage, tmp_path: Path
+) -> None:
+    folder = tmp_path / "incidents"
+    kept = [folder / ".new.0123abcd.part", folder / "notes.part", folder / ".old"]
+    gone = [folder / ".old.0123abcd.part"]
+    for each in (*kept, *gone):
+        each.mkdir(parents=True)
+        (each / "report.md").write_text("half of it")
+    (link := folder / ".link.0123abcd.part").symlink_to(kept[1])
+    for each in (*kept[1:], *gone, link):
+        os.utime(each, (0.0, 0.0), follow_symlinks=False)
+    stage.tell("agent/coder/failure_rate", ok=False, count=20, error="exit code 1")
+    [name] = stage.watcher.tick()
+    assert {each.name for each in folder.iterdir()} == {*(each.name for each in kept), name}
+    assert (kept[1] / "report.md").exists()
+
+
+def test_the_drafts_within_an_incident_are_removed_when_it_is_written_again(
+    stage: Stage, tmp_path: Path
+) -> None:
+    stage.tell("agent/coder/failure_rate", ok=False, count=20, error="exit code 1")
+    [name] = stage.watcher.tick()
+    folder = tmp_path / "incidents" / name
+    for draft, written_s in (("report.md.7-0123abcd.part", 0.0), ("a.7-0123abcd.part", 9e9)):
+        (folder / draft).write_text("half of it")
+        os.utime(folder / draft, (written_s, written_s))
+    stage.incidents.close(name, by="ann", why="mended", mark=None, now_s=2e9)
+    assert {each.name for each in folder.iterdir()} == {
+        *("report.md", "incident.json", "a.7-0123abcd.part")
+    }
 
 
 def test_the_evidence_is_what_was_known_at_the_trip_not_when_it_was_written_down(

@@ -240,11 +240,8 @@ def test_however_many_errors_there_are_a_few_are_remembered_and_all_are_counted(
 
 def test_loops_of_two_processes_share_a_circuit() -> None:
     clock = FakeClock(1e9)
-    with Panel("memory:", clock=clock) as panel:
-        here, there = (
-            LoopBreaker("loop/1", store=panel.store, wall=panel.store.now_s, clock=clock)
-            for _ in range(2)
-        )
+    with Panel("memory:", clock=clock) as panel, Panel(panel.store.inner, clock=clock) as other:
+        here, there = panel.loop("loop/1"), other.loop("loop/1")
         here.record_failure("a")
         there.record_failure("b")
         assert here.record_failure("c")

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from switchgear import CircuitBreaker, Cooldown, Mode, Phase, Policy, Rejected, Signal, detectors
+from switchgear import (
+    CircuitBreaker,
+    Cooldown,
+    LoopBreaker,
+    Mode,
+    Phase,
+    Policy,
+    Rejected,
+    Signal,
+    detectors,
+)
 from switchgear.core.types import Ask, Event, EventKind, Order
 from switchgear.errors import OrderRefused
 from switchgear.panel import Panel
@@ -52,6 +62,54 @@ def test_the_policy_is_the_configured_one_else_the_stored_one_else_the_default(
     panel.breaker("api", other).tell(BAD)
     again = Panel(panel.store.inner, clock=clock)
     assert again.breaker("api").policy == other
+
+
+def test_the_loop_of_a_name_is_one_object_and_its_limits_are_given_once(panel: Panel) -> None:
+    loop = panel.loop("loop/1", no_progress=7)
+    assert loop.policy == LoopBreaker("loop/1", no_progress=7).policy
+    assert panel.loop("loop/1") is panel.loop("loop/1", no_progress=7) is loop
+    with pytest.raises(ValueError, match="'loop/1' already has a breaker"):
+        panel.loop("loop/1", no_progress=8)
+    with pytest.raises(ValueError, match="'loop/1' already has a breaker"):
+        panel.loop("loop/1", QUICK)
+    with pytest.raises(ValueError, match="'loop/1' already has a breaker"):
+        panel.loop("loop/1", sinks=[print])
+    with pytest.raises(ValueError, match="and limits of its own too"):
+        panel.loop("loop/2", QUICK, no_progress=8)
+
+
+def test_a_loop_is_judged_by_the_panel_else_as_it_was_else_as_a_loop(clock: FakeClock) -> None:
+    panel = Panel("memory:", clock=clock, policies={"loop/quick": QUICK})
+    assert panel.loop("loop/quick").policy == QUICK
+    assert panel.loop("loop/1").policy == LoopBreaker("loop/1").policy
+    panel.loop("loop/2", no_progress=7).record_failure("a")
+    again = Panel(panel.store.inner, clock=clock)
+    assert again.loop("loop/2").policy == panel.loop("loop/2").policy
+
+
+def test_a_loop_is_a_circuit_of_the_panel(clock: FakeClock) -> None:
+    events: list[Event] = []
+    own: list[Event] = []
+    with Panel("memory:", clock=clock, sinks=[events.append]) as panel:
+        loop = panel.loop("loop/1", sinks=[own.append])
+        panel.order("loop/1", mode=Mode.SHADOW, by="ann", why="a look")
+        assert loop.mode is Mode.SHADOW
+        assert panel.reload({"loop/1": QUICK}) == ["loop/1"]
+        assert not loop.record_failure("a")
+        loop.record_failure("b")
+        view = panel.view("loop/1")
+        assert view is not None
+        assert (view.circuit.phase, view.policy) == (Phase.OPEN, QUICK)
+    assert EventKind.MOVED in [event.kind for event in events]
+    assert own == events
+
+
+def test_a_breaker_and_a_loop_of_one_name_are_one_circuit(panel: Panel) -> None:
+    breaker, loop = panel.breaker("loop/1", QUICK), panel.loop("loop/1", QUICK)
+    breaker.tell(BAD)
+    loop.tell(BAD)
+    assert breaker.state is loop.snapshot().phase is Phase.OPEN
+    assert repr(panel).endswith("circuits=1>")
 
 
 def test_breakers_of_two_panels_over_one_store_are_one_circuit(clock: FakeClock) -> None:
@@ -275,6 +333,20 @@ def test_a_circuit_that_was_removed_under_a_live_breaker_trips_again(
         breaker.tell(BAD)
     with pytest.raises(Rejected):
         breaker.call(len, "abc")
+
+
+def test_a_circuit_that_was_removed_and_put_back_is_believed(
+    panel: Panel, clock: FakeClock
+) -> None:
+    breaker = panel.breaker("api", QUICK)
+    breaker.tell(BAD._replace(count=2))
+    opened = panel.store.inner.get("api")
+    assert opened is not None
+    breaker.reset(by="ada", why="drill")
+    panel.store.vacuum(keep_events=10, idle_s=0.0, now_s=clock())
+    assert panel.store.get("api") is None
+    assert panel.store.put(opened)
+    assert breaker.state is Phase.OPEN
 
 
 def test_the_digest_of_the_token_stays_with_the_store(clock: FakeClock) -> None:

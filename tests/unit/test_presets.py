@@ -90,11 +90,30 @@ def test_failures_among_many_successes_are_noise_and_not_an_outage() -> None:
     while circuit.phase is Phase.CLOSED:
         circuit = step(policy, circuit, FAILURE, 60.0).circuit
         failures += 1
-    assert failures == 4
+    assert failures == 8
     assert circuit.outage.reason == (
-        "score 2 of 2: 3 failures in 60 s (threshold 3) (+1); "
-        "6 of the last 10 calls failed (60%, threshold 50%) (+1)"
+        "score 2 of 2: 3 failures in 60 s, 10 s apart (threshold 3) (+1); "
+        "11 of the last 20 calls failed (55%, threshold 50%) (+1)"
     )
+
+
+def test_a_fleet_that_begins_is_not_cut_by_the_failures_that_come_first() -> None:
+    """One call in twenty fails, in a second; the others take half a minute to succeed."""
+    policy = preset_policy("external_dep")
+    circuit = policy.start("dep/anthropic", 0.0)
+    for at_s in range(1, 15):
+        circuit = step(policy, circuit, Tell(Signal(ok=False, seconds=1.0, count=5)), at_s).circuit
+    for at_s in range(15, 90):
+        circuit = step(policy, circuit, Tell(Signal(ok=True, seconds=30.0, count=95)), at_s).circuit
+        circuit = step(policy, circuit, Tell(Signal(ok=False, seconds=1.0, count=5)), at_s).circuit
+        assert circuit.phase is Phase.CLOSED
+
+
+def test_calls_that_hung_and_failed_together_are_an_outage_at_once() -> None:
+    policy = preset_policy("external_dep")
+    circuit = policy.start("dep/anthropic", 0.0)
+    hung = Tell(Signal(ok=False, seconds=30.0, count=3))
+    assert step(policy, circuit, hung, 30.0).circuit.phase is Phase.OPEN
 
 
 def test_constitutional_halts_at_the_first_broken_rule_until_it_is_reset() -> None:
@@ -175,7 +194,7 @@ def conduct(policy: Policy) -> list[Any]:
     seen: list[Any] = []
     for count, gap_s, seconds in (
         *((n, 0.1, 1.0) for n in (2, 3, 4, 5, 9, 10, 11, 20, 40)),
-        *((n, 20.0, 1.0) for n in (3, 4, 6)),  # failures that leave a window of 60 s
+        *((n, 20.0, 1.0) for n in (3, 4, 6, 14)),  # failures that leave a window of 60 s
         *((25, 0.1, seconds) for seconds in (100.0, 200.0, 271.0, 400.0)),
         (25, 20.0, 400.0),  # slow calls that leave a window of 300 s
     ):

@@ -205,6 +205,7 @@ def test_a_broken_lock_is_free(panel: Panel) -> None:
         (lambda panel: panel.lock(""), "resource is ''"),
         (lambda panel: panel.lock("x" * 500), "it must have at most 500"),
         (lambda panel: panel.lock("x", lease_s=0), "lease_s is 0"),
+        (lambda panel: panel.lock("x", owner=5), "owner is 5: it must be a text that says who it"),
         (lambda panel: panel.lock("x", timeout_s=-1), "timeout_s is -1"),
     ],
 )

@@ -81,6 +81,9 @@ for k in range(1000):
     result = stage.run(body)
     assert result.exit_reason == "circuit_breaker"
     assert result.state.iterations == 1
+    assert result.reason == (
+        "Circuit breaker tripped: Same error repeated 5 times within one iteration"
+    )
     facts = stage.iterations()[0]
     assert facts["stopped"] == "stuck"
     assert facts["repeated"]["times"] == 5

@@ -190,6 +190,14 @@ def test_weighed_detectors_are_seen_to_trip_together(project: Path) -> None:
     assert {row.attack: row.detector for row in rows}["hang"] == "silence + same_tool"
 
 
+def test_detectors_that_one_attack_trips_together_share_a_row() -> None:
+    told = json.loads(run("--only", "guards", "--json").output)["rows"]
+    rows = [(row["guard"], row["attack"], row["detector"]) for row in told]
+    together = ("preset external_dep", "failures", "failures_in_window + failure_rate")
+    assert rows.count(together) == 1
+    assert ("preset external_dep", "rate limit", "retry_after") in rows
+
+
 def test_the_nearest_miss_says_how_far_it_came() -> None:
     detector = ContextBurn(per_minute=0.9, window_s=600)
     trial = against(Policy([detector]), detector)

@@ -43,7 +43,7 @@ def test_a_failing_provider_is_left_for_the_fallback_and_with_all_dead_nobody_is
 ) -> None:
     rows = by_guard(rows_of(tmp_path, FLEET, "dead-provider"))
     switched = rows["dep/anthropic"]
-    assert (switched.detector, switched.signals) == ("failures_in_window + failure_rate", 3)
+    assert (switched.detector, switched.signals) == ("failures_in_window + failure_rate", 15)
     assert switched.reason.startswith("rerouted to coder on openai/large: coder on anthropic/opus")
     nobody = rows["fallbacks of coder"]
     assert nobody.status is Status.OK
@@ -58,7 +58,7 @@ def test_without_agents_a_stand_in_is_attacked_under_the_configured_breakers(
     tmp_path: Path,
 ) -> None:
     [row, _] = rows_of(tmp_path, "breakers: {external_dep: {threshold: 7}}", "dead-provider")
-    assert (row.guard, row.signals, row.status) == ("dep/*", 7, Status.OK)
+    assert (row.guard, row.signals, row.status) == ("dep/*", 19, Status.OK)
 
 
 def test_money_is_watched_for_the_agent_its_story_and_its_budget(tmp_path: Path) -> None:

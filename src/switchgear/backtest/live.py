@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from switchgear.agents.text import one_line
 from switchgear.backtest.rows import Judged, Row, RunFacts, Shown
 from switchgear.core.types import Circuit, Event, Mode, Phase
-from switchgear.panel import View
+from switchgear.views import View
 
 NAME = "live"
 

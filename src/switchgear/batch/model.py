@@ -115,7 +115,7 @@ class Progress(NamedTuple):
     spent_micros: int = 0
     """In all."""
     checkpoint: str | None = None
-    """The command that shows or unpacks what was kept."""
+    """The command that shows or unpacks what was kept; `None`: no file differs."""
     digest: str = ""
     """Of the task as it was written when it was last taken up."""
 

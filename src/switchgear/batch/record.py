@@ -161,7 +161,8 @@ def caught_up(progress: Progress, runs: Path) -> Progress:
     )
     if not end.get("success"):
         return progress
-    how = (end.get("checkpoint") or {}).get("how")
+    kept = end.get("checkpoint") or {}
+    how = kept.get("how") if kept.get("changed") else None
     return progress._replace(
         status=Status.DONE, reason=str(end.get("reason")), exit_reason="completed", checkpoint=how
     )

@@ -22,7 +22,7 @@ def counted(progress: Progress, outcome: Outcome) -> Progress:
         iterations=state.iterations,
         seconds=round(state.seconds, 3),
         spent_micros=progress.earlier_micros + state.spent_micros,
-        checkpoint=progress.checkpoint if kept is None else kept.how,
+        checkpoint=kept.how if kept is not None and kept.changed else progress.checkpoint,
     )
 
 

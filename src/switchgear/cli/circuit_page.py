@@ -15,8 +15,8 @@ from switchgear.core.score import score_of
 from switchgear.core.types import Mode, Phase
 from switchgear.core.wire import detector_names
 from switchgear.errors import duration
-from switchgear.panel import View
 from switchgear.stores.base import Entry
+from switchgear.views import View
 
 _BAR = 10
 

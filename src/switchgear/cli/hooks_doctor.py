@@ -4,7 +4,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from switchgear.cli.doctor import GOOD, NOTE, PROBLEM, WARNING, Finding
 from switchgear.cli.opening import open_session
@@ -18,6 +18,7 @@ from switchgear.hooks.install.place import place, scopes_of
 from switchgear.hooks.install.probe import AFTER, BEFORE, Probe, event_of
 from switchgear.hooks.install.standing import Place, Standing
 from switchgear.hooks.process import open_store
+from switchgear.hooks.sessions import progress_name
 
 if TYPE_CHECKING:
     from switchgear.stores.base import Store
@@ -89,6 +90,20 @@ def _proved(agent: HookedAgent, scope: str, there: Place, folder: str) -> Iterat
         return
     # A new session each time: one that is examined again and again would look stuck.
     probe = Probe(agent.name, f"doctor-{secrets.token_hex(3)}", folder, float(TIMEOUT_S))
+    yield from _tried(agent, probe, known, store, commands, began_s=began_s)
+    yield from _removed(probe, store)
+    yield from _trust(agent, scope, folder, set(commands.values()))
+
+
+def _tried(
+    agent: HookedAgent,
+    probe: Probe,
+    known: Compiled,
+    store: "Store",
+    commands: dict[str, str],
+    *,
+    began_s: float,
+) -> Iterator[Finding]:
     for when in (BEFORE, AFTER):
         command = commands.get(event_of(agent.name, when))
         if command is None:
@@ -107,7 +122,15 @@ def _proved(agent: HookedAgent, scope: str, there: Place, folder: str) -> Iterat
         return
     yield Finding(GOOD, f"it arrived in {known.store}, as {probe.circuit!r}")
     yield from _refused(agent, probe, known, store, commands.get(event_of(agent.name, BEFORE)))
-    yield from _trust(agent, scope, folder, set(commands.values()))
+
+
+def _removed(probe: Probe, store: Any) -> Iterator[Finding]:
+    """Remove the circuits of the trial; what cannot be is told."""
+    for circuit in (probe.circuit, progress_name(probe.circuit)):
+        try:
+            store.forget(circuit)
+        except (StoreError, AttributeError) as error:
+            yield Finding(NOTE, f"circuit {circuit!r} of the trial could not be removed: {error}")
 
 
 def _refused(

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from switchgear.hooks.sessions import Notes
     from switchgear.hooks.texts import Option, Stuck
     from switchgear.ladder import Climb, Interventions
-    from switchgear.panel import View
     from switchgear.stores.base import Transaction
+    from switchgear.views import View
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 

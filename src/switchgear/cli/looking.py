@@ -20,8 +20,8 @@ from switchgear.cli.text import say
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Session
-    from switchgear.panel import View
     from switchgear.stores.base import Entry
+    from switchgear.views import View
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 

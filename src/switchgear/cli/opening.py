@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from switchgear.core.policy import Policy
     from switchgear.core.types import Event, Message, Step
     from switchgear.errors import StoreError
-    from switchgear.panel import Panel, View
+    from switchgear.panel import Panel
+    from switchgear.views import View
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
 # ruff: noqa: PLC0415, PTH100, PTH111, PTH112, PTH123, PTH208

@@ -126,6 +126,8 @@ def _line(run: dict[str, Any]) -> str:
 
 
 def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
+    from switchgear.runner.checkpoint import NOTHING
+
     end = run.get("end") or {}
     lines = [
         _line(run),
@@ -138,8 +140,9 @@ def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
     lines += [_iteration(facts) for facts in iterations]
     kept = end.get("checkpoint")
     if isinstance(kept, dict):
-        count = plural(kept.get("changed") or 0, "file")
-        lines.append(f"kept: {count}; {clean(str(kept.get('how')))}")
+        count = kept.get("changed") or 0
+        how = f"{plural(count, 'file')}; {clean(str(kept.get('how')))}"
+        lines.append(f"kept: {how if count else NOTHING}")
     if end.get("report"):
         lines.append(f"report: {clean(str(end['report']))}")
     if end.get("resume"):

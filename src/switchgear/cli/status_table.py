@@ -16,7 +16,7 @@ from switchgear.cli.text import Signs, bar, clean, percent, plural, words
 from switchgear.cli.values import heat_of
 from switchgear.core.types import Mode, Phase
 from switchgear.errors import duration
-from switchgear.panel import View
+from switchgear.views import View
 
 STYLES = {
     Phase.CLOSED: "green",

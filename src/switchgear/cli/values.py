@@ -9,8 +9,8 @@ from typing import Any
 
 from switchgear.cli.text import iso
 from switchgear.core.types import Circuit, Event, Step
-from switchgear.panel import View
 from switchgear.stores.base import Entry
+from switchgear.views import View
 
 
 def printed(value: Any, indent: int | None = 2) -> str:

@@ -22,7 +22,7 @@ from switchgear.cli.silent_sessions import rounds_of
 from switchgear.cli.status_table import by_trouble, detail_of, lamp, summary, table
 from switchgear.cli.text import clean, clock_time, say
 from switchgear.errors import StoreError
-from switchgear.panel import View
+from switchgear.views import View
 
 EVENTS = 5
 """Newest events below the table."""

@@ -30,10 +30,8 @@ def build_crew(agents: Node, stories: Node, report: Report) -> Crew:
     named = report.mapping(agents)
     found = {name: _made(agent, name, child, report) for name, child in named.items()}
     sound: dict[str, Agent] = {name: one for name, one in found.items() if one is not None}
-    if len(sound) == len(found):
-        for name, why in faults(sound):
-            chain = named[name].value.get("fallback_chain", named[name])
-            report.add(chain, why)
+    for name, why in faults({name: _chain(child) for name, child in named.items()}):
+        report.add(named[name].value["fallback_chain"], why)
     told: dict[str, Story] = {}
     for name, child in report.mapping(stories).items():
         one = _made(story, name, child, report)
@@ -68,13 +66,22 @@ def _made(make: Callable[..., T], name: str, place: Node, report: Report) -> T |
     if place.value is not None and not isinstance(place.value, dict):
         return None
     before = report.added
-    for field, one in fields.items():
-        if one.default is REQUIRED and (field not in nodes or nodes[field].value is None):
-            report.add(place, f"needs the key {field!r}")
     given = {field: child.plain() for field, child in nodes.items() if child.value is not None}
-    if report.added > before:
-        return None
-    return construct(make, {"name": name, **given}, nodes, place, report)
+    # What every manifest needs is a name: one stands in, so that what else is wrong is told as well.
+    instead = {field: "unknown" for field, one in fields.items() if one.default is REQUIRED}
+    for field in instead:
+        if field not in given:
+            report.add(place, f"needs the key {field!r}")
+    given = {**instead, **given, "name": name}
+    made = construct(make, given, nodes, place, report, instead={**instead, "name": "unknown"})
+    return made if report.added == before else None
+
+
+def _chain(place: Node) -> tuple[str, ...]:
+    """An agent's fallbacks as far as they can be read, whatever else is wrong with it."""
+    value = place.value if isinstance(place.value, dict) else {}
+    items = value.get("fallback_chain", Node(None)).plain()
+    return tuple(i for i in items if isinstance(i, str) and i) if isinstance(items, list) else ()
 
 
 def _plain(nodes: dict[str, Node], report: Report) -> dict[str, Any]:

@@ -121,11 +121,13 @@ def construct(
     nodes: Mapping[str, Node],
     place: Node,
     report: Report,
+    *,
+    instead: Mapping[str, Any] | None = None,
 ) -> T | None:
     """Call a constructor; what it objects to is reported at the key it names.
 
-    It raises for one field at a time, so the field is left out and it is asked again: everything
-    that is wrong is told at once.
+    It raises for one field at a time, so the field is left out, or given the value that stands in
+    for it in `instead`, and it is asked again: everything that is wrong is told at once.
     """
     arguments = dict(given)
     left_out: list[str] = []
@@ -145,6 +147,8 @@ def construct(
                 return None
             left_out.append(blamed["field"])
             del arguments[blamed["field"]]
+            if instead is not None and blamed["field"] in instead:
+                arguments[blamed["field"]] = instead[blamed["field"]]
         else:
             return None if failed else made
 

@@ -266,10 +266,11 @@ def _whole_limits(kind: Callable[..., Any], field: str) -> Schema:
 
 
 def _limits(kind: Callable[..., Any], field: str) -> Schema:
-    """Between which numbers a field must be, as its constructor says."""
+    """Between which numbers a field must be, as its constructor says, whatever the others are."""
+    fewest = {name: 1 for name, other in fields_of(kind).items() if other.annotation is int}
 
     def accepts(value: float) -> bool:
-        return _objection(kind, field, value) is None
+        return any(_objection(kind, field, value, **more) is None for more in ({}, fewest))
 
     limits: Schema = {}
     if accepts(-1.0):

@@ -28,6 +28,8 @@ LONGEST_DEPENDENCY_S = 120.0
 """A provider is tried again sooner: all agents wait for it, and one of them tries for all."""
 OUTAGE = WeightedSum({"retry_after": 2.0, "failures_in_window": 1.0, "failure_rate": 1.0}, 2.0)
 """Asked to stay away; or failures that are both many and most of the calls."""
+FARTHEST_APART_S = 10.0
+"""Failures of a provider this far apart count each: a call that succeeds takes about that long."""
 MOST_DOLLARS = 1_000_000.0
 """More than one agent or story may cost: a slip of the keyboard, not a budget."""
 
@@ -145,7 +147,8 @@ def external_dep(
     enabled: bool = True,
     window_seconds: float = 60.0,
     threshold: int = 3,
-    window_calls: int = 10,
+    apart_seconds: float | None = None,
+    window_calls: int = 20,
     failing_share: float = 0.5,
     rate_limits: int = 1,
     cooldown_seconds: float = 60.0,
@@ -159,12 +162,23 @@ def external_dep(
     share = record.fraction("external_dep.failing_share", failing_share)
     detectors = [
         RetryAfter(record.whole("external_dep.rate_limits", rate_limits)),
-        FailuresInWindow(often, window_s),
+        FailuresInWindow(often, window_s, _apart(apart_seconds, often, window_s)),
         FailureRate(calls, share, min(often, calls)),
     ]
     wait = _cooldown("external_dep", cooldown_seconds, max_cooldown_seconds, LONGEST_DEPENDENCY_S)
     enabled, policy = _category("external_dep", enabled, detectors, wait, tripping_at)
     return Category(enabled, policy.replace(combine=OUTAGE))
+
+
+def _apart(seconds: Any, failures: int, window_s: float) -> float:
+    """How far apart failures must be to count: a burst of them is one."""
+    if seconds is None:
+        return min(FARTHEST_APART_S, window_s / (2 * failures))
+    found = record.number("external_dep.apart_seconds", seconds)
+    if found < 0.0 or found * (failures - 1) >= window_s:
+        rule = f"it must not be below 0, and {failures} failures must fit into window_seconds"
+        raise ValueError(f"external_dep.apart_seconds is {seconds!r}: {rule}")
+    return found
 
 
 def resource_lock(

@@ -7,8 +7,8 @@ from switchgear.core.types import Event
 from switchgear.errors import StoreError, SwitchgearError
 from switchgear.fleet.fleet import Fleet
 from switchgear.fleet.manifest import Agent
-from switchgear.panel import View
 from switchgear.redact import redact
+from switchgear.views import View
 
 MOST = 20
 

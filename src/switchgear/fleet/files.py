@@ -2,10 +2,17 @@
 
 import json
 import os
+import re
+import shutil
+import time
 from contextlib import suppress
 from typing import Any
 
 # ruff: noqa: PTH103, PTH107, PTH120  paths are texts, as in the stores
+
+DRAFT_S = 3600.0
+"""How old a draft is, at least, that nobody writes any more: to write one takes milliseconds."""
+_DRAFT = re.compile(r".+[.-][0-9a-f]{8}\.part", re.ASCII)
 
 
 def write_whole(path: str, text: str) -> None:
@@ -24,6 +31,26 @@ def write_whole(path: str, text: str) -> None:
         with suppress(OSError):
             os.remove(draft)
         raise
+
+
+def remove_old_drafts(folder: str) -> None:
+    """Remove the drafts, files and folders, that a killed process left here.
+
+    Others may write here, or tidy up, at the same time: what is younger than an hour is theirs, and
+    what is gone already is gone.
+    """
+    before_s = time.time() - DRAFT_S
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not _DRAFT.fullmatch(entry.name):
+                continue
+            with suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_mtime > before_s:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    os.remove(entry.path)
 
 
 def as_json(value: Any) -> str:

@@ -19,7 +19,7 @@ from switchgear.core.types import Event, EventKind, Mode, Phase
 from switchgear.errors import StoreError, SwitchgearError
 from switchgear.fleet.categories import ABOUT, category_of
 from switchgear.fleet.facts import facts_of, rerouted
-from switchgear.fleet.files import as_json, write_whole
+from switchgear.fleet.files import as_json, remove_old_drafts, write_whole
 from switchgear.fleet.fleet import Fleet
 from switchgear.fleet.incident_report import iso, report
 from switchgear.fleet.incident_shape import fault_of
@@ -83,6 +83,7 @@ class Incidents:
             **facts_of(event, category, fleet, name),
         }
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        remove_old_drafts(self.folder)
         draft = os.path.join(self.folder, f".{name}.{os.urandom(4).hex()}.part")
         os.mkdir(draft, 0o700)
         try:
@@ -207,6 +208,7 @@ class Incidents:
         return None
 
     def _write(self, folder: str, incident: dict[str, Any]) -> None:
+        remove_old_drafts(folder)
         write_whole(os.path.join(folder, "report.md"), report(incident))
         write_whole(os.path.join(folder, "incident.json"), as_json(incident))
 

@@ -121,19 +121,18 @@ def crew(agents: Iterable[Agent], stories: Iterable[Story] = ()) -> Crew:
         if one.name in known:
             raise ValueError(f"agent {one.name!r} is there twice")
         known[one.name] = one
-    for name, why in faults(known):
+    for name, why in faults({name: one.fallback_chain for name, one in known.items()}):
         raise ValueError(f"agent {name!r}: {why}")
     return Crew(known, {story.name: story for story in stories})
 
 
-def faults(agents: Mapping[str, Agent]) -> Iterable[tuple[str, str]]:
-    """What is wrong with the chains: who names an unknown agent, and circles."""
-    for one in agents.values():
-        for other in one.fallback_chain:
-            if other not in agents:
-                why = f"there is no agent {other!r} to fall back to; {near(other, agents)}"
-                yield one.name, why
-    for circle in _circles(agents):
+def faults(chains: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, str]]:
+    """What is wrong with agents' fallback chains: who names an unknown agent, and circles."""
+    for name, chain in chains.items():
+        for other in chain:
+            if other not in chains:
+                yield name, f"there is no agent {other!r} to fall back to; {near(other, chains)}"
+    for circle in _circles(chains):
         yield circle[0], f"its fallback_chain is a circle: {' → '.join(circle)}"
 
 
@@ -148,13 +147,13 @@ def near(name: str, known: Iterable[str]) -> str:
     return "there are " + ", ".join(sorted(names)[:20]) if names else "there are none"
 
 
-def _circles(agents: Mapping[str, Agent]) -> Iterable[tuple[str, ...]]:
+def _circles(chains: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, ...]]:
     """The ways along fallbacks that lead back to where they began.
 
     Each agent is gone through once, so that a chain of thousands takes no longer than as many agents.
     """
     done: set[str] = set()
-    for start in agents:
+    for start in chains:
         way: dict[str, Iterator[str]] = {}
         step: str | None = start
         while step is not None or way:
@@ -163,8 +162,8 @@ def _circles(agents: Mapping[str, Agent]) -> Iterable[tuple[str, ...]]:
             elif step in way:
                 names = list(way)
                 yield (*names[names.index(step) :], step)
-            elif step in agents and step not in done:
-                way[step] = iter(agents[step].fallback_chain)
+            elif step in chains and step not in done:
+                way[step] = iter(chains[step])
             step = next(next(reversed(way.values())), None) if way else None
 
 

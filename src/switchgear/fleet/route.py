@@ -57,6 +57,7 @@ class Route:
     """
 
     __slots__ = (
+        "__weakref__",
         "_cost_micros",
         "_permits",
         "agent",
@@ -116,8 +117,8 @@ class Route:
 
     def grant(self, breaker: CircuitBreaker, permit: Permit) -> None:
         """One more circuit admits it."""
-        self.granted.append(breaker)
         self._permits.append(permit)
+        self.granted.append(breaker)  # last: an interrupt before it leaves a permit too many
 
     def choose(self, worker: str, model: Model, *, rerouted: bool) -> None:
         """Somebody may."""
@@ -172,7 +173,7 @@ class Route:
             self.reservation = None
 
     def _used_up(self, keep: int) -> Iterable[tuple[CircuitBreaker, Permit]]:
-        back = zip(self.granted[keep:], self._permits[keep:], strict=True)
+        back = zip(self.granted[keep:], self._permits[keep:], strict=False)
         del self.granted[keep:], self._permits[keep:]
         return back
 

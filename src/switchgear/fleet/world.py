@@ -10,7 +10,7 @@ from switchgear.core.tenure import Holder, Tenure, Waiter
 from switchgear.core.types import Mode, Phase
 from switchgear.fleet.fleet import GLOBS, Fleet
 from switchgear.fleet.manifest import Agent, Model
-from switchgear.panel import View
+from switchgear.views import View
 
 SCHEMA = 1
 

@@ -12,7 +12,7 @@ from typing import Any
 from switchgear.core.types import EventKind
 from switchgear.errors import StoreError
 from switchgear.hooks import trouble
-from switchgear.hooks.compiled import Compiled, Unconfigured, compiled
+from switchgear.hooks.compiled import Compiled, Unconfigured, compiled, place_of, read
 from switchgear.hooks.decide import RULES, decide
 from switchgear.hooks.dialects import dialect_of
 from switchgear.hooks.facts import BadInput, HookFacts, Moment
@@ -75,6 +75,22 @@ def _tell_change(root: str, known: Compiled, store: Store, facts: HookFacts) -> 
 def undecided(agent: str, why: str, root: str | None, open_store: Opener) -> Reply:
     """The reply to a call of which not even the event is known. It is counted as well."""
     return trouble.blind_reply(agent, _undecided(agent, why, None, root, open_store))
+
+
+def overdue(agent: str, raw: bytes, root: str | None, after_s: float) -> Reply:
+    """The reply when the time is over: as the configuration says that held last, without the store."""
+    why = f"after {after_s:g} s there is still no answer: the store is busy or slow, or another hook compiles"
+    facts: HookFacts | None = None
+    try:
+        dialect = dialect_of(agent)
+        facts = dialect.read(parsed(raw))
+    except Exception:  # noqa: BLE001  then not even the event is known
+        facts = None
+    root = whole_project(root or project_of("" if facts is None else facts.cwd))
+    held = read(place_of(root)) or {}
+    ruling = trouble.ruling_on(why, held.get("on_trouble", "admit"), facts)
+    trouble.spill(_folder(root), agent, why, wait=False)
+    return trouble.blind_reply(agent, ruling) if facts is None else dialect.write(ruling, facts)
 
 
 def parsed(raw: bytes) -> Mapping[str, Any]:

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from switchgear.errors import StoreUnavailable
-from switchgear.hooks.answering import LARGEST_BYTES, answer
+from switchgear.hooks import deadline
+from switchgear.hooks.answering import LARGEST_BYTES, answer, overdue
 from switchgear.hooks.command import AGENTS
 from switchgear.hooks.compiled import Compiled, use_all_modules
+from switchgear.hooks.ruling import Reply
 from switchgear.stores.base import Store
 from switchgear.stores.places import keep_out_of_git
 
@@ -25,9 +27,16 @@ def main(argv: list[str], afterwards: Callable[[], object]) -> NoReturn:
         opened.append(open_store(known))
         return opened[-1]
 
-    reply = answer(agent, _input(), root, opening)
-    for stream, text in ((2, reply.stderr), (1, reply.stdout)):
-        _write(stream, text)
+    raw = _input()
+
+    def late() -> NoReturn:
+        _say(reply := overdue(agent, raw, root, deadline.DEADLINE_S))
+        os._exit(reply.code)
+
+    may_answer = deadline.watch(late)
+    reply = answer(agent, raw, root, opening)
+    may_answer()
+    _say(reply)
     if reply.interrupt:
         from switchgear.hooks.interrupt import interrupt  # noqa: PLC0415  seldom
 
@@ -80,6 +89,11 @@ def _input() -> bytes:
         parts.append(part)
         left -= len(part)
     return b"".join(parts)
+
+
+def _say(reply: Reply) -> None:
+    for stream, text in ((2, reply.stderr), (1, reply.stdout)):
+        _write(stream, text)
 
 
 def _write(stream: int, text: str) -> None:

@@ -71,15 +71,18 @@ def remark(store: Store, policy: Policy, key: str, kind: EventKind, text: str) -
     store.transact(key, work)
 
 
-def spill(folder: str, agent: str, why: str) -> None:
-    """Keep the news until the store is back. Never raises: it was said already."""
+def spill(folder: str, agent: str, why: str, *, wait: bool = True) -> None:
+    """Keep the news until the store is back. Never raises: it was said already.
+
+    `wait`: for whoever reads or writes them just now; else they are not kept then.
+    """
     line = f"{time.time():.0f} {agent} {redact(why)}\n".encode()
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(os.path.join(folder, SPILL), flags, 0o600)
         try:
-            _lock(file)
+            _lock(file, wait=wait)
             if os.fstat(file).st_size < LARGEST_SPILL:
                 os.write(file, line)
         finally:
@@ -121,7 +124,7 @@ def _note(inside: Transaction, policy: Policy, key: str, why: str, times: int) -
     inside.apply(key, policy, Order("switchgear", redact(why), kind=EventKind.UNDECIDED))
 
 
-def _lock(file: int) -> None:
+def _lock(file: int, *, wait: bool = True) -> None:
     import fcntl  # noqa: PLC0415  only in trouble
 
-    fcntl.flock(file, fcntl.LOCK_EX)
+    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

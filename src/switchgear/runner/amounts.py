@@ -40,7 +40,8 @@ def micros(field: str, text: str) -> int:
         amount = Decimal("NaN")
     if not amount.is_finite() or not 0 <= amount <= MOST_MICROS or amount != int(amount):
         raise ValueError(
-            f"{field} is {text!r}: it must be dollars such as 5 or 0.25, with at most six decimals"
+            f"{field} is {text!r}: it must be dollars such as 5 or 0.25, with at most six decimals, "
+            f"and not above {MOST_MICROS // 1_000_000:,}"
         )
     return int(amount)
 

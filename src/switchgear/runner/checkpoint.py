@@ -12,6 +12,7 @@ from switchgear.runner.iteration import Workshop, mark
 from switchgear.runner.state import RunState
 
 LISTED = 200
+NOTHING = "no file differs from the start"
 
 
 class Checkpoint(NamedTuple):
@@ -34,7 +35,7 @@ class Checkpoint(NamedTuple):
     def text(self) -> str:
         """In a line."""
         if not self.changed:
-            return "no file differs from the start"
+            return NOTHING
         lines = ""
         if self.added_lines is not None:
             lines = f" (+{self.added_lines} -{self.removed_lines} lines)"

@@ -59,6 +59,7 @@ class Circuits:
         self._panel = panel
         provider = f"provider/{options.agent_label.partition(':')[0]}"
         self.provider: Breaker = panel.breaker(provider)
+        self._repeats = 1  # of the error, within the latest iteration
 
     def ask(self) -> Leave:
         """Leave for one iteration. Raises `Rejected` by the circuit that refuses."""
@@ -79,6 +80,7 @@ class Circuits:
     def tell_loop(self, leave: Leave, judged: Judgement, measured: Measured) -> bool:
         """What the iteration was. Returns whether the loop may go on, by the evidence and mode."""
         verdict = None
+        self._repeats = measured.repeats
         permit: Permit | None = self._alive(leave.loop)
         for signal in _signals(judged, measured, probing=bool(leave.loop.probe)):
             error = None if signal.error is None else self.loop.kept(signal.error)
@@ -117,6 +119,11 @@ class Circuits:
         if circuit.mode is Mode.HELD_OPEN:  # by somebody, so nothing tripped
             return self.loop.check().reason or "held open"
         tripped = self.loop.trip_reason()
+        if (
+            tripped and self._repeats > 1
+        ):  # counted as so many failures, but they were one iteration
+            times = f"{self._repeats} times within one iteration"
+            return f"Circuit breaker tripped: Same error repeated {times}"
         return tripped or f"Circuit breaker tripped: {circuit.outage.reason}"
 
     def held(self) -> str | None:

@@ -43,23 +43,20 @@ def guards(bench: Bench) -> Iterator[Row]:
 
 
 def _attacked(guard: str, policy: Policy, path: Path) -> Iterator[Row]:
-    for detector in policy.detectors:
-        trial = against(policy, detector, masked(path.sent))
-        if trial.tripped:
-            by = " + ".join(trial.detectors)
-            yield Row(
-                guard,
-                trial.attack,
-                path.name,
-                by,
-                trial.signals,
-                trial.seconds,
-                reason=trial.reason,
-            )
-        else:
-            why = _why_not(policy, detector, path, trial)
-            names = [attack.name for attack in attacks_on(detector)]
-            yield failed(guard, names[0] if names else "any", path.name, f"{detector.kind}: {why}")
+    """A row for each detector; those that trip only together, by one attack, share theirs."""
+    yield from dict.fromkeys(_against(guard, policy, path, each) for each in policy.detectors)
+
+
+def _against(guard: str, policy: Policy, path: Path, detector: Detector) -> Row:
+    trial = against(policy, detector, masked(path.sent))
+    if trial.tripped:
+        by = " + ".join(trial.detectors)
+        return Row(
+            guard, trial.attack, path.name, by, trial.signals, trial.seconds, reason=trial.reason
+        )
+    why = _why_not(policy, detector, path, trial)
+    names = [attack.name for attack in attacks_on(detector)]
+    return failed(guard, names[0] if names else "any", path.name, f"{detector.kind}: {why}")
 
 
 def _why_not(policy: Policy, detector: Detector, path: Path, trial: Trial) -> str:

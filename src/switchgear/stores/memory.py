@@ -152,6 +152,10 @@ class MemoryStore:
             known = self._found.get(key)
             if known is not None and known.circuit.version >= found.circuit.version:
                 return False
+            circuit = found.circuit
+            if known is None and circuit.version <= self._newest_gone:
+                # Whoever knew the one that was removed would not believe in an older version.
+                found = Found(circuit._replace(version=self._newest_gone + 1), found.policy)
             self._found[key] = found
             seen = {(entry.event.circuit, entry.event.seq) for entry in self._events}
             self._write([event for event in events if (event.circuit, event.seq) not in seen])

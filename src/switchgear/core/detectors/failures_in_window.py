@@ -14,20 +14,29 @@ class FailuresInWindow(Detector):
     A failure leaves the window when exactly `window_s` seconds have passed. Only the last
     `threshold` times are remembered: older ones can change nothing.
 
+    A failure within `apart_s` seconds (default 0) of the last that counted does not, unless it took
+    as long as that itself: calls that fail together and quickly are one sign, because those that
+    succeed take longer to say so.
+
     >>> FailuresInWindow().reason(TimeQueue(2, (10.0, 20.0)), now_s=65.0)
     '2 failures in 60 s (threshold 3)'
     """
 
-    __slots__ = ("threshold", "window_s")
+    __slots__ = ("threshold", "window_s", "apart_s")  # noqa: RUF023  the constructor's order
     kind: ClassVar[str] = "failures_in_window"
     threshold: int
     window_s: float
+    apart_s: float
 
-    def __init__(self, threshold: int = 3, window_s: float = 60.0) -> None:
+    def __init__(self, threshold: int = 3, window_s: float = 60.0, apart_s: float = 0.0) -> None:
         self._set(
             threshold=record.whole("FailuresInWindow.threshold", threshold),
             window_s=record.seconds("FailuresInWindow.window_s", window_s),
+            apart_s=record.number("FailuresInWindow.apart_s", apart_s),
         )
+        if self.apart_s < 0.0 or self.apart_s * (self.threshold - 1) >= self.window_s:
+            rule = "it must not be below 0, and so short that all of them fit into window_s"
+            raise ValueError(f"FailuresInWindow.apart_s is {apart_s!r}: {rule}")
 
     def start(self) -> TimeQueue:
         """No failures yet."""
@@ -40,7 +49,10 @@ class FailuresInWindow(Detector):
         memory = memory.drop_until(now_s - self.window_s)
         if signal.ok:
             return memory
-        return self._kept(memory.push(now_s, min(signal.count, self.threshold)))
+        if (signal.seconds or 0.0) >= self.apart_s:
+            return self._kept(memory.push(now_s, min(signal.count, self.threshold)))
+        too_soon = memory.length and now_s - memory.nth(memory.length - 1) < self.apart_s
+        return memory if too_soon else self._kept(memory.push(now_s, 1))
 
     def heat(self, memory: TimeQueue, now_s: float) -> float:
         """The failures still inside the window against the threshold."""
@@ -49,7 +61,8 @@ class FailuresInWindow(Detector):
     def reason(self, memory: TimeQueue, now_s: float) -> str:
         """The failures still inside the window in words."""
         inside = plural(self._inside(memory, now_s), "failure")
-        return f"{inside} in {span(self.window_s)} (threshold {self.threshold})"
+        apart = f", {span(self.apart_s)} apart" if self.apart_s else ""
+        return f"{inside} in {span(self.window_s)}{apart} (threshold {self.threshold})"
 
     def _inside(self, memory: TimeQueue, now_s: float) -> int:
         return memory.later_than(now_s - self.window_s)
