@@ -401,6 +401,23 @@ def test_a_file_that_cannot_be_used_starts_nothing(
     assert not (project.path / ".switchgear" / "batches").exists()
 
 
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ("", "--budget-node: node is '': it must be a text that is not empty"),
+        ("nope", "budget 'nope' is not open"),
+    ],
+)
+def test_a_node_that_cannot_be_used_starts_nothing(
+    project: Project, node: str, message: str
+) -> None:
+    project.tasks(a=DONE)
+    done = project("--budget-node", node)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (project.path / ".switchgear" / "batches").exists()
+
+
 def test_nothing_to_resume_is_said(project: Project) -> None:
     project.tasks(a=DONE)
     for words in (["--resume"], ["--resume", "nope"]):

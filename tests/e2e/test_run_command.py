@@ -132,6 +132,64 @@ def test_a_run_sets_its_money_aside_and_does_not_begin_without_it(project: Proje
     assert "budget 'other' is not open; 'switchgear budgets list' shows the trees" in told.stderr
 
 
+SPENDS = "tell(type='usage', model='m', input_tokens=1, output_tokens=1, cost_usd=0.5); write('a', str(os.getpid()))"
+
+
+def spent_micros(project: Project) -> int:
+    [node] = project.json("budgets", "show", "atlas")["nodes"]
+    assert node["held_micros"] == 0
+    return int(node["spent_micros"])
+
+
+def test_a_run_that_never_began_costs_nothing(project: Project) -> None:
+    project("budgets", "set", "atlas", "1")
+    runs = project.path / ".switchgear" / "runs"
+    runs.touch()  # no folder can be made in a file
+    told = project("run", "x", "--budget-node", "atlas", agent=SPENDS)
+    assert told.returncode == 2
+    assert "Not a directory" in told.stderr
+    assert spent_micros(project) == 0
+    runs.unlink()
+    notes = project.path / "switchgear.yaml"
+    notes.write_text("interventions: {escalate: nobody}\n")
+    told = project("run", "x", "--stuck", "--budget-node", "atlas", agent=SPENDS)
+    assert told.returncode == 2, told.stdout
+    assert spent_micros(project) == 0
+    notes.write_text(project("config", "token", "-o", str(project.agent) + ".token").stdout)
+    told = project("run", "x", "--shadow", "--budget-node", "atlas", agent=SPENDS)
+    assert "takes orders only with the operator token" in told.stderr
+    assert spent_micros(project) == 0
+    assert not list(runs.iterdir()), "it leaves no folder behind"
+
+
+def test_an_empty_node_refuses_a_run_and_more_money_lets_it_go_on(project: Project) -> None:
+    project("budgets", "set", "atlas", "0.5")
+    goes_on = SPENDS + "; tell(type='result', text='more', success=None)"
+    ended = project.json("run", "x", "--budget-node", "atlas", agent=goes_on)
+    assert (ended["exit_reason"], ended["iterations"]) == ("budget", 1)
+    assert "budgets set atlas DOLLARS && " in ended["resume"]
+    assert spent_micros(project) == 500_000
+    for words in (
+        ["resume", "last"],
+        ["run", "y", "--agent-cmd", "true", "--budget-node", "atlas"],
+    ):
+        refused = project.json(*words)
+        assert (refused["exit_code"], refused["run"]) == (11, None)
+        assert refused["reason"] == "budget 'atlas' refuses: nothing is free"
+        assert refused["choices"][1].startswith("switchgear budgets set atlas DOLLARS")
+    project("budgets", "set", "atlas", "1.5")
+    on = project.json("resume", "last")
+    assert (on["exit_reason"], on["iterations"]) == ("budget", 3), "the new money is there"
+    assert spent_micros(project) == 1_500_000
+
+
+def test_a_stand_in_that_may_not_begin_leaves_nothing_behind(project: Project) -> None:
+    told = project("run", "--agent", "demo", "--budget-node", "nope")
+    assert told.returncode == 2
+    assert "budget 'nope' is not open" in told.stderr
+    assert not (project.path / ".switchgear" / "runs").exists()
+
+
 FLAGS: list[tuple[list[str], str, str, int]] = [
     (["--circuit-breaker-failures", "2"], "sys.exit(1)", "circuit_breaker", 2),
     (["--circuit-breaker-failures", "0", "--circuit-breaker-errors", "4"], "print('Error: x'); sys.exit(1)", "circuit_breaker", 4),

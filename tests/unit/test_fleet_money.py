@@ -43,7 +43,9 @@ class Answered(Exception):
         (503, 0),
         (401, 0),
         (402, 0),
-        (400, 0),
+        (400, 400),
+        (404, 400),
+        (413, 400),
         (500, 400),
         (408, 400),
         (None, 400),
@@ -66,6 +68,16 @@ def test_a_call_that_the_provider_turned_away_costs_nothing(
     with pytest.raises(Answered):
         other.call("coder", billed_work, **WHERE)
     assert spent(other) == 7, "what was said to be spent is"
+
+
+def test_an_error_that_wraps_another_costs_the_estimate() -> None:
+    def work(route: Route) -> None:
+        raise RuntimeError("a tool failed after 12 paid calls") from Answered(429)
+
+    one = fleet()
+    with pytest.raises(RuntimeError):
+        one.call("coder", work, **WHERE)
+    assert spent(one) == 400, "nobody knows what was paid before"
 
 
 @pytest.mark.parametrize(("told", "charged"), [(None, 400), (150, 150)])

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
 
 import anthropic
 import openai
@@ -24,6 +26,7 @@ from switchgear.guards.provider_errors import (
     classify,
     classify_response,
     dependency_signal,
+    is_turned_away,
     speaks_against_dependency,
 )
 from switchgear.testing import FakeClock
@@ -262,6 +265,53 @@ def test_a_request_that_takes_too_long_is_a_timeout(ask: Callable[..., None]) ->
         found = classify(raised(ask, f"http://127.0.0.1:{silent.getsockname()[1]}", 0.05))
     assert found is not None
     assert found.kind is Complaint.TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "retry_after_s"),
+    [
+        (400, Complaint.BAD_REQUEST, None),
+        (401, Complaint.AUTH, None),
+        (429, Complaint.RATE_LIMIT, 7.0),
+        (500, Complaint.OUTAGE, None),
+        (503, Complaint.OVERLOAD, None),
+    ],
+)
+def test_what_urllib_raises_is_understood_by_its_status(
+    provider: Provider, status: int, kind: Complaint, retry_after_s: float | None
+) -> None:
+    provider.answer = (status, {"retry-after": "7"} if status == 429 else {}, "no")
+    with pytest.raises(HTTPError) as caught:
+        urlopen(provider.url, data=b"")
+    found = classify(caught.value)
+    caught.value.close()
+    assert found is not None
+    assert (found.kind, found.status, found.retry_after_s) == (kind, status, retry_after_s)
+    assert found.may_fail_over is (status not in {400, 401}), "a person must hear of a bad key"
+
+
+def test_urllib_that_reaches_nobody_is_an_outage() -> None:
+    found = classify(URLError("refused"))
+    assert found is not None
+    assert found.kind is Complaint.OUTAGE
+
+
+def test_only_an_error_that_says_so_itself_was_turned_away() -> None:
+    class Answered(Exception):
+        status_code: object = 429
+
+    class Strange(Exception):
+        @property
+        def response(self) -> object:
+            raise RuntimeError("no")
+
+    assert is_turned_away(Answered())
+    wrapping = RuntimeError("a tool failed after 12 paid calls")
+    wrapping.__cause__ = Answered()
+    assert classify(wrapping) is not None
+    assert not is_turned_away(wrapping)
+    assert not is_turned_away(Strange())
+    assert not is_turned_away(ValueError("429"))
 
 
 def test_a_timeout_of_ones_own_is_one_too() -> None:

@@ -131,6 +131,8 @@ def test_the_budget_is_a_line_only_where_there_is_one() -> None:
     options = {"budget_micros": 2_000_000}
     assert "budget $2.00" in Reader(page(run(options=options), [facts()])).text
     assert "budget $" not in Reader(page(run(), [facts()])).text
+    held = run(options={"budget_micros": None}, may_spend_micros=3_000_000)
+    assert "budget $3.00" in Reader(page(held, [facts()])).text
 
 
 def test_an_unknown_price_is_said_and_not_taken_for_nothing() -> None:

@@ -97,7 +97,7 @@ def test_iterations_lost_to_the_provider_do_not_count_against_the_maximum() -> N
 
 
 def test_what_this_iteration_spends_is_added_to_what_was_spent() -> None:
-    told = run(options={"budget_micros": 1_000_000, "max_iterations": 3})
+    told = run(may_spend_micros=1_000_000, options={"max_iterations": 3})
     stand = Stand()
     stand.notebook.iteration_started(2, told)
     assert "$0.01 of $1.00" in stand.text()
@@ -105,7 +105,7 @@ def test_what_this_iteration_spends_is_added_to_what_was_spent() -> None:
     stand.notebook.event(Usage("m", 1, 1, cost_micros=240_000))
     stand.notebook.event(Usage("other", 1, 1, cost_micros=None))
     assert "$0.25 of $1.00" in stand.text(), "the latest of each model"
-    after = run(options=told["options"], state=told["state"] | {"spent_micros": 250_000})
+    after = told | {"state": told["state"] | {"spent_micros": 250_000}}
     stand.notebook.iteration_ended(facts(2), after)
     assert "$0.25 of $1.00" in stand.text(), "and not twice"
 

@@ -74,11 +74,18 @@ class Outcome(NamedTuple):
     """What was tried, where the ladder came to its end."""
     unpriced: bool = False
     """Whether a price of this attempt is not known."""
+    began: bool = True
+    """Whether an agent may have been started; else nothing was spent."""
 
     @property
     def reason(self) -> str:
         """A sentence."""
         return self.problem if self.result is None else self.result.reason
+
+
+def not_run(error: Exception, *, began: bool = True) -> Outcome:
+    """What a defect, or a trouble of the system, came to."""
+    return Outcome(None, f"it could not be run: {type(error).__name__}: {error}", began=began)
 
 
 def options_of(place: Workplace, task: Task) -> RunOptions:
@@ -109,6 +116,22 @@ def time_for(place: Workplace, task: Task) -> tuple[float | None, str]:
 
 def perform(place: Workplace, attempt: Attempt) -> Outcome:
     """Run it to its end, whatever that is."""
+    runner: Runner | None = None
+    try:
+        runner = _runner(place, attempt)
+        before = runner.state.unknown_prices
+        result = runner.run()
+    except Exception as error:  # noqa: BLE001  one task's trouble is not the others'
+        return not_run(error, began=runner is not None and runner.has_worked)
+    stuck = result.options.stuck and result.exit_reason is ExitReason.CIRCUIT_BREAKER
+    return Outcome(
+        result,
+        gave_up=_given_up(place, result.circuit) if stuck else None,
+        unpriced=result.state.unknown_prices > before,
+    )
+
+
+def _runner(place: Workplace, attempt: Attempt) -> Runner:
     task, progress = attempt.task, attempt.progress
     record = RunFolder(place.runs / (progress.run or ""))
     folder = Path(progress.folder or "")
@@ -118,7 +141,7 @@ def perform(place: Workplace, attempt: Attempt) -> Outcome:
         spent = 0 if state is None else state.spent_micros
         options = options._replace(budget_micros=spent + attempt.grant_micros)
     loop = loop_name(folder, options)
-    runner = Runner(
+    return Runner(
         options,
         _agent(options),
         record,
@@ -136,14 +159,6 @@ def perform(place: Workplace, attempt: Attempt) -> Outcome:
             progress_policy=place.policy_for("progress/run"),
             choose=attempt.choose,
         ),
-    )
-    result = runner.run()
-    stuck = options.stuck and result.exit_reason is ExitReason.CIRCUIT_BREAKER
-    unknown = 0 if state is None else state.unknown_prices
-    return Outcome(
-        result,
-        gave_up=_given_up(place, loop) if stuck else None,
-        unpriced=result.state.unknown_prices > unknown,
     )
 
 

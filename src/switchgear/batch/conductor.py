@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from switchgear.batch.attempt import Attempt, Outcome, Workplace, perform, time_for
+from switchgear.batch.attempt import Attempt, Outcome, Workplace, not_run, perform, time_for
 from switchgear.batch.crew import Crew, Running
 from switchgear.batch.door import Door
 from switchgear.batch.model import ENDS, SATISFIED, Batch, End, Progress, Status, Task
@@ -18,11 +18,11 @@ from switchgear.batch.places import Places, PlaceTrouble
 from switchgear.batch.planning import blocked, ready
 from switchgear.batch.record import BatchFolder, Kept
 from switchgear.batch.settling import after_timeout, by_policy, settled
-from switchgear.batch.treasury import Treasury
+from switchgear.batch.treasury import Grant, Treasury, node_of
 from switchgear.batch.view import BatchView, ShieldedView
 from switchgear.batch.words import timed_out, timeout_options
 from switchgear.core.types import Permit
-from switchgear.errors import BudgetRefused, StoreError
+from switchgear.errors import BudgetRefused, StoreCorrupt, StoreError, StoreTooNew
 from switchgear.runner.ends import ExitReason
 from switchgear.runner.helping import Choose
 from switchgear.runner.interrupt import Interrupt
@@ -66,6 +66,10 @@ class Conductor:
         self._act = act
         self._crew = Crew(company.interrupt)
         self._running: dict[str, Running] = {}
+        self._waited_for: set[str] = set()
+        """The nodes whose money a task of this round waits for: those behind it do so, too."""
+        self._lost_store = False
+        """Whether it was said that the store does not answer."""
         self._heard: queue.SimpleQueue[tuple[str, Outcome]] = queue.SimpleQueue()
 
     @property
@@ -124,20 +128,25 @@ class Conductor:
 
     def _start_ready(self) -> None:
         """Start what may begin, as far as there is room, money and leave."""
+        self._waited_for.clear()
         for task in ready(self._batch.tasks, self._statuses()):
             if len(self._running) >= self._batch.parallel or self._is_ending():
                 return
-            if not self._start(task):
+            if node_of(task) not in self._waited_for and not self._start(task):
                 return
 
     def _start(self, task: Task) -> bool:
-        """Start a task, or settle that it cannot be; False: not now, nor any other."""
+        """Start a task, settle that it cannot be, or let it wait; False: so must all others."""
         try:
             grant = self._grant(task)
-            if grant == 0:
-                return self._without_money(task)
-        except (BudgetRefused, StoreError) as trouble:
+        except (BudgetRefused, StoreCorrupt, StoreTooNew) as trouble:
             return self._fail(task, str(trouble))
+        except StoreError as trouble:
+            return self._without_store(trouble)
+        if grant.payer in self._waited_for:
+            return self._wait_for(task, grant.payer)  # its turn is after those before it
+        if grant.micros == 0:
+            return self._without_money(task, grant)
         answer = self._door.ask(task.name, running=bool(self._running))
         if answer.permit is None:
             if answer.skip is not None:
@@ -145,41 +154,60 @@ class Conductor:
             return answer.skip is not None
         return self._start_with(task, answer.permit, grant)
 
-    def _start_with(self, task: Task, permit: Permit, grant: int | None) -> bool:
+    def _start_with(self, task: Task, permit: Permit, grant: Grant) -> bool:
         aside: SetAside | None = None
         try:
-            aside = self._treasury.set_aside(task, grant, self._home.id)
+            aside = self._treasury.set_aside(task, grant.micros, self._home.id)
             progress = self._prepared(task, self.progress[task.name])
         except BudgetRefused:
             self._door.give_back(permit)
-            return False  # somebody else was quicker: look again at what is left
-        except (PlaceTrouble, OSError, StoreError) as trouble:
+            self._waited_for.add(grant.payer or str(node_of(task)))
+            return True  # somebody else was quicker: the next round looks at what is left
+        except StoreError as trouble:
+            self._door.give_back(permit)
+            return self._without_store(trouble)
+        except (PlaceTrouble, OSError) as trouble:
             self._door.give_back(permit)
             if aside is not None:
                 aside.settle(0)
             return self._fail(task, str(trouble))
-        self._running[task.name] = Running(permit, grant or 0, aside)
+        self._lost_store = self._lost_store and aside is None
+        self._running[task.name] = Running(permit, grant.micros or 0, aside)
         self._change(task.name, **progress._asdict())
-        self._begin(task, progress, grant)
+        self._begin(task, progress, grant.micros)
         return True
 
-    def _grant(self, task: Task) -> int | None:
-        """What the task may spend; 0: nothing now."""
-        reserved = sum(each.reserved_micros for each in self._running.values())
-        waiting = len(ready(self._batch.tasks, self._statuses()))
-        sharers = min(self._batch.parallel - len(self._running), waiting)
-        return self._treasury.grant(task, reserved_micros=reserved, sharers=sharers)
+    def _grant(self, task: Task) -> Grant:
+        return self._treasury.grant(
+            task,
+            reserved_micros=sum(each.reserved_micros for each in self._running.values()),
+            places=self._batch.parallel - len(self._running),
+            waiting=ready(self._batch.tasks, self._statuses()),
+        )
 
-    def _without_money(self, task: Task) -> bool:
+    def _without_money(self, task: Task, grant: Grant) -> bool:
         """Wait for what may come back, else settle that the task cannot begin."""
-        if self._running:
-            return False  # what they do not spend comes back
-        why = self._treasury.waits_for(task)
-        if why is None:
+        if not grant.comes_back:
             return self._fail(task, self._treasury.broke(task), exit_reason="budget")
+        if not grant.payer:
+            return False  # all tasks share the batch's own money, in their order
+        return self._wait_for(task, grant.payer)
+
+    def _wait_for(self, task: Task, node: str) -> bool:
+        self._waited_for.add(node)
+        why = f"waits for what others have set aside in budget {node!r}"
         if self.progress[task.name].reason != why:
             self._change(task.name, reason=why)
-        return False
+        return True
+
+    def _without_store(self, trouble: StoreError) -> bool:
+        """Money is not given on a guess, and a moment without the store is no failure of a task."""
+        if not self._lost_store:
+            self._view.said(f"{trouble}; the tasks with a budget_node wait for it")
+        self._lost_store = True
+        nodes = map(node_of, self._batch.tasks)
+        self._waited_for.update(node for node in nodes if node is not None)
+        return True
 
     def _fail(self, task: Task, reason: str, **fields: object) -> bool:
         self._change(task.name, status=Status.FAILED, reason=reason, **fields)
@@ -217,7 +245,7 @@ class Conductor:
             try:
                 outcome = self._act(self._place, attempt)
             except Exception as error:  # noqa: BLE001  one task's trouble is not the others'
-                outcome = Outcome(None, f"it could not be run: {type(error).__name__}: {error}")
+                outcome = not_run(error)
             finally:
                 self._heard.put((task.name, outcome))
 
@@ -250,7 +278,7 @@ class Conductor:
         self._change(task.name, **progress._asdict())
 
     def _pay(self, task: Task, aside: SetAside, outcome: Outcome, cost_micros: int) -> None:
-        known = outcome.result is not None
+        known = outcome.result is not None or not outcome.began
         problem = aside.settle(cost_micros if known else None, unpriced=outcome.unpriced)
         if problem is not None:
             self._view.said(f"[{task.name}] {problem}")

@@ -4,13 +4,25 @@ The batch's own budget is kept by this process. A node (`budget_node`) is shared
 task may spend is held there before it begins, and settled when it ends.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from switchgear.batch.model import Batch, Progress, Task
 from switchgear.batch.purse import Purse
 from switchgear.batch.words import out_of_money
 from switchgear.budgets import Budgets
-from switchgear.runner.set_aside import Room, SetAside, room_at
+from switchgear.runner.set_aside import Room, SetAside, payers_of, room_at
+
+
+class Grant(NamedTuple):
+    """What a task may spend."""
+
+    micros: int | None
+    """0: nothing now, `None`: what it takes."""
+    payer: str = ""
+    """The node whose money it is, or would be; empty: the batch's own, or nobody's."""
+    comes_back: bool = False
+    """Whether others hold money that the task could have."""
 
 
 class Treasury:
@@ -21,25 +33,32 @@ class Treasury:
         self._budgets = budgets
         self._progress = progress
 
-    def grant(self, task: Task, *, reserved_micros: int, sharers: int) -> int | None:
-        """What the task may spend; 0: nothing now, `None`: what it takes.
+    def grant(
+        self, task: Task, *, reserved_micros: int, places: int, waiting: Sequence[Task]
+    ) -> Grant:
+        """What the task may spend.
 
-        `reserved_micros` is granted to tasks that run, `sharers` are those that could begin now.
-        Raises `BudgetRefused` if its node is not open, `StoreError`.
+        `reserved_micros` is granted to tasks that run; so many `places` are free, for the tasks
+        that are `waiting`. Raises `BudgetRefused` if its node is not open, `StoreError`.
         """
         purse = Purse(self._limit_micros, self._spent_micros, reserved_micros)
-        wanted = purse.grant(self._own_left(task), sharers)
+        own_left = self._own_left(task)
+        wanted = purse.grant(own_left, min(places, len(waiting)))
+        if wanted == 0:
+            return Grant(0, comes_back=own_left != 0 and reserved_micros > 0)
         room = self._room(task)
         if room.free_micros is None:
-            return wanted
+            return Grant(wanted)
+        sharers = min(places, self._drawing_on(room.payer, waiting)) if wanted is None else 1
         whole = room.free_micros + room.held_micros
-        return Purse(whole, reserved_micros=room.held_micros).grant(wanted, sharers)
+        micros = Purse(whole, reserved_micros=room.held_micros).grant(wanted, sharers)
+        return Grant(micros, room.payer, comes_back=room.held_micros > 0)
 
-    def waits_for(self, task: Task) -> str | None:
-        """What may come back to the task's node, in words; `None`: nothing that would help it."""
-        if self._own_left(task) == 0 or self._left == 0 or not self._room(task).held_micros:
-            return None
-        return f"waits for what others have set aside in budget {_node(task)!r}"
+    def _drawing_on(self, payer: str, tasks: Sequence[Task]) -> int:
+        """How many of the tasks have their money from the same node."""
+        nodes = [node for task in tasks if (node := node_of(task)) is not None]
+        payers = payers_of(self._budgets, nodes)
+        return sum(payers.get(node) == payer for node in nodes)
 
     def broke(self, task: Task) -> str:
         """Why there is no money for a task: its own is spent, or the batch's, or its node's."""
@@ -48,17 +67,17 @@ class Treasury:
             return out_of_money("its", task.flags["budget_micros"], spent)
         if self._left == 0:
             return out_of_money("the batch's", self._limit_micros or 0, self._spent_micros)
-        return f"budget {_node(task)!r} has nothing left; `switchgear budgets set` gives it more"
+        return f"budget {node_of(task)!r} has nothing left; `switchgear budgets set` gives it more"
 
     def set_aside(self, task: Task, grant_micros: int | None, batch: str) -> SetAside | None:
         """Hold it in the tree, if the task names a node. Raises `BudgetRefused`, `StoreError`."""
-        node = _node(task)
+        node = node_of(task)
         if node is None:
             return None
         return SetAside(self._budgets, node, grant_micros, owner=f"batch {batch}, task {task.name}")
 
     def _room(self, task: Task) -> Room:
-        node = _node(task)
+        node = node_of(task)
         return Room(None) if node is None else room_at(self._budgets, node)
 
     def _own_left(self, task: Task) -> int | None:
@@ -74,5 +93,6 @@ class Treasury:
         return sum(each.spent_micros for each in self._progress.values())
 
 
-def _node(task: Task) -> str | None:
+def node_of(task: Task) -> str | None:
+    """The node of the budgets that a task is paid from; `None`: it names none."""
     return task.flags.get("budget_node")

@@ -149,13 +149,13 @@ def _wanted(
 
 def _paid_from(place: "Workplace", wanted: "Batch", node: str | None) -> "Batch":
     """With the node of the option, if one is given; a node that is not open is told before the start."""
-    from switchgear.cli.paying import checked_node
+    from switchgear.cli.paying import check_node
 
     if node is not None:
         paid = (task._replace(flags={**task.flags, "budget_node": node}) for task in wanted.tasks)
         wanted = wanted._replace(tasks=tuple(paid))
-    for each in sorted({str(task.flags.get("budget_node", "")) for task in wanted.tasks} - {""}):
-        checked_node(place.panel.budgets, each)
+    for each in dict.fromkeys(task.flags.get("budget_node") for task in wanted.tasks):
+        check_node(place.panel.budgets, each)
     return wanted
 
 

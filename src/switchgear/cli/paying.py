@@ -11,16 +11,19 @@ if TYPE_CHECKING:
     from switchgear.budgets import Budgets
     from switchgear.runner.options import RunOptions
     from switchgear.runner.result import RunResult
+    from switchgear.runner.runner import Runner
     from switchgear.runner.state import RunState
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 
-def checked_node(budgets: "Budgets", node: str) -> str:
-    """A node that is open. Ends the command if it is not."""
+def check_node(budgets: "Budgets", node: str | None) -> None:
+    """End the command if a node is named that is not open."""
     from switchgear.errors import BudgetRefused
     from switchgear.runner.set_aside import room_at
 
+    if node is None:
+        return
     try:
         room_at(budgets, checked_path(node))
     except ValueError as problem:
@@ -30,34 +33,34 @@ def checked_node(budgets: "Budgets", node: str) -> str:
             f"budget {node!r} is not open; 'switchgear budgets list' shows the trees, and "
             "'switchgear budgets set' opens one"
         )
-    return node
 
 
 def paid(
     budgets: "Budgets",
     options: "RunOptions",
     state: "RunState | None",
-    work: "Callable[[RunOptions], RunResult]",
+    made: "Callable[[int | None], Runner]",
 ) -> "RunResult":
-    """Let the run work with what is held for it, if its options name a node.
+    """Make the run and let it work with what is held for it, if its options name a node.
 
-    Raises `BudgetRefused`: then it did not begin.
+    `made` is given that amount in micro-dollars, `None` where nothing is held. Raises
+    `BudgetRefused`: then it was not made.
     """
     from switchgear.runner.set_aside import SetAside
     from switchgear.runner.state import RunState
 
     if options.budget_node is None:
-        return work(options)
-    node, before = checked_node(budgets, options.budget_node), state or RunState()
+        return made(None).run()
+    before, runner = state or RunState(), None
     left = before.budget(options.budget_micros).left_micros
     wanted = None if left is None else max(0, left)
-    aside = SetAside(budgets, node, wanted, owner=f"run: {options.task[:60]}")
-    if aside.amount_micros is not None:
-        options = options._replace(budget_micros=before.spent_micros + aside.amount_micros)
+    aside = SetAside(budgets, options.budget_node, wanted, owner=f"run: {options.task[:60]}")
     try:
-        after = work(options)
+        runner = made(aside.amount_micros)
+        after = runner.run()
     except BaseException:
-        aside.settle(None)  # a defect of ours: nobody knows what was spent
+        # After a defect of ours nobody knows what was spent; before an agent was started, nothing.
+        aside.settle(None if runner is not None and runner.has_worked else 0)
         raise
     problem = aside.settle(
         after.state.spent_micros - before.spent_micros,

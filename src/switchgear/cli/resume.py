@@ -8,6 +8,7 @@ import click
 
 from switchgear.cli.entry import fail
 from switchgear.cli.options import json_option, store_options, token_option
+from switchgear.cli.paying import check_node
 from switchgear.cli.run import LIMITS, Start, configured, perform
 from switchgear.cli.run_flags import given_flags, limit_flags
 from switchgear.cli.run_time import settled, taken_out
@@ -52,6 +53,7 @@ def resume(
     start = _start(record, given, extra_s)
     with open_session() as session:
         options, note = settled(start.options, wanted, session.config.timeouts)
+        check_node(session.panel.budgets, options.budget_node)
         start = start._replace(options=options, note=note)
         limited = _is_limited(start.options)
         policy = configured(session, start.options, start.folder, limited=limited)

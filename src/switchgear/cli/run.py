@@ -16,11 +16,13 @@ from switchgear.cli.text import say
 if TYPE_CHECKING:
     from switchgear.agents.base import Agent
     from switchgear.cli.opening import Session
-    from switchgear.config import Config
     from switchgear.core.policy import Policy
+    from switchgear.errors import BudgetRefused
     from switchgear.runner.options import RunOptions
     from switchgear.runner.record import RunFolder
     from switchgear.runner.result import RunResult
+    from switchgear.runner.runner import Runner
+    from switchgear.runner.setting import Setting
     from switchgear.runner.state import RunState
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
@@ -79,38 +81,41 @@ def run(
 
 
 def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
-
-    config: Any = session.config
     if flags.get("agent", "").partition(":")[0] == "demo":
-        start = _demo(task, flags, config)
+        start = _demo(session, task, flags)
     elif task is None:
         fail("TASK is missing: say what is to be done, or try --agent demo")
     else:
-        options, note = _options(task, flags, config)
+        options, note = _options(session, task, flags)
         start = Start(options, Path.cwd(), note=note)
     limited = bool(flags.keys() & set(LIMITS))
     policy = configured(session, start.options, start.folder, limited=limited)
     return start._replace(policy=policy)
 
 
-def _options(task: str, flags: dict[str, Any], config: "Config") -> "tuple[RunOptions, str | None]":
+def _options(
+    session: "Session", task: str, flags: dict[str, Any]
+) -> "tuple[RunOptions, str | None]":
     """The options of a run, and what is to be said of its time."""
+    from switchgear.cli.paying import check_node
     from switchgear.runner.options import run_options
 
+    config: Any = session.config
     flags, wanted = taken_out(flags)
     defaults = {"stuck": config.interventions.in_runs}
     options = run_options(task, flags, presets=config.loop_presets, defaults=defaults)
+    check_node(session.panel.budgets, options.budget_node)
     return settled(options, wanted, config.timeouts)
 
 
-def _demo(task: str | None, flags: dict[str, Any], config: "Config") -> Start:
+def _demo(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
     """The stand-in works in a throw-away repository, whatever folder this is."""
     from switchgear.agents.demo_agent import TASK, VALIDATED, VALIDATION, make_repository
     from switchgear.runner.record import new_run, runs_root
 
     if flags["agent"].partition(":")[2] in VALIDATED:
         flags = {"validate": VALIDATION, **flags}
-    options, note = _options(TASK if task is None else task, flags, config)
+    options, note = _options(session, TASK if task is None else task, flags)
     _agent(options)  # an unknown scenario is said before anything is made
     record = new_run(runs_root(Path.cwd()))
     make_repository(record.path / "work")
@@ -133,7 +138,6 @@ def configured(
 
 def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     """Run it, show it, and return its exit code."""
-    from switchgear.cli.paying import paid
     from switchgear.cli.values import printed
     from switchgear.errors import BudgetRefused
     from switchgear.runner.circuits import loop_breaker, loop_name, policy_of
@@ -151,39 +155,36 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     except StillOpen as still:
         return _not_begun(start, name, "circuit_breaker", str(still), as_json=as_json)
 
-    def work(within: "RunOptions") -> "RunResult":
-        return _run(session, start._replace(options=within), agent, said, as_json=as_json)
-
     try:
-        result = paid(session.panel.budgets, options, start.state, work)
+        result = _run(session, start, agent, said, as_json=as_json)
     except BudgetRefused as refused:
-        ways = (
-            f"- switchgear budgets show {shlex.quote(refused.node)}  # who has set how much aside"
-        )
-        ways = f"{ways}\n- a smaller --budget"
-        return _not_begun(start, name, "budget", f"{refused}\n{ways}", as_json=as_json)
+        text = f"{refused}\n{_ways_to_money(refused)}"
+        return _not_begun(start, name, "budget", text, as_json=as_json)
     if as_json:
         say(printed(result.dump()))
     return result.exit_code
 
 
+def _ways_to_money(refused: "BudgetRefused") -> str:
+    node = shlex.quote(refused.node)
+    shown = f"- switchgear budgets show {node}  # who has set how much aside"
+    more = f"- switchgear budgets set {node} DOLLARS  # give it more"
+    return f"{shown}\n{more if refused.free_micros == 0 else '- a smaller --budget'}"
+
+
 def _run(
     session: "Session", start: Start, agent: "Agent", said: str | None, *, as_json: bool
 ) -> "RunResult":
+    from switchgear.cli.paying import paid
     from switchgear.cli.run_view import chooser, run_view
     from switchgear.report.write import write_report
     from switchgear.runner.interrupt import Interrupt
-    from switchgear.runner.record import new_run, runs_root
-    from switchgear.runner.runner import Runner
     from switchgear.runner.setting import Setting
 
     with (
         Interrupt().installed() as interrupt,
         run_view(as_json=as_json, stopping=lambda: interrupt.asked) as view,
     ):
-        for note in (said, start.note, _company(start)):
-            if note is not None:
-                view.noted(note)
         setting = Setting(
             view=view,
             interrupt=interrupt,
@@ -196,16 +197,34 @@ def _run(
             progress_policy=session.config.policy_for("progress/run"),
             choose=chooser(view, session.config.interventions.ask_s),
         )
-        runner = Runner(
+
+        def made(held_micros: int | None) -> "Runner":
+            for note in (said, start.note, _company(start)):
+                if note is not None:
+                    view.noted(note)
+            return _runner(session, start, agent, setting._replace(held_micros=held_micros))
+
+        return paid(session.panel.budgets, start.options, start.state, made)
+
+
+def _runner(session: "Session", start: Start, agent: "Agent", setting: "Setting") -> "Runner":
+    from switchgear.runner.record import new_run, runs_root
+    from switchgear.runner.runner import Runner
+
+    record = start.record or new_run(runs_root(Path.cwd()))
+    try:
+        return Runner(
             start.options,
             agent,
-            start.record or new_run(runs_root(Path.cwd())),
+            record,
             folder=start.folder,
             panel=session.panel,
             state=start.state,
             setting=setting,
         )
-        return runner.run()
+    except BaseException:
+        record.discard()
+        raise
 
 
 def _forget_ladder(session: "Session", loop: str, why: str | None) -> None:

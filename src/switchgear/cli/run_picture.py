@@ -188,7 +188,7 @@ def _mark(ended: Ended, signs: Signs) -> Text:
 
 
 def _money(board: Board, size: Size) -> Text:
-    budget = board.run["options"].get("budget_micros")
+    budget = board.run.get("may_spend_micros")
     line = label("spend", size)
     if budget:
         share = board.spent_micros / budget

@@ -9,7 +9,7 @@ from switchgear.errors import BudgetRefused, NoRoute, StoreError, duration
 from switchgear.fleet.categories import category_of
 from switchgear.fleet.manifest import Model
 from switchgear.guards.call import CircuitBreaker
-from switchgear.guards.provider_errors import agent_signal, classify, dependency_signal
+from switchgear.guards.provider_errors import agent_signal, dependency_signal, is_turned_away
 from switchgear.listeners import log_warning
 from switchgear.redact import redact
 from switchgear.reservations import Reservation
@@ -133,7 +133,10 @@ class Route:
     # What happened
 
     def spent(self, cost_micros: Any) -> None:
-        """It cost so much more, in millionths of a dollar. Raises ValueError for negative money."""
+        """It cost so much more, in millionths of a dollar. Raises ValueError for negative money.
+
+        Tell it after each call of the work: an error that comes later then costs what was told.
+        """
         if not isinstance(cost_micros, int) or isinstance(cost_micros, bool) or cost_micros < 0:
             rule = "it must be a whole number of micro-dollars, not below 0"
             raise ValueError(f"cost_micros is {cost_micros!r}: {rule}")
@@ -156,7 +159,7 @@ class Route:
         told = _Told(ok, seconds, error, violation, self._cost_micros)
         for breaker, permit in self._used_up(0):
             told.to(breaker, permit)
-        if self._cost_micros is None and _is_turned_away(error):
+        if self._cost_micros is None and error is not None and is_turned_away(error):
             self._cost_micros = 0
         self._settle()
 
@@ -202,12 +205,6 @@ class Route:
     def __repr__(self) -> str:
         who = f"{self.worker} on {self.model}" if self.admitted else self.why
         return f"<Route for {self.agent!r}: {self.decision}, {who}>"
-
-
-def _is_turned_away(error: BaseException | None) -> bool:
-    """Whether the provider did nothing, so that nothing is to be paid."""
-    found = None if error is None else classify(error)
-    return found is not None and found.costs_nothing
 
 
 class _Told(NamedTuple):

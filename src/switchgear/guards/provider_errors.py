@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from switchgear.core.types import Signal
 from switchgear.guards.evidence import describe, is_no_evidence, retry_after_s
-from switchgear.guards.provider_words import NAMES, PHRASES, STATUSES, WORDS
+from switchgear.guards.provider_words import NAMES, PHRASES, STATUSES, UNANSWERED, WORDS
 from switchgear.redact import redact
 
 LOOKED_AT = 4_000
@@ -51,13 +51,8 @@ AGAINST_AGENT = frozenset(
 NEVER_FAILS_OVER = frozenset((Complaint.AUTH, Complaint.CONTENT_POLICY, Complaint.BAD_REQUEST))
 """What a person must hear of: another provider would hide it, or refuse it as well."""
 
-TURNED_AWAY = frozenset(
-    (
-        *(Complaint.RATE_LIMIT, Complaint.OVERLOAD, Complaint.AUTH, Complaint.QUOTA),
-        *(Complaint.CONTEXT_LENGTH, Complaint.BAD_REQUEST),
-    )
-)
-"""What a provider says instead of beginning; after the others it may have worked, and bills it."""
+TURNED_AWAY = frozenset((Complaint.RATE_LIMIT, Complaint.OVERLOAD, Complaint.AUTH, Complaint.QUOTA))
+"""What a provider says instead of beginning. The others may be billed, or not be a provider's."""
 
 
 class ProviderError(NamedTuple):
@@ -75,11 +70,6 @@ class ProviderError(NamedTuple):
     def speaks_against_dependency(self) -> bool:
         """Whether it counts against the circuit of the provider."""
         return self.kind in AGAINST_DEPENDENCY
-
-    @property
-    def costs_nothing(self) -> bool:
-        """Whether the call was turned away by its status; what broke off in the middle has none."""
-        return self.kind in TURNED_AWAY and self.status is not None and self.status >= 400
 
     @property
     def may_fail_over(self) -> bool:
@@ -130,6 +120,19 @@ def classify_response(
     return ProviderError(kind, status, asked_s if kind in AGAINST_DEPENDENCY else None, text)
 
 
+def is_turned_away(error: BaseException) -> bool:
+    """Whether it says itself that the provider began nothing, by its status. Never raises.
+
+    What it was raised from does not count: whoever wraps an error may have paid for calls before.
+    What broke off in the middle has no such status.
+    """
+    try:
+        found = _understood(error)
+    except Exception:  # noqa: BLE001  a strange exception says nothing
+        return False
+    return found is not None and found.kind in TURNED_AWAY and (found.status or 0) >= 400
+
+
 def dependency_signal(error: BaseException, seconds: float | None = None) -> Signal:
     """What to tell the circuit of the provider: a failure only where it is the provider's."""
     found = classify(error)
@@ -163,17 +166,22 @@ class _Answer(Exception):
 def _classified(error: BaseException) -> ProviderError | None:
     if is_no_evidence(error):
         return None
-    for one in _with_causes(error):
-        names = [kind.__name__ for kind in type(one).__mro__]
-        said = _said_by(one)
-        kind = _by_words(said) or _by_names(names[:2], NAMES) or _by_phrase(said)
-        if kind is None and said.status is not None:
-            kind = _by_status(said.status)
-        kind = kind or _by_names(names, NAMES)
-        if kind is not None:
-            asked_s = (retry_after_s(one) or said.delay_s) if kind in AGAINST_DEPENDENCY else None
-            return ProviderError(kind, said.status, asked_s, describe(error))
-    return None
+    found = next(filter(None, map(_understood, _with_causes(error))), None)
+    return None if found is None else found._replace(text=describe(error))
+
+
+def _understood(error: BaseException) -> ProviderError | None:
+    """What the exception itself says, whatever it was raised from."""
+    names = [kind.__name__ for kind in type(error).__mro__]
+    said = _said_by(error)
+    kind = _by_words(said) or _by_names(names[:2], NAMES) or _by_phrase(said)
+    if kind is None and said.status is not None:
+        kind = _by_status(said.status)
+    kind = kind or _by_names(names, NAMES) or _by_names(names, UNANSWERED)
+    if kind is None:
+        return None
+    asked_s = (retry_after_s(error) or said.delay_s) if kind in AGAINST_DEPENDENCY else None
+    return ProviderError(kind, said.status, asked_s)
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:

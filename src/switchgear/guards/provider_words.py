@@ -83,13 +83,16 @@ STATUSES: dict[int, str] = {
 """What is not here is an outage from 500 on, and a bad request below."""
 
 NAMES: dict[str, str] = {
-    # What says more than its status
     "ContentFilterFinishReasonError": "content_policy",
     "ContentPolicyViolationError": "content_policy",
     "BlockedPromptException": "content_policy",
     "LengthFinishReasonError": "context_length",
     "ContextWindowExceededError": "context_length",
-    # What has no status: nobody answered. Timeouts first: to some they are connection errors too.
+}
+"""Exceptions that say more than their status, by the names of their types."""
+
+UNANSWERED: dict[str, str] = {
+    # Timeouts first: to some they are connection errors too.
     "APITimeoutError": "timeout",
     "TimeoutException": "timeout",
     "Timeout": "timeout",
@@ -101,4 +104,5 @@ NAMES: dict[str, str] = {
     "URLError": "outage",
     "gaierror": "outage",
 }
-"""Exceptions by the names of their types and of those that they derive from."""
+"""Exceptions that say that nobody answered, by the names of their types and of those that they
+derive from. One that has a status was answered: `urllib` derives those from `URLError`."""

@@ -68,14 +68,14 @@ def _section(title: str, *inside: Markup) -> Markup:
 
 
 def _head(run: Mapping[str, Any]) -> Markup:
-    end, state, options = (mapping(run.get(key)) for key in ("end", "state", "options"))
+    end, state = (mapping(run.get(key)) for key in ("end", "state"))
     status = _status(run)
     colour = ENDS.get(status, "warn" if end else "idle")
     reason = text(end.get("reason")) or "This run has not ended, or was broken off."
     where = f"{text(run.get('agent'), 60)} in {text(run.get('folder'), 400)}"
     when = f"{_date(run.get('started_at'))} to {_date(run.get('ended_at'))}"
     spent = money(whole(state.get("spent_micros")))
-    budget = whole(options.get("budget_micros"))
+    budget = _budget(run)
     if budget is not None:
         spent += f" of {money(budget)}"
     if unknown := whole(state.get("unknown_prices")):
@@ -187,11 +187,17 @@ def _heat(made: Sequence[Done]) -> Markup:
     )
 
 
+def _budget(run: Mapping[str, Any]) -> int | None:
+    """What it may spend, with what was set aside for it; older runs have but the option."""
+    if "may_spend_micros" in run:
+        return whole(run["may_spend_micros"])
+    return whole(mapping(run.get("options")).get("budget_micros"))
+
+
 def _trends(run: Mapping[str, Any], made: Sequence[Done]) -> Markup:
     if not made:
         return NOTHING
-    budget = whole(mapping(run.get("options")).get("budget_micros"))
-    drawings = [("Cost in all", charts.cost(made, budget))]
+    drawings = [("Cost in all", charts.cost(made, _budget(run)))]
     if any(each.tests_passing is not None for each in made):
         before = whole(made[0].raw.get("tests_before"))
         drawings.append(("Tests passing", charts.tests(made, before)))

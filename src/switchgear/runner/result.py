@@ -122,6 +122,9 @@ def resume_command(result: RunResult) -> str:
     }
     option = more.get(result.exit_reason, "")
     resume = f"{program()} resume {shlex.quote(result.run)}"
+    if result.exit_reason is ExitReason.BUDGET and not option:
+        node = shlex.quote(result.options.budget_node or "")
+        return f"{program()} budgets set {node} DOLLARS && {resume}"
     if result.held is None or result.exit_reason is not ExitReason.CIRCUIT_BREAKER:
         return f"{resume}{option}"
     return f"{release_command(result.held)} && {resume}"
@@ -144,7 +147,9 @@ def program() -> str:
 def _more_budget(result: RunResult) -> str:
     if result.state.unknown_prices and not result.options.allow_unknown_price:
         return " --allow-unknown-price"
-    return f" --budget {2 * (result.options.budget_micros or 0) / 1_000_000:g}"
+    if result.options.budget_micros is None:
+        return ""  # what its node had is spent
+    return f" --budget {2 * result.options.budget_micros / 1_000_000:g}"
 
 
 def reported(result: RunResult, record: RunFolder, write: Callable[[RunFolder], Path]) -> RunResult:

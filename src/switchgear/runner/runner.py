@@ -78,6 +78,12 @@ class Runner:
             options = options._replace(validate=detect(folder))
             self._notes += [NO_TESTS] if options.validate is None else []
         self.state = RunState() if state is None else state.resumed()
+        self._own_budget_micros = options.budget_micros
+        if setting.held_micros is not None:
+            most_micros = self.state.spent_micros + setting.held_micros
+            options = options._replace(budget_micros=most_micros)
+        self.has_worked = False
+        """Whether an agent was started: until then nothing was spent."""
         self._resumed = state is not None
         self._setting = setting
         self._answer = setting.answer
@@ -191,6 +197,7 @@ class Runner:
         shop.view.iteration_started(number, self._run())
         stuck = None if self._rescue is None else self._rescue.watch(shop, self._mark)
         left_s = self._left_s()
+        self.has_worked = True
         try:
             done = iterate(
                 shop, before, prompt=prompt, before=self._mark, left_s=left_s, stuck=stuck
@@ -331,7 +338,7 @@ class Runner:
             evidence=ending.evidence,
             stats=stats,
             state=self.state,
-            options=shop.options,
+            options=self._options,
             circuit=self.circuit,
             held=self.circuits.held(),
             checkpoint=kept,
@@ -345,6 +352,11 @@ class Runner:
         return result
 
     # Inside
+
+    @property
+    def _options(self) -> RunOptions:
+        """As they were told: what is held for this process is not there for the next."""
+        return self.shop.options._replace(budget_micros=self._own_budget_micros)
 
     def _used_s(self) -> float:
         return self._used_before_s + self.shop.time.clock() - self._began_s
@@ -371,7 +383,8 @@ class Runner:
             "pid": os.getpid(),
             "pid_began": process_began(os.getpid()),
             "resumed": self._resumed,
-            "options": shop.options.dump(),
+            "options": self._options.dump(),
+            "may_spend_micros": shop.options.budget_micros,
             "state": self.state.dump(),
             **self.circuits.facts(),
             "time_left_s": self._left_s(),

@@ -5,13 +5,14 @@ killed nobody knows what it spent, so the end of its lease counts all of it (`do
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from switchgear.budgets import Budgets
 from switchgear.core.book import Node, is_reservation, parent_of, root_of
 from switchgear.errors import BudgetRefused, StoreError
 from switchgear.reservations import LEASE_S
+from switchgear.runner.budget import dollars
 
 
 class Room(NamedTuple):
@@ -21,6 +22,8 @@ class Room(NamedTuple):
     """`None`: neither the node nor one above it has a limit."""
     held_micros: int = 0
     """What runs and others have set aside of the same money, and may give back."""
+    payer: str = ""
+    """Whose money it is: the node, or the next one above that has a limit."""
 
 
 def room_at(budgets: Budgets, node: str) -> Room:
@@ -33,7 +36,15 @@ def room_at(budgets: Budgets, node: str) -> Room:
     if free_micros is None:
         return Room(None)
     held = (at for at in nodes if is_reservation(at) and _payer(nodes, parent_of(at)) == payer)
-    return Room(max(0, free_micros), sum(nodes[at].claim_micros for at in held))
+    return Room(max(0, free_micros), sum(nodes[at].claim_micros for at in held), payer)
+
+
+def payers_of(budgets: Budgets, nodes: Iterable[str]) -> dict[str, str]:
+    """Whose money is set aside at each of the nodes that are open. Raises `StoreError`."""
+    wanted = set(nodes)
+    trees = {root: budgets.book(root).nodes for root in set(map(root_of, wanted))}
+    found = ((node, trees[root_of(node)]) for node in wanted)
+    return {node: _payer(tree, node) for node, tree in found if node in tree}
 
 
 def _payer(nodes: Mapping[str, Node], node: str) -> str:
@@ -43,18 +54,25 @@ def _payer(nodes: Mapping[str, Node], node: str) -> str:
     return node
 
 
+def _all_that_is_free(room: Room) -> int | None:
+    if room.free_micros == 0:
+        others = f", {dollars(room.held_micros)} is set aside by others" if room.held_micros else ""
+        raise BudgetRefused(room.payer, f"nothing is free{others}", 0)
+    return room.free_micros
+
+
 class SetAside:
     """An amount that is held for one run. Made, and settled, by one thread.
 
     Raises `BudgetRefused`, `StoreError`: then nothing is held. `amount_micros` of `None` is all
-    that is free; it stays `None` where no node has a limit.
+    that is free, and refused if that is nothing; it stays `None` where no node has a limit.
     """
 
     def __init__(
         self, budgets: Budgets, node: str, amount_micros: int | None, *, owner: str
     ) -> None:
         if amount_micros is None:
-            amount_micros = room_at(budgets, node).free_micros
+            amount_micros = _all_that_is_free(room_at(budgets, node))
         self.amount_micros = amount_micros
         self._held = budgets.reserve(node, amount_micros, owner=owner, allow_unknown=True)
         self._over = threading.Event()

@@ -33,5 +33,7 @@ class Setting(NamedTuple):
     """Instead of the preset `stuck`."""
     progress_policy: Policy | None = None
     """Instead of the preset `progress`."""
+    held_micros: int | None = None
+    """What is set aside for it in a tree of budgets: its budget while this process runs it."""
     choose: Choose | None = None
     """Asks a person what to do about a stuck agent; `None`: nobody is there."""
