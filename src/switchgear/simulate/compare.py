@@ -20,7 +20,7 @@ from switchgear.simulate.world import FEWEST, MOST, World
 NOT_MADE = 0.95
 INTERVALS = 2
 LONGEST_HOURS = 24.0 * 7
-COLLECT = (50_000, 20, 1_000_000)
+COLLECT = (1_000_000, 20, 1_000_000)
 """How seldom Python looks for garbage meanwhile: see `gc.set_threshold`."""
 Progress = Callable[[str, float], object]
 """Hears which side has simulated how many hours."""

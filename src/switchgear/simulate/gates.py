@@ -76,15 +76,15 @@ class Unguarded:
             name: tuple(model.provider for model in agent.models)
             for name, agent in crew.agents.items()
         }
+        self._first = {name: Chosen(name, those[0]) for name, those in self._providers.items()}
 
     def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
         """The agent itself, on the first provider that has not failed it too often."""
         del story
-        providers = self._providers[agent]
-        for provider in providers if tried else ():
+        for provider in self._providers[agent] if tried else ():
             if tried.get(provider, 0) < TRIES:
                 return Chosen(agent, provider)
-        return Chosen(agent, providers[0])
+        return self._first[agent]
 
     def tell(self, chosen: Chosen, outcome: Outcome) -> None:
         """Nobody listens."""
