@@ -105,7 +105,7 @@ def simulate(
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Look for garbage among young objects only.
+    """Hardly look for garbage.
 
     A large fleet is a large heap, all of it alive: each look at the whole of it is in vain, and
     would make ten times the agents take more than ten times as long.
