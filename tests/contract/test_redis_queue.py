@@ -1,10 +1,7 @@
 """The queue of those who compete for one circuit: nobody waits in vain, nothing is heard twice."""
 
-from collections.abc import Iterator
-
-import pytest
-
-from servers.server import Server, running
+from contract.words import Broken
+from servers.server import Server
 from stress.crew import together
 from switchgear.core.detectors import ConsecutiveFailures
 from switchgear.core.policy import Policy
@@ -19,17 +16,6 @@ SUCCEEDED = Tell(Signal(ok=True))
 INBOX = "{switchgear}:inbox:api"
 
 
-class Touchy(ConsecutiveFailures):
-    """A detector of somebody whose code has a defect."""
-
-    __slots__ = ()
-
-    def fold(self, memory: int, signal: Signal, now_s: float) -> int:
-        if signal.error == "boom":
-            raise ZeroDivisionError
-        return super().fold(memory, signal, now_s)
-
-
 class Private(ConsecutiveFailures):
     """A detector that only its owner's process knows."""
 
@@ -37,26 +23,7 @@ class Private(ConsecutiveFailures):
     kind = "private_to_the_owner"
 
 
-TOUCHY = Policy([Touchy(3)])
-
-
-@pytest.fixture(scope="module")
-def the_server() -> Iterator[Server]:
-    with running() as server:
-        yield server
-
-
-@pytest.fixture
-def server(the_server: Server) -> Server:
-    the_server.say("FLUSHALL")
-    return the_server
-
-
-@pytest.fixture
-def store(server: Server) -> Iterator[RedisStore]:
-    store = RedisStore(server.url)
-    yield store
-    store.close()
+TOUCHY = Policy([Broken(3)])
 
 
 def tell(store: RedisStore, message: Tell | Ask | Order = SUCCEEDED) -> Circuit:
