@@ -49,19 +49,9 @@ def test_the_core_imports_only_itself_and_a_few_pure_modules(path: Path) -> None
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_every_file_says_why_it_exists_and_is_one_room(path: Path) -> None:
+def test_every_file_says_why_it_exists(path: Path) -> None:
     text = path.read_text()
     assert ast.get_docstring(ast.parse(text)), f"{path.name} has no module docstring"
-    assert text.count("\n") <= 400, f"{path.name} has grown beyond one room"
-
-
-def test_no_function_is_longer_than_fifty_lines() -> None:
-    for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                code = node.body[-1].end_lineno or 0
-                lines = code - node.body[0].lineno + 1
-                assert lines <= 50, f"{path.name}: {node.name} is {lines} lines long"
 
 
 def test_there_is_no_utils_room() -> None:
