@@ -178,8 +178,9 @@ def mutate(draw: Any, agent: str) -> bytes:
     if draw(st.booleans()):
         text = text.replace("rm", "\\u0072m")
     around = st.text(alphabet=" \t\r\n", max_size=4)
-    text = draw(around) + text + draw(around)
-    return draw(st.sampled_from([b"", b"\xef\xbb\xbf"])) + text.encode(errors="surrogatepass")
+    text = f"{draw(around)}{text}{draw(around)}"
+    mark: bytes = draw(st.sampled_from([b"", b"\xef\xbb\xbf"]))
+    return mark + text.encode(errors="surrogatepass")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

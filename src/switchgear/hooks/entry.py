@@ -126,7 +126,7 @@ def _see_to_the_streams() -> None:
 
 def _see_to_signals() -> None:
     """A hook that is ended from outside refuses: otherwise its end would approve the call."""
-    import _signal  # noqa: PLC0415  built in; `signal` is slow to import
+    import _signal  # type: ignore[import-not-found]  # noqa: PLC0415  `signal` is slow to import
 
     def end(number: int, _: object) -> None:
         refuse(f"it was ended by signal {number}", [])

@@ -20,6 +20,10 @@ import sys
 from _collections import _tuplegetter
 from _functools import _lru_cache_wrapper
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
 _stand_ins = {}
 
 
@@ -28,12 +32,12 @@ def usable() -> bool:
     return sys.implementation.name == "cpython" and sys.version_info < (3, 14)
 
 
-def genuine(name):
+def genuine(name: str) -> "ModuleType":
     """The module of that name as the standard library has it."""
     return builtins.__import__(name, fromlist=["*"])
 
 
-def builtins_of():
+def builtins_of() -> "dict[str, object]":
     """The built-in names for our modules: `import` finds a stand-in where there is one."""
     return {**vars(builtins), "__import__": _import}
 
