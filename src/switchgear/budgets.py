@@ -91,8 +91,15 @@ class Budgets:
     1880000
     """
 
-    def __init__(self, ledger: Ledger, breaker_of: BreakerOf | None = None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        breaker_of: BreakerOf | None = None,
+        demand: Callable[[str, str], object] | None = None,
+    ) -> None:
         self._ledger = ledger
+        self._demand = demand
+        """Raises `OrderRefused` unless overrides are allowed, for a node and what is done to it."""
         self._breaker_of = breaker_of
         self._listeners: list[Callable[[Line], object]] = []
 
@@ -226,7 +233,13 @@ class Budgets:
     # One transaction
 
     def ask(self, asked: Asked, root: str = "") -> Answer:
-        """Do what is asked in one transaction, then tell circuits and listeners."""
+        """Do what is asked in one transaction, then tell circuits and listeners.
+
+        Raises `OrderRefused` for another limit or a close without an operator token that is needed.
+        """
+        if self._demand is not None and isinstance(asked, core.Limit | core.Close):
+            what = "a limit for" if isinstance(asked, core.Limit) else "closing"
+            self._demand(asked.node, f"{what} budget {asked.node!r}")
         key = root or core.root_of(getattr(asked, "node", ""))
 
         def work(value: Any, now_s: float) -> Amended:

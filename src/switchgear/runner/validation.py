@@ -14,6 +14,7 @@ from switchgear.agents.process import AgentProcess, End
 from switchgear.agents.wardens import Wardens
 from switchgear.measure.tally import Tally, tally
 from switchgear.redact import redact
+from switchgear.regular_files import read_regular
 from switchgear.runner.interrupt import Interrupt
 from switchgear.runner.words import error_of
 
@@ -23,6 +24,8 @@ KEPT_BYTES = 2_000_000
 """Of what it prints, the last."""
 CANNOT_RUN = (126, 127)
 """What the shell exits with when it cannot run a command."""
+LONGEST_FILE = 4_000_000
+"""Bytes that are read of a project's settings, to find its test command."""
 _NAMED = 10
 _NO_PYTEST = "No module named pytest"
 
@@ -136,7 +139,7 @@ def _has_npm_test(folder: Path) -> bool:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_regular(path, LONGEST_FILE).decode(errors="replace")
     except OSError:
         return ""
 
