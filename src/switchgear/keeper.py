@@ -6,6 +6,7 @@ and that a store that is gone is tried again: no caller waits for a server that 
 Over SQLite the calls themselves do, and no thread is needed.
 """
 
+import itertools
 import threading
 from collections.abc import Callable, Mapping
 
@@ -14,6 +15,10 @@ from switchgear.core.types import Circuit
 from switchgear.listeners import log_exception
 from switchgear.runs import FOLD_EVERY_S
 from switchgear.stores.resilient import Resilient
+
+LOOKS = 4
+"""How often in that time it looks for circuits on which this process begins to make calls: the others
+wait only for the reports of processes that they know."""
 
 
 class Keeper:
@@ -32,6 +37,7 @@ class Keeper:
         self._store.is_kept = True
         self._thread = threading.Thread(target=self._run, name="switchgear-keeper", daemon=True)
         self._store.on_change(self._pushed, self._missing)
+        self._store.on_warm(self._failed_elsewhere)
         self._thread.start()
 
     def stop(self) -> None:
@@ -51,6 +57,11 @@ class Keeper:
         for breaker in self._named(circuit.key):
             breaker.adopt(circuit)
 
+    def _failed_elsewhere(self, key: str) -> None:
+        """Report the successes of a circuit that another process saw failing."""
+        for breaker in self._named(key):
+            breaker.warm()
+
     def _missing(self, key: str) -> None:
         """Give a circuit back that the store has lost, although nobody uses it just now."""
         for breaker in self._named(key):
@@ -60,11 +71,16 @@ class Keeper:
         return [kind[key] for kind in self._breakers if key in kind]
 
     def _run(self) -> None:
-        while not self._stopped.wait(FOLD_EVERY_S):
-            self._attempt(self._store.try_again, self._store.label)
+        for number in itertools.count(1):
+            if self._stopped.wait(FOLD_EVERY_S / LOOKS):
+                return
+            is_time = not number % LOOKS
+            if is_time:
+                self._attempt(self._store.try_again, self._store.label)
             for breaker in [each for kind in self._breakers for each in list(kind.values())]:
                 look = breaker.flush if self._store.refresh_s is None else breaker.refresh
-                self._attempt(look, breaker.name)
+                if is_time or breaker.is_unknown_to_others:
+                    self._attempt(look if is_time else breaker.flush, breaker.name)
 
     def _attempt(self, work: Callable[[], None], what: str) -> None:
         try:
