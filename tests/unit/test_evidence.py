@@ -71,9 +71,9 @@ def test_failures_wait_for_the_successes_that_others_have_yet_to_report() -> Non
     assert site.circuit.phase is Phase.CLOSED
     assert site.circuit.totals.failed == 5, "counted at once"
     assert is_pending(site.circuit)
-    site.report("b", T0 + 0.06, OK, T0 + 0.025)
-    assert site.circuit.phase is Phase.CLOSED, "it succeeded in between"
-    assert site.policy.heat(site.circuit.memories, T0 + 0.06) == pytest.approx(0.6)
+    after = site.report("b", T0 + 0.06, OK, T0 + 0.025)
+    assert after.phase is Phase.CLOSED, "it succeeded in between"
+    assert site.policy.heat(after.memories, T0 + 0.06) == pytest.approx(0.6)
 
 
 def test_they_are_judged_as_soon_as_all_have_reported() -> None:
@@ -90,10 +90,10 @@ def test_a_process_that_hangs_delays_a_trip_by_the_hold_and_no_more() -> None:
     site.report("hung", T0, OK)
     for number in range(1, 6):
         site.report("a", T0 + number / 1000, BAD)
-    site.send(Tell(Signal(count=0)), T0 + 0.005 + HOLD_S - 0.001)
-    assert site.circuit.phase is Phase.CLOSED
-    site.send(Tell(Signal(count=0)), T0 + 0.005 + HOLD_S)
-    assert site.circuit.phase is Phase.OPEN
+    waiting = site.send(Tell(Signal(count=0)), T0 + 0.005 + HOLD_S - 0.001)
+    assert waiting.phase is Phase.CLOSED
+    judged = site.send(Tell(Signal(count=0)), T0 + 0.005 + HOLD_S)
+    assert judged.phase is Phase.OPEN
 
 
 def test_a_process_that_is_gone_is_not_waited_for() -> None:
