@@ -313,8 +313,11 @@ def test_a_compiled_configuration_that_lacks_parts_is_made_anew(project: Path) -
             compiled.write_text(
                 json.dumps({key: value for key, value in whole.items() if key != name} | part)
             )
-            told, _ = ask(project, before("Bash", FORBIDDEN, f"{name}"))
+            session = {"session_id": f"s-{name}-{part}"}
+            told, _ = ask(project, {**before("Bash", FORBIDDEN), **session})
             assert decision(told) == "deny", (name, part, told)
+            told, _ = ask(project, {**before("Bash", HARMLESS, "t2"), **session})
+            assert decision(told) == "allow", (name, part, told)
 
 
 @pytest.mark.parametrize(
