@@ -103,7 +103,7 @@ def test_a_hooked_agent_is_helped_from_another_terminal(tmp_path: Path) -> None:
         hook(tmp_path, before("Read", {"file_path": "a"}, f"t{number}"))
         hook(tmp_path, after("Read", {"file_path": "a"}, f"t{number}"))
     said = {
-        "nudge": "the agent is told at its next step",
+        "nudge": "the agent receives the hint at its next step",
         "extend": "the session may take 300 s longer",
         "escalate": "the escalation agent takes over",
     }
@@ -112,7 +112,10 @@ def test_a_hooked_agent_is_helped_from_another_terminal(tmp_path: Path) -> None:
         terminal = Terminal(tmp_path, "intervene", "s1", HOME=str(tmp_path.parent))
         try:
             terminal.read_until("What now (1 nudge/2 extend/3 escalate/4 abort)?")
-            assert "AGENT APPEARS STUCK\n\nAgent: claude-code (s1)\nStuck score: " in terminal.seen
+            shown = "AGENT APPEARS STUCK\n\nAgent: claude-code (s1)\nStuck score: 43/100"
+            if choice != "nudge":  # the nudge has answered the evidence
+                shown = "Session s1 (claude-code) is trying again."
+            assert shown in terminal.seen
             terminal.type(f"{choice}\n")
             terminal.read_until(answer)
             assert terminal.wait() == 0

@@ -190,7 +190,7 @@ def agent_stuck(stuck: Stuck, options: Sequence[Option] = ()) -> str:
         "AGENT APPEARS STUCK",
         "",
         f"Agent: {one_line(stuck.agent, 80)} ({one_line(stuck.task, 80)})",
-        f"Stuck score: {min(stuck.points, 100.0):g}/100",
+        f"Stuck score: {min(stuck.points, 100.0):.0f}/100",
         "",
         "Indicators:",
         *(f"- {one_line(each, _LONGEST_INDICATOR)}" for each in stuck.indicators),
