@@ -12,12 +12,12 @@ from switchgear.beside import beside
 from switchgear.breaker import Breaker
 from switchgear.core import book as core
 from switchgear.core import record
-from switchgear.core.audit import audit
+from switchgear.core.audit import audit, recalled
 from switchgear.core.book import Answer, Asked, Book, Cost, Line, Node
 from switchgear.core.detectors import TotalCost
 from switchgear.core.policy import Policy
 from switchgear.core.recovery import Latched
-from switchgear.core.turning import Turned, turn
+from switchgear.core.turning import NO_RESERVATION, Turned, turn
 from switchgear.core.types import Signal
 from switchgear.errors import BudgetRefused, StoreCorrupt, StoreUnavailable
 from switchgear.listeners import log_exception
@@ -91,8 +91,15 @@ class Budgets:
     1880000
     """
 
-    def __init__(self, ledger: Ledger, breaker_of: BreakerOf | None = None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        breaker_of: BreakerOf | None = None,
+        demand: Callable[[str, str], object] | None = None,
+    ) -> None:
         self._ledger = ledger
+        self._demand = demand
+        """Raises `OrderRefused` unless overrides are allowed, for a node and what is done to it."""
         self._breaker_of = breaker_of
         self._listeners: list[Callable[[Line], object]] = []
 
@@ -226,9 +233,27 @@ class Budgets:
     # One transaction
 
     def ask(self, asked: Asked, root: str = "") -> Answer:
-        """Do what is asked in one transaction, then tell circuits and listeners."""
-        key = root or core.root_of(getattr(asked, "node", ""))
+        """Do what is asked in one transaction, then tell circuits and listeners.
 
+        Raises `OrderRefused` for another limit or a close without an operator token that is needed.
+        """
+        if self._demand is not None and isinstance(asked, core.Limit | core.Close):
+            what = "a limit for" if isinstance(asked, core.Limit) else "closing"
+            self._demand(asked.node, f"{what} budget {asked.node!r}")
+        key = root or core.root_of(getattr(asked, "node", ""))
+        turned = self._turned(key, asked)
+        if turned.answer.refused == NO_RESERVATION and isinstance(asked, core.Settle):
+            # The book forgets; its account does not.
+            gone = recalled(asked.node, self.lines(key))
+            if gone is not None:
+                turned = self._turned(key, asked._replace(gone=gone))
+        self._spread(turned)
+        answer = turned.answer
+        if answer.refused:
+            raise BudgetRefused(answer.node, answer.refused, answer.free_micros)
+        return answer
+
+    def _turned(self, key: str, asked: Asked) -> Turned:
         def work(value: Any, now_s: float) -> Amended:
             before = self._loaded(key, value)
             turned = turn(before, asked, now_s)
@@ -237,17 +262,13 @@ class Budgets:
             return Amended(turned, core.dump_book(turned.book), turned.lines)
 
         try:
-            turned: Turned = self._ledger.amend(SHELF, key, work)
+            done: Turned = self._ledger.amend(SHELF, key, work)
         except StoreUnavailable:
             if isinstance(asked, core.Close):
                 raise
             # Whether it was done is not known; what may be asked twice is.
-            turned = self._ledger.amend(SHELF, key, work)
-        self._spread(turned)
-        answer = turned.answer
-        if answer.refused:
-            raise BudgetRefused(answer.node, answer.refused, answer.free_micros)
-        return answer
+            done = self._ledger.amend(SHELF, key, work)
+        return done
 
     def _spread(self, turned: Turned) -> None:
         for line in turned.lines:

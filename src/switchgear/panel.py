@@ -174,7 +174,9 @@ class Panel:
         from switchgear.stores.ledger import ledger_of  # noqa: PLC0415
 
         if self._budgets is None:  # one for all, because it knows who listens
-            self._budgets = Budgets(ledger_of(self.store.inner), self._breaker_or)
+            self._budgets = Budgets(
+                ledger_of(self.store.inner), self._breaker_or, self._demand_operator
+            )
         return self._budgets
 
     @property
@@ -183,7 +185,7 @@ class Panel:
         from switchgear.resource_locks import Locks  # noqa: PLC0415  only for those who lock
         from switchgear.stores.ledger import ledger_of  # noqa: PLC0415
 
-        return Locks(ledger_of(self.store.inner), self._breaker_or)
+        return Locks(ledger_of(self.store.inner), self._breaker_or, self._demand_operator)
 
     def lock(self, resource: str, **options: Any) -> "ResourceLock":
         """Leave to use a resource alone: `with panel.lock("staging-db", lease_s=60) as lock:`.
@@ -191,6 +193,10 @@ class Panel:
         `options`: `owner`, `lease_s`, `timeout_s`. Raises `Rejected` while `lock/<resource>` is open.
         """
         return self.locks.lock(resource, **options)
+
+    def _demand_operator(self, name: str, what: str) -> None:
+        """Raise `OrderRefused` unless overrides are allowed here. Raises `StoreError`."""
+        self.store.operator.demand(self.store, name, what)
 
     def _breaker_or(
         self, name: str, policy: Policy | None, renews: Callable[[Policy], bool] | None = None

@@ -197,9 +197,16 @@ class ResourceLock:
 class Locks:
     """The locks of an installation. Thread-safe; processes share them through the store."""
 
-    def __init__(self, ledger: Ledger, breaker_of: BreakerOf) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        breaker_of: BreakerOf,
+        demand: Callable[[str, str], object] | None = None,
+    ) -> None:
         self._ledger = ledger
         self._breaker_of = breaker_of
+        self._demand = demand
+        """Raises `OrderRefused` unless overrides are allowed, for a lock and what is done to it."""
 
     def lock(
         self,
@@ -233,7 +240,12 @@ class Locks:
         return found
 
     def break_lock(self, resource: str) -> bool:
-        """Take a lock away from whoever has it; false: nobody had it."""
+        """Take a lock away from its holder; false: it was not held.
+
+        Raises `OrderRefused` without an operator token that is needed.
+        """
+        if self._demand is not None:
+            self._demand(resource, f"breaking lock {resource!r}")
         return amend(self._ledger, resource, Break()).has
 
 

@@ -132,6 +132,20 @@ class Tell(NamedTuple):
     permit: Permit | None = None
 
 
+REMARKS = frozenset(
+    {
+        EventKind.STORE_LOST,
+        EventKind.STORE_BACK,
+        EventKind.STATE_UNREADABLE,
+        EventKind.UNDECIDED,
+        EventKind.CALL_EXPIRED,
+        EventKind.RULE_BROKEN,
+        EventKind.GUARD_CHANGED,
+    }
+)
+"""The kinds of events that Switchgear records without an operator; they change nothing else."""
+
+
 class Order(NamedTuple):
     """An operator's word. Changes the mode, clears the evidence, or both."""
 
@@ -141,6 +155,14 @@ class Order(NamedTuple):
     reset: bool = False
     kind: EventKind = EventKind.ORDERED
     """The event it makes; other than ORDERED it is Switchgear's own remark, not an operator's."""
+
+    @property
+    def is_override(self) -> bool:
+        """Whether it needs the operator token: everything does but a remark that changes nothing.
+
+        The kind alone does not decide: a remark that also sets the mode or resets is an override.
+        """
+        return self.kind not in REMARKS or self.mode is not None or self.reset
 
 
 Message = Ask | Tell | Order

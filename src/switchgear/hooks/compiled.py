@@ -95,9 +95,6 @@ def place_of(root: str) -> str:
 
 def use_all_modules() -> None:
     """Make everything importable that an ordinary process could import."""
-    lean = sys.modules.get("switchgear.hooks.lean")
-    if lean is not None:
-        lean.leave()
     if sys.flags.no_site:
         import site  # noqa: PLC0415
 

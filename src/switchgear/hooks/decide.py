@@ -35,13 +35,18 @@ def decide(
     store: Store,
     warns: frozenset[str],
     errands: list[Errand] | None = None,
+    *,
+    looked: Looked | None = None,
 ) -> Ruling:
     """The ruling on one hook call. Raises `StoreError` when the store cannot be asked.
+
+    `looked` is what the rules said of the call, if they were judged already.
 
     `warns` are the events at which this agent passes a text on to the model. What is left to do
     afterwards is added to `errands`; without them no session gets a watcher.
     """
-    looked = look_at(facts, known) if facts.moment is Moment.BEFORE_TOOL else None
+    if looked is None and facts.moment is Moment.BEFORE_TOOL:
+        looked = look_at(facts, known)
     state = None
     if facts.moment is Moment.AFTER_TOOL and known.interventions.progress:
         state = state_after(facts, known)
@@ -56,6 +61,11 @@ def decide(
     if errands is not None and errand is not None:
         errands.append(errand)
     return ruling
+
+
+def rule_refusal(broken: str) -> Ruling:
+    """The refusal of a call that would break a rule."""
+    return deny(f"Switchgear refused this call: {broken}. Do not try to get around it.")
 
 
 class _Hearing(Agent):
@@ -219,7 +229,7 @@ class _Hearing(Agent):
         self.apply(RULES, Tell(tried))
         self.remark(RULES, EventKind.RULE_BROKEN, f"{broken}; by {self.circuit}")
         self.judge(self.apply(self.circuit, Tell(tried._replace(ok=False, error=broken))))
-        return deny(f"Switchgear refused this call: {broken}. Do not try to get around it.")
+        return rule_refusal(broken)
 
     # After a tool
 

@@ -16,6 +16,10 @@ class Action(StrEnum):
     """This call does not happen and the turn ends."""
 
 
+REFUSING = frozenset((Action.DENY, Action.STOP))
+"""The actions with which a tool call does not happen."""
+
+
 class Errand(NamedTuple):
     """What is left to do when the hook has answered; see `errands.run`."""
 
@@ -56,6 +60,8 @@ class Reply(NamedTuple):
     """The agent must be sent SIGINT as well: none of its hook outputs ends a turn."""
     errand: Errand | None = None
     """What is left to do afterwards."""
+    refusal: str = ""
+    """Why a tool call is refused; exit code 2 and this text say so if `stdout` cannot be written."""
 
 
 def allow(remark: str = "") -> Ruling:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from switchgear.clock import Clock
 from switchgear.core.machine import step
@@ -29,13 +29,15 @@ from switchgear.core.types import (
     Tell,
     Verdict,
 )
-from switchgear.errors import StoreCorrupt, StoreError, StoreTooNew, duration
+from switchgear.errors import OrderRefused, StoreCorrupt, StoreError, StoreTooNew, duration
 from switchgear.listeners import log_warning
 from switchgear.stores.backlog import LISTED, Backlog
-from switchgear.stores.base import Found, Store, Vacuumed, checked_name
+from switchgear.stores.base import Found, Store, Transaction, Vacuumed, checked_name
 from switchgear.stores.guarded import Guarded
 from switchgear.stores.memory import MemoryStore
 from switchgear.stores.operator import OperatorLock
+
+T = TypeVar("T")
 
 RETRY_S = 1.0
 CLOSE_S = 5.0
@@ -84,7 +86,7 @@ class Resilient(Guarded):
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Fold a message in the store; or here, while the store is gone."""
         checked_name(key)
-        if _is_order(message):
+        if _is_override(message):
             self.operator.demand(self, key)
         me = threading.get_ident()
         self._inside.add(me)
@@ -108,7 +110,7 @@ class Resilient(Guarded):
         if self._is_memory:
             return self.apply(key, policy, message, now_s)
         checked_name(key)
-        if _is_order(message):
+        if _is_override(message):
             await _in_thread(lambda: self.operator.demand(self, key))
         if self._is_away(key) and not self.is_kept:
             await _in_thread(self._try_again)
@@ -134,6 +136,18 @@ class Resilient(Guarded):
         self._inside.clear()
 
     # The rest of a store: readers and operators want to know when it is gone.
+
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        """Messages to several circuits; overrides among them need the operator token, too."""
+        if self.operator.allows(self):
+            return super().transact(name, work)
+        return super().transact(name, lambda inside: work(_Checked(inside)))
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """Remember another digest; taking the place of one that is there needs its token."""
+        if instead_of is not None:
+            self.operator.demand(self, "*", "a change of the operator token")
+        return super().set_operator_digest(digest, instead_of=instead_of)
 
     def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere: as good as an order."""
@@ -247,6 +261,7 @@ class Resilient(Guarded):
         error: StoreError | None = None,
     ) -> Step:
         """Fold a message into the last known state, and queue what must be told later."""
+        in_doubt = None if error is None else error.in_doubt
         with self._lock.taken():
             backlog = self._away.get(key)
             error = error or (backlog.error if backlog else None) or self._lost
@@ -261,14 +276,14 @@ class Resilient(Guarded):
                 gone = step(policy, backlog.circuit, remark, now_s)
                 backlog.circuit, events = gone.circuit, gone.events
             if isinstance(message, Ask) and policy.strict:
-                backlog.add(Tell(Signal(count=0, refused=1)))
+                backlog.add(Tell(Signal(count=0, refused=1)), in_doubt)
                 return Step(backlog.circuit, self._strict(backlog), events)
             done = step(policy, backlog.circuit, message, now_s)
             backlog.circuit = done.circuit
             if isinstance(message, Tell):
-                backlog.add(message)
+                backlog.add(message, in_doubt)
             elif not done.verdict.admitted:
-                backlog.add(Tell(Signal(count=0, refused=1)))
+                backlog.add(Tell(Signal(count=0, refused=1)), in_doubt)
         return done._replace(events=events + done.events)
 
     def _start(self, key: str, policy: Policy, now_s: float) -> Circuit:
@@ -336,15 +351,35 @@ class Resilient(Guarded):
         if known is not None:
             self.inner.put(known)  # does nothing when the store has not lost it
         while (message := self._first_of(backlog)) is not None:
-            done = self.inner.apply(key, policy, message, self.inner.now_s())
+            try:
+                done = self._send(key, policy, message, backlog.identity_of(message))
+            except StoreError as error:
+                with self._lock.taken():
+                    if error.in_doubt is not None:
+                        backlog.doubt(message, error.in_doubt)
+                raise
             self._was_told(backlog, message, done)
         if not backlog.remarked:
             gone = duration(self._clock() - backlog.since_s)
             told = f"it was told {backlog.told} things that it had missed"
             why = f"the store {self.label} is back after {gone}; {told}"
             remark = Order("switchgear", why, kind=EventKind.STORE_BACK)
-            done = self.inner.apply(key, policy, remark, self.inner.now_s())
+            try:
+                done = self._send(key, policy, remark, backlog.remark_in_doubt)
+            except StoreError as error:
+                backlog.remark_in_doubt = backlog.remark_in_doubt or error.in_doubt
+                raise
             self._was_told(backlog, None, done)
+
+    def _send(self, key: str, policy: Policy, message: Message, identity: str | None) -> Step:
+        """Tell the store; by its identity, what it may have heard already."""
+        now_s = self.inner.now_s()
+        if identity is None:
+            return self.inner.apply(key, policy, message, now_s)
+        # Only a store that raises errors in doubt knows identities.
+        store: Any = self.inner
+        done: Step = store.apply(key, policy, message, now_s, identity=identity)
+        return done
 
     def _first_of(self, backlog: Backlog) -> Tell | None:
         with self._lock.taken():
@@ -371,8 +406,40 @@ class Resilient(Guarded):
         return reopen, (self.url, self.operator.digest)
 
 
-def _is_order(message: Message) -> bool:
-    return isinstance(message, Order) and message.kind is EventKind.ORDERED
+def _is_override(message: Message) -> bool:
+    return isinstance(message, Order) and message.is_override
+
+
+class _Checked:
+    """A transaction that refuses overrides. Used by one thread, inside `transact`."""
+
+    def __init__(self, inside: Transaction) -> None:
+        self._inside = inside
+        self.now_s = inside.now_s
+
+    @property
+    def note(self) -> str | None:
+        """The note as it stands."""
+        return self._inside.note
+
+    @note.setter
+    def note(self, note: str | None) -> None:
+        self._inside.note = note
+
+    @property
+    def keep_s(self) -> float:
+        """For how many seconds from now another note is of use."""
+        return self._inside.keep_s
+
+    @keep_s.setter
+    def keep_s(self, keep_s: float) -> None:
+        self._inside.keep_s = keep_s
+
+    def apply(self, key: str, policy: Policy, message: Message) -> Step:
+        """Fold one message; raises `OrderRefused` for an override."""
+        if _is_override(message):
+            raise OrderRefused(key)
+        return self._inside.apply(key, policy, message)
 
 
 def _is_news(circuit: Circuit, known: Circuit) -> bool:

@@ -10,6 +10,7 @@ from switchgear.hooks.facts import HookFacts, Moment
 from switchgear.hooks.ruling import Action, Reply, Ruling
 
 AGENT = "claude-code"
+EVENT = "hook_event_name"
 MOMENTS = {
     "SessionStart": Moment.SESSION_START,
     "UserPromptSubmit": Moment.PROMPT,

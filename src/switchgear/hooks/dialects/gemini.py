@@ -13,6 +13,7 @@ from switchgear.hooks.facts import HookFacts, Moment
 from switchgear.hooks.ruling import Action, Reply, Ruling
 
 AGENT = "gemini"
+EVENT = "hook_event_name"
 MOMENTS = {
     "SessionStart": Moment.SESSION_START,
     "BeforeAgent": Moment.PROMPT,
