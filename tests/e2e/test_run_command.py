@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -259,7 +260,55 @@ def test_an_agent_that_is_not_installed_is_said_with_the_way_to_get_it(project: 
     project.env["PATH"] = "/usr/bin:/bin"
     done = project("run", "x", "--agent", "goose")
     assert done.returncode == 16
-    assert "install it with" in done.stdout
+    assert "install it with" in done.stderr
+    assert not (project.path / ".switchgear" / "runs").exists(), (
+        "nothing is made before it is there"
+    )
+
+
+def test_a_command_that_is_not_there_makes_no_run(project: Project) -> None:
+    for command in ("no-such-agent --task {prompt}", "./not/here.sh"):
+        done = project("run", "x", "--agent-cmd", command)
+        assert done.returncode == 16
+        assert "there is no program" in done.stderr
+    result = project.json("run", "x", "--agent-cmd", "no-such-agent")
+    assert (result["exit_reason"], result["run"], result["iterations"]) == ("agent_error", None, 0)
+    assert not (project.path / ".switchgear" / "runs").exists()
+
+
+def test_a_task_that_validate_took_for_its_command_is_said(project: Project) -> None:
+    done = project("run", "--validate", "make the tests pass", "--agent", "claude")
+    assert done.returncode == 2
+    assert "--validate took 'make the tests pass' as its command" in done.stderr
+    assert "--validate=CMD" in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--timeout", "--idle-timeout"])
+@pytest.mark.parametrize("value", ["8", " 90", "1.5"])
+def test_a_span_without_a_unit_is_a_usage_error_with_suggestions(
+    project: Project, flag: str, value: str
+) -> None:
+    done = project("run", "x", "--agent", "claude", flag, value)
+    assert done.returncode == 2
+    number = value.strip()
+    assert f"it needs a unit; write {number}s for seconds, {number}m for minutes" in done.stderr
+    more = project("resume", "last", "--more-time", "8")
+    assert more.returncode == 2
+
+
+def test_every_line_of_a_log_has_its_time(project: Project) -> None:
+    done = project("run", "x", "--max-iterations", "1", agent=GOES_ON)
+    lines = done.stdout.splitlines()
+    assert len(lines) > 5
+    for line in lines:
+        assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ", line), line
+
+
+def test_the_help_of_completion_shows_lines_and_no_escape(project: Project) -> None:
+    said = project("completion", "--help").stdout
+    assert "\\b" not in said
+    assert "\b" not in said
+    assert '  bash: eval "$(switchgear completion bash)"      in ~/.bashrc\n' in said
 
 
 def test_starting_again_on_an_open_circuit_offers_the_choices(project: Project) -> None:

@@ -155,7 +155,7 @@ def _runner(place: Workplace, attempt: Attempt) -> Runner:
         setting=Setting(
             view=attempt.view,
             interrupt=attempt.interrupt,
-            policy=None if options.preset is not None else place.policy_for(loop),
+            policy=None if options.preset is not None or options.given else place.policy_for(loop),
             sinks=place.sinks,
             report=place.report,
             interventions=place.interventions,

@@ -87,13 +87,22 @@ def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start
     if flags.get("agent", "").partition(":")[0] == "demo":
         start = _demo(session, task, flags)
     elif task is None:
-        fail("TASK is missing: say what is to be done, or try --agent demo")
+        fail(_no_task(flags.get("validate")))
     else:
         options, note = _options(session, task, flags)
         start = Start(options, Path.cwd(), note=note)
-    limited = bool(flags.keys() & set(LIMITS))
-    policy = configured(session, start.options, start.folder, limited=limited)
+    policy = configured(session, start.options, start.folder)
     return start._replace(policy=policy)
+
+
+def _no_task(validate: str | None) -> str:
+    """What to say when there is no task, which an option may have taken for its value."""
+    if not validate or validate == "auto":
+        return "TASK is missing: say what is to be done, or try --agent demo"
+    return (
+        f"TASK is missing: --validate took {validate!r} as its command; write the task before "
+        f"--validate, or the command as --validate=CMD"
+    )
 
 
 def _options(
@@ -125,22 +134,18 @@ def _demo(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
     return Start(options, record.path / "work", record, note=note)
 
 
-LIMITS = ("consecutive_failures", "same_error", "no_progress", "output_decline_percent")
-
-
-def configured(
-    session: "Session", options: "RunOptions", folder: Path, *, limited: bool
-) -> "Policy | None":
-    """The policy that the configuration has for this loop, unless flags or a preset have limits."""
+def configured(session: "Session", options: "RunOptions", folder: Path) -> "Policy | None":
+    """The policy that the configuration has for this loop, unless flags or a preset set limits."""
     from switchgear.runner.circuits import loop_name
 
-    if options.preset is not None or limited:
+    if options.preset is not None or options.given:
         return None
     return session.config.policy_for(loop_name(folder, options))
 
 
 def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     """Run it, show it, and return its exit code. One process at a time runs a task."""
+    from switchgear.agents.process import missing_program
     from switchgear.runner.circuits import loop_name
     from switchgear.runner.plan import check_plan
     from switchgear.runner.record import runs_root
@@ -149,6 +154,8 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     agent = _agent(start.options)
     check_plan(start.folder, start.options.plan)
     name = loop_name(start.folder, start.options)
+    if problem := missing_program(agent, start.folder):  # before anything is made or changed
+        return _not_begun(start, name, "agent_error", problem, as_json=as_json)
     root = runs_root(Path.cwd()) if start.record is None else start.record.path.parent
     holds = None if start.record is None else f"run {start.record.id}"
     try:
