@@ -48,6 +48,8 @@ class Ruling(NamedTuple):
     """For whoever reads the agent's log: why a hook could not decide, for one."""
     whole: bool = True
     """Of a stop: the whole session is meant, not only a sub-agent."""
+    for_user: str = ""
+    """Of a stop: what a person reads, where the agent shows people a text of its own."""
 
 
 class Reply(NamedTuple):
