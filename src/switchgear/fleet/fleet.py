@@ -24,6 +24,12 @@ from switchgear.stores.ledger import Amended, Ledger, ledger_of
 
 T = TypeVar("T")
 SHELF = "fleet"
+MOST_SWITCHES = 100
+"""Lines that are kept of where an agent's work went."""
+SAME_S = 3600.0
+"""The same switch again within this time is counted, not written again."""
+SAME_AMONG = 10
+"""Among how many of the last lines the same one is looked for."""
 GLOBS = ("agent/*", "rules*", "dep/*", "lock/*", "story/*")
 """The circuits of a fleet."""
 
@@ -144,7 +150,7 @@ class Fleet:
         changed = self.panel.reload(
             config.policy_for, sinks=config.sinks, retention=config.retention
         )
-        self.router.crew, self.router.breakers = config.crew, on
+        self.router.use(config.crew, on)
         return changed
 
     def resume(self, story: str, *, by: str, why: str) -> Verdict:
@@ -179,8 +185,15 @@ class Fleet:
         return found
 
     def switches(self, agent: str) -> list[dict[str, Any]]:
-        """Every time the work of an agent began to go elsewhere or came back, oldest first."""
-        return list(self._ledger().lines(SHELF, f"agent/{agent}"))
+        """When the work of an agent began to go elsewhere or came back, oldest first.
+
+        A provider that comes and goes makes the same switches again and again: within an hour they
+        are one line, with how often (`count`) and when last (`last_s`). The last 100 lines are kept.
+        """
+        key = f"agent/{agent}"
+        value = self._ledger().value(SHELF, key) or {}
+        earlier = self._ledger().lines(SHELF, key)  # of versions that kept every one
+        return [*earlier, *value.get("switches", ())]
 
     def close(self) -> None:
         """Let go of the panel. Idempotent."""
@@ -221,15 +234,25 @@ def _noted(switch: Switch) -> Callable[[Any, float], Amended]:
         after = {"agent": switch.after.agent, "model": str(switch.after.model), "why": switch.why}
         if value is None and not switch.why:
             return Amended(None)
-        if value is not None and (value["agent"], value["model"]) == (
-            after["agent"],
-            after["model"],
-        ):
+        known = value or {}
+        if (known.get("agent"), known.get("model")) == (after["agent"], after["model"]):
             return Amended(None)
-        line = {"at_s": now_s, "from": _shown(switch.before), **after}
-        return Amended(None, {**after, "since_s": now_s}, (line,))
+        line = {"at_s": now_s, "from": _shown(switch.before), **after, "count": 1, "last_s": now_s}
+        lines = _with_switch(known.get("switches", []), line)
+        return Amended(None, {**after, "since_s": now_s, "switches": lines})
 
     return work
+
+
+def _with_switch(lines: list[dict[str, Any]], line: dict[str, Any]) -> list[dict[str, Any]]:
+    """The lines and one more, or one of them counted up that is the same and not long ago."""
+    for index in range(len(lines) - 1, max(-1, len(lines) - 1 - SAME_AMONG), -1):
+        known = lines[index]
+        is_same = all(known[key] == line[key] for key in ("from", "agent", "model"))
+        if is_same and line["at_s"] - known["last_s"] <= SAME_S:
+            again = {**line, "at_s": known["at_s"], "count": known["count"] + 1}
+            return [*lines[:index], again, *lines[index + 1 :]]
+    return [*lines, line][-MOST_SWITCHES:]
 
 
 def _shown(candidate: Candidate | None) -> str | None:
