@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from switchgear.views import View
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH100, PTH111, PTH112, PTH123, PTH208
+# ruff: noqa: PLC0415, PTH100, PTH109, PTH111, PTH112, PTH123, PTH208
 
 STORE_VARIABLE, TOKEN_VARIABLE = "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN"
 _SQLITE = "sqlite:///"
@@ -58,6 +58,8 @@ class Session:
         self._absent = absent
         """The file of the store, as long as it is not there: then the panel is an empty one."""
         self._borrowed = borrowed
+        self.drains = True
+        """Whether what is due is written and sent at the end, by a process of its own."""
         self.label = panel.store.label if absent is None else f"{_SQLITE}{absent} (not there yet)"
 
     def look_again(self) -> None:
@@ -138,8 +140,26 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._borrowed:
-            self.panel.close()
+        if self._borrowed:
+            return
+        self._start_drain()
+        self.panel.close()
+
+    def _start_drain(self) -> None:
+        """Let a process of its own write and send what is due: no watcher needs to run for that."""
+        from switchgear.errors import SwitchgearError
+
+        if self._absent is not None or not self.drains:
+            return
+        try:
+            from switchgear.hooks import drain
+
+            if drain.has_outbox(self.config) and drain.is_due(self.config, self.panel):
+                url = self.panel.store.url
+                if url is not None and not url.startswith("memory:"):
+                    drain.start(os.getcwd(), config=self.config.source, store=url)
+        except (SwitchgearError, OSError, ValueError):
+            return  # a store that is gone was said already
 
 
 def open_session(*, reading: bool = False) -> Session:

@@ -1,7 +1,7 @@
 """A fleet at work: a panel, its router, and what outlasts the process: who works in whose stead."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from switchgear.clock import Clock
 from switchgear.configured import Configured, PolicyOf
@@ -16,11 +16,15 @@ from switchgear.fleet.route import Route
 from switchgear.fleet.router import Candidate, Router, Switch
 from switchgear.glob import matcher
 from switchgear.guards.rules import RuleGuard
-from switchgear.listeners import log_warning
+from switchgear.listeners import Sink, log_warning
 from switchgear.live import TIME_PASSES
 from switchgear.panel import Panel
 from switchgear.stores.base import Store
 from switchgear.stores.ledger import Amended, Ledger, ledger_of
+
+if TYPE_CHECKING:
+    from switchgear.fleet.targets import Target
+    from switchgear.fleet.watching import Background
 
 T = TypeVar("T")
 SHELF = "fleet"
@@ -44,6 +48,10 @@ class FleetConfigured(Configured, Protocol):
     @property
     def crew(self) -> Crew:
         """The agents and stories."""
+
+    @property
+    def notifications(self) -> "Sequence[Target]":
+        """Where events are sent."""
 
 
 class Standing(NamedTuple):
@@ -74,6 +82,7 @@ class Fleet:
     ) -> None:
         on = default_breakers() if breakers is None else breakers
         self.panel = panel
+        self._background: Background | None = None
         self.router = Router(panel, crew, on, on_switch=self._switched, **options)
 
     @classmethod
@@ -95,10 +104,20 @@ class Fleet:
     def from_config(
         cls, config: FleetConfigured, *, token: str | None = None, clock: Clock | None = None
     ) -> Self:
-        """The fleet that a configuration describes: `Fleet.from_config(load_config(path))`."""
+        """The fleet that a configuration describes: `Fleet.from_config(load_config(path))`.
+
+        Events of this process are written as incidents, kept in the state of the world and sent to
+        the configured targets by a thread, which starts with the first of them.
+        """
         options: dict[str, Any] = {} if clock is None else {"clock": clock}
         panel = Panel.from_config(config, token=token, clock=clock)
-        return cls(panel, config.crew, config.breakers, **options)
+        fleet = cls(panel, config.crew, config.breakers, **options)
+        if config.notifications or not (panel.store.url or "").startswith("memory:"):
+            from switchgear.fleet.watching import background_of  # noqa: PLC0415  it imports this
+
+            fleet._background = background_of(fleet, config.notifications)
+            panel.reload(config.policy_for, sinks=(*config.sinks, fleet._background))
+        return fleet
 
     @property
     def crew(self) -> Crew:
@@ -147,9 +166,11 @@ class Fleet:
                 "restart to change it, or take the circuits along with export and import"
             )
         on = default_breakers() if config.breakers is None else config.breakers
-        changed = self.panel.reload(
-            config.policy_for, sinks=config.sinks, retention=config.retention
-        )
+        sinks: tuple[Sink, ...] = tuple(config.sinks)
+        if self._background is not None:
+            self._background.watcher.retarget(config.notifications)
+            sinks = (*sinks, self._background)
+        changed = self.panel.reload(config.policy_for, sinks=sinks, retention=config.retention)
         self.router.use(config.crew, on)
         return changed
 
@@ -196,7 +217,9 @@ class Fleet:
         return [*earlier, *value.get("switches", ())]
 
     def close(self) -> None:
-        """Let go of the panel. Idempotent."""
+        """Let go of the panel; what is being sent has two seconds. Idempotent."""
+        if self._background is not None:
+            self._background.close()
         self.panel.close()
 
     def __enter__(self) -> Self:

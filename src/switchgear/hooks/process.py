@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from typing import NoReturn
 
+from switchgear.core.types import Event
 from switchgear.errors import StoreUnavailable
 from switchgear.hooks import deadline
 from switchgear.hooks.answering import LARGEST_BYTES, answer, overdue
@@ -22,10 +23,18 @@ def main(argv: list[str], afterwards: Callable[[], object]) -> NoReturn:
     # Left open: closing the last connection to a file would copy its log into it and wait for the
     # disk, at each hook. SQLite does so by itself when the log has grown.
     opened: list[Store] = []
+    committed: list[Event] = []
+    places: list[str] = []
 
     def opening(known: Compiled) -> Store:
-        opened.append(open_store(known))
-        return opened[-1]
+        store = open_store(known)
+        if known.listens:
+            from switchgear.hooks.committed import Recorder  # noqa: PLC0415  seldom configured
+
+            store = Recorder(store, committed)
+            places.append(known.root)
+        opened.append(store)
+        return store
 
     raw = _input()
 
@@ -45,6 +54,10 @@ def main(argv: list[str], afterwards: Callable[[], object]) -> NoReturn:
         from switchgear.hooks.errands import run  # noqa: PLC0415  once in a session
 
         run(reply.errand)
+    if committed:
+        from switchgear.hooks.committed import hand_over  # noqa: PLC0415  only after an event
+
+        hand_over(places[-1], committed)
     afterwards()
     # Nothing is left to tidy up that the end of the process does not.
     os._exit(reply.code)

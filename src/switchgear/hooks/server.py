@@ -22,6 +22,7 @@ from threading import BoundedSemaphore, Lock
 from time import monotonic
 from typing import Any, NamedTuple
 
+from switchgear.core.types import Event
 from switchgear.hooks.answering import (
     LARGEST_BYTES,
     TOO_LARGE,
@@ -32,7 +33,8 @@ from switchgear.hooks.answering import (
     whole_project,
 )
 from switchgear.hooks.command import AGENTS
-from switchgear.hooks.compiled import compiled
+from switchgear.hooks.committed import Recorder, hand_over
+from switchgear.hooks.compiled import Compiled, compiled
 from switchgear.hooks.deadline import DEADLINE_S
 from switchgear.hooks.errands import run as run_errand
 from switchgear.hooks.errands import start_help
@@ -41,6 +43,7 @@ from switchgear.hooks.ruling import Reply
 from switchgear.hooks.sessions import note_name
 from switchgear.hooks.watching import Look, at_work, look_for_a_watcher
 from switchgear.hooks.whereabouts import folder_mark
+from switchgear.stores.base import Store
 
 HOST = "127.0.0.1"
 PATIENCE_S = 10.0
@@ -346,15 +349,26 @@ class _Handler(BaseHTTPRequestHandler):
             return self._undecided(agent, 0, f"{MOST_AT_ONCE} requests are being answered already")
         try:
             self._line.decide(agent, raw)
-            reply = answer(agent, raw, self.server.root, self.server.open_store)
+            committed: list[Event] = []
+            reply = answer(agent, raw, self.server.root, self._recording(committed))
         finally:
             self.server.places.release()
+        hand_over(self.server.root, committed)
         if reply.errand is not None:
             # The agent is nobody's parent here: its session is watched by the server itself.
             if reply.errand.watch:
                 self.server.rounds.add(reply.errand.session)
             run_errand(reply.errand._replace(watch=False))
         return _answer(agent, reply)
+
+    def _recording(self, committed: list[Event]) -> Opener:
+        """Opens the store so that events are remembered, where anything is to receive them."""
+
+        def opening(known: Compiled) -> Store:
+            store = self.server.open_store(known)
+            return Recorder(store, committed) if known.listens else store
+
+        return opening
 
     def _body(self, agent: str) -> bytes | Answer:
         """The body of a hook call, or the answer to one that has none that can be read."""
