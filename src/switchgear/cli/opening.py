@@ -162,10 +162,11 @@ class Session:
             return  # a store that is gone was said already
 
 
-def open_session(*, reading: bool = False) -> Session:
+def open_session(*, reading: bool = False, applying: bool = True) -> Session:
     """The panel that the options of the running command name, with what was configured.
 
-    `reading`: no file is made where there is none.
+    `reading`: no file is made where there is none. `applying`: budgets of the configuration are
+    opened, unless this only reads.
     """
     from switchgear.config import DEFAULT
     from switchgear.panel import Panel
@@ -180,7 +181,22 @@ def open_session(*, reading: bool = False) -> Session:
     if absent is not None and _was_there(absent):
         absent = None
     panel = _panel(choice.value if absent is None else "memory:", config)
+    if config.budgets and applying and not reading:
+        _apply_budgets(panel, config)
     return Session(panel, config, store=choice, absent=absent)
+
+
+def _apply_budgets(panel: "Panel", config: "Config") -> None:
+    """Bring the budgets to what is configured; who cannot is told, and the command goes on."""
+    from switchgear.errors import StoreError
+
+    try:
+        done = panel.budgets.apply(config.budgets, who="configuration")
+    except StoreError:
+        return  # the command says so itself, if it needs the store
+    for one in done:
+        if one.is_refused:
+            say(clean(f"switchgear: budget {one.node}: {one.why}", 1000), err=True)
 
 
 def _was_there(file: str) -> bool:

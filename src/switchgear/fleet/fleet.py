@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from switchgear.clock import Clock
 from switchgear.configured import Configured, PolicyOf
+from switchgear.core.book import Open
 from switchgear.core.deeds import Place
 from switchgear.core.policy import Policy
 from switchgear.core.rules import Rule
@@ -48,6 +49,10 @@ class FleetConfigured(Configured, Protocol):
     @property
     def crew(self) -> Crew:
         """The agents and stories."""
+
+    @property
+    def budgets(self) -> Sequence[Open]:
+        """Nodes of budgets and their limits."""
 
     @property
     def notifications(self) -> "Sequence[Target]":
@@ -117,6 +122,8 @@ class Fleet:
 
             fleet._background = background_of(fleet, config.notifications)
             panel.reload(config.policy_for, sinks=(*config.sinks, fleet._background))
+        if config.budgets:
+            panel.budgets.apply(config.budgets, who="configuration")
         return fleet
 
     @property
