@@ -29,15 +29,15 @@ from switchgear.hooks.answering import (
     Opener,
     answer,
     overdue,
-    undecided,
+    refused_unread,
     whole_project,
 )
 from switchgear.hooks.command import AGENTS
 from switchgear.hooks.committed import Recorder, hand_over
 from switchgear.hooks.compiled import Compiled, compiled
-from switchgear.hooks.deadline import DEADLINE_S
 from switchgear.hooks.errands import run as run_errand
 from switchgear.hooks.errands import start_help
+from switchgear.hooks.pending import Pending
 from switchgear.hooks.rounds import Rounds
 from switchgear.hooks.ruling import Reply
 from switchgear.hooks.sessions import note_name
@@ -107,7 +107,7 @@ class HookServer(ThreadingHTTPServer):
         with self._lock:
             late = [line for line in self._lines.values() if line.is_overdue(now_s)]
         for line in late:
-            line.answer_overdue(self.root)
+            line.answer_overdue()
         self.rounds.tick(now_s)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -168,8 +168,8 @@ class _Line:
         self.since_s = monotonic()
         """When it was opened, answered last, or began to be decided."""
         self.is_sending = True
-        self._asked: tuple[str, bytes] | None = None
-        """The agent and the body of the request that is being decided."""
+        self._asked: tuple[str, Pending] | None = None
+        """The agent of the request that is being decided, and how far that is."""
         self._is_answered = is_answered
         self._lock = Lock()
 
@@ -179,15 +179,16 @@ class _Line:
             self.is_sending, self._asked = True, None
             self.since_s = monotonic()
 
-    def decide(self, agent: str, raw: bytes) -> None:
+    def decide(self, agent: str, so_far: Pending) -> None:
         """Its request is complete."""
         with self._lock:
-            self.is_sending, self._asked = False, (agent, raw)
+            self.is_sending, self._asked = False, (agent, so_far)
             self.since_s = monotonic()
 
     def is_overdue(self, now_s: float) -> bool:
         """Whether a decision takes longer than an agent may wait."""
-        return self._asked is not None and now_s - self.since_s > DEADLINE_S
+        asked = self._asked
+        return asked is not None and now_s > asked[1].due_s()
 
     def may_answer(self) -> bool:
         """Whether the request is still to be answered; from now on this is done."""
@@ -195,13 +196,13 @@ class _Line:
             self._asked = None
             return not self._is_answered
 
-    def answer_overdue(self, root: str) -> None:
+    def answer_overdue(self) -> None:
         """Answer in place of its thread, as the configuration says that held last; then close."""
         with self._lock:
             asked, self._asked = self._asked, None
             self._is_answered = self._is_answered or asked is not None
         if asked is not None:
-            self._send_and_close(_answer(asked[0], overdue(*asked, root, DEADLINE_S)))
+            self._send_and_close(_answer(asked[0], overdue(*asked)))
 
     def turn_away(self) -> None:
         """Say that there are too many connections, and close."""
@@ -346,11 +347,14 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(raw, Answer):
             return raw
         if not self.server.places.acquire(blocking=False):
-            return self._undecided(agent, 0, f"{MOST_AT_ONCE} requests are being answered already")
+            return self._refused_unread(
+                agent, 0, f"{MOST_AT_ONCE} requests are being answered already"
+            )
         try:
-            self._line.decide(agent, raw)
-            committed: list[Event] = []
-            reply = answer(agent, raw, self.server.root, self._recording(committed))
+            so_far, committed = Pending(), list[Event]()
+            self._line.decide(agent, so_far)
+            opening = self._recording(committed)
+            reply = answer(agent, raw, self.server.root, opening, so_far)
         finally:
             self.server.places.release()
         hand_over(self.server.root, committed)
@@ -377,14 +381,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return _error(411, "the header Content-Length is missing, or no number")
         if length > LARGEST_BYTES:
-            return self._undecided(agent, length, f"{agent} sent what cannot be used: {TOO_LARGE}")
+            return self._refused_unread(
+                agent, length, f"{agent} sent what cannot be used: {TOO_LARGE}"
+            )
         try:
             raw = self.rfile.read(length)
         except TimeoutError:
             why = f"{agent} took longer than {PATIENCE_S:g} s to send its request"
-            return self._undecided(agent, 0, why)
+            return self._refused_unread(agent, 0, why)
         if len(raw) < length:
-            return self._undecided(agent, 0, f"{agent} hung up in the middle of its request")
+            return self._refused_unread(agent, 0, f"{agent} hung up in the middle of its request")
         return raw
 
     def _length(self) -> int | None:
@@ -394,11 +400,11 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         return int(length) if length.isascii() and length.isdigit() and len(length) < 12 else None
 
-    def _undecided(self, agent: str, length: int, why: str) -> Answer:
+    def _refused_unread(self, agent: str, length: int, why: str) -> Answer:
         """The answer to a call whose body is not read: it is said and counted all the same."""
         self.close_connection = True
         self._unread = length
-        return _answer(agent, undecided(agent, why, self.server.root, self.server.open_store))
+        return _answer(agent, refused_unread(agent, why, self.server.root, self.server.open_store))
 
     def _let_go(self) -> None:
         """Take what is still sent, so that the client reads its answer before the line is cut."""

@@ -74,6 +74,7 @@ class RunFolder:
 
     def add(self, facts: dict[str, Any]) -> None:
         """Add an iteration to iterations.jsonl."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.path / "iterations.jsonl").open("a", encoding="ascii") as file:
             file.write(json.dumps(facts, ensure_ascii=True) + "\n")
 
@@ -108,6 +109,7 @@ _REQUIRED = {"schema", "id", "task", "options", "state", "folder", "circuit"}
 
 def put_in_place(path: Path, value: dict[str, Any]) -> None:
     """Write JSON whole beside a file, and put it in the file's place at once."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # `git clean -fdx` removes it
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
     with beside.open("x", encoding="ascii") as file:  # new: never through a link of an agent's
@@ -180,18 +182,34 @@ def is_alive(run: dict[str, Any]) -> bool:
         return False
     except PermissionError:
         pass
+    if _is_zombie(pid):
+        return False
     began, now = run.get("pid_began"), process_began(pid)
     return began is None or now is None or began == now
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether the process has ended and only waits for its parent to take note of it."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] in {"Z", "X", "x"}
+
+
+def _stat(pid: int) -> list[str]:
+    """What /proc tells of a process, behind its name; empty where the system does not."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()  # a program's name may hold anything
 
 
 def process_began(pid: int) -> str | None:
     """When a process began, as the system counts it; `None`: the system does not say."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         return None
-    fields = stat.rpartition(")")[2].split()  # a program's name may hold anything
+    fields = _stat(pid)
     return f"{boot} {fields[19]}" if len(fields) > 19 else None
 
 
