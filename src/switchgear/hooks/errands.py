@@ -8,7 +8,7 @@ import os
 import sys
 
 from switchgear.core.digest import digest
-from switchgear.hooks.interrupt import agent_process
+from switchgear.hooks.interrupt import agent_process, show_headless
 from switchgear.hooks.ruling import Errand
 from switchgear.stores.places import default_file, keep_out_of_git
 
@@ -20,6 +20,8 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 def run(errand: Errand) -> None:
     """Do it. What cannot be done is left undone: the answer has been given."""
     try:
+        if errand.notice:
+            show_headless(errand.agent, errand.notice)
         if errand.watch and (pid := agent_process(errand.agent)) is not None:
             spawn("watcher.py", errand.root, errand.session, str(pid))
         if errand.evidence and errand.escalate:
