@@ -198,6 +198,8 @@ class StoreError(SwitchgearError):
     args: tuple[str, str, str]
     problem: ClassVar[str] = "failed"
     """What kind of trouble this is, in a word or two."""
+    in_doubt: str | None = None
+    """The identity of a message that may have been applied all the same: its reply was lost."""
 
     def __init__(self, store: str, why: str, what_to_do: str) -> None:
         super().__init__(store, why, what_to_do)

@@ -15,7 +15,7 @@ from switchgear.agents.prices import Cost, cost_of
 from switchgear.agents.process import AgentProcess, End, Run
 from switchgear.agents.wardens import Wardens
 from switchgear.hooks.sessions import TIME, WATCHED
-from switchgear.measure.git import GitError
+from switchgear.measure.git_command import GitError
 from switchgear.measure.tree import Change, Tree
 from switchgear.runner.agent_log import AgentLog
 from switchgear.runner.ends import Ending, ExitReason
@@ -135,6 +135,15 @@ def baseline(shop: Workshop, left_s: float | None) -> int | Ending | None:
         sentence = f"the validation `{done.command}` cannot be run: {done.tail}; {way_out}"
         return Ending(ExitReason.AGENT_ERROR, sentence)
     return tests_passing(done)
+
+
+def unmeasurable(tree: Tree) -> Exception | None:
+    """Why the folder cannot be measured now; `None`: it can."""
+    try:
+        tree.mark()
+    except (GitError, OSError) as error:
+        return error
+    return None
 
 
 def mark(tree: Tree) -> str | None:

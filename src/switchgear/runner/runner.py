@@ -13,6 +13,7 @@ from switchgear.agents.base import Agent
 from switchgear.agents.wardens import Wardens
 from switchgear.errors import OrderRefused
 from switchgear.hooks import texts
+from switchgear.measure.saving import is_full
 from switchgear.measure.tree import open_tree
 from switchgear.panel import Panel
 from switchgear.runner.checkpoint import keep
@@ -30,6 +31,7 @@ from switchgear.runner.iteration import (
     iso,
     iterate,
     mark,
+    unmeasurable,
 )
 from switchgear.runner.judge import tests_passing
 from switchgear.runner.ledger import counted, for_next, notes_on, proof
@@ -112,6 +114,8 @@ class Runner:
         self._used_before_s = self.state.seconds
         self._mark: str | None = None
         self._evidence: tuple[str, ...] = ()
+        self._unmeasured = 0
+        """Iterations in a row whose changes are not known."""
 
     @property
     def circuit(self) -> str:
@@ -159,6 +163,8 @@ class Runner:
 
     def _loop(self) -> Ending:
         given_up = None if self._rescue is None else self._rescue.objection()
+        if given_up is None and self._mark is None:
+            given_up = self._blind()
         if given_up is not None:
             return given_up
         if not self.state.iterations:
@@ -204,6 +210,7 @@ class Runner:
         before, shop = self.state, self.shop
         number = before.iterations + 1
         prompt = self._prompt(number)
+        shop.record.make()  # an agent may have removed it: `git clean -fdx` does
         shop.record.prompt_file(number).write_text(prompt, encoding="utf-8", errors="replace")
         shop.view.iteration_started(number, self._run())
         stuck = None if self._rescue is None else self._rescue.watch(shop, self._mark)
@@ -216,6 +223,7 @@ class Runner:
         except AgentUnusable as problem:
             self.circuits.give_back(leave)
             return Ending(ExitReason.AGENT_ERROR, str(problem))
+        self._unmeasured = self._unmeasured if done.change is None else 0
         goes_on = self._tell(leave, done)
         would_stop = goes_on and self.circuits.would_stop()
         if self._rescue is not None:
@@ -230,7 +238,23 @@ class Runner:
         else:
             self._mark = mark(shop.tree)  # what validation and hooks changed is no progress
         self._keep_facts(done, before, notes, prompt_chars=len(prompt), commit=commit)
-        return self._ending(done, goes_on=goes_on) or self._step_in(stuck)
+        ending = self._ending(done, goes_on=goes_on)
+        if ending is None and done.change is None:
+            ending = self._blind()
+        return ending or self._step_in(stuck)
+
+    def _blind(self) -> Ending | None:
+        """The end, if what the agent changes cannot be measured, now or twice in a row."""
+        problem = unmeasurable(self.shop.tree)
+        if problem is None and self._unmeasured < 1:
+            self._unmeasured += 1
+            self._mark = mark(self.shop.tree)
+            return None
+        why = "what it was before is not known" if problem is None else str(problem)
+        if is_full(problem):
+            return Ending(ExitReason.DISK_FULL, f"the disk is full: {why}")
+        sentence = f"changes in {self.shop.folder} cannot be measured: {why}"
+        return Ending(ExitReason.UNMEASURABLE, sentence, self._evidence)
 
     def _step_in(self, stuck: StuckWatch | None) -> Ending | None:
         if self._rescue is None or stuck is None:
