@@ -19,7 +19,7 @@ from switchgear.errors import SwitchgearError
 from switchgear.ladder import Interventions
 from switchgear.stores.places import default_file
 
-FORMAT = 3
+FORMAT = 4
 NAME = "hooks.json"
 LARGEST_BYTES = 1_000_000
 CONFIG_VARIABLE = "SWITCHGEAR_CONFIG"
@@ -49,6 +49,8 @@ class Compiled(NamedTuple):
     """Paths that belong to the guard, beside those that always do."""
     root: str
     """The project that is guarded."""
+    listens: bool = False
+    """Whether sinks, a fleet or notification targets are configured: they receive the events."""
     changed: str = ""
     """What has changed since the configuration before, until somebody has told it."""
 
