@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from switchgear.views import View
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH100, PTH111, PTH112, PTH123, PTH208
+# ruff: noqa: PLC0415, PTH100, PTH109, PTH111, PTH112, PTH123, PTH208
 
 STORE_VARIABLE, TOKEN_VARIABLE = "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN"
 _SQLITE = "sqlite:///"
@@ -58,6 +58,8 @@ class Session:
         self._absent = absent
         """The file of the store, as long as it is not there: then the panel is an empty one."""
         self._borrowed = borrowed
+        self.drains = True
+        """Whether what is due is written and sent at the end, by a process of its own."""
         self.label = panel.store.label if absent is None else f"{_SQLITE}{absent} (not there yet)"
 
     def look_again(self) -> None:
@@ -138,14 +140,33 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._borrowed:
-            self.panel.close()
+        if self._borrowed:
+            return
+        self._start_drain()
+        self.panel.close()
+
+    def _start_drain(self) -> None:
+        """Let a process of its own write and send what is due: no watcher needs to run for that."""
+        from switchgear.errors import SwitchgearError
+
+        if self._absent is not None or not self.drains:
+            return
+        try:
+            from switchgear.hooks import drain
+
+            if drain.has_outbox(self.config) and drain.is_due(self.config, self.panel):
+                url = self.panel.store.url
+                if url is not None and not url.startswith("memory:"):
+                    drain.start(os.getcwd(), config=self.config.source, store=url)
+        except (SwitchgearError, OSError, ValueError):
+            return  # a store that is gone was said already
 
 
-def open_session(*, reading: bool = False) -> Session:
+def open_session(*, reading: bool = False, applying: bool = True) -> Session:
     """The panel that the options of the running command name, with what was configured.
 
-    `reading`: no file is made where there is none.
+    `reading`: no file is made where there is none. `applying`: budgets of the configuration are
+    opened, unless this only reads.
     """
     from switchgear.config import DEFAULT
     from switchgear.panel import Panel
@@ -160,7 +181,22 @@ def open_session(*, reading: bool = False) -> Session:
     if absent is not None and _was_there(absent):
         absent = None
     panel = _panel(choice.value if absent is None else "memory:", config)
+    if config.budgets and applying and not reading:
+        _apply_budgets(panel, config)
     return Session(panel, config, store=choice, absent=absent)
+
+
+def _apply_budgets(panel: "Panel", config: "Config") -> None:
+    """Bring the budgets to what is configured; who cannot is told, and the command goes on."""
+    from switchgear.errors import StoreError
+
+    try:
+        done = panel.budgets.apply(config.budgets, who="configuration")
+    except StoreError:
+        return  # the command says so itself, if it needs the store
+    for one in done:
+        if one.is_refused:
+            say(clean(f"switchgear: budget {one.node}: {one.why}", 1000), err=True)
 
 
 def _was_there(file: str) -> bool:
@@ -278,6 +314,61 @@ def names_beginning(start: str, limit: int = 200) -> list[str]:
 def literal(name: str) -> str:
     """A glob that matches this very name, whatever characters are in it."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
+
+
+FAMILY_FIRST = "session/"
+"""The family whose names are ids that nobody types in full: they are found without it."""
+
+
+def full_name(session: Session, name: str) -> str | None:
+    """The circuit that a name means; `None`: there is none.
+
+    One of that very name, a session of that id, or the only one that begins so. Fails, with the
+    names, where several begin so.
+    """
+    from switchgear.errors import StoreCorrupt
+
+    store = session.panel.store
+    for each in (name, f"{FAMILY_FIRST}{name}"):
+        try:
+            if store.get(each) is not None:
+                return each
+        except StoreCorrupt:
+            return each  # it is there, and cannot be read
+    starts = [found.circuit.key for found in store.find(f"{literal(name)}*")]
+    starts = starts or [
+        found.circuit.key for found in store.find(f"{FAMILY_FIRST}{literal(name)}*")
+    ]
+    whole = [key for key in starts if "/agent/" not in key] or starts
+    if len(whole) > 1 and name:
+        shown = ", ".join(clean(key, 80) for key in whole[:5])
+        more = ", …" if len(whole) > 5 else ""
+        fail(f"{name!r} is ambiguous: {len(whole)} circuits begin so ({shown}{more})")
+    return whole[0] if whole and name else None
+
+
+def widened(session: Session, glob: str) -> str:
+    """The glob, or, of a plain name that no circuit has, one for all circuits that begin so."""
+    from switchgear.glob import is_plain
+
+    store = session.panel.store
+    if not is_plain(glob) or next(iter(store.find(glob)), None) is not None:
+        return glob
+    for start in (glob, f"{FAMILY_FIRST}{glob}"):
+        if next(iter(store.find(f"{start}*")), None) is not None:
+            return f"{start}*"
+    return glob
+
+
+def view_named(session: Session, name: str) -> "View":
+    """The circuit that a name means, see `full_name`. Fails where there is none."""
+    view = session.panel.view(name)
+    if view is None:
+        found = full_name(session, name)
+        view = None if found is None else session.panel.view(found)
+    if view is None:
+        fail(unknown_circuit(session, name))
+    return view
 
 
 def unknown_circuit(session: Session, name: str) -> str:

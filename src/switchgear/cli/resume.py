@@ -9,14 +9,13 @@ import click
 from switchgear.cli.entry import fail
 from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.paying import check_node
-from switchgear.cli.run import LIMITS, Start, configured, conflict_text, perform
+from switchgear.cli.run import Start, configured, conflict_text, perform
 from switchgear.cli.run_flags import given_flags, limit_flags
 from switchgear.cli.run_time import settled, taken_out
 from switchgear.cli.text import say
 from switchgear.runner.amounts import seconds
 
 if TYPE_CHECKING:
-    from switchgear.runner.options import RunOptions
     from switchgear.runner.record import RunFolder
     from switchgear.runner.run_lock import RunLock
 
@@ -58,8 +57,7 @@ def resume(
         options, note = settled(start.options, wanted, session.config.timeouts)
         check_node(session.panel.budgets, options.budget_node)
         start = start._replace(options=options, note=note)
-        limited = _is_limited(start.options)
-        policy = configured(session, start.options, start.folder, limited=limited)
+        policy = configured(session, start.options, start.folder)
         start = start._replace(answer=answer, force=force_close, why=why, policy=policy)
         code = perform(session, start, as_json=as_json)
     raise SystemExit(code)
@@ -76,12 +74,6 @@ def _locked(record: "RunFolder") -> "RunLock":
     except RunConflict as conflict:
         say(conflict_text(conflict), err=True)
         raise SystemExit(ENDS[ExitReason.CONFLICT].code) from None
-
-
-def _is_limited(options: "RunOptions") -> bool:
-    """Whether the run was given limits of its own."""
-    usual = options._field_defaults
-    return any(getattr(options, limit) != usual[limit] for limit in LIMITS)
 
 
 def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) -> Start:
@@ -107,4 +99,4 @@ def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) ->
     if not folder.is_dir():
         fail(f"run {record.id!r} worked in {folder}, which is not there any more")
     how = f"{program()} resume {shlex.quote(record.id)}"
-    return Start(options, folder, record, state, how=how)
+    return Start(options, folder, record, state, how=how, circuit=str(held["circuit"]))

@@ -42,6 +42,8 @@ class Start(NamedTuple):
     force: bool = False
     why: str | None = None
     how: str = "the same command with"
+    circuit: str | None = None
+    """The loop's circuit, of a run that continues; `None`: by folder, task, agent, validation."""
     note: str | None = None
     """Something to say at the start."""
     lock: "RunLock | None" = None
@@ -61,12 +63,23 @@ class Start(NamedTuple):
 )
 @click.option("--completion-promise", metavar="TEXT", help="Done only when the agent says TEXT.")
 @click.option("--plan", metavar="FILE", help="A checklist; done when every box is ticked.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show prompt, validation, limits, price and estimate; run nothing.",
+)
 @limit_flags
 @json_option
 @token_option
 @store_options
 def run(
-    task: str | None, *, as_json: bool, force_close: bool, why: str | None, **flags: Any
+    task: str | None,
+    *,
+    as_json: bool,
+    dry_run: bool,
+    force_close: bool,
+    why: str | None,
+    **flags: Any,
 ) -> None:
     """Run an agent on TASK again and again, until it is done or the loop must stop.
 
@@ -77,23 +90,56 @@ def run(
     """
     from switchgear.cli.opening import open_session
 
-    with open_session() as session:
-        start = _start(session, task, given_flags(flags))
-        code = perform(session, start._replace(force=force_close, why=why), as_json=as_json)
+    with open_session(reading=dry_run) as session:
+        if dry_run:
+            code = _dry_run(session, task, given_flags(flags), as_json=as_json)
+        else:
+            start = _start(session, task, given_flags(flags))
+            code = perform(session, start._replace(force=force_close, why=why), as_json=as_json)
     raise SystemExit(code)
+
+
+def _dry_run(session: "Session", task: str | None, flags: dict[str, Any], *, as_json: bool) -> int:
+    from switchgear.cli.dry_run import dry_run
+
+    if flags.get("agent", "").partition(":")[0] == "demo":
+        task, flags = _demo_task(task, flags)
+    elif task is None:
+        fail(_no_task(flags.get("validate")))
+    options, _ = _options(session, task, flags)
+    folder = Path.cwd()
+    return dry_run(
+        session,
+        options,
+        _agent(options),
+        folder,
+        policy=configured(session, options, folder),
+        targets=(),
+        as_json=as_json,
+    )
 
 
 def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
     if flags.get("agent", "").partition(":")[0] == "demo":
         start = _demo(session, task, flags)
     elif task is None:
-        fail("TASK is missing: say what is to be done, or try --agent demo")
+        fail(_no_task(flags.get("validate")))
     else:
         options, note = _options(session, task, flags)
+        check_budget(options, Path.cwd())
         start = Start(options, Path.cwd(), note=note)
-    limited = bool(flags.keys() & set(LIMITS))
-    policy = configured(session, start.options, start.folder, limited=limited)
+    policy = configured(session, start.options, start.folder)
     return start._replace(policy=policy)
+
+
+def _no_task(validate: str | None) -> str:
+    """What to say when there is no task, which an option may have taken for its value."""
+    if not validate or validate == "auto":
+        return "TASK is missing: say what is to be done, or try --agent demo"
+    return (
+        f"TASK is missing: --validate took {validate!r} as its command; write the task before "
+        f"--validate, or the command as --validate=CMD"
+    )
 
 
 def _options(
@@ -111,48 +157,67 @@ def _options(
     return settled(options, wanted, config.timeouts)
 
 
-def _demo(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
-    """The stand-in works in a throw-away repository, whatever folder this is."""
-    from switchgear.agents.demo_agent import TASK, VALIDATED, VALIDATION, make_repository
-    from switchgear.runner.record import new_run, runs_root
+def check_budget(options: "RunOptions", folder: Path) -> None:
+    """End the command if it is given a budget for a cost that cannot be known."""
+    from switchgear.runner.price_coverage import coverage
+    from switchgear.runner.record import runs_root
+
+    if options.budget_micros is None or options.allow_unknown_price:
+        return
+    priced = coverage(options, _agent(options), folder, runs_root(Path.cwd()))
+    if not priced.known:
+        ways = "\n".join(f"- {option}" for option in priced.options)
+        fail(f"--budget cannot be enforced: {priced.why}; nothing was started\n{ways}")
+
+
+def _demo_task(task: str | None, flags: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The stand-in's task and flags, as far as they are not given."""
+    from switchgear.agents.demo_agent import TASK, VALIDATED, VALIDATION
 
     if flags["agent"].partition(":")[2] in VALIDATED:
         flags = {"validate": VALIDATION, **flags}
-    options, note = _options(session, TASK if task is None else task, flags)
+    return (TASK if task is None else task), flags
+
+
+def _demo(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
+    """The stand-in works in a throw-away repository, whatever folder this is."""
+    from switchgear.agents.demo_agent import make_repository
+    from switchgear.runner.record import new_run, runs_root
+
+    task, flags = _demo_task(task, flags)
+    options, note = _options(session, task, flags)
     _agent(options)  # an unknown scenario is said before anything is made
     record = new_run(runs_root(Path.cwd()))
     make_repository(record.path / "work")
     return Start(options, record.path / "work", record, note=note)
 
 
-LIMITS = ("consecutive_failures", "same_error", "no_progress", "output_decline_percent")
-
-
-def configured(
-    session: "Session", options: "RunOptions", folder: Path, *, limited: bool
-) -> "Policy | None":
-    """The policy that the configuration has for this loop, unless flags or a preset have limits."""
+def configured(session: "Session", options: "RunOptions", folder: Path) -> "Policy | None":
+    """The policy that the configuration has for this loop, unless flags or a preset set limits."""
     from switchgear.runner.circuits import loop_name
 
-    if options.preset is not None or limited:
+    if options.preset is not None or options.given:
         return None
     return session.config.policy_for(loop_name(folder, options))
 
 
 def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     """Run it, show it, and return its exit code. One process at a time runs a task."""
-    from switchgear.runner.circuits import loop_name
+    from switchgear.agents.process import missing_program
+    from switchgear.runner.circuits import loop_name, task_name
     from switchgear.runner.plan import check_plan
     from switchgear.runner.record import runs_root
     from switchgear.runner.run_lock import RunConflict, task_lock
 
     agent = _agent(start.options)
     check_plan(start.folder, start.options.plan)
-    name = loop_name(start.folder, start.options)
+    name = start.circuit or loop_name(start.folder, start.options)
+    if problem := missing_program(agent, start.folder):  # before anything is made or changed
+        return _not_begun(start, name, "agent_error", problem, as_json=as_json)
     root = runs_root(Path.cwd()) if start.record is None else start.record.path.parent
     holds = None if start.record is None else f"run {start.record.id}"
     try:
-        lock = task_lock(root, name, holds)
+        lock = task_lock(root, task_name(start.folder, start.options), holds)
     except RunConflict as conflict:
         return _not_begun(start, name, "conflict", conflict_text(conflict), as_json=as_json)
     with lock:
@@ -237,6 +302,7 @@ def _run(
             view=view,
             interrupt=interrupt,
             policy=start.policy,
+            circuit=start.circuit,
             sinks=tuple(session.config.sinks),
             report=write_report,
             answer=start.answer,

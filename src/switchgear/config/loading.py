@@ -6,14 +6,16 @@ import stat
 from typing import Any
 
 from switchgear.config.agents import build_interventions, build_timeouts
+from switchgear.config.budgets import build_budgets
 from switchgear.config.fleet import build_breakers, build_crew, build_targets, rows
 from switchgear.config.hooking import build_hooks
 from switchgear.config.loops import build_loops
 from switchgear.config.model import Config, Retention, Rule
+from switchgear.config.operations import build_operations
 from switchgear.config.parts import build_part, construct
 from switchgear.config.places import LARGEST_BYTES, PROJECT
 from switchgear.config.policies import Policies
-from switchgear.config.problems import Node, Report, shown, suggestion
+from switchgear.config.problems import Node, Problem, Report, shown, suggestion
 from switchgear.config.rules import build_rules
 from switchgear.core import record
 from switchgear.glob import matcher
@@ -24,8 +26,8 @@ from switchgear.stores.schemes import STORE_URLS
 
 KEYS = (
     *("store", "operator_token_sha256", "retention", "policies", "circuits", "loops", "rules"),
-    *("hooks", "interventions", "timeouts", "sinks", "breakers"),
-    *("agents", "stories", "notifications"),
+    *("hooks", "interventions", "timeouts", "sinks", "circuit_breaker", "breakers"),
+    *("agents", "stories", "notifications", "budgets"),
 )
 _FLEET = ("breakers", "agents", "stories")
 _SQLITE = "sqlite:///"
@@ -41,12 +43,17 @@ def load_config(path: str | os.PathLike[str]) -> Config:
     The name tells the syntax: `.yaml` and `.yml`, `.toml`; of `pyproject.toml` the table
     `[tool.switchgear]` is read. An empty file is the default configuration.
     """
+    return load_with_notes(path)[0]
+
+
+def load_with_notes(path: str | os.PathLike[str]) -> tuple[Config, tuple[Problem, ...]]:
+    """The configuration, and what in the file is accepted but written otherwise nowadays."""
     name = os.fspath(path)
     report = Report(name)
     root = read_document(name, report)
     config = _Loading(os.path.abspath(name), report).config(root)
     report.raise_if_any()
-    return config
+    return config, report.notes
 
 
 def read_document(path: str, report: Report) -> Node:
@@ -109,6 +116,7 @@ class _Loading:
         has_fleet = any(name in sections for name in _FLEET)
         fleet = build_breakers(breakers, self._report) if has_fleet else None
         circuits = self._circuits(sections.get("circuits", empty), policies)
+        circuits += build_operations(sections.get("circuit_breaker", empty), self._report)
         return Config(
             store=self._store(sections.get("store", empty)),
             operator_token_sha256=self._token(sections.get("operator_token_sha256", empty)),
@@ -124,6 +132,7 @@ class _Loading:
             breakers=fleet,
             crew=crew,
             notifications=build_targets(sections.get("notifications", empty), self._report),
+            budgets=build_budgets(sections.get("budgets", empty), self._report),
             source=self._path,
             store_as_written=_written(sections.get("store", empty)),
         )

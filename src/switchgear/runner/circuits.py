@@ -1,27 +1,35 @@
 """The circuits that a run answers to: its loop, and the provider behind its agent.
 
-The loop's circuit is named by folder and task, so that starting the same thing again meets the
-evidence that the last run left.
+The loop's circuit is named by folder, task, agent and validation, so that starting the same thing
+again meets the trip that the last run ended with.
 """
 
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from switchgear.agents.registry import AGENTS
 from switchgear.breaker import Breaker
 from switchgear.core.policy import Policy
 from switchgear.core.types import Mode, Permit, Phase, Signal
 from switchgear.errors import Rejected
+from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.loop import LoopBreaker
 from switchgear.guards.loop_policy import loop_policy
 from switchgear.listeners import Sink
 from switchgear.panel import Panel
 from switchgear.redact import redact
 from switchgear.runner.judge import Judgement
-from switchgear.runner.options import RunOptions
+from switchgear.runner.limits import limits_of
+from switchgear.runner.options import AUTO, RunOptions
+from switchgear.runner.validation import detect
 
 WARM = 0.6
 """From this heat on the agent is told the evidence: two of three failures, three of five errors."""
+
+
+TITLE = 32
+"""Characters of the task in a circuit's name."""
 
 
 class Measured(NamedTuple):
@@ -56,10 +64,26 @@ class Circuits:
         sinks: tuple[Sink, ...] = (),
     ) -> None:
         self.loop = loop_breaker(panel, name, policy or policy_of(options), sinks)
+        # A policy of the configuration is the user's own, so every detector in it counts.
+        self._limits = limits_of(options) if policy is None else None
         self._panel = panel
-        provider = f"provider/{options.agent_label.partition(':')[0]}"
-        self.provider: Breaker = panel.breaker(provider)
+        self.provider: Breaker = provider_breaker(panel, options)
         self._repeats = 1  # of the error, within the latest iteration
+        self._is_new_run = self._was_retry = False
+
+    def forget_earlier_runs(self, *, by: str) -> None:
+        """Begin with counts of this run's own, unless the circuit is open or an operator holds it.
+
+        What tripped the circuit is not forgotten: an open circuit refuses, and a half-open one lets
+        one retry decide.
+        """
+        self._is_new_run = True
+        circuit = self.loop.snapshot()
+        if circuit.phase not in {Phase.CLOSED, Phase.TRIPPING} or circuit.mode is not Mode.AUTO:
+            return
+        fresh = self.loop.policy.start(self.loop.name, 0.0)
+        if circuit.memories != fresh.memories or circuit.totals != fresh.totals:
+            self.loop.reset(by=by, why="a new run begins with counts of its own")
 
     def ask(self) -> Leave:
         """Leave for one iteration. Raises `Rejected` by the circuit that refuses."""
@@ -81,9 +105,12 @@ class Circuits:
         """What the iteration was. Returns whether the loop may go on, by the evidence and mode."""
         verdict = None
         self._repeats = measured.repeats
+        self._was_retry = bool(leave.loop.probe)
         permit: Permit | None = self._alive(leave.loop)
         for signal in _signals(judged, measured, probing=bool(leave.loop.probe)):
             error = None if signal.error is None else self.loop.kept(signal.error)
+            if self._limits is not None:
+                signal = self._limits.signal(signal, failed=judged.ok is False)  # noqa: PLW2901
             verdict = self.loop.tell(signal._replace(error=error), permit)
             permit = None
         return verdict is None or verdict.admitted
@@ -119,6 +146,9 @@ class Circuits:
         if circuit.mode is Mode.HELD_OPEN:  # by somebody, so nothing tripped
             return self.loop.check().reason or "held open"
         tripped = self.loop.trip_reason()
+        if tripped and self._is_new_run and self._was_retry:
+            # What led to the trip was another run: its counts are none of this one's.
+            return "Circuit breaker tripped: the one retry after an earlier run's trip failed"
         if (
             tripped and self._repeats > 1
         ):  # counted as so many failures, but they were one iteration
@@ -156,20 +186,63 @@ class Circuits:
         return None if permit.generation == self.loop.snapshot().generation else permit
 
 
+UNNAMED = "the agent's provider"
+"""What the provider of a command is called: which one the command talks to is not known."""
+
+
+def provider_breaker(panel: Panel, options: RunOptions) -> Breaker:
+    """The circuit of the provider behind the agent, `provider/<agent>`.
+
+    A plain command names no provider, and its program is none: the run keeps a circuit for it in
+    memory, under the same policy, and nothing of it is stored or shared with other commands.
+    """
+    label = options.agent_label.partition(":")[0]
+    if options.agent is not None or label in AGENTS:
+        return panel.breaker(f"provider/{label}")
+    policy = panel.policy_of("provider/command")
+    return CircuitBreaker(UNNAMED, policy=policy, clock=panel.store.now_s)
+
+
 def loop_name(folder: Path, options: RunOptions) -> str:
-    """The circuit of a task in a folder, whatever the limits of a run are."""
-    whole = "\0".join((str(folder.resolve()), options.task, options.plan or ""))
+    """The circuit of a run: `loop/<task>-<digest>`, whatever its limits are.
+
+    Runs share it when folder, task, plan, agent and validation are the same: another agent or another
+    validation may succeed where this one failed, and so has evidence of its own.
+    """
+    validate = detect(folder) if options.validate == AUTO else options.validate
+    agent = options.agent if options.agent_cmd is None else options.agent_cmd
+    return f"loop/{_digested(folder, options, agent or '', validate or '')}"
+
+
+def task_name(folder: Path, options: RunOptions) -> str:
+    """A task in a folder, whichever agent works on it: what one process at a time may run."""
+    return f"task/{_digested(folder, options)}"
+
+
+SHARED = "the same folder, task, plan, agent command and validation command"
+"""What runs have in common that share a circuit."""
+
+
+def _digested(folder: Path, options: RunOptions, *more: str) -> str:
+    """The first words of the task, and a digest of everything that tells it from others."""
+    whole = "\0".join((str(folder.resolve()), options.task, options.plan or "", *more))
     digest = blake2b(whole.encode(errors="surrogateescape"), digest_size=4).hexdigest()
-    return f"loop/{digest}"
+    words = redact(options.task, 200).replace("[redacted]", "")
+    parts = "".join(sign if sign.isascii() and sign.isalnum() else " " for sign in words.lower())
+    title = "-".join(parts.split())
+    if len(title) > TITLE:
+        title = title[: TITLE + 1].rpartition("-")[0] or title[:TITLE]
+    return f"{title}-{digest}" if title else digest
 
 
 def policy_of(options: RunOptions) -> Policy:
     """The policy that the options describe."""
+    limits = limits_of(options)
     return loop_policy(
-        consecutive_failures=options.consecutive_failures,
-        same_error=options.same_error,
-        no_progress=options.no_progress,
-        output_decline_percent=options.output_decline_percent,
+        consecutive_failures=limits.consecutive_failures,
+        same_error=limits.same_error,
+        no_progress=limits.no_progress,
+        output_decline_percent=limits.output_decline_percent,
     )
 
 

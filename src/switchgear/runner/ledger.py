@@ -1,5 +1,6 @@
 """What a run remembers of an iteration: its counts, and what the next prompt must say. Pure."""
 
+from switchgear.core.fingerprint import fingerprint
 from switchgear.runner.ends import ExitReason
 from switchgear.runner.iteration import Iteration
 from switchgear.runner.judge import tests_passing
@@ -14,12 +15,21 @@ def counted(state: RunState, done: Iteration, *, would_stop: bool) -> RunState:
     known = [number for number in (state.best_tests, tests) if number is not None]
     if done.may_have_cost:
         state = state.paid(done.cost.micros)
+    if done.judged.ok:
+        state = state._replace(failures_in_row=0)
+    elif done.judged.ok is False:
+        error, again = done.judged.error, done.watch.repeated
+        key = None if error is None else fingerprint(error)
+        state = state.failed(key, 1 if again is None else again.times)
     return state._replace(
         iterations=state.iterations + 1,
         lost=state.lost + lost,
         tokens=state.tokens
         + sum(usage.input_tokens + usage.output_tokens for usage in done.run.usage),
         tests_passing=state.tests_passing if tests is None else tests,
+        tests_total=state.tests_total
+        if tests is None or done.validated is None
+        else done.validated.tests_total,
         best_tests=max(known, default=None),
         changed=tuple(sorted({*state.changed, *paths}))[:KEPT_PATHS],
         uncommitted=tuple(sorted({*state.uncommitted, *paths}))[:KEPT_PATHS],
@@ -54,7 +64,7 @@ def notes_on(before: RunState, done: Iteration) -> list[str]:
     if done.change is None:
         notes.append("the folder could not be measured in this iteration")
     if done.cost.unknown and done.may_have_cost and not before.unknown_prices:
-        notes.append(f"the price of this iteration is not known: {done.cost.unknown}")
+        notes.append(f"unknown cost: {done.cost.unknown}")
     if done.judged.claims and done.judged.outcome != "completed":
         told = f"; it is told: {done.judged.remark}" if done.judged.remark else ""
         notes.append(f'the agent says "done", which is not proven{told}')

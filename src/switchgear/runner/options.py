@@ -5,9 +5,10 @@ so that a run can be resumed as it was begun.
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from switchgear.agents.price_snapshot import Rates
 from switchgear.core import record
 from switchgear.core.book import checked_path
 from switchgear.loop_presets import LOOP_PRESETS, LoopPreset
@@ -17,6 +18,10 @@ AUTO = "auto"
 DEFAULT_ITERATIONS = 30
 DEFAULT_IDLE_S = 1800.0
 """An agent that says nothing for so long hangs."""
+
+
+LIMITS = ("consecutive_failures", "same_error", "no_progress", "output_decline_percent")
+"""The limits of the loop's circuit."""
 
 
 class RunOptions(NamedTuple):
@@ -48,6 +53,9 @@ class RunOptions(NamedTuple):
     budget_node: str | None = None
     """A node of the budgets that it is set aside from, such as `atlas/wave-1`."""
     allow_unknown_price: bool = False
+    price_in_micros: int | None = None
+    """What a million tokens of input cost, in micro-dollars; `None`: as the price list says."""
+    price_out_micros: int | None = None
     timeout_s: float | None = None
     """For the whole run, with all that it waits."""
     idle_timeout_s: float | None = DEFAULT_IDLE_S
@@ -57,6 +65,22 @@ class RunOptions(NamedTuple):
     shadow: bool = False
     stuck: bool = False
     """Watch the agent's steps by the stuck score, and step in: see `docs/stuck.md`."""
+    given: tuple[str, ...] = ()
+    """Which of `LIMITS` a flag or a preset set, even to their defaults; see `runner/limits.py`."""
+
+    @property
+    def rates(self) -> Rates | None:
+        """The user's own prices of tokens; `None`: none are given."""
+        if self.price_in_micros is None or self.price_out_micros is None:
+            return None
+        sent, said = self.price_in_micros, self.price_out_micros
+        return Rates(sent, said, sent, sent)
+
+    @property
+    def differing(self) -> tuple[str, ...]:
+        """Which of `LIMITS` differ from their defaults."""
+        usual = self._field_defaults
+        return tuple(name for name in LIMITS if getattr(self, name) != usual[name])
 
     @property
     def agent_label(self) -> str:
@@ -67,7 +91,7 @@ class RunOptions(NamedTuple):
 
     def dump(self) -> dict[str, Any]:
         """As JSON values."""
-        return self._asdict()
+        return {**self._asdict(), "given": list(self.given)}
 
     @classmethod
     def load(cls, data: Mapping[str, Any]) -> "RunOptions":
@@ -75,12 +99,23 @@ class RunOptions(NamedTuple):
         known = {key: value for key, value in data.items() if key in cls._fields}
         if not isinstance(known.get("task"), str):
             raise ValueError("the options of the run have no task")
+        given = known.pop("given", None)
+        options = cls(**known)
+        if given is None:  # by a version that did not write it
+            given = options.differing
+        known["given"] = tuple(name for name in given if name in LIMITS)
         return checked(cls(**known))
 
     def changed(self, flags: Mapping[str, Any]) -> "RunOptions":
         """The same with these flags, for a run that goes on. Raises ValueError."""
         given = _switched_off({key: value for key, value in flags.items() if value is not None})
-        return checked(self._replace(**given))
+        return checked(self._replace(**given, given=_given(self.given, flags)))
+
+
+def _given(before: Iterable[str], flags: Mapping[str, Any]) -> tuple[str, ...]:
+    """The limits that were set before or are set by these flags, in the order of `LIMITS`."""
+    chosen = {*before, *(name for name in LIMITS if flags.get(name) is not None)}
+    return tuple(name for name in LIMITS if name in chosen)
 
 
 def run_options(
@@ -99,7 +134,7 @@ def run_options(
     told = dict(defaults or {})
     name = given.get("preset", told.get("preset"))
     told |= {} if name is None else of_preset(preset_named(name, presets or {}))
-    merged = _switched_off(told | given)
+    merged = {**_switched_off(told | given), "given": _given((), told | given)}
     unknown = merged.keys() - set(RunOptions._fields)
     if unknown:
         raise ValueError(f"a run has no option {min(unknown)!r}")
@@ -140,6 +175,8 @@ def checked(options: RunOptions) -> RunOptions:
         raise ValueError("--agent and --agent-cmd are both given: a run has one agent")
     if options.agent is None and not (options.agent_cmd or "").strip():
         raise ValueError("no agent is named: add --agent NAME or --agent-cmd 'CMD {prompt}'")
+    if (options.price_in_micros is None) is not (options.price_out_micros is None):
+        raise ValueError("--price-in and --price-out belong together: both are dollars per million")
     if options.completion_promise is not None and not options.completion_promise.strip():
         raise ValueError("--completion-promise is empty: it must be a text that the agent can say")
     record.whole("--max-iterations", options.max_iterations)

@@ -16,6 +16,7 @@ from switchgear.measure.tally import Tally, tally
 from switchgear.redact import redact
 from switchgear.regular_files import read_regular
 from switchgear.runner.interrupt import Interrupt
+from switchgear.runner.words import error_of
 
 LONGEST_S = 3600.0
 """A validation that has not ended by then has failed."""
@@ -53,8 +54,13 @@ class Validated(NamedTuple):
             more = len(self.tests.failing) - _NAMED
             named = f": {names}" + (f" and {more} more" if more > 0 else "") if names else ""
             return f"validation failed: failing tests{named}"
-        said = f": {self.tail[-1500:]}" if self.tail.strip() else " and printed nothing"
+        said = f": {error_of(self.tail, 1500)}" if self.tail.strip() else " and printed nothing"
         return f"validation failed with exit code {self.exit_code}{said}".strip()
+
+    @property
+    def tests_total(self) -> int | None:
+        """How many tests there are, as far as the output says it."""
+        return None if self.tests is None else self.tests.passed + self.tests.failed
 
     @property
     def cannot_run(self) -> bool:
