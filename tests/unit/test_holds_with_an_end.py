@@ -38,9 +38,9 @@ def test_a_hold_ends_at_its_time_with_an_event(hold: Callable[..., None]) -> Non
     breaker = CircuitBreaker("api", clock=clock, sinks=[seen.append])
     hold(breaker, by="ada", why="deploy", for_s=7200.0)
     clock.advance(7199.9)
-    assert breaker.mode is not Mode.AUTO
+    assert breaker.mode != "auto"
     clock.advance(0.1)
-    assert breaker.mode is Mode.AUTO
+    assert breaker.mode == "auto"
     assert [event.kind for event in seen] == ["ordered", "hold_ended"]
     assert seen[0].reason.endswith("for 2 h")
     assert (seen[1].by, seen[1].why, seen[1].mode) == ("ada", "deploy", "auto")
@@ -80,11 +80,11 @@ def test_a_new_order_replaces_the_end() -> None:
     breaker.hold_open(by="ada", why="deploy", for_s=10.0)
     breaker.hold_open(by="bob", why="longer")
     clock.advance(1e6)
-    assert breaker.mode is Mode.HELD_OPEN
+    assert breaker.mode == "held_open"
     breaker.hold_open(by="bob", why="short", for_s=10.0)
     breaker.release(by="bob", why="done")
     clock.advance(10.0)
-    assert breaker.mode is Mode.AUTO
+    assert breaker.mode == "auto"
     assert breaker.snapshot().event_seq == 4, "what was released does not end again"
 
 
@@ -93,9 +93,9 @@ def test_a_reset_leaves_the_end_of_a_hold() -> None:
     breaker = CircuitBreaker("api", clock=clock)
     breaker.hold_open(by="ada", why="deploy", for_s=10.0)
     breaker.reset(by="ada", why="new key")
-    assert breaker.mode is Mode.HELD_OPEN
+    assert breaker.mode == "held_open"
     clock.advance(10.0)
-    assert breaker.mode is Mode.AUTO
+    assert breaker.mode == "auto"
 
 
 @pytest.mark.parametrize("for_s", [0, -1, float("nan"), float("inf"), "2h", True])
