@@ -20,6 +20,7 @@ from switchgear.core.types import EventKind
 from switchgear.hooks import deadline
 from switchgear.hooks.compiled import compiled
 from switchgear.hooks.trouble import SPILL
+from trusted_config import write_config
 from unit.hook_calls import after, before
 
 HOOK = """
@@ -41,7 +42,7 @@ def hook(project: Path, data: bytes | dict[str, Any], deadline_s: float) -> tupl
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / ".git").mkdir()
-    (tmp_path / "switchgear.yaml").write_text("hooks: {on_trouble: refuse}\n")
+    write_config(tmp_path / "switchgear.yaml", "hooks: {on_trouble: refuse}\n")
     compiled(str(tmp_path))
     assert hook(tmp_path, before(), 60.0) == (0, "", "")
     return tmp_path

@@ -32,7 +32,7 @@ def config() -> None:
 @store_options
 def check(file: str | None) -> None:
     """Check FILE, or the configuration that holds here: exit code 0, or 2 with every problem."""
-    from switchgear.cli.opening import chosen_config_file
+    from switchgear.cli.opening import chosen_config_file, effective
     from switchgear.config import load_config
 
     path = file or chosen_config_file().value
@@ -45,6 +45,8 @@ def check(file: str | None) -> None:
         plural(len(loaded.sinks), "sink"),
     ]
     say(clean(f"{path} is well: {', '.join(told)}"))
+    for notice in () if file else effective().notices:
+        say(clean(f"but {notice}", 1000))
 
 
 @config.command()

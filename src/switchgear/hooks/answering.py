@@ -56,6 +56,8 @@ def answer(agent: str, raw: bytes, root: str | None, open_store: Opener) -> Repl
         if known.changed:
             _tell_change(root, known, store, facts)
         ruling = decide(facts, known, store, dialect.warns, errands)
+        if known.untrusted and facts.moment is Moment.SESSION_START and not ruling.remark:
+            ruling = ruling._replace(remark=f"switchgear: {'; '.join(known.untrusted)}")
     except Exception as error:  # noqa: BLE001  an agent must not be stopped by our defects
         ruling = _undecided(agent, _why(error), facts, root, open_store)
     reply = dialect.write(ruling, facts)

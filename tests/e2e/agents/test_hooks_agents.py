@@ -11,6 +11,7 @@ from e2e.agents.hooked import HOOK_NAMES, Guarded, ScriptedModel, shell
 from e2e.agents.installing import REQUIRED, program
 from e2e.agents.scripts_of_models import Turn
 from e2e.agents.worlds import world_of
+from trusted_config import write_config
 
 pytestmark = [pytest.mark.e2e_agents, pytest.mark.timeout(600)]
 Guard = Callable[..., tuple[Guarded, ScriptedModel]]
@@ -122,9 +123,10 @@ def test_what_an_answer_costs_is_charged_to_the_story_once(
     if not program(name).exists():
         pytest.fail(f"{name} is not installed; `make e2e` installs it")
     budget = "{total_cost: {budget_micros: 300000, threshold: 1}}"
-    (project / "switchgear.yaml").write_text(
+    write_config(
+        project / "switchgear.yaml",
         f"circuits: [{{match: story/*, policy: {{detectors: [{budget}], recovery: latched}}}}]\n"
-        "hooks: {story: S-1}\n"
+        "hooks: {story: S-1}\n",
     )
     turns = [Turn(shell=f"echo {n}", input_tokens=150_000, output_tokens=1_000) for n in range(9)]
     guarded, model = guard(*turns)
