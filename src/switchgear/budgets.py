@@ -12,12 +12,12 @@ from switchgear.beside import beside
 from switchgear.breaker import Breaker
 from switchgear.core import book as core
 from switchgear.core import record
-from switchgear.core.audit import audit
+from switchgear.core.audit import audit, recalled
 from switchgear.core.book import Answer, Asked, Book, Cost, Line, Node
 from switchgear.core.detectors import TotalCost
 from switchgear.core.policy import Policy
 from switchgear.core.recovery import Latched
-from switchgear.core.turning import Turned, turn
+from switchgear.core.turning import NO_RESERVATION, Turned, turn
 from switchgear.core.types import Signal
 from switchgear.errors import BudgetRefused, StoreCorrupt, StoreUnavailable
 from switchgear.listeners import log_exception
@@ -241,7 +241,19 @@ class Budgets:
             what = "a limit for" if isinstance(asked, core.Limit) else "closing"
             self._demand(asked.node, f"{what} budget {asked.node!r}")
         key = root or core.root_of(getattr(asked, "node", ""))
+        turned = self._turned(key, asked)
+        if turned.answer.refused == NO_RESERVATION and isinstance(asked, core.Settle):
+            # The book forgets; its account does not.
+            gone = recalled(asked.node, self.lines(key))
+            if gone is not None:
+                turned = self._turned(key, asked._replace(gone=gone))
+        self._spread(turned)
+        answer = turned.answer
+        if answer.refused:
+            raise BudgetRefused(answer.node, answer.refused, answer.free_micros)
+        return answer
 
+    def _turned(self, key: str, asked: Asked) -> Turned:
         def work(value: Any, now_s: float) -> Amended:
             before = self._loaded(key, value)
             turned = turn(before, asked, now_s)
@@ -250,17 +262,13 @@ class Budgets:
             return Amended(turned, core.dump_book(turned.book), turned.lines)
 
         try:
-            turned: Turned = self._ledger.amend(SHELF, key, work)
+            done: Turned = self._ledger.amend(SHELF, key, work)
         except StoreUnavailable:
             if isinstance(asked, core.Close):
                 raise
             # Whether it was done is not known; what may be asked twice is.
-            turned = self._ledger.amend(SHELF, key, work)
-        self._spread(turned)
-        answer = turned.answer
-        if answer.refused:
-            raise BudgetRefused(answer.node, answer.refused, answer.free_micros)
-        return answer
+            done = self._ledger.amend(SHELF, key, work)
+        return done
 
     def _spread(self, turned: Turned) -> None:
         for line in turned.lines:

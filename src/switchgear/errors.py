@@ -198,6 +198,8 @@ class StoreError(SwitchgearError):
     args: tuple[str, str, str]
     problem: ClassVar[str] = "failed"
     """What kind of trouble this is, in a word or two."""
+    in_doubt: str | None = None
+    """The identity of a message that may have been applied all the same: its reply was lost."""
 
     def __init__(self, store: str, why: str, what_to_do: str) -> None:
         super().__init__(store, why, what_to_do)
@@ -270,3 +272,29 @@ def duration(seconds: float) -> str:
         return f"{tenths / 10:g} s"
     unit_s, unit = (1, "s") if seconds < 120 else (60, "min") if seconds < 7200 else (3600, "h")
     return f"{math.ceil(seconds / unit_s)} {unit}"
+
+
+def elapsed(seconds: float) -> str:
+    """`0.4 s`, `41 s`, `2 min`, `2 h 28 min`: time that has passed, rounded to the nearest unit.
+
+    >>> elapsed(0.35), elapsed(41.2), elapsed(121.0), elapsed(8_900.0)
+    ('0.4 s', '41 s', '2 min', '2 h 28 min')
+    """
+    if seconds > CENTURY_S:
+        return "over 100 years"
+    seconds = max(round(seconds, 6), 0.0)
+    if 0 < seconds < 0.05:
+        return "under 0.1 s"
+    if seconds < 9.95:
+        return f"{_half_up(seconds * 10) / 10:g} s"
+    if seconds < 119.5:
+        return f"{_half_up(seconds)} s"
+    minutes = _half_up(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
+
+
+def _half_up(value: float) -> int:
+    return math.floor(round(value, 5) + 0.5)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from switchgear.core.interrupts import is_interrupt
 from switchgear.core.types import Event
 
 Sink = Callable[[Event], object]
@@ -65,10 +66,14 @@ def _tell(event: Event, sinks: tuple[Sink, ...]) -> None:
 
 
 def log_exception(message: str, *args: object) -> None:
-    """Log the exception being handled."""
+    """Log the exception being handled. What cannot be logged, because it raises, is dropped."""
     import logging  # noqa: PLC0415
 
-    logging.getLogger("switchgear").exception(message, *args)  # noqa: LOG004  callers handle one
+    try:
+        logging.getLogger("switchgear").exception(message, *args)  # noqa: LOG004  callers handle one
+    except BaseException as trouble:
+        if is_interrupt(trouble):
+            raise
 
 
 def log_warning(message: str, *args: object) -> None:

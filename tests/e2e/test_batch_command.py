@@ -289,7 +289,11 @@ def test_batches_at_once_cannot_overspend_a_node(project: Project) -> None:
     run = partial(subprocess.run, cwd=project.path, env=project.env, check=True)
     run([*command, "set", "atlas", "0.8"])
     spends = "spend(0.4); until(here / 'both'); write(name + str(os.getppid())); done()"
-    project.tasks("defaults: {stuck: false, budget_node: atlas, budget: 0.4}", a=spends, b=spends)
+    project.tasks(
+        "defaults: {stuck: false, worktree: true, budget_node: atlas, budget: 0.4}",
+        a=spends,
+        b=spends,
+    )
     batches = [project.start("--json") for _ in range(3)]
     project.wait_for("log")
     while len(project.log) < 2:  # there is no room for a third
@@ -470,3 +474,76 @@ def test_the_example_of_the_page_works(project: Project) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "[parser] the timeout is 225 s (adaptive: 120 + 3 x 30 + 150 x 0.1" in done.stdout
     assert done.stdout.splitlines()[-1].endswith("done: 2 of 2 tasks done, $0.096")
+
+
+def test_of_two_resumes_of_a_batch_at_the_same_time_one_goes_on(project: Project) -> None:
+    hangs = "if times('tries') == 1: (here / 'up').touch(); time.sleep(60)\nelse: time.sleep(1); write(name, 'x'); done()"
+    project.tasks(a=hangs, b=f"needs: [a] | {DONE}")
+    first = project.start()
+    project.wait_for("up")
+    busy = project("--resume")
+    assert busy.returncode == 19
+    assert f"is already running: batch {batch_id(project)}, process {first.pid}" in busy.stderr
+    assert project.log == ["a"]
+    first.kill()
+    os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # a zombie is not alive
+    both = [project.start("--resume", "--json") for _ in range(2)]
+    results = [(each.communicate(timeout=100), each.returncode) for each in both]
+    first.communicate()
+    assert sorted(code for _, code in results) in ([0, 19], [0, 0]), results
+    assert project.log == ["a", "a", "b"], "a task was run twice"
+
+
+def batch_id(project: Project) -> str:
+    return next(project.path.glob(".switchgear/batches/*")).name
+
+
+def test_a_batch_that_runs_a_task_which_is_running_elsewhere_reports_the_conflict(
+    project: Project,
+) -> None:
+    waits = "(here / 'up').touch(); until(here / 'go'); write(name, 'x'); done()"
+    project.tasks(a=waits)
+    first = project.start("--json")
+    project.wait_for("up")
+    result = project.json()
+    assert statuses(result) == {"a": "failed"}
+    assert f"is already running: run {project_run(project)}" in result["tasks"][0]["reason"]
+    (project.beside / "go").touch()
+    assert statuses(json.loads(first.communicate(timeout=100)[0])) == {"a": "done"}
+    assert project.log == ["a"]
+
+
+def project_run(project: Project) -> str:
+    files = sorted(project.path.glob(".switchgear/runs/*/run.json"))
+    return files[0].parent.name
+
+
+def test_names_that_are_no_branch_names_get_branches_all_the_same(project: Project) -> None:
+    names = {"v1..v2": DONE, "x.lock": DONE, "Case": DONE, "case": DONE}
+    project.tasks("parallel: 4\ndefaults: {worktree: true, stuck: false}", **names)
+    result = project.json()
+    assert set(statuses(result).values()) == {"done"}, result
+    branches = [task["branch"] for task in result["tasks"]]
+    assert len({branch.casefold() for branch in branches}) == 4
+    for branch in branches:
+        project.git("rev-parse", "--verify", "--quiet", branch)
+
+
+@pytest.mark.parametrize("name", ["a b", "-a", "a~1", "a/b", "a:b", "", "x" * 61, "a\tb"])
+def test_a_name_that_no_task_can_have_is_reported_with_its_line(
+    project: Project, name: str
+) -> None:
+    text = f"tasks:\n  - {{name: {json.dumps(name)}, task: x, agent: demo}}\n"
+    (project.path / "tasks.yaml").write_text(text)
+    done = project()
+    assert done.returncode == 2
+    assert "tasks.yaml:2: tasks[0].name" in done.stderr, done.stderr
+
+
+def test_a_plan_that_is_a_pipe_is_refused_before_anything_is_started(project: Project) -> None:
+    os.mkfifo(project.path / "plan.md")
+    project.tasks(a=f"plan: plan.md | {DONE}")
+    done = project()
+    assert done.returncode == 2
+    assert "task 'a': --plan 'plan.md': is not a regular file" in done.stderr
+    assert project.log == []

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,7 +56,7 @@ class Project:
             check=False,
         )
 
-    def start(self, *words: str, agent: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, agent: str | None = None) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self.arguments(*words, agent=agent),
             cwd=self.path,
@@ -259,7 +260,55 @@ def test_an_agent_that_is_not_installed_is_said_with_the_way_to_get_it(project: 
     project.env["PATH"] = "/usr/bin:/bin"
     done = project("run", "x", "--agent", "goose")
     assert done.returncode == 16
-    assert "install it with" in done.stdout
+    assert "install it with" in done.stderr
+    assert not (project.path / ".switchgear" / "runs").exists(), (
+        "nothing is made before it is there"
+    )
+
+
+def test_a_command_that_is_not_there_makes_no_run(project: Project) -> None:
+    for command in ("no-such-agent --task {prompt}", "./not/here.sh"):
+        done = project("run", "x", "--agent-cmd", command)
+        assert done.returncode == 16
+        assert "there is no program" in done.stderr
+    result = project.json("run", "x", "--agent-cmd", "no-such-agent")
+    assert (result["exit_reason"], result["run"], result["iterations"]) == ("agent_error", None, 0)
+    assert not (project.path / ".switchgear" / "runs").exists()
+
+
+def test_a_task_that_validate_took_for_its_command_is_said(project: Project) -> None:
+    done = project("run", "--validate", "make the tests pass", "--agent", "claude")
+    assert done.returncode == 2
+    assert "--validate took 'make the tests pass' as its command" in done.stderr
+    assert "--validate=CMD" in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--timeout", "--idle-timeout"])
+@pytest.mark.parametrize("value", ["8", " 90", "1.5"])
+def test_a_span_without_a_unit_is_a_usage_error_with_suggestions(
+    project: Project, flag: str, value: str
+) -> None:
+    done = project("run", "x", "--agent", "claude", flag, value)
+    assert done.returncode == 2
+    number = value.strip()
+    assert f"it needs a unit; write {number}s for seconds, {number}m for minutes" in done.stderr
+    more = project("resume", "last", "--more-time", "8")
+    assert more.returncode == 2
+
+
+def test_every_line_of_a_log_has_its_time(project: Project) -> None:
+    done = project("run", "x", "--max-iterations", "1", agent=GOES_ON)
+    lines = done.stdout.splitlines()
+    assert len(lines) > 5
+    for line in lines:
+        assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ", line), line
+
+
+def test_the_help_of_completion_shows_lines_and_no_escape(project: Project) -> None:
+    said = project("completion", "--help").stdout
+    assert "\\b" not in said
+    assert "\b" not in said
+    assert '  bash: eval "$(switchgear completion bash)"      in ~/.bashrc\n' in said
 
 
 def test_starting_again_on_an_open_circuit_offers_the_choices(project: Project) -> None:
@@ -456,8 +505,8 @@ def test_a_run_whose_process_was_killed_is_broken_off_and_can_be_resumed(project
     wait_for(project.path / "started")
     assert project.json("runs")["runs"][0]["status"] == "running"
     busy = project("resume", "last")
-    assert busy.returncode == 2
-    assert "still running" in busy.stderr
+    assert busy.returncode == 19
+    assert f"is already running: run {runs(project)[0]['id']}, process {process.pid}" in busy.stderr
     process.kill()
     process.communicate(timeout=30)
     (project.path / "again").write_text("x")
@@ -475,3 +524,65 @@ def test_a_reader_that_goes_away_does_not_stop_the_run(project: Project) -> None
     assert project.json("runs")["runs"][0]["status"] == "completed"
     assert process.stderr is not None
     process.stderr.close()
+
+
+def runs(project: Project) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = project.json("runs")["runs"]
+    return listed
+
+
+def test_a_second_run_of_the_same_task_reports_the_conflict(project: Project) -> None:
+    waits = "write('started', 'x'); time.sleep(300)"
+    process = project.start("run", "x", agent=waits)
+    wait_for(project.path / "started")
+    second = project("run", "x", agent=waits)
+    assert second.returncode == 19
+    assert f"process {process.pid}" in second.stderr
+    assert f"run {runs(project)[0]['id']}" in second.stderr
+    assert f"kill {process.pid}" in second.stderr
+    told = project.json("run", "x", agent=waits)
+    assert (told["exit_reason"], told["exit_code"], told["run"]) == ("conflict", 19, None)
+    assert len(told["choices"]) == 3
+    assert len(runs(project)) == 1
+    other = project("run", "y", agent="write('b', 'c')")  # another task is no conflict
+    assert other.returncode == 0, other.stderr
+    process.kill()
+    process.communicate(timeout=30)
+    assert project("run", "x", agent="write('a', 'b')").returncode == 0
+
+
+def test_of_two_resumes_at_the_same_time_one_goes_on(project: Project) -> None:
+    first = project.json("run", "x", "--max-iterations", "1", agent=GOES_ON)
+    assert first["exit_reason"] == "max_iterations"
+    both = [project.start("resume", "last", "--max-iterations", "2") for _ in "12"]
+    codes = sorted(each.wait(timeout=60) for each in both)
+    for each in both:
+        each.communicate()
+    assert codes in ([13, 19], [13, 13])
+    assert runs(project)[0]["iterations"] == 2, "an iteration was done twice"
+
+
+def test_a_plan_that_is_a_pipe_is_refused_at_once(project: Project) -> None:
+    os.mkfifo(project.path / "plan.md")
+    done = project("run", "x", "--plan", "plan.md", agent="write('a', 'b')")
+    assert done.returncode == 2
+    assert "--plan 'plan.md': is not a regular file" in done.stderr
+    assert runs(project) == []
+
+
+@pytest.mark.parametrize("plan", ["/dev/zero", "."])
+def test_a_plan_that_is_no_file_is_refused(project: Project, plan: str) -> None:
+    done = project("run", "x", "--plan", plan, agent="write('a', 'b')")
+    assert done.returncode == 2
+    assert "it must be a text file with a checklist" in done.stderr
+
+
+def test_a_plan_that_the_agent_replaces_by_a_pipe_does_not_hang_the_run(project: Project) -> None:
+    (project.path / "plan.md").write_text("- [ ] do it\n")
+    swaps = (
+        "write('n', str(n))\n"
+        "if n == 1: os.remove('plan.md'); os.mkfifo('plan.md')\n"
+        "tell(type='result', text='more', success=None)"
+    )
+    told = project.json("run", "x", "--plan", "plan.md", "--max-iterations", "2", agent=swaps)
+    assert (told["exit_reason"], told["iterations"]) == ("max_iterations", 2)

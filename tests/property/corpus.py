@@ -73,9 +73,11 @@ def a_policy(random: Random, a_detector: Callable[[Random], Detector]) -> Policy
     among = [a_detector(random) for _ in range(random.randint(1, 3))]
     combine: Combine = AnyDetector()
     if random.random() < 0.3:
-        weights = {detector.kind: random.choice((10.0, 20.0, 40.0)) for detector in among}
-        reachable = sum(weights[detector.kind] for detector in among)
-        combine = WeightedSum(weights, reachable * random.choice((0.25, 0.5, 1.0)))
+        alone = random.choice((None, 0.2, 0.7))
+        weighed = among if alone is None else among[: random.randint(1, len(among))]
+        weights = {detector.kind: random.choice((10.0, 20.0, 40.0)) for detector in weighed}
+        reachable = sum(weights.get(detector.kind, 0.0) for detector in among)
+        combine = WeightedSum(weights, reachable * random.choice((0.25, 0.5, 1.0)), alone)
     warn_at = random.choice((None, 0.1, 0.2, 0.5, 0.75))
     return Policy(among, a_recovery(random), combine, warn_at)
 

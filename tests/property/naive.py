@@ -304,8 +304,14 @@ def what_was_called(detector: detectors.SameTool, signal: Signal) -> tuple[Any, 
     act = signal.act
     assert act is not None
     failed = signal.ok is False and signal.error is not None
-    came_back = (FINGERPRINTS["default"](signal.error or ""),) if failed else act.result or ""
-    return (act.tool, act.args, came_back)[: {"tool": 1, "call": 2}.get(detector.match, 3)]
+    came_back = (
+        (FINGERPRINTS["default"](signal.error or ""),)
+        if failed
+        else act.result_key or act.result or ""
+    )
+    return (act.tool, act.call_key or act.args, came_back)[
+        : {"tool": 1, "call": 2}.get(detector.match, 3)
+    ]
 
 
 def same_tool(detector: detectors.SameTool, history: History, now_s: float) -> Reading:
@@ -519,8 +525,19 @@ def judgement(policy: Policy, history: History, eras: Eras, now_s: float) -> Jud
         cutting = next((r for r in strict if r.heat == max(o.heat for o in strict)), hottest)
         return Judgement(hottest.heat, hottest.reason, admit, cutting.reason)
     weights, needed = dict(policy.combine.weights), policy.combine.threshold
-    score = sum(weights[d.kind] for d, _ in tripped)
-    parts = [f"{reading.reason} (+{weights[d.kind]:g})" for d, reading in tripped]
+    weighed = [(d, reading) for d, reading in tripped if d.kind in weights]
+    score = sum(weights[d.kind] for d, _ in weighed)
+    alone_from = policy.combine.alone_from
+    alone = [
+        reading
+        for d, reading in pairs
+        if d.kind not in weights and alone_from is not None and reading.heat >= alone_from
+    ]
+    hottest_alone = max([reading.heat for reading in alone], default=0.0)
+    if hottest_alone > score / needed:
+        reason = next(reading.reason for reading in alone if reading.heat == hottest_alone)
+        return Judgement(hottest_alone, reason, admit, reason)
+    parts = [f"{reading.reason} (+{weights[d.kind]:g})" for d, reading in weighed]
     reason = ": ".join(filter(None, [f"score {score:g} of {needed:g}", "; ".join(parts)]))
     return Judgement(score / needed, reason, admit, reason)
 

@@ -211,9 +211,12 @@ RECOVERIES: SearchStrategy[Recovery] = st.one_of(
 
 @st.composite
 def weights(draw: st.DrawFn, among: list[Detector]) -> WeightedSum:
-    pairs = {detector.kind: draw(st.sampled_from((10.0, 20.0, 40.0, 60.0))) for detector in among}
-    reachable = sum(pairs[detector.kind] for detector in among)
-    return WeightedSum(pairs, draw(st.sampled_from((0.25, 0.5, 0.75, 1.0))) * reachable)
+    alone = draw(st.none() | st.sampled_from((0.2, 0.5, 0.7, 1.0)))
+    kinds = list(dict.fromkeys(detector.kind for detector in among))
+    weighed = kinds if alone is None else kinds[: draw(st.integers(1, len(kinds)))]
+    pairs = {kind: draw(st.sampled_from((10.0, 20.0, 40.0, 60.0))) for kind in weighed}
+    reachable = sum(pairs.get(detector.kind, 0.0) for detector in among)
+    return WeightedSum(pairs, draw(st.sampled_from((0.25, 0.5, 0.75, 1.0))) * reachable, alone)
 
 
 def small(detector: Detector) -> bool:

@@ -15,6 +15,7 @@ class Proxy:
     def __init__(self, port: int, *, tls: ssl.SSLContext | None = None) -> None:
         self._target = port
         self._tls = tls
+        self._era = 0
         self._flows = threading.Event()
         self._flows.set()
         self._stop = threading.Event()
@@ -30,6 +31,11 @@ class Proxy:
     def mend(self) -> None:
         """New connections pass again; those of before are gone."""
         self._flows.set()
+
+    def switch(self, port: int) -> None:
+        """Relay new connections to another server; those of before are closed."""
+        self._target = port
+        self._era += 1
 
     def __enter__(self) -> Self:
         return self

@@ -91,6 +91,10 @@ class Guarded:
         found = self.store.get(key)
         return "closed" if found is None else str(found.circuit.phase)
 
+    def names(self) -> set[str]:
+        """The names of all circuits there are."""
+        return {found.circuit.key for found in self.store.find()}
+
     def events(self, kind: str) -> list[str]:
         entries = self.store.events()
         return [entry.event.reason for entry in entries if entry.event.kind == kind]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from switchgear.agents.base import StreamReader
+from switchgear.agents.command import CommandReader
 from switchgear.agents.events import (
     AgentError,
     Question,
@@ -463,3 +464,56 @@ def test_opencode_that_complains_without_its_log_is_heard_too() -> None:
     [error] = AGENTS["opencode"].reader().feed(b"Error: connect ECONNREFUSED", stderr=True)
     assert isinstance(error, AgentError)
     assert error.kind == "connection"
+
+
+COMMAND_ANSWERS = [
+    {"type": "result", "text": "0123456789"},
+    {"type": "result", "result": "0123456789", "session_id": "a-long-identifier-of-a-session"},
+    {"type": "result", "success": True, "output": "0123456789"},
+    {
+        "type": "result",
+        "content": [{"type": "text", "text": "01234"}, {"type": "text", "text": "6789"}],
+    },
+    {"type": "result", "message": {"role": "assistant", "content": [{"text": "0123456789"}]}},
+    {"type": "result", "summary": "0123456789"},
+    {"type": "text", "content": "0123456789"},
+    {"type": "question", "text": "0123456789"},
+    {"type": "assistant", "message": {"content": [{"type": "text", "text": "0123456789"}]}},
+    {"type": "item.completed", "item": {"type": "agent_message", "text": "0123456789"}},
+    {"choices": [{"message": {"role": "assistant", "content": "0123456789"}}]},
+    {"response": {"candidates": [{"content": {"parts": [{"text": "0123456789"}]}}]}},
+    {"output": ["01234", "6789"]},
+    [{"type": "init"}, {"type": "result", "result": "0123456789"}],
+    "0123456789 in quotation marks is plain text"[:8],
+]
+
+
+@pytest.mark.parametrize("answer", COMMAND_ANSWERS, ids=lambda answer: json.dumps(answer)[:40])
+def test_what_a_command_says_in_json_is_output_wherever_the_text_is(answer: object) -> None:
+    reader = CommandReader()
+    fed(reader, [json.dumps(answer).encode()])
+    assert reader.output_chars == 10
+
+
+def test_a_result_that_repeats_what_was_said_is_counted_once() -> None:
+    reader = CommandReader()
+    lines = [
+        {"type": "text", "text": "All done, as asked."},
+        {"type": "result", "text": "All done, as asked."},
+    ]
+    fed(reader, [json.dumps(line).encode() for line in lines])
+    assert reader.output_chars == len("All done, as asked.")
+
+
+@pytest.mark.parametrize("line", [b'{"a": 1}', b"[1, 2]", b'{"broken": ', b"{}"])
+def test_json_without_any_text_counts_as_it_stands(line: bytes) -> None:
+    reader = CommandReader()
+    fed(reader, [line])
+    assert reader.output_chars == len(line)
+
+
+def test_hostile_nesting_is_read_in_bounded_time() -> None:
+    reader = CommandReader()
+    line = b'{"content": ' * 5_000 + b'"x"' + b"}" * 5_000
+    fed(reader, [line, b'{"text": ' * 40 + b'"x"' + b"}" * 40])
+    assert reader.output_chars > 0

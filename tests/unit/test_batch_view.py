@@ -12,6 +12,7 @@ from switchgear.cli.batch_summary import as_values, in_words, table
 from switchgear.cli.batch_view import BatchTable
 from switchgear.cli.screen import Screen
 from switchgear.cli.values import printed
+from switchgear.runner.words import local_time
 
 DONE = Progress(Status.DONE, attempts=1, iterations=4, seconds=62.0, spent_micros=120_000)
 RAN = {"options": {"max_iterations": 9}, "readings": [], "time_left_s": 250.0}
@@ -25,6 +26,10 @@ def board(monkeypatch: pytest.MonkeyPatch) -> BatchTable:
         return BatchTable(Screen(), lambda: 0, clock=lambda: 100.0)
 
 
+NIGHT_S = 1_800_000_000.0
+NIGHT = local_time(NIGHT_S)
+
+
 def begun(board: BatchTable, **tasks: Progress) -> BatchTable:
     for name, progress in tasks.items():
         board.changed(name, progress)
@@ -33,24 +38,29 @@ def begun(board: BatchTable, **tasks: Progress) -> BatchTable:
 
 def test_a_line_of_a_task_has_its_name_in_front() -> None:
     stream = io.StringIO()
-    lines = BatchLines(stream)
+    lines = BatchLines(stream, wall=lambda: NIGHT_S)
     lines.run_view("parser").noted("all is well")
     lines.changed("parser", Progress(Status.FAILED, "no \x1b[2J progress"))
-    assert stream.getvalue() == "[parser]   note: all is well\n[parser] failed: no [2J progress\n"
+    assert stream.getvalue() == (
+        f"{NIGHT}  [parser]   note: all is well\n{NIGHT}  [parser] failed: no [2J progress\n"
+    )
 
 
 def test_a_block_keeps_its_columns_and_nothing_that_a_terminal_obeys() -> None:
     stream = io.StringIO()
-    BatchLines(stream).said("TASK TIMED OUT\n\n[Resume]             - more \x1b[2J time")
-    assert stream.getvalue() == "TASK TIMED OUT\n\n[Resume]             - more  [2J time\n"
+    BatchLines(stream, wall=lambda: NIGHT_S).said(
+        "TASK TIMED OUT\n\n[Resume]             - more \x1b[2J time"
+    )
+    shown = ("TASK TIMED OUT", "", "[Resume]             - more  [2J time")
+    assert stream.getvalue() == "".join(f"{NIGHT}  {line}\n" for line in shown)
 
 
 def test_a_countdown_is_told_at_its_start_and_every_half_minute() -> None:
     stream = io.StringIO()
-    lines = BatchLines(stream)
+    lines = BatchLines(stream, wall=lambda: NIGHT_S)
     for left_s in (60.0, 59.0, 45.0, 30.0, 29.0):
         lines.waiting("for it", left_s)
-    assert stream.getvalue() == "waiting 60 s for it\nwaiting 30 s for it\n"
+    assert stream.getvalue() == f"{NIGHT}  waiting 60 s for it\n{NIGHT}  waiting 30 s for it\n"
 
 
 def test_the_table_has_a_line_for_each_task_and_what_it_does(board: BatchTable) -> None:

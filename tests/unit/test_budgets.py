@@ -117,6 +117,52 @@ def test_settling_twice_charges_once(budgets: Budgets) -> None:
         budgets.settle("atlas/~unknown", 1)
 
 
+def settle_others(budgets: Budgets, number: int = 300) -> None:
+    for _ in range(number):
+        budgets.reserve("atlas", 1).settle(0)
+
+
+@pytest.mark.parametrize("first", [50_000, 0, 90_000, 120_000, None])
+def test_settling_again_after_many_others_neither_charges_nor_raises(
+    budgets: Budgets, first: int | None
+) -> None:
+    reservation = budgets.reserve("atlas", 90_000)
+    charged = reservation.settle(first)
+    settle_others(budgets)
+    for cost in (first, 80_000, 0, None):
+        assert reservation.settle(cost) == 0
+        assert budgets.settle(reservation.path, cost) == 0, "by its path, as another process does"
+        settle_others(budgets, 1)
+    assert node(budgets, "atlas").spent_micros == charged
+    assert not budgets.audit("atlas").problems
+    with pytest.raises(BudgetRefused, match="there is no such reservation"):
+        budgets.settle("atlas/~unknown", 1)
+
+
+def test_releasing_again_after_many_others_does_nothing(budgets: Budgets) -> None:
+    reservation = budgets.reserve("atlas", 90_000)
+    reservation.release()
+    settle_others(budgets)
+    reservation.release()
+    assert reservation.settle(70_000) == 0
+    assert node(budgets, "atlas").spent_micros == 0
+
+
+@pytest.mark.parametrize(("on_expiry", "more"), [("spent", 30_000), ("returned", 120_000)])
+def test_what_is_settled_after_its_lease_and_many_others_is_charged_once(
+    budgets: Budgets, clock: FakeClock, on_expiry: str, more: int
+) -> None:
+    reservation = budgets.reserve("atlas", 90_000, lease_s=60.0, on_expiry=on_expiry)
+    clock.advance(61.0)
+    settle_others(budgets)
+    assert reservation.settle(120_000) == more
+    settle_others(budgets)
+    assert reservation.settle(120_000) == 0
+    assert reservation.settle(500_000) == 0
+    assert node(budgets, "atlas").spent_micros == 120_000
+    assert not budgets.audit("atlas").problems
+
+
 def test_only_a_reservation_is_settled_a_budget_stays_open(budgets: Budgets) -> None:
     budgets.open("atlas/wave", 90_000)
     held = budgets.reserve("atlas/wave", 50_000)

@@ -159,14 +159,14 @@ def test_pauses_end_at_ten_minutes(receiver: Receiver) -> None:
 def test_a_message_that_is_refused_for_good_is_set_aside_and_said_so(receiver: Receiver) -> None:
     stage, target = Stage(), Webhook(receiver.url)
     stage.trip(1)
-    receiver.status = 400
+    receiver.status = 403
     for _ in range(5):
         stage.delivery(target).run_once()
         stage.clock.advance(700.0)
     receiver.status = 200
     stage.delivery(target).run_once()
-    lines = ledger_of(stage.fleet.panel.store.inner).lines(SHELF, f"notify/{target.name}")
-    assert [line["set_aside"] for line in lines] == ["dep/p0#1"]
+    [aside] = stage.delivery(target).set_aside()
+    assert (aside["id"], aside["why"]) == ("dep/p0#1", "the answer was HTTP 403")
     assert receiver.bodies[-1]["id"] == "dep/p0#2"
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from switchgear.config import preset_policy
 from switchgear.core.rules_wire import load_rules
+from switchgear.core.score import session_policy
 from switchgear.hooks import compiled as module
 from switchgear.hooks.answering import project_of, whole_project
 from switchgear.hooks.compiled import Unconfigured, compiled
@@ -24,8 +25,9 @@ def project(tmp_path: Path) -> Path:
 def test_without_a_configuration_the_presets_hold(project: Path) -> None:
     known = compiled(str(project))
     assert known.policy_for("op/shell") == preset_policy("operation")
-    assert known.policy_for("session/x") == preset_policy("stuck")
-    assert known.policy_for("session/x/agent/y") == preset_policy("stuck")
+    session = session_policy(preset_policy("stuck"), preset_policy("progress"))
+    assert known.policy_for("session/x") == session
+    assert known.policy_for("session/x/agent/y") == session
     assert (known.on_trouble, known.lease_s, known.story) == ("admit", 1800.0, None)
     assert not known.is_configured("rules")
     assert known.store == f"sqlite:///{project}/.switchgear/state.db"

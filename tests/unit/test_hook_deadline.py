@@ -25,16 +25,16 @@ from unit.hook_calls import after, before
 
 HOOK = """
 import sys
-from switchgear.hooks import deadline, process
-deadline.DEADLINE_S = float(sys.argv[1])
+from switchgear.hooks import pending, process
+pending.CIRCUITS_S = float(sys.argv[1])
 process.main(["entry.py", "claude-code", "--root", sys.argv[2]], lambda: None)
 """
-STILL = "after 0.2 s there is still no answer"
+STILL = "the circuits could not be consulted in time: the store is busy or slow"
 
 
-def hook(project: Path, data: bytes | dict[str, Any], deadline_s: float) -> tuple[int, str, str]:
+def hook(project: Path, data: bytes | dict[str, Any], circuits_s: float) -> tuple[int, str, str]:
     raw = data if isinstance(data, bytes) else json.dumps(data).encode()
-    line = [sys.executable, "-c", HOOK, str(deadline_s), str(project)]
+    line = [sys.executable, "-c", HOOK, str(circuits_s), str(project)]
     done = subprocess.run(line, input=raw, capture_output=True, timeout=60.0, check=False)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
@@ -85,10 +85,19 @@ def test_what_has_been_done_already_is_not_refused(project: Path) -> None:
 
 
 @pytest.mark.usefixtures("busy")
+def test_a_rule_refuses_though_the_store_is_busy(project: Path) -> None:
+    write_config(project / "switchgear.yaml", "hooks: {on_trouble: admit}\n")
+    code, out, _ = hook(project, before("Bash", {"command": "rm -rf /etc"}), 0.2)
+    told = json.loads(out)["hookSpecificOutput"]
+    assert (code, told["permissionDecision"]) == (0, "deny")
+    assert "rule deletes/outside: /etc" in told["permissionDecisionReason"]
+
+
+@pytest.mark.usefixtures("busy")
 def test_input_that_cannot_be_read_is_answered_in_time_as_well(project: Path) -> None:
     code, out, err = hook(project, b"{", 0.2)
     assert (code, out) == (2, "")
-    assert STILL in err
+    assert "cannot be checked: claude-code sent what cannot be used" in err
 
 
 @pytest.mark.usefixtures("busy")
@@ -110,8 +119,9 @@ def test_one_answers_the_hook_or_the_deadline(
 
     started = SimpleNamespace(allocate_lock=_thread.allocate_lock, start_new_thread=start)
     monkeypatch.setattr(deadline, "_thread", started)
-    monkeypatch.setattr(deadline, "time", SimpleNamespace(sleep=lambda _: over.wait()))
-    may_answer: Any = deadline.watch(lambda: late.append("answered"))
+    clock = SimpleNamespace(sleep=lambda _: over.wait(), monotonic=lambda: float(over.is_set()))
+    monkeypatch.setattr(deadline, "time", clock)
+    may_answer: Any = deadline.watch(lambda: late.append("answered"), lambda: 1.0)
     assert not in_time or may_answer()
     over.set()
     threads[0].join()

@@ -11,7 +11,7 @@ from switchgear.hooks.command import AGENTS, hook_command
 from switchgear.hooks.dialects import dialect_of
 from switchgear.hooks.dialects.reading import exit_code
 from switchgear.hooks.facts import BadInput, Moment
-from switchgear.hooks.ruling import allow, deny, stop, warn
+from switchgear.hooks.ruling import Reply, allow, deny, stop, warn
 from unit.hook_calls import after, batch, before, claude, failed, written
 
 RECORDED = Path(os.environ.get("SWITCHGEAR_RECORDED_HOOKS", "nowhere"))
@@ -206,7 +206,7 @@ def test_plugins_are_given_the_ruling_as_it_is(agent: str, data: Any) -> None:
 def test_nothing_to_say_is_nothing_written(agent: str) -> None:
     data = GEMINI_BEFORE if agent == "gemini" else before()
     dialect = dialect_of(agent)
-    assert dialect.write(allow(), dialect.read(data)) == ("", "", 0, False, None)
+    assert dialect.write(allow(), dialect.read(data)) == Reply()
 
 
 def test_a_remark_is_seen_by_whoever_sits_there() -> None:

@@ -82,8 +82,8 @@ def test_what_was_kept_is_what_re_compiles(
 )
 def test_a_file_that_is_no_good_costs_only_time(place: Path, damage: bytes) -> None:
     place.write_bytes(damage)
-    assert regexes.findall("a+", "caab") == ["aa"]
-    assert regexes.sub("a+", "#", "caab") == "c#b"
+    assert regexes.compile_("a+").findall("caab") == ["aa"]
+    assert regexes.compile_("a+").sub("#", "caab") == "c#b"
 
 
 def test_where_nothing_can_be_written_patterns_work_all_the_same(
@@ -111,8 +111,20 @@ import sys
 package = type(sys)("switchgear")
 package.__path__ = [sys.argv[1]]
 sys.modules["switchgear"] = package
+from _frozen_importlib_external import PathFinder
 from switchgear.hooks import lean
-lean.install()
+class WithStandIns:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        spec = PathFinder.find_spec(name, path) if name.startswith("switchgear.") else None
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+            def with_stand_ins(module):
+                module.__builtins__ = lean.builtins_of()
+                run(module)
+            spec.loader.exec_module = with_stand_ins
+        return spec
+sys.meta_path.insert(0, WithStandIns)
 import json
 from switchgear.core.act_facts import facts_of, failure_of
 from switchgear.core.types import Act, Signal

@@ -79,11 +79,10 @@ def undecided(server: HookServer, agent: str = "claude-code") -> list[str]:
     return [event.reason for event in told]
 
 
-def test_bad_input_is_admitted_said_and_counted(server: HookServer) -> None:
+def test_bad_input_is_refused_said_and_counted(server: HookServer) -> None:
     status, told = ask(server, b"{")
-    assert status == 200
-    assert told.keys() == {"systemMessage"}
-    assert "could not decide, and admitted: claude-code sent what cannot" in told["systemMessage"]
+    assert (status, told["decision"]) == (200, "block")
+    assert "cannot be checked: claude-code sent what cannot be used" in told["systemMessage"]
     (reason,) = undecided(server)
     assert "it is not JSON" in reason
 
@@ -91,25 +90,28 @@ def test_bad_input_is_admitted_said_and_counted(server: HookServer) -> None:
 @pytest.mark.parametrize(
     ("agent", "decision"), [("claude-code", "block"), ("codex", "block"), ("gemini", "deny")]
 )
-def test_bad_input_is_refused_if_so_configured(
-    server: HookServer, agent: str, decision: str
+@pytest.mark.parametrize("on_trouble", ["admit", "refuse"])
+def test_bad_input_is_refused_whatever_is_configured_about_circuits(
+    server: HookServer, agent: str, decision: str, on_trouble: str
 ) -> None:
-    write_config(Path(server.root) / "switchgear.yaml", "hooks: {on_trouble: refuse}\n")
+    config = Path(server.root) / "switchgear.yaml"
+    write_config(config, f"hooks: {{on_trouble: {on_trouble}}}\n")
     status, told = ask(server, b"[]", f"/hooks/{agent}")
     assert (status, told["decision"]) == (200, decision)
-    assert "hooks.on_trouble is 'refuse'" in told["reason"]
+    assert "cannot be checked" in told["reason"]
     assert len(undecided(server, agent)) == 1
 
 
 def test_a_plugin_hears_that_it_could_not_be_decided(server: HookServer) -> None:
     status, told = ask(server, b"{", "/hooks/opencode")
-    assert status == 200
-    assert "could not decide" in json.dumps(told)
+    assert (status, told["action"]) == (200, "deny")
+    assert "cannot be checked" in told["text"]
 
 
 def test_a_body_that_is_too_large_is_not_read_but_answered_and_counted(server: HookServer) -> None:
     status, told = ask(server, b"x" * (LARGEST_BYTES + 1))
     assert status == 200
+    assert told["decision"] == "block"
     assert "larger than 4 MiB" in told["systemMessage"]
     assert len(undecided(server)) == 1
 
@@ -119,6 +121,7 @@ def test_who_comes_when_too_many_are_answered_is_told_so(server: HookServer) -> 
         pass
     status, told = ask(server, raw(before()))
     assert status == 200
+    assert told["decision"] == "block"
     assert "64 requests are being answered already" in told["systemMessage"]
     assert len(undecided(server)) == 1
 

@@ -118,15 +118,15 @@ def test_who_is_not_the_first_waits_and_is_answered(rules: Protocol) -> None:
     verdict = Verdict(True, Phase.CLOSED, permit=Permit(1))
     answer = envelope.seal_answer(verdict, ()) + b"\n" + value(rules, "9-x-4", 9)
     with pytest.raises(StopIteration) as done:
-        work.send((b"key", answer))
+        work.send((call.args[0].encode(), answer))
     assert done.value.value.verdict == verdict
     assert done.value.value.circuit.totals.succeeded == 9
 
 
 def test_who_is_told_to_lead_leads(rules: Protocol) -> None:
     work, entry = queued(rules)
-    work.send(lost(value(rules, "6-x-3", 6), b"a-1\n...", entry))
-    look = work.send((b"key", LEAD))
+    call = work.send(lost(value(rules, "6-x-3", 6), b"a-1\n...", entry))
+    look = work.send((call.args[0].encode(), LEAD))
     assert look.args[0] == b"?"
     call = work.send(lost(value(rules, "8-x-4", 8), entry))
     assert call.args[0] == b'={"stamp":"8-x-4",'
@@ -160,11 +160,11 @@ def test_who_waits_too_long_takes_the_message_back_or_finds_it_answered(
     assert call.args[0] == entry
     if removed:
         with pytest.raises(StoreUnavailable, match="more writers"):
-            work.send([1, None])
+            work.send([1, None, None, None])
         return
     answer = envelope.seal_answer(Verdict(True, Phase.CLOSED), ())
     with pytest.raises(StopIteration) as done:
-        work.send([0, answer + b"\n" + value(rules, "9-x-4", 9)])
+        work.send([0, answer + b"\n" + value(rules, "9-x-4", 9), None, None])
     assert done.value.value.circuit.totals.succeeded == 9
 
 

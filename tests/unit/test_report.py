@@ -137,8 +137,8 @@ def test_the_budget_is_a_line_only_where_there_is_one() -> None:
 
 def test_an_unknown_price_is_said_and_not_taken_for_nothing() -> None:
     read = Reader(page(run(), [facts(cost_micros=None)]))
-    assert "price unknown" in read.text
-    assert "iteration 1: price unknown" in read.titles
+    assert "unknown cost" in read.text
+    assert "iteration 1: unknown cost" in read.titles
 
 
 def test_what_never_reached_its_provider_is_not_of_unknown_price() -> None:

@@ -12,6 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from switchgear import CircuitBreaker, Rejected, Signal
+from switchgear.guards.evidence import retry_after_s
 from switchgear.testing import FakeClock
 
 NOW = datetime(2025, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -190,3 +191,80 @@ def test_it_sets_the_wait_after_a_failed_probe_too_and_the_backoff_goes_on_after
         waits.append(refused.value.retry_after_s)
         clock.advance(refused.value.retry_after_s or 0.0)
     assert waits == [60.0, 7.0, 240.0, 300.0]
+
+
+def asks(wait_s: float) -> Exception:
+    error = Exception("429")
+    error.retry_after_s = wait_s  # type: ignore[attr-defined]
+    return error
+
+
+def raised_from(cause: BaseException) -> Exception:
+    try:
+        raise ValueError("wrapped") from cause
+    except ValueError as error:
+        return error
+
+
+def test_it_is_found_in_what_the_exception_was_raised_from() -> None:
+    assert retry_after_s(raised_from(raised_from(asks(7.0)))) == 7.0
+
+
+def test_the_nearest_that_asks_is_obeyed() -> None:
+    near = asks(3.0)
+    near.__cause__ = asks(70.0)
+    assert retry_after_s(raised_from(near)) == 3.0
+
+
+def test_it_is_found_in_a_group_and_the_longest_counts() -> None:
+    group = ExceptionGroup(
+        "several", [ValueError("x"), asks(3.0), raised_from(asks(99.0)), asks(9.0)]
+    )
+    assert retry_after_s(group) == 9.0
+    assert retry_after_s(ExceptionGroup("deep", [ExceptionGroup("er", [asks(4.0)])])) == 4.0
+
+
+def test_what_was_handled_inside_the_call_asks() -> None:
+    def wraps() -> None:
+        try:
+            raise asks(17.0)
+        except Exception:
+            raise RuntimeError("no answer")  # noqa: B904
+
+    breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
+    with pytest.raises(RuntimeError):
+        breaker.call(wraps)
+    assert breaker.snapshot().outage.cooldown_s == 17.0
+
+
+def test_another_provider_whose_failure_is_being_handled_does_not() -> None:
+    def second() -> None:
+        raise RuntimeError("the fallback fails too")
+
+    breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
+    with pytest.raises(RuntimeError):
+        try:
+            raise asks(17.0)
+        except Exception:
+            breaker.call(second)
+    assert breaker.snapshot().outage.cooldown_s == 60.0
+
+
+def test_what_is_said_to_come_from_nothing_asks_nothing() -> None:
+    error = RuntimeError("x")
+    error.__context__ = asks(5.0)
+    assert retry_after_s(error) == 5.0
+    error.__suppress_context__ = True
+    assert retry_after_s(error) is None
+
+
+def test_chains_in_a_circle_or_without_end_are_looked_at_once() -> None:
+    one, two = ValueError("one"), ValueError("two")
+    one.__cause__, two.__cause__ = two, one
+    assert retry_after_s(one) is None
+    last: Exception = asks(5.0)
+    for _ in range(500):
+        last = raised_from(last)
+    assert retry_after_s(last) is None
+    many = ExceptionGroup("many", [ValueError(str(number)) for number in range(100_000)])
+    assert retry_after_s(many) is None

@@ -112,7 +112,7 @@ def test_what_this_iteration_spends_is_added_to_what_was_spent() -> None:
 
 def test_without_a_budget_or_a_price_that_is_said() -> None:
     stand = Stand(state=run()["state"] | {"unknown_prices": 2})
-    assert "and no budget; 2 iterations of unknown price" in stand.text()
+    assert "(cost of 2 iterations unknown), no budget" in stand.text()
 
 
 def test_time_goes_on_while_the_agent_is_silent() -> None:
@@ -157,7 +157,7 @@ def test_outcomes_and_trends_are_drawn_as_they_come(stand: Stand) -> None:
     stand.notebook.iteration_started(5, run())
     text = stand.text()
     assert "iterations         ✓✓✗·▸" in text
-    assert "tests              ▅█ █ 4 passing" in text
+    assert "tests              ▅█ █ 4 tests pass" in text
 
 
 def test_the_nudge_is_shown_before_and_while_the_agent_is_told(stand: Stand) -> None:
@@ -168,7 +168,7 @@ def test_the_nudge_is_shown_before_and_while_the_agent_is_told(stand: Stand) -> 
     stand.notebook.iteration_started(2, nudged)
     assert "told the agent     2 failures in a row; no progress" in stand.text()
     stand.notebook.iteration_ended(facts(2, nudge="told"), nudged | {"phase": "open"})
-    assert "3 tests passing, $0.01, nudged" in stand.last()
+    assert "3 tests pass, $0.01, nudged" in stand.last()
     assert "next prompt" not in stand.text(), "there is none after the breaker has opened"
 
 
@@ -198,7 +198,7 @@ def test_the_last_frame_has_a_line_for_each_iteration_and_what_each_detector_hol
     last = stand.last()
     assert "15 iterations" in last
     assert "… 3 earlier" in last
-    assert "✓  15  worked in 0.9 s, 1 file changed, 3 tests passing, $0.01" in last
+    assert "✓  15  worked in 0.9 s, 1 file changed, 3 tests pass, $0.01" in last
     assert "no progress        ████████████ 100%" in last
 
 
@@ -206,8 +206,8 @@ def test_what_never_reached_its_provider_is_not_of_unknown_price(stand: Stand) -
     none = {"input": 0, "output": 0}
     stand.notebook.iteration_ended(facts(outcome="provider", cost_micros=None, tokens=none), run())
     stand.notebook.iteration_ended(facts(2, outcome="provider", cost_micros=None), run())
-    assert "1  provider in 0.9 s, 1 file changed, 3 tests passing, $0.00\n" in stand.last()
-    assert "2  provider in 0.9 s, 1 file changed, 3 tests passing, price unknown\n" in stand.last()
+    assert "1  provider in 0.9 s, 1 file changed, 3 tests pass\n" in stand.last()
+    assert "2  provider in 0.9 s, 1 file changed, 3 tests pass, unknown cost\n" in stand.last()
 
 
 def test_ascii_terminals_get_ascii_signs(stand: Stand) -> None:

@@ -234,7 +234,7 @@ def test_the_policy_has_what_the_options_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("90", 90), ("90s", 90), ("1h30m", 5400), ("1.5h", 5400), ("250ms", 0.25)]
+    ("text", "value"), [("0", 0), ("90s", 90), ("1h30m", 5400), ("1.5h", 5400), ("250ms", 0.25)]
 )
 def test_spans_of_time(text: str, value: float) -> None:
     assert seconds("--timeout", text) == pytest.approx(value)

@@ -286,7 +286,7 @@ def test_orders_without_the_token_are_refused_where_one_is_configured(project: P
         ("overspend", Budgets, "_tell", lambda *_: 1 / 0, "overspend"),
         ("dead-provider", Circuits, "tell_provider", lambda *_: None, "provider/demo"),
         ("dead-provider", deciding._Hearing, "_after", lambda *_: None, "op/*"),
-        ("loop", StuckWatch, "see", lambda *_: None, "progress/*"),
+        ("loop", StuckWatch, "see", lambda *_: None, "session/* progress"),
     ],
 )
 def test_a_guard_that_is_broken_on_purpose_is_a_failure(  # noqa: PLR0917

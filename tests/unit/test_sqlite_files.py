@@ -231,3 +231,45 @@ def test_opening_a_store_loads_nothing_heavy() -> None:
     for file in target.parent.glob(f"{target.name}*"):
         file.unlink()
     assert not heavy & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["to a file", "to nothing"])
+def test_a_lock_file_that_is_a_link_is_refused_and_its_target_untouched(
+    path: Path, tmp_path: Path, is_there: bool
+) -> None:
+    target = tmp_path / "of-the-user"
+    if is_there:
+        target.write_text("precious")
+    lock = path.with_name(path.name + ".lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.symlink_to(target)
+    store = SqliteStore(path)
+    with pytest.raises(StoreError, match=r"its lock file .*\.lock is a symbolic link; find out"):
+        store.apply("api", POLICY, OK, NOW_S)
+    assert target.exists() == is_there
+    assert not path.exists(), "nothing was begun"
+    lock.unlink()
+    assert store.apply("api", POLICY, OK, NOW_S).circuit.totals.succeeded == 1
+    store.close()
+
+
+def test_a_lock_file_that_is_a_pipe_or_a_folder_is_refused(path: Path) -> None:
+    lock = path.with_name(path.name + ".lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(lock)
+    with pytest.raises(StoreError, match="is no ordinary file"):
+        SqliteStore(path).apply("api", POLICY, OK, NOW_S)
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(StoreError, match="is a folder"):
+        SqliteStore(path).apply("api", POLICY, OK, NOW_S)
+
+
+def test_a_link_as_lock_file_is_refused_when_the_file_is_there_already(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        store.apply("api", POLICY, OK, NOW_S)
+    lock = path.with_name(path.name + ".lock")
+    lock.unlink(missing_ok=True)
+    lock.symlink_to("/dev/null")
+    with closing(SqliteStore(path)) as store, pytest.raises(StoreError, match="symbolic link"):
+        store.get("api")

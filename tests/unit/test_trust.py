@@ -390,7 +390,12 @@ def test_records_are_the_users_alone_and_forged_ones_are_not_believed(
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
     assert stat.S_IMODE(record.parent.stat().st_mode) == 0o700
     told = json.loads(record.read_text())
-    forgeries: list[Any] = [{**told, "text": "rules: {builtin: []}\n"}, {**told, "path": "/x"}, [], 3]
+    forgeries: list[Any] = [
+        {**told, "text": "rules: {builtin: []}\n"},
+        {**told, "path": "/x"},
+        [],
+        3,
+    ]
     for forged in forgeries:
         record.write_text(json.dumps(forged))
         assert record_of(str(config)) is None

@@ -1,7 +1,8 @@
 """Any other agent: a command with a place for the prompt, and the stream of the house.
 
 A command that prints plain text is read as such. One that prints JSON lines of these types tells
-more, and `docs/agents.md` has them for whoever writes an agent:
+more, and `docs/agents.md` has them for whoever writes an agent. Of any other JSON the text in it
+counts as output, wherever it is (`text`, `result`, `content`, `message`, `output`, …, in lists too):
 
     {"type": "tool", "name": "bash", "arguments": {…}, "ok": false, "error": "…", "files": ["a.py"]}
     {"type": "text", "text": "…"}
@@ -32,6 +33,31 @@ from switchgear.agents.events import Question, Result, StreamEvent
 from switchgear.agents.text import clean, one_line
 
 PLACEHOLDER = "{prompt}"
+_TEXT_KEYS = (
+    *("text", "result", "content", "message", "output", "response", "answer", "completion"),
+    *("delta", "parts", "choices", "messages", "item", "data"),
+)
+"""Where JSON of other agents has what the agent said; the first that holds text counts."""
+_ABOUT = frozenset(
+    (
+        *(
+            "type",
+            "subtype",
+            "id",
+            "uuid",
+            "session_id",
+            "model",
+            "role",
+            "status",
+            "name",
+            "event",
+        ),
+        *("timestamp", "time", "date", "stop_reason", "finish_reason", "version", "level", "path"),
+    )
+)
+"""Keys whose values describe a message and are none of its text."""
+_DEEPEST = 12
+_KEPT_WORDS = 100_000
 _KINDS = frozenset({"tool", "text", "usage", "error", "question", "result"})
 
 
@@ -41,17 +67,29 @@ class CommandReader(StreamReader):
     def __init__(self, *, model: str | None = None) -> None:
         super().__init__(model=model)
         self._last_words = ""
+        self._all_words = ""
+        """The last of what was said, to know a result that only repeats it."""
         self._steps = 0
         self._result: Result | None = None
 
     def read_line(self, text: str) -> Iterator[StreamEvent]:
         """The events of one line."""
         value = _object(text)
-        if value is None:
-            self._last_words = text.strip() or self._last_words
-            yield from self.said(text)
-        else:
+        if isinstance(value, dict) and at(value, "type") in _KINDS:
             yield from self._read(value)
+        else:
+            yield from self._speak(_text_in(value) or text)
+
+    def _speak(self, text: str) -> Iterator[StreamEvent]:
+        """Something the agent said."""
+        self._last_words = text.strip() or self._last_words
+        self._all_words = f"{self._all_words}\n{text}"[-_KEPT_WORDS:]
+        yield from self.said(text)
+
+    def _count_once(self, text: str) -> None:
+        """Count the text of a summary or a question, unless it was said before."""
+        if text.strip() not in self._all_words:
+            self.output_chars += len(text)
 
     def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
         """A command that tells no result claims success by its exit code."""
@@ -65,8 +103,7 @@ class CommandReader(StreamReader):
         if kind == "tool":
             yield from self._tool(line)
         elif kind == "text":
-            self._last_words = words(line.get("text"))
-            yield from self.said(self._last_words)
+            yield from self._speak(_text_in(line))
         elif kind == "usage":
             yield self.meter.add(
                 line["model"] if isinstance(line.get("model"), str) else self.model,
@@ -85,11 +122,15 @@ class CommandReader(StreamReader):
                 final=line.get("final") is True,
             )
         elif kind == "question":
-            yield Question(clean(words(line.get("text"))), by_tool=True)
+            asked = _text_in(line)
+            self._count_once(asked)
+            yield Question(clean(asked), by_tool=True)
         else:
             success = line.get("success")
             claimed = success if isinstance(success, bool) else None
-            self._result = Result(clean(words(line.get("text"))), claimed, "result")
+            summary = _text_in(line)
+            self._count_once(summary)
+            self._result = Result(clean(summary), claimed, "result")
             yield self._result
 
     def _tool(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
@@ -144,11 +185,32 @@ class Command(Agent):
         return self._reader(model=model)
 
 
-def _object(text: str) -> dict[str, Any] | None:
-    if not text.lstrip().startswith("{"):
+def _object(text: str) -> object:
+    """A line as JSON: an object or a list; `None`: it is plain text."""
+    if not text.lstrip().startswith(("{", "[")):
         return None
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) and at(value, "type") in _KINDS else None
+
+
+def _text_in(value: object, depth: int = 0) -> str:
+    """What the agent says in a JSON value, in any of the usual shapes; empty: nothing.
+
+    >>> _text_in({"type": "assistant", "message": {"content": [{"type": "text", "text": "hi"}]}})
+    'hi'
+    """
+    if isinstance(value, str):
+        return value
+    if depth >= _DEEPEST:
+        return ""
+    if isinstance(value, list):
+        return "\n".join(part for part in (_text_in(each, depth + 1) for each in value) if part)
+    if isinstance(value, dict):
+        found = (_text_in(value[key], depth + 1) for key in _TEXT_KEYS if key in value)
+        known = next((text for text in found if text), "")
+        rest = (key for key in value if key not in _ABOUT and key not in _TEXT_KEYS)
+        others = (_text_in(value[key], depth + 1) for key in rest)
+        return known or max(others, key=len, default="")
+    return ""

@@ -163,14 +163,8 @@ class AgentProcess:
     def _missing(self) -> str:
         if not self.cwd.is_dir():
             raise ValueError(f"cwd is {str(self.cwd)!r}: it must be a directory")
-        program = self.invocation.argv[0]
-        where = str(self.cwd / program) if os.sep in program else program
-        if shutil.which(where, path=self.env.get("PATH", os.defpath)):
-            return ""
-        missing = f"there is no program {program!r} on the PATH"
-        if not self.agent.install:
-            return f"{missing}; install it, or name another command"
-        return f"the agent {self.agent.name!r} is not there: {missing}; install it with: {self.agent.install}"
+        path = self.env.get("PATH", os.defpath)
+        return _not_found(self.agent, self.invocation.argv[0], self.cwd, path)
 
     def _begin(self, warden: Warden) -> None:
         with self._control:
@@ -316,6 +310,22 @@ class AgentProcess:
             result=self._result,
             problem=problem,
         )
+
+
+def missing_program(agent: Agent, cwd: Path) -> str:
+    """Why the agent's program cannot be started from here, as a sentence; empty: it is there."""
+    program = agent.invocation("", cwd).argv[0]
+    return _not_found(agent, program, cwd, os.environ.get("PATH", os.defpath))
+
+
+def _not_found(agent: Agent, program: str, cwd: Path, path: str) -> str:
+    where = str(cwd / program) if os.sep in program else program
+    if shutil.which(where, path=path):
+        return ""
+    missing = f"there is no program {program!r} on the PATH"
+    if not agent.install:
+        return f"{missing}; install it, or name another command"
+    return f"the agent {agent.name!r} is not there: {missing}; install it with: {agent.install}"
 
 
 def _environment(

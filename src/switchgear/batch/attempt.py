@@ -22,7 +22,8 @@ from switchgear.runner.interrupt import Interrupt
 from switchgear.runner.options import RunOptions, run_options
 from switchgear.runner.record import RunFolder, RunUnreadable
 from switchgear.runner.result import RunResult
-from switchgear.runner.runner import Runner
+from switchgear.runner.run_lock import RunConflict
+from switchgear.runner.runner import Runner, take_locks
 from switchgear.runner.setting import Setting
 from switchgear.runner.state import RunState
 from switchgear.runner.view import View
@@ -121,6 +122,8 @@ def perform(place: Workplace, attempt: Attempt) -> Outcome:
         runner = _runner(place, attempt)
         before = runner.state.unknown_prices
         result = runner.run()
+    except RunConflict as conflict:
+        return Outcome(None, str(conflict), began=False)
     except Exception as error:  # noqa: BLE001  one task's trouble is not the others'
         return not_run(error, began=runner is not None and runner.has_worked)
     stuck = result.options.stuck and result.exit_reason is ExitReason.CIRCUIT_BREAKER
@@ -136,11 +139,12 @@ def _runner(place: Workplace, attempt: Attempt) -> Runner:
     record = RunFolder(place.runs / (progress.run or ""))
     folder = Path(progress.folder or "")
     options = options_of(place, task)._replace(timeout_s=progress.timeout_s)
+    loop = loop_name(folder, options)
+    locks = take_locks(record, loop)  # before it is read: another process may be going on with it
     state = _state_of(record, progress.timeout_s)
     if attempt.grant_micros is not None:
         spent = 0 if state is None else state.spent_micros
         options = options._replace(budget_micros=spent + attempt.grant_micros)
-    loop = loop_name(folder, options)
     return Runner(
         options,
         _agent(options),
@@ -151,13 +155,14 @@ def _runner(place: Workplace, attempt: Attempt) -> Runner:
         setting=Setting(
             view=attempt.view,
             interrupt=attempt.interrupt,
-            policy=None if options.preset is not None else place.policy_for(loop),
+            policy=None if options.preset is not None or options.given else place.policy_for(loop),
             sinks=place.sinks,
             report=place.report,
             interventions=place.interventions,
             stuck_policy=place.policy_for("session/run"),
             progress_policy=place.policy_for("progress/run"),
             choose=attempt.choose,
+            locks=locks,
         ),
     )
 

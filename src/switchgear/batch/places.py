@@ -7,10 +7,11 @@ there, so that whoever needs it finds it, and the user merges it when they like.
 import contextlib
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from switchgear.agents.demo_agent import make_repository
+from switchgear.batch.branch_names import branch_parts
 from switchgear.batch.model import Progress, Task
 from switchgear.measure.git import Git, GitError, run_git
 
@@ -22,12 +23,14 @@ class PlaceTrouble(Exception):
 class Places:
     """The places of one batch. Used by one thread.
 
-    `home` is the batch's folder, `base` where tasks work that name no folder.
+    `home` is the batch's folder, `base` where tasks work that name no folder, `names` those of all
+    tasks: they must not share a branch.
     """
 
-    def __init__(self, home: Path, base: Path) -> None:
+    def __init__(self, home: Path, base: Path, names: Iterable[str] = ()) -> None:
         self._home = home
         self._base = base
+        self._parts = branch_parts(names)
 
     def tree_of(self, task: Task) -> str | None:
         """The working tree that the task changes; `None`: it has one of its own."""
@@ -86,7 +89,7 @@ class Places:
     def _worktree(self, task: Task, progress: Progress, needed: list[str]) -> Progress:
         top = self._top(task)
         inside = self._folder(task).resolve().relative_to(top.resolve())
-        branch = f"switchgear/{self._home.name}/{task.name}"
+        branch = f"switchgear/{self._home.name}/{self._part(task)}"
         tree = self._tree(top, task)
         try:
             if not tree.is_dir():  # else a process made it that did not live to say so
@@ -105,7 +108,11 @@ class Places:
 
     def _tree(self, top: Path, task: Task) -> Path:
         """Beside the repository: our own folder in it is closed to agents, by the rules of hooks."""
-        return top.parent / f"{top.name}-trees" / self._home.name / task.name
+        return top.parent / f"{top.name}-trees" / self._home.name / self._part(task)
+
+    def _part(self, task: Task) -> str:
+        """The task's part of the names of its branch and its worktree."""
+        return self._parts.get(task.name) or branch_parts([task.name])[task.name]
 
     def _folder(self, task: Task) -> Path:
         return self._base if task.cwd is None else Path(task.cwd)

@@ -25,6 +25,7 @@ from switchgear.runner.record import (
     put_in_place,
     runs_root,
 )
+from switchgear.runner.run_lock import is_held
 from switchgear.runner.state import RunState
 
 SCHEMA = 1
@@ -88,7 +89,8 @@ class BatchFolder:
                 raise BatchUnreadable(self.id, "was written by a newer Switchgear")
             progress = {name: Progress.load(each) for name, each in held["progress"].items()}
             known = {key: held[key] for key in Kept._fields if key in held}
-            return Kept(**{**known, "progress": progress}), is_alive(held)
+            locked = is_held(self.path / "lock")
+            return Kept(**{**known, "progress": progress}), is_alive(held) and locked is not False
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise BatchUnreadable(self.id, f"cannot be read: {error}") from error
 

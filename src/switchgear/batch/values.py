@@ -70,8 +70,12 @@ def _amount(parse: Callable[[str, str], Any]) -> Read:
     return read
 
 
+def _seconds(key: str, typed: str) -> float:
+    return seconds(key, typed, bare=True)  # a number in a file of tasks is seconds
+
+
 def _span(key: str, value: Any) -> float:
-    found: float = _amount(seconds)(key, value)
+    found: float = _amount(_seconds)(key, value)
     return record.seconds(key, found)
 
 
@@ -80,7 +84,7 @@ def _timeout(key: str, value: Any) -> float | str | None:
     if value in (AUTO, *POLICIES):
         return str(value)
     try:
-        found: float = _amount(seconds)(key, value)
+        found: float = _amount(_seconds)(key, value)
     except ValueError as problem:
         raise ValueError(f"{problem}, or one of {', '.join((AUTO, *POLICIES))}") from None
     return found or None

@@ -6,12 +6,15 @@
 import io
 import sys
 import threading
+import time
+from collections.abc import Callable
 from typing import IO
 
 from switchgear.batch.model import Progress, Status
 from switchgear.errors import duration
 from switchgear.hooks.texts import one_line
 from switchgear.runner.view import Lines, View
+from switchgear.runner.words import local_time
 
 _LONGEST = 400
 _COUNTDOWN_S = 30
@@ -75,8 +78,11 @@ class ShieldedView(BatchView):
 class BatchLines(BatchView):
     """Plain lines, one for each thing that happened."""
 
-    def __init__(self, stream: IO[str] | None = None) -> None:
+    def __init__(
+        self, stream: IO[str] | None = None, wall: Callable[[], float] = time.time
+    ) -> None:
         self._stream = stream or sys.stdout
+        self._wall = wall
         self._lock = threading.Lock()
         self._waiting: str | None = None
         self._told_s = 0.0
@@ -91,7 +97,7 @@ class BatchLines(BatchView):
 
     def run_view(self, name: str) -> View:
         """The lines of a run, with the task's name in front."""
-        return Lines(_Prefixed(self, name))
+        return Lines(_Prefixed(self, name), wall=None)
 
     def said(self, text: str) -> None:
         """As it is, line by line, with the blanks that put its columns in order."""
@@ -106,9 +112,11 @@ class BatchLines(BatchView):
             self.write(f"waiting {duration(left_s)} {why}\n")
 
     def write(self, text: str) -> None:
-        """Print whole lines at once, whichever thread they come from."""
+        """Print whole lines at once, each with the local time, whichever thread they come from."""
+        at = local_time(self._wall())
+        stamped = "".join(f"{at}  {line}\n" for line in text.splitlines())
         with self._lock:
-            self._stream.write(text)
+            self._stream.write(stamped)
             self._stream.flush()
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from switchgear.core.detectors.base import plural
-from switchgear.errors import duration
+from switchgear.errors import duration, elapsed
 from switchgear.hooks.texts import Option, one_line, span
 from switchgear.runner.budget import dollars
 from switchgear.runner.result import RunResult
@@ -23,7 +23,7 @@ def timed_out(name: str, result: RunResult, options: Sequence[Option]) -> str:
     """TASK TIMED OUT, with what was completed, where it is kept, and the options."""
     state, kept = result.state, result.checkpoint
     done = (
-        f"{plural(state.iterations, 'iteration')} in {duration(state.seconds)}, "
+        f"{plural(state.iterations, 'iteration')} in {elapsed(state.seconds)}, "
         f"{plural(len(state.changed), 'file')} changed, {dollars(state.spent_micros)}"
     )
     return "\n".join(

@@ -24,6 +24,7 @@ from switchgear.cli import (
     runs,
     selftest,
     serve,
+    sessions,
     simulate,
     trust,
     tune,
@@ -62,7 +63,7 @@ def demo(speed: float) -> None:
 for verb in (
     *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve),
     *(backtest.backtest, tune.tune),
-    *(looking.status, looking.watch, looking.show, looking.events),
+    *(sessions.sessions, looking.status, looking.watch, looking.show, looking.events),
     *(asking.check, asking.record, rules.rules),
     *(budgets.budgets, locks.locks),
     *(fleet.fleet, incidents.incidents, incidents.review, simulate.simulate),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from switchgear.batch.model import Batch, End
     from switchgear.batch.record import BatchFolder, Kept
     from switchgear.cli.opening import Session
+    from switchgear.runner.run_lock import RunLock
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
@@ -30,6 +31,8 @@ class Prepared(NamedTuple):
     kept: "Kept"
     home: "BatchFolder"
     notes: tuple[str, ...]
+    lock: "RunLock"
+    """Held until the process ends: no other one goes on with this batch meanwhile."""
 
 
 @click.command(short_help="Run many tasks with dependencies, resumable.")
@@ -91,7 +94,8 @@ def batch(
         if any(task.worktree for task in wanted.tasks):
             _share(session)
         prepared = _prepared(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
-        code = _conduct(session, place, prepared, as_json=as_json)
+        with prepared.lock:
+            code = _conduct(session, place, prepared, as_json=as_json)
     raise SystemExit(code)
 
 
@@ -131,6 +135,7 @@ def _wanted(
     """The batch of the file as the options have it; everything is checked before anything starts."""
     from switchgear.batch.attempt import options_of
     from switchgear.batch.reading import read_batch
+    from switchgear.runner.plan import check_plan
 
     read = read_batch(tasks, presets=place.presets)
     alone = _alone(when_alone)
@@ -141,7 +146,7 @@ def _wanted(
         read = read._replace(tasks=tuple(task._replace(on_timeout=choice) for task in read.tasks))
     for task in read.tasks:
         try:
-            options_of(place, task)
+            check_plan(Path(task.cwd or "."), options_of(place, task).plan)
         except ValueError as problem:
             fail(f"task {task.name!r}: {problem}")
     return read if parallel is None else read._replace(parallel=parallel)
@@ -190,22 +195,37 @@ def _prepared(
     root, file = batches_root(Path.cwd()), str(Path(tasks).resolve())
     if resumed is not None:
         home = find_batch(root, resumed, file)
-        kept, alive = home.read()
-        if alive:
-            fail(f"batch {home.id!r} is still running; stop that first")
+        home.read()  # what is no batch of ours is said, and gets no lock file
+        lock = _locked(home)
+        kept, _ = home.read()
         known = {name: caught_up(each, runs) for name, each in kept.progress.items()}
         progress, notes = taken_up(known, wanted.tasks, failed_too=failed_too)
         if kept.file != file:
             notes.insert(0, f"it was begun with {kept.file}")
         _refuse_clash(wanted, home, kept.folder)
         kept = kept._replace(file=file, progress=progress, end=None)
-        return Prepared(wanted, kept, home, tuple(notes))
+        return Prepared(wanted, kept, home, tuple(notes), lock)
     notes = [note] if (note := _about_the_last(batches_of(root, file)[-1:])) else []
     here = str(Path.cwd())
     _refuse_clash(wanted, None, here)
     home = new_batch(root)
     progress = {task.name: Progress(digest=task.digest) for task in wanted.tasks}
-    return Prepared(wanted, Kept(home.id, file, here, progress), home, tuple(notes))
+    kept = Kept(home.id, file, here, progress)
+    return Prepared(wanted, kept, home, tuple(notes), _locked(home))
+
+
+def _locked(home: "BatchFolder") -> "RunLock":
+    """The lock of a batch; one that another process runs ends the command."""
+    from switchgear.runner.ends import ENDS, ExitReason
+    from switchgear.runner.run_lock import RunConflict, folder_lock
+
+    try:
+        return folder_lock(home.path, f"batch {home.id}")
+    except RunConflict as conflict:
+        pid = conflict.holder.pid
+        stop = "stop that process" if pid is None else f"kill {pid}"
+        say(f"{conflict}\n- wait until it ends\n- stop it, its work is saved: {stop}", err=True)
+        raise SystemExit(ENDS[ExitReason.CONFLICT].code) from None
 
 
 def _about_the_last(found: "list[BatchFolder]") -> str | None:
@@ -272,7 +292,7 @@ def _conduct(session: "Session", place: "Workplace", prepared: Prepared, *, as_j
             kept,
             prepared.home,
             place=place,
-            places=Places(prepared.home.path, Path(kept.folder)),
+            places=Places(prepared.home.path, Path(kept.folder), wanted.by_name),
             company=Company(interrupt, view, choose),
             door=door,
         )

@@ -8,7 +8,7 @@ from rich.cells import cell_len, set_cell_size
 from switchgear.batch.model import SATISFIED, End, Progress, Status
 from switchgear.cli.text import clean
 from switchgear.core.money import dollars
-from switchgear.errors import duration
+from switchgear.errors import elapsed
 
 HEAD = ("TASK", "END", "ITERATIONS", "TIME", "SPEND", "CHECKPOINT")
 _NUMBERS = (2, 3, 4)
@@ -40,7 +40,7 @@ def _row(name: str, progress: Progress) -> tuple[str, ...]:
         clean(name),
         clean(end),
         str(progress.iterations) if begun else "-",
-        duration(progress.seconds) if begun else "-",
+        elapsed(progress.seconds) if begun else "-",
         dollars(progress.spent_micros) if begun else "-",
         clean(progress.checkpoint or "-"),
     )

@@ -221,16 +221,20 @@ def seal(*, remove: bool) -> None:
         say(clean(f"{session.label}: orders need {needed} from now on"))
 
 
-@click.command(short_help="Completion for bash, zsh or fish.")
+# click keeps the lines of a paragraph behind a real backspace, which a raw docstring cannot hold.
+COMPLETION_HELP = """Print the completion script of a SHELL; circuit names complete from the store.
+
+\b
+bash: eval "$(switchgear completion bash)"      in ~/.bashrc
+zsh:  eval "$(switchgear completion zsh)"       in ~/.zshrc
+fish: switchgear completion fish | source       in ~/.config/fish/config.fish
+"""
+
+
+@click.command(help=COMPLETION_HELP, short_help="Completion for bash, zsh or fish.")
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    r"""Print the completion script of a SHELL; names of circuits complete from the store.
-
-    \b
-    bash: eval "$(switchgear completion bash)"      in ~/.bashrc
-    zsh:  eval "$(switchgear completion zsh)"       in ~/.zshrc
-    fish: switchgear completion fish | source       in ~/.config/fish/config.fish
-    """
+    """Print the completion script of a shell."""
     from click.shell_completion import get_completion_class
 
     made = get_completion_class(shell)

@@ -15,21 +15,59 @@ if TYPE_CHECKING:
 
     from switchgear.hooks.install.standing import Change, Place, Standing
 
+    _TextType = click.ParamType[str]
+else:
+    _TextType = click.ParamType  # not generic in older versions of click
+
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
 # ruff: noqa: PLC0415, PTH109, PTH111
 
-PROJECT, USER = "project", "user"
-agent_argument = click.argument("agent", type=click.Choice(AGENTS), metavar="AGENT")
+PROJECT, LOCAL, USER = "project", "local", "user"
+
+
+class AgentName(_TextType):
+    """The name of an agent that has hooks, or one of its other names."""
+
+    name = "agent"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The agent's name. Fails with the names there are, and the one that was probably meant."""
+        import difflib
+
+        from switchgear.hooks.install.agents import ALIASES
+
+        wanted = value.strip().lower()
+        found = ALIASES.get(wanted, wanted)
+        if found in AGENTS:
+            return found
+        near = difflib.get_close_matches(wanted, [*AGENTS, *ALIASES], n=1, cutoff=0.5)
+        meant = f"did you mean {ALIASES.get(near[0], near[0])!r}? " if near else ""
+        return self.fail(
+            f"{value!r} has no hooks; {meant}Choose one of {', '.join(AGENTS)}", param, ctx
+        )
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[Any]":
+        """The names that begin so."""
+        from click.shell_completion import CompletionItem
+
+        del ctx, param
+        return [CompletionItem(name) for name in AGENTS if name.startswith(incomplete)]
+
+
+agent_argument = click.argument("agent", type=AgentName(), metavar="AGENT")
 scope_option = click.option(
     "--scope",
-    type=click.Choice([PROJECT, USER]),
+    type=click.Choice([PROJECT, LOCAL, USER]),
     default=PROJECT,
     show_default=True,
-    help="The project in this folder, or all projects of this user.",
+    help="project: shared settings of this folder; local: this checkout only, not in version"
+    " control (Claude Code); user: all your projects.",
 )
 
 only_option = click.option(
-    "--scope", type=click.Choice([PROJECT, USER]), help="Only that one. [default: both]"
+    "--scope", type=click.Choice([PROJECT, LOCAL, USER]), help="Only this scope. [default: all]"
 )
 
 
@@ -53,18 +91,21 @@ def install(agent: str, scope: str) -> None:
     """
     from switchgear.hooks.install.agents import HOOKED
 
+    if scope not in HOOKED[agent].scopes:
+        known = " or ".join(f"--scope {each}" for each in HOOKED[agent].scopes)
+        fail(f"{HOOKED[agent].title} has no {scope} settings; use {known}")
     if scope not in _scopes(agent):
         path = _short(HOOKED[agent].file(scope, os.getcwd()))
         fail(f"in this folder {path} holds for all your projects: say so, with --scope user")
-    other = USER if scope == PROJECT else PROJECT
-    found = _place(agent, other).look()
-    if found.installed and other in _scopes(agent):
-        fail(
-            f"the hooks of {HOOKED[agent].title} are installed for the {other} already, in "
-            f"{_short(found.path)}; both would count every call twice; "
-            f"'switchgear hooks uninstall {agent} --scope {other}' removes those"
-        )
-    if scope == PROJECT:
+    for other in _scopes(agent):
+        found = None if other == scope else _place(agent, other).look()
+        if found is not None and found.installed:
+            fail(
+                f"the hooks of {HOOKED[agent].title} are already installed in scope {other}, in "
+                f"{_short(found.path)}; both would count every call twice; "
+                f"'switchgear hooks uninstall {agent} --scope {other}' removes those"
+            )
+    if scope != USER:
         _trust_project_file()
     change = _place(agent, scope).install()
     _say_installed(agent, scope, change)
@@ -103,7 +144,7 @@ def uninstall(agent: str, scope: str) -> None:
 
 
 @hooks.command(short_help="What is installed where.")
-@click.argument("agent", type=click.Choice(AGENTS), metavar="[AGENT]", required=False)
+@click.argument("agent", type=AgentName(), metavar="[AGENT]", required=False)
 @only_option
 @json_option
 def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
@@ -130,7 +171,7 @@ def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
 
 
 @hooks.command(short_help="Prove that they work, by sending an event.")
-@click.argument("agent", type=click.Choice(AGENTS), metavar="[AGENT]", required=False)
+@click.argument("agent", type=AgentName(), metavar="[AGENT]", required=False)
 @only_option
 @json_option
 @token_option

@@ -18,7 +18,6 @@ from switchgear.hooks.install.place import place, scopes_of
 from switchgear.hooks.install.probe import AFTER, BEFORE, Probe, event_of
 from switchgear.hooks.install.standing import Place, Standing
 from switchgear.hooks.process import open_store
-from switchgear.hooks.sessions import progress_name
 
 if TYPE_CHECKING:
     from switchgear.stores.base import Store
@@ -125,12 +124,11 @@ def _tried(
 
 
 def _removed(probe: Probe, store: Any) -> Iterator[Finding]:
-    """Remove the circuits of the trial; what cannot be is told."""
-    for circuit in (probe.circuit, progress_name(probe.circuit)):
-        try:
-            store.forget(circuit)
-        except (StoreError, AttributeError) as error:
-            yield Finding(NOTE, f"circuit {circuit!r} of the trial could not be removed: {error}")
+    """Remove the circuit of the trial, or report why that failed."""
+    try:
+        store.forget(probe.circuit)
+    except (StoreError, AttributeError) as error:
+        yield Finding(NOTE, f"circuit {probe.circuit!r} of the trial could not be removed: {error}")
 
 
 def _refused(

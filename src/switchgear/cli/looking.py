@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from switchgear.cli.entry import fail
 from switchgear.cli.options import (
     Since,
     circuit_argument,
@@ -44,9 +43,10 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
 
     The lamp is ● closed, ◐ probing, ○ open. HEAT is how close the evidence is to a trip.
     """
-    from switchgear.cli.opening import open_session
+    from switchgear.cli.opening import open_session, widened
 
     with open_session(reading=True) as session:
+        glob = widened(session, glob)
         views, trouble = session.read(glob)
         if as_json:
             from switchgear.cli.values import of_view, printed
@@ -101,14 +101,15 @@ def nothing(session: "Session", glob: str) -> str:
 @click.option("--events", "count", type=click.IntRange(0, 10_000), default=10, show_default=True)
 @store_options
 def show(circuit: str, *, as_json: bool, count: int) -> None:
-    """Show everything about one CIRCUIT: state, heat, evidence, policy, history."""
-    from switchgear.cli.opening import literal, open_session, unknown_circuit
+    """Show everything about one CIRCUIT: state, heat, evidence, policy, history.
+
+    The start of a name is enough where only one circuit begins so; of a session, of its id.
+    """
+    from switchgear.cli.opening import literal, open_session, view_named
 
     with open_session(reading=True) as session:
-        view = session.panel.view(circuit)
-        if view is None:
-            fail(unknown_circuit(session, circuit))
-        entries = session.panel.events(glob=literal(circuit), limit=count) if count else []
+        view = view_named(session, circuit)
+        entries = session.panel.events(glob=literal(view.name), limit=count) if count else []
         if as_json:
             from switchgear.cli.values import of_page, printed
 
@@ -166,9 +167,10 @@ def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_
 
     With --json, one JSON object in a line; its "cursor" can be given to --since.
     """
-    from switchgear.cli.opening import open_session
+    from switchgear.cli.opening import open_session, widened
 
     with open_session(reading=True) as session:
+        glob = widened(session, glob)
         begin = parse_since(since, session.now_s())
         print_entries = _printer(session, as_json=as_json)
         if follow:

@@ -313,6 +313,61 @@ def literal(name: str) -> str:
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
+FAMILY_FIRST = "session/"
+"""The family whose names are ids that nobody types in full: they are found without it."""
+
+
+def full_name(session: Session, name: str) -> str | None:
+    """The circuit that a name means; `None`: there is none.
+
+    One of that very name, a session of that id, or the only one that begins so. Fails, with the
+    names, where several begin so.
+    """
+    from switchgear.errors import StoreCorrupt
+
+    store = session.panel.store
+    for each in (name, f"{FAMILY_FIRST}{name}"):
+        try:
+            if store.get(each) is not None:
+                return each
+        except StoreCorrupt:
+            return each  # it is there, and cannot be read
+    starts = [found.circuit.key for found in store.find(f"{literal(name)}*")]
+    starts = starts or [
+        found.circuit.key for found in store.find(f"{FAMILY_FIRST}{literal(name)}*")
+    ]
+    whole = [key for key in starts if "/agent/" not in key] or starts
+    if len(whole) > 1 and name:
+        shown = ", ".join(clean(key, 80) for key in whole[:5])
+        more = ", …" if len(whole) > 5 else ""
+        fail(f"{name!r} is ambiguous: {len(whole)} circuits begin so ({shown}{more})")
+    return whole[0] if whole and name else None
+
+
+def widened(session: Session, glob: str) -> str:
+    """The glob, or, of a plain name that no circuit has, one for all circuits that begin so."""
+    from switchgear.glob import is_plain
+
+    store = session.panel.store
+    if not is_plain(glob) or next(iter(store.find(glob)), None) is not None:
+        return glob
+    for start in (glob, f"{FAMILY_FIRST}{glob}"):
+        if next(iter(store.find(f"{start}*")), None) is not None:
+            return f"{start}*"
+    return glob
+
+
+def view_named(session: Session, name: str) -> "View":
+    """The circuit that a name means, see `full_name`. Fails where there is none."""
+    view = session.panel.view(name)
+    if view is None:
+        found = full_name(session, name)
+        view = None if found is None else session.panel.view(found)
+    if view is None:
+        fail(unknown_circuit(session, name))
+    return view
+
+
 def unknown_circuit(session: Session, name: str) -> str:
     """What to say of a circuit that is not there: perhaps it was meant otherwise."""
     import difflib

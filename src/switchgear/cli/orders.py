@@ -116,7 +116,7 @@ def _still(mode: "Mode", *, reset: bool) -> str:
 
 def _targets(session: "Session", word: Word, *, only_held: bool) -> list[str]:
     """The circuits that are meant: one of that very name, else those that match."""
-    from switchgear.cli.opening import unknown_circuit
+    from switchgear.cli.opening import full_name, unknown_circuit
     from switchgear.errors import StoreCorrupt
     from switchgear.glob import is_plain
 
@@ -129,6 +129,10 @@ def _targets(session: "Session", word: Word, *, only_held: bool) -> list[str]:
         found = list(session.panel.store.find(word.target))
         if not found:
             fail(f"no circuit in {session.label} matches {word.target!r}")
+    elif exact is None and not word.create:
+        name = full_name(session, word.target)
+        meant = None if name is None else session.panel.store.get(name)
+        found = [meant] if meant is not None else []
     if not found:
         if not word.create:
             hint = "--create gives the order to one that does not exist yet"

@@ -9,14 +9,15 @@ import click
 from switchgear.cli.entry import fail
 from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.paying import check_node
-from switchgear.cli.run import LIMITS, Start, configured, perform
+from switchgear.cli.run import Start, configured, conflict_text, perform
 from switchgear.cli.run_flags import given_flags, limit_flags
 from switchgear.cli.run_time import settled, taken_out
+from switchgear.cli.text import say
 from switchgear.runner.amounts import seconds
 
 if TYPE_CHECKING:
-    from switchgear.runner.options import RunOptions
     from switchgear.runner.record import RunFolder
+    from switchgear.runner.run_lock import RunLock
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
@@ -50,33 +51,38 @@ def resume(
     record = find_run(runs_root(Path.cwd()), run_id)
     extra_s = None if more_time is None else seconds("--more-time", more_time)
     given, wanted = taken_out(given_flags(flags))
-    start = _start(record, given, extra_s)
-    with open_session() as session:
+    # Held before it is read: whoever read it earlier would repeat what another process did.
+    with _locked(record) as lock, open_session() as session:
+        start = _start(record, given, extra_s)._replace(lock=lock)
         options, note = settled(start.options, wanted, session.config.timeouts)
         check_node(session.panel.budgets, options.budget_node)
         start = start._replace(options=options, note=note)
-        limited = _is_limited(start.options)
-        policy = configured(session, start.options, start.folder, limited=limited)
+        policy = configured(session, start.options, start.folder)
         start = start._replace(answer=answer, force=force_close, why=why, policy=policy)
         code = perform(session, start, as_json=as_json)
     raise SystemExit(code)
 
 
-def _is_limited(options: "RunOptions") -> bool:
-    """Whether the run was given limits of its own."""
-    usual = options._field_defaults
-    return any(getattr(options, limit) != usual[limit] for limit in LIMITS)
+def _locked(record: "RunFolder") -> "RunLock":
+    """The lock of the run; a run that another process runs ends the command."""
+    from switchgear.runner.ends import ENDS, ExitReason
+    from switchgear.runner.run_lock import RunConflict, folder_lock
+
+    record.read()  # what is no run of ours is said, and gets no lock file
+    try:
+        return folder_lock(record.path, f"run {record.id}")
+    except RunConflict as conflict:
+        say(conflict_text(conflict), err=True)
+        raise SystemExit(ENDS[ExitReason.CONFLICT].code) from None
 
 
 def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) -> Start:
     from switchgear.runner.options import RunOptions
-    from switchgear.runner.record import RunUnreadable, is_alive
+    from switchgear.runner.record import RunUnreadable
     from switchgear.runner.result import program
     from switchgear.runner.state import RunState
 
     held = record.read()
-    if is_alive(held):
-        fail(f"run {record.id!r} is still running, as process {held['pid']}; stop that first")
     if (held.get("end") or {}).get("success"):
         fail(f"run {record.id!r} is completed: there is nothing to go on with")
     try:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from switchgear.runner.options import RunOptions
     from switchgear.runner.record import RunFolder
     from switchgear.runner.result import RunResult
+    from switchgear.runner.run_lock import RunConflict, RunLock
     from switchgear.runner.runner import Runner
     from switchgear.runner.setting import Setting
     from switchgear.runner.state import RunState
@@ -43,6 +44,8 @@ class Start(NamedTuple):
     how: str = "the same command with"
     note: str | None = None
     """Something to say at the start."""
+    lock: "RunLock | None" = None
+    """The lock of the run's folder, which a run that is resumed holds already."""
 
 
 @click.command(short_help="Run an agent in a loop that knows when to stop.")
@@ -69,8 +72,8 @@ def run(
 
     Progress is measured, not believed: files changed, tests passing, length of output. Each way to
     end has its exit code: completed 0, circuit_breaker 10, budget 11, timeout 12, max_iterations 13,
-    rate_limit 14, blocked 15, agent_error 16, interrupted 130. What was done is kept, and
-    `switchgear resume` goes on. Flags beat the preset, the preset beats the configuration.
+    rate_limit 14, blocked 15, agent_error 16, disk_full 17, unmeasurable 18, conflict 19,
+    interrupted 130. What was done is kept, and `switchgear resume` goes on. Flags beat the preset, the preset beats the configuration.
     """
     from switchgear.cli.opening import open_session
 
@@ -84,13 +87,22 @@ def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start
     if flags.get("agent", "").partition(":")[0] == "demo":
         start = _demo(session, task, flags)
     elif task is None:
-        fail("TASK is missing: say what is to be done, or try --agent demo")
+        fail(_no_task(flags.get("validate")))
     else:
         options, note = _options(session, task, flags)
         start = Start(options, Path.cwd(), note=note)
-    limited = bool(flags.keys() & set(LIMITS))
-    policy = configured(session, start.options, start.folder, limited=limited)
+    policy = configured(session, start.options, start.folder)
     return start._replace(policy=policy)
+
+
+def _no_task(validate: str | None) -> str:
+    """What to say when there is no task, which an option may have taken for its value."""
+    if not validate or validate == "auto":
+        return "TASK is missing: say what is to be done, or try --agent demo"
+    return (
+        f"TASK is missing: --validate took {validate!r} as its command; write the task before "
+        f"--validate, or the command as --validate=CMD"
+    )
 
 
 def _options(
@@ -122,29 +134,66 @@ def _demo(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
     return Start(options, record.path / "work", record, note=note)
 
 
-LIMITS = ("consecutive_failures", "same_error", "no_progress", "output_decline_percent")
-
-
-def configured(
-    session: "Session", options: "RunOptions", folder: Path, *, limited: bool
-) -> "Policy | None":
-    """The policy that the configuration has for this loop, unless flags or a preset have limits."""
+def configured(session: "Session", options: "RunOptions", folder: Path) -> "Policy | None":
+    """The policy that the configuration has for this loop, unless flags or a preset set limits."""
     from switchgear.runner.circuits import loop_name
 
-    if options.preset is not None or limited:
+    if options.preset is not None or options.given:
         return None
     return session.config.policy_for(loop_name(folder, options))
 
 
 def perform(session: "Session", start: Start, *, as_json: bool) -> int:
-    """Run it, show it, and return its exit code."""
+    """Run it, show it, and return its exit code. One process at a time runs a task."""
+    from switchgear.agents.process import missing_program
+    from switchgear.runner.circuits import loop_name
+    from switchgear.runner.plan import check_plan
+    from switchgear.runner.record import runs_root
+    from switchgear.runner.run_lock import RunConflict, task_lock
+
+    agent = _agent(start.options)
+    check_plan(start.folder, start.options.plan)
+    name = loop_name(start.folder, start.options)
+    if problem := missing_program(agent, start.folder):  # before anything is made or changed
+        return _not_begun(start, name, "agent_error", problem, as_json=as_json)
+    root = runs_root(Path.cwd()) if start.record is None else start.record.path.parent
+    holds = None if start.record is None else f"run {start.record.id}"
+    try:
+        lock = task_lock(root, name, holds)
+    except RunConflict as conflict:
+        return _not_begun(start, name, "conflict", conflict_text(conflict), as_json=as_json)
+    with lock:
+        return _perform(session, start, agent, name, lock, as_json=as_json)
+
+
+def conflict_text(conflict: "RunConflict") -> str:
+    """Who runs it, and what can be done."""
+    pid = conflict.holder.pid
+    stop = "stop that process" if pid is None else f"kill {pid}"
+    return "\n".join(
+        (
+            str(conflict),
+            "- wait until it ends: switchgear watch",
+            f"- stop it, its work is saved: {stop}",
+            "- then repeat this command, or go on with its run: switchgear resume last",
+        )
+    )
+
+
+def _perform(
+    session: "Session",
+    start: Start,
+    agent: "Agent",
+    name: str,
+    lock: "RunLock",
+    *,
+    as_json: bool,
+) -> int:
     from switchgear.cli.values import printed
     from switchgear.errors import BudgetRefused
-    from switchgear.runner.circuits import loop_breaker, loop_name, policy_of
+    from switchgear.runner.circuits import loop_breaker, policy_of
 
     options = start.options
-    agent = _agent(options)
-    name = loop_name(start.folder, options)
     loop = loop_breaker(session.panel, name, start.policy or policy_of(options))
     said = None
     try:
@@ -156,7 +205,7 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
         return _not_begun(start, name, "circuit_breaker", str(still), as_json=as_json)
 
     try:
-        result = _run(session, start, agent, said, as_json=as_json)
+        result = _run(session, start, agent, said, lock, as_json=as_json)
     except BudgetRefused as refused:
         text = f"{refused}\n{_ways_to_money(refused)}"
         return _not_begun(start, name, "budget", text, as_json=as_json)
@@ -173,7 +222,13 @@ def _ways_to_money(refused: "BudgetRefused") -> str:
 
 
 def _run(
-    session: "Session", start: Start, agent: "Agent", said: str | None, *, as_json: bool
+    session: "Session",
+    start: Start,
+    agent: "Agent",
+    said: str | None,
+    lock: "RunLock",
+    *,
+    as_json: bool,
 ) -> "RunResult":
     from switchgear.cli.paying import paid
     from switchgear.cli.run_view import chooser, run_view
@@ -202,17 +257,22 @@ def _run(
             for note in (said, start.note, _company(start)):
                 if note is not None:
                     view.noted(note)
-            return _runner(session, start, agent, setting._replace(held_micros=held_micros))
+            return _runner(session, start, agent, setting._replace(held_micros=held_micros), lock)
 
         return paid(session.panel.budgets, start.options, start.state, made)
 
 
-def _runner(session: "Session", start: Start, agent: "Agent", setting: "Setting") -> "Runner":
+def _runner(
+    session: "Session", start: Start, agent: "Agent", setting: "Setting", lock: "RunLock"
+) -> "Runner":
     from switchgear.runner.record import new_run, runs_root
+    from switchgear.runner.run_lock import folder_lock
     from switchgear.runner.runner import Runner
 
     record = start.record or new_run(runs_root(Path.cwd()))
+    lock.describe(f"run {record.id}")
     try:
+        locks = (lock, start.lock or folder_lock(record.path, f"run {record.id}"))
         return Runner(
             start.options,
             agent,
@@ -220,7 +280,7 @@ def _runner(session: "Session", start: Start, agent: "Agent", setting: "Setting"
             folder=start.folder,
             panel=session.panel,
             state=start.state,
-            setting=setting,
+            setting=setting._replace(locks=locks),
         )
     except BaseException:
         record.discard()

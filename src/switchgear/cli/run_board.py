@@ -18,10 +18,9 @@ from switchgear.agents.events import (
     ToolStep,
     Usage,
 )
-from switchgear.cli.text import clean, plural
+from switchgear.cli.text import clean
 from switchgear.core.fingerprint import gist
-from switchgear.core.money import dollars
-from switchgear.errors import duration
+from switchgear.runner import words
 from switchgear.runner.view import evidence_of
 
 RECENT = 40
@@ -37,6 +36,7 @@ class Ended(NamedTuple):
     line: str
     heat: float
     tests: int | None
+    tests_total: int | None
     output_chars: int | None
 
 
@@ -228,15 +228,7 @@ def one_line(text: str, longest: int = 300) -> str:
 
 
 def _ended(facts: dict[str, Any]) -> Ended:
-    parts = [f"{facts['outcome']} in {duration(facts['seconds'])}"]
-    if facts["files_changed"] is not None:
-        parts.append(f"{plural(facts['files_changed'], 'file')} changed")
-    if facts["tests_passing"] is not None:
-        parts.append(f"{plural(facts['tests_passing'], 'test')} passing")
-    cost = facts["cost_micros"]
-    if facts["outcome"] == "provider" and not any(facts["tokens"].values()):
-        cost = cost or 0  # what never reached its provider cost nothing, and nothing unknown
-    parts.append("price unknown" if cost is None else dollars(cost))
+    parts = words.iteration(facts)
     if facts["nudge"]:
         parts.append("nudged")
     return Ended(
@@ -245,5 +237,6 @@ def _ended(facts: dict[str, Any]) -> Ended:
         one_line(", ".join(parts)),
         facts["heat"],
         facts["tests_passing"],
+        words.tests_total(facts),
         facts["output_chars"],
     )

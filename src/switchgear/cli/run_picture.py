@@ -16,6 +16,7 @@ from switchgear.cli.status_table import STYLES
 from switchgear.cli.text import ASCII, Signs, bar, percent, plural, words
 from switchgear.core.money import dollars
 from switchgear.core.types import Phase
+from switchgear.runner.words import passing, spent
 
 MARKS = {"worked": "✓", "completed": "✓", "failed": "✗", "unproven": "?", "provider": "!"}
 ASCII_MARKS = {"worked": "+", "completed": "+", "failed": "x", "unproven": "?", "provider": "!"}
@@ -154,9 +155,9 @@ def _standing(board: Board, size: Size) -> list[Row]:
     rows = [Row(3, _outcomes(board, size)), Row(2, _money(board, size)), Row(2, _time(board, size))]
     tests = [each.tests for each in board.ended]
     if any(each is not None for each in tests):
-        passing = next(each for each in reversed(tests) if each is not None)
+        last_run = next(each for each in reversed(board.ended) if each.tests is not None)
         line = label("tests", size).append(trend(tests, size), "cyan")
-        rows.append(Row(4, line.append(f" {passing:,} passing")))
+        rows.append(Row(4, line.append(f" {passing(last_run.tests or 0, last_run.tests_total)}")))
     outputs = [each.output_chars for each in board.ended]
     if any(each is not None for each in outputs):
         last = next(each for each in reversed(outputs) if each is not None)
@@ -193,11 +194,10 @@ def _money(board: Board, size: Size) -> Text:
     if budget:
         share = board.spent_micros / budget
         line.append(bar(share, size.bar, size.signs), heat_style(share)).append(" ")
-    line.append(dollars(board.spent_micros))
-    line.append(" and no budget" if budget is None else f" of {dollars(budget)}")
-    if board.unknown_prices:
-        line.append(f"; {plural(board.unknown_prices, 'iteration')} of unknown price", "yellow")
-    return line
+    line.append(
+        spent(board.spent_micros, board.unknown_prices), "yellow" if board.unknown_prices else ""
+    )
+    return line.append(", no budget" if budget is None else f" of {dollars(budget)}")
 
 
 def _time(board: Board, size: Size) -> Text:

@@ -28,7 +28,8 @@ def time_of(ctx: click.Context, parameter: click.Parameter, value: str | None) -
         return seconds(parameter.opts[0], value)
     except ValueError as problem:
         ways = ", ".join((AUTO, *POLICIES))
-        raise click.UsageError(f"{problem}, or one of {ways}") from None
+        more = "" if "needs a unit" in str(problem) else f", or one of {ways}"
+        raise click.UsageError(f"{problem}{more}") from None
 
 
 def taken_out(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -50,8 +50,9 @@ def clean(text: str, longest: int = LONGEST) -> str:
     >>> clean("a\x1b[31mb\nc")
     'a\\x1b[31mb\\nc'
     """
-    if len(text) > longest:
-        text = text[: longest - 3] + "..."
+    if len(text) > longest:  # behind a word, where there is one
+        space = text.rfind(" ", longest // 2, longest - 2)
+        text = text[: space if space > 0 else longest - 3].rstrip(" ,;:") + "..."
     if text.isprintable():
         return text
     return "".join(
@@ -104,10 +105,9 @@ def iso(at_s: float) -> str | None:
 
 
 def percent(heat: float) -> str:
-    """A heat as `40%`; what is just below the trip does not read as 100."""
-    if not math.isfinite(heat) or heat > 9.99:
-        return "999%"
-    return f"{math.floor(heat * 100 + 1e-9)}%"
+    """A heat as `40%`, at most `100%`; what is just below the trip does not read as 100."""
+    share = min(max(heat, 0.0), 1.0) if math.isfinite(heat) else 1.0
+    return f"{math.floor(share * 100 + 1e-9)}%"
 
 
 def bar(heat: float, width: int, signs: Signs) -> str:

@@ -39,6 +39,28 @@ def audit(book: Book, lines: Iterable[Line]) -> tuple[str, ...]:
     return tuple(problems)
 
 
+def recalled(path: str, lines: Iterable[Line]) -> tuple[int, bool] | None:
+    """What the account says of a reservation that is gone: what it was charged, and whether for good.
+
+    One whose lease ran out may be settled once more, for what it really cost. `None`: there was none.
+    """
+    known = gone = expired = late = False
+    charged = 0
+    for line in lines:
+        if line.node != path:
+            continue
+        known = known or line.kind == "reserved"
+        expired = expired or line.kind == "expired"
+        if line.kind == "charged":
+            charged += line.amount_micros or 0
+        elif line.kind == "closed":
+            gone = True
+        elif line.kind == "overrun" and gone:
+            late = True
+            charged += line.amount_micros or 0
+    return (charged, late or not expired) if known and gone else None
+
+
 def _spend(spent: dict[str, int], path: str, cost: int) -> None:
     while path:
         spent[path] = spent.get(path, 0) + cost

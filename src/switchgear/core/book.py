@@ -19,7 +19,7 @@ WARN_AT = 0.75
 MOST_NODES = 10_000
 """How many nodes of one tree may be open at once."""
 REMEMBERED = 256
-"""How many settled reservations a book remembers, so that settling twice charges once."""
+"""How many settled reservations a book remembers; of older ones the account tells (`recalled`)."""
 DEEPEST = 8
 LEVELS = ("team", "wave", "story", "capsule", "invocation")
 """What the levels of a tree are called, from the root; deeper ones have the name of the last."""
@@ -157,6 +157,9 @@ class Settle(NamedTuple):
 
     node: str
     cost_micros: int | None
+    gone: tuple[int, bool] | None = None
+    """What the account says of a reservation that the book no longer remembers: what was charged,
+    and whether for good."""
 
 
 class Charge(NamedTuple):

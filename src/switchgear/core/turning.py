@@ -32,6 +32,9 @@ from switchgear.core.book import (
 )
 from switchgear.core.money import dollars
 
+NO_RESERVATION = "there is no such reservation"
+"""Why a settlement is refused: it is neither open nor among those that the book remembers."""
+
 
 class Turned(NamedTuple):
     """What one message did."""
@@ -169,9 +172,9 @@ class _Draft:
         """
         path = asked.node
         found = [(charged, final) for gone, charged, final in self._settled if gone == path]
-        if not found:
-            return Answer("there is no such reservation", path)
-        charged, final = found[-1]
+        if not found and asked.gone is None:
+            return Answer(NO_RESERVATION, path)
+        charged, final = found[-1] if found else asked.gone or (0, True)
         more = max(0, (asked.cost_micros or 0) - charged)
         if final or not more:
             return Answer(node=path)

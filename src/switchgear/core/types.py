@@ -54,6 +54,8 @@ class EventKind(StrEnum):
     """An agent tried what a rule forbids; it was refused."""
     GUARD_CHANGED = "guard_changed"
     """What guards an agent has changed: its configuration, or the settings that hold its hooks."""
+    INTERVENED = "intervened"
+    """An escalation step was taken for a stuck agent: a nudge, a fresh start, help, giving up."""
 
 
 class Act(NamedTuple):
@@ -70,6 +72,10 @@ class Act(NamedTuple):
     result: str | None = None
     thought: str | None = None
     """What the agent said before it acted."""
+    call_key: str = ""
+    """A digest of the uncut arguments; empty: `args` is uncut, or it is not known."""
+    result_key: str = ""
+    """A digest of the uncut result, likewise."""
 
 
 class Signal(NamedTuple):

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from switchgear.core.money import dollars
-from switchgear.errors import duration
+from switchgear.errors import elapsed
 from switchgear.redact import redact
 
 
@@ -77,5 +77,5 @@ def _until(incident: dict[str, Any]) -> str:
     if not incident.get("recovered_at"):
         return ""
     return (
-        f", recovered {incident['recovered_at']} after {duration(incident.get('lasted_s') or 0.0)}"
+        f", recovered {incident['recovered_at']} after {elapsed(incident.get('lasted_s') or 0.0)}"
     )

@@ -1,8 +1,8 @@
-"""Where notifications go: a signed webhook, a Slack-compatible one, or a command of the user's.
+"""Where notifications go: a signed webhook, a Slack-compatible one, the desktop, or your command.
 
-A target sends one message and raises when it could not. It knows nothing of order or of trying
-again. Secrets are named by their environment variables and read when they are needed, so neither
-the configuration nor anything printed from it holds them.
+A target sends one message within `timeout_s` and raises `NotSent` when it could not. It knows
+nothing of order or of trying again. Secrets are named by their environment variables and read when
+they are needed, so neither the configuration nor anything printed from it holds them.
 """
 
 import os
@@ -18,23 +18,45 @@ from switchgear.redact import redact
 
 LONGEST_TIMEOUT_S = 30.0
 """Shorter than a turn (`stream.LEASE_S`), so that nobody else sends what is being sent."""
+REFUSES_CONTENT = frozenset({400, 413, 414, 415, 422, 431})
+"""HTTP statuses that say that this message is wrong: sending it again cannot help."""
 SIGNATURE, ID = "Switchgear-Signature", "Switchgear-Id"
-_KEPT = 1000
 Message = dict[str, Any]
+_KEPT_STDERR = 2000
+_LOOK_S = 0.02
+"""How often a running command is looked at."""
+_PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+"""What stands for itself in a header; everything else is percent-encoded."""
 
 
 class NotSent(SwitchgearError):
-    """A message did not arrive. `args` are why, and whether trying again can help."""
+    """A message did not arrive.
 
-    args: tuple[str, bool]
+    `args` are why, whether trying again may help, and, where the receiver said so, how many
+    seconds it asks to wait.
+    """
+
+    args: tuple[str, bool] | tuple[str, bool, float | None]
 
     @property
     def may_help(self) -> bool:
         """Whether trying again may help."""
         return self.args[1]
 
+    @property
+    def retry_after_s(self) -> float | None:
+        """How long the receiver asks to wait; `None`: it does not say."""
+        return self.args[2] if len(self.args) > 2 else None
+
     def __str__(self) -> str:
         return self.args[0]
+
+
+class Unsendable(NotSent):
+    """A message that can never be sent to this target: one attempt is enough."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why, False)
 
 
 class Target(Record):
@@ -62,11 +84,8 @@ class Target(Record):
         if limit_s > LONGEST_TIMEOUT_S:
             rule = f"it must be at most {LONGEST_TIMEOUT_S:g} seconds"
             raise ValueError(f"{owner}.timeout_s is {timeout_s!r}: {rule}")
-        from hashlib import sha256
-
-        digest = sha256(what.encode(errors="replace")).hexdigest()[:8]
         self._set(
-            name=name or f"{self.kind}-{digest}",
+            name=name or f"{self.kind}-{_digest(what)}",
             match=record.text(f"{owner}.match", match),
             timeout_s=limit_s,
         )
@@ -104,7 +123,7 @@ class Webhook(Target):
         import json
 
         body = json.dumps(message, sort_keys=True).encode()
-        headers = {ID: message["id"]}
+        headers = {ID: header_text(message["id"])}
         if self.secret_env:
             headers[SIGNATURE] = sign(_secret(self.secret_env), body, int(now_s))
         _post(self.url, body, headers, self.timeout_s)
@@ -133,7 +152,7 @@ class Slack(Target):
         try:
             url = _checked_url(self.url_env, _secret(self.url_env))
         except ValueError:  # whose message would show the URL, which is a secret
-            raise NotSent(f"the variable {self.url_env} holds no http URL", False) from None
+            raise NotSent(f"the variable {self.url_env} holds no http URL", True) from None
         _post(url, json.dumps({"text": text}).encode(), {}, self.timeout_s)
 
 
@@ -164,27 +183,35 @@ class Command(Target):
         del now_s
         import json
         import shlex
-        import subprocess
 
+        body = json.dumps(message, sort_keys=True).encode() + b"\n"
+        _run(shlex.split(self.run), body, self.timeout_s)
+
+
+class Desktop(Target):
+    """Shows the message on this computer's desktop: `notify-send`, or `osascript` on macOS.
+
+    A popup is for now: one that cannot be shown is set aside and not tried again.
+    """
+
+    __slots__ = ("match", "name", "timeout_s")
+    kind: ClassVar[str] = "desktop"
+
+    def __init__(self, match: str = "*", timeout_s: float = 10.0, name: str = "") -> None:
+        self._set_common(name or "desktop", "desktop", match, timeout_s)
+
+    def send(self, message: Message, now_s: float) -> None:
+        """Show its line; SEV1 and SEV2 stay until they are dismissed."""
+        del now_s
+        text = redact(str(message.get("text", "")), 800)
+        title = redact(f"Switchgear: {message.get('circuit') or message.get('kind') or 'notice'}")
         try:
-            done = subprocess.run(  # noqa: S603  the user's own command, without a shell
-                shlex.split(self.run),
-                input=json.dumps(message, sort_keys=True).encode() + b"\n",
-                capture_output=True,
-                timeout=self.timeout_s,
-                check=False,
-                start_new_session=True,
-            )
-        except subprocess.TimeoutExpired:
-            raise NotSent(f"it took longer than {self.timeout_s:g} s", True) from None
-        except OSError as error:
-            raise NotSent(redact(str(error)), True) from None
-        if done.returncode:
-            said = redact(done.stderr.decode("utf-8", "replace"))
-            raise NotSent(f"exit code {done.returncode}: {said}", True)
+            _run(_desktop_argv(title, text, message.get("severity")), b"", self.timeout_s)
+        except NotSent as error:
+            raise Unsendable(str(error)) from None
 
 
-TARGETS: dict[str, type[Target]] = {kind.kind: kind for kind in (Webhook, Slack, Command)}
+TARGETS: dict[str, type[Target]] = {kind.kind: kind for kind in (Webhook, Slack, Command, Desktop)}
 """The registry: the configuration finds targets in it."""
 
 
@@ -196,7 +223,9 @@ def sign(secret: str, body: bytes, at_s: int) -> str:
     """
     import hmac
 
-    digest = hmac.new(secret.encode(), f"{at_s}.".encode() + body, "sha256").hexdigest()
+    digest = hmac.new(
+        secret.encode(errors="surrogateescape"), f"{at_s}.".encode() + body, "sha256"
+    ).hexdigest()
     return f"t={at_s},v1={digest}"
 
 
@@ -218,35 +247,125 @@ def verify(
     return fits and abs(now_s - at_s) <= tolerance_s
 
 
+def header_text(text: Any) -> str:
+    r"""A text as the value of an HTTP header: printable ASCII, everything else percent-encoded.
+
+    >>> header_text("dep/openai#7"), header_text("ä\r\nX: y")
+    ('dep/openai#7', '%C3%A4%0D%0AX: y')
+    """
+    from urllib.parse import quote
+
+    # A header must not begin or end with a space either.
+    found = quote(str(text), safe=_PLAIN, errors="replace").strip(" ")
+    return found if len(found) <= 1000 else f"{found[:900]}-{_digest(str(text))}"
+
+
 def _post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> None:
-    import urllib.error
-    import urllib.request
+    from switchgear.fleet.http_post import post
 
-    class NoRedirect(urllib.request.HTTPRedirectHandler):
-        """What is signed for one place is not carried to another."""
+    found = post(sendable_url(url), body, headers, timeout_s)
+    if found.status is None:
+        why = redact(found.problem)
+        raise Unsendable(why) if found.is_final else NotSent(why, True)
+    if 200 <= found.status < 300:
+        return
+    moved = "; redirects are not followed" if 300 <= found.status < 400 else ""
+    why = f"the answer was HTTP {found.status}{moved}"
+    if found.status in REFUSES_CONTENT:
+        raise Unsendable(why)
+    may_help = found.status >= 500 or found.status in {408, 425, 429}
+    raise NotSent(why, may_help, found.retry_after_s)
 
-        def redirect_request(self, *_: Any) -> None:
-            """Not followed: it is an error with its status."""
 
-    request = urllib.request.Request(  # noqa: S310  the scheme was checked
-        url,
-        data=body,
-        headers={"Content-Type": "application/json", "User-Agent": "switchgear", **headers},
-        method="POST",
-    )
+def _run(argv: list[str], body: bytes, timeout_s: float) -> None:
+    """Run a program to its end, or end it and all that it started. Raises `NotSent`."""
+    import subprocess
+    import tempfile
+    import time
+
+    deadline_s = time.monotonic() + timeout_s
+    with tempfile.TemporaryFile() as given:  # a file: a program that reads nothing blocks nothing
+        given.write(body)
+        given.seek(0)
+        try:
+            process = subprocess.Popen(  # noqa: S603  the user's own command, without a shell
+                argv,
+                stdin=given,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            why = redact(str(error))
+            raise Unsendable(why) if isinstance(error, ValueError) else NotSent(why, True) from None
+    said = bytearray()
     try:
-        with urllib.request.build_opener(NoRedirect).open(request, timeout=timeout_s) as answer:
-            answer.read(_KEPT)
-    except urllib.error.HTTPError as error:
-        status = error.code
-        error.close()
-        may_help = status >= 500 or status in {408, 425, 429}
-        raise NotSent(f"the answer was HTTP {status}", may_help) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise NotSent(redact(f"{type(error).__name__}: {reason}"), True) from None
-    except Exception as error:  # noqa: BLE001  http.client raises its own kinds
-        raise NotSent(redact(f"{type(error).__name__}: {error}"), True) from None
+        ended = _waited_for(process, deadline_s, said)
+    finally:
+        _end(process)
+    if not ended:
+        raise NotSent(f"it took longer than {timeout_s:g} s", True)
+    if process.returncode:
+        text = redact(said.decode("utf-8", "replace"))
+        raise NotSent(f"exit code {process.returncode}{f': {text}' if text else ''}", True)
+
+
+def _waited_for(process: Any, deadline_s: float, said: bytearray) -> bool:
+    """Whether a program ended before the deadline; `said` is the last of its standard error.
+
+    What it has started may hold its standard error open: only its own end is waited for.
+    """
+    import select
+    import time
+
+    stderr = process.stderr.fileno()
+    os.set_blocking(stderr, False)
+    is_open = True
+    while True:
+        has_ended = process.poll() is not None
+        left_s = deadline_s - time.monotonic()
+        if is_open and select.select([stderr], [], [], 0.0 if has_ended else _LOOK_S)[0]:
+            part = os.read(stderr, 1 << 16)
+            is_open = bool(part)
+            said += part
+            del said[:-_KEPT_STDERR]
+            if has_ended and is_open and left_s > 0:
+                continue
+        elif not is_open and not has_ended:
+            time.sleep(_LOOK_S)
+        if has_ended or left_s <= 0:
+            return has_ended
+
+
+def _end(process: Any) -> None:
+    """End a program that still runs, with its process group; let go of what it had open."""
+    import signal
+    from contextlib import suppress
+
+    if process.poll() is None:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    process.stderr.close()
+
+
+def _desktop_argv(title: str, text: str, severity: Any) -> list[str]:
+    """The command that shows a text on the desktop."""
+    import sys
+
+    if sys.platform == "darwin":
+        script = (
+            "on run argv\ndisplay notification (item 2 of argv) with title (item 1 of argv)\nend"
+        )
+        return ["osascript", "-e", script, title, text]
+    urgency = "critical" if severity in {"SEV1", "SEV2"} else "normal"
+    return ["notify-send", "--app-name=Switchgear", f"--urgency={urgency}", "--", title, text]
+
+
+def _digest(text: str) -> str:
+    from hashlib import sha256
+
+    return sha256(text.encode(errors="replace")).hexdigest()[:8]
 
 
 def _secret(variable: str) -> str:
@@ -258,10 +377,39 @@ def _secret(variable: str) -> str:
 
 def _checked_url(field: str, url: Any) -> str:
     text = record.text(field, url)
-    scheme, slashes, rest = text.partition("://")
-    if scheme not in {"http", "https"} or not slashes or not rest or not text.isprintable():
-        raise ValueError(f"{field} is {redact(text)!r}: it must be an http or https URL")
+    try:
+        sendable_url(text)
+    except NotSent as error:
+        raise ValueError(f"{field} is {redact(text)!r}: {error}") from None
     return text
+
+
+def sendable_url(url: str) -> str:
+    """The URL as it goes over the wire: ASCII, what is beyond percent-encoded. Raises `NotSent`.
+
+    >>> sendable_url("https://example.com/ä")
+    'https://example.com/%C3%A4'
+    """
+    from urllib.parse import quote, urlsplit
+
+    rule = "it must be an http or https URL"
+    if not url.isprintable():
+        raise Unsendable(rule)
+    try:
+        found = urlsplit(url)
+        host, port = found.hostname or "", found.port
+        ascii_host = host if host.isascii() else host.encode("idna").decode()
+    except ValueError:
+        raise Unsendable(rule) from None
+    if found.scheme not in {"http", "https"} or not host or " " in host or port == 0:
+        raise Unsendable(rule)
+    if "@" in found.netloc:
+        raise Unsendable(f"{rule} without a user name: use secret_env")
+    place = f"[{ascii_host}]" if ":" in ascii_host else ascii_host
+    authority = place if port is None else f"{place}:{port}"
+    path = quote(found.path, safe="/%:@!$&'()*+,;=~-._")
+    query = f"?{quote(found.query, safe=_PLAIN.replace(' ', '') + '%')}" if found.query else ""
+    return f"{found.scheme}://{authority}{path or '/'}{query}"
 
 
 def _variable(field: str, name: Any) -> str:

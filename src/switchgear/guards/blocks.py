@@ -11,9 +11,11 @@ from contextvars import ContextVar
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from switchgear.core.interrupts import TRACEBACK
 from switchgear.core.types import Permit
 from switchgear.errors import WrongContext
 from switchgear.guards.nesting import enter_probe, leave_probe
+from switchgear.guards.same_exception import note_block
 
 if TYPE_CHECKING:
     from switchgear.guards.call import CircuitBreaker
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 class Block:
     """A block under way."""
 
-    __slots__ = ("breaker", "code", "frame_id", "left", "permit", "started_s")
+    __slots__ = ("breaker", "code", "frame_id", "left", "passed", "permit", "started_s")
 
     def __init__(
         self,
@@ -39,6 +41,13 @@ class Block:
         self.frame_id = id(frame)
         self.code: CodeType | None = None if frame is None else frame.f_code
         self.left = False
+        self.passed = (0, 0)
+        """Where an exception left a block inside this one, in the same frame: traceback and place."""
+
+    def has_passed(self, error: BaseException) -> bool:
+        """Whether this exception left a block of the same breaker inside this one, in its frame."""
+        entry = TRACEBACK(error)
+        return entry is not None and self.passed == (id(entry), entry.tb_lasti)
 
     @property
     def key(self) -> tuple[int, int]:
@@ -81,6 +90,16 @@ def leave_block(breaker: "CircuitBreaker", frame: FrameType | None) -> Block | N
         _disarm(here)
     _forget(block)
     return block
+
+
+def note_counted(block: Block, error: BaseException) -> None:
+    """The exception that leaves this block was counted: the guards around it are not to do it again."""
+    entry = TRACEBACK(error)
+    if entry is None:
+        return
+    note_block(block.breaker, error)
+    for around in _by_frame.get(block.key, ()):
+        around.passed = (id(entry), entry.tb_lasti)
 
 
 def left_elsewhere(breaker: "CircuitBreaker", error: BaseException | None) -> None:

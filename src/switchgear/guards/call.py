@@ -18,7 +18,7 @@ from switchgear.clock import Clock, monotonic
 from switchgear.core.policy import Policy
 from switchgear.core.types import Permit
 from switchgear.errors import Rejected
-from switchgear.guards.blocks import enter_block, leave_block, left_elsewhere
+from switchgear.guards.blocks import enter_block, leave_block, left_elsewhere, note_counted
 from switchgear.guards.classic import classic
 from switchgear.guards.evidence import ExceptionTest
 from switchgear.guards.lazy import LAZY, call_lazily, guard_lazy, lazy_code
@@ -48,11 +48,14 @@ class CircuitBreaker(OutcomeBreaker):
       `Exception`. Others are no evidence.
     - `failure_if_result`: a predicate on the result; true means that the call failed after all.
     - `ignore`: exceptions that are no evidence: types or a predicate.
+    - `success_if`: exceptions that prove the service alive, such as a 404: types or a predicate.
+      They count as successes. `ignore` comes before it, and it before `failure_if`.
     - `clock`: seconds, monotonic. `sinks`: called with each `Event`.
     - `store`, `wall`: set by `Panel.breaker(…)`, for a circuit that processes share.
 
     Cancellation, KeyboardInterrupt, GeneratorExit and the `Rejected` of another circuit are never
-    evidence; an ExceptionGroup is what its members are. Raises ValueError when an argument is out
+    evidence; an ExceptionGroup is what its members are. An exception that passes two guards of one
+    breaker counts once. Raises ValueError when an argument is out
     of range. Thread-safe, task-safe, fork-safe; pickles with its state. No lock is held while a
     guarded function runs. A guarded function may call another that the same breaker guards: each
     counts for itself, and what runs inside a probe is part of it.
@@ -76,6 +79,7 @@ class CircuitBreaker(OutcomeBreaker):
         failure_if: ExceptionTest = Exception,
         failure_if_result: Callable[[Any], bool] | None = None,
         ignore: ExceptionTest = (),
+        success_if: ExceptionTest = (),
         clock: Clock = monotonic,
         sinks: tuple[Sink, ...] | list[Sink] = (),
         store: Remembers | None = None,
@@ -98,6 +102,7 @@ class CircuitBreaker(OutcomeBreaker):
             failure_if=failure_if,
             failure_if_result=failure_if_result,
             ignore=ignore,
+            success_if=success_if,
             clock=clock,
             sinks=sinks,
             store=store,
@@ -201,7 +206,11 @@ class CircuitBreaker(OutcomeBreaker):
         elif error is None:
             self.succeeded(block.permit, self.seconds_since(block.started_s))
         else:
-            self.failed(block.permit, error, self.seconds_since(block.started_s))
+            if block.has_passed(error) and not block.permit.probe:
+                self.give_back(block.permit)
+            else:
+                self.failed(block.permit, error, self.seconds_since(block.started_s))
+            note_counted(block, error)
 
     async def __aenter__(self) -> Self:
         frame = sys._getframe().f_back  # noqa: SLF001
@@ -220,7 +229,11 @@ class CircuitBreaker(OutcomeBreaker):
         elif error is None:
             await self.asucceeded(block.permit, self.seconds_since(block.started_s))
         else:
-            await self.afailed(block.permit, error, self.seconds_since(block.started_s))
+            if block.has_passed(error) and not block.permit.probe:
+                await self.agive_back(block.permit)
+            else:
+                await self.afailed(block.permit, error, self.seconds_since(block.started_s))
+            note_counted(block, error)
 
     def _set_run(self, run: Run | None) -> None:
         bare = self._slow_from_s is None and self._failure_if_result is None and not self._polls

@@ -7,8 +7,18 @@ keeps anything of it alive.
 import math
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
+from switchgear.core.interrupts import (
+    CAUSE,
+    CONTEXT,
+    MEMBERS,
+    NAME,
+    SUPPRESSES_CONTEXT,
+    TRACEBACK,
+    is_interrupt,
+)
 from switchgear.core.types import Signal
 from switchgear.errors import Rejected
 from switchgear.redact import redact
@@ -46,26 +56,47 @@ def is_no_evidence(error: BaseException) -> bool:
     if not issubclass(kind, Exception) or issubclass(kind, NEVER_EVIDENCE):
         return True
     # concurrent.futures.CancelledError is an Exception; naming it spares importing the module.
-    return kind.__name__ == "CancelledError"
+    return bool(NAME(kind) == "CancelledError")
 
 
-def is_failure(error: BaseException, failure_if: ExceptionTest, ignore: ExceptionTest) -> bool:
-    """Whether an exception is evidence against what was called.
+def outcome_of(
+    error: BaseException,
+    failure_if: ExceptionTest,
+    ignore: ExceptionTest,
+    success_if: ExceptionTest = (),
+) -> bool | None:
+    """What an exception says of what was called: `False` it failed, `True` it is alive.
 
-    A group is what its members are: several things were tried, and one of them failed at least.
-    Raises what a predicate raises.
+    `None`: nothing. `ignore` comes before `success_if`, and that before `failure_if`. A group is
+    what its members are: a failure if one of them is, else a success if one of them is. Raises
+    what a predicate raises.
     """
     if is_no_evidence(error):
-        return False
+        return None
     if not issubclass(type(error), ExceptionGroup):
-        return not matches(ignore, error) and matches(failure_if, error)
+        return _outcome(error, failure_if, ignore, success_if)
     if _names(ignore, error):
-        return False
-    named = _names(failure_if, error)
-    return any(
-        not is_no_evidence(one) and not matches(ignore, one) and (named or matches(failure_if, one))
-        for one in _members(error)
-    )
+        return None
+    if _names(success_if, error):
+        return True
+    if _names(failure_if, error):
+        failure_if = BaseException
+    members = [one for one in _members(error) if not is_no_evidence(one)]
+    outcomes = {_outcome(one, failure_if, ignore, success_if) for one in members}
+    return False if False in outcomes else True if True in outcomes else None
+
+
+def _outcome(
+    error: BaseException,
+    failure_if: ExceptionTest,
+    ignore: ExceptionTest,
+    success_if: ExceptionTest,
+) -> bool | None:
+    if matches(ignore, error):
+        return None
+    if matches(success_if, error):
+        return True
+    return False if matches(failure_if, error) else None
 
 
 def _names(test: ExceptionTest, group: BaseException) -> bool:
@@ -77,7 +108,7 @@ def _members(group: Any) -> Iterator[BaseException]:
     """The exceptions in a group and in the groups in it."""
     groups = [group]
     while groups:
-        for one in groups.pop().exceptions:
+        for one in MEMBERS(groups.pop()):
             if issubclass(type(one), BaseExceptionGroup):
                 groups.append(one)
             else:
@@ -96,10 +127,13 @@ def failure(error: BaseException, seconds: float | None) -> Signal:
 
 def describe(error: BaseException) -> str:
     """`TypeName: message`, one line, redacted, bounded; never raises."""
-    name = type(error).__name__
+    name = NAME(type(error))
     try:
-        message = redact(str(error))
-    except Exception:  # noqa: BLE001  an error whose text cannot be read is still an error
+        # A text of a subclass could run more code: the plain one is taken.
+        message = redact(str.__str__(str(error)))
+    except BaseException as trouble:  # an error whose text cannot be read is still an error
+        if is_interrupt(trouble):
+            raise
         message = ""
     return f"{name}: {message}" if message else name
 
@@ -109,17 +143,76 @@ def retry_after_s(error: BaseException) -> float | None:
 
     Looks for `error.retry_after_s`, `error.retry_after`, and the `Retry-After` (seconds or HTTP
     date) or `Retry-After-Ms` header of `error.response`, as the SDKs of model providers and
-    httpx, requests and aiohttp have it. What is no number, text or duration asks for nothing,
-    and hides nothing that does. Never raises.
+    httpx, requests and aiohttp have it. Then in what the exception was raised from, in what was
+    being handled when it was raised, and in the members of a group: the first that asks is
+    obeyed, of a group the longest. What is no number, text or duration asks for nothing, and
+    hides nothing that does. Never raises.
     """
+    looked_at: set[int] = set()
+    level = [error]
+    while level and len(looked_at) < _LOOKED_AT:
+        below: list[BaseException] = []
+        asked: list[float] = []
+        for one in level[:_LOOKED_AT]:
+            if id(one) in looked_at:
+                continue
+            looked_at.add(id(one))
+            wait_s = _asked_by(one)
+            if wait_s is not None:
+                asked.append(wait_s)
+            below += _behind(one)
+        if asked:
+            return max(asked)
+        level = below
+    return None
+
+
+_LOOKED_AT = 50
+"""Exceptions looked at behind one, however long the chain or large the groups."""
+
+
+def _asked_by(error: BaseException) -> float | None:
     for ask in (_by_attribute, _by_header):
         try:
             wait_s = ask(error)
-        except Exception:  # noqa: BLE001, S112  a strange exception hides nothing
+        except BaseException as trouble:  # a strange exception hides nothing
+            if is_interrupt(trouble):
+                raise
             continue
         if wait_s is not None:
             return wait_s
     return None
+
+
+def _behind(error: BaseException) -> list[BaseException]:
+    """The exceptions that this one was raised from or holds.
+
+    What was only being handled counts if it was caught inside the call: a fallback that runs in the
+    `except` block of another provider is not asked to stay away by that one.
+    """
+    behind: list[BaseException] = []
+    if issubclass(type(error), BaseExceptionGroup):
+        behind += MEMBERS(error)[:_LOOKED_AT]
+    cause, context = CAUSE(error), CONTEXT(error)
+    if cause is not None:
+        behind.append(cause)
+    elif context is not None and not SUPPRESSES_CONTEXT(error) and _is_inside(context, error):
+        behind.append(context)
+    return behind
+
+
+def _is_inside(context: BaseException, error: BaseException) -> bool:
+    caught = TRACEBACK(context)
+    entry = TRACEBACK(error)
+    if caught is None or entry is None:
+        return True  # it was put together by hand
+    for _ in range(_LOOKED_AT):
+        entry = entry.tb_next
+        if entry is None:
+            return False
+        if entry.tb_frame is caught.tb_frame:
+            return True
+    return False
 
 
 def _by_attribute(error: BaseException) -> float | None:
@@ -140,12 +233,15 @@ def _by_header(error: BaseException) -> float | None:
     return _seconds(_header(headers, "retry-after"))
 
 
+_MOST_HEADERS = 1000
+
+
 def _header(headers: Any, name: str) -> Any:
     """A header whatever the case it is written in; plain dictionaries do not fold it for us."""
     value = headers.get(name)
     if value is not None:
         return value
-    for spelling in headers:
+    for spelling in islice(headers, _MOST_HEADERS):
         if isinstance(spelling, str) and spelling.lower() == name:
             return headers[spelling]
     return None

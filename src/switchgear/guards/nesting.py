@@ -4,10 +4,8 @@ The inner call is part of the probe. Were it refused because a probe is under wa
 never succeed, and the circuit would stay open for ever. So it passes, takes no place and decides
 nothing; the probe around it does. Nothing of this happens while a circuit is closed.
 
-Each guard counts, also when one is inside the other: a failure that passes two guards of one
-breaker is two failures. That it was counted can be remembered neither by the exception, which may
-be one object that is raised anew at every call (a mock's `side_effect`, a future's result), nor by
-the outer guard, which would have to note its beginning in every call of a closed circuit.
+Successes count at each guard. An exception that passes both counts once: inside a probe the probe
+reports it, elsewhere the inner guard does (`same_exception.py`).
 """
 
 from collections.abc import Callable

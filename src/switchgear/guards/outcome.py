@@ -10,11 +10,13 @@ from typing import Any
 
 from switchgear.breaker import Breaker
 from switchgear.clock import Clock
+from switchgear.core.interrupts import is_interrupt
 from switchgear.core.policy import Policy
 from switchgear.core.types import Mode, Permit, Phase, Signal, Tell
 from switchgear.errors import Rejected
-from switchgear.guards.evidence import ExceptionTest, check_test, failure, is_failure
+from switchgear.guards.evidence import ExceptionTest, check_test, failure, outcome_of
 from switchgear.guards.nesting import probe_around
+from switchgear.guards.same_exception import passed_before
 from switchgear.listeners import Sink, log_exception
 from switchgear.runs import Run
 from switchgear.stores.base import Remembers
@@ -25,7 +27,7 @@ BAD_RESULT = "the result is a failure"
 class OutcomeBreaker(Breaker):
     """A breaker that judges exceptions and results. `CircuitBreaker` documents the arguments."""
 
-    __slots__ = ("_failure_if", "_failure_if_result", "_fallback", "_ignore")
+    __slots__ = ("_failure_if", "_failure_if_result", "_fallback", "_ignore", "_success_if")
 
     def __init__(
         self,
@@ -36,6 +38,7 @@ class OutcomeBreaker(Breaker):
         failure_if: ExceptionTest,
         failure_if_result: Callable[[Any], bool] | None,
         ignore: ExceptionTest,
+        success_if: ExceptionTest,
         clock: Clock,
         sinks: tuple[Sink, ...] | list[Sink],
         store: Remembers | None,
@@ -47,10 +50,12 @@ class OutcomeBreaker(Breaker):
                 raise ValueError(f"{owner}.{field} is {hook!r}: it must be callable")
         check_test(f"{owner}.failure_if", failure_if)
         check_test(f"{owner}.ignore", ignore)
+        check_test(f"{owner}.success_if", success_if)
         self._fallback = fallback
         self._failure_if = failure_if
         self._failure_if_result = failure_if_result
         self._ignore = ignore
+        self._success_if = success_if
         super().__init__(name, policy, clock=clock, sinks=sinks, store=store, wall=wall)
 
     @property
@@ -129,11 +134,11 @@ class OutcomeBreaker(Breaker):
 
     def failed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
         """Tell what an exception means; gives the permit back where it means nothing."""
-        self._told(self._meaning(error, seconds), permit)
+        self._told(self._meaning(error, seconds, permit), permit)
 
     async def afailed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
         """Tell what an exception means."""
-        await self._atold(self._meaning(error, seconds), permit)
+        await self._atold(self._meaning(error, seconds, permit), permit)
 
     def returned(self, permit: Permit, result: Any, seconds: float | None) -> None:
         """Tell what a result means."""
@@ -203,19 +208,38 @@ class OutcomeBreaker(Breaker):
                 return True
         return False
 
-    def _meaning(self, error: BaseException, seconds: float | None) -> Signal:
-        return failure(error, seconds) if self._is_failure(error) else Signal()
+    def _meaning(self, error: BaseException, seconds: float | None, permit: Permit) -> Signal:
+        """What an exception says; nothing, where an inner guard of this breaker has said it."""
+        try:
+            ok = self._outcome(error)
+            if ok is None or self._is_part_of_a_probe(permit):
+                return Signal()
+            if not permit.probe and passed_before(self, error):
+                return Signal()
+            return Signal(ok=True, seconds=seconds) if ok else failure(error, seconds)
+        except BaseException as trouble:
+            if is_interrupt(trouble):
+                raise
+            self.log_trouble()
+            return Signal(ok=False, seconds=seconds)
+
+    def _is_part_of_a_probe(self, permit: Permit) -> bool:
+        """Whether this call ran inside a probe of its own circuit, which reports for both."""
+        probing = self._circuit.phase is Phase.HALF_OPEN and not permit.probe
+        return probing and probe_around(self) is not None
 
     def _is_slow(self, seconds: float | None) -> bool:
         limit_s = self._slow_from_s
         return seconds is not None and limit_s is not None and seconds > limit_s
 
-    def _is_failure(self, error: BaseException) -> bool:
+    def _outcome(self, error: BaseException) -> bool | None:
         try:
-            return is_failure(error, self._failure_if, self._ignore)
-        except Exception:  # noqa: BLE001  the caller's exception is never replaced
-            log_exception("failure_if or ignore of circuit %r failed", self.name)
-            return True
+            return outcome_of(error, self._failure_if, self._ignore, self._success_if)
+        except BaseException as trouble:  # the caller's exception is never replaced
+            if is_interrupt(trouble):
+                raise
+            log_exception("failure_if, success_if or ignore of circuit %r failed", self.name)
+            return False
 
     def _is_bad(self, result: Any) -> bool:
         if self._failure_if_result is None:
@@ -233,4 +257,5 @@ class OutcomeBreaker(Breaker):
             "failure_if": self._failure_if,
             "failure_if_result": self._failure_if_result,
             "ignore": self._ignore,
+            "success_if": self._success_if,
         }

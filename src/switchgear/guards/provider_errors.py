@@ -8,8 +8,10 @@ status stands for several things; then the status.
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from itertools import islice
 from typing import Any, NamedTuple
 
+from switchgear.core.interrupts import CAUSE, is_interrupt
 from switchgear.core.types import Signal
 from switchgear.guards.evidence import describe, is_no_evidence, retry_after_s
 from switchgear.guards.provider_words import NAMES, PHRASES, STATUSES, UNANSWERED, WORDS
@@ -21,6 +23,7 @@ LARGEST_BODY = 200_000
 """Characters of a body that is parsed; a longer one is no error message."""
 _AMBIGUOUS = (400, 403, 413, 422, 429, None)
 _CAUSES = 5
+_MOST_KEYS = 1000
 
 
 class Complaint(StrEnum):
@@ -98,7 +101,9 @@ def classify(error: BaseException) -> ProviderError | None:
     """
     try:
         return _classified(error)
-    except Exception:  # noqa: BLE001  a strange exception is not replaced by another one
+    except BaseException as trouble:  # a strange exception is not replaced by another one
+        if is_interrupt(trouble):
+            raise
         return None
 
 
@@ -128,7 +133,9 @@ def is_turned_away(error: BaseException) -> bool:
     """
     try:
         found = _understood(error)
-    except Exception:  # noqa: BLE001  a strange exception says nothing
+    except BaseException as trouble:  # a strange exception says nothing
+        if is_interrupt(trouble):
+            raise
         return False
     return found is not None and found.kind in TURNED_AWAY and (found.status or 0) >= 400
 
@@ -191,7 +198,7 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
         if one is None:
             return
         yield one
-        one = one.__cause__
+        one = CAUSE(one)
 
 
 def _said_by(error: BaseException) -> _Said:
@@ -240,7 +247,7 @@ def _said(status: int | None, body: Any) -> _Said:
     words: set[str] = set()
     message, delay_s = "", None
     for part in _parts(body):
-        for key, value in part.items():
+        for key, value in islice(part.items(), _MOST_KEYS):
             name = str(key).lower()
             if name in {"type", "code", "status", "reason"} and isinstance(value, str):
                 words.add(value.strip().lower()[:100])
@@ -263,7 +270,7 @@ def _parts(body: Any) -> Iterator[dict[Any, Any]]:
                 yield one
                 below += [
                     value
-                    for key, value in one.items()
+                    for key, value in islice(one.items(), _MOST_KEYS)
                     if str(key).lower() in {"error", "details", "innererror", "inner_error"}
                 ]
         level = below

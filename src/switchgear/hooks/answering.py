@@ -1,7 +1,8 @@
-"""One hook call from its bytes to its reply, whoever carries them: a process or the server.
+"""One hook call from its bytes to its reply, whether a process or the server carries them.
 
-Nothing that comes in may crash the agent: what cannot be read, asked or decided becomes a reply
-that says so, and an event.
+First the call is read, then the rules are judged, and only then is the store opened and are the
+circuits consulted. What each failure means is in `pending`. Nothing that comes in may crash the agent:
+what cannot be read, judged or decided becomes a reply that says so, and an event.
 """
 
 import json
@@ -12,11 +13,14 @@ from typing import Any
 from switchgear.core.types import EventKind
 from switchgear.errors import StoreError
 from switchgear.hooks import trouble
-from switchgear.hooks.compiled import Compiled, Unconfigured, compiled, place_of, read
-from switchgear.hooks.decide import RULES, decide
+from switchgear.hooks.compiled import Compiled, Unconfigured, compiled
+from switchgear.hooks.decide import RULES, decide, rule_refusal
 from switchgear.hooks.dialects import dialect_of
 from switchgear.hooks.facts import BadInput, HookFacts, Moment
-from switchgear.hooks.ruling import Errand, Reply, Ruling, allow
+from switchgear.hooks.looking import Looked, look_at
+from switchgear.hooks.pending import Pending, in_dialect
+from switchgear.hooks.readable import check
+from switchgear.hooks.ruling import REFUSING, Errand, Reply, Ruling, allow
 from switchgear.redact import redact
 from switchgear.stores.base import Store
 from switchgear.stores.places import FOLDER, default_file
@@ -26,42 +30,114 @@ LARGEST_BYTES = 4 * 1024 * 1024
 TOO_LARGE = f"it is larger than {LARGEST_BYTES // 1024 // 1024} MiB"
 _PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR", "QWEN_PROJECT_DIR")
 """Where agents say what their project is, whatever folder they work in at the moment."""
+_EXPECTED = (BadInput, StoreError, Unconfigured, OSError)
+"""What the input, the store, the configuration and the files may raise."""
 
 Opener = Callable[[Compiled], Store]
 
 
-def answer(agent: str, raw: bytes, root: str | None, open_store: Opener) -> Reply:
+def answer(
+    agent: str, raw: bytes, root: str | None, open_store: Opener, so_far: Pending | None = None
+) -> Reply:
     """The reply to one hook call. Never raises what comes of the input, the store or the files.
 
     - `agent`: one of `command.AGENTS`; `raw`: what it wrote on standard input.
     - `root`: the project that is guarded; `None`: as the agent says.
+    - `so_far`: is kept up to date, for the deadline.
     """
-    dialect = dialect_of(agent)
-    facts: HookFacts | None = None
-    errands: list[Errand] = []
+    so_far = Pending() if so_far is None else so_far
     try:
-        facts = dialect.read(parsed(raw))
-    except BadInput as error:
-        return undecided(agent, f"{agent} sent what cannot be used: {error}", root, open_store)
+        return _answer(agent, raw, root, open_store, so_far)
+    except Exception as error:  # noqa: BLE001  whatever it is, the agent gets an answer
+        _expect(error, so_far)
+        return so_far.reply(agent, so_far.ruling(_why(error)))
+
+
+def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far: Pending) -> Reply:
+    dialect = so_far.dialect = dialect_of(agent)
+    data: Any = None
+    try:
+        data = parsed(raw)
+        facts = dialect.read(data)
+        if facts.moment is Moment.BEFORE_TOOL:
+            check(facts, data, raw)
     except Exception as error:  # noqa: BLE001  hostile input finds what nobody thought of
-        why = f"{agent} sent what cannot be read: {type(error).__name__}: {error}"
-        return undecided(agent, why, root, open_store)
+        _expect(error, so_far)
+        why = f"{agent} sent what cannot be used: {_why(error)}"
+        return _unreadable(agent, why, root, open_store, so_far, data=data)
+    so_far.facts = facts
     if facts.moment is Moment.OTHER and not facts.cost_micros:
         return dialect.write(allow(), facts)
-    root = whole_project(root or project_of(facts.cwd))
+    root = so_far.root = whole_project(root or project_of(facts.cwd))
+    known, doubt = _configuration(root, so_far)
+    so_far.on_trouble = known.on_trouble
+    looked = _judged(facts, known, so_far)
+    errands: list[Errand] = []
     try:
-        known = compiled(root)
-        store = open_store(known)
-        trouble.fold_spill(_folder(root), store, known.policy_for)
-        if known.changed:
-            _tell_change(root, known, store, facts)
-        ruling = decide(facts, known, store, dialect.warns, errands)
+        if doubt is not None:
+            raise doubt
+        ruling = _circuits(facts, known, open_store, looked, errands)
         if known.untrusted and facts.moment is Moment.SESSION_START and not ruling.remark:
             ruling = ruling._replace(remark=f"switchgear: {'; '.join(known.untrusted)}")
     except Exception as error:  # noqa: BLE001  an agent must not be stopped by our defects
-        ruling = _undecided(agent, _why(error), facts, root, open_store)
-    reply = dialect.write(ruling, facts)
+        _expect(error, so_far)
+        ruling = _without_circuits(agent, error, open_store, so_far, known)
+    if so_far.refusal is not None and ruling.action not in REFUSING:
+        ruling = so_far.refusal
+    reply = in_dialect(dialect, facts, ruling)
     return reply._replace(errand=errands[0]) if errands else reply
+
+
+def _configuration(root: str, so_far: Pending) -> tuple[Compiled, Exception | None]:
+    """What holds for the project, and why that is not its configuration of now, if it is not.
+
+    The last one that could be read holds until the new one can be; without one, the built-in rules do.
+    """
+    try:
+        return compiled(root), None
+    except Unconfigured as error:
+        doubt: Exception = error
+        if error.last is not None:
+            return error.last, doubt
+    except Exception as error:  # noqa: BLE001  the parser of YAML cannot be imported, for one
+        _expect(error, so_far)
+        doubt = error
+    from switchgear.hooks.built_in import built_in  # noqa: PLC0415  seldom
+
+    return built_in(root), Unconfigured(f"the built-in rules hold: {_why(doubt)}", None)
+
+
+def _judged(facts: HookFacts, known: Compiled, so_far: Pending) -> Looked | None:
+    """What the rules say of a call before it is made. What cannot be analysed is refused: `None`."""
+    if facts.moment is not Moment.BEFORE_TOOL:
+        so_far.judged(None)
+        return None
+    try:
+        looked = look_at(facts, known)
+    except Exception as error:  # noqa: BLE001  a path that cannot be resolved, for one
+        _expect(error, so_far)
+        so_far.judged(trouble.unreadable(f"what it would do cannot be told: {_why(error)}"))
+        return None
+    so_far.judged(None if looked.broken is None else rule_refusal(looked.broken))
+    return looked
+
+
+def _circuits(
+    facts: HookFacts,
+    known: Compiled,
+    open_store: Opener,
+    looked: Looked | None,
+    errands: list[Errand],
+) -> Ruling:
+    """What the circuits say. Raises `StoreError`."""
+    if looked is None and facts.moment is Moment.BEFORE_TOOL:
+        raise BadInput("what it would do cannot be told")
+    store = open_store(known)
+    trouble.fold_spill(_folder(known.root), store, known.policy_for)
+    if known.changed:
+        _tell_change(known.root, known, store, facts)
+    warns = dialect_of(facts.agent).warns
+    return decide(facts, known, store, warns, errands, looked=looked)
 
 
 def _tell_change(root: str, known: Compiled, store: Store, facts: HookFacts) -> None:
@@ -74,31 +150,51 @@ def _tell_change(root: str, known: Compiled, store: Store, facts: HookFacts) -> 
         trouble.remark(store, known.policy_for(RULES), RULES, EventKind.GUARD_CHANGED, redact(seen))
 
 
-def undecided(agent: str, why: str, root: str | None, open_store: Opener) -> Reply:
-    """The reply to a call of which not even the event is known. It is counted as well."""
-    return trouble.blind_reply(agent, _undecided(agent, why, None, root, open_store))
-
-
-def overdue(agent: str, raw: bytes, root: str | None, after_s: float) -> Reply:
-    """The reply when the time is over: as the configuration says that held last, without the store."""
-    why = f"after {after_s:g} s there is still no answer: the store is busy or slow, or another hook compiles"
-    facts: HookFacts | None = None
+def _unreadable(
+    agent: str,
+    why: str,
+    root: str | None,
+    open_store: Opener,
+    so_far: Pending,
+    *,
+    data: Any = None,
+) -> Reply:
+    """The reply to input that cannot be used: refused, unless it is surely not before a tool."""
+    other = so_far.dialect is not None and so_far.dialect.is_surely_not_before_a_tool(data)
+    ruling = trouble.ruling_on(why, trouble.ADMIT, None) if other else trouble.unreadable(why)
+    so_far.judged(None if other else ruling)
     try:
-        dialect = dialect_of(agent)
-        facts = dialect.read(parsed(raw))
-    except Exception:  # noqa: BLE001  then not even the event is known
-        facts = None
-    root = whole_project(root or project_of("" if facts is None else facts.cwd))
-    held = read(place_of(root)) or {}
-    ruling = trouble.ruling_on(why, held.get("on_trouble", "admit"), facts)
-    trouble.spill(_folder(root), agent, why, wait=False)
-    return trouble.blind_reply(agent, ruling) if facts is None else dialect.write(ruling, facts)
+        root = whole_project(root or project_of(""))
+        known, _ = _configuration(root, so_far)
+        _leave_event(agent, why, open_store, known)
+    except Exception:  # noqa: BLE001  the refusal stands, with or without an event
+        return trouble.blind_reply(agent, ruling)
+    return trouble.blind_reply(agent, ruling)
+
+
+def refused_unread(agent: str, why: str, root: str | None, open_store: Opener) -> Reply:
+    """The reply to a call whose input is not even read: refused, and counted."""
+    return _unreadable(agent, why, root, open_store, Pending())
+
+
+def overdue(agent: str, so_far: Pending) -> Reply:
+    """The reply when the time is up, without the store: it follows from the stage reached."""
+    if so_far.judged_s is None:
+        why = "its rules could not be judged in time"
+    else:
+        why = "the circuits could not be consulted in time: the store is busy or slow"
+    ruling = so_far.ruling(why)
+    if so_far.root is not None:
+        _spill(so_far.root, agent, why, so_far.refusal)
+    return so_far.reply(agent, ruling)
 
 
 def parsed(raw: bytes) -> Mapping[str, Any]:
     """The input as a mapping. Raises `BadInput`."""
     if len(raw) > LARGEST_BYTES:
         raise BadInput(TOO_LARGE)
+    if not raw.strip():
+        raise BadInput("it is empty")
     try:
         data = json.loads(raw.decode(errors="replace").removeprefix("\ufeff"))
     except RecursionError:
@@ -111,11 +207,21 @@ def parsed(raw: bytes) -> Mapping[str, Any]:
 
 
 def project_of(cwd: str, environ: Mapping[str, str] | None = None) -> str:
-    """The project of an agent that works in `cwd`: as the agent's variables say, else that folder."""
+    """The project of an agent that works in `cwd`: as the agent's variables say, else that folder.
+
+    Raises `BadInput` if there is no such folder: without one, no rule about paths can be judged.
+    """
     environ = os.environ if environ is None else environ
     told = next((environ[name] for name in _PROJECT_VARIABLES if environ.get(name)), "")
-    folder = told or cwd
-    return folder if os.path.isabs(folder) and os.path.isdir(folder) else os.getcwd()
+    for folder in (told, cwd):
+        if os.path.isabs(folder) and os.path.isdir(folder):
+            return folder
+    try:
+        return os.getcwd()
+    except OSError:
+        if os.path.isabs(cwd) and cwd.strip("/"):
+            return os.path.normpath(cwd)  # removed meanwhile: its name still tells what is outside
+    raise BadInput("the working directory no longer exists; start the agent in one that does")
 
 
 def whole_project(folder: str) -> str:
@@ -124,32 +230,44 @@ def whole_project(folder: str) -> str:
     return os.path.dirname(home) if os.path.basename(home) == FOLDER else folder
 
 
-def _undecided(
-    agent: str, why: str, facts: HookFacts | None, root: str | None, open_store: Opener
+def _without_circuits(
+    agent: str, error: Exception, open_store: Opener, so_far: Pending, known: Compiled
 ) -> Ruling:
-    """Say and count that a hook could not decide."""
-    why = redact(why)
-    root = whole_project(root or project_of("" if facts is None else facts.cwd))
-    known: Compiled | None = None
+    """The ruling when the circuits cannot be consulted; it is counted."""
+    why = redact(_why(error))
+    ruling = so_far.ruling(why)
+    if isinstance(error, StoreError):  # it would be waited for once more
+        _spill(known.root, agent, why, so_far.refusal)
+    else:
+        _leave_event(agent, _with(so_far.refusal, why), open_store, known)
+    return ruling
+
+
+def _leave_event(agent: str, why: str, open_store: Opener, known: Compiled) -> None:
+    """Count what could not be decided; where the store cannot be reached, beside it."""
     try:
-        known = compiled(root)
-    except Unconfigured as error:
-        known = error.last
-    except Exception:  # noqa: BLE001  told below, in the agent's dialect
-        known = None
-    on_trouble = "admit" if known is None else known.on_trouble
-    try:
-        if known is None:
-            raise StoreError("?", "no configuration", "mend it")
         policy = known.policy_for(trouble.hooks_circuit(agent))
-        trouble.leave_event(open_store(known), policy, agent, why)
+        trouble.leave_event(open_store(known), policy, agent, redact(why))
     except Exception:  # noqa: BLE001  the store is what cannot be reached
-        trouble.spill(_folder(root), agent, why)
-    return trouble.ruling_on(why, on_trouble, facts)
+        _spill(known.root, agent, why, None)
+
+
+def _spill(root: str, agent: str, why: str, refusal: Ruling | None) -> None:
+    trouble.spill(_folder(root), agent, _with(refusal, why), wait=False)
+
+
+def _with(refusal: Ruling | None, why: str) -> str:
+    return why if refusal is None else f"{refusal.text} {why}"
+
+
+def _expect(error: Exception, so_far: Pending) -> None:
+    """Report an exception that nothing provides for: a hook process starts over without stand-ins."""
+    if not isinstance(error, _EXPECTED):
+        so_far.unexpected(error)
 
 
 def _why(error: Exception) -> str:
-    known = (StoreError, Unconfigured)
+    known = (StoreError, Unconfigured, BadInput)
     return str(error) if isinstance(error, known) else f"{type(error).__name__}: {error}"
 
 

@@ -3,15 +3,20 @@
 The file is a cache like those that Python keeps of single modules: it lies in the same
 `__pycache__`, so it is worth as much as they are, it is made by whoever runs first and may write
 there, and it is let go as soon as a source has another time or size. Nothing breaks without it;
-hooks are only slower.
+hooks are only slower. The modules that it runs use the stand-ins of `hooks/lean.py`.
 """
 
 import marshal
 import os
 import sys
-from typing import Any
 
-FORMAT = 3
+from switchgear.hooks import lean
+
+TYPE_CHECKING = False  # `typing` is one of the modules that a hook does without
+if TYPE_CHECKING:
+    from typing import Any
+
+FORMAT = 4
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 PLACE = os.path.join(_FOLDER, "__pycache__", f"bundle.{sys.implementation.cache_tag}.bin")
 LARGEST_BYTES = 16_000_000
@@ -20,6 +25,7 @@ _SOMETIMES = (
     *("switchgear.core.deeds", "switchgear.core.programs", "switchgear.core.shell"),
     *("switchgear.core.touches", "switchgear.core.keys", "switchgear.core.patterns"),
     *("switchgear.core.readers", "switchgear.core.code_text", "switchgear.core.hosts"),
+    "switchgear.hooks.git_state",
     *("switchgear.hooks.errands", "switchgear.hooks.interrupt", "switchgear.hooks.regexes"),
     *("switchgear.hooks.charging", "switchgear.hooks.prices"),
 )
@@ -38,6 +44,7 @@ class Bundle:
 
     def __init__(self, entries: dict[str, Entry]) -> None:
         self.entries = entries
+        self._builtins = lean.builtins_of() if lean.usable() else None
 
     def run(self) -> None:
         """Run the modules that every hook needs, so that importing them only looks them up."""
@@ -49,7 +56,7 @@ class Bundle:
             parent, _, last = name.rpartition(".")
             setattr(sys.modules[parent], last, module)
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         """Of `sys.meta_path`: the other modules of the file, as they are imported."""
         del path, target
         if name not in self.entries:
@@ -60,23 +67,26 @@ class Bundle:
         return ModuleSpec(name, loader, origin=self.entries[name][0])
 
     @staticmethod
-    def create_module(spec: Any) -> None:
+    def create_module(spec: "Any") -> None:
         """An ordinary one."""
         del spec
 
-    def exec_module(self, module: Any) -> None:
+    def exec_module(self, module: "Any") -> None:
         """Run its code."""
         source, _, _, is_package, code = self.entries[module.__name__]
         module.__file__ = source
         module.__package__ = module.__name__ if is_package else module.__name__.rpartition(".")[0]
         if is_package:
             module.__path__ = [os.path.dirname(source)]
+        if self._builtins is not None:
+            module.__builtins__ = self._builtins
         exec(marshal.loads(code), module.__dict__)  # noqa: S102, S302  as trusted as a .pyc
 
 
 def use() -> Bundle:
     """Take modules from the file from now on, as far as it goes."""
     bundle = Bundle(_read())
+    sys.meta_path.insert(0, bundle)
     try:
         bundle.run()
     except Exception:  # noqa: BLE001  a cache that is no good must not cost more than time
@@ -84,7 +94,6 @@ def use() -> Bundle:
             if name != __name__:
                 sys.modules.pop(name, None)
         bundle.entries = {}
-    sys.meta_path.insert(0, bundle)
     return bundle
 
 
@@ -117,7 +126,7 @@ def keep(bundle: Bundle) -> None:
         return
 
 
-def _entry(module: Any) -> Entry:
+def _entry(module: "Any") -> Entry:
     """A module as it is kept."""
     source: str = module.__file__
     found = os.stat(source)
@@ -128,7 +137,7 @@ def _entry(module: Any) -> Entry:
     return source, found.st_mtime_ns, found.st_size, is_package, marshal.dumps(_bare(code))
 
 
-def _bare(code: Any) -> Any:
+def _bare(code: "Any") -> "Any":
     inner = tuple(_bare(each) if hasattr(each, "co_code") else each for each in code.co_consts)
     return code.replace(co_consts=inner, co_linetable=b"")
 
@@ -152,7 +161,7 @@ def _in_order(entries: dict[str, Entry]) -> dict[str, Entry]:
     return ordered
 
 
-def _imports(code: Any) -> list[str]:
+def _imports(code: "Any") -> list[str]:
     """The modules that the top of a module names, and their parts that may be modules."""
     import dis  # noqa: PLC0415  only who writes the file reads code
 

@@ -26,6 +26,7 @@ LARGEST_BYTES = 1_000_000
 CONFIG_VARIABLE = "SWITCHGEAR_CONFIG"
 STORE_VARIABLE = "SWITCHGEAR_STORE"
 STORY_VARIABLE = "SWITCHGEAR_STORY"
+SESSION = "session/"
 SOURCES = ("switchgear.yaml", "switchgear.yml", "switchgear.toml", "pyproject.toml")
 
 
@@ -55,7 +56,22 @@ class Compiled(NamedTuple):
     """Configuration files that have no effect because the user does not trust them, and why."""
 
     def policy_for(self, name: str) -> Policy:
-        """The policy of a circuit: that of the first match."""
+        """The policy of a circuit: that of the first match.
+
+        A session is one circuit: the policies of `session/*` and `progress/*` in one.
+        """
+        policy = self.listed_policy(name)
+        if not name.startswith(SESSION):
+            return policy
+        from switchgear.core.score import session_policy  # noqa: PLC0415  not every hook asks
+
+        progress = None
+        if self.interventions.progress:
+            progress = self.listed_policy(f"progress/{name.removeprefix(SESSION)}")
+        return session_policy(policy, progress)
+
+    def listed_policy(self, name: str) -> Policy:
+        """The policy of the first match, as it is listed."""
         for glob, policy in self.circuits:
             if _matches(glob, name):
                 return load_policy(policy)
@@ -98,9 +114,6 @@ def place_of(root: str) -> str:
 
 def use_all_modules() -> None:
     """Make everything importable that an ordinary process could import."""
-    lean = sys.modules.get("switchgear.hooks.lean")
-    if lean is not None:
-        lean.leave()
     if sys.flags.no_site:
         import site  # noqa: PLC0415
 

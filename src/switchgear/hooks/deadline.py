@@ -1,33 +1,34 @@
-"""The one deadline of a hook process: whatever it waits for, the agent is answered in time.
+"""The deadline of a hook process: whatever it waits for, the agent is answered in time.
 
-To wait for a configuration that another process compiles, for a busy store, and for the store again
-to leave an event is each short enough, and together longer than an agent waits. One that gives up
-waiting goes on as if there were no hook, whatever is configured; so we answer before.
+Reading the input, waiting for a configuration that another process compiles, a busy store: each is
+bounded, and together they may take longer than an agent waits. An agent that gives up waiting goes on
+as if there were no hook; so the process answers before that.
 """
 
 import _thread
 import time
 from collections.abc import Callable
 
-DEADLINE_S = 12.0
-"""From the input to the answer. Agents give a hook 15 s, and starting Python takes its part."""
+LOOK_S = 0.25
+"""How often the thread looks whether the deadline has moved."""
 
 
-def watch(late: Callable[[], object]) -> Callable[[], object]:
-    """Call `late`, which ends the process, at the deadline, from a thread of its own.
+def watch(late: Callable[[], object], due_s: Callable[[], float]) -> Callable[[], object]:
+    """Call `late`, which ends the process, at `due_s()` on the monotonic clock, from another thread.
 
-    Who has an answer before calls what is returned, and answers when that returns: if it is too late,
-    it never does.
+    The returned function must be called before answering: it returns if there is still time, and never
+    returns if the deadline has answered already.
     """
     answering = _thread.allocate_lock()
 
     def wait() -> None:
-        time.sleep(DEADLINE_S)
+        while (left_s := due_s() - time.monotonic()) > 0:
+            time.sleep(min(left_s, LOOK_S))
         if answering.acquire(blocking=False):
             late()
 
     try:  # noqa: SIM105  a hook does without contextlib
         _thread.start_new_thread(wait, ())
     except RuntimeError:
-        pass  # no thread is to be had: an answer that may be late is better than none
+        pass  # without a thread, the store's own time limits bound the wait
     return answering.acquire

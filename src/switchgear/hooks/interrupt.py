@@ -89,6 +89,62 @@ def would_end_ours(words: Sequence[str]) -> bool:
     return everybody or any(each.isdecimal() and is_ours(int(each[:10])) for each in numbers)
 
 
+def pause(pid: int, began: str) -> int:
+    """Suspend a process and everything it started; how many processes that were. 0: it is gone.
+
+    `began` is when it began (`began_at`): another process may have its number by now.
+    """
+    return _signal_tree(pid, began, "SIGSTOP")
+
+
+def resume(pid: int, began: str) -> int:
+    """Continue what `pause` suspended; how many processes that were. 0: it is gone."""
+    return _signal_tree(pid, began, "SIGCONT")
+
+
+def began_at(pid: int) -> str:
+    """When a process began, as the system counts it; empty: it is gone, or the system does not say."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _signal_tree(pid: int, began: str, name: str) -> int:
+    import signal  # noqa: PLC0415  only for an operator
+
+    if not began or began_at(pid) != began:
+        return 0
+    sent = 0
+    # Parents first: a stopped parent starts nothing new.
+    for each in (pid, *_descendants(pid)):
+        try:
+            os.kill(each, getattr(signal, name))
+            sent += 1
+        except OSError:
+            continue
+    return sent
+
+
+def _descendants(pid: int) -> list[int]:
+    """Every process that a process started, and those started by them; our own are left out."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        found = _look(int(entry)) if entry.isdecimal() else None
+        if found is not None and found[1] == os.getuid():
+            children.setdefault(found[0], []).append(int(entry))
+    found_so_far: list[int] = []
+    waiting = list(children.get(pid, ()))
+    while waiting:
+        each = waiting.pop(0)
+        if each == os.getpid() or is_ours(each):
+            continue
+        found_so_far.append(each)
+        waiting += children.get(each, ())
+    return found_so_far
+
+
 def interrupt(agent: str) -> bool:
     """Send the agent SIGINT, as a person at its terminal would. False: it was not found.
 

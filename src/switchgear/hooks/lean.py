@@ -1,64 +1,104 @@
-"""Stand-ins for standard modules that are slow to import, for the hook process alone.
+"""Stand-ins for standard modules that are slow to import, for our own modules in a hook process.
 
 A hook is a new process each time, and importing `typing`, `enum`, `collections`, `json` and what
-they need takes longer than everything else it does. Our modules use a few names of them. While a
-hook decides, these names come from here. A name that a stand-in lacks is fetched from the original
-(`re` asks for some); before others' modules are imported (a parser of YAML, a client of Redis),
-`leave` takes the stand-ins away.
+they need takes longer than everything else it does. Our modules use a few names of them, and in a
+hook process these names come from here.
 
-Our modules cannot tell them from the originals: the tests run the same hook calls with and without.
+Only modules that the bundle runs see a stand-in: they get an `__import__` of their own (`builtins_of`).
+Everything else in the process, the standard library included, imports the genuine modules. A stand-in
+handles the calls that our modules make; any other name, argument or use is passed on to the genuine
+module, and a class statement that a stand-in cannot express raises. A hook process in which anything
+unexpected is raised starts over without stand-ins (see `hooks/entry.py`).
 """
 
 # mypy: ignore-errors
 
 import _collections_abc
 import _json
+import builtins
 import sys
 from _collections import _tuplegetter
 from _functools import _lru_cache_wrapper
 
-_standing_in = {}
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_stand_ins = {}
 
 
-def install() -> None:
-    """Put the stand-ins where the originals have not been imported yet."""
-    for name, names in _MODULES.items():
-        if name not in sys.modules:
-            module = type(sys)(name)
-            module.__dict__.update(names, __getattr__=_from_original(name))
-            _standing_in[name] = sys.modules[name] = module
-    if "collections.abc" not in sys.modules:
-        _standing_in["collections.abc"] = sys.modules["collections.abc"] = _collections_abc
-    if "sqlite3" not in sys.modules:
-        import _sqlite3  # noqa: PLC0415  it needs the stand-in of functools
-
-        # The rest of `sqlite3` turns dates into texts, which nobody asks of it here.
-        _standing_in["sqlite3"] = sys.modules["sqlite3"] = _sqlite3
+def usable() -> bool:
+    """Whether the stand-ins fit this Python: later ones keep annotations elsewhere."""
+    return sys.implementation.name == "cpython" and sys.version_info < (3, 14)
 
 
-def leave() -> None:
-    """Take them away: whoever imports one of these modules from now on gets the original."""
-    for name, module in _standing_in.items():
-        if sys.modules.get(name) is module:
-            del sys.modules[name]
+def genuine(name: str) -> "ModuleType":
+    """The module of that name as the standard library has it."""
+    return builtins.__import__(name, fromlist=["*"])
+
+
+def builtins_of() -> "dict[str, object]":
+    """The built-in names for our modules: `import` finds a stand-in where there is one."""
+    return {**vars(builtins), "__import__": _import}
+
+
+def _import(name, globals=None, locals=None, fromlist=(), level=0):  # noqa: A002  as the original
+    if level == 0 and name in _MODULES:
+        return _stand_in(name if fromlist else name.partition(".")[0])
+    return builtins.__import__(name, globals, locals, fromlist, level)
+
+
+def _stand_in(name):
+    module = _stand_ins.get(name)
+    if module is None:
+        names = _sqlite_names() if name == "sqlite3" else _MODULES[name]
+        module = type(sys)(name)
+        module.__dict__.update(names, __getattr__=_from_original(name))
+        _stand_ins[name] = module
+    return module
 
 
 def _from_original(name):
     def fetch(attribute):
         if attribute[:2] == "__":  # the import system asks, and can do without
             raise AttributeError(attribute)
-        if sys.modules.get(name) is _standing_in[name]:
-            del sys.modules[name]
-        original = __import__(name, fromlist=["*"])
-        if name == "collections":  # its part is there already, and so nobody binds it
-            original.abc = _collections_abc
-        return getattr(original, attribute)
+        return getattr(genuine(name), attribute)
 
     return fetch
 
 
-def _lru_cache(maxsize):
-    return lambda function: _lru_cache_wrapper(function, maxsize, False, _Tuple)
+def _sqlite_names():
+    """The module in C; the rest of `sqlite3` turns dates into texts, which no hook needs.
+
+    It imports `functools` for one cache, and is given ours as long as it is imported.
+    """
+    ours = None if "functools" in sys.modules else _stand_in("functools")
+    if ours is not None:
+        sys.modules["functools"] = ours
+    try:
+        import _sqlite3  # noqa: PLC0415  not before the stand-in is there
+    finally:
+        if ours is not None:
+            del sys.modules["functools"]
+    return {key: value for key, value in vars(_sqlite3).items() if key[:2] != "__"}
+
+
+def _lru_cache(*args, **named):
+    maxsize = named.get("maxsize", args[0] if args else 128)
+    plain = len(args) + len(named) == 1 and (args or "maxsize" in named)
+    if not plain or (maxsize is not None and (type(maxsize) is not int or maxsize < 0)):
+        return genuine("functools").lru_cache(*args, **named)
+
+    def cached(function):
+        wrapper = _lru_cache_wrapper(function, maxsize, False, _CacheInfo)
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            if hasattr(function, name):
+                setattr(wrapper, name, getattr(function, name))
+        wrapper.__wrapped__ = function
+        wrapper.cache_parameters = lambda: {"maxsize": maxsize, "typed": False}
+        return wrapper
+
+    return cached
 
 
 # typing
@@ -131,16 +171,33 @@ class _NamedTuples(type):
     def __new__(cls, name, bases, body):
         if not bases:
             return type.__new__(cls, name, bases, body)
+        if bases != (_NamedTuple,):
+            raise TypeError(f"{name}: a stand-in makes no named tuple with other bases")
         fields = tuple(body.get("__annotations__", ()))
+        if any(field[0] == "_" for field in fields):
+            raise ValueError(f"{name}: field names cannot start with an underscore")
         defaults = {field: body.pop(field) for field in fields if field in body}
+        if tuple(defaults) != fields[len(fields) - len(defaults) :]:
+            raise TypeError(f"{name}: a field without a default follows one with a default")
         body |= {"__slots__": (), "_fields": fields, "_field_defaults": defaults}
+        body |= {"__match_args__": fields, "__orig_bases__": (_NamedTuple,)}
         for index, field in enumerate(fields):
             body[field] = _tuplegetter(index, "")
         return type(name, (_Tuple,), body)
 
+    def __call__(cls, *args, **named):
+        return genuine("typing").NamedTuple(*args, **named)
+
 
 class _NamedTuple(metaclass=_NamedTuples):
     pass
+
+
+class _CacheInfo(_NamedTuple):
+    hits: int
+    misses: int
+    maxsize: int
+    currsize: int
 
 
 # enum
@@ -149,44 +206,74 @@ class _NamedTuple(metaclass=_NamedTuples):
 class _Enums(type):
     def __new__(cls, name, bases, body):
         made = type.__new__(cls, name, bases, body)
-        made._members = {}
+        made.__members__ = {}
+        if bases == (str,):
+            return made
+        made._value2member_map_ = {}
         for key, value in body.items():
-            if key[0] != "_" and isinstance(value, str):
-                member = str.__new__(made, value)
-                member.name = member._name_ = key
-                member.value = member._value_ = value
-                made._members[value] = member
-                setattr(made, key, member)
+            if key[0] == "_" or callable(value) or hasattr(value, "__get__"):
+                if key in {"_missing_", "_generate_next_value_", "_ignore_", "_order_"}:
+                    raise TypeError(f"{name}.{key}: a stand-in has no such hook")
+                continue
+            if type(value) is not str or value in made._value2member_map_:
+                raise TypeError(f"{name}.{key} is {value!r}: a stand-in has texts, each once")
+            member = str.__new__(made, value)
+            member.name = member._name_ = key
+            member.value = member._value_ = value
+            made._value2member_map_[value] = made.__members__[key] = member
+            setattr(made, key, member)
         return made
 
-    def __call__(cls, value):
+    def __call__(cls, *args, **named):
+        if cls is _StrEnum:
+            return genuine("enum").StrEnum(*args, **named)
+        (value,) = args
         try:
-            return cls._members[value]
+            return cls._value2member_map_[value]
         except (KeyError, TypeError):
-            raise ValueError(f"{value!r}: no {cls.__name__}") from None
+            raise ValueError(f"{value!r} is not a valid {cls.__qualname__}") from None
 
     def __iter__(cls):
-        return iter(cls._members.values())
+        return iter(cls.__members__.values())
+
+    def __reversed__(cls):
+        return reversed(cls.__members__.values())
+
+    def __len__(cls):
+        return len(cls.__members__)
+
+    def __bool__(cls):
+        return True
+
+    def __getitem__(cls, name):
+        return cls.__members__[name]
+
+    def __contains__(cls, value):
+        return type(value) is cls or value in cls._value2member_map_
 
 
 class _StrEnum(str, metaclass=_Enums):
     def __str__(self):
         return self._value_
 
+    __format__ = str.__format__
+
     def __repr__(self):
         return f"<{type(self).__name__}.{self._name_}: {self._value_!r}>"
+
+    def __reduce_ex__(self, _):
+        return type(self), (self._value_,)
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, _):
+        return self
 
     __hash__ = str.__hash__
 
 
 # json
-
-
-class _JsonError(ValueError):
-    def __init__(self, message, text, position):
-        line = text.count("\n", 0, position) + 1
-        column = position - text.rfind("\n", 0, position)
-        super().__init__(f"{message}: line {line} column {column} (char {position})")
 
 
 class _Decoding:
@@ -197,32 +284,38 @@ class _Decoding:
     parse_constant = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}.get
 
 
-_EXPECTED = "Expecting value"
 _scan = _json.make_scanner(_Decoding)
+_DUMPED = frozenset(("ensure_ascii", "separators", "sort_keys"))
 
 
-def _loads(text):
-    if not isinstance(text, str):
-        text = text.decode()
-    text = text.strip(" \t\n\r")
-    try:
-        value, end = _scan(text, 0)
-    except StopIteration as stopped:
-        raise _JsonError(_EXPECTED, text, stopped.value) from None
-    if end != len(text):
-        raise _JsonError("Extra data", text, end)
-    return value
+def _loads(*args, **named):
+    text = args[0] if len(args) == 1 and not named else None
+    if type(text) is bytes and text[:1] in {b"{", b"["} and b"\0" not in text[:4]:
+        text = text.decode("utf-8", "surrogatepass")
+    if type(text) is str:
+        text = text.strip(" \t\n\r")
+        try:
+            value, end = _scan(text, 0)
+        except (StopIteration, ValueError):
+            end = -1
+        if end == len(text):
+            return value
+    return genuine("json").loads(*args, **named)  # which also raises what is to be raised
+
+
+def _dumps(*args, **named):
+    if len(args) != 1 or not named.keys() <= _DUMPED:
+        return genuine("json").dumps(*args, **named)
+    ascii_only = named.get("ensure_ascii", True)
+    escape = _json.encode_basestring_ascii if ascii_only else _json.encode_basestring
+    between, after = named.get("separators") or (", ", ": ")
+    in_order = bool(named.get("sort_keys", False))
+    encode = _json.make_encoder({}, _not_json, escape, None, after, between, in_order, False, True)
+    return "".join(encode(args[0], 0))
 
 
 def _not_json(value):
-    raise TypeError(f"{type(value).__name__}: not JSON")
-
-
-def _dumps(value, *, ensure_ascii=True, separators=(", ", ": "), sort_keys=False):
-    escape = _json.encode_basestring_ascii if ensure_ascii else _json.encode_basestring
-    between, after = separators
-    encode = _json.make_encoder({}, _not_json, escape, None, after, between, sort_keys, False, True)
-    return "".join(encode(value, 0))
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 _encoder = type(sys)("json.encoder")
@@ -233,34 +326,45 @@ _encoder.encode_basestring_ascii = _json.encode_basestring_ascii
 # re and hashlib
 
 
-def _regexes(name):
-    def call(*arguments):
-        from switchgear.hooks import regexes  # noqa: PLC0415  most hooks need no pattern
+def _compile(*args, **named):
+    if named or not args or type(args[0]) is not str or len(args) > 2:
+        return genuine("re").compile(*args, **named)
+    from switchgear.hooks import regexes  # noqa: PLC0415  most hooks need no pattern
 
-        return getattr(regexes, name)(*arguments)
+    return regexes.compile_(*args)
+
+
+def _with_pattern(name, fewest):
+    """`re.findall`, `re.sub` and the like, of a pattern in a text, without flags."""
+
+    def call(*args, **named):
+        if named or len(args) != fewest or type(args[0]) is not str:
+            return getattr(genuine("re"), name)(*args, **named)
+        return getattr(_compile(args[0]), name)(*args[1:])
 
     return call
 
 
-def _blake2b(data, *, digest_size):
+def _blake2b(*args, **named):
     from _blake2 import blake2b  # noqa: PLC0415  most hooks hash nothing
 
-    return blake2b(data, digest_size=digest_size)
+    return blake2b(*args, **named)
 
 
-def _md5(data, *, usedforsecurity):
+def _md5(*args, **named):
     from _md5 import md5  # noqa: PLC0415
 
-    return md5(data, usedforsecurity=usedforsecurity)
+    return md5(*args, **named)
 
 
+_ABC = {"abc": _collections_abc}
 _MODULES = {
     "re": {
-        **{name: _regexes(name) for name in ("findall", "sub")},
-        "compile": _regexes("compile_"),
+        "compile": _compile,
+        "findall": _with_pattern("findall", 2),
+        "sub": _with_pattern("sub", 3),
         "VERBOSE": 64,
         "ASCII": 256,
-        "_switchgear": True,
     },
     "hashlib": {"blake2b": _blake2b, "md5": _md5},
     "typing": {
@@ -271,8 +375,9 @@ _MODULES = {
     },
     "enum": {"StrEnum": _StrEnum},
     "functools": {"lru_cache": _lru_cache},
-    "collections": {"abc": _collections_abc},
+    "collections": _ABC,
+    "collections.abc": vars(_collections_abc),
     "json": {"loads": _loads, "dumps": _dumps, "encoder": _encoder},
     "json.encoder": vars(_encoder),
-    "json.decoder": {"JSONDecodeError": _JsonError},
+    "sqlite3": {},
 }

@@ -1,6 +1,7 @@
 """The hook process: standard input to standard output, one transaction, and gone."""
 
 import os
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -9,16 +10,37 @@ from switchgear.hooks import deadline
 from switchgear.hooks.answering import LARGEST_BYTES, answer, overdue
 from switchgear.hooks.command import AGENTS
 from switchgear.hooks.compiled import Compiled, use_all_modules
+from switchgear.hooks.pending import CIRCUITS_S, Pending
 from switchgear.hooks.ruling import Reply
 from switchgear.stores.base import Store
 from switchgear.stores.places import keep_out_of_git
 
 _SQLITE = "sqlite:///"
+STORE_S = CIRCUITS_S - 1.0
+"""How long a hook waits for other processes that use the store."""
+INPUT_S = 8.0
+"""How long a hook waits for its input."""
+QUIET_S = 0.05
+"""An agent that has sent a whole JSON value and nothing for so long may leave the stream open."""
+
+StartOver = Callable[[bytes | None, float | None], None]
 
 
-def main(argv: list[str], afterwards: Callable[[], object]) -> NoReturn:
-    """Answer one hook call: `entry.py AGENT [--root FOLDER]`. `afterwards` is done at the end."""
+def main(
+    argv: list[str],
+    afterwards: Callable[[], object],
+    heard: list[bytes] | None = None,
+    start_over: StartOver | None = None,
+    since_s: float | None = None,
+) -> NoReturn:
+    """Answer one hook call: `entry.py AGENT [--root FOLDER]`. `afterwards` is done at the end.
+
+    - `heard`: gets the input, for whoever answers if this raises.
+    - `start_over`: becomes another process; called for an exception that nothing provides for.
+    - `since_s`: when the hook began, on the monotonic clock; default: now.
+    """
     agent, root = _arguments(argv[1:])
+    heard = [] if heard is None else heard
     # Left open: closing the last connection to a file would copy its log into it and wait for the
     # disk, at each hook. SQLite does so by itself when the log has grown.
     opened: list[Store] = []
@@ -27,27 +49,35 @@ def main(argv: list[str], afterwards: Callable[[], object]) -> NoReturn:
         opened.append(open_store(known))
         return opened[-1]
 
-    raw = _input()
+    def unexpected(_: Exception) -> None:
+        if start_over is not None and heard:
+            may_answer()
+            start_over(heard[0], so_far.began_s)
+
+    so_far = Pending(unexpected, since_s)
 
     def late() -> NoReturn:
-        _say(reply := overdue(agent, raw, root, deadline.DEADLINE_S))
-        os._exit(reply.code)
+        os._exit(_say(overdue(agent, so_far)))
 
-    may_answer = deadline.watch(late)
-    reply = answer(agent, raw, root, opening)
+    may_answer = deadline.watch(late, so_far.due_s)
+    heard.append(_input(so_far.began_s + INPUT_S))
+    reply = answer(agent, heard[0], root, opening, so_far)
     may_answer()
-    _say(reply)
-    if reply.interrupt:
-        from switchgear.hooks.interrupt import interrupt  # noqa: PLC0415  seldom
+    code = _say(reply)
+    try:
+        if reply.interrupt:
+            from switchgear.hooks.interrupt import interrupt  # noqa: PLC0415  seldom
 
-        interrupt(agent)
-    if reply.errand is not None:
-        from switchgear.hooks.errands import run  # noqa: PLC0415  once in a session
+            interrupt(agent)
+        if reply.errand is not None:
+            from switchgear.hooks.errands import run  # noqa: PLC0415  once in a session
 
-        run(reply.errand)
-    afterwards()
+            run(reply.errand)
+        afterwards()
+    except Exception:  # noqa: BLE001, S110  it is answered: what comes after changes nothing
+        pass
     # Nothing is left to tidy up that the end of the process does not.
-    os._exit(reply.code)
+    os._exit(code)
 
 
 def open_store(known: Compiled) -> Store:
@@ -58,7 +88,7 @@ def open_store(known: Compiled) -> Store:
 
         path = os.path.abspath(os.path.expanduser(url.removeprefix(_SQLITE)))
         keep_out_of_git(os.path.dirname(path))
-        return SqliteStore(path)
+        return SqliteStore(path, busy_timeout_s=STORE_S)
     if url.startswith("memory:"):
         why = "each hook is a process of its own, and they would not meet"
         raise StoreUnavailable(url, why, "use sqlite:///path or redis://host")
@@ -74,29 +104,65 @@ def _arguments(words: list[str]) -> tuple[str, str | None]:
         _write(
             2, f"usage: entry.py {'|'.join(AGENTS)} [--root FOLDER], and a hook's JSON on stdin\n"
         )
-        os._exit(64)
+        os._exit(2)  # an agent that runs this must not take it for an approval
     return agent, words[2] if len(words) == 3 else None
 
 
-def _input() -> bytes:
-    """Standard input, up to one byte more than is read."""
+def _input(until_s: float) -> bytes:
+    """Standard input, up to one byte more than is read; what is there when the time is up."""
     parts: list[bytes] = []
-    left = LARGEST_BYTES + 1
+    left, waits = LARGEST_BYTES + 1, True
     while left > 0:
-        part = os.read(0, min(left, 1 << 20))
+        try:
+            part = os.read(0, min(left, 1 << 20))
+        except BlockingIOError:
+            ended = parts[-1].rstrip()[-1:] == b"}" if parts else False
+            if ended and not _readable(QUIET_S) and _is_json(b"".join(parts)):
+                break
+            if not _readable(until_s - time.monotonic()):
+                break
+            continue
+        except OSError:
+            break  # no input at all is refused as such
         if not part:
             break
         parts.append(part)
         left -= len(part)
+        if waits:
+            waits = False
+            os.set_blocking(0, False)
+    if not waits:
+        os.set_blocking(0, True)
     return b"".join(parts)
 
 
-def _say(reply: Reply) -> None:
-    for stream, text in ((2, reply.stderr), (1, reply.stdout)):
-        _write(stream, text)
+def _readable(wait_s: float) -> bool:
+    """Whether there is input, or its end, within the time."""
+    import select  # noqa: PLC0415  most agents have closed the stream by now
+
+    return wait_s > 0 and bool(select.select([0], [], [], wait_s)[0])
 
 
-def _write(stream: int, text: str) -> None:
+def _is_json(data: bytes) -> bool:
+    import json  # noqa: PLC0415
+
+    try:
+        json.loads(data.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _say(reply: Reply) -> int:
+    """Write the reply. Returns the exit code: a refusal that cannot be written is exit code 2."""
+    _write(2, reply.stderr)
+    if _write(1, reply.stdout) or not reply.refusal:
+        return reply.code
+    _write(2, reply.refusal)
+    return 2
+
+
+def _write(stream: int, text: str) -> bool:
     data = text.encode(errors="replace")
     if data and not data.endswith(b"\n"):
         data += b"\n"
@@ -104,4 +170,5 @@ def _write(stream: int, text: str) -> None:
         while data:
             data = data[os.write(stream, data) :]
     except OSError:
-        return  # nobody listens any more
+        return False  # nobody listens any more
+    return True

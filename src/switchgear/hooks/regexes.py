@@ -12,12 +12,14 @@ import os
 import sys
 from typing import Any
 
+from switchgear.hooks.lean import genuine
+
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 PLACE = os.path.join(_FOLDER, "__pycache__", f"regexes.{sys.implementation.cache_tag}.bin")
 LARGEST_BYTES = 1_000_000
 MOST = 200
 """Patterns that are kept: ours are some twenty, and a configuration may have a few."""
-_MARK = (1, _sre.MAGIC, sys.version)
+_MARK = (2, _sre.MAGIC, sys.version)
 
 _kept: "dict[tuple[str, int], Any]" = {}
 _made: "dict[tuple[str, int], Any]" = {}
@@ -32,16 +34,6 @@ def compile_(pattern: str, flags: int = 0) -> Any:
     return found
 
 
-def findall(pattern: str, text: str, flags: int = 0) -> Any:
-    """As `re.findall`."""
-    return compile_(pattern, flags).findall(text)
-
-
-def sub(pattern: str, by: Any, text: str) -> Any:
-    """As `re.sub`."""
-    return compile_(pattern).sub(by, text)
-
-
 def _from_kept(key: tuple[str, int]) -> Any:
     if not _kept:
         _kept.update(_read())
@@ -53,11 +45,7 @@ def _from_kept(key: tuple[str, int]) -> Any:
 
 def _translated(key: tuple[str, int]) -> Any:
     """Compiled by the original, and kept for the next process."""
-    original = sys.modules.get("re")
-    if original is not None and hasattr(original, "_switchgear"):
-        del sys.modules["re"]
-    import re  # noqa: PLC0415  see above
-
+    re = genuine("re")
     try:
         code = _code_of(*key)
         found = _sre.compile(key[0], *code)
@@ -71,8 +59,7 @@ def _translated(key: tuple[str, int]) -> Any:
 
 def _code_of(pattern: str, flags: int) -> Any:
     """What `re` hands to the engine."""
-    from re import _compiler, _parser  # type: ignore[attr-defined]  # noqa: PLC0415
-
+    _compiler, _parser = genuine("re._compiler"), genuine("re._parser")
     parsed = _parser.parse(pattern, flags)
     code = _compiler._code(parsed, flags)  # noqa: SLF001  it has no other name
     names = parsed.state.groupdict

@@ -16,6 +16,10 @@ class Action(StrEnum):
     """This call does not happen and the turn ends."""
 
 
+REFUSING = frozenset((Action.DENY, Action.STOP))
+"""The actions with which a tool call does not happen."""
+
+
 class Errand(NamedTuple):
     """What is left to do when the hook has answered; see `errands.run`."""
 
@@ -44,6 +48,8 @@ class Ruling(NamedTuple):
     """For whoever reads the agent's log: why a hook could not decide, for one."""
     whole: bool = True
     """Of a stop: the whole session is meant, not only a sub-agent."""
+    for_user: str = ""
+    """Of a stop: what a person reads, where the agent shows people a text of its own."""
 
 
 class Reply(NamedTuple):
@@ -56,6 +62,8 @@ class Reply(NamedTuple):
     """The agent must be sent SIGINT as well: none of its hook outputs ends a turn."""
     errand: Errand | None = None
     """What is left to do afterwards."""
+    refusal: str = ""
+    """Why a tool call is refused; exit code 2 and this text say so if `stdout` cannot be written."""
 
 
 def allow(remark: str = "") -> Ruling:

@@ -22,7 +22,7 @@ from switchgear.hooks.answering import (
     TOO_LARGE,
     Opener,
     answer,
-    undecided,
+    refused_unread,
     whole_project,
 )
 from switchgear.hooks.command import AGENTS
@@ -163,12 +163,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return _error(411, "the header Content-Length is missing, or no number")
         if int(length) > LARGEST_BYTES:
-            return self._undecided(
+            return self._refused_unread(
                 agent, int(length), f"{agent} sent what cannot be used: {TOO_LARGE}"
             )
         if not self.server.places.acquire(blocking=False):
             why = f"{MOST_AT_ONCE} requests are being answered already"
-            return self._undecided(agent, int(length), why)
+            return self._refused_unread(agent, int(length), why)
         try:
             raw = self.rfile.read(int(length))
             reply = answer(agent, raw, self.server.root, self.server.open_store)
@@ -181,11 +181,11 @@ class _Handler(BaseHTTPRequestHandler):
             run_errand(reply.errand._replace(watch=False))
         return _answer(agent, reply)
 
-    def _undecided(self, agent: str, length: int, why: str) -> Answer:
+    def _refused_unread(self, agent: str, length: int, why: str) -> Answer:
         """The answer to a call whose body is not read: it is said and counted all the same."""
         self.close_connection = True
         self._unread = length
-        return _answer(agent, undecided(agent, why, self.server.root, self.server.open_store))
+        return _answer(agent, refused_unread(agent, why, self.server.root, self.server.open_store))
 
     def _let_go(self) -> None:
         """Take what is still sent, so that the client reads its answer before the line is cut."""

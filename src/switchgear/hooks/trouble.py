@@ -1,4 +1,7 @@
-"""A hook that could not decide: it admits or refuses as configured, says so, and leaves an event.
+"""A hook that could not decide: what it answers, and the event that it leaves.
+
+What cannot be read is refused. What breaks no rule, but whose circuits cannot be consulted, is
+admitted or refused as configured.
 
 Each agent has a circuit `hooks/<agent>` for that: its events say what went wrong, its count of
 ignored signals how often. While the store itself is out of reach, a line in a small file beside it
@@ -13,14 +16,14 @@ from switchgear.core.policy import Policy
 from switchgear.core.types import EventKind, Order, Signal, Tell
 from switchgear.hooks.command import AGENTS
 from switchgear.hooks.facts import HookFacts, Moment
-from switchgear.hooks.ruling import Action, Reply, Ruling
+from switchgear.hooks.ruling import REFUSING, Action, Reply, Ruling
 from switchgear.redact import redact
 from switchgear.stores.base import Store, Transaction
 
 SPILL = "hooks-undecided.log"
 LARGEST_SPILL = 65_536
 """Bytes of news that wait at most; what comes after is not kept, and was said all the same."""
-REFUSE = "refuse"
+ADMIT, REFUSE = "admit", "refuse"
 
 
 def hooks_circuit(agent: str) -> str:
@@ -29,14 +32,28 @@ def hooks_circuit(agent: str) -> str:
 
 
 def ruling_on(why: str, on_trouble: str, facts: HookFacts | None) -> Ruling:
-    """What holds for a hook call that could not be decided."""
+    """The ruling on a call that breaks no rule, and whose circuits could not be consulted."""
     refuses = on_trouble == REFUSE and (facts is None or facts.moment is Moment.BEFORE_TOOL)
-    end = "refused" if refuses else "admitted"
-    remark = f"switchgear could not decide, and {end}: {why}"
+    remark = said(why, "refused" if refuses else "admitted")
     if not refuses:
         return Ruling(Action.ALLOW, remark=remark)
     text = f"Switchgear could not decide, and hooks.on_trouble is {REFUSE!r}: {why}"
     return Ruling(Action.DENY, text, remark)
+
+
+def unreadable(why: str) -> Ruling:
+    """The ruling on a call that cannot be read, resolved or analysed: refused, whatever is configured."""
+    why = redact(why)
+    text = (
+        f"Switchgear refused this call because it cannot be checked: {why}. "
+        "Make it again in a form that can be: plain text, shorter, one step at a time."
+    )
+    return Ruling(Action.DENY, text, f"switchgear refused a call that it cannot check: {why}")
+
+
+def said(why: str, end: str) -> str:
+    """The remark for the agent's log."""
+    return f"switchgear could not decide, and {end}: {redact(why)}"
 
 
 def blind_reply(agent: str, ruling: Ruling) -> Reply:
@@ -48,8 +65,9 @@ def blind_reply(agent: str, ruling: Ruling) -> Reply:
         from switchgear.hooks.dialects.plugin import write_plain  # noqa: PLC0415  only these
 
         return write_plain(ruling)
-    refused = ruling.action is Action.DENY
-    return Reply("", ruling.text if refused else ruling.remark, 2 if refused else 0)
+    refused = ruling.action in REFUSING
+    text = ruling.text if refused else ruling.remark
+    return Reply("", text, 2 if refused else 0, refusal=text if refused else "")
 
 
 def leave_event(store: Store, policy: Policy, agent: str, why: str, times: int = 1) -> None:
@@ -101,7 +119,7 @@ def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -
     try:
         if not os.fstat(file).st_size:
             return
-        _lock(file)
+        _lock(file, wait=False)  # raises if another hook tells the store just now
         lines = os.read(file, LARGEST_SPILL + 4096).decode(errors="replace").splitlines()
         by_agent: dict[str, list[str]] = {}
         for line in lines:
@@ -115,6 +133,8 @@ def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -
             leave_event(store, policy_for(hooks_circuit(agent)), agent, told, len(whys))
         # Emptied, not removed: who waits for the lock on it must find the same file.
         os.ftruncate(file, 0)
+    except BlockingIOError:
+        return
     finally:
         os.close(file)
 

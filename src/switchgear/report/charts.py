@@ -187,7 +187,7 @@ def cost(iterations: Sequence[Done], budget_micros: int | None) -> Markup:
     parts += [
         element(
             "g",
-            element("title", f"iteration {done.number}: price unknown"),
+            element("title", f"iteration {done.number}: unknown cost"),
             _text(plot.x(at), plot.y(sums[at]) - 7, "?", class_="nudge", text_anchor="middle"),
         )
         for at, done in enumerate(iterations)

@@ -25,6 +25,7 @@ from switchgear.report.words import (
     span,
     tone,
 )
+from switchgear.runner.words import spent as spent_words
 
 NOTHING = Markup("")
 _HIDDEN = frozenset({"task", "prompt"})
@@ -74,20 +75,21 @@ def _head(run: Mapping[str, Any]) -> Markup:
     reason = text(end.get("reason")) or "This run has not ended, or was broken off."
     where = f"{text(run.get('agent'), 60)} in {text(run.get('folder'), 400)}"
     when = f"{_date(run.get('started_at'))} to {_date(run.get('ended_at'))}"
-    spent = money(whole(state.get("spent_micros")))
+    spent = spent_words(
+        whole(state.get("spent_micros")) or 0, whole(state.get("unknown_prices")) or 0
+    )
     budget = _budget(run)
     if budget is not None:
         spent += f" of {money(budget)}"
-    if unknown := whole(state.get("unknown_prices")):
-        spent += f", {count(unknown, 'iteration')} of unknown price"
-    tests = whole(state.get("tests_passing"))
+    tests, total = whole(state.get("tests_passing")), whole(state.get("tests_total"))
+    of_total = "" if total is None else f" of {total:,}"
     facts = [
         ("iterations", f"{whole(state.get('iterations')) or 0:,}"),
         ("time", span(number(state.get("seconds")))),
         ("cost", spent),
         ("tokens", f"{whole(state.get('tokens')) or 0:,}"),
         ("files changed", f"{len(items(state.get('changed'))):,}"),
-        ("tests passing", UNKNOWN if tests is None else f"{tests:,}"),
+        ("tests passing", UNKNOWN if tests is None else f"{tests:,}{of_total}"),
     ]
     listed = (element("div", element("dt", name), element("dd", said)) for name, said in facts)
     return element(

@@ -1,8 +1,8 @@
 """What things are called in the report, and in which colour they are drawn."""
 
 from switchgear.core.detectors.base import plural
-from switchgear.errors import duration
-from switchgear.runner.budget import dollars
+from switchgear.errors import elapsed
+from switchgear.runner.words import price
 
 TONES = {
     "worked": "good",
@@ -50,7 +50,7 @@ def phase_name(phase: str) -> str:
 
 def money(micros: int | None) -> str:
     """What it cost, as far as that is known."""
-    return "price unknown" if micros is None else dollars(micros)
+    return price(micros)
 
 
 def about(micros: int) -> str:
@@ -76,9 +76,9 @@ def count(number: int | None, noun: str) -> str:
 
 def span(seconds: float | None) -> str:
     """A time; a dash where it was not measured."""
-    return UNKNOWN if seconds is None else duration(max(seconds, 0.0))
+    return UNKNOWN if seconds is None else elapsed(max(seconds, 0.0))
 
 
 def percent(heat: float) -> str:
-    """What is just below the trip does not read as 100."""
-    return f"{int(heat * 100 + 1e-9)} %"
+    """A heat of at most 100; what is just below the trip does not read as 100."""
+    return f"{int(min(max(heat, 0.0), 1.0) * 100 + 1e-9)} %"

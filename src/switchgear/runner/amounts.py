@@ -10,13 +10,22 @@ _RATE = re.compile(r"(\d{1,9})(?: ?/ ?(?:h|hour))?", re.ASCII)
 MOST_MICROS = 10**15
 
 
-def seconds(field: str, text: str) -> float:
-    """`90`, `90s`, `30m`, `1.5h`, `1h30m` in seconds. Raises ValueError.
+def seconds(field: str, text: str, *, bare: bool = False) -> float:
+    """`90s`, `30m`, `1.5h`, `1h30m` in seconds; 0 needs no unit. Raises ValueError.
 
-    >>> seconds("--timeout", "1h30m"), seconds("--timeout", "45")
+    `bare`: a number without a unit is seconds, as in files that were written so.
+
+    >>> seconds("--timeout", "1h30m"), seconds("timeout", "45", bare=True)
     (5400.0, 45.0)
     """
     total, rest = 0.0, text.strip()
+    alone = _SPAN.fullmatch(rest)
+    if alone is not None and alone[2] is None and not bare and float(alone[1]):
+        number = alone[1]
+        raise ValueError(
+            f"{field} is {text!r}: it needs a unit; write {number}s for seconds, {number}m for "
+            f"minutes or {number}h for hours"
+        )
     while rest:
         match = _SPAN.match(rest)
         if match is None or (match[2] is None and (total or match.end() < len(rest))):

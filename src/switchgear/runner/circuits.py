@@ -8,16 +8,19 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from switchgear.agents.registry import AGENTS
 from switchgear.breaker import Breaker
 from switchgear.core.policy import Policy
 from switchgear.core.types import Mode, Permit, Phase, Signal
 from switchgear.errors import Rejected
+from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.loop import LoopBreaker
 from switchgear.guards.loop_policy import loop_policy
 from switchgear.listeners import Sink
 from switchgear.panel import Panel
 from switchgear.redact import redact
 from switchgear.runner.judge import Judgement
+from switchgear.runner.limits import limits_of
 from switchgear.runner.options import RunOptions
 
 WARM = 0.6
@@ -56,9 +59,10 @@ class Circuits:
         sinks: tuple[Sink, ...] = (),
     ) -> None:
         self.loop = loop_breaker(panel, name, policy or policy_of(options), sinks)
+        # A policy of the configuration is the user's own, so every detector in it counts.
+        self._limits = limits_of(options) if policy is None else None
         self._panel = panel
-        provider = f"provider/{options.agent_label.partition(':')[0]}"
-        self.provider: Breaker = panel.breaker(provider)
+        self.provider: Breaker = provider_breaker(panel, options)
         self._repeats = 1  # of the error, within the latest iteration
 
     def ask(self) -> Leave:
@@ -84,6 +88,8 @@ class Circuits:
         permit: Permit | None = self._alive(leave.loop)
         for signal in _signals(judged, measured, probing=bool(leave.loop.probe)):
             error = None if signal.error is None else self.loop.kept(signal.error)
+            if self._limits is not None:
+                signal = self._limits.signal(signal, failed=judged.ok is False)  # noqa: PLW2901
             verdict = self.loop.tell(signal._replace(error=error), permit)
             permit = None
         return verdict is None or verdict.admitted
@@ -156,6 +162,23 @@ class Circuits:
         return None if permit.generation == self.loop.snapshot().generation else permit
 
 
+UNNAMED = "the agent's provider"
+"""What the provider of a command is called: which one the command talks to is not known."""
+
+
+def provider_breaker(panel: Panel, options: RunOptions) -> Breaker:
+    """The circuit of the provider behind the agent, `provider/<agent>`.
+
+    A plain command names no provider, and its program is none: the run keeps a circuit for it in
+    memory, under the same policy, and nothing of it is stored or shared with other commands.
+    """
+    label = options.agent_label.partition(":")[0]
+    if options.agent is not None or label in AGENTS:
+        return panel.breaker(f"provider/{label}")
+    policy = panel.policy_of("provider/command")
+    return CircuitBreaker(UNNAMED, policy=policy, clock=panel.store.now_s)
+
+
 def loop_name(folder: Path, options: RunOptions) -> str:
     """The circuit of a task in a folder, whatever the limits of a run are."""
     whole = "\0".join((str(folder.resolve()), options.task, options.plan or ""))
@@ -165,11 +188,12 @@ def loop_name(folder: Path, options: RunOptions) -> str:
 
 def policy_of(options: RunOptions) -> Policy:
     """The policy that the options describe."""
+    limits = limits_of(options)
     return loop_policy(
-        consecutive_failures=options.consecutive_failures,
-        same_error=options.same_error,
-        no_progress=options.no_progress,
-        output_decline_percent=options.output_decline_percent,
+        consecutive_failures=limits.consecutive_failures,
+        same_error=limits.same_error,
+        no_progress=limits.no_progress,
+        output_decline_percent=limits.output_decline_percent,
     )
 
 

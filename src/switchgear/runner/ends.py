@@ -15,6 +15,9 @@ class ExitReason(StrEnum):
     RATE_LIMIT = "rate_limit"
     BLOCKED = "blocked"
     AGENT_ERROR = "agent_error"
+    DISK_FULL = "disk_full"
+    UNMEASURABLE = "unmeasurable"
+    CONFLICT = "conflict"
     INTERRUPTED = "interrupted"
 
 
@@ -42,6 +45,9 @@ ENDS: dict[ExitReason, End] = {
     ExitReason.RATE_LIMIT: End(14, "the provider, or --rate-limit, would have it wait too long"),
     ExitReason.BLOCKED: End(15, "the agent asks something that only you can answer"),
     ExitReason.AGENT_ERROR: End(16, "the agent, its provider or the validation could not be run"),
+    ExitReason.DISK_FULL: End(17, "the disk is full: what could be saved was saved"),
+    ExitReason.UNMEASURABLE: End(18, "what the agent changes could not be measured"),
+    ExitReason.CONFLICT: End(19, "another process is running this task; nothing was started"),
     ExitReason.INTERRUPTED: End(130, "you stopped it"),
 }
 """Exit code 2 is left for what the command was told wrongly, 1 for a defect of ours."""

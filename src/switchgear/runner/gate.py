@@ -53,8 +53,9 @@ class Gate:
             return None
         if state.unknown_prices and not options.allow_unknown_price:
             return (
-                f"{plural(state.unknown_prices, 'iteration')} of no known price, so the budget of "
-                f"{dollars(options.budget_micros)} cannot be kept; --allow-unknown-price goes on"
+                f"the cost of {plural(state.unknown_prices, 'iteration')} is unknown, so the budget "
+                f"of {dollars(options.budget_micros)} cannot be enforced; --allow-unknown-price "
+                "continues anyway"
             )
         return state.budget(options.budget_micros).objection
 

@@ -21,6 +21,7 @@ from switchgear.runner.agent_log import AgentLog
 from switchgear.runner.ends import Ending, ExitReason
 from switchgear.runner.interrupt import Interrupt
 from switchgear.runner.judge import Judgement, Seen, judge, provider_trouble, tests_passing
+from switchgear.runner.limits import limits_of
 from switchgear.runner.options import RunOptions
 from switchgear.runner.plan import read_plan
 from switchgear.runner.record import RunFolder
@@ -148,7 +149,7 @@ def _watch(options: RunOptions, state: RunState, clock: Callable[[], float]) -> 
     budget = state.budget(options.budget_micros)
     return Watch(
         promise=options.completion_promise,
-        same_error=None if options.shadow else options.same_error,
+        same_error=None if options.shadow else limits_of(options).same_error,
         left_micros=budget.left_micros,
         clock=clock,
     )

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from switchgear.agents.events import LIMITED, OUTAGE, AgentError
 from switchgear.agents.process import End, Run
+from switchgear.runner import words
 from switchgear.runner.ends import ExitReason
 from switchgear.runner.stuck import STUCK
 from switchgear.runner.validation import Validated
@@ -149,7 +150,8 @@ def _worked(seen: Seen) -> Judgement:
     tests = tests_passing(seen.validated)
     if failure is not None or _validation_failed(seen):
         if tests is not None and seen.best_tests is not None and tests > seen.best_tests:
-            more = f"{tests} tests pass, {tests - seen.best_tests} more than before, but not all"
+            counted = words.passing(tests, seen.validated.tests_total if seen.validated else None)
+            more = f"{counted}, {tests - seen.best_tests} more than before, but not all"
             return Judgement("worked", ok=True, claims=claims, remark=more)
         said = "You said that you are done, but the" if claims else "The"
         broken = f"{said} validation failed" if failure is None else None
@@ -220,7 +222,7 @@ def _failure(seen: Seen) -> str | None:  # noqa: PLR0911  one for each way
     said = result.text if result is not None and result.claimed_success is False else ""
     if said and not (result and (result.reason or "").startswith("exit code")):
         return said
-    return run.tail[-2000:].strip() or f"the agent ended with exit code {run.exit_code}"
+    return words.error_of(run.tail, 2000) or f"the agent ended with exit code {run.exit_code}"
 
 
 def _validation_failed(seen: Seen) -> bool:

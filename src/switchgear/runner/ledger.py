@@ -20,6 +20,9 @@ def counted(state: RunState, done: Iteration, *, would_stop: bool) -> RunState:
         tokens=state.tokens
         + sum(usage.input_tokens + usage.output_tokens for usage in done.run.usage),
         tests_passing=state.tests_passing if tests is None else tests,
+        tests_total=state.tests_total
+        if tests is None or done.validated is None
+        else done.validated.tests_total,
         best_tests=max(known, default=None),
         changed=tuple(sorted({*state.changed, *paths}))[:KEPT_PATHS],
         uncommitted=tuple(sorted({*state.uncommitted, *paths}))[:KEPT_PATHS],
@@ -54,7 +57,7 @@ def notes_on(before: RunState, done: Iteration) -> list[str]:
     if done.change is None:
         notes.append("the folder could not be measured in this iteration")
     if done.cost.unknown and done.may_have_cost and not before.unknown_prices:
-        notes.append(f"the price of this iteration is not known: {done.cost.unknown}")
+        notes.append(f"unknown cost: {done.cost.unknown}")
     if done.judged.claims and done.judged.outcome != "completed":
         told = f"; it is told: {done.judged.remark}" if done.judged.remark else ""
         notes.append(f'the agent says "done", which is not proven{told}')

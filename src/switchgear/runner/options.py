@@ -5,7 +5,7 @@ so that a run can be resumed as it was begun.
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from switchgear.core import record
@@ -17,6 +17,10 @@ AUTO = "auto"
 DEFAULT_ITERATIONS = 30
 DEFAULT_IDLE_S = 1800.0
 """An agent that says nothing for so long hangs."""
+
+
+LIMITS = ("consecutive_failures", "same_error", "no_progress", "output_decline_percent")
+"""The limits of the loop's circuit."""
 
 
 class RunOptions(NamedTuple):
@@ -57,6 +61,14 @@ class RunOptions(NamedTuple):
     shadow: bool = False
     stuck: bool = False
     """Watch the agent's steps by the stuck score, and step in: see `docs/stuck.md`."""
+    given: tuple[str, ...] = ()
+    """Which of `LIMITS` a flag or a preset set, even to their defaults; see `runner/limits.py`."""
+
+    @property
+    def differing(self) -> tuple[str, ...]:
+        """Which of `LIMITS` differ from their defaults."""
+        usual = self._field_defaults
+        return tuple(name for name in LIMITS if getattr(self, name) != usual[name])
 
     @property
     def agent_label(self) -> str:
@@ -67,7 +79,7 @@ class RunOptions(NamedTuple):
 
     def dump(self) -> dict[str, Any]:
         """As JSON values."""
-        return self._asdict()
+        return {**self._asdict(), "given": list(self.given)}
 
     @classmethod
     def load(cls, data: Mapping[str, Any]) -> "RunOptions":
@@ -75,12 +87,23 @@ class RunOptions(NamedTuple):
         known = {key: value for key, value in data.items() if key in cls._fields}
         if not isinstance(known.get("task"), str):
             raise ValueError("the options of the run have no task")
+        given = known.pop("given", None)
+        options = cls(**known)
+        if given is None:  # by a version that did not write it
+            given = options.differing
+        known["given"] = tuple(name for name in given if name in LIMITS)
         return checked(cls(**known))
 
     def changed(self, flags: Mapping[str, Any]) -> "RunOptions":
         """The same with these flags, for a run that goes on. Raises ValueError."""
         given = _switched_off({key: value for key, value in flags.items() if value is not None})
-        return checked(self._replace(**given))
+        return checked(self._replace(**given, given=_given(self.given, flags)))
+
+
+def _given(before: Iterable[str], flags: Mapping[str, Any]) -> tuple[str, ...]:
+    """The limits that were set before or are set by these flags, in the order of `LIMITS`."""
+    chosen = {*before, *(name for name in LIMITS if flags.get(name) is not None)}
+    return tuple(name for name in LIMITS if name in chosen)
 
 
 def run_options(
@@ -99,7 +122,7 @@ def run_options(
     told = dict(defaults or {})
     name = given.get("preset", told.get("preset"))
     told |= {} if name is None else of_preset(preset_named(name, presets or {}))
-    merged = _switched_off(told | given)
+    merged = {**_switched_off(told | given), "given": _given((), told | given)}
     unknown = merged.keys() - set(RunOptions._fields)
     if unknown:
         raise ValueError(f"a run has no option {min(unknown)!r}")

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from switchgear.regular_files import read_regular
+
 _BOX = re.compile(r"^\s{0,12}(?:[-*+]|\d{1,4}[.)])\s{1,4}\[(?P<tick>[ xX])\]\s{0,4}(?P<item>.*)$")
 LONGEST = 1_000_000
 
@@ -20,12 +22,29 @@ class Plan(NamedTuple):
         return bool(self.done) and not self.open
 
 
+def check_plan(folder: Path, plan: str | None) -> None:
+    """Raises ValueError if there is something in the plan's place that can never be one.
+
+    No file at all is fine: the agent may write it.
+    """
+    if plan is None:
+        return
+    try:
+        read_regular(folder / plan, 0)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(
+            f"--plan {plan!r}: {why}; it must be a text file with a checklist"
+        ) from None
+
+
 def read_plan(path: Path) -> Plan | None:
     """The checklist of a file; `None`: it cannot be read."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            text = file.read(LONGEST)
-    except OSError:
+        text = read_regular(path, LONGEST).decode(errors="replace")
+    except (OSError, ValueError):  # a name that no file can have, too
         return None
     boxes = [match for line in text.splitlines() if (match := _BOX.match(line))]
     left = tuple(match["item"].strip() for match in boxes if match["tick"] == " ")

@@ -180,18 +180,34 @@ def is_alive(run: dict[str, Any]) -> bool:
         return False
     except PermissionError:
         pass
+    if _is_zombie(pid):
+        return False
     began, now = run.get("pid_began"), process_began(pid)
     return began is None or now is None or began == now
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether the process has ended and only waits for its parent to take note of it."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] in {"Z", "X", "x"}
+
+
+def _stat(pid: int) -> list[str]:
+    """What /proc tells of a process, behind its name; empty where the system does not."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()  # a program's name may hold anything
 
 
 def process_began(pid: int) -> str | None:
     """When a process began, as the system counts it; `None`: the system does not say."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         return None
-    fields = stat.rpartition(")")[2].split()  # a program's name may hold anything
+    fields = _stat(pid)
     return f"{boot} {fields[19]}" if len(fields) > 19 else None
 
 

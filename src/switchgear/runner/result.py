@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear.core.detectors.base import plural
-from switchgear.errors import duration
+from switchgear.errors import elapsed
 from switchgear.guards.loop_facts import LoopStats
-from switchgear.runner.budget import dollars
+from switchgear.runner import words
 from switchgear.runner.checkpoint import Checkpoint
 from switchgear.runner.ends import ENDS, ExitReason
 from switchgear.runner.options import RunOptions
@@ -68,6 +68,7 @@ class RunResult(NamedTuple):
                 "circuit_breaker": self.stats._asdict(),
                 "files_changed": len(state.changed),
                 "tests_passing": state.tests_passing,
+                "tests_total": state.tests_total,
                 "cost_micros": state.spent_micros,
                 "unknown_prices": state.unknown_prices,
                 "tokens": state.tokens,
@@ -88,16 +89,12 @@ class RunResult(NamedTuple):
         state = self.state
         head = f"{self.exit_reason}: {self.reason}"
         lines = [head, *(f"  evidence: {each}" for each in self.evidence)]
-        cost = dollars(state.spent_micros)
-        if state.unknown_prices:
-            cost += f" and {plural(state.unknown_prices, 'iteration')} of unknown price"
-        tests = (
-            ""
-            if state.tests_passing is None
-            else f", {plural(state.tests_passing, 'test')} passing"
-        )
+        cost = words.spent(state.spent_micros, state.unknown_prices)
+        tests = ""
+        if state.tests_passing is not None:
+            tests = f", {words.passing(state.tests_passing, state.tests_total)}"
         lines.append(
-            f"  done so far: {plural(state.iterations, 'iteration')} in {duration(state.seconds)}, "
+            f"  done so far: {plural(state.iterations, 'iteration')} in {elapsed(state.seconds)}, "
             f"{plural(len(state.changed), 'file')} changed{tests}, {cost}"
         )
         if self.checkpoint is not None:

@@ -41,6 +41,7 @@ from switchgear.runner.providing import pause_for
 from switchgear.runner.record import RunFolder, process_began
 from switchgear.runner.rescue import Rescue
 from switchgear.runner.result import RunResult, reported
+from switchgear.runner.run_lock import RunLock, folder_lock, task_lock
 from switchgear.runner.setting import Setting
 from switchgear.runner.state import RunState
 from switchgear.runner.stuck import StuckWatch
@@ -74,6 +75,7 @@ class Runner:
     ) -> None:
         setting = setting or Setting()
         self._notes: list[str] = []
+        self._locks = setting.locks or take_locks(record, loop_name(folder, options))
         if options.validate == AUTO:
             options = options._replace(validate=detect(folder))
             self._notes += [NO_TESTS] if options.validate is None else []
@@ -119,6 +121,13 @@ class Runner:
 
     def run(self) -> RunResult:
         """Run to the end, whatever that is."""
+        try:
+            return self._run_locked()
+        finally:
+            for lock in self._locks:
+                lock.release()
+
+    def _run_locked(self) -> RunResult:
         with self.shop.wardens as wardens:
             wardens.prepare()
             self._begin()
@@ -394,3 +403,14 @@ class Runner:
 
     def _write(self, result: RunResult | None = None) -> None:
         self.shop.record.write(self._run(result))
+
+
+def take_locks(record: RunFolder, circuit: str) -> tuple[RunLock, ...]:
+    """The locks of a run: of its task and of its folder. Raises `RunConflict`."""
+    what = f"run {record.id}"
+    task = task_lock(record.path.parent, circuit, what)
+    try:
+        return task, folder_lock(record.path, what)
+    except BaseException:
+        task.release()
+        raise

@@ -10,6 +10,7 @@ from switchgear.listeners import Sink
 from switchgear.runner.helping import Choose
 from switchgear.runner.interrupt import Interrupt
 from switchgear.runner.record import RunFolder
+from switchgear.runner.run_lock import RunLock
 from switchgear.runner.view import View
 from switchgear.runner.waiting import Time
 
@@ -37,3 +38,5 @@ class Setting(NamedTuple):
     """What is set aside for it in a tree of budgets: its budget while this process runs it."""
     choose: Choose | None = None
     """Asks a person what to do about a stuck agent; `None`: nobody is there."""
+    locks: tuple[RunLock, ...] = ()
+    """The locks of the task and of the run, if the caller took them; the run releases them at its end."""

@@ -23,6 +23,8 @@ class RunState(NamedTuple):
     tokens: int = 0
     best_tests: int | None = None
     tests_passing: int | None = None
+    tests_total: int | None = None
+    """How many tests the last validation ran; `None`: it did not say."""
     changed: tuple[str, ...] = ()
     """The paths that any iteration changed, sorted."""
     uncommitted: tuple[str, ...] = ()

@@ -14,7 +14,9 @@ from switchgear.agents.process import AgentProcess, End
 from switchgear.agents.wardens import Wardens
 from switchgear.measure.tally import Tally, tally
 from switchgear.redact import redact
+from switchgear.regular_files import read_regular
 from switchgear.runner.interrupt import Interrupt
+from switchgear.runner.words import error_of
 
 LONGEST_S = 3600.0
 """A validation that has not ended by then has failed."""
@@ -22,6 +24,8 @@ KEPT_BYTES = 2_000_000
 """Of what it prints, the last."""
 CANNOT_RUN = (126, 127)
 """What the shell exits with when it cannot run a command."""
+LONGEST_FILE = 4_000_000
+"""Bytes that are read of a project's settings, to find its test command."""
 _NAMED = 10
 _NO_PYTEST = "No module named pytest"
 
@@ -50,8 +54,13 @@ class Validated(NamedTuple):
             more = len(self.tests.failing) - _NAMED
             named = f": {names}" + (f" and {more} more" if more > 0 else "") if names else ""
             return f"validation failed: failing tests{named}"
-        said = f": {self.tail[-1500:]}" if self.tail.strip() else " and printed nothing"
+        said = f": {error_of(self.tail, 1500)}" if self.tail.strip() else " and printed nothing"
         return f"validation failed with exit code {self.exit_code}{said}".strip()
+
+    @property
+    def tests_total(self) -> int | None:
+        """How many tests there are, as far as the output says it."""
+        return None if self.tests is None else self.tests.passed + self.tests.failed
 
     @property
     def cannot_run(self) -> bool:
@@ -130,7 +139,7 @@ def _has_npm_test(folder: Path) -> bool:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_regular(path, LONGEST_FILE).decode(errors="replace")
     except OSError:
         return ""
 

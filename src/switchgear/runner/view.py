@@ -3,14 +3,14 @@
 `Lines` prints one plain line for each thing that happened, for pipes and logs.
 """
 
-import math
 import sys
+import time
+from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any
 
 from switchgear.agents.events import AgentError, StreamEvent, ToolStep
-from switchgear.core.detectors.base import plural
 from switchgear.errors import duration
-from switchgear.runner.budget import dollars
+from switchgear.runner import words
 
 if TYPE_CHECKING:
     from switchgear.runner.result import RunResult
@@ -99,10 +99,14 @@ class Shielded(View):
 
 
 class Lines(View):
-    """Plain lines, one for each thing that happened."""
+    """Plain lines, one for each thing that happened, each with the local time."""
 
-    def __init__(self, stream: IO[str] | None = None) -> None:
+    def __init__(
+        self, stream: IO[str] | None = None, wall: Callable[[], float] | None = time.time
+    ) -> None:
+        """`wall` is the clock of the lines; `None`: the stream adds the time itself."""
         self._stream = stream or sys.stdout
+        self._wall = wall
         self._waiting: str | None = None
         self._told_s = 0.0
 
@@ -142,18 +146,11 @@ class Lines(View):
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
         """What was measured, and how hot it is."""
         del run
-        parts = [f"{facts['outcome']} in {duration(facts['seconds'])}"]
-        if facts["files_changed"] is not None:
-            parts.append(f"{plural(facts['files_changed'], 'file')} changed")
-        if facts["tests_passing"] is not None:
-            parts.append(f"{plural(facts['tests_passing'], 'test')} passing")
-        cost = facts["cost_micros"]
-        if cost != 0:  # of what cost nothing, nothing is said
-            parts.append("price unknown" if cost is None else dollars(cost))
-        parts.append(f"{facts['phase'].replace('_', '-')}, heat {_percent(facts['heat'])}")
+        parts = words.iteration(facts)
+        parts.append(f"{facts['phase'].replace('_', '-')}, heat {words.percent(facts['heat'])}")
         self._say("  " + "; ".join(parts))
         if facts["error"]:
-            self._say(f"  error: {_line(facts['error'])}")
+            self._say(f"  error: {_line(facts['error'], 600)}")
         for note in facts["notes"]:
             self.noted(note)
 
@@ -166,7 +163,10 @@ class Lines(View):
         self._say(result.text())
 
     def _say(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        """Print lines, each with the local time, so that a log of the night can be read."""
+        front = "" if self._wall is None else f"{words.local_time(self._wall())}  "
+        for line in text.split("\n"):
+            print(f"{front}{line}", file=self._stream, flush=True)
 
 
 def evidence_of(nudge: str) -> str:
@@ -174,13 +174,8 @@ def evidence_of(nudge: str) -> str:
     return "; ".join(line.removeprefix("- ") for line in nudge.splitlines())
 
 
-def _percent(heat: float) -> str:
-    """What is just below the trip does not read as 100."""
-    return f"{math.floor(heat * 100 + 1e-9)}%"
-
-
 def _line(text: str, longest: int = 300) -> str:
     """One harmless line."""
     text = " ".join(text.split())
-    text = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    text = words.shortened(text, longest)
     return "".join(sign if sign.isprintable() else "�" for sign in text)

@@ -55,7 +55,18 @@ class Pile:
 class Backlog:
     """A circuit away from its store. Not thread-safe: its owner's lock is held."""
 
-    __slots__ = ("_messages", "_piles", "circuit", "error", "policy", "remarked", "since_s", "told")
+    __slots__ = (
+        "_in_doubt",
+        "_messages",
+        "_piles",
+        "circuit",
+        "error",
+        "policy",
+        "remark_in_doubt",
+        "remarked",
+        "since_s",
+        "told",
+    )
 
     def __init__(
         self,
@@ -74,21 +85,32 @@ class Backlog:
         self.remarked = False
         """Whether the store has written down that it was gone."""
         self._messages: deque[Tell] = deque()
+        self._in_doubt: dict[str, Tell] = {}
+        """Messages by their identity that the store may have heard: told first, each by itself."""
+        self.remark_in_doubt: str | None = None
+        """The identity of the remark that the store is back, if its reply was lost."""
         self._piles: dict[tuple[Permit | None, bool | None], Pile] = {}
 
     def __len__(self) -> int:
         """How many messages it would take to tell everything, about."""
-        return len(self._messages) + 2 * len(self._piles)
+        return len(self._in_doubt) + len(self._messages) + 2 * len(self._piles)
 
     @property
     def waiting(self) -> int:
         """How many things the store has not heard of."""
-        listed = sum(message.signal.count + message.signal.refused for message in self._messages)
+        messages = (*self._in_doubt.values(), *self._messages)
+        listed = sum(message.signal.count + message.signal.refused for message in messages)
         return listed + sum(pile.count + pile.refused for pile in self._piles.values())
 
-    def add(self, message: Tell) -> None:
-        """Queue what was told; no count is ever lost, only texts and times of very many."""
+    def add(self, message: Tell, identity: str | None = None) -> None:
+        """Queue what was told; no count is ever lost, only texts and times of very many.
+
+        `identity`: the store may have heard it. It is told as it is, and never added to another.
+        """
         if not message.signal.count and not message.signal.refused:
+            return
+        if identity is not None:
+            self._in_doubt[identity] = message
             return
         if self._piles or len(self._messages) >= LISTED:
             self._pile(message)
@@ -98,16 +120,38 @@ class Backlog:
             self._messages.append(message)
 
     def first(self) -> Tell | None:
-        """The oldest message."""
+        """The oldest message; `identity_of` has its identity, if it may have been told."""
+        if self._in_doubt:
+            return next(iter(self._in_doubt.values()))
         if not self._messages and self._piles:
             pile = self._piles.pop(next(iter(self._piles)))
             self._messages.extend(pile.tells())
         return self._messages[0] if self._messages else None
 
+    def identity_of(self, message: Tell) -> str | None:
+        """The identity of a message that may have been told."""
+        for identity, one in self._in_doubt.items():
+            if one is message:
+                return identity
+        return None
+
+    def doubt(self, message: Tell, identity: str) -> None:
+        """Note that the oldest was sent and its reply lost; what was added to it meanwhile stays."""
+        if self.identity_of(message) is None:
+            self._take_off(message)
+            self._in_doubt[identity] = message
+
     def drop_first(self, message: Tell) -> None:
         """Forget the oldest, of which this much was told; what was added to it meanwhile stays."""
-        now = self._messages[0]
         self.told += message.signal.count + message.signal.refused
+        identity = self.identity_of(message)
+        if identity is None:
+            self._take_off(message)
+        else:
+            del self._in_doubt[identity]
+
+    def _take_off(self, message: Tell) -> None:
+        now = self._messages[0]
         if now is message:
             self._messages.popleft()
             return

@@ -261,6 +261,7 @@ class Resilient(Guarded):
         error: StoreError | None = None,
     ) -> Step:
         """Fold a message into the last known state, and queue what must be told later."""
+        in_doubt = None if error is None else error.in_doubt
         with self._lock.taken():
             backlog = self._away.get(key)
             error = error or (backlog.error if backlog else None) or self._lost
@@ -275,14 +276,14 @@ class Resilient(Guarded):
                 gone = step(policy, backlog.circuit, remark, now_s)
                 backlog.circuit, events = gone.circuit, gone.events
             if isinstance(message, Ask) and policy.strict:
-                backlog.add(Tell(Signal(count=0, refused=1)))
+                backlog.add(Tell(Signal(count=0, refused=1)), in_doubt)
                 return Step(backlog.circuit, self._strict(backlog), events)
             done = step(policy, backlog.circuit, message, now_s)
             backlog.circuit = done.circuit
             if isinstance(message, Tell):
-                backlog.add(message)
+                backlog.add(message, in_doubt)
             elif not done.verdict.admitted:
-                backlog.add(Tell(Signal(count=0, refused=1)))
+                backlog.add(Tell(Signal(count=0, refused=1)), in_doubt)
         return done._replace(events=events + done.events)
 
     def _start(self, key: str, policy: Policy, now_s: float) -> Circuit:
@@ -350,15 +351,35 @@ class Resilient(Guarded):
         if known is not None:
             self.inner.put(known)  # does nothing when the store has not lost it
         while (message := self._first_of(backlog)) is not None:
-            done = self.inner.apply(key, policy, message, self.inner.now_s())
+            try:
+                done = self._send(key, policy, message, backlog.identity_of(message))
+            except StoreError as error:
+                with self._lock.taken():
+                    if error.in_doubt is not None:
+                        backlog.doubt(message, error.in_doubt)
+                raise
             self._was_told(backlog, message, done)
         if not backlog.remarked:
             gone = duration(self._clock() - backlog.since_s)
             told = f"it was told {backlog.told} things that it had missed"
             why = f"the store {self.label} is back after {gone}; {told}"
             remark = Order("switchgear", why, kind=EventKind.STORE_BACK)
-            done = self.inner.apply(key, policy, remark, self.inner.now_s())
+            try:
+                done = self._send(key, policy, remark, backlog.remark_in_doubt)
+            except StoreError as error:
+                backlog.remark_in_doubt = backlog.remark_in_doubt or error.in_doubt
+                raise
             self._was_told(backlog, None, done)
+
+    def _send(self, key: str, policy: Policy, message: Message, identity: str | None) -> Step:
+        """Tell the store; by its identity, what it may have heard already."""
+        now_s = self.inner.now_s()
+        if identity is None:
+            return self.inner.apply(key, policy, message, now_s)
+        # Only a store that raises errors in doubt knows identities.
+        store: Any = self.inner
+        done: Step = store.apply(key, policy, message, now_s, identity=identity)
+        return done
 
     def _first_of(self, backlog: Backlog) -> Tell | None:
         with self._lock.taken():

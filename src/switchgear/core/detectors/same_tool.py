@@ -60,10 +60,12 @@ class SameTool(Detector):
     def _key(self, act: Act, signal: Signal) -> str:
         parts = [act.tool]
         if self.match != "tool":
-            parts.append(act.args)
+            parts.append(act.call_key or act.args)
         if self.match == "outcome":
             failed = signal.ok is False and signal.error is not None
-            parts.append(fingerprint(signal.error or "") if failed else act.result or "")
+            parts.append(
+                fingerprint(signal.error or "") if failed else act.result_key or act.result or ""
+            )
         return digest("\0".join(parts))
 
     def heat(self, memory: Row, now_s: float) -> float:

@@ -15,6 +15,7 @@ from switchgear.hooks.facts import HookFacts, Moment
 from switchgear.hooks.ruling import Action, Reply, Ruling
 
 AGENT = "codex"
+EVENT = "hook_event_name"
 MOMENTS = {
     "SessionStart": Moment.SESSION_START,
     "UserPromptSubmit": Moment.PROMPT,

@@ -14,7 +14,8 @@ from switchgear.hooks.dialects.plugin import write
 from switchgear.hooks.facts import BadInput, HookFacts, Moment, safe_id
 
 AGENT = "opencode"
-_HOOKS = {
+EVENT = "k"
+MOMENTS = {
     "init": Moment.OTHER,
     "chat.message": Moment.PROMPT,
     "chat.params": Moment.BEFORE_MODEL,
@@ -36,18 +37,18 @@ _OF_SUB_AGENTS = {
 """What the life of a sub-agent's session means to the one that it works for."""
 WARNS = frozenset({"tool.execute.after"})
 
-__all__ = ["WARNS", "read", "write"]
+__all__ = ["EVENT", "MOMENTS", "WARNS", "read", "write"]
 
 
 def read(data: Mapping[str, Any]) -> HookFacts:
     """The facts of an event. Raises `BadInput`."""
     name = data.get("k")
-    if not isinstance(name, str) or name not in _HOOKS:
+    if not isinstance(name, str) or name not in MOMENTS:
         raise BadInput(f"the event {str(name)[:60]!r} is not known")
     if name == "event":
         return _event(data)
     given, made = _part(data, "input"), _part(data, "output")
-    facts = _of(data, given.get("sessionID") or data.get("sessionID"), name, _HOOKS[name])
+    facts = _of(data, given.get("sessionID") or data.get("sessionID"), name, MOMENTS[name])
     if facts.moment not in {Moment.BEFORE_TOOL, Moment.AFTER_TOOL}:
         return facts
     tool = given.get("tool")
@@ -55,7 +56,7 @@ def read(data: Mapping[str, Any]) -> HookFacts:
         raise BadInput("the field 'tool' is missing, or no text")
     args = made.get("args") if "args" in made else given.get("args")
     call_id = reading.text(given.get("callID"))[:200]
-    facts = facts._replace(tool=tool[:200], args=args, call_id=call_id)
+    facts = facts._replace(tool=reading.short_name(tool), args=args, call_id=call_id)
     return facts if facts.moment is Moment.BEFORE_TOOL else _after(facts, data, made)
 
 

@@ -13,6 +13,7 @@ from switchgear.hooks.dialects.plugin import write
 from switchgear.hooks.facts import BadInput, HookFacts, Moment, safe_id
 
 AGENT = "pi"
+EVENT = "k"
 MOMENTS = {
     "session_start": Moment.SESSION_START,
     "input": Moment.PROMPT,
@@ -25,7 +26,7 @@ MOMENTS = {
 }
 WARNS = frozenset({"tool_result"})
 
-__all__ = ["WARNS", "read", "write"]
+__all__ = ["EVENT", "MOMENTS", "WARNS", "read", "write"]
 
 
 def read(data: Mapping[str, Any]) -> HookFacts:
@@ -51,7 +52,7 @@ def read(data: Mapping[str, Any]) -> HookFacts:
     if not isinstance(tool, str) or not tool:
         raise BadInput("the field 'toolName' is missing, or no text")
     facts = facts._replace(
-        tool=tool[:200],
+        tool=reading.short_name(tool),
         args=event.get("input"),
         call_id=reading.text(event.get("toolCallId"))[:200],
     )

@@ -6,7 +6,7 @@ They run inside the agent and act on it with the agent's own means: throw, appen
 import json
 
 from switchgear.hooks.facts import HookFacts
-from switchgear.hooks.ruling import Reply, Ruling
+from switchgear.hooks.ruling import REFUSING, Reply, Ruling
 
 
 def write(ruling: Ruling, facts: HookFacts) -> Reply:
@@ -18,4 +18,5 @@ def write(ruling: Ruling, facts: HookFacts) -> Reply:
 def write_plain(ruling: Ruling) -> Reply:
     """The same, whatever the event was."""
     output = {"action": ruling.action.value, "text": ruling.text, "remark": ruling.remark}
-    return Reply(json.dumps(output), ruling.remark)
+    refusal = ruling.text if ruling.action in REFUSING else ""
+    return Reply(json.dumps(output), ruling.remark, refusal=refusal)

@@ -10,6 +10,7 @@ from switchgear.hooks.facts import HookFacts, Moment
 from switchgear.hooks.ruling import Action, Reply, Ruling
 
 AGENT = "qwen"
+EVENT = "hook_event_name"
 MOMENTS = claude_code.MOMENTS
 WARNS = claude_code.WARNS
 

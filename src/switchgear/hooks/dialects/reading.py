@@ -10,6 +10,7 @@ from switchgear.hooks.facts import BadInput, HookFacts, Moment, safe_id
 LONGEST_RESULT = 20_000
 """Characters of a tool's output that are looked at."""
 LONGEST_THOUGHT = 2_000
+LONGEST_TOOL = 200
 _EXIT = r"(?im)^\W{0,40}(?:process |command )?exit(?:ed with)?(?: code)?:? +(-?\d{1,9})\b"
 
 
@@ -47,7 +48,14 @@ def tool_name(data: Mapping[str, Any]) -> str:
     tool = data.get("tool_name")
     if not isinstance(tool, str) or not tool:
         raise BadInput("the field 'tool_name' is missing, or no text")
-    return tool[:200]
+    return short_name(tool)
+
+
+def short_name(tool: str) -> str:
+    """The name of a tool. Raises `BadInput`: a name that is cut could be another tool's."""
+    if len(tool) > LONGEST_TOOL:
+        raise BadInput(f"the name of the tool has more than {LONGEST_TOOL} characters")
+    return tool
 
 
 def text(value: Any) -> str:

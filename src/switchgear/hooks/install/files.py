@@ -163,8 +163,12 @@ class Memory:
     def locked(self) -> Iterator[None]:
         """Alone with the file, among those who ask. Raises OSError."""
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
-        handle = os.open(os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        path = os.path.join(self.folder, "lock")
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        handle = os.open(path, flags, 0o600)
         try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError(f"the lock {path} is not a regular file: remove it and try again")
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:

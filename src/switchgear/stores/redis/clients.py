@@ -25,6 +25,9 @@ class Clients:
         self.no_script = exceptions.NoScriptError
         self.errors = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
         """What the redis package raises when something is wrong with the server."""
+        self.timeouts = (exceptions.TimeoutError, TimeoutError)
+        self.cuts = (exceptions.ConnectionError, *self.timeouts, OSError)
+        """Those after which nobody knows whether the server did what it was sent."""
         self._begin()
 
     def _begin(self) -> None:
@@ -41,6 +44,25 @@ class Clients:
         if client is None:
             client = self._blocking = self.another()
         return client
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the client for threads is there already."""
+        return self._blocking is not None and self._pid == os.getpid()
+
+    def hang_up(self, client: Any) -> None:
+        """Close the connections of a client whose replies are out of step; the next call connects."""
+        if self._address.cluster:
+            client.disconnect_connection_pools()
+        else:
+            client.connection_pool.disconnect()
+
+    async def ahang_up(self, client: Any) -> None:
+        """The same for tasks."""
+        if self._address.cluster:
+            await client.aclose()
+        else:
+            await client.connection_pool.disconnect()
 
     def another(self) -> Any:
         """A client of one's own, to be closed by whoever made it."""

@@ -8,11 +8,13 @@ import itertools
 import math
 import os
 import secrets
+from collections import deque
 
 from switchgear.core.policy import Policy
 from switchgear.core.types import Circuit
 from switchgear.locks import ForkSafeLock
 from switchgear.stores.redis.envelope import Sealed, loaded, opened, refitted
+from switchgear.stores.redis.script import CONFIRMED, PLUS
 
 KEEP = 10_000
 """How many circuits are remembered; the least recently written is forgotten first."""
@@ -27,6 +29,7 @@ class KnownCircuits:
         self._lock = ForkSafeLock()
         self._circuits: dict[str, Sealed] = {}
         self._hot: set[str] = set()
+        self._confirmed: deque[str] = deque(maxlen=1024)
         self._sign()
 
     def _sign(self) -> None:
@@ -39,6 +42,24 @@ class KnownCircuits:
         if self._pid != os.getpid():  # a child of the process that made this
             self._sign()
         return f"{self._writer}-{next(self._numbers)}"
+
+    def identity(self) -> str:
+        """A name for one message, by which the server knows it when it is sent again."""
+        return self.token().replace("-", PLUS)
+
+    def confirm(self, identity: str) -> None:
+        """Note that the reply to a message has arrived: its receipt may go."""
+        self._confirmed.append(identity)
+
+    def confirmed(self, most: int = CONFIRMED) -> list[str]:
+        """Whose receipts may go, each named once."""
+        found: list[str] = []
+        while self._confirmed and len(found) < most:
+            try:
+                found.append(self._confirmed.popleft())
+            except IndexError:  # another thread was quicker
+                break
+        return found
 
     def stamp(self, version: int) -> str:
         """A name for one write."""

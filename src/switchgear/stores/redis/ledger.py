@@ -3,33 +3,47 @@
 The script compares and sets, and knows neither money nor locks. A value begins with a number that
 grows with each commit; who names the number they have read may replace the value, and who may not
 is told what is there now, so that another try costs one more round trip.
+
+An amendment has an identity and leaves a receipt, as a message to a circuit does: one whose reply
+was lost is asked for again and not done again.
 """
 
+import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from switchgear.clock import Clock
 from switchgear.errors import StoreUnavailable
 from switchgear.stores.ledger import Work, as_text, from_text
+from switchgear.stores.redis.clients import Clients
 from switchgear.stores.redis.reading import escaped
-from switchgear.stores.redis.script import Names
+from switchgear.stores.redis.script import PLUS, RECEIPT_MS, Names
 
 PATIENCE_S = 10.0
 """How long to try while others are quicker each time."""
 PAGE = 1000
 
-AMEND = """
-local have = redis.call('GET', KEYS[1])
-local stamp = ARGV[1]
+TRIES_AFTER_CUT = 3
+"""How often an amendment is sent whose reply does not arrive."""
+
+AMEND = f"""
+local have, now = redis.call('GET', KEYS[1]), redis.call('TIME')
+local stamp, nonce, until_us = ARGV[1], ARGV[3], tonumber(ARGV[4])
+if stamp == '?' then return {{0, have, nonce}} end
+if redis.call('GET', KEYS[3]) then return {{1, have, nonce}} end
+if until_us and now[1] * 1000000 + now[2] > until_us then return {{2, have, nonce}} end
 local same = not have and stamp == ''
 if have and stamp ~= '' then same = have:sub(1, #stamp) == stamp end
-if not same then return {0, have} end
+if not same then return {{0, have, nonce}} end
 redis.call('SET', KEYS[1], ARGV[2])
-for i = 3, #ARGV do redis.call('RPUSH', KEYS[2], ARGV[i]) end
-return {1}
+redis.call('SET', KEYS[3], '1', 'PX', {RECEIPT_MS})
+if ARGV[5] ~= '' then redis.call('DEL', ARGV[5]) end
+for i = 6, #ARGV do redis.call('RPUSH', KEYS[2], ARGV[i]) end
+return {{1, have, nonce}}
 """
 
 
@@ -41,23 +55,36 @@ class RedisLedger:
         label: str,
         names: Names,
         clock: Clock,
+        *,
         reader: Callable[[], Any],
         translated: Callable[[], AbstractContextManager[None]],
+        clients: Clients,
+        until_s: Callable[[], float | None],
     ) -> None:
         self.label = label
         self.now_s = clock
         self._names = names
         self._reader = reader
         self._translated = translated
+        self._clients = clients
+        self._until_s = until_s
+        """Until when, on the server's clock, a reply to what is sent now is waited for."""
+        self._receipts: deque[str] = deque(maxlen=64)
+        """Receipts of no more use: each amendment removes one, and those that stay expire."""
 
     def amend(self, shelf: str, key: str, work: Work) -> Any:
-        """Load, amend, save with the lines; again, if somebody else was quicker."""
+        """Load, amend, save with the lines; again, if somebody else was quicker.
+
+        A reply that does not arrive is asked for again, twice. If it never does, `StoreUnavailable`
+        leaves open whether the amendment was made.
+        """
         value_key, lines_key = self._value_key(shelf, key), self._lines_key(shelf, key)
+        receipt_key = f"{self._names.receipts}{os.urandom(8).hex()}{PLUS}"
+        keys = (value_key, lines_key, receipt_key)
+        deadline_s = time.monotonic() + PATIENCE_S
+        tries = 0
         with self._translated():
-            client = self._reader()
-            have = client.get(value_key)
-            deadline_s = time.monotonic() + PATIENCE_S
-            tries = 0
+            _, have, _ = self._ask(keys, (b"?", b""))
             while True:
                 number, value = self._read(shelf, key, have)
                 done = work(value, self.now_s())
@@ -66,12 +93,43 @@ class RedisLedger:
                 stamp = b"" if have is None else b"%d\n" % number
                 new = b"%d\n%b" % (number + 1, as_text(done.value).encode())
                 lines = [as_text(line).encode() for line in done.lines]
-                reply = client.eval(AMEND, 2, value_key, lines_key, stamp, new, *lines)
-                if int(reply[0]):
+                code, have, sent = self._ask(keys, (stamp, new), lines)
+                if code == 1:
+                    if (
+                        sent == 1
+                    ):  # else the first may still be on its way, and must find the receipt
+                        self._receipts.append(receipt_key)
                     return done.answer
-                have = reply[1]
                 tries += 1
                 self._wait(deadline_s, tries)
+
+    def _ask(
+        self, keys: tuple[str, ...], args: tuple[bytes, bytes], lines: Sequence[bytes] = ()
+    ) -> tuple[int, bytes | None, int]:
+        """What the script answers, what is there, and how often it was sent."""
+        sent = 0
+        try:
+            confirmed = self._receipts.popleft() if args[1] else ""
+        except IndexError:
+            confirmed = ""
+        while True:
+            sent += 1
+            nonce = os.urandom(4).hex()
+            client = self._reader()
+            until_s = self._until_s()
+            until_us = b"" if until_s is None else int(until_s * 1e6)
+            given = (*keys, *args, nonce, until_us, confirmed, *lines)
+            try:
+                reply = client.eval(AMEND, len(keys), *given)
+            except self._clients.cuts:
+                if sent >= TRIES_AFTER_CUT:
+                    raise
+                continue
+            if isinstance(reply, list) and reply[-1] == nonce.encode():
+                return int(reply[0]), reply[1], sent
+            self._clients.hang_up(client)
+            if sent >= TRIES_AFTER_CUT:
+                raise ConnectionError("the replies of the server are out of step")
 
     def value(self, shelf: str, key: str) -> Any:
         """The value that is there; `None`: none."""

@@ -11,7 +11,18 @@ from typing import Any
 
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
-from switchgear.core.types import Circuit, Event, EventKind, Message, Order, Signal, Step, Tell
+from switchgear.core.standing import standing
+from switchgear.core.types import (
+    Ask,
+    Circuit,
+    Event,
+    EventKind,
+    Message,
+    Order,
+    Signal,
+    Step,
+    Tell,
+)
 from switchgear.core.wire import WireError
 from switchgear.errors import StoreTooNew, StoreUnavailable
 from switchgear.stores.base import Found, is_abandoned, start_anew
@@ -28,19 +39,40 @@ from switchgear.stores.redis.basis import (
 from switchgear.stores.redis.envelope import Mail, Sealed
 from switchgear.stores.redis.known import KnownCircuits
 from switchgear.stores.redis.queue import fold_queue
-from switchgear.stores.redis.script import Call, Command, Exchange, Lost, Names, Script
+from switchgear.stores.redis.script import (
+    Call,
+    Command,
+    Exchange,
+    Lost,
+    Names,
+    Received,
+    Script,
+)
 from switchgear.stores.redis.server_clock import ServerClock
 
 TRIES = 2
 """Lost races before a message queues."""
 TRIES_IN_TIME = 3
 """How often an exchange is begun that the server finds too late: its clock was set."""
+TRIES_AFTER_CUT = 3
+"""How often a message is sent whose connection breaks; one that is not answered in time, once."""
 PATIENCE_S = 0.1
 """How long one in the queue waits for whoever leads it before leading it themselves."""
 GRACE_S = 1.0
 """How much longer than the idle time the server keeps a circuit: who misses it knows why."""
 TAIL = 1000
 """How many events are searched for the last number of a circuit whose state is lost."""
+
+
+class Cut(Exception):
+    """The connection broke before the reply: whether the server did it is unknown. Why."""
+
+    identity: str | None = None
+    """The message whose outcome is unknown."""
+
+    def __init__(self, why: object, *, timed_out: bool = False) -> None:
+        super().__init__(why)
+        self.timed_out = timed_out
 
 
 class Protocol:
@@ -72,15 +104,80 @@ class Protocol:
     # The three things that change what is stored
 
     def apply(
-        self, key: str, policy: Policy, message: Message, now_s: float
+        self,
+        key: str,
+        policy: Policy,
+        message: Message,
+        now_s: float,
+        identity: str | None = None,
     ) -> Generator[Call, Any, Step]:
-        """Fold a message, by compare-and-set or through the queue."""
+        """Fold a message once, by compare-and-set or through the queue.
+
+        `identity`: that of a message whose outcome is unknown because its reply was lost. Raises
+        `Cut` with the identity when the outcome is unknown again.
+        """
         if self._clock.is_guess(now_s):
             yield from self.look()
             now_s = self._clock.corrected(now_s)
-        mail = Mail(self.known.token(), message, now_s, self.texts.text(policy))
+        name = identity or self.known.identity()
+        mail = Mail(name, message, now_s, self.texts.text(policy))
+        tries = TRIES_AFTER_CUT
+        again = identity is not None
+        while True:
+            try:
+                done = (yield from self._recall(key, policy, mail)) if again else None
+                if done is None:
+                    done = yield from self._apply(key, policy, mail)
+            except Cut as cut:
+                again, tries = True, tries - 1
+                if cut.timed_out or not tries:
+                    cut.identity = name
+                    raise
+                continue
+            if not again:
+                # A message that was sent twice keeps its receipt: the first may still be on its way.
+                self.known.confirm(name)
+            return done
+
+    def _recall(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step | None]:
+        """What became of a message whose reply was lost; `None`: it is not applied, and not queued."""
+        names, token = self.names, mail.token
+        keys = (
+            names.inbox(key),
+            names.receipts + token,
+            names.circuit(key),
+            names.answers + token,
+        )
+        nonce = self.known.token()
+        call = Script(script.RECALL, keys, (token, nonce, names.answers), nonce)
+        receipt, have, answers, _ = yield call
+        if receipt is None:
+            # One that folded the queue and is of an older version leaves an answer and no receipt.
+            found = [answer for answer in answers if answer != script.LEAD]
+            return self._answered(policy, found[0]) if found else None
+        return self._received(key, policy, mail, Received(have, receipt))
+
+    def _received(self, key: str, policy: Policy, mail: Mail, received: Received) -> Step:
+        """The step of a message that was applied before."""
+        sealed = None if received.have is None else self._read(key, policy, received.have)
+        if isinstance(sealed, Sealed):
+            self.known.keep(sealed)
+            circuit = sealed.circuit
+        else:
+            copy = self.known.get(key, policy)
+            circuit = policy.start(key, mail.now_s) if copy is None else copy.circuit
+        if received.receipt == script.APPLIED:
+            now_s = max(mail.now_s, circuit.seen_s)
+            return Step(circuit, standing(policy, circuit, now_s), ())
+        verdict, events, _ = envelope.unseal_answer(received.receipt)
+        return Step(circuit, verdict, events)
+
+    def _apply(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step]:
+        message, now_s = mail.message, mail.now_s
         if self.known.is_hot(key):
             lost = yield from self._exchange(key, self._join(mail, Exchange(b"?")))
+            if isinstance(lost, Received):
+                return self._received(key, policy, mail, lost)
             assert lost is not None
             return (yield from self._queue(key, policy, mail, lost))
         copy = self.known.get(key, policy)
@@ -90,11 +187,14 @@ class Protocol:
             tries -= 1
             done = yield from self._fold(key, policy, base, message, now_s)
             exchange = self._commit(policy, base, done.circuit, done.events)
+            exchange = exchange._replace(identity=mail.token, outcome=_outcome(message, done))
             lost = yield from self._exchange(key, exchange if tries else self._join(mail, exchange))
             if lost is None:
                 if exchange.new:
                     self.known.keep(Sealed(exchange.mine, done.circuit, policy))
                 return done
+            if isinstance(lost, Received):
+                return self._received(key, policy, mail, lost)
             if not tries:
                 return (yield from self._queue(key, policy, mail, lost))
             base = self._base(key, policy, lost.have, now_s)
@@ -103,7 +203,7 @@ class Protocol:
         """Take over a circuit unless as new a version is here."""
         key, version = found.circuit.key, found.circuit.version
         lost = yield from self._exchange(key, Exchange(b"?"))
-        while lost is not None:
+        while isinstance(lost, Lost):
             base = self._base(key, found.policy, lost.have, found.circuit.seen_s, ours=False)
             if base.circuit is not None and base.circuit.version >= version:
                 return False
@@ -149,13 +249,18 @@ class Protocol:
                 if done is not None:
                     return done
                 continue
-            popped = yield Command(
-                "blpop", (self.names.answers + mail.token, min(PATIENCE_S, max(left_s, 0.01)))
-            )
+            answers = self.names.answers + mail.token
+            popped = yield Command("blpop", (answers, min(PATIENCE_S, max(left_s, 0.01))))
+            if popped is not None and popped[0] != answers.encode():
+                raise Cut("the reply to another command arrived")
             if popped is not None and popped[1] != script.LEAD:
                 return self._answered(policy, popped[1])
             patient = popped is not None
-            lost = (yield from self._exchange(key, Exchange(b"?", token=mail.token))) or lost
+            look = Exchange(b"?", token=mail.token, identity=mail.token)
+            seen = yield from self._exchange(key, look)
+            if isinstance(seen, Received):
+                return self._received(key, policy, mail, seen)
+            lost = seen or lost
 
     def _lead(
         self, key: str, policy: Policy, mail: Mail, lost: Lost, *, patient: bool
@@ -178,16 +283,26 @@ class Protocol:
         exchange = self._commit(
             folded.policy, base, folded.circuit, tuple(folded.events), always=True
         )
-        exchange = exchange._replace(answers=folded.answers(mail.token.encode()), token=mail.token)
+        own = folded.steps.get(mail.token.encode())
+        exchange = exchange._replace(
+            answers=folded.answers(mail.token.encode()),
+            token=mail.token,
+            identity=mail.token,
+            outcome=script.APPLIED if own is None else _outcome(mail.message, own),
+        )
         beaten = yield from self._exchange(key, exchange)
+        if isinstance(beaten, Received):
+            return self._received(key, policy, mail, beaten), lost
         if beaten is not None:
             return None, beaten
         self.known.keep(Sealed(exchange.mine, folded.circuit, folded.policy))
-        own = folded.steps.get(mail.token.encode())
         if own is not None:
             circuit = envelope.refitted(folded.circuit, folded.policy, policy)
             return own._replace(circuit=circuit), lost
-        after = yield from self._exchange(key, Exchange(b"?", token=mail.token))
+        look = Exchange(b"?", token=mail.token, identity=mail.token)
+        after = yield from self._exchange(key, look)
+        if isinstance(after, Received):
+            return self._received(key, policy, mail, after), lost
         return None, after or lost
 
     def _answered(self, policy: Policy, raw: bytes) -> Step:
@@ -198,7 +313,9 @@ class Protocol:
 
     def _withdraw(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step]:
         """Give up waiting. Either the message is out of the queue, or its answer is there."""
-        removed, answer = yield self._withdrawal(key, mail)
+        removed, answer, receipt, have = yield self._withdrawal(key, mail)
+        if not removed and receipt is not None:
+            return self._received(key, policy, mail, Received(have, receipt))
         if not removed and answer not in (None, script.LEAD):
             return self._answered(policy, answer)
         raise StoreUnavailable(
@@ -208,18 +325,28 @@ class Protocol:
         )
 
     def _withdrawal(self, key: str, mail: Mail) -> Script:
-        keys = (self.names.inbox(key), self.names.answers + mail.token)
-        return Script(script.WITHDRAW, keys, (envelope.seal_mail(mail), self.names.answers))
+        names = self.names
+        keys = (names.inbox(key), names.answers + mail.token, names.circuit(key))
+        receipt = names.receipts + mail.token
+        return Script(script.WITHDRAW, keys, (envelope.seal_mail(mail), names.answers, receipt))
 
     # One exchange
 
-    def _exchange(self, key: str, exchange: Exchange) -> Generator[Call, Any, Lost | None]:
+    def _exchange(
+        self, key: str, exchange: Exchange
+    ) -> Generator[Call, Any, Lost | Received | None]:
         idle_ms = max(1, int(self._idle_s * 1000))
         for _ in range(TRIES_IN_TIME):
             # A server that was frozen must not do what its client has given up and tells again.
             until_s = self._clock() + self._timeout_s if self._clock.is_set else None
             reply = yield exchange.call(
-                self.names, key, keep=self._keep, idle_ms=idle_ms, until_s=until_s
+                self.names,
+                key,
+                keep=self._keep,
+                idle_ms=idle_ms,
+                until_s=until_s,
+                nonce=self.known.token(),
+                confirmed=self.known.confirmed(),
             )
             if not script.is_late(reply):
                 return script.outcome(reply)
@@ -227,7 +354,8 @@ class Protocol:
         raise StoreUnavailable(self.label, why, "check the server's clock and load")
 
     def _join(self, mail: Mail, exchange: Exchange) -> Exchange:
-        return exchange._replace(entry=envelope.seal_mail(mail), token=mail.token)
+        entry = envelope.seal_mail(mail)
+        return exchange._replace(entry=entry, token=mail.token, identity=mail.token)
 
     def _commit(
         self,
@@ -313,3 +441,10 @@ class Protocol:
             raise StoreTooNew(self.label, f"circuit {key!r}: {error}", what_to_do) from error
         except WireError as error:
             return str(error)
+
+
+def _outcome(message: Message, done: Step) -> bytes:
+    """What the receipt of a message says: only what the circuit itself does not tell."""
+    if done.events or isinstance(message, Ask):
+        return envelope.seal_answer(done.verdict, done.events)
+    return script.APPLIED

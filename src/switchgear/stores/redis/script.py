@@ -3,15 +3,27 @@
 It knows no breaker words. A value begins with a stamp that no two writes share; who names the
 stamp they have read may replace the value. Who may not is told the winner's value, and may leave a
 message in the inbox: while that is not empty, only somebody who takes messages out of it commits.
+
+Each message has an identity. The commit that applies it writes a receipt under that identity, in
+the same script: a message that is sent again, because its reply was lost, finds the receipt and is
+not applied again. A receipt goes when its sender confirms the reply with a later call, or after
+`RECEIPT_MS`. Every reply repeats the nonce of its call, so that a reply to another call is noticed.
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 BATCH = 64
 """How many messages one commit takes out of the inbox at most."""
 ANSWER_MS = 60_000
 """How long an answer waits for whoever asked; then they are gone."""
+RECEIPT_MS = 86_400_000
+"""How long a receipt waits for a sender that never got the reply: a day."""
+CONFIRMED = 64
+"""How many receipts one call removes at most."""
+PLUS = "+"
+"""What identities contain and the tokens of older versions do not: those never ask for receipts."""
 LEAD = b"lead"
 """What the first in the queue is told when it is their turn to commit."""
 
@@ -21,11 +33,22 @@ local expected, mine, new, ttl_ms, alone = ARGV[1], ARGV[2], ARGV[3], ARGV[4], A
 local aside, aside_ms, entry, token = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local answers, channel, keep, lines = ARGV[10], ARGV[11], ARGV[12], tonumber(ARGV[13])
 local until_us = tonumber(ARGV[14])
-local taken = (#ARGV - 14 - lines) / 2
+local nonce, receipts, identity, outcome = ARGV[15], ARGV[16], ARGV[17], ARGV[18]
+local confirmed = tonumber(ARGV[19])
+local taken = (#ARGV - 19 - confirmed - lines) / 2
+local pairs_at = 19 + confirmed + lines
 
 local now = redis.call('TIME')
-if until_us and now[1] * 1000000 + now[2] > until_us then return {{2, now[1], now[2]}} end
+-- After the first write, never before: a full server refuses only a script that has not written yet.
+local function clear_confirmed()
+  for i = 1, confirmed do redis.call('DEL', receipts .. ARGV[19 + i]) end
+end
+if until_us and now[1] * 1000000 + now[2] > until_us then return {{2, now[1], now[2], nonce}} end
 local have = redis.call('GET', value)
+if identity ~= '' then
+  local receipt = redis.call('GET', receipts .. identity)
+  if receipt then return {{3, now[1], now[2], have, receipt, nonce}} end
+end
 local waiting = redis.call('LRANGE', inbox, 0, {BATCH - 1})
 
 local function answer(to, text)
@@ -38,13 +61,16 @@ local same = how == '-' and not have
 if have and how == '=' then same = have:sub(1, #what) == what end
 if have and how == '#' then same = have == what end
 for i = 1, taken do
-  local whose = ARGV[13 + lines + 2 * i]
+  local whose = ARGV[pairs_at + 2 * i - 1]
   local line = whose .. '\\n'
   same = same and waiting[i] and (waiting[i]:sub(1, #line) == line or waiting[i] == whose)
 end
 
-if same and new == '' then return {{1, now[1], now[2]}} end
-if have and mine ~= '' and have:sub(1, #mine) == mine then return {{1, now[1], now[2]}} end
+if same and new == '' then
+  clear_confirmed()
+  return {{1, now[1], now[2], nonce}}
+end
+if have and mine ~= '' and have:sub(1, #mine) == mine then return {{1, now[1], now[2], nonce}} end
 
 if same and (taken > 0 or #waiting == 0 or alone == '') then
   if aside ~= '' then
@@ -52,7 +78,9 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
     redis.call('PEXPIRE', aside, aside_ms)
   end
   if ttl_ms == '' then redis.call('SET', value, new) else redis.call('SET', value, new, 'PX', ttl_ms) end
-  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[14 + i]) end
+  if identity ~= '' and taken == 0 then redis.call('SET', receipts .. identity, outcome, 'PX', {RECEIPT_MS}) end
+  clear_confirmed()
+  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[19 + confirmed + i]) end
   if channel ~= '' then redis.call('PUBLISH', channel, new) end
   if taken > 0 then
     redis.call('LTRIM', inbox, taken, -1)
@@ -60,11 +88,16 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
     local next_one = redis.call('LINDEX', inbox, 0)
     if next_one then answer(next_one:match('^[^\\n]*'), '{LEAD.decode()}') end
     for i = 1, taken do
-      local text = ARGV[14 + lines + 2 * i]
-      if text ~= '' then answer(ARGV[13 + lines + 2 * i], text .. '\\n' .. new) end
+      local whose, text = ARGV[pairs_at + 2 * i - 1], ARGV[pairs_at + 2 * i]
+      if whose == identity then
+        redis.call('SET', receipts .. whose, outcome, 'PX', {RECEIPT_MS})
+      elseif text ~= '' then
+        if whose:find('{PLUS}', 1, true) then redis.call('SET', receipts .. whose, text, 'PX', {RECEIPT_MS}) end
+        answer(whose, text .. '\\n' .. new)
+      end
     end
   end
-  return {{1, now[1], now[2]}}
+  return {{1, now[1], now[2], nonce}}
 end
 
 local mail = false
@@ -76,11 +109,11 @@ if entry ~= '' and not mail then
     redis.call('RPUSH', inbox, entry)
     redis.call('PEXPIRE', inbox, aside_ms)
     -- Who is not the first waits, and need not be sent what the first has to fold.
-    if #waiting > 0 then return {{0, now[1], now[2], false, {{waiting[1]:match('^[^\\n]*'), entry}}, false}} end
+    if #waiting > 0 then return {{0, now[1], now[2], false, {{waiting[1]:match('^[^\\n]*'), entry}}, false, nonce}} end
     waiting[1] = entry
   end
 end
-return {{0, now[1], now[2], have, waiting, mail}}
+return {{0, now[1], now[2], have, waiting, mail, nonce}}
 """
 
 FORGET = """
@@ -111,7 +144,22 @@ if removed == 1 and next_one then
   redis.call('RPUSH', theirs, '{LEAD.decode()}')
   redis.call('PEXPIRE', theirs, {ANSWER_MS})
 end
-return {{removed, redis.call('LPOP', KEYS[2])}}
+return {{removed, redis.call('LPOP', KEYS[2]), redis.call('GET', ARGV[3]), redis.call('GET', KEYS[3])}}
+"""
+
+RECALL = f"""
+local line, removed = ARGV[1] .. '\\n', false
+for _, raw in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
+  if raw:sub(1, #line) == line then removed = redis.call('LREM', KEYS[1], 1, raw) end
+end
+local next_one = removed and redis.call('LINDEX', KEYS[1], 0)
+if next_one then
+  local theirs = ARGV[3] .. next_one:match('^[^\\n]*')
+  redis.call('RPUSH', theirs, '{LEAD.decode()}')
+  redis.call('PEXPIRE', theirs, {ANSWER_MS})
+end
+local answers = redis.call('LRANGE', KEYS[4], 0, -1)
+return {{redis.call('GET', KEYS[2]), redis.call('GET', KEYS[3]), answers, ARGV[2]}}
 """
 
 
@@ -120,7 +168,7 @@ def sha(script: str) -> str:
     return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
-SHAS = {script: sha(script) for script in (EXCHANGE, FORGET, WITHDRAW)}
+SHAS = {script: sha(script) for script in (EXCHANGE, FORGET, WITHDRAW, RECALL)}
 
 
 class Script(NamedTuple):
@@ -129,6 +177,14 @@ class Script(NamedTuple):
     text: str
     keys: tuple[str, ...]
     args: tuple[Any, ...]
+    nonce: str = ""
+    """What the reply ends with, if it is the reply to this call."""
+
+    def is_answered_by(self, reply: Any) -> bool:
+        """Whether this is the reply to this very call, as far as it says."""
+        if not self.nonce:
+            return True
+        return isinstance(reply, list) and bool(reply) and reply[-1] == self.nonce.encode()
 
     def arguments(self) -> tuple[Any, ...]:
         """What EVAL and EVALSHA want behind the script."""
@@ -152,6 +208,18 @@ class Lost(NamedTuple):
     waiting: list[bytes]
     mail: bytes | None
     """An answer that was there for whoever asked."""
+
+
+class Received(NamedTuple):
+    """The message was applied before: it was sent again because its reply was lost."""
+
+    have: bytes | None
+    """The value now."""
+    receipt: bytes
+    """What it came to, as `envelope.seal_answer` writes it; `APPLIED` where the value says it all."""
+
+
+APPLIED = b"1"
 
 
 class Names(NamedTuple):
@@ -183,6 +251,11 @@ class Names(NamedTuple):
     def answers(self) -> str:
         """What the keys of answers begin with."""
         return self.root + "answer:"
+
+    @property
+    def receipts(self) -> str:
+        """What the keys of receipts begin with."""
+        return self.root + "receipt:"
 
     @property
     def circuits(self) -> str:
@@ -229,9 +302,21 @@ class Exchange(NamedTuple):
     events: tuple[bytes, ...] = ()
     answers: tuple[tuple[bytes, bytes], ...] = ()
     """The messages taken out of the inbox: whose (or the whole, if unreadable), what to answer."""
+    identity: str = ""
+    """The message that this applies, or asks for the receipt of."""
+    outcome: bytes = APPLIED
+    """What its receipt says."""
 
     def call(
-        self, names: Names, key: str, *, keep: int, idle_ms: int, until_s: float | None = None
+        self,
+        names: Names,
+        key: str,
+        *,
+        keep: int,
+        idle_ms: int,
+        until_s: float | None = None,
+        nonce: str = "",
+        confirmed: Sequence[str] = (),
     ) -> Script:
         """The call of the script that does it, unless it is later than that on the server."""
         keys = (names.circuit(key), names.log, names.inbox(key))
@@ -250,11 +335,17 @@ class Exchange(NamedTuple):
             keep,
             len(self.events),
             b"" if until_s is None else int(until_s * 1e6),
+            nonce,
+            names.receipts,
+            self.identity,
+            self.outcome,
+            len(confirmed),
+            *confirmed,
             *self.events,
         ]
         for token, text in self.answers:
             args += (token, text)
-        return Script(EXCHANGE, keys, tuple(args))
+        return Script(EXCHANGE, keys, tuple(args), nonce)
 
 
 def is_late(reply: Any) -> bool:
@@ -262,8 +353,10 @@ def is_late(reply: Any) -> bool:
     return int(reply[0]) == 2
 
 
-def outcome(reply: Any) -> Lost | None:
+def outcome(reply: Any) -> Lost | Received | None:
     """What an exchange answered; `None`: done."""
+    if int(reply[0]) == 3:
+        return Received(reply[3], reply[4])
     if int(reply[0]):
         return None
     have, waiting, mail = reply[3:6]

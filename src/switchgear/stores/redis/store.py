@@ -1,7 +1,7 @@
 """Circuits in a Redis or Valkey server, shared by processes on many machines."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, TypeVar, cast
 
@@ -23,7 +23,7 @@ from switchgear.stores.redis import address, reading, script, turn
 from switchgear.stores.redis.clients import Clients
 from switchgear.stores.redis.facts import facts
 from switchgear.stores.redis.ledger import RedisLedger
-from switchgear.stores.redis.protocol import Protocol
+from switchgear.stores.redis.protocol import Cut, Protocol
 from switchgear.stores.redis.push import Push
 from switchgear.stores.redis.script import Call, Command, Script
 from switchgear.stores.redis.server_clock import ServerClock
@@ -31,6 +31,7 @@ from switchgear.stores.redis.trouble import store_error
 
 T = TypeVar("T")
 
+_MIXED_UP = "the reply to another call arrived; the connection was closed"
 POLL_S = 0.1
 """How old a snapshot may get where nobody listens for pushes."""
 POLL_UNHEARD_S = 1.0
@@ -85,13 +86,33 @@ class RedisStore:
 
     # Messages
 
-    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """Fold a message by compare-and-set, or through the queue of those who compete."""
-        return self._run(self._protocol.apply(key, policy, message, now_s))
+    def apply(
+        self,
+        key: str,
+        policy: Policy,
+        message: Message,
+        now_s: float,
+        *,
+        identity: str | None = None,
+    ) -> Step:
+        """Fold a message by compare-and-set, or through the queue of those who compete.
 
-    async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        A `StoreError` with `in_doubt` leaves open whether it was folded. Sent again with that
+        text as `identity`, it is folded unless it was.
+        """
+        return self._run(self._protocol.apply(key, policy, message, now_s, identity))
+
+    async def aapply(
+        self,
+        key: str,
+        policy: Policy,
+        message: Message,
+        now_s: float,
+        *,
+        identity: str | None = None,
+    ) -> Step:
         """The same over the asyncio client."""
-        return await self._arun(self._protocol.apply(key, policy, message, now_s))
+        return await self._arun(self._protocol.apply(key, policy, message, now_s, identity))
 
     def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere, unless as new a version is here."""
@@ -213,7 +234,18 @@ class RedisStore:
 
     def ledger(self) -> RedisLedger:
         """Where budgets and locks are kept."""
-        return RedisLedger(self.label, self._names, self.now_s, self._reader, self._translated)
+        return RedisLedger(
+            self.label,
+            self._names,
+            self.now_s,
+            reader=self._reader,
+            translated=self._translated,
+            clients=self._clients,
+            until_s=self._until_s,
+        )
+
+    def _until_s(self) -> float | None:
+        return self._server_clock() + self._timeout_s if self._server_clock.is_set else None
 
     def facts(self) -> dict[str, str]:
         """Versions, sizes and settings, with a word where a setting endangers circuits."""
@@ -229,12 +261,21 @@ class RedisStore:
     def close(self) -> None:
         """Let go of the connections; the next use makes new ones."""
         self._push.stop()
+        self._remove_receipts()
         self._clients.close()
 
     async def aclose(self) -> None:
         """The same, and wait for the connections of this event loop."""
         await self._clients.aclose()
         self.close()
+
+    def _remove_receipts(self) -> None:
+        """Those of the last messages: no later call confirms them. What fails expires by itself."""
+        confirmed = self._protocol.known.confirmed(1024)
+        if confirmed and self._clients.is_connected:
+            names = [self._names.receipts + identity for identity in confirmed]
+            with suppress(*self._clients.errors):
+                self._clients.blocking().delete(*names)
 
     def __repr__(self) -> str:
         return f"<RedisStore {self.label}>"
@@ -246,19 +287,28 @@ class RedisStore:
         with self._translated():
             client = self._clients.blocking()
             reply: Any = None
+            cut: Cut | None = None
             while True:
                 try:
-                    call = work.send(reply)
+                    call = work.send(reply) if cut is None else work.throw(cut)
                 except StopIteration as done:
                     return cast("T", done.value)
-                asked_s = monotonic()
-                if isinstance(call, Command):
-                    reply = getattr(client, call.name)(*call.args)
-                    continue
+                cut, asked_s = None, monotonic()
                 try:
-                    reply = client.evalsha(script.SHAS[call.text], *call.arguments())
-                except self._clients.no_script:
-                    reply = client.eval(call.text, *call.arguments())
+                    if isinstance(call, Command):
+                        reply = getattr(client, call.name)(*call.args)
+                        continue
+                    try:
+                        reply = client.evalsha(script.SHAS[call.text], *call.arguments())
+                    except self._clients.no_script:
+                        reply = client.eval(call.text, *call.arguments())
+                except self._clients.cuts as error:
+                    cut = self._cut(error)
+                    continue
+                if not call.is_answered_by(reply):
+                    cut = Cut(_MIXED_UP)
+                    self._clients.hang_up(client)
+                    continue
                 self._learn_time(call, reply, asked_s)
 
     async def _arun(self, work: Generator[Call, Any, T]) -> T:
@@ -266,20 +316,34 @@ class RedisStore:
         with self._translated():
             client = await self._clients.of_this_loop()
             reply: Any = None
+            cut: Cut | None = None
             while True:
                 try:
-                    call = work.send(reply)
+                    call = work.send(reply) if cut is None else work.throw(cut)
                 except StopIteration as done:
                     return cast("T", done.value)
-                asked_s = monotonic()
-                if isinstance(call, Command):
-                    reply = await getattr(client, call.name)(*call.args)
-                    continue
+                cut, asked_s = None, monotonic()
                 try:
-                    reply = await client.evalsha(script.SHAS[call.text], *call.arguments())
-                except self._clients.no_script:
-                    reply = await client.eval(call.text, *call.arguments())
+                    if isinstance(call, Command):
+                        reply = await getattr(client, call.name)(*call.args)
+                        continue
+                    try:
+                        reply = await client.evalsha(script.SHAS[call.text], *call.arguments())
+                    except self._clients.no_script:
+                        reply = await client.eval(call.text, *call.arguments())
+                except self._clients.cuts as error:
+                    cut = self._cut(error)
+                    continue
+                if not call.is_answered_by(reply):
+                    cut = Cut(_MIXED_UP)
+                    await self._clients.ahang_up(client)
+                    continue
                 self._learn_time(call, reply, asked_s)
+
+    def _cut(self, error: BaseException) -> Cut:
+        cut = Cut(error, timed_out=isinstance(error, self._clients.timeouts))
+        cut.__cause__ = error
+        return cut
 
     def _learn_time(self, call: Script, reply: Any, asked_s: float) -> None:
         if call.text is script.EXCHANGE:
@@ -300,8 +364,13 @@ class RedisStore:
     @contextmanager
     def _translated(self) -> Iterator[None]:
         """Raise what goes wrong with the server as a `StoreError`."""
+        secret = self._address.secret
         try:
             yield
+        except Cut as cut:
+            cause = cut.__cause__ or ConnectionError(str(cut))
+            trouble = store_error(self.label, cause, self._timeout_s, secret)
+            trouble.in_doubt = cut.identity
+            raise trouble from cause
         except self._clients.errors as error:
-            secret = self._address.secret
             raise store_error(self.label, error, self._timeout_s, secret) from error

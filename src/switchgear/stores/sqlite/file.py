@@ -123,14 +123,13 @@ class DatabaseFile:
             return False
         if stat.S_ISREG(mode):
             return True
-        kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder"}
-        kind = kinds.get(stat.S_IFMT(mode), "no ordinary file")
+        kind = _kind(self.path)
         raise StoreError(self.label, f"the path is {kind}", "name an ordinary file")
 
     def _lock(self) -> int:
         import fcntl  # noqa: PLC0415  not on every system
 
-        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = self._open_lock()
         try:
             deadline_s = time.monotonic() + self._busy_timeout_s
             while True:
@@ -145,6 +144,29 @@ class DatabaseFile:
         except BaseException:
             os.close(lock)
             raise
+
+    def _open_lock(self) -> int:
+        """The lock file, made if need be. Raises `StoreError` for anything but a regular file.
+
+        A link would let whoever made it choose which file of this user is created and locked.
+        """
+        path = f"{self.path}.lock"
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            lock = os.open(path, flags, 0o600)
+        except OSError as error:
+            kind = _kind(path)
+            if kind is None:
+                raise
+            raise self._not_a_lock(path, kind) from error
+        if stat.S_ISREG(os.fstat(lock).st_mode):
+            return lock
+        os.close(lock)
+        raise self._not_a_lock(path, _kind(path) or "no ordinary file")
+
+    def _not_a_lock(self, path: str, kind: str) -> StoreError:
+        why = f"its lock file {path} is {kind}"
+        return StoreError(self.label, why, "find out who put it there, then remove it")
 
     def _begin(self) -> None:
         """Make a new file beside the place and move it there whole: a kill leaves no half one."""
@@ -261,3 +283,13 @@ class DatabaseFile:
         # What is stored may be damaged: bytes can always be read.
         db.text_factory = bytes
         return db
+
+
+def _kind(path: str) -> str | None:
+    """What lies at a path that should be a regular file; `None`: nothing, or a regular file."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return None
+    kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder"}
+    return None if stat.S_ISREG(mode) else kinds.get(stat.S_IFMT(mode), "no ordinary file")

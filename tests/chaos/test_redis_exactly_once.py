@@ -1,0 +1,396 @@
+"""Replies that get lost, come late or come twice: each message is counted once, no more and no less.
+
+SWITCHGEAR_DEEP=1 sends more than 100,000 messages in all.
+"""
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+import redis
+
+from servers.faulty_proxy import FAULTS, FaultyProxy
+from servers.server import Server, eventually, running
+from switchgear.core.detectors import ConsecutiveFailures, FailuresInWindow
+from switchgear.core.policy import Policy
+from switchgear.core.recovery import Cooldown
+from switchgear.core.types import Ask, Phase, Signal, Tell
+from switchgear.errors import StoreError
+from switchgear.panel import Panel
+from switchgear.stores.redis import RedisStore
+
+DEEP = bool(os.environ.get("SWITCHGEAR_DEEP"))
+TIMEOUT_S = 0.25
+POLICY = Policy([ConsecutiveFailures(5)], Cooldown(60.0))
+CALM = Policy([ConsecutiveFailures(10**9)], Cooldown(60.0))
+FLAPPING = Policy([FailuresInWindow(3, 3600.0)], Cooldown(0.001))
+FAILED = Tell(Signal(ok=False, error="529"))
+BAD = Signal(ok=False, error="529")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running() as server:
+        yield server
+
+
+@contextmanager
+def store_behind(server: Server, **options: object) -> Iterator[tuple[RedisStore, FaultyProxy]]:
+    with FaultyProxy(server.port, **options) as proxy:  # type: ignore[arg-type]
+        store = RedisStore(f"redis://127.0.0.1:{proxy.port}", timeout_s=TIMEOUT_S)
+        try:
+            yield store, proxy
+        finally:
+            proxy.share, proxy.next_fault = 0.0, []
+            store.close()
+
+
+def failed_of(server: Server, key: str = "api") -> int:
+    store = RedisStore(server.url)
+    found = store.get(key)
+    store.close()
+    return 0 if found is None else found.circuit.totals.failed
+
+
+# One message, one fault
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_ten_failures_are_ten_whatever_happens_to_the_reply_of_one(
+    server: Server, fault: str
+) -> None:
+    with store_behind(server) as (store, proxy):
+        panel = Panel(store)
+        breaker = panel.breaker("api", CALM)
+        for number in range(10):
+            if number == 4:
+                proxy.next_fault = [fault]
+            breaker.tell(BAD)
+        eventually(lambda: not _refreshed(panel, breaker), "the store has been told")
+        panel.close()
+        assert proxy.counts[fault] == 1
+    assert failed_of(server) == 10
+
+
+def _refreshed(panel: Panel, breaker: object) -> bool:
+    breaker.refresh()  # type: ignore[attr-defined]
+    return panel.store.is_lost
+
+
+@pytest.mark.parametrize("fault", ["drop", "cut"])
+def test_four_failures_whose_replies_are_all_lost_do_not_open_a_circuit_of_five(
+    server: Server, fault: str
+) -> None:
+    with store_behind(server) as (store, proxy):
+        panel = Panel(store)
+        breaker = panel.breaker("api", POLICY)
+        for _ in range(4):
+            proxy.next_fault = [fault] * 3
+            breaker.tell(BAD)
+            proxy.next_fault = []
+            eventually(lambda: not _refreshed(panel, breaker), "the store has been told")
+        assert breaker.state == Phase.CLOSED
+        assert breaker.totals.failed == 4
+        panel.close()
+    assert failed_of(server) == 4
+
+
+@pytest.mark.parametrize("fault", ["drop", "cut", "duplicate"])
+def test_a_backlog_whose_replies_are_lost_is_told_once(server: Server, fault: str) -> None:
+    with store_behind(server) as (store, proxy):
+        panel = Panel(store)
+        breaker = panel.breaker("api", CALM)
+        breaker.tell(BAD)
+        server.pause()
+        for number in range(1000):
+            breaker.tell(Signal(ok=False, error=f"error {number}"))
+        server.resume()
+        proxy.share, proxy.faults = 0.005, (fault,)
+        eventually(lambda: not _refreshed(panel, breaker), "the store has been told", 60.0)
+        proxy.share = 0.0
+        panel.close()
+        assert proxy.counts[fault] >= 2, "the faults did happen"
+    assert failed_of(server) == 1001
+
+
+def test_the_answer_to_a_probe_that_was_lost_is_asked_for_again(server: Server) -> None:
+    policy = Policy([ConsecutiveFailures(1)], Cooldown(0.001))
+    with store_behind(server) as (store, proxy):
+        store.apply("api", policy, FAILED, store.now_s())
+        now_s = store.now_s() + 1.0
+        proxy.next_fault = ["cut"]
+        done = store.apply("api", policy, Ask(), now_s)
+        assert done.verdict.permit is not None
+        assert done.verdict.permit.probe == 1, "the probe that was granted, not another one"
+        assert [event.kind for event in done.events] == ["moved"], "with its events"
+
+
+def test_a_message_that_may_have_been_counted_says_so_and_is_known_again(server: Server) -> None:
+    with store_behind(server) as (store, proxy):
+        store.apply("api", CALM, FAILED, store.now_s())
+        proxy.next_fault = ["drop"]
+        with pytest.raises(StoreError) as caught:
+            store.apply("api", CALM, FAILED, store.now_s())
+        identity = caught.value.in_doubt
+        assert identity is not None
+        for _ in range(3):
+            done = store.apply("api", CALM, FAILED, store.now_s(), identity=identity)
+            assert done.circuit.totals.failed == 2
+
+
+def test_a_queued_message_whose_connection_breaks_is_counted_once(server: Server) -> None:
+    with store_behind(server) as (store, proxy):
+        store.apply("api", CALM, FAILED, store.now_s())
+        for _ in range(20):
+            store._protocol.known.heat("api", hot=True)
+            proxy.next_fault = ["cut"]
+            store.apply("api", CALM, FAILED, store.now_s())
+    assert failed_of(server) == 21
+    assert server.say("LLEN", "{switchgear}:inbox:api").startswith(":0")
+
+
+def test_receipts_do_not_pile_up(server: Server) -> None:
+    store = RedisStore(server.url)
+    for _ in range(500):
+        store.apply("api", CALM, FAILED, store.now_s())
+    left = _receipts(server)
+    store.close()
+    assert left <= 2
+    assert _receipts(server) == 0, "a store that is closed leaves none"
+
+
+def _receipts(server: Server) -> int:
+    with redis.Redis(port=server.port) as client:
+        return sum(1 for _ in client.scan_iter(match="{switchgear}:receipt:*"))
+
+
+# Money
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_amendment_whose_reply_is_lost_is_made_once(server: Server, fault: str) -> None:
+    with store_behind(server) as (store, proxy):
+        panel = Panel(store)
+        panel.budgets.open("atlas", 1_000_000)
+        charged = 0
+        for number in range(20):
+            reservation = panel.budgets.reserve("atlas", 1000)
+            proxy.next_fault = ["pass"] * (number % 3) + [fault]
+            charged += reservation.settle(700)
+            proxy.next_fault = []
+        assert charged == 20 * 700, "each settlement says what it charged"
+        assert panel.budgets.free_micros("atlas") == 1_000_000 - charged
+        assert not panel.budgets.audit("atlas").problems
+        panel.close()
+
+
+# Many messages, many faults
+
+
+def _crew(store_of: Callable[[], RedisStore], threads: int, each: int, deadline_s: float) -> int:
+    """Tell failures from several stores at once, each until it is heard; how many."""
+    sent = [0] * threads
+
+    def work(index: int) -> None:
+        store = store_of()
+        until_s = time.monotonic() + deadline_s
+        in_doubt: str | None = None
+        while (sent[index] < each or in_doubt) and time.monotonic() < until_s:
+            try:
+                store.apply("api", CALM, FAILED, store.now_s(), identity=in_doubt)
+            except StoreError as error:
+                in_doubt = in_doubt or error.in_doubt
+            else:
+                in_doubt = None
+                sent[index] += 1
+        assert in_doubt is None, "it is heard in time"
+        with suppress(StoreError):
+            store.close()
+
+    crew = [threading.Thread(target=work, args=(index,)) for index in range(threads)]
+    for thread in crew:
+        thread.start()
+    for thread in crew:
+        thread.join(deadline_s + 150.0)
+    assert not any(thread.is_alive() for thread in crew)
+    assert sum(sent) == threads * each
+    return sum(sent)
+
+
+def _panels(store_of: Callable[[], RedisStore], panels: int, each: int, deadline_s: float) -> int:
+    """The same over panels, which go on while the store is gone and tell it later."""
+    sent = [0] * panels
+
+    def work(index: int) -> None:
+        panel = Panel(store_of())
+        breaker = panel.breaker("api", CALM)
+        for _ in range(each):
+            breaker.tell(BAD)
+            sent[index] += 1
+        eventually(lambda: not _refreshed(panel, breaker), "the store has been told", deadline_s)
+        panel.close()
+
+    crew = [threading.Thread(target=work, args=(index,)) for index in range(panels)]
+    for thread in crew:
+        thread.start()
+    for thread in crew:
+        thread.join(deadline_s + 150.0)
+    assert not any(thread.is_alive() for thread in crew)
+    return sum(sent)
+
+
+def _numbers(server: Server, key: str = "api") -> list[int]:
+    store = RedisStore(server.url)
+    found = [entry.event.seq for entry in store.events(limit=100_000) if entry.event.circuit == key]
+    store.close()
+    return found
+
+
+def test_the_sum_sent_is_the_sum_counted_behind_a_proxy_that_spoils_replies(server: Server) -> None:
+    with FaultyProxy(server.port, share=0.03, seed=11, delay_s=2 * TIMEOUT_S) as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}"
+
+        def store_of() -> RedisStore:
+            return RedisStore(url, timeout_s=TIMEOUT_S)
+
+        sent = _crew(store_of, 4, 10_000 if DEEP else 150, 1500.0 if DEEP else 90.0)
+        counts = dict(proxy.counts)
+    assert failed_of(server) == sent
+    assert all(counts[fault] for fault in FAULTS), counts
+    numbers = _numbers(server)
+    assert numbers == list(range(1, len(numbers) + 1)), "event numbers have no gaps"
+
+
+def test_the_sum_sent_is_the_sum_counted_while_connections_are_killed(server: Server) -> None:
+    stop = threading.Event()
+    killed = [0]
+
+    def kill() -> None:
+        luck = random.Random(3)
+        with redis.Redis(port=server.port) as client:
+            while not stop.wait(0.005):
+                others = [one["id"] for one in client.client_list() if one["cmd"] != "client|list"]
+                if others:
+                    with suppress(redis.ResponseError):
+                        client.client_kill_filter(_id=luck.choice(others))
+                        killed[0] += 1
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        store_of = lambda: RedisStore(server.url, timeout_s=1.0)  # noqa: E731
+        sent = _crew(store_of, 4, 12_500 if DEEP else 800, 900.0 if DEEP else 90.0)
+    finally:
+        stop.set()
+        killer.join()
+    assert killed[0] > 10
+    assert failed_of(server) == sent
+    numbers = _numbers(server)
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_the_sum_sent_is_the_sum_counted_while_the_server_is_stopped_now_and_then(
+    server: Server,
+) -> None:
+    stop = threading.Event()
+
+    def freeze() -> None:
+        luck = random.Random(5)
+        while not stop.wait(luck.uniform(0.05, 0.3)):
+            server.pause()
+            stop.wait(luck.uniform(0.0, 3 * TIMEOUT_S))
+            server.resume()
+
+    freezer = threading.Thread(target=freeze)
+    freezer.start()
+    try:
+        store_of = lambda: RedisStore(server.url, timeout_s=TIMEOUT_S)  # noqa: E731
+        sent = _panels(store_of, 3, 5_000 if DEEP else 300, 120.0)
+    finally:
+        stop.set()
+        freezer.join()
+        server.resume()
+    assert failed_of(server) == sent
+
+
+def test_the_sum_sent_is_the_sum_counted_over_restarts_with_an_append_only_file() -> None:
+    with running("--appendonly", "yes", "--appendfsync", "always") as server:
+        stop = threading.Event()
+
+        def restart() -> None:
+            while not stop.wait(0.4):
+                server.kill()
+                server.start()
+
+        store_of = lambda: RedisStore(server.url, timeout_s=1.0)  # noqa: E731
+        again = threading.Thread(target=restart)
+        again.start()
+        try:
+            sent = _panels(store_of, 3, 2_000 if DEEP else 200, 120.0)
+        finally:
+            stop.set()
+            again.join()
+        assert failed_of(server) == sent
+
+
+def test_the_sum_sent_is_the_sum_counted_when_a_replica_takes_over() -> None:
+    with running() as first, running("--replicaof", "127.0.0.1", str(first.port)) as second:
+        eventually(
+            lambda: "master_link_status:up" in second.say("INFO", "replication"), "a replica"
+        )
+        with FaultyProxy(first.port, share=0.01, seed=4) as proxy:
+            url = f"redis://127.0.0.1:{proxy.port}"
+            halves = threading.Barrier(2)
+
+            def fail_over() -> None:
+                halves.wait(60.0)
+                # As a sentinel does it: no more writes, wait for the replica, promote, send over.
+                with redis.Redis(port=first.port) as old:
+                    old.execute_command("CLIENT", "PAUSE", 2000, "WRITE")
+                    old.wait(1, 2000)
+                second.say("REPLICAOF", "NO", "ONE")
+                proxy.switch(second.port)
+
+            other = threading.Thread(target=fail_over)
+            other.start()
+            store = RedisStore(url, timeout_s=TIMEOUT_S)
+            panel = Panel(store)
+            breaker = panel.breaker("api", CALM)
+            sent = 2_000 if DEEP else 300
+            for number in range(sent):
+                if number == sent // 2:
+                    halves.wait(60.0)
+                breaker.tell(BAD)
+            other.join(60.0)
+            eventually(lambda: not _refreshed(panel, breaker), "the store has been told", 60.0)
+            proxy.share = 0.0
+            panel.close()
+        assert failed_of(second) == sent
+
+
+def test_a_circuit_that_flaps_behind_a_bad_network_has_events_without_gaps(server: Server) -> None:
+    with store_behind(server, share=0.05, seed=9) as (store, proxy):
+        sent = 0
+        in_doubt: str | None = None
+        for _ in range(400 if not DEEP else 4000):
+            sent += 1
+            while True:
+                try:
+                    store.apply("api", FLAPPING, FAILED, store.now_s(), identity=in_doubt)
+                except StoreError as error:
+                    in_doubt = error.in_doubt or in_doubt
+                else:
+                    in_doubt = None
+                    break
+        proxy.share = 0.0
+        found = store.get("api")
+        assert found is not None
+        totals = found.circuit.totals
+        assert totals.failed + totals.late == sent
+    numbers = _numbers(server)
+    assert len(numbers) > 20
+    assert numbers == list(range(1, len(numbers) + 1))
