@@ -11,7 +11,6 @@ from e2e.agents.hooked import HOOK_NAMES, Guarded, ScriptedModel, shell
 from e2e.agents.installing import REQUIRED, program
 from e2e.agents.scripts_of_models import Turn
 from e2e.agents.worlds import world_of
-from trusted_config import write_config
 
 pytestmark = [pytest.mark.e2e_agents, pytest.mark.timeout(600)]
 Guard = Callable[..., tuple[Guarded, ScriptedModel]]
@@ -63,6 +62,9 @@ def test_a_loop_of_failing_calls_is_warned_and_then_stopped(guard: Guard) -> Non
     assert "the same error" in opened[-1]
     assert model.was_told("AGENT APPEARS STUCK"), model.bodies[-1][-3000:]
     assert model.was_told("the same error 4 times in a row")
+    # It ran headless: a person reads on its error output why it ended, and what to do.
+    assert "Switchgear stopped session " in ended.output, ended.output[-3000:]
+    assert " --why TEXT" in ended.output
 
 
 def test_an_open_circuit_of_git_blocks_git_and_nothing_else(guard: Guard, project: Path) -> None:
@@ -123,10 +125,9 @@ def test_what_an_answer_costs_is_charged_to_the_story_once(
     if not program(name).exists():
         pytest.fail(f"{name} is not installed; `make e2e` installs it")
     budget = "{total_cost: {budget_micros: 300000, threshold: 1}}"
-    write_config(
-        project / "switchgear.yaml",
+    (project / "switchgear.yaml").write_text(
         f"circuits: [{{match: story/*, policy: {{detectors: [{budget}], recovery: latched}}}}]\n"
-        "hooks: {story: S-1}\n",
+        "hooks: {story: S-1}\n"
     )
     turns = [Turn(shell=f"echo {n}", input_tokens=150_000, output_tokens=1_000) for n in range(9)]
     guarded, model = guard(*turns)

@@ -10,7 +10,6 @@ import pytest
 
 from e2e.agents.fake_llm import ScriptedApi
 from e2e.agents.worlds import World
-from trusted_config import write_config
 
 pytestmark = [pytest.mark.e2e_agents, pytest.mark.timeout(300)]
 
@@ -67,7 +66,7 @@ def test_a_dead_provider_is_an_agent_error_and_no_evidence_against_the_loop(
     world: World, api: ScriptedApi, project: Path
 ) -> None:
     api.refuse()
-    write_config(project / "switchgear.yaml", ONE_STRIKE)
+    (project / "switchgear.yaml").write_text(ONE_STRIKE)
     result = run(world, project, "--timeout", "4m", "--budget", "1")
     assert result["exit_reason"] == "agent_error", result
     assert f"provider/{world.agent.name} is down" in result["reason"]
