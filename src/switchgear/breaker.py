@@ -83,6 +83,11 @@ class Breaker(LiveCircuit):
         return self.snapshot().phase
 
     @property
+    def last_known(self) -> Circuit:
+        """The circuit as this process saw it last; asks nothing of the store."""
+        return self._circuit
+
+    @property
     def mode(self) -> Mode:
         """What the operator says."""
         return self._circuit.mode

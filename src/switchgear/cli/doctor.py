@@ -152,6 +152,7 @@ def _store(choice: Choice) -> Iterator[Finding]:
         yield from _file(file)
     try:
         with open_session(acts=False) as session:
+            session.drains = False  # who looks sends nothing
             facts = session.panel.store.facts()
             warned, told = _sorted(facts)
             yield Finding(GOOD, f"store {session.label} ({choice.source}): {told}")
@@ -159,6 +160,7 @@ def _store(choice: Choice) -> Iterator[Finding]:
             yield from _contents(session, facts)
             yield from _seal(session)
             yield from _policies(session)
+            yield from _notifications(session)
             yield from _clock(session)
     except StoreError as error:
         yield Finding(
@@ -249,6 +251,32 @@ def _policies(session: Session) -> Iterator[Finding]:
         what = f"{plural(len(others), 'circuit')} judged by another policy than the configured one"
         to_do = "if it is as you want it, 'switchgear record CIRCUIT ignored' with the token"
         yield Finding(WARNING, f"{what}, such as {others[0]!r}", to_do)
+
+
+def _notifications(session: Session) -> Iterator[Finding]:
+    """What targets have yet to receive, and why; and whether their variables are set."""
+    from switchgear.cli.fleet import fleet_of, pending_lines  # noqa: PLC0415  only with targets
+    from switchgear.fleet.delivery import Delivery  # noqa: PLC0415
+
+    for target in session.config.notifications:
+        fields = target.fields()
+        for key in ("secret_env", "url_env"):
+            name = fields.get(key)
+            if name and not os.environ.get(name):
+                what = f"notification target {target.name!r}: the variable {name} is not set"
+                yield Finding(WARNING, what, f"set {name} where Switchgear runs")
+        pending = Delivery(fleet_of(session), target).pending()
+        first, *more = pending_lines(pending, session.now_s())
+        if not pending.waiting and not pending.aside:
+            yield Finding(GOOD, f"notification {first}")
+            continue
+        why = "; ".join(line.strip() for line in more if "switchgear fleet" not in line)
+        to_do = "'switchgear fleet deliver' tries again and says what is left"
+        if pending.aside:
+            to_do += "; with --retry also what was set aside, --drop forgets it"
+        yield Finding(
+            WARNING, f"notification {first}{f': {why}' if why else ', not tried yet'}", to_do
+        )
 
 
 def _seal(session: Session) -> Iterator[Finding]:

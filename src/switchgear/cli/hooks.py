@@ -224,15 +224,9 @@ def _scopes(agent: str) -> tuple[str, ...]:
 
 
 def _place(agent: str, scope: str) -> "Place":
-    from switchgear.cli.opening import load_chosen_config
-    from switchgear.config import ConfigError
     from switchgear.hooks.install.place import place
 
-    try:
-        on_trouble = load_chosen_config().hooks.on_trouble
-    except ConfigError:
-        on_trouble = "admit"  # whoever needs the configuration is about to hear of it
-    return place(agent, scope, os.getcwd(), on_trouble)
+    return place(agent, scope, os.getcwd())
 
 
 def _say_installed(agent: str, scope: str, change: "Change") -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from switchgear.views import View
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH100, PTH111, PTH112, PTH123, PTH208
+# ruff: noqa: PLC0415, PTH100, PTH109, PTH111, PTH112, PTH123, PTH208
 
 STORE_VARIABLE, TOKEN_VARIABLE = "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN"
 _SQLITE = "sqlite:///"
@@ -60,6 +60,8 @@ class Session:
         self._absent = absent
         """The file of the store, as long as it is not there: then the panel is an empty one."""
         self._borrowed = borrowed
+        self.drains = True
+        """Whether what is due is written and sent at the end, by a process of its own."""
         self.label = panel.store.label if absent is None else f"{_SQLITE}{absent} (not there yet)"
 
     def look_again(self) -> None:
@@ -140,15 +142,38 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._borrowed:
-            self.panel.close()
+        if self._borrowed:
+            return
+        self._start_drain()
+        self.panel.close()
+
+    def _start_drain(self) -> None:
+        """Let a process of its own write and send what is due: no watcher needs to run for that."""
+        from switchgear.errors import SwitchgearError
+
+        if self._absent is not None or not self.drains:
+            return
+        try:
+            from switchgear.hooks import drain
+
+            if drain.has_outbox(self.config) and drain.is_due(self.config, self.panel):
+                url = self.panel.store.url
+                if url is not None and not url.startswith("memory:"):
+                    named = given("config")
+                    path = None if named is None else self.config.source
+                    drain.start(os.getcwd(), config=path, store=url, for_command=True)
+        except (SwitchgearError, OSError, ValueError):
+            return  # a store that is gone was said already
 
 
-def open_session(*, reading: bool = False, acts: bool | None = None) -> Session:
+def open_session(
+    *, reading: bool = False, applying: bool = True, acts: bool | None = None
+) -> Session:
     """The panel that the options of the running command name, with what was configured.
 
-    `reading`: no file is made where there is none. `acts`: a configuration that is not trusted ends
-    the command instead of being passed over; default: unless it only reads.
+    `reading`: no file is made where there is none. `applying`: budgets of the configuration are
+    opened, unless this only reads. `acts`: a configuration that is not trusted ends the command
+    instead of being passed over; default: unless this only reads.
     """
     from switchgear.config import DEFAULT
     from switchgear.panel import Panel
@@ -163,7 +188,22 @@ def open_session(*, reading: bool = False, acts: bool | None = None) -> Session:
     if absent is not None and _was_there(absent):
         absent = None
     panel = _panel(choice.value if absent is None else "memory:", config)
+    if config.budgets and applying and not reading:
+        _apply_budgets(panel, config)
     return Session(panel, config, store=choice, absent=absent)
+
+
+def _apply_budgets(panel: "Panel", config: "Config") -> None:
+    """Bring the budgets to what is configured; who cannot is told, and the command goes on."""
+    from switchgear.errors import StoreError
+
+    try:
+        done = panel.budgets.apply(config.budgets, who="configuration")
+    except StoreError:
+        return  # the command says so itself, if it needs the store
+    for one in done:
+        if one.is_refused:
+            say(clean(f"switchgear: budget {one.node}: {one.why}", 1000), err=True)
 
 
 def _was_there(file: str) -> bool:

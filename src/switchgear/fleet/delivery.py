@@ -79,6 +79,16 @@ class Delivery:
         finally:
             self._place.leave()
 
+    def is_due(self) -> bool:
+        """Whether there is something to send now. Only looks. Raises `StoreError`."""
+        value = self._ledger().value(SHELF, self._key) or {"cursor": None, "trouble": {}}
+        now_s = self._now_s()
+        if value["trouble"].get("next_s", 0.0) > now_s:
+            return False
+        if value.get("owner") is not None and now_s < value.get("until_s", 0.0):
+            return False  # another sends now
+        return bool(self._place.behind(value["cursor"]))
+
     def pending(self) -> Pending:
         """What this target has yet to receive, and why. Changes nothing. Raises `StoreError`."""
         value = self._ledger().value(SHELF, self._key) or {"cursor": None, "trouble": {}}

@@ -110,7 +110,11 @@ def rerouted(fleet: Fleet, circuit: str, since_s: float) -> list[str]:
     for agent in concerned(fleet, circuit)[:MOST]:
         if agent.name not in went:
             continue
-        ways = [line for line in fleet.switches(agent.name) if line["at_s"] >= since_s]
+        ways = [
+            line
+            for line in fleet.switches(agent.name)
+            if line.get("last_s", line["at_s"]) >= since_s
+        ]
         found += [
             f"{agent.name}: {line['agent']} on {line['model']}" for line in ways if line["why"]
         ]

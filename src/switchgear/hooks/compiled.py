@@ -50,6 +50,8 @@ class Compiled(NamedTuple):
     """Paths that belong to the guard, beside those that always do."""
     root: str
     """The project that is guarded."""
+    listens: bool = False
+    """Whether sinks, a fleet or notification targets are configured: they receive the events."""
     changed: str = ""
     """What has changed since the configuration before, until somebody has told it."""
     untrusted: Sequence[str] = ()
@@ -100,7 +102,7 @@ def compiled(root: str) -> Compiled:
     """What holds for the project at `root`. Raises `Unconfigured`."""
     place = place_of(root)
     data = read(place)
-    if data is not None and data.get("mark") == signature(root, data):
+    if data is not None and data.get("mark") == signature(root, data) and is_whole(data):
         return loaded(data, root)
     from switchgear.hooks.recompiling import recompiled  # noqa: PLC0415  only after a change
 
@@ -208,6 +210,30 @@ def make_folder(place: str) -> None:
 
     keep_out_of_git(os.path.dirname(place))
     os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "store": str,
+    "circuits": list,
+    "own": int,
+    "on_trouble": str,
+    "lease_s": (int, float),
+    "interventions": dict,
+    "rules": list,
+    "protected": list,
+}
+
+
+def is_whole(data: Mapping[str, Any]) -> bool:
+    """Whether a compiled configuration has its parts; one that was damaged is made anew."""
+    parts = data.get("rules", ()), data.get("protected", ())
+    return (
+        all(isinstance(data.get(name), kind) for name, kind in _TYPES.items())
+        and all(isinstance(rule, dict) for rule in parts[0])
+        and all(isinstance(path, str) for path in parts[1])
+        and data["interventions"].keys() == set(Interventions._fields)
+        and {"story", "context_tokens", "session_s"} <= data.keys()
+    )
 
 
 def loaded(data: dict[str, Any], root: str) -> Compiled:

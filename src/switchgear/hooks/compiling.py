@@ -9,6 +9,7 @@ from switchgear.core.policy_wire import dump_policy
 from switchgear.core.rules import Rule
 from switchgear.core.rules_wire import dump_rules
 from switchgear.hooks.compiled import FORMAT
+from switchgear.hooks.drain import has_outbox
 from switchgear.hooks.protect import GUARD_RULES, IN_PROJECTS, SHARED_STORE
 from switchgear.stores.places import default_file
 from switchgear.stores.private_files import state_folder
@@ -48,6 +49,7 @@ def compile_config(config: Config, root: str) -> dict[str, Any]:
         "interventions": config.interventions._asdict(),
         "rules": dump_rules((*config.rules.rules, *_guard_rules(store))),
         "protected": _protected(config, store, root),
+        "listens": bool(config.sinks) or has_outbox(config),
     }
 
 

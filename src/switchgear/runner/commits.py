@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from switchgear.measure.git import Git
+from switchgear.measure.git_command import Git
 from switchgear.measure.tree import OURS
 from switchgear.redact import redact
 

@@ -15,7 +15,7 @@ from switchgear.agents.prices import Cost, cost_of
 from switchgear.agents.process import AgentProcess, End, Run
 from switchgear.agents.wardens import Wardens
 from switchgear.hooks.sessions import TIME, WATCHED
-from switchgear.measure.git import GitError
+from switchgear.measure.git_command import GitError
 from switchgear.measure.tree import Change, Tree
 from switchgear.runner.agent_log import AgentLog
 from switchgear.runner.ends import Ending, ExitReason
@@ -119,7 +119,7 @@ def iterate(
         shop.options.idle_timeout_s,
         left_s is not None and seconds >= left_s,
     )
-    cost = cost_of(run.usage)
+    cost = cost_of(run.usage, None if shop.helps else shop.options.rates)
     return Iteration(
         number, run, watch, change, after, validated, cost, judge(seen), stopped, began_s, seconds
     )
@@ -137,6 +137,15 @@ def baseline(shop: Workshop, left_s: float | None) -> int | Ending | None:
     return tests_passing(done)
 
 
+def unmeasurable(tree: Tree) -> Exception | None:
+    """Why the folder cannot be measured now; `None`: it can."""
+    try:
+        tree.mark()
+    except (GitError, OSError) as error:
+        return error
+    return None
+
+
 def mark(tree: Tree) -> str | None:
     """The state of the folder now; `None`: it cannot be measured."""
     try:
@@ -151,6 +160,7 @@ def _watch(options: RunOptions, state: RunState, clock: Callable[[], float]) -> 
         promise=options.completion_promise,
         same_error=None if options.shadow else limits_of(options).same_error,
         left_micros=budget.left_micros,
+        rates=options.rates,
         clock=clock,
     )
 

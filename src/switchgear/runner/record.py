@@ -74,6 +74,7 @@ class RunFolder:
 
     def add(self, facts: dict[str, Any]) -> None:
         """Add an iteration to iterations.jsonl."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.path / "iterations.jsonl").open("a", encoding="ascii") as file:
             file.write(json.dumps(facts, ensure_ascii=True) + "\n")
 
@@ -108,6 +109,7 @@ _REQUIRED = {"schema", "id", "task", "options", "state", "folder", "circuit"}
 
 def put_in_place(path: Path, value: dict[str, Any]) -> None:
     """Write JSON whole beside a file, and put it in the file's place at once."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # `git clean -fdx` removes it
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
     with beside.open("x", encoding="ascii") as file:  # new: never through a link of an agent's
@@ -115,6 +117,14 @@ def put_in_place(path: Path, value: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+
+
+def circuit_of(record: RunFolder) -> str | None:
+    """The circuit that a run was begun with; `None`: it has not begun, or cannot be read."""
+    try:
+        return str(record.read()["circuit"])
+    except RunUnreadable:
+        return None
 
 
 class Listed(NamedTuple):

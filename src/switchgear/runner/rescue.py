@@ -9,7 +9,7 @@ from switchgear.core.score import session_policy
 from switchgear.hooks.facts import safe_id
 from switchgear.hooks.texts import progress_warning
 from switchgear.ladder import ESCALATE, RESET, SKIP, ladder_key
-from switchgear.measure.git import GitError
+from switchgear.measure.git_command import GitError
 from switchgear.panel import Panel
 from switchgear.runner.desk import Desk
 from switchgear.runner.ends import Ending, ExitReason

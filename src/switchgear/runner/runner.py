@@ -13,10 +13,11 @@ from switchgear.agents.base import Agent
 from switchgear.agents.wardens import Wardens
 from switchgear.errors import OrderRefused
 from switchgear.hooks import texts
+from switchgear.measure.saving import is_full
 from switchgear.measure.tree import open_tree
 from switchgear.panel import Panel
 from switchgear.runner.checkpoint import keep
-from switchgear.runner.circuits import Circuits, Leave, Measured, loop_name
+from switchgear.runner.circuits import Circuits, Leave, Measured, loop_name, task_name
 from switchgear.runner.commits import commit_paths, message_of
 from switchgear.runner.ends import Ending, ExitReason
 from switchgear.runner.gate import Gate
@@ -30,6 +31,7 @@ from switchgear.runner.iteration import (
     iso,
     iterate,
     mark,
+    unmeasurable,
 )
 from switchgear.runner.judge import tests_passing
 from switchgear.runner.ledger import counted, for_next, notes_on, proof
@@ -75,7 +77,7 @@ class Runner:
     ) -> None:
         setting = setting or Setting()
         self._notes: list[str] = []
-        self._locks = setting.locks or take_locks(record, loop_name(folder, options))
+        self._locks = setting.locks or take_locks(record, task_name(folder, options))
         if options.validate == AUTO:
             options = options._replace(validate=detect(folder))
             self._notes += [NO_TESTS] if options.validate is None else []
@@ -89,9 +91,8 @@ class Runner:
         self._resumed = state is not None
         self._setting = setting
         self._answer = setting.answer
-        self.circuits = Circuits(
-            panel, loop_name(folder, options), options, policy=setting.policy, sinks=setting.sinks
-        )
+        name = setting.circuit or loop_name(folder, options)
+        self.circuits = Circuits(panel, name, options, policy=setting.policy, sinks=setting.sinks)
         self.shop = Workshop(
             options,
             agent,
@@ -113,6 +114,8 @@ class Runner:
         self._used_before_s = self.state.seconds
         self._mark: str | None = None
         self._evidence: tuple[str, ...] = ()
+        self._unmeasured = 0
+        """Iterations in a row whose changes are not known."""
 
     @property
     def circuit(self) -> str:
@@ -146,6 +149,9 @@ class Runner:
             except OrderRefused:
                 self.shop.record.discard()
                 raise
+        if not self._resumed:
+            with suppress(OrderRefused):
+                self.circuits.forget_earlier_runs(by=BY)
         self._gate.remember(self.state.begun_s)
         self._mark = mark(self.shop.tree)
         if self.state.start_mark is None:
@@ -157,6 +163,8 @@ class Runner:
 
     def _loop(self) -> Ending:
         given_up = None if self._rescue is None else self._rescue.objection()
+        if given_up is None and self._mark is None:
+            given_up = self._blind()
         if given_up is not None:
             return given_up
         if not self.state.iterations:
@@ -202,6 +210,7 @@ class Runner:
         before, shop = self.state, self.shop
         number = before.iterations + 1
         prompt = self._prompt(number)
+        shop.record.make()  # an agent may have removed it: `git clean -fdx` does
         shop.record.prompt_file(number).write_text(prompt, encoding="utf-8", errors="replace")
         shop.view.iteration_started(number, self._run())
         stuck = None if self._rescue is None else self._rescue.watch(shop, self._mark)
@@ -214,6 +223,7 @@ class Runner:
         except AgentUnusable as problem:
             self.circuits.give_back(leave)
             return Ending(ExitReason.AGENT_ERROR, str(problem))
+        self._unmeasured = self._unmeasured if done.change is None else 0
         goes_on = self._tell(leave, done)
         would_stop = goes_on and self.circuits.would_stop()
         if self._rescue is not None:
@@ -228,7 +238,23 @@ class Runner:
         else:
             self._mark = mark(shop.tree)  # what validation and hooks changed is no progress
         self._keep_facts(done, before, notes, prompt_chars=len(prompt), commit=commit)
-        return self._ending(done, goes_on=goes_on) or self._step_in(stuck)
+        ending = self._ending(done, goes_on=goes_on)
+        if ending is None and done.change is None:
+            ending = self._blind()
+        return ending or self._step_in(stuck)
+
+    def _blind(self) -> Ending | None:
+        """The end, if what the agent changes cannot be measured, now or twice in a row."""
+        problem = unmeasurable(self.shop.tree)
+        if problem is None and self._unmeasured < 1:
+            self._unmeasured += 1
+            self._mark = mark(self.shop.tree)
+            return None
+        why = "what it was before is not known" if problem is None else str(problem)
+        if is_full(problem):
+            return Ending(ExitReason.DISK_FULL, f"the disk is full: {why}")
+        sentence = f"changes in {self.shop.folder} cannot be measured: {why}"
+        return Ending(ExitReason.UNMEASURABLE, sentence, self._evidence)
 
     def _step_in(self, stuck: StuckWatch | None) -> Ending | None:
         if self._rescue is None or stuck is None:
@@ -333,7 +359,7 @@ class Runner:
         if self._rescue is not None:
             self._rescue.leave()
         self.state = self.state._replace(seconds=self._used_s())
-        stats = loop.stats()
+        stats = self.state.stats(loop.stats())
         kept = keep(shop, self.state, ending, self._notes)
         with suppress(OrderRefused):
             if shop.options.shadow:

@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from switchgear.core.types import Phase
-from switchgear.hooks.command import AGENTS, hook_command
+from switchgear.hooks.command import AGENTS, OR_REFUSE, hook_command
 from switchgear.hooks.install.agents import TIMEOUT_S
 from switchgear.hooks.install.files import CannotChange
 from switchgear.hooks.install.place import place, scopes_of
@@ -88,10 +88,11 @@ def turned(command: str, folder: str) -> str:
     >>> turned("python entry.py codex --root /home/me/shop", "/tmp/x")
     'python entry.py codex --root /tmp/x'
     """
-    words = shlex.split(command)
+    words = shlex.split(command.removesuffix(OR_REFUSE))
     if "--root" in words:
         words = words[: words.index("--root")]
-    return shlex.join([*words, "--root", folder])
+    end = OR_REFUSE if command.endswith(OR_REFUSE) else ""
+    return shlex.join([*words, "--root", folder]) + end
 
 
 def _agent(bench: Bench, hook: Hook) -> Iterator[Row]:
