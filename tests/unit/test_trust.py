@@ -226,28 +226,29 @@ def test_a_file_above_the_project_must_be_trusted_too(project: Path) -> None:
 
 def test_what_a_file_would_do_is_shown_before_it_is_trusted(project: Path) -> None:
     (project / "switchgear.yaml").write_text(
-        "store: redis://:${REDIS_PASSWORD}@db.example:6379/0\n"
+        "store: redis://:${REDIS_PASSWORD}@${REGION}.db.example:6379/0\n"
         "interventions: {escalate: 'sh -c evil'}\n"
         "sinks: [{jsonl: {path: /tmp/events.jsonl}}]\n"
         "notifications:\n"
         "  - webhook: {url: 'https://hook.example/x', secret_env: HOOK_SECRET}\n"
         "  - command: {run: 'notify-send x'}\n"
     )
-    done = run("trust", "--yes", REDIS_PASSWORD="x")
+    done = run("trust", "--yes", REDIS_PASSWORD="x", REGION="eu")
     shown = done.stdout
     for expected in (
-        "db.example:6379",
+        ".db.example:6379",
         "sh -c evil",
         "/tmp/events.jsonl",
         "https://hook.example/x",
         "notify-send",
         "${REDIS_PASSWORD}",
-        "HOOK_SECRET (not allowed)",
+        "HOOK_SECRET",
+        "REGION (not allowed)",
     ):
         assert expected in shown, shown
     assert done.exit_code == 2
-    assert "--allow-var HOOK_SECRET" in done.stderr
-    done = run("trust", "--yes", "--allow-var", "HOOK_SECRET", REDIS_PASSWORD="x")
+    assert "--allow-var REGION" in done.stderr
+    done = run("trust", "--yes", "--allow-var", "REGION", REDIS_PASSWORD="x", REGION="eu")
     assert done.exit_code == 0, done.output
     assert record_of("switchgear.yaml") is not None
 

@@ -108,7 +108,7 @@ def show_file(file: str, variables: tuple[str, ...] = ()) -> str:
         ("runs", shown.commands),
         ("calls", shown.targets),
         ("writes", shown.files),
-        ("reads", tuple(f"${{{row}}}" if " " not in row else row for row in reads)),
+        ("reads", (*(f"${{{row}}}" if " " not in row else row for row in reads), *shown.named)),
     ):
         for number, row in enumerate(rows or ("nothing",)):
             say(clean(f"  {title if not number else '':10} {row}", 1000))

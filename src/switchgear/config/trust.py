@@ -63,6 +63,9 @@ class Shown(NamedTuple):
     """Network addresses."""
     files: tuple[str, ...]
     variables: tuple[str, ...]
+    """Those whose values become a part of an address or a path: `${NAME}`."""
+    named: tuple[str, ...]
+    """Those that hold a secret or an address as a whole, such as `secret_env`."""
 
 
 def key_path(path: str) -> str:
@@ -246,11 +249,16 @@ def variables_in(path: str, text: str) -> list[str]:
     return sorted({name for _, name in used_variables(root)})
 
 
-def used_variables(root: Node) -> Iterator[tuple[Node, str]]:
-    """Each use of an environment variable: `${NAME}`, and what keys such as `secret_env` name."""
+def _named_variables(root: Node) -> Iterator[str]:
+    """The variables that keys such as `secret_env` name: never a part of an address that is called."""
     for key, node in _scalars(root):
         if key.endswith("_env") and node.value:
-            yield node, node.value
+            yield node.value
+
+
+def used_variables(root: Node) -> Iterator[tuple[Node, str]]:
+    """Each use of an environment variable as `${NAME}`, whose value becomes a part of the text."""
+    for _, node in _scalars(root):
         if node.key.startswith(_EXPANDED):
             for name in _USED.findall(node.value):
                 yield node, name
@@ -274,9 +282,9 @@ def show(path: str, text: str) -> Shown:
         elif key == "path" or node.value.startswith("sqlite:"):
             files.append(where)
     sections = tuple(root.value) if isinstance(root.value, dict) else ()
-    return Shown(
-        sections, tuple(commands), tuple(targets), tuple(files), tuple(variables_in(path, text))
-    )
+    variables = tuple(variables_in(path, text))
+    named = tuple(sorted(set(_named_variables(root))))
+    return Shown(sections, tuple(commands), tuple(targets), tuple(files), variables, named)
 
 
 def _scalars(node: Node, key: str = "") -> Iterator[tuple[str, Node]]:
