@@ -28,8 +28,7 @@ def main(folder: str, asked: dict[str, Any]) -> None:
     home = os.path.dirname(default_file(folder))
     _log_to(os.path.join(home, LOG))
     named, typed = asked.get("config"), asked.get("for_command") is True
-    found = None if named else effective_config(folder, for_command=typed)
-    config = load_config(named) if found is None else found.config
+    config = load_config(named) if named else effective_config(folder, for_command=typed).config
     emit([load_event(event) for event in asked.get("events", ())], config.sinks)
     if has_outbox(config):
         url = asked.get("store") or os.environ.get("SWITCHGEAR_STORE") or config.store
