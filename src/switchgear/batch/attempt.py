@@ -20,7 +20,7 @@ from switchgear.runner.ends import ExitReason
 from switchgear.runner.helping import Choose
 from switchgear.runner.interrupt import Interrupt
 from switchgear.runner.options import RunOptions, run_options
-from switchgear.runner.record import RunFolder, RunUnreadable
+from switchgear.runner.record import RunFolder, RunUnreadable, circuit_of
 from switchgear.runner.result import RunResult
 from switchgear.runner.run_lock import RunConflict
 from switchgear.runner.runner import Runner, take_locks
@@ -139,7 +139,7 @@ def _runner(place: Workplace, attempt: Attempt) -> Runner:
     record = RunFolder(place.runs / (progress.run or ""))
     folder = Path(progress.folder or "")
     options = options_of(place, task)._replace(timeout_s=progress.timeout_s)
-    loop = loop_name(folder, options)
+    loop = circuit_of(record) or loop_name(folder, options)
     locks = take_locks(record, loop)  # before it is read: another process may be going on with it
     state = _state_of(record, progress.timeout_s)
     if attempt.grant_micros is not None:
@@ -155,6 +155,7 @@ def _runner(place: Workplace, attempt: Attempt) -> Runner:
         setting=Setting(
             view=attempt.view,
             interrupt=attempt.interrupt,
+            circuit=loop,
             policy=None if options.preset is not None or options.given else place.policy_for(loop),
             sinks=place.sinks,
             report=place.report,

@@ -183,7 +183,7 @@ def _refused(
         store.apply(probe.circuit, policy, Order(by, "a trial", mode), store.now_s())
 
     try:
-        with open_session() as session:
+        with open_session(acts=False) as session:
             session.panel.store.operator.demand(store, probe.circuit)
         order(Mode.HELD_OPEN)
         try:

@@ -119,6 +119,14 @@ def put_in_place(path: Path, value: dict[str, Any]) -> None:
     beside.replace(path)
 
 
+def circuit_of(record: RunFolder) -> str | None:
+    """The circuit that a run was begun with; `None`: it has not begun, or cannot be read."""
+    try:
+        return str(record.read()["circuit"])
+    except RunUnreadable:
+        return None
+
+
 class Listed(NamedTuple):
     """One run of a list: what it holds, or why that is not known."""
 
