@@ -40,6 +40,7 @@ from switchgear.runner.pace import HOUR_S
 from switchgear.runner.plan import read_plan
 from switchgear.runner.prompt import Standing, prompt_of
 from switchgear.runner.providing import pause_for
+from switchgear.runner.receipt import write_receipt
 from switchgear.runner.record import RunFolder, process_began
 from switchgear.runner.rescue import Rescue
 from switchgear.runner.result import RunResult, reported
@@ -383,6 +384,14 @@ class Runner:
         if self._setting.report is not None:
             result = reported(result, shop.record, self._setting.report)
             self._write(result)
+        try:
+            path = write_receipt(shop.record, self._run(result))
+            result = result._replace(receipt_file=str(path))
+        except OSError as error:
+            result = result._replace(
+                notes=(*result.notes, f"the receipt could not be written: {error}")
+            )
+        self._write(result)
         shop.view.ended(result)
         return result
 
