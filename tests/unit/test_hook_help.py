@@ -134,7 +134,10 @@ def test_people_are_told_once_that_a_session_is_stopped(tmp_path: Path) -> None:
 
     def notices() -> list[str]:
         looping(agent, 19)
-        told = [*([before("Read", READ, f"n{n}"), after("Read", READ, f"n{n}")] for n in range(4))]
+        told = [
+            [before("Read", READ, f"n{n}"), after("Read", READ, f"n{n}", "the same")]
+            for n in range(4)
+        ]
         events = [event for pair in told for event in pair]
         errands = [errand for event in events for errand in with_errands(agent, event)]
         return [errand.notice for errand in errands if errand.notice]
