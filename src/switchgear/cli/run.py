@@ -410,6 +410,29 @@ def _company(start: Start) -> str | None:
     return f"run {others[-1]} is at work in this folder too: what it changes counts for both"
 
 
+def _say_not_begun(start: Start, circuit: str, text: str) -> None:
+    """Tell the targets of `--notify` that a run did not begin: nobody may look before the morning."""
+    from switchgear.cli.run_choices import who
+    from switchgear.fleet.notify import deliver, notice
+    from switchgear.runner.run_notice import TIMEOUT_S, failures
+
+    if not start.targets:
+        return
+    why = text.splitlines()[0]
+    task = " ".join(start.options.task.split())[:200]
+    message = notice(
+        f"run not started: {why} | task: {task}",
+        severity="SEV3",
+        kind="run_not_started",
+        circuit=circuit,
+        reason=why,
+        owners=[who()],
+        choices=text.splitlines()[1:],
+    )
+    for failure in failures(deliver(start.targets, message, TIMEOUT_S)):
+        say(clean(f"switchgear: {failure}", 1000), err=True)
+
+
 def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_json: bool) -> int:
     """Say that a run was not begun, and why. Returns its exit code."""
     from switchgear.cli.values import printed
@@ -417,6 +440,7 @@ def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_js
 
     if start.record is not None:
         start.record.discard()
+    _say_not_begun(start, circuit, text)
     code = ENDS[ExitReason(exit_reason)].code
     if not as_json:
         say(text, err=True)

@@ -14,6 +14,7 @@ from typing import Any
 from switchgear.core.detectors.base import plural
 from switchgear.core.money import dollars
 from switchgear.errors import elapsed
+from switchgear.guards.loop_facts import CIRCUIT_OPEN
 from switchgear.redact import redact
 from switchgear.runner.record import RunFolder, put_in_place
 from switchgear.runner.words import local_time, passing, shortened, spent
@@ -44,6 +45,7 @@ def receipt_of(run: Mapping[str, Any], *, alive: bool = False) -> dict[str, Any]
         },
         "exit_reason": _line(reason, 40) if reason else _RUNNING[0 if alive else 1],
         "exit_code": end.get("exit_code"),
+        "exit_signal": CIRCUIT_OPEN if reason == "circuit_breaker" else None,
         "success": end.get("success") is True,
         "why": _line(end.get("reason"), 600) or "the run has not ended, or was broken off",
         "evidence": [_line(each, 600) for each in _list(end.get("evidence"))[:_EVIDENCE]],

@@ -53,7 +53,9 @@ class RunResult(NamedTuple):
 
     def receipt(self) -> dict[str, Any]:
         """What, why, spent, saved, kept and how to continue, as `receipt.json` has it."""
-        return json.loads(Path(self.receipt_file).with_suffix(".json").read_text("ascii"))
+        file = Path(self.receipt_file).with_suffix(".json")
+        held: dict[str, Any] = json.loads(file.read_text(encoding="ascii"))
+        return held
 
     @property
     def exit_code(self) -> int:

@@ -55,8 +55,8 @@ def shortened(text: str, longest: int) -> str:
 def last_lines(text: str, longest: int) -> str:
     r"""The last whole lines of a text, of at most so many characters; a single long line is cut.
 
-    >>> last_lines("first line\\nsecond\\nthird", 14)
-    'second\\nthird'
+    >>> last_lines("first line\nsecond\nthird", 14)
+    'second\nthird'
     """
     text = text.strip()
     if len(text) <= longest:
