@@ -7,6 +7,7 @@ import pytest
 
 from switchgear.hooks.decide import decide
 from switchgear.hooks.dialects import dialect_of
+from switchgear.hooks.interrupt import is_headless
 from switchgear.hooks.ruling import Errand, Ruling
 from switchgear.hooks.sessions import TIME, WATCHED, Notes
 from unit.hook_calls import Guarded, after, before, claude
@@ -126,3 +127,41 @@ def test_a_time_that_cannot_be_read_is_none(
 ) -> None:
     monkeypatch.setenv(TIME, told)
     assert said(agent, 0.0, 1e6) == ["", ""]
+
+
+def test_people_are_told_once_that_a_session_is_stopped(tmp_path: Path) -> None:
+    agent = Guarded(tmp_path, "interventions: {when_alone: [], progress: false}")
+
+    def notices() -> list[str]:
+        looping(agent, 19)
+        told = [
+            [before("Read", READ, f"n{n}"), after("Read", READ, f"n{n}", "the same")]
+            for n in range(4)
+        ]
+        events = [event for pair in told for event in pair]
+        errands = [errand for event in events for errand in with_errands(agent, event)]
+        return [errand.notice for errand in errands if errand.notice]
+
+    [notice] = notices()
+    assert notice.startswith("Switchgear stopped session s1: ")
+    assert "switchgear reset s1 --why TEXT" in notice
+    agent.hear(claude("UserPromptSubmit", prompt="go on"))
+    assert len(notices()) == 1, "it was stopped again"
+
+
+@pytest.mark.parametrize(
+    ("agent", "line", "headless"),
+    [
+        ("claude-code", "claude -p fix", True),
+        ("claude-code", "claude", False),
+        ("codex", "codex exec fix", True),
+        ("gemini", "gemini --prompt fix", True),
+        ("opencode", "opencode run fix", True),
+        ("opencode", "opencode", False),
+        ("pi", "pi --print fix", True),
+    ],
+)
+def test_a_headless_agent_is_known_by_its_command_line(
+    agent: str, line: str, *, headless: bool
+) -> None:
+    assert is_headless(agent, line.split()) is headless

@@ -99,4 +99,4 @@ def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) ->
     if not folder.is_dir():
         fail(f"run {record.id!r} worked in {folder}, which is not there any more")
     how = f"{program()} resume {shlex.quote(record.id)}"
-    return Start(options, folder, record, state, how=how)
+    return Start(options, folder, record, state, how=how, circuit=str(held["circuit"]))

@@ -42,6 +42,8 @@ class Start(NamedTuple):
     force: bool = False
     why: str | None = None
     how: str = "the same command with"
+    circuit: str | None = None
+    """The loop's circuit, of a run that continues; `None`: by folder, task, agent, validation."""
     note: str | None = None
     """Something to say at the start."""
     lock: "RunLock | None" = None
@@ -61,12 +63,23 @@ class Start(NamedTuple):
 )
 @click.option("--completion-promise", metavar="TEXT", help="Done only when the agent says TEXT.")
 @click.option("--plan", metavar="FILE", help="A checklist; done when every box is ticked.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show prompt, validation, limits, price and estimate; run nothing.",
+)
 @limit_flags
 @json_option
 @token_option
 @store_options
 def run(
-    task: str | None, *, as_json: bool, force_close: bool, why: str | None, **flags: Any
+    task: str | None,
+    *,
+    as_json: bool,
+    dry_run: bool,
+    force_close: bool,
+    why: str | None,
+    **flags: Any,
 ) -> None:
     """Run an agent on TASK again and again, until it is done or the loop must stop.
 
@@ -77,10 +90,33 @@ def run(
     """
     from switchgear.cli.opening import open_session
 
-    with open_session() as session:
-        start = _start(session, task, given_flags(flags))
-        code = perform(session, start._replace(force=force_close, why=why), as_json=as_json)
+    with open_session(reading=dry_run) as session:
+        if dry_run:
+            code = _dry_run(session, task, given_flags(flags), as_json=as_json)
+        else:
+            start = _start(session, task, given_flags(flags))
+            code = perform(session, start._replace(force=force_close, why=why), as_json=as_json)
     raise SystemExit(code)
+
+
+def _dry_run(session: "Session", task: str | None, flags: dict[str, Any], *, as_json: bool) -> int:
+    from switchgear.cli.dry_run import dry_run
+
+    if flags.get("agent", "").partition(":")[0] == "demo":
+        task, flags = _demo_task(task, flags)
+    elif task is None:
+        fail(_no_task(flags.get("validate")))
+    options, _ = _options(session, task, flags)
+    folder = Path.cwd()
+    return dry_run(
+        session,
+        options,
+        _agent(options),
+        folder,
+        policy=configured(session, options, folder),
+        targets=(),
+        as_json=as_json,
+    )
 
 
 def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
@@ -90,6 +126,7 @@ def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start
         fail(_no_task(flags.get("validate")))
     else:
         options, note = _options(session, task, flags)
+        check_budget(options, Path.cwd())
         start = Start(options, Path.cwd(), note=note)
     policy = configured(session, start.options, start.folder)
     return start._replace(policy=policy)
@@ -120,14 +157,35 @@ def _options(
     return settled(options, wanted, config.timeouts)
 
 
-def _demo(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
-    """The stand-in works in a throw-away repository, whatever folder this is."""
-    from switchgear.agents.demo_agent import TASK, VALIDATED, VALIDATION, make_repository
-    from switchgear.runner.record import new_run, runs_root
+def check_budget(options: "RunOptions", folder: Path) -> None:
+    """End the command if it is given a budget for a cost that cannot be known."""
+    from switchgear.runner.price_coverage import coverage
+    from switchgear.runner.record import runs_root
+
+    if options.budget_micros is None or options.allow_unknown_price:
+        return
+    priced = coverage(options, _agent(options), folder, runs_root(Path.cwd()))
+    if not priced.known:
+        ways = "\n".join(f"- {option}" for option in priced.options)
+        fail(f"--budget cannot be enforced: {priced.why}; nothing was started\n{ways}")
+
+
+def _demo_task(task: str | None, flags: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The stand-in's task and flags, as far as they are not given."""
+    from switchgear.agents.demo_agent import TASK, VALIDATED, VALIDATION
 
     if flags["agent"].partition(":")[2] in VALIDATED:
         flags = {"validate": VALIDATION, **flags}
-    options, note = _options(session, TASK if task is None else task, flags)
+    return (TASK if task is None else task), flags
+
+
+def _demo(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
+    """The stand-in works in a throw-away repository, whatever folder this is."""
+    from switchgear.agents.demo_agent import make_repository
+    from switchgear.runner.record import new_run, runs_root
+
+    task, flags = _demo_task(task, flags)
+    options, note = _options(session, task, flags)
     _agent(options)  # an unknown scenario is said before anything is made
     record = new_run(runs_root(Path.cwd()))
     make_repository(record.path / "work")
@@ -146,20 +204,20 @@ def configured(session: "Session", options: "RunOptions", folder: Path) -> "Poli
 def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     """Run it, show it, and return its exit code. One process at a time runs a task."""
     from switchgear.agents.process import missing_program
-    from switchgear.runner.circuits import loop_name
+    from switchgear.runner.circuits import loop_name, task_name
     from switchgear.runner.plan import check_plan
     from switchgear.runner.record import runs_root
     from switchgear.runner.run_lock import RunConflict, task_lock
 
     agent = _agent(start.options)
     check_plan(start.folder, start.options.plan)
-    name = loop_name(start.folder, start.options)
+    name = start.circuit or loop_name(start.folder, start.options)
     if problem := missing_program(agent, start.folder):  # before anything is made or changed
         return _not_begun(start, name, "agent_error", problem, as_json=as_json)
     root = runs_root(Path.cwd()) if start.record is None else start.record.path.parent
     holds = None if start.record is None else f"run {start.record.id}"
     try:
-        lock = task_lock(root, name, holds)
+        lock = task_lock(root, task_name(start.folder, start.options), holds)
     except RunConflict as conflict:
         return _not_begun(start, name, "conflict", conflict_text(conflict), as_json=as_json)
     with lock:
@@ -250,6 +308,7 @@ def _run(  # noqa: PLR0917
             view=view,
             interrupt=interrupt,
             policy=start.policy,
+            circuit=start.circuit,
             sinks=tuple(session.config.sinks),
             report=write_report,
             answer=start.answer,

@@ -143,9 +143,9 @@ def _draw(session: "Session", rows: list[SessionRow]) -> None:
     table.add_column("TASK AND LAST STEP", overflow="fold", ratio=1)
     styles = {"stopped": "bold red", "struggling": "yellow", "trying again": "yellow"}
     for row in rows:
-        work = " > ".join(clean(text, 120) for text in (row.task, row.last_step) if text)
+        work = " > ".join(clean(text, 70) for text in (row.task, row.last_step) if text)
         table.add_row(
-            *(Text(clean(row.id, SHOWN_ID)), Text(clean(row.agent, 20))),
+            *(Text(clean(row.id[:SHOWN_ID])), Text(clean(row.agent, 20))),
             Text(row.state, styles.get(row.state, "")),
             Text(clean(os.path.basename(row.project.rstrip("/")), 24)),
             Text("unknown" if row.spent_micros is None else dollars(row.spent_micros)),
@@ -158,7 +158,7 @@ def _draw(session: "Session", rows: list[SessionRow]) -> None:
             continue
         since = "" if row.since_s is None else f" since {clock_time(row.since_s, now_s)}"
         screen.line()
-        screen.line(f"{clean(row.id, SHOWN_ID)} is stopped{since}: {clean(row.reason, 500)}", 2)
+        screen.line(f"{clean(row.id[:SHOWN_ID])} is stopped{since}: {clean(row.reason, 500)}", 2)
         for line in what_next(row.id[:SHOWN_ID], escalate=escalate):
             screen.line(f"  - {line}", 4)
     screen.line()

@@ -73,6 +73,8 @@ class _Hearing(Agent):
 
     errand: Errand | None = None
     """What is left to do when it is answered."""
+    notice: str = ""
+    """What people are to read about a stop, once."""
     files: str | None = None
     """A key of the files that the call has written, as they are now."""
 
@@ -114,6 +116,9 @@ class _Hearing(Agent):
         sessions.open_if_stopped(self.session_circuit(), self.notes)
         if ruling.action is Action.STOP and ruling.whole:
             ruling = ruling._replace(for_user=self._for_user(ruling.text))
+            if not self.notes.announced:
+                self.notice = ruling.for_user
+                self.notes = self.notes._replace(announced=True)
         self._leave_errand(watched=watched)
         self.notes = self.notes._replace(more=open_calls.dump(self.state))
         self.tx.note = self.notes.dump()
@@ -143,11 +148,11 @@ class _Hearing(Agent):
         watch = watched and sessions.needs_watcher(self.notes, facts.moment)
         if watch:
             self.notes = self.notes._replace(watcher=0)  # the next hook need not start it, too
-        if watch or self.evidence:
+        if watch or self.evidence or self.notice:
             escalate = known.interventions.escalate
             self.errand = Errand(
                 *(facts.agent, facts.session, known.root, facts.cwd, watch, escalate),
-                self.evidence,
+                *(self.evidence, self.notice),
             )
 
     # Before a tool
@@ -315,7 +320,17 @@ class _Hearing(Agent):
         self.tell_step()
         self.leave_step()
         if self.facts.moment is Moment.AGENT_STOP:
+            self._sub_agent_ended()
             self.state = self.state.with_lane(self.lane_name, None)
+
+    def _sub_agent_ended(self) -> None:
+        """Record how a sub-agent ended, unless the call that started it is open and will tell."""
+        if any(call.kind == kinds.AGENT_SPAWN for call in self.state.calls):
+            return
+        facts = self.facts
+        signal = Signal(ok=facts.ok, error=facts.error if facts.ok is False else None)
+        if signal.ok is not None:
+            self.apply(f"op/{kinds.AGENT_SPAWN}", Tell(signal))
 
     def _measured(self) -> None:
         """What an event besides a call tells of cost and context."""

@@ -32,6 +32,8 @@ class Errand(NamedTuple):
     escalate: str | None = None
     """Who takes over, if somebody does."""
     evidence: str = ""
+    notice: str = ""
+    """What a person is to read, where the agent runs headless and would not show it."""
 
 
 class Ruling(NamedTuple):

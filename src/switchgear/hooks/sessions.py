@@ -95,6 +95,8 @@ class Notes(NamedTuple):
     """The agent's process on its host, where that is known."""
     pid_began: str = ""
     """When that process began, as the system counts it: tells it from a later one with its number."""
+    announced: bool = False
+    """Whether people were told that it is stopped."""
     paused: bool = False
     """Whether an operator has paused the agent: its silence is no sign then."""
     more: Mapping[str, Any] = {}
@@ -290,7 +292,7 @@ def user_message(circuit: SessionCircuit, notes: Notes) -> Notes:
     if circuit.is_open():
         why = "the user wrote a message"
         circuit.send(Order("user", why, reset=True, kind=EventKind.INTERVENED))
-    return notes._replace(stop=None, untended=False)
+    return notes._replace(stop=None, untended=False, announced=False)
 
 
 def released(circuit: SessionCircuit, notes: Notes) -> Notes:
@@ -302,7 +304,7 @@ def released(circuit: SessionCircuit, notes: Notes) -> Notes:
         return notes
     if not isinstance(circuit.policy.recovery, Latched) or circuit.is_open():
         return notes
-    return notes._replace(stop=None, untended=False)
+    return notes._replace(stop=None, untended=False, announced=False)
 
 
 def open_if_stopped(circuit: SessionCircuit, notes: Notes) -> None:

@@ -122,7 +122,7 @@ def iterate(
         shop.options.idle_timeout_s,
         left_s is not None and seconds >= left_s,
     )
-    cost = cost_of(run.usage)
+    cost = cost_of(run.usage, None if shop.helps else shop.options.rates)
     return Iteration(
         number, run, watch, change, after, validated, cost, judge(seen), stopped, began_s, seconds
     )
@@ -163,6 +163,7 @@ def _watch(options: RunOptions, state: RunState, clock: Callable[[], float]) -> 
         promise=options.completion_promise,
         same_error=None if options.shadow else limits_of(options).same_error,
         left_micros=budget.left_micros,
+        rates=options.rates,
         clock=clock,
     )
 

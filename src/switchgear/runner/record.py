@@ -143,6 +143,14 @@ def written_elsewhere(run: str, value: dict[str, Any]) -> Path | None:
     return None
 
 
+def circuit_of(record: RunFolder) -> str | None:
+    """The circuit that a run was begun with; `None`: it has not begun, or cannot be read."""
+    try:
+        return str(record.read()["circuit"])
+    except RunUnreadable:
+        return None
+
+
 class Listed(NamedTuple):
     """One run of a list: what it holds, or why that is not known."""
 

@@ -16,7 +16,7 @@ from switchgear.hooks import texts
 from switchgear.measure.tree import open_tree
 from switchgear.panel import Panel
 from switchgear.runner.checkpoint import keep
-from switchgear.runner.circuits import Circuits, Leave, Measured, loop_name
+from switchgear.runner.circuits import Circuits, Leave, Measured, loop_name, task_name
 from switchgear.runner.commits import Committing, commit_paths, message_of
 from switchgear.runner.disk import Disk, full_sentence, is_disk_full
 from switchgear.runner.ends import Ending, ExitReason
@@ -77,7 +77,7 @@ class Runner:
     ) -> None:
         setting = setting or Setting()
         self._notes: list[str] = []
-        self._locks = setting.locks or take_locks(record, loop_name(folder, options))
+        self._locks = setting.locks or take_locks(record, task_name(folder, options))
         if options.validate == AUTO:
             options = options._replace(validate=detect(folder))
             self._notes += [NO_TESTS] if options.validate is None else []
@@ -91,9 +91,8 @@ class Runner:
         self._resumed = state is not None
         self._setting = setting
         self._answer = setting.answer
-        self.circuits = Circuits(
-            panel, loop_name(folder, options), options, policy=setting.policy, sinks=setting.sinks
-        )
+        name = setting.circuit or loop_name(folder, options)
+        self.circuits = Circuits(panel, name, options, policy=setting.policy, sinks=setting.sinks)
         self.shop = Workshop(
             options,
             agent,
@@ -155,6 +154,9 @@ class Runner:
             except OrderRefused:
                 self.shop.record.discard()
                 raise
+        if not self._resumed:
+            with suppress(OrderRefused):
+                self.circuits.forget_earlier_runs(by=BY)
         self._gate.remember(self.state.begun_s)
         self._mark = mark(self.shop.tree)
         if self.state.start_mark is None:
@@ -368,7 +370,7 @@ class Runner:
         if self._rescue is not None:
             self._rescue.leave()
         self.state = self.state._replace(seconds=self._used_s())
-        stats = loop.stats()
+        stats = self.state.stats(loop.stats())
         kept = keep(shop, self.state, ending, self._notes)
         with suppress(OrderRefused):
             if shop.options.shadow:

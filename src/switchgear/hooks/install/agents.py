@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from switchgear.hooks.command import AGENTS as NAMES
-from switchgear.hooks.command import hook_command
+from switchgear.hooks.command import OR_REFUSE, hook_command
 from switchgear.hooks.install.edit import Group
 
 PROJECT, LOCAL, USER = "project", "local", "user"
@@ -36,6 +36,7 @@ LARGEST_SETTINGS = 4_000_000
 """Characters of settings that are looked through for a hook."""
 _ENTRY = "switchgear/hooks/entry.py"
 _SCRIPT = "switchgear-hook"
+_BEFORE_TOOL = ("PreToolUse", "BeforeTool")
 
 
 class HookedAgent(NamedTuple):
@@ -71,6 +72,11 @@ class HookedAgent(NamedTuple):
     """Whether the file is a plugin and ours alone, not settings that we share."""
 
     @property
+    def before_tool(self) -> tuple[str, ...]:
+        """The events at which a hook that fails must refuse."""
+        return tuple(event for event in self.tool_events if event in _BEFORE_TOOL)
+
+    @property
     def scopes(self) -> tuple[str, ...]:
         """The scopes that the agent has."""
         return SCOPES if self.local_file else (PROJECT, USER)
@@ -101,6 +107,8 @@ class HookedAgent(NamedTuple):
         if self.named:
             hook = {"name": "switchgear", **hook}
         matched = {event: {"matcher": "*", "hooks": [hook]} for event in self.tool_events}
+        for event in self.before_tool:
+            matched[event] = {"matcher": "*", "hooks": [{**hook, "command": command + OR_REFUSE}]}
         return {**matched, **{event: {"hooks": [hook]} for event in self.other_events}}
 
 

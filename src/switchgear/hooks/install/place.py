@@ -9,17 +9,16 @@ from switchgear.hooks.install.settings import Settings
 from switchgear.hooks.install.standing import Place
 
 
-def place(agent: str, scope: str, folder: str, on_trouble: str = "admit") -> Place:
+def place(agent: str, scope: str, folder: str) -> Place:
     """Where the hook of an agent belongs, for `project` or `local` (in `folder`) or `user`.
 
-    `on_trouble` is for plugins: `admit` or `refuse` what the hook could not be asked about.
     Raises ValueError for an agent that has no hooks.
     """
     if agent not in HOOKED:
         raise ValueError(f"agent is {agent!r}: it must be one of {', '.join(AGENTS)}")
     hooked = HOOKED[agent]
     if hooked.is_plugin:
-        return Plugin(hooked, scope, folder, on_trouble)
+        return Plugin(hooked, scope, folder)
     return Settings(hooked, scope, folder)
 
 
