@@ -63,4 +63,4 @@ def __getattr__(name: str) -> Any:
         from switchgear.runner.options import RunOptions  # noqa: PLC0415
 
         return RunOptions
-    raise AttributeError(f"module 'switchgear' has no attribute {name!r}")
+    raise AttributeError(name)

@@ -32,6 +32,7 @@ class Project:
         self.agent = path / "agent.py"
         self.env = {
             "PATH": os.environ["PATH"],
+            "SWITCHGEAR_TRUST": "1",
             "HOME": str(path),
             "XDG_STATE_HOME": str(path / "state"),
             "PYTHONDONTWRITEBYTECODE": "1",

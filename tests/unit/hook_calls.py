@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from switchgear.config.trust import trust_file
 from switchgear.hooks.compiled import Compiled, compiled
 from switchgear.hooks.decide import decide
 from switchgear.hooks.dialects import dialect_of
@@ -58,6 +59,7 @@ class Guarded:
         (folder / ".git").mkdir(exist_ok=True)
         if config:
             (folder / "switchgear.yaml").write_text(config)
+            trust_file(str(folder / "switchgear.yaml"))
         self.folder = folder
         self.clock = FakeClock(1_750_000_000.0)
         self.store: Store = MemoryStore(clock=self.clock)

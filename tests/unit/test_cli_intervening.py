@@ -19,6 +19,7 @@ from switchgear.hooks.sessions import Notes, attend
 from switchgear.ladder import Interventions
 from switchgear.panel import Panel
 from switchgear.stores.base import Transaction
+from trusted_config import write_config
 
 SESSION = "session/s1"
 SPAWN = "op/agent_spawn"
@@ -30,7 +31,12 @@ class Desk:
     def __init__(self, folder: Path, config: str = "") -> None:
         self.folder = folder
         (folder / ".git").mkdir()
-        (folder / "switchgear.yaml").write_text(f"store: sqlite:///state.db\n{config}")
+        write_config(folder / "switchgear.yaml", f"store: sqlite:///state.db\n{config}")
+
+    def add(self, lines: str) -> None:
+        """More lines for the configuration."""
+        path = self.folder / "switchgear.yaml"
+        write_config(path, path.read_text() + lines)
 
     def run(self, *args: str) -> Result:
         return CliRunner().invoke(main, ["intervene", *args])
@@ -152,8 +158,7 @@ def test_the_help_takes_over_with_the_evidence(desk: Desk) -> None:
         "shutil.copy(os.environ['SWITCHGEAR_EVIDENCE'], 'seen.part')\n"
         "os.rename('seen.part', 'seen.txt')\n"
     )
-    with (desk.folder / "switchgear.yaml").open("a") as file:
-        file.write(f'interventions: {{escalate: "{sys.executable} {script} {{prompt}}"}}\n')
+    desk.add(f'interventions: {{escalate: "{sys.executable} {script} {{prompt}}"}}\n')
     done = desk.run("s1", "--do", "escalate")
     assert "the escalation agent takes over" in done.output
     seen = desk.folder / "seen.txt"
@@ -320,8 +325,7 @@ def test_when_nobody_answers_nothing_is_chosen() -> None:
 def test_interventions_need_the_operators_token_where_one_is_configured(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (desk.folder / "switchgear.yaml").open("a") as file:
-        file.write(f'operator_token_sha256: "{"0" * 64}"\n')
+    desk.add(f'operator_token_sha256: "{"0" * 64}"\n')
     before = desk.notes()
     assert desk.run("s1", "--do", "extend").exit_code != 0
     assert desk.run(SPAWN, "--do", "abort").exit_code != 0

@@ -26,6 +26,7 @@ from switchgear.cli import (
     serve,
     sessions,
     simulate,
+    trust,
     tune,
 )
 from switchgear.cli.entry import Verbs
@@ -66,9 +67,9 @@ for verb in (
     *(asking.check, asking.record, rules.rules),
     *(budgets.budgets, locks.locks),
     *(fleet.fleet, incidents.incidents, incidents.review, simulate.simulate),
-    *(orders.hold, orders.release, orders.reset, intervening.intervene),
+    *(orders.hold, orders.release, orders.reset, orders.probe, intervening.intervene),
     *(moving.export_verb, moving.import_verb, moving.vacuum),
-    *(selftest.selftest, health.doctor, configuring.config, configuring.completion),
+    *(selftest.selftest, health.doctor, configuring.config, trust.trust, configuring.completion),
 ):
     main.add_command(verb)
 give_color_option(main)

@@ -70,7 +70,10 @@ class Page:
         if circuit.mode is Mode.AUTO or order is None:
             self._field("held", "no, the evidence decides")
         else:
-            self._field("held", f"{words(circuit.mode)} by {clean(order.by)}: {clean(order.why)}")
+            held = f"{words(circuit.mode)} by {clean(order.by)}: {clean(order.why)}"
+            left_s = self._view.hold_left_s
+            ends = "" if left_s is None else f"; ends in {duration(left_s)}"
+            self._field("held", held + ends)
         totals = circuit.totals
         counts = {name: count for name, count in totals._asdict().items() if name != "cost_micros"}
         told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)

@@ -271,11 +271,12 @@ def _write(path: str, text: str, shown: str) -> None:
 
 def _trust(path: str) -> None:
     """The person who wrote it trusts it."""
-    try:
-        from switchgear.trust import trust_file  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        return
-    trust_file(path)
+    from switchgear.config.trust import is_own, trust_file, variables_in
+
+    if not is_own(path):
+        with open(path, encoding="utf-8") as file:
+            used = variables_in(path, file.read())
+        trust_file(path, variables=used)
 
 
 def _report(path: str) -> None:

@@ -48,7 +48,8 @@ def check(file: str | None, *, as_json: bool) -> None:
         summary,
         unset_variables,
     )
-    from switchgear.cli.opening import choose_store, chosen_config_file, file_of
+    from switchgear.cli.opening import choose_store, chosen_config_file, effective, file_of
+    from switchgear.config import ConfigError
     from switchgear.config.loading import load_with_notes
     from switchgear.redact import redact
 
@@ -70,6 +71,12 @@ def check(file: str | None, *, as_json: bool) -> None:
     say(clean(f"{path} is valid", 1000))
     say_summary(rows)
     say_notes(notes, unset)
+    try:
+        notices = () if file else effective().notices
+    except ConfigError as error:
+        notices = tuple(str(error).splitlines())
+    for notice in notices:
+        say(clean(f"but {notice}", 1000))
 
 
 @config.command()

@@ -15,8 +15,8 @@ from switchgear.cli.opening import (
     Session,
     choose_store,
     chosen_config_file,
+    effective,
     file_of,
-    load_chosen_config,
     open_session,
     read_token,
 )
@@ -55,18 +55,30 @@ def examine() -> Iterator[Finding]:
     """Everything, from the ground up. Never raises for what it looks at."""
     yield from _python()
     try:
-        config = load_chosen_config()
+        found = effective()
+        config = found.config
     except ConfigError as error:
         for problem in error.problems:
             yield Finding(PROBLEM, str(problem), "mend it; 'switchgear config check' tells when")
         config = DEFAULT
     else:
         yield from _config(config)
+        for notice in found.notices:
+            what, _, to_do = notice.partition("; ")
+            yield Finding(WARNING, what, to_do)
     choice = choose_store(config)
     yield from _token(config)
     yield from _redis(choice)
     yield from _terminal()
     yield from _store(choice)
+    yield from _hooks()
+
+
+def _hooks() -> Iterator[Finding]:
+    """The hook commands that are installed here, driven as their agents drive them."""
+    from switchgear.cli.hooks_doctor import installed_trials  # noqa: PLC0415  which needs `Finding`
+
+    yield from installed_trials()
 
 
 def _python() -> Iterator[Finding]:
@@ -147,7 +159,7 @@ def _store(choice: Choice) -> Iterator[Finding]:
     if file is not None:
         yield from _file(file)
     try:
-        with open_session() as session:
+        with open_session(acts=False) as session:
             session.drains = False  # who looks sends nothing
             facts = session.panel.store.facts()
             warned, told = _sorted(facts)

@@ -232,15 +232,19 @@ def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> 
 
 
 def _stamp(path: str | None) -> Any:
+    """What tells whether the file has changed, or what the user trusts."""
     import os
 
-    if path is None:
-        return None
-    try:
-        found = os.stat(path)  # noqa: PTH116
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    from switchgear.config.trust import trust_folder
+
+    marks = []
+    for each in filter(None, (path, trust_folder())):
+        try:
+            found = os.stat(each)  # noqa: PTH116
+        except OSError:
+            continue
+        marks.append((each, found.st_mtime_ns, found.st_size, found.st_ino))
+    return marks
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -86,7 +86,8 @@ def install(agent: str, scope: str) -> None:
     """Put the hooks of AGENT into its settings, or its plugin into its folder.
 
     Everything else in the settings stays as it is, to the byte; a copy is kept. Twice is as good as
-    once. Settings that are broken are left alone.
+    once. Settings that are broken are left alone. The project's configuration is shown and trusted,
+    see 'switchgear trust'.
     """
     from switchgear.hooks.install.agents import HOOKED
 
@@ -104,6 +105,8 @@ def install(agent: str, scope: str) -> None:
                 f"{_short(found.path)}; both would count every call twice; "
                 f"'switchgear hooks uninstall {agent} --scope {other}' removes those"
             )
+    if scope != USER:
+        _trust_project_file()
     change = _place(agent, scope).install()
     _say_installed(agent, scope, change)
 
@@ -187,6 +190,31 @@ def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
         for finding in examine(name, scope, wanted=agent is not None)
     ]
     return report(findings, as_json=as_json)
+
+
+def _trust_project_file() -> None:
+    """Show and trust the configuration of this project: who installs the guard wants its rules.
+
+    One that cannot be used stays untrusted, and the user is told.
+    """
+    from switchgear.cli.trust import refuse_inside_an_agent, show_file, trust_and_say
+    from switchgear.config import ConfigError
+    from switchgear.config.places import candidates, has_our_table
+    from switchgear.config.trust import NotTrusted, content, digest_of, is_own, record_of
+
+    file = next(filter(has_our_table, candidates()), None)
+    if file is None or is_own(file):
+        return
+    data, record = content(file), record_of(file)
+    if data is not None and record is not None and record.digest == digest_of(file, data):
+        return
+    refuse_inside_an_agent("hooks install")
+    try:
+        trust_and_say(file, show_file(file))
+    except (ConfigError, NotTrusted) as error:
+        for line in str(error).splitlines():
+            say(clean(f"switchgear: {line}", 1000), err=True)
+        say("switchgear: the configuration is not trusted and has no effect", err=True)
 
 
 def _scopes(agent: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from switchgear.cli.text import clean, say
 
 if TYPE_CHECKING:
     from switchgear.config import Config
+    from switchgear.config.effective import Effective
     from switchgear.config.model import Retention
     from switchgear.core.policy import Policy
     from switchgear.core.types import Event, Message, Step
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 STORE_VARIABLE, TOKEN_VARIABLE = "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN"
 _SQLITE = "sqlite:///"
+_SAID = "switchgear.notices"
 _PLAIN_NAME = re.compile(r"(?!-)[\w./:@%+,-]+")
 
 
@@ -157,16 +159,21 @@ class Session:
             if drain.has_outbox(self.config) and drain.is_due(self.config, self.panel):
                 url = self.panel.store.url
                 if url is not None and not url.startswith("memory:"):
-                    drain.start(os.getcwd(), config=self.config.source, store=url)
+                    named = given("config")
+                    path = None if named is None else self.config.source
+                    drain.start(os.getcwd(), config=path, store=url, for_command=True)
         except (SwitchgearError, OSError, ValueError):
             return  # a store that is gone was said already
 
 
-def open_session(*, reading: bool = False, applying: bool = True) -> Session:
+def open_session(
+    *, reading: bool = False, applying: bool = True, acts: bool | None = None
+) -> Session:
     """The panel that the options of the running command name, with what was configured.
 
     `reading`: no file is made where there is none. `applying`: budgets of the configuration are
-    opened, unless this only reads.
+    opened, unless this only reads. `acts`: a configuration that is not trusted ends the command
+    instead of being passed over; default: unless this only reads.
     """
     from switchgear.config import DEFAULT
     from switchgear.panel import Panel
@@ -175,7 +182,7 @@ def open_session(*, reading: bool = False, applying: bool = True) -> Session:
     if injected is not None:
         choice = Choice(injected.store.label, "given")
         return Session(injected, DEFAULT, store=choice, borrowed=True)
-    config = load_chosen_config()
+    config = load_chosen_config(acts=not reading if acts is None else acts)
     choice = choose_store(config)
     absent = file_of(choice) if reading else None
     if absent is not None and _was_there(absent):
@@ -240,7 +247,7 @@ def allowed_retention(panel: "Panel", config: "Config") -> "Retention":
 
 
 def chosen_config_file() -> Choice:
-    """The configuration file and how it was found."""
+    """The configuration file and how it was found; whether it is trusted is not asked."""
     from switchgear.config import find_config
 
     told = given("config")
@@ -250,12 +257,42 @@ def chosen_config_file() -> Choice:
     return Choice(found, "SWITCHGEAR_CONFIG" if os.environ.get("SWITCHGEAR_CONFIG") else "found")
 
 
-def load_chosen_config() -> "Config":
-    """The configuration, or the default one. Raises `ConfigError`."""
-    from switchgear.config import DEFAULT, load_config
+def effective() -> "Effective":
+    """The configuration in effect here, and what has no effect. Raises `ConfigError`.
 
-    path = chosen_config_file().value
-    return DEFAULT if path is None else load_config(path)
+    A file that the user names is in effect; one that is found must be trusted.
+    """
+    from switchgear.config import load_config
+    from switchgear.config.effective import Effective, effective_config
+
+    told = given("config")
+    if told is None:
+        return effective_config(for_command=True)
+    path = os.path.abspath(os.path.expanduser(told))
+    return Effective(load_config(path), path)
+
+
+def load_chosen_config(*, acts: bool = False) -> "Config":
+    """The configuration in effect, or the default one. Raises `ConfigError`.
+
+    Files that are not trusted are reported; `acts`: the command ends then, because what it would do
+    is not what the file says.
+    """
+    found = effective()
+    if found.notices and acts:
+        fail("\n".join(found.notices))
+    for notice in found.notices:
+        _say_once(notice)
+    return found.config
+
+
+def _say_once(notice: str) -> None:
+    """Report on standard error, once for each command; a shell that completes hears nothing."""
+    context = click.get_current_context(silent=True)
+    said: set[str] = set() if context is None else context.find_root().meta.setdefault(_SAID, set())
+    if notice not in said and not os.environ.get("_SWITCHGEAR_COMPLETE"):
+        said.add(notice)
+        say(clean(f"switchgear: {notice}", 1000), err=True)
 
 
 def choose_store(config: "Config") -> Choice:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from switchgear.cli.entry import fail
+from switchgear.cli.entry import defect, fail
 from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.run_choices import StillOpen, admit
 from switchgear.cli.run_flags import given_flags, limit_flags
@@ -277,11 +277,16 @@ def _perform(
     except StillOpen as still:
         return _not_begun(start, name, "circuit_breaker", str(still), as_json=as_json)
 
+    begun: list[Runner] = []
     try:
-        result = _run(session, start, agent, said, lock, as_json=as_json)
+        result = _run(session, start, agent, said, lock, begun, as_json=as_json)
     except BudgetRefused as refused:
         text = f"{refused}\n{_ways_to_money(refused)}"
         return _not_begun(start, name, "budget", text, as_json=as_json)
+    except Exception as error:
+        if not any(runner.has_worked for runner in begun):
+            raise
+        return defect(error, f"resume {begun[0].shop.record.id}")
     outcomes = _announced(session, start, result)
     if as_json:
         sent = [each._asdict() for each in outcomes]
@@ -318,12 +323,13 @@ def _ways_to_money(refused: "BudgetRefused") -> str:
     return f"{shown}\n{more if refused.free_micros == 0 else '- a smaller --budget'}"
 
 
-def _run(
+def _run(  # noqa: PLR0917
     session: "Session",
     start: Start,
     agent: "Agent",
     said: str | None,
     lock: "RunLock",
+    begun: "list[Runner]",
     *,
     as_json: bool,
 ) -> "RunResult":
@@ -355,7 +361,9 @@ def _run(
             for note in (said, start.note, _company(start)):
                 if note is not None:
                     view.noted(note)
-            return _runner(session, start, agent, setting._replace(held_micros=held_micros), lock)
+            made = setting._replace(held_micros=held_micros)
+            begun.append(_runner(session, start, agent, made, lock))
+            return begun[0]
 
         return paid(session.panel.budgets, start.options, start.state, made)
 

@@ -80,3 +80,4 @@ class LoopStats(NamedTuple):
     consecutive_failures: int | None
     total_failures: int
     unique_errors: int | None
+    """How many different errors came; `LoopBreaker.unique_errors_exact` says whether all are counted."""

@@ -18,6 +18,7 @@ from switchgear.core.policy_wire import load_policy
 from switchgear.errors import SwitchgearError
 from switchgear.ladder import Interventions
 from switchgear.stores.places import default_file
+from switchgear.stores.private_files import state_folder
 
 FORMAT = 4
 NAME = "hooks.json"
@@ -53,6 +54,8 @@ class Compiled(NamedTuple):
     """Whether sinks, a fleet or notification targets are configured: they receive the events."""
     changed: str = ""
     """What has changed since the configuration before, until somebody has told it."""
+    untrusted: Sequence[str] = ()
+    """Configuration files that have no effect because the user does not trust them, and why."""
 
     def policy_for(self, name: str) -> Policy:
         """The policy of a circuit: that of the first match.
@@ -128,7 +131,7 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
     from switchgear.core import policy  # noqa: PLC0415  any file of ours tells of another version
 
     named = os.environ.get(CONFIG_VARIABLE, "")
-    places = [named] if named else list(_places(root))
+    places = [*([named] if named else []), *_places(root), *_user_places()]
     ours = os.path.dirname(os.path.dirname(os.path.abspath(policy.__file__)))
     marks: list[list[Any]] = [[FORMAT, root]]
     wired = () if data is None else data.get("wired", ())
@@ -140,6 +143,14 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
             continue
         marks.append([path, found.st_mtime_ns, found.st_size, found.st_ino])
     return marks
+
+
+def _user_places() -> list[str]:
+    """Where the user's own configuration could lie, and what says which files are trusted."""
+    told = os.environ.get("XDG_CONFIG_HOME", "")
+    base = told if os.path.isabs(told) else os.path.expanduser("~/.config")
+    own = [os.path.join(base, "switchgear", name) for name in SOURCES[:3]]
+    return [*own, state_folder("trust")]
 
 
 def _places(root: str) -> list[str]:

@@ -19,15 +19,16 @@ LARGEST_INPUT = 1 << 20
 
 def main(folder: str, asked: dict[str, Any]) -> None:
     """Call the sinks with the events, then work off the outbox."""
-    from switchgear.config import DEFAULT, find_config, load_config  # noqa: PLC0415  reads YAML
+    from switchgear.config import load_config  # noqa: PLC0415  reads YAML
+    from switchgear.config.effective import effective_config  # noqa: PLC0415
     from switchgear.core.wire import load_event  # noqa: PLC0415
     from switchgear.listeners import emit  # noqa: PLC0415
     from switchgear.stores.places import default_file  # noqa: PLC0415
 
     home = os.path.dirname(default_file(folder))
     _log_to(os.path.join(home, LOG))
-    source = asked.get("config") or find_config(folder)
-    config = DEFAULT if source is None else load_config(source)
+    named, typed = asked.get("config"), asked.get("for_command") is True
+    config = load_config(named) if named else effective_config(folder, for_command=typed).config
     emit([load_event(event) for event in asked.get("events", ())], config.sinks)
     if has_outbox(config):
         url = asked.get("store") or os.environ.get("SWITCHGEAR_STORE") or config.store
@@ -65,11 +66,17 @@ def work_off(config: Any, url: str) -> None:
         watcher.deliver()
 
 
-def start(folder: str, *, config: str | None = None, store: str | None = None) -> None:
-    """Start one for a folder, and do not wait for it."""
+def start(
+    folder: str, *, config: str | None = None, store: str | None = None, for_command: bool = False
+) -> None:
+    """Start one for a folder, and do not wait for it.
+
+    `config` is a file that the user named; without it, the trusted one of the folder is used.
+    `for_command`: a person typed a command, see `effective_config`.
+    """
     from switchgear.hooks.errands import spawn  # noqa: PLC0415
 
-    given = {"config": config, "store": store}
+    given = {"config": config, "store": store, "for_command": for_command}
     try:
         spawn("drain.py", folder, given=json.dumps(given).encode())
     except OSError:

@@ -18,7 +18,7 @@ WAIT_S = 3.0
 """How long a hook waits for another that compiles, before it does so itself."""
 BROKEN_S = 2.0
 """For how long it is believed that a configuration cannot be read, without reading it."""
-_APART = frozenset({"mark", "wired", "changed", "broken", "format", "own"})
+_APART = frozenset({"mark", "wired", "changed", "broken", "format", "own", "source"})
 """What of the file is not the configuration itself, or goes with other parts of it."""
 
 
