@@ -54,6 +54,7 @@ class Project:
         self.path.mkdir()
         self.env = {
             "PATH": os.environ["PATH"],
+            "SWITCHGEAR_TRUST": "1",
             "HOME": str(path),
             "XDG_STATE_HOME": str(path / "state"),
             "PYTHONDONTWRITEBYTECODE": "1",

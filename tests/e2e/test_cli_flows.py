@@ -19,7 +19,12 @@ Run = Callable[..., Done]
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    kept = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
+    kept = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "SWITCHGEAR_TRUST": "1",
+    }
     return {**kept, "PYTHONUTF8": "1", **more}
 
 

@@ -14,6 +14,7 @@ import pytest
 from switchgear.hooks.command import hook_command
 from switchgear.hooks.sessions import Notes
 from switchgear.stores.sqlite import SqliteStore
+from trusted_config import write_config
 
 AGENT = """
 import json, os, subprocess, sys, time
@@ -50,7 +51,7 @@ circuits:
 def started(folder: Path, config: str, name: str = "claude.py") -> subprocess.Popen[str]:
     """A stand-in for Claude Code, known as such by its name, that calls our hooks, in a project with this configuration."""
     (folder / ".git").mkdir()
-    (folder / "switchgear.yaml").write_text(config)
+    write_config(folder / "switchgear.yaml", config)
     (folder / name).write_text(AGENT)
     env = {**os.environ, "HOOK": json.dumps(hook_command("claude-code", root=str(folder)))}
     return subprocess.Popen(
@@ -115,7 +116,11 @@ def test_where_the_process_is_not_known_whoever_runs_anyway_hears_the_silence(
     onlooker = subprocess.Popen(
         [sys.executable, "-m", "switchgear", *verb],
         cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path.parent)},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path.parent),
+            "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
+        },
         stdout=subprocess.DEVNULL,
     )
     try:

@@ -8,7 +8,15 @@ import pytest
 import yaml
 
 from switchgear import Panel, Phase, Signal
-from switchgear.config import Config, ConfigError, config_schema, load_config, preset_policy
+from switchgear.config import (
+    Config,
+    ConfigError,
+    config_schema,
+    load_config,
+    preset_policy,
+    units,
+)
+from switchgear.config.fleet import ALIASES
 from switchgear.config.parts import fields_of
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
@@ -268,9 +276,10 @@ def test_a_story_is_judged_by_its_own_budget(tmp_path: Path) -> None:
 
 def test_the_schema_knows_the_sections_with_all_their_keys() -> None:
     found = config_schema()["properties"]
-    assert found["breakers"]["properties"].keys() == CATEGORIES.keys()
+    assert found["breakers"]["properties"].keys() == CATEGORIES.keys() | ALIASES.keys()
     for name, make in CATEGORIES.items():
-        assert found["breakers"]["properties"][name]["properties"].keys() == fields_of(make).keys()
+        keys = {*fields_of(make), *map(units.written, fields_of(make))}
+        assert found["breakers"]["properties"][name]["properties"].keys() == keys
     enabled = found["breakers"]["properties"]["budget"]["properties"]["enabled"]
     assert enabled == {"type": "boolean", "default": True}
 

@@ -17,6 +17,7 @@ from switchgear.hooks.process import open_store
 from switchgear.hooks.server import HookServer
 from switchgear.hooks.watching import Look
 from switchgear.stores.sqlite import SqliteStore
+from trusted_config import write_config
 from unit.hook_calls import after, before, claude
 
 TOKEN = "a-token-for-this-test"
@@ -94,7 +95,7 @@ def test_bad_input_is_refused_whatever_is_configured_about_circuits(
     server: HookServer, agent: str, decision: str, on_trouble: str
 ) -> None:
     config = Path(server.root) / "switchgear.yaml"
-    config.write_text(f"hooks: {{on_trouble: {on_trouble}}}\n")
+    write_config(config, f"hooks: {{on_trouble: {on_trouble}}}\n")
     status, told = ask(server, b"[]", f"/hooks/{agent}")
     assert (status, told["decision"]) == (200, decision)
     assert "cannot be checked" in told["reason"]
@@ -128,7 +129,7 @@ def test_who_comes_when_too_many_are_answered_is_told_so(server: HookServer) -> 
 def test_a_store_that_cannot_be_reached_is_said_over_http_too(
     server: HookServer, tmp_path: Path
 ) -> None:
-    (tmp_path / "switchgear.yaml").write_text("hooks: {on_trouble: refuse}\nstore: 'memory:'\n")
+    write_config(tmp_path / "switchgear.yaml", "hooks: {on_trouble: refuse}\nstore: 'memory:'\n")
     status, told = ask(server, raw(before()))
     assert status == 200
     assert told["hookSpecificOutput"]["permissionDecision"] == "deny"

@@ -8,7 +8,7 @@ import pytest
 from switchgear.config import load_config
 from switchgear.fleet import route as routing
 from switchgear.fleet.route import Route
-from switchgear.fleet.router import Router
+from switchgear.fleet.router import Router, Settings
 from switchgear.selftest.bench import Bench
 from switchgear.selftest.plan import perform
 from switchgear.selftest.rows import Row, Status
@@ -165,9 +165,9 @@ def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is
     ("name", "target", "attribute", "instead", "guard", "says"),
     [
         ("dead-provider", Route, "tell", lambda *_, **__: None, "dep/anthropic", "go on"),
-        ("dead-provider", Router, "dependencies", lambda *_: [], "dep/anthropic", "go on"),
-        ("same-error", Router, "circuits", lambda *_: [], "agent/coder/failure_rate", "go on"),
-        ("rule-breach", Router, "circuits", lambda *_: [], "rules/coder", "goes on as before"),
+        ("dead-provider", Settings, "dependencies", lambda *_: [], "dep/anthropic", "go on"),
+        ("same-error", Settings, "circuits", lambda *_: [], "agent/coder/failure_rate", "go on"),
+        ("rule-breach", Settings, "circuits", lambda *_: [], "rules/coder", "goes on as before"),
         ("overspend", Route, "spent", lambda *_: None, "agent/coder/budget", "go on"),
         ("overspend", Router, "_reserved", lambda *_: True, "budgets", "anything be spent"),
         ("lock-convoy", Router, "_free", lambda *_: True, "lock/*", "goes on as before"),
@@ -209,8 +209,8 @@ def test_costs_that_the_router_stops_telling_are_found_out(
 
 
 def _only_the_first(first: Any) -> Any:
-    def asked(router: Router, route: Route, wanted: Any, tried: Any) -> Any:
-        found = first(router, route, wanted, tried)
+    def asked(router: Router, route: Route, by: Any, wanted: Any, tried: Any) -> Any:
+        found = first(router, route, by, wanted, tried)
         return found if found is not None and found.model == wanted.model else None
 
     return asked

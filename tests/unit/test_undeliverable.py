@@ -381,7 +381,6 @@ def test_a_command_that_writes_without_end_is_ended_and_only_its_last_words_are_
         "http://host:x/",
         "http://[::1",
         "http://a b/",
-        "http://u:p@host/",
         "http:///path",
         "gopher://x/",
         "http://x/\n",
@@ -400,6 +399,12 @@ def test_a_url_that_no_request_can_have_is_refused_by_the_configuration(
 def test_a_url_with_signs_beyond_ascii_is_sent_encoded(server: RawServer) -> None:
     Webhook(server.url + "/ä b?q=ö").send({"id": "x"}, 0.0)
     assert server.requests[0].startswith(b"POST /hook/%C3%A4%20b?q=%C3%B6 HTTP/1.1")
+
+
+def test_a_user_and_a_password_of_a_url_become_a_header(server: RawServer) -> None:
+    Webhook(server.url.replace("http://", "http://ana:p%40ss@")).send({"id": "x"}, 0.0)
+    assert b"Authorization: Basic YW5hOnBAc3M=" in server.requests[0]
+    assert b"ana" not in server.requests[0].partition(b"Authorization")[0]
 
 
 def test_a_desktop_gets_a_popup_without_a_shell(

@@ -11,6 +11,7 @@ from switchgear.core.money import dollars
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Session
+    from switchgear.fleet.delivery import Pending
     from switchgear.fleet.fleet import Fleet
     from switchgear.fleet.watching import Watcher
 
@@ -71,29 +72,78 @@ def watch(*, once: bool, every_s: float) -> None:
         watched = fleet_of(session)
         folder = folder_of(session.panel.store.url)
         watcher = Watcher(watched, folder, session.config.notifications, every_s)
+        session.drains = False
         if once:
             found = watcher.note()
             sent = watcher.deliver()
+            pending = [delivery.pending() for delivery in watcher.deliveries]
             say(f"{plural(len(found), 'new incident')}, {plural(sent, 'notification')} sent")
+            for one in pending:
+                if one.waiting or one.aside:
+                    for line in pending_lines(one, session.now_s()):
+                        say(clean(line, 1000))
             return
         say(clean(f"watching {plural(len(watched.crew.agents), 'agent')}; files in {folder}"))
         with watcher:
             _follow(watched, watcher, max(every_s, 1.0), seen)
 
 
-@fleet.command(short_help="Send the notifications that are due, once.")
+@fleet.command(short_help="Send pending notifications now, and report what is left.")
+@click.option("--retry", is_flag=True, help="Also send again what was set aside.")
+@click.option("--drop", is_flag=True, help="Forget what was set aside, without sending it.")
+@json_option
 @store_options
-def deliver() -> None:
-    """Send what is due to every target of the configuration, and end."""
+def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
+    """Send what is pending to every target of the configuration, and report what is left and why.
+
+    Does not wait for the pause after a failed attempt, unless the receiver asked for one
+    (Retry-After). Exit code 1: something is still pending or set aside.
+    """
     from switchgear.cli.opening import open_session
     from switchgear.fleet.watching import Watcher, folder_of
 
     with open_session() as session:
+        session.drains = False
         if not session.config.notifications:
             fail("the configuration names no targets: add some under 'notifications'")
         folder = folder_of(session.panel.store.url)
-        sent = Watcher(fleet_of(session), folder, session.config.notifications).deliver()
-    say(f"{plural(sent, 'notification')} sent")
+        watcher = Watcher(fleet_of(session), folder, session.config.notifications)
+        found = []
+        for delivery in watcher.deliveries:
+            if drop:
+                delivery.forget_set_aside()
+            sent = delivery.run_once(now=True) + (delivery.retry_set_aside() if retry else 0)
+            found.append((sent, delivery.pending()))
+        now_s = session.now_s()
+    if as_json:
+        from switchgear.cli.values import printed
+
+        say(printed([{"sent": sent, **pending._asdict()} for sent, pending in found]))
+    else:
+        for sent, pending in found:
+            for line in pending_lines(pending, now_s, f"{plural(sent, 'notification')} sent"):
+                say(clean(line, 1000))
+    if any(pending.waiting or pending.aside for _, pending in found):
+        raise SystemExit(NOT_ALL_WORK)
+
+
+def pending_lines(pending: "Pending", now_s: float, sent: str = "") -> list[str]:
+    """What a target has yet to receive and why, for people."""
+    from switchgear.errors import duration
+
+    parts = [sent] if sent else []
+    if pending.waiting:
+        parts.append(f"{pending.waiting} pending")
+    lines = [f"target {pending.target}: {', '.join(parts) or 'nothing pending'}"]
+    if pending.waiting and pending.why:
+        wait_s = max(0.0, (pending.next_s or now_s) - now_s)
+        tried = f"{plural(pending.failed, 'failed attempt')}, last: {pending.why}"
+        lines.append(f"  {tried}; next try in {duration(wait_s)}")
+    if pending.aside:
+        what = f"{plural(pending.aside, 'notification')} undeliverable and set aside"
+        lines.append(f"  {what}, last: {pending.aside_why}")
+        lines.append("  send them again: switchgear fleet deliver --retry; forget them: --drop")
+    return lines
 
 
 @fleet.command(short_help="Who would work for an agent now.")
@@ -182,15 +232,19 @@ def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> 
 
 
 def _stamp(path: str | None) -> Any:
+    """What tells whether the file has changed, or what the user trusts."""
     import os
 
-    if path is None:
-        return None
-    try:
-        found = os.stat(path)  # noqa: PTH116
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    from switchgear.config.trust import trust_folder
+
+    marks = []
+    for each in filter(None, (path, trust_folder())):
+        try:
+            found = os.stat(each)  # noqa: PTH116
+        except OSError:
+            continue
+        marks.append((each, found.st_mtime_ns, found.st_size, found.st_ino))
+    return marks
 
 
 def _show(found: dict[str, Any]) -> None:

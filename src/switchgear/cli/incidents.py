@@ -6,7 +6,7 @@ import click
 
 from switchgear.cli.entry import Branch, fail
 from switchgear.cli.options import checked_text, json_option, store_options, token_option
-from switchgear.cli.text import clean, plural, say
+from switchgear.cli.text import clean, clock_time, plural, say
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Session
@@ -120,9 +120,14 @@ def add(circuit: str, *, why: str | None, by: str | None) -> None:
 
 
 @click.command(short_help="What history says of the thresholds.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="Only what happened since: 90d, 12h, 30m, or a date such as 2026-11-01. [default: all]",
+)
 @json_option
 @store_options
-def review(*, as_json: bool) -> None:
+def review(since: str | None, *, as_json: bool) -> None:
     """Propose changes of thresholds from the recorded events and the marks of incidents.
 
     Changes nothing: what it proposes is printed as configuration, to be copied.
@@ -133,8 +138,11 @@ def review(*, as_json: bool) -> None:
     from switchgear.fleet.review import review as look_back
 
     with open_session(reading=True) as session:
-        events = [entry.event for entry in session.panel.events(limit=MOST_EVENTS)]
-        kept = [one for one in incidents_of(session).all() if "trouble" not in one]
+        from_s = _since(since, session.now_s())
+        stored = [entry.event for entry in session.panel.events(limit=MOST_EVENTS)]
+        events = [event for event in stored if event.at_s >= from_s]
+        readable = [one for one in incidents_of(session).all() if "trouble" not in one]
+        kept = [one for one in readable if one["opened_at_s"] >= from_s]
         breakers = session.config.breakers or default_breakers()
     findings = look_back(breakers, events, kept)
     if as_json:
@@ -142,6 +150,9 @@ def review(*, as_json: bool) -> None:
 
         say(printed([one._asdict() for one in findings]))
         return
+    if since is not None and stored and stored[0].at_s > from_s:
+        oldest = clock_time(stored[0].at_s, from_s)
+        say(f"The store keeps events since {oldest} only; raise retention.events for more.")
     for one in findings:
         counts = f"{plural(one.trips, 'trip')}, {one.false_positives} false, {one.false_negatives} missed"
         tests = f"{one.failed_tests} of {one.tests} tests failed"
@@ -149,6 +160,24 @@ def review(*, as_json: bool) -> None:
         for why in one.why:
             say(f"  {why}")
     say(f"\n{as_configuration(findings) or 'No change is proposed.'}".rstrip())
+
+
+def _since(text: str | None, now_s: float) -> float:
+    """The time that an option names, in seconds since the epoch."""
+    from datetime import UTC, datetime
+
+    if text is None:
+        return float("-inf")
+    word = text.strip()
+    sizes = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+    number, unit = word[:-1], word[-1:].lower()
+    if unit in sizes and number.isascii() and number.replace(".", "", 1).isdigit():
+        return now_s - min(float(number) * sizes[unit], now_s)
+    try:
+        found = datetime.fromisoformat(word)
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        fail(f"--since {text!r}: it must be a time span such as 90d, 12h or 30m, or a date")
 
 
 def incidents_of(session: "Session") -> "Incidents":

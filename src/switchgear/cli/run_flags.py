@@ -100,7 +100,21 @@ LIMITS = (
         "--allow-unknown-price",
         is_flag=True,
         default=None,
-        help="Go on under a budget although a price is not known.",
+        help="Continue under a budget although a cost is unknown.",
+    ),
+    click.option(
+        "--price-in",
+        "price_in_micros",
+        metavar="USD",
+        callback=_amount(micros),
+        help="Price of a million input tokens; with --price-out, instead of the price list.",
+    ),
+    click.option(
+        "--price-out",
+        "price_out_micros",
+        metavar="USD",
+        callback=_amount(micros),
+        help="Price of a million output tokens.",
     ),
     click.option(
         "--timeout",
@@ -128,6 +142,12 @@ LIMITS = (
         "--stuck/--no-stuck",
         default=None,
         help="Watch each step; step in when the agent appears stuck.",
+    ),
+    click.option(
+        "--notify",
+        multiple=True,
+        metavar="TARGET",
+        help="Tell TARGET when the run ended: desktop, a URL, slack:VARIABLE, command:PROGRAM.",
     ),
     click.option(
         "--force-close", is_flag=True, help="Begin although the circuit is open; needs --why."

@@ -49,15 +49,15 @@ def _agent(fleet: Fleet, agent: Agent, views: dict[str, View]) -> dict[str, Any]
         return not shut
 
     found: tuple[Agent, Model] | None = None
-    router = fleet.router
+    by = fleet.router.settings
     if admits(["rules"], "anybody"):
         found = next(
             (
                 (one, model)
-                for one in router.chain(agent)
-                if admits(router.circuits(one), one.name)
+                for one in by.chain(agent)
+                if admits(by.circuits(one), one.name)
                 for model in one.models
-                if admits(router.dependencies(model), f"{one.name} on {model}")
+                if admits(by.dependencies(model), f"{one.name} on {model}")
             ),
             None,
         )

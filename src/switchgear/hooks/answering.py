@@ -77,6 +77,8 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
         if doubt is not None:
             raise doubt
         ruling = _circuits(facts, known, open_store, looked, errands)
+        if known.untrusted and facts.moment is Moment.SESSION_START and not ruling.remark:
+            ruling = ruling._replace(remark=f"switchgear: {'; '.join(known.untrusted)}")
     except Exception as error:  # noqa: BLE001  an agent must not be stopped by our defects
         _expect(error, so_far)
         ruling = _without_circuits(agent, error, open_store, so_far, known)

@@ -18,13 +18,15 @@ from switchgear.core.policy_wire import load_policy
 from switchgear.errors import SwitchgearError
 from switchgear.ladder import Interventions
 from switchgear.stores.places import default_file
+from switchgear.stores.private_files import state_folder
 
-FORMAT = 3
+FORMAT = 4
 NAME = "hooks.json"
 LARGEST_BYTES = 1_000_000
 CONFIG_VARIABLE = "SWITCHGEAR_CONFIG"
 STORE_VARIABLE = "SWITCHGEAR_STORE"
 STORY_VARIABLE = "SWITCHGEAR_STORY"
+SESSION = "session/"
 SOURCES = ("switchgear.yaml", "switchgear.yml", "switchgear.toml", "pyproject.toml")
 
 
@@ -48,11 +50,30 @@ class Compiled(NamedTuple):
     """Paths that belong to the guard, beside those that always do."""
     root: str
     """The project that is guarded."""
+    listens: bool = False
+    """Whether sinks, a fleet or notification targets are configured: they receive the events."""
     changed: str = ""
     """What has changed since the configuration before, until somebody has told it."""
+    untrusted: Sequence[str] = ()
+    """Configuration files that have no effect because the user does not trust them, and why."""
 
     def policy_for(self, name: str) -> Policy:
-        """The policy of a circuit: that of the first match."""
+        """The policy of a circuit: that of the first match.
+
+        A session is one circuit: the policies of `session/*` and `progress/*` in one.
+        """
+        policy = self.listed_policy(name)
+        if not name.startswith(SESSION):
+            return policy
+        from switchgear.core.score import session_policy  # noqa: PLC0415  not every hook asks
+
+        progress = None
+        if self.interventions.progress:
+            progress = self.listed_policy(f"progress/{name.removeprefix(SESSION)}")
+        return session_policy(policy, progress)
+
+    def listed_policy(self, name: str) -> Policy:
+        """The policy of the first match, as it is listed."""
         for glob, policy in self.circuits:
             if _matches(glob, name):
                 return load_policy(policy)
@@ -81,7 +102,7 @@ def compiled(root: str) -> Compiled:
     """What holds for the project at `root`. Raises `Unconfigured`."""
     place = place_of(root)
     data = read(place)
-    if data is not None and data.get("mark") == signature(root, data):
+    if data is not None and data.get("mark") == signature(root, data) and is_whole(data):
         return loaded(data, root)
     from switchgear.hooks.recompiling import recompiled  # noqa: PLC0415  only after a change
 
@@ -110,7 +131,7 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
     from switchgear.core import policy  # noqa: PLC0415  any file of ours tells of another version
 
     named = os.environ.get(CONFIG_VARIABLE, "")
-    places = [named] if named else list(_places(root))
+    places = [*([named] if named else []), *_places(root), *_user_places()]
     ours = os.path.dirname(os.path.dirname(os.path.abspath(policy.__file__)))
     marks: list[list[Any]] = [[FORMAT, root]]
     wired = () if data is None else data.get("wired", ())
@@ -122,6 +143,14 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
             continue
         marks.append([path, found.st_mtime_ns, found.st_size, found.st_ino])
     return marks
+
+
+def _user_places() -> list[str]:
+    """Where the user's own configuration could lie, and what says which files are trusted."""
+    told = os.environ.get("XDG_CONFIG_HOME", "")
+    base = told if os.path.isabs(told) else os.path.expanduser("~/.config")
+    own = [os.path.join(base, "switchgear", name) for name in SOURCES[:3]]
+    return [*own, state_folder("trust")]
 
 
 def _places(root: str) -> list[str]:
@@ -181,6 +210,30 @@ def make_folder(place: str) -> None:
 
     keep_out_of_git(os.path.dirname(place))
     os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "store": str,
+    "circuits": list,
+    "own": int,
+    "on_trouble": str,
+    "lease_s": (int, float),
+    "interventions": dict,
+    "rules": list,
+    "protected": list,
+}
+
+
+def is_whole(data: Mapping[str, Any]) -> bool:
+    """Whether a compiled configuration has its parts; one that was damaged is made anew."""
+    parts = data.get("rules", ()), data.get("protected", ())
+    return (
+        all(isinstance(data.get(name), kind) for name, kind in _TYPES.items())
+        and all(isinstance(rule, dict) for rule in parts[0])
+        and all(isinstance(path, str) for path in parts[1])
+        and data["interventions"].keys() == set(Interventions._fields)
+        and {"story", "context_tokens", "session_s"} <= data.keys()
+    )
 
 
 def loaded(data: dict[str, Any], root: str) -> Compiled:

@@ -14,11 +14,11 @@ from typing import Any
 from switchgear.errors import SwitchgearError
 from switchgear.hooks import compiled
 
-WAIT_S = 10.0
+WAIT_S = 3.0
 """How long a hook waits for another that compiles, before it does so itself."""
 BROKEN_S = 2.0
 """For how long it is believed that a configuration cannot be read, without reading it."""
-_APART = frozenset({"mark", "wired", "changed", "broken", "format", "own"})
+_APART = frozenset({"mark", "wired", "changed", "broken", "format", "own", "source"})
 """What of the file is not the configuration itself, or goes with other parts of it."""
 
 
@@ -43,16 +43,17 @@ def _made_by_another(lock: int | None, root: str, place: str) -> compiled.Compil
         before, seen = seen, _made_at(place)
         data = None if seen == before else compiled.read(place)
         if data is not None and data.get("mark") == compiled.signature(root, data):
-            return compiled.loaded(data, root)
+            return compiled.loaded(data, root) if compiled.is_whole(data) else None
     return None
 
 
 def _made_by_us(root: str, place: str) -> compiled.Compiled:
     data = compiled.read(place)
     mark = compiled.signature(root, data)
-    if data is not None and data.get("mark") == mark:
+    whole = data is not None and compiled.is_whole(data)
+    if data is not None and whole and data.get("mark") == mark:
         return compiled.loaded(data, root)
-    last = None if data is None or "store" not in data else compiled.loaded(data, root)
+    last = compiled.loaded(data, root) if data is not None and whole else None
     why = _known_to_be_broken(data, mark)
     if why:
         raise compiled.Unconfigured(why, last)

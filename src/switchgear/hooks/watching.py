@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from switchgear.core.detectors import Silence
 from switchgear.core.policy import Policy
-from switchgear.core.score import score_of
+from switchgear.core.score import grounds_of
 from switchgear.core.types import Signal, Tell
 from switchgear.hooks import sessions
 from switchgear.hooks.sessions import Notes
@@ -74,6 +74,8 @@ def look(store: Store, session: str, policy: Policy, plan: Interventions) -> Loo
     def work(tx: Transaction, notes: Notes) -> Look:
         found = _told(tx, notes, session, policy, plan)
         after = sessions.over(found.notes, tx.now_s) if notes.works else found.notes
+        circuit = sessions.SessionCircuit(tx.apply, sessions.note_name(session), policy)
+        sessions.open_if_stopped(circuit, after)
         stopped = notes.stop is None and after.stop is not None
         return found._replace(notes=after, interrupts=stopped)
 
@@ -126,10 +128,11 @@ def _told(
     if idle_s < least_s(policy):
         return Look(notes)
     step = tx.apply(subject, policy, Tell(Signal(idle_s=idle_s)))
-    score = score_of(policy, policy.readings(step.circuit.memories, tx.now_s))
-    if score is None or not sessions.has_opened(step):
+    if not sessions.has_opened(step):
         return Look(notes)
+    score = grounds_of(policy, policy.readings(step.circuit.memories, tx.now_s))
     if plan is None:
         return Look(sessions.left_to_hooks(notes, score))
-    notes, taken = sessions.stuck(tx.apply, notes, subject, score, plan)
+    circuit = sessions.SessionCircuit(tx.apply, subject, policy)
+    notes, taken = sessions.stuck(circuit, notes, score, plan)
     return Look(notes, taken=taken)

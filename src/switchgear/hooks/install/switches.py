@@ -5,7 +5,7 @@ import tomllib
 from typing import Any
 
 from switchgear.hooks.install import files
-from switchgear.hooks.install.agents import SCOPES, HookedAgent
+from switchgear.hooks.install.agents import HookedAgent
 from switchgear.hooks.install.files import CannotChange
 from switchgear.hooks.install.jsonc import NotJson, parse
 
@@ -16,7 +16,7 @@ _OTHER_FILES = {"claude-code": "settings.local.json", "codex": "config.toml"}
 
 def switched_off(agent: HookedAgent, folder: str) -> str:
     """The setting and its file; empty: hooks are not switched off. What cannot be read says nothing."""
-    for scope in SCOPES:
+    for scope in agent.scopes:
         path = agent.file(scope, folder)
         other = _OTHER_FILES.get(agent.name)
         beside = [] if other is None else [os.path.join(os.path.dirname(path), other)]
