@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
-from switchgear.breaker import Breaker
+from switchgear.breaker import Breaker, check_probes
 from switchgear.clock import Clock, monotonic
 from switchgear.configured import Configured, PolicyOf, Retained
 from switchgear.core import record
@@ -315,11 +315,26 @@ class Panel:
     # Steering
 
     def order(
-        self, name: str, *, by: str, why: str, mode: Mode | None = None, reset: bool = False
+        self,
+        name: str,
+        *,
+        by: str,
+        why: str,
+        mode: Mode | None = None,
+        reset: bool = False,
+        for_s: float | None = None,
+        probe: bool = False,
     ) -> Verdict:
-        """An operator's word, with who and why. Raises `OrderRefused` without a needed token."""
-        order = Order(record.text("by", by), record.text("why", why), mode, reset)
-        return self.send(name, order)
+        """An operator's override, with who and why. Raises `OrderRefused` without a needed token.
+
+        `for_s`: the mode ends by itself after so many seconds. `probe`: an open circuit probes at
+        once; raises ValueError where its policy recovers without probes.
+        """
+        by, why = record.text("by", by), record.text("why", why)
+        if probe:
+            check_probes(name, (self._loops.get(name) or self.breaker(name)).policy)
+        until_s = None if for_s is None else self._wall() + record.seconds("for_s", for_s)
+        return self.send(name, Order(by, why, mode, reset, until_s=until_s, probe=probe))
 
     def send(self, name: str, message: Message) -> Verdict:
         """Send one message to a circuit, whatever its breaker would make of it."""

@@ -25,7 +25,23 @@ def as_text(data: Any) -> str:
 def value(policy: Policy, circuit: Circuit) -> str:
     """All of a circuit in words; of the memories, what the detectors make of them."""
     readings = policy.readings(circuit.memories, circuit.seen_s)
-    return "\n".join(map(repr, (*circuit._replace(memories=()), *readings))) + "\n"
+    parts = (*circuit._replace(memories=()), *(reading[:2] for reading in readings))
+    return "\n".join(map(shown, (*parts,))) + "\n"
+
+
+ADDED = {"Probing": ("failures",), "Order": ("until_s", "probe")}
+"""Fields that came later: left out where they have their default, so that old texts stay as they are."""
+
+
+def shown(part: Any) -> str:
+    """A part of a circuit in words."""
+    if type(part) is tuple and len(part) == 2 and isinstance(part[0], float):
+        return f"Reading(heat={part[0]!r}, reason={part[1]!r})"
+    text, kind = repr(part), type(part)
+    for name in ADDED.get(kind.__name__, ()):
+        if getattr(part, name) == kind._field_defaults[name]:
+            text = text.replace(f", {name}={getattr(part, name)!r}", "")
+    return text
 
 
 def files() -> dict[str, str]:

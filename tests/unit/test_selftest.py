@@ -82,6 +82,7 @@ def test_every_scenario_fires_on_the_defaults(name: str) -> None:
 def test_every_detector_of_the_registry_has_an_attack_that_ends() -> None:
     fields: dict[str, dict[str, Any]] = {
         "latency_p95": {"baseline_s": 1.0},
+        "slow_call_share": {"slow_s": 100.0},
         "slow_calls": {"slow_s": 1.0},
         "spend": {"hard_cap_micros": 100},
         "total_cost": {"budget_micros": 100},
@@ -412,7 +413,7 @@ def test_the_table_is_plain_when_piped_and_ends_with_the_sum() -> None:
     assert "\x1b" not in done.stdout
     assert done.stdout.splitlines()[-1] == "2 attacks stopped, every guard fires"
     assert "lock/*" in done.stdout
-    assert "13 signals, 65 s" in done.stdout
+    assert "12 signals, 60 s" in done.stdout
 
 
 def test_what_cannot_fire_is_exit_code_1_with_the_reason(project: Path) -> None:

@@ -67,7 +67,7 @@ for verb in (
     *(asking.check, asking.record, rules.rules),
     *(budgets.budgets, locks.locks),
     *(fleet.fleet, incidents.incidents, incidents.review, simulate.simulate),
-    *(orders.hold, orders.release, orders.reset, intervening.intervene),
+    *(orders.hold, orders.release, orders.reset, orders.probe, intervening.intervene),
     *(moving.export_verb, moving.import_verb, moving.vacuum),
     *(selftest.selftest, health.doctor, configuring.config, trust.trust, configuring.completion),
 ):

@@ -15,7 +15,7 @@ import click
 from switchgear.cli.text import clean, say
 from switchgear.errors import SwitchgearError
 
-INTERRUPTED, BROKEN_PIPE, TROUBLE = 130, 141, 2
+INTERRUPTED, BROKEN_PIPE, TROUBLE, DEFECT = 130, 141, 2, 1
 
 
 class Fail(click.ClickException):
@@ -28,6 +28,18 @@ class Fail(click.ClickException):
         del file
         for line in self.message.splitlines():
             say(f"switchgear: {clean(line, 2000)}", err=True)
+
+
+def defect(error: Exception, goes_on: str) -> int:
+    """Report what broke after work was done, with the command that goes on. Returns the exit code.
+
+    Exit code 2 is for usage errors: then nothing was done.
+    """
+    if os.environ.get("SWITCHGEAR_DEBUG"):
+        raise error
+    Fail(_sentence(error)).show()
+    say(f"What was done is kept. Go on: switchgear {goes_on}", err=True)
+    return DEFECT
 
 
 def fail(sentence: str) -> NoReturn:

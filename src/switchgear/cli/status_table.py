@@ -140,6 +140,8 @@ def _holder(view: View) -> str:
     mode = words(view.circuit.mode)
     if view.circuit.mode is Mode.SHADOW:
         mode = "in shadow"
+    if view.hold_left_s is not None:
+        mode = f"{mode} for {duration(view.hold_left_s)} more"
     return f"{mode} by {clean(order.by, 60)}: {clean(order.why, 200)}" if order else mode
 
 

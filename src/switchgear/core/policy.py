@@ -304,7 +304,11 @@ class Policy(Record):
         """What each detector sees, in the policy's order."""
         pairs = zip(self.detectors, memories, strict=True)
         return tuple(
-            Reading(detector.heat(memory, now_s), detector.reason(memory, now_s))
+            Reading(
+                detector.heat(memory, now_s),
+                detector.reason(memory, now_s),
+                *(detector.measure(memory, now_s) or ()),
+            )
             for detector, memory in pairs
         )
 

@@ -38,6 +38,8 @@ class EventKind(StrEnum):
     """An operator changed the mode, or reset the circuit."""
     LOAD_CUT = "load_cut"
     """An open or half-open circuit that still admitted a share admits less."""
+    HOLD_ENDED = "hold_ended"
+    """The time of an operator's hold is over; the evidence decides again."""
     PROBE_EXPIRED = "probe_expired"
     """A probe did not report in time; its place is free again."""
     STORE_LOST = "store_lost"
@@ -153,7 +155,7 @@ REMARKS = frozenset(
 
 
 class Order(NamedTuple):
-    """An operator's word. Changes the mode, clears the evidence, or both."""
+    """An operator's override: changes the mode, clears the evidence, asks for a probe."""
 
     by: str
     why: str
@@ -161,6 +163,10 @@ class Order(NamedTuple):
     reset: bool = False
     kind: EventKind = EventKind.ORDERED
     """The event it makes; other than ORDERED it is Switchgear's own remark, not an operator's."""
+    until_s: float | None = None
+    """When the mode ends by itself, on the circuit's clock; `None`: not before it is released."""
+    probe: bool = False
+    """Let an open circuit probe now, before its wait is over."""
 
     @property
     def is_override(self) -> bool:
@@ -181,6 +187,12 @@ class Reading(NamedTuple):
     """0 is calm; 1 and above trips."""
     reason: str
     """The evidence in words, with the threshold it is held against."""
+    value: float | None = None
+    """The evidence in numbers, such as 3 (failures in a row); `None`: it has none."""
+    threshold: float | None = None
+    """What the value is held against."""
+    unit: str = ""
+    """The unit of both: `failures`, `share` (0 to 1), `s`, `micros` (millionths of a dollar)…"""
 
 
 class Failure(NamedTuple):
@@ -214,6 +226,7 @@ class Probing(NamedTuple):
     successes: int = 0
     expired: tuple[int, ...] = ()
     """The last probes that lost their place and have not reported: they still may, once."""
+    failures: int = 0
 
 
 class Totals(NamedTuple):

@@ -328,7 +328,17 @@ class _Hearing(Agent):
         self.tell_step()
         self.leave_step()
         if self.facts.moment is Moment.AGENT_STOP:
+            self._sub_agent_ended()
             self.state = self.state.with_lane(self.lane_name, None)
+
+    def _sub_agent_ended(self) -> None:
+        """Record how a sub-agent ended, unless the call that started it is open and will tell."""
+        if any(call.kind == kinds.AGENT_SPAWN for call in self.state.calls):
+            return
+        facts = self.facts
+        signal = Signal(ok=facts.ok, error=facts.error if facts.ok is False else None)
+        if signal.ok is not None:
+            self.apply(f"op/{kinds.AGENT_SPAWN}", Tell(signal))
 
     def _measured(self) -> None:
         """What an event besides a call tells of cost and context."""
