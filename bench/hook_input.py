@@ -14,13 +14,17 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from switchgear.hooks.command import hook_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FORBIDDEN = "rm -rf /etc"
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 AT_MOST_MS = 300.0
-SHAPES = {
+SHAPES: dict[str, Callable[[int], str]] = {
     "commands": lambda size: f"{FORBIDDEN}; " + "cd a/b/c/d/e/f/g/h;" * (size // 19),
     "commands before": lambda size: "echo x;" * (size // 7) + FORBIDDEN,
     "here-documents": lambda size: f"{FORBIDDEN}; " + "cat <<a;" * (size // 8),
