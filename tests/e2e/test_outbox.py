@@ -94,7 +94,7 @@ def test_a_command_sends_what_it_committed_and_what_was_left_before(project: Pat
             "switchgear",
             "hold",
             "open",
-            "dep/p",
+            "provider/p",
             "--create",
             "--why",
             "a test",
@@ -106,7 +106,7 @@ def test_a_command_sends_what_it_committed_and_what_was_left_before(project: Pat
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert lines(taken)[0]["circuit"] == "dep/p"
+    assert lines(taken)[0]["circuit"] == "provider/p"
     wait_for(project / "world-state.json")
 
 
@@ -138,7 +138,7 @@ def test_pending_notifications_are_reported_with_the_reason(
     config = load_config(project / "switchgear.yaml")
     with Fleet(_panel(config), config.crew) as fleet:
         for number in range(7):
-            fleet.panel.breaker(f"dep/p{number}").hold_open(by="ana", why="a test")
+            fleet.panel.breaker(f"provider/p{number}").hold_open(by="ana", why="a test")
     code, text = run(project, "fleet", "deliver")
     assert code == 1
     assert "target team: 0 notifications sent, 7 pending" in text
@@ -163,7 +163,7 @@ def test_what_is_set_aside_is_reported_sent_again_or_dropped(project: Path) -> N
     )
     config = load_config(project / "switchgear.yaml")
     with Fleet(_panel(config), config.crew) as fleet:
-        fleet.panel.breaker("dep/p").hold_open(by="ana", why="a test")
+        fleet.panel.breaker("provider/p").hold_open(by="ana", why="a test")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", "/nonexistent")
         code, text = run(project, "fleet", "deliver")

@@ -398,7 +398,7 @@ def test_a_review_looks_back_as_far_as_it_is_told() -> None:
     )
     clock = FakeClock(time.time() - 100 * 86_400)
     with Fleet(Panel.from_config(config, clock=clock), config.crew, config.breakers) as fleet:
-        fleet.panel.breaker("dep/p").tell(Signal(ok=False, retry_after_s=5.0))
+        fleet.panel.breaker("provider/p").tell(Signal(ok=False, retry_after_s=5.0))
     assert "external_dep: 1 trip," in run("review")[1]
     assert "external_dep: 0 trips," in run("review", "--since", "90d")[1]
     assert "external_dep: 1 trip," in run("review", "--since", "101d")[1]
