@@ -453,7 +453,7 @@ def test_tests_that_fail_again_and_again_ask_for_a_longer_cooldown(stage: Stage)
         dep.tell(Signal(ok=False), dep.enter())
     events = [entry.event for entry in stage.fleet.panel.events()]
     found = review(default_breakers(), events, [])
-    assert as_configuration(found) == "breakers:\n  external_dep: {cooldown_seconds: 120}\n"
+    assert as_configuration(found) == "breakers:\n  provider: {cooldown_seconds: 120}\n"
 
 
 # The command
@@ -489,8 +489,8 @@ def test_the_command_goes_from_a_trip_to_a_review(tmp_path: Path) -> None:
         run(tmp_path, "incidents", "add", "--false-negative", "provider/p", "--why", "down")[0] == 0
     )
     code, text = run(tmp_path, "review")
-    assert "constitutional: 1 trip, 1 false, 0 missed" in text
-    assert "external_dep: 0 trips, 0 false, 1 missed" in text
+    assert "policy_violation: 1 trip, 1 false, 0 missed" in text
+    assert "provider: 0 trips, 0 false, 1 missed" in text
     assert run(tmp_path, "hold", "open", "story/S-1", "--why", "wait")[0] == 0
     code, text = run(tmp_path, "fleet", "resume", "S-1", "--why", "worth it")
     assert (code, "but it stays held open by" in text) == (2, True)

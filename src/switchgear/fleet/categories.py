@@ -228,6 +228,18 @@ def default_breakers() -> Breakers:
     return Breakers(*(make() for make in CATEGORIES.values()))
 
 
+_SHOWN = {"external_dep": "provider", "constitutional": "policy_violation"}
+
+
+def shown_name(category: str) -> str:
+    """A category as texts and today's configuration call it.
+
+    >>> shown_name("external_dep"), shown_name("budget")
+    ('provider', 'budget')
+    """
+    return _SHOWN.get(category, category)
+
+
 _KINDS = {
     "rules": "constitutional",
     "provider": "external_dep",
