@@ -14,6 +14,7 @@ from switchgear.errors import Rejected, StoreError, SwitchgearError
 from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.loop import LoopBreaker
 from switchgear.guards.loop_facts import Decision, IterationMetrics
+from switchgear.listeners import Call
 from switchgear.panel import Panel
 
 __version__ = "0.1.0"
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Act",
     "AnyDetector",
+    "Call",
     "CircuitBreaker",
     "Cooldown",
     "Decision",
