@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from switchgear import Signal
+from switchgear import Rejected, Signal
 from switchgear.config import Config
 from switchgear.errors import NoRoute
-from switchgear.fleet.categories import default_breakers, latency
+from switchgear.fleet.categories import default_breakers, latency, resource_lock
+from switchgear.fleet.delivery import message_of
 from switchgear.fleet.fleet import MOST_SWITCHES, SHELF, Fleet
 from switchgear.fleet.manifest import Crew, agent, crew
 from switchgear.fleet.world import world
@@ -206,3 +207,45 @@ def test_lines_of_earlier_versions_are_still_read() -> None:
     ledger.amend(SHELF, "agent/coder", lambda *_: Amended(None, value, (old,)))
     fleet.route("coder").give_back()
     assert [line["agent"] for line in fleet.switches("coder")] == ["junior", "coder"]
+
+
+def test_an_alert_of_a_lock_names_the_owners_of_who_has_it_and_who_waits() -> None:
+    clock = FakeClock(1_000_000.0)
+    fleet = Fleet.open("memory:", big(), clock=clock)
+    held = fleet.panel.lock("db", owner="coder", lease_s=1000.0)
+    held.acquire()
+    waiting = fleet.panel.lock("db", owner="junior", sleep=clock.advance)
+    with pytest.raises(Rejected):
+        waiting.acquire()
+    held.release()
+    [event] = [
+        entry.event for entry in fleet.panel.events(glob="lock/*") if entry.event.after == "open"
+    ]
+    message = message_of(event, fleet)
+    assert message["severity"] == "SEV3"
+    assert message["owners"] == ["ana", "ben"]
+    assert message["agents"] == ["coder", "junior"]
+
+
+def test_who_is_no_agent_is_an_owner_of_its_lock_itself() -> None:
+    clock = FakeClock(1_000_000.0)
+    fleet = Fleet.open("memory:", big(), clock=clock)
+    fleet.panel.lock("db", owner="nightly-build", lease_s=1000.0).acquire()
+    with pytest.raises(Rejected):
+        fleet.panel.lock("db", owner="coder", sleep=clock.advance).acquire()
+    [event] = [
+        entry.event for entry in fleet.panel.events(glob="lock/*") if entry.event.after == "open"
+    ]
+    assert message_of(event, fleet)["owners"] == ["ana", "nightly-build"]
+
+
+@pytest.mark.parametrize("limit_s", [2.0, 0.5, 7.0, 60.0])
+def test_a_wait_trips_when_it_passes_the_limit_and_not_seconds_later(limit_s: float) -> None:
+    clock = FakeClock(1_000_000.0)
+    breakers = default_breakers()._replace(resource_lock=resource_lock(threshold_seconds=limit_s))
+    fleet = Fleet.open("memory:", big(), breakers, clock=clock)
+    fleet.panel.lock("db", owner="coder", lease_s=1000.0).acquire()
+    began_s = clock()
+    with pytest.raises(Rejected):
+        fleet.panel.lock("db", owner="junior", sleep=clock.advance).acquire()
+    assert limit_s <= clock() - began_s <= limit_s + 0.1

@@ -14,7 +14,7 @@ from switchgear.ladder import Interventions, given_up, ladder_key
 from switchgear.listeners import Sink
 from switchgear.loop_presets import LoopPreset
 from switchgear.panel import Panel
-from switchgear.runner.circuits import loop_name
+from switchgear.runner.circuits import loop_name, task_name
 from switchgear.runner.durations import similar_s
 from switchgear.runner.ends import ExitReason
 from switchgear.runner.helping import Choose
@@ -140,7 +140,9 @@ def _runner(place: Workplace, attempt: Attempt) -> Runner:
     folder = Path(progress.folder or "")
     options = options_of(place, task)._replace(timeout_s=progress.timeout_s)
     loop = circuit_of(record) or loop_name(folder, options)
-    locks = take_locks(record, loop)  # before it is read: another process may be going on with it
+    locks = take_locks(
+        record, task_name(folder, options)
+    )  # before it is read: another process may be going on with it
     state = _state_of(record, progress.timeout_s)
     if attempt.grant_micros is not None:
         spent = 0 if state is None else state.spent_micros

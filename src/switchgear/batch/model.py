@@ -158,6 +158,7 @@ ENDS = {
         End("partial", 20, "every task is done or accepted as it was when its time was over"),
         End("incomplete", 21, "a task failed, was skipped or is blocked"),
         End("aborted", 22, "the batch was aborted, because no agent may be started"),
+        End("disk_full", 17, "the disk is full; what could be saved was saved"),
         End("interrupted", 130, "you stopped it"),
     )
 }

@@ -34,7 +34,7 @@ def settled(progress: Progress, outcome: Outcome) -> Progress:
         return progress
     if reason is ExitReason.COMPLETED:
         return progress._replace(status=Status.DONE)
-    if reason is ExitReason.INTERRUPTED:
+    if reason in {ExitReason.INTERRUPTED, ExitReason.DISK_FULL}:
         return progress._replace(status=Status.INTERRUPTED)
     if outcome.gave_up is not None:
         why = f"the agent was stuck and the task is given up: {outcome.gave_up}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from switchgear.cli.entry import fail
+from switchgear.cli.entry import defect, fail
 from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.text import clean, say
 
@@ -296,7 +296,12 @@ def _conduct(session: "Session", place: "Workplace", prepared: Prepared, *, as_j
             company=Company(interrupt, view, choose),
             door=door,
         )
-        end = conductor.run()
+        try:
+            end = conductor.run()
+        except Exception as error:
+            if not conductor.has_begun:
+                raise
+            return defect(error, f"batch {shlex.quote(kept.file)} --resume {prepared.home.id}")
     _tell(prepared, end, door.aborted, as_json=as_json)
     return end.code
 

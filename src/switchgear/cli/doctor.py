@@ -71,6 +71,14 @@ def examine() -> Iterator[Finding]:
     yield from _redis(choice)
     yield from _terminal()
     yield from _store(choice)
+    yield from _hooks()
+
+
+def _hooks() -> Iterator[Finding]:
+    """The hook commands that are installed here, driven as their agents drive them."""
+    from switchgear.cli.hooks_doctor import installed_trials  # noqa: PLC0415  which needs `Finding`
+
+    yield from installed_trials()
 
 
 def _python() -> Iterator[Finding]:

@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from switchgear.cli.entry import fail
+from switchgear.cli.entry import defect, fail
 from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.run_choices import StillOpen, admit
 from switchgear.cli.run_flags import given_flags, limit_flags
 from switchgear.cli.run_time import settled, taken_out
-from switchgear.cli.text import say
+from switchgear.cli.text import clean, say, say_lines
 
 if TYPE_CHECKING:
     from switchgear.agents.base import Agent
     from switchgear.cli.opening import Session
     from switchgear.core.policy import Policy
     from switchgear.errors import BudgetRefused
+    from switchgear.fleet.notify import Outcome
+    from switchgear.fleet.targets import Target
     from switchgear.runner.options import RunOptions
     from switchgear.runner.record import RunFolder
     from switchgear.runner.result import RunResult
@@ -44,6 +46,8 @@ class Start(NamedTuple):
     how: str = "the same command with"
     circuit: str | None = None
     """The loop's circuit, of a run that continues; `None`: by folder, task, agent, validation."""
+    targets: "tuple[Target, ...]" = ()
+    """Those of `--notify`; the configured ones are told too."""
     note: str | None = None
     """Something to say at the start."""
     lock: "RunLock | None" = None
@@ -77,6 +81,7 @@ def run(
     *,
     as_json: bool,
     dry_run: bool,
+    notify: tuple[str, ...],
     force_close: bool,
     why: str | None,
     **flags: Any,
@@ -89,17 +94,27 @@ def run(
     interrupted 130. What was done is kept, and `switchgear resume` goes on. Flags beat the preset, the preset beats the configuration.
     """
     from switchgear.cli.opening import open_session
+    from switchgear.runner.run_notice import targets_of
 
+    targets = targets_of(notify)
     with open_session(reading=dry_run) as session:
         if dry_run:
-            code = _dry_run(session, task, given_flags(flags), as_json=as_json)
+            code = _dry_run(session, task, given_flags(flags), targets, as_json=as_json)
         else:
             start = _start(session, task, given_flags(flags))
-            code = perform(session, start._replace(force=force_close, why=why), as_json=as_json)
+            start = start._replace(force=force_close, why=why, targets=targets)
+            code = perform(session, start, as_json=as_json)
     raise SystemExit(code)
 
 
-def _dry_run(session: "Session", task: str | None, flags: dict[str, Any], *, as_json: bool) -> int:
+def _dry_run(
+    session: "Session",
+    task: str | None,
+    flags: dict[str, Any],
+    targets: "tuple[Target, ...]",
+    *,
+    as_json: bool,
+) -> int:
     from switchgear.cli.dry_run import dry_run
 
     if flags.get("agent", "").partition(":")[0] == "demo":
@@ -114,7 +129,7 @@ def _dry_run(session: "Session", task: str | None, flags: dict[str, Any], *, as_
         _agent(options),
         folder,
         policy=configured(session, options, folder),
-        targets=(),
+        targets=tuple(each.name for each in (*session.config.notifications, *targets)),
         as_json=as_json,
     )
 
@@ -262,14 +277,43 @@ def _perform(
     except StillOpen as still:
         return _not_begun(start, name, "circuit_breaker", str(still), as_json=as_json)
 
+    begun: list[Runner] = []
     try:
-        result = _run(session, start, agent, said, lock, as_json=as_json)
+        result = _run(session, start, agent, said, lock, begun, as_json=as_json)
     except BudgetRefused as refused:
         text = f"{refused}\n{_ways_to_money(refused)}"
         return _not_begun(start, name, "budget", text, as_json=as_json)
+    except Exception as error:
+        if not any(runner.has_worked for runner in begun):
+            raise
+        return defect(error, f"resume {begun[0].shop.record.id}")
+    outcomes = _announced(session, start, result)
     if as_json:
-        say(printed(result.dump()))
+        sent = [each._asdict() for each in outcomes]
+        say(printed({**result.dump(), "notifications": sent}))
     return result.exit_code
+
+
+def _announced(session: "Session", start: Start, result: "RunResult") -> "list[Outcome]":
+    """Tell the targets that the run ended. What does not arrive is said, and changes nothing else."""
+    from switchgear.cli.run_choices import who
+    from switchgear.runner.receipt import receipt_of
+    from switchgear.runner.record import RunFolder, RunUnreadable
+    from switchgear.runner.run_notice import announce, failures
+
+    targets = (*session.config.notifications, *start.targets)
+    if not targets or not result.receipt_file:
+        return []
+    try:
+        receipt = receipt_of(RunFolder(Path(result.receipt_file).parent).read())
+    except RunUnreadable as problem:
+        say(clean(f"switchgear: no notification was sent: {problem}", 1000), err=True)
+        return []
+    agent = session.config.crew.agents.get(start.options.agent_label.partition(":")[0])
+    outcomes = announce(targets, receipt, [who() if agent is None else agent.owner])
+    for failure in failures(outcomes):
+        say(clean(f"switchgear: {failure}", 1000), err=True)
+    return outcomes
 
 
 def _ways_to_money(refused: "BudgetRefused") -> str:
@@ -279,12 +323,13 @@ def _ways_to_money(refused: "BudgetRefused") -> str:
     return f"{shown}\n{more if refused.free_micros == 0 else '- a smaller --budget'}"
 
 
-def _run(
+def _run(  # noqa: PLR0917
     session: "Session",
     start: Start,
     agent: "Agent",
     said: str | None,
     lock: "RunLock",
+    begun: "list[Runner]",
     *,
     as_json: bool,
 ) -> "RunResult":
@@ -316,7 +361,9 @@ def _run(
             for note in (said, start.note, _company(start)):
                 if note is not None:
                     view.noted(note)
-            return _runner(session, start, agent, setting._replace(held_micros=held_micros), lock)
+            made = setting._replace(held_micros=held_micros)
+            begun.append(_runner(session, start, agent, made, lock))
+            return begun[0]
 
         return paid(session.panel.budgets, start.options, start.state, made)
 
@@ -371,6 +418,29 @@ def _company(start: Start) -> str | None:
     return f"run {others[-1]} is at work in this folder too: what it changes counts for both"
 
 
+def _say_not_begun(start: Start, circuit: str, text: str) -> None:
+    """Tell the targets of `--notify` that a run did not begin: nobody may look before the morning."""
+    from switchgear.cli.run_choices import who
+    from switchgear.fleet.notify import deliver, notice
+    from switchgear.runner.run_notice import TIMEOUT_S, failures
+
+    if not start.targets:
+        return
+    why = text.splitlines()[0]
+    task = " ".join(start.options.task.split())[:200]
+    message = notice(
+        f"run not started: {why} | task: {task}",
+        severity="SEV3",
+        kind="run_not_started",
+        circuit=circuit,
+        reason=why,
+        owners=[who()],
+        choices=text.splitlines()[1:],
+    )
+    for failure in failures(deliver(start.targets, message, TIMEOUT_S)):
+        say(clean(f"switchgear: {failure}", 1000), err=True)
+
+
 def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_json: bool) -> int:
     """Say that a run was not begun, and why. Returns its exit code."""
     from switchgear.cli.values import printed
@@ -378,9 +448,10 @@ def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_js
 
     if start.record is not None:
         start.record.discard()
+    _say_not_begun(start, circuit, text)
     code = ENDS[ExitReason(exit_reason)].code
     if not as_json:
-        say(text, err=True)
+        say_lines(text)
         return code
     reason, *choices = text.splitlines()
     result = {

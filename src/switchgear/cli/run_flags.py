@@ -144,6 +144,12 @@ LIMITS = (
         help="Watch each step; step in when the agent appears stuck.",
     ),
     click.option(
+        "--notify",
+        multiple=True,
+        metavar="TARGET",
+        help="Tell TARGET when the run ended: desktop, a URL, slack:VARIABLE, command:PROGRAM.",
+    ),
+    click.option(
         "--force-close", is_flag=True, help="Begin although the circuit is open; needs --why."
     ),
     click.option("--why", metavar="TEXT", help="Why the circuit is closed by force."),

@@ -71,9 +71,16 @@ def quoted_in(code: str) -> list[str]:
     at = mask.find("'")
     while at >= 0 and len(found) < MOST_TEXTS:
         end = code.find(code[at], at + 1)
+        escaped = False
+        while end > at + 1 and code[end - 1] == "\\":
+            end = code.find(code[at], end + 1)
+            escaped = True
         if end < 0:
             break
-        found.append(code[at + 1 : end])
+        text = code[at + 1 : end]
+        if escaped or "\\" in text:
+            text = text.replace("\\'", "'").replace('\\"', '"').replace("\\n", "\n")
+        found.append(text)
         at = mask.find("'", end + 1)
     return [text for text in found if text]
 

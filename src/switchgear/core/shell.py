@@ -11,7 +11,7 @@ One pass over the text, whose length, depth and number of words are bounded.
 
 # ruff: noqa: PLR0911, PLR0912  one answer for each form of a command
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from switchgear.core.shell_filters import FILTERS as _FILTERS
@@ -99,6 +99,8 @@ class Command(NamedTuple):
     """Whether it is run from a folder in which anything may have that name."""
     mounts: tuple[str, ...] = ()
     """In a container: the folders of this machine that it sees."""
+    variables: Mapping[str, str] = {}
+    """What the shell around it has set, for a shell in it."""
 
 
 def commands_of(text: str, setting: Setting, depth: int = 0) -> list[Command]:
@@ -194,6 +196,7 @@ class _Reader(WordReader):
         self._later_cwd = ""
         """Where commands run behind the next one: `cd x || exit`."""
         self._functions: dict[str, str] = dict(setting.functions)
+        self._known: Mapping[str, str] | None = None
 
     def read(self) -> None:
         """To the end of the text."""
@@ -225,8 +228,8 @@ class _Reader(WordReader):
             return inner.printed
         return UNKNOWN if inner.commands else ""
 
-    def _inner(self, text: str, **env: str) -> "_Reader":
-        """Read another text as commands of this one."""
+    def _inner(self, text: str, mark: str = "", **env: str) -> "_Reader":
+        """Read another text as commands of this one; `mark` tells the same shell from another."""
         self._work.take_step(20)  # as much as that costs
         setting = self._setting._replace(
             cwd=self._cwd,
@@ -236,7 +239,10 @@ class _Reader(WordReader):
         )
         inner = _read(text, setting, self._depth + 1)
         # What a substitution reads goes where its words go.
-        self.commands += (within(command, str(self._pipe)) for command in inner.commands)
+        self.commands += (
+            command._replace(pipe=f"{self._pipe}/{mark}{command.pipe}")
+            for command in inner.commands
+        )
         return inner
 
     def _keep(self, command: Command) -> None:
@@ -300,11 +306,21 @@ class _Reader(WordReader):
         if words or redirects:
             self._secrets.clear()
         text = self._functions.get(words[0]) if words else None
+        if words[:1] == ["eval"] and UNKNOWN not in " ".join(words):
+            text = " ".join(words[1:])
         if text is not None and self._depth < DEEPEST:
             self._call(words, text)
-            words = []
+            words = words[:1] if words[0] == "eval" else []
         if words or redirects:
-            command = Command(tuple(words), redirects, self._cwd, piped, str(self._pipe), secrets)
+            command = Command(
+                tuple(words),
+                redirects,
+                self._cwd,
+                piped,
+                str(self._pipe),
+                secrets,
+                variables=self._snapshot(),
+            )
             self._keep(command)
             self.printed = _printed(command, self._setting)
             later, self._later_cwd = self._later_cwd, ""
@@ -321,6 +337,10 @@ class _Reader(WordReader):
                     self._reads_lines(op, target)
             elif word == "esac" and self._cases:
                 self._cases.pop()
+        if words[:1] == ["time"] and (
+            words[1:2] == ["-p"] or (words[1:2] and words[1] in _RESERVED)
+        ):
+            return self._without_reserved(words[1 + (words[1] == "-p") :], redirects)
         first = words[0] if words else ""
         if first in {"for", "select"} and len(words) > 1:
             values = words[3:] if words[2:3] == ["in"] else [self._argument("@")]
@@ -348,7 +368,8 @@ class _Reader(WordReader):
         self._functions = {name: body for name, body in known.items() if name != words[0]}
         env = {str(at): word for at, word in enumerate(words[1:10], 1)}
         try:
-            inner = self._inner(text, **{"@": parted(words[1:]), "*": " ".join(words[1:])}, **env)
+            args = {"@": parted(words[1:]), "*": " ".join(words[1:])}
+            inner = self._inner(text, "+", **args, **env)
         finally:
             self._functions = known
         self._cwd = inner._cwd  # noqa: SLF001  the same shell
@@ -422,12 +443,19 @@ class _Reader(WordReader):
         self._work.looks += 1
         return is_folder(path)
 
+    def _snapshot(self) -> Mapping[str, str]:
+        """The variables as they are now: the same mapping until one is set."""
+        if self._known is None:
+            self._known = dict(self._variables)
+        return self._known
+
     def _assign(self, name: str, word: str) -> None:
         """`NAME=value`, `NAME+=more`."""
         before = self._variables.get(name, "") if word.startswith(f"{name}+") else ""
         value = before + word.partition("=")[2]
         self._work.take_value(value)
         self._variables[name] = value
+        self._known = None
         if self._secrets:
             self._held[name] = frozenset(self._secrets)
         if name in RUN_VARIABLES and value and UNKNOWN not in value:
@@ -448,7 +476,10 @@ class _Reader(WordReader):
         raw, quoted = self._word()
         if op.endswith("&") and (raw.rstrip("-").isdigit() or raw == "-"):  # 2>&1
             return
-        target = " ".join(expanded(raw, keep_empty=True))
+        *others, target = expanded(raw, keep_empty=True) or [""]
+        if op == "<<<":
+            others, target = [], " ".join((*others, target))
+        self._redirects += (Redirect(op, other) for other in others)
         if op in {"<<", "<<-"}:
             if len(self._documents) >= MOST_DOCUMENTS:
                 raise TooLong(f"more than {MOST_DOCUMENTS} here documents in a line")
@@ -555,7 +586,8 @@ def _printed(command: Command, setting: Setting) -> str | None:
     if program in {"find", "ls"}:
         return listed(program, rest)
     if program == "printf" and rest:
-        return _formatted(rest[1:] if rest[0] == "--" else rest)
+        rest = rest[1:] if rest[0] == "--" else rest
+        return _formatted(rest) if rest else ""
     if program == "git":
         return setting.workspace if rest == ["rev-parse", "--show-toplevel"] else None
     if program == "echo":

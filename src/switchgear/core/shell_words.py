@@ -117,6 +117,8 @@ class Setting(NamedTuple):
     is_folder: Callable[[str], bool] | None = None
     """Whether a path is a folder now; `None`: every folder is taken to exist."""
     work: Work | None = None
+    unset: str = ""
+    """What a variable is that nobody set; `UNKNOWN` where it may be set before the text is run."""
 
 
 class WordReader:
@@ -132,7 +134,7 @@ class WordReader:
         self._variables: dict[str, str] = {"IFS": " \t\n"}
         self._level = 0
         self._masks: dict[str, str] = {}
-        self._unset = ""
+        self._unset = setting.unset
         """What a variable is that nobody set; `UNKNOWN` once something unread may have set it."""
         self._secrets: set[str] = set()
         """Variables with keys that the present command uses."""
@@ -449,7 +451,9 @@ class WordReader:
             return self._setting.home or UNKNOWN
         if name in self._setting.env:
             return self._setting.env[name]
-        return "/tmp" if name in {"TMPDIR", "TMP", "TEMP"} else self._of_unset()  # noqa: S108
+        if name in {"TMPDIR", "TMP", "TEMP"} and not self._unset:
+            return "/tmp"  # noqa: S108
+        return self._of_unset()
 
     def _of_unset(self) -> str:
         """A variable that nobody set is empty; `$BUILD/cache` names a folder that we cannot know."""

@@ -58,6 +58,8 @@ _PROMPTED = frozenset(
 """Programs whose words are no files: agents are given a task in words, servers a query."""
 _SEPARATORS = "\"'`()[]{}<>|;&,=\n\t"
 _GENTLE_MODES = frozenset("+rwxXugoast=,01234567")
+ENVIRONMENT = "/proc/self/environ"
+"""The file in which all variables are."""
 MOST_PATHS = 1_500
 """Paths of one call that are looked at."""
 MOST_TOKENS = 400
@@ -138,7 +140,7 @@ def _found(program: str, call: _Call) -> Touch:
     how = _HOW.get(program)
     if how is not None:
         return how(call)
-    if program in _PROMPTED or only_reads(program, call.rest):
+    if program in _PROMPTED or only_reads(program, call.command.words[1:]):
         return Touch()
     return _handles(call)
 
@@ -165,6 +167,9 @@ def _significant(program: str, rest: Sequence[str]) -> Iterator[str]:
 
 def _read_by(call: _Call, *, is_calling: bool) -> tuple[str, ...]:
     words = call.rest[:MOST_PATHS]
+    if call.command.words[0] in {"env", "printenv", "export", "declare", "set", "typeset"}:
+        shows = not words or words[0] in {"-p", "-x", "-0"}
+        return (ENVIRONMENT,) if shows or call.command.words[0] == "printenv" else ()
     if not is_calling:
         return tuple(call.seen(word) for word in words if word and "://" not in word)
     return tuple(
@@ -404,7 +409,7 @@ def _git(call: _Call) -> Touch:
     how = _GIT.get(verb)
     if how is not None:
         return how(call, paths)
-    return Touch() if only_reads("git", call.rest) else _handles(call)
+    return Touch() if only_reads("git", call.command.words[1:]) else _handles(call)
 
 
 def _git_removes(call: _Call, paths: tuple[str, ...]) -> Touch:
@@ -583,7 +588,8 @@ def _interpreted(call: _Call) -> Touch:
     writes = paths if any(word in small for word in WRITES) else ()
     script = bool(call.paths) and not code
     changes = may_change(code)
-    given = (*paths, *(call.seen(path) for path in _joined_paths(texts))) if changes else ()
+    named = [text for text in texts if " " not in text]  # others are commands, or are said
+    given = tuple(call.seen(path) for path in (*named, *_joined_paths(named))) if changes else ()
     in_place = any(_says_in_place(word) for word in call.rest)
     others = _others(call) if script else ()
     if code:

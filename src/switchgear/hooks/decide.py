@@ -16,7 +16,12 @@ from switchgear.hooks.looking import Looked, call_id, failing_tests_of, look_at,
 from switchgear.hooks.open_calls import MOST_CALLS, MOST_PARTS, Call, Permits
 from switchgear.hooks.ruling import Action, Errand, Ruling, allow, deny, stop, warn
 from switchgear.hooks.steps import Agent, refusal, refuses
-from switchgear.hooks.texts import one_line, progress_warning, stopped_for_people
+from switchgear.hooks.texts import (
+    one_line,
+    progress_warning,
+    stopped_for_people,
+    tampering_text,
+)
 from switchgear.hooks.whereabouts import folder_mark, here
 from switchgear.redact import redact
 from switchgear.stores.base import Store, Transaction
@@ -94,6 +99,9 @@ class _Hearing(Agent):
         self._note_facts()
         if facts.moment is Moment.PROMPT:
             self.notes = sessions.user_message(self.session_circuit(), self.notes)
+        elif self.known.tampered and facts.moment is not Moment.SESSION_START:
+            self.notes = self.notes._replace(stop=tampering_text(self.known.tampered))
+            sessions.open_if_stopped(self.session_circuit(), self.notes)
         self.give_up_expired()
         if facts.moment not in _ASKING:
             self.read_usage()
@@ -320,7 +328,17 @@ class _Hearing(Agent):
         self.tell_step()
         self.leave_step()
         if self.facts.moment is Moment.AGENT_STOP:
+            self._sub_agent_ended()
             self.state = self.state.with_lane(self.lane_name, None)
+
+    def _sub_agent_ended(self) -> None:
+        """Record how a sub-agent ended, unless the call that started it is open and will tell."""
+        if any(call.kind == kinds.AGENT_SPAWN for call in self.state.calls):
+            return
+        facts = self.facts
+        signal = Signal(ok=facts.ok, error=facts.error if facts.ok is False else None)
+        if signal.ok is not None:
+            self.apply(f"op/{kinds.AGENT_SPAWN}", Tell(signal))
 
     def _measured(self) -> None:
         """What an event besides a call tells of cost and context."""

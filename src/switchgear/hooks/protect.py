@@ -102,11 +102,6 @@ GUARD_RULES = (
         ),
     ),
     Rule(
-        "guard/git",
-        _WHY,
-        commands=("git clean -x", "git clean -X", "git stash -a", "git stash --all"),
-    ),
-    Rule(
         "guard/piped",
         _WHY,
         commands=tuple(f"xargs {program}" for program in _CHANGES),

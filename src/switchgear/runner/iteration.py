@@ -18,6 +18,7 @@ from switchgear.hooks.sessions import TIME, WATCHED
 from switchgear.measure.git_command import GitError
 from switchgear.measure.tree import Change, Tree
 from switchgear.runner.agent_log import AgentLog
+from switchgear.runner.disk import is_disk_full
 from switchgear.runner.ends import Ending, ExitReason
 from switchgear.runner.interrupt import Interrupt
 from switchgear.runner.judge import Judgement, Seen, judge, provider_trouble, tests_passing
@@ -33,6 +34,8 @@ from switchgear.runner.waiting import Time
 from switchgear.runner.watching import Watch
 
 LISTED_FILES = 200
+DISK = "disk"
+"""Why an agent was stopped: the disk is full."""
 FREE = Cost(0, "")
 
 
@@ -178,6 +181,7 @@ def _work(
 
     def happened(event: StreamEvent) -> None:
         log.event(event)
+        stop(DISK if is_disk_full(log.problem) else None)
         stop(watch.see(event))
         shop.view.event(event)
         if stuck is not None:
@@ -192,6 +196,8 @@ def _work(
         if run.end is not End.EXITED or run.exit_code:
             log.write(f"[end] {run.end.value}, exit code {run.exit_code}; the last lines:")
             log.write(run.problem or run.tail)
+    if is_disk_full(log.problem) and not stopped:
+        stopped.append(DISK)
     return run, stopped[0] if stopped else None
 
 
@@ -231,7 +237,11 @@ def _measure(shop: Workshop, before: str | None) -> tuple[str | None, Change | N
 
 def _worth_validating(shop: Workshop, run: Run, watch: Watch, stopped: str | None) -> bool:
     """Whether its result could matter: not after an end that is no evidence."""
-    if shop.options.validate is None or shop.interrupt.asked or stopped in {"budget", "provider"}:
+    if (
+        shop.options.validate is None
+        or shop.interrupt.asked
+        or stopped in {"budget", "provider", DISK}
+    ):
         return False
     if run.end in {End.NOT_FOUND, End.DEADLINE} or provider_trouble(run, watch) is not None:
         return False

@@ -13,12 +13,12 @@ from switchgear.agents.base import Agent
 from switchgear.agents.wardens import Wardens
 from switchgear.errors import OrderRefused
 from switchgear.hooks import texts
-from switchgear.measure.saving import is_full
 from switchgear.measure.tree import open_tree
 from switchgear.panel import Panel
 from switchgear.runner.checkpoint import keep
 from switchgear.runner.circuits import Circuits, Leave, Measured, loop_name, task_name
-from switchgear.runner.commits import commit_paths, message_of
+from switchgear.runner.commits import Committing, commit_paths, message_of
+from switchgear.runner.disk import Disk, full_sentence, is_disk_full
 from switchgear.runner.ends import Ending, ExitReason
 from switchgear.runner.gate import Gate
 from switchgear.runner.interrupt import Interrupt
@@ -40,7 +40,8 @@ from switchgear.runner.pace import HOUR_S
 from switchgear.runner.plan import read_plan
 from switchgear.runner.prompt import Standing, prompt_of
 from switchgear.runner.providing import pause_for
-from switchgear.runner.record import RunFolder, process_began
+from switchgear.runner.receipt import write_receipt
+from switchgear.runner.record import SCHEMA, RunFolder, process_began, written_elsewhere
 from switchgear.runner.rescue import Rescue
 from switchgear.runner.result import RunResult, reported
 from switchgear.runner.run_lock import RunLock, folder_lock, task_lock
@@ -112,6 +113,7 @@ class Runner:
             self.state = self.state._replace(started_s=setting.time.wall())
         self._began_s = setting.time.clock()
         self._used_before_s = self.state.seconds
+        self._disk = Disk(record.path, folder)
         self._mark: str | None = None
         self._evidence: tuple[str, ...] = ()
         self._unmeasured = 0
@@ -133,10 +135,14 @@ class Runner:
     def _run_locked(self) -> RunResult:
         with self.shop.wardens as wardens:
             wardens.prepare()
-            self._begin()
             try:
+                self._begin()
                 ending = self._loop()
-            except BaseException:
+            except OrderRefused:
+                raise
+            except BaseException as error:
+                if is_disk_full(error):
+                    return self._finish(Ending(ExitReason.DISK_FULL, full_sentence(error)))
                 # A defect of ours: what was done so far is kept all the same.
                 self._finish(Ending(ExitReason.AGENT_ERROR, "Switchgear itself failed"))
                 raise
@@ -156,6 +162,7 @@ class Runner:
         self._mark = mark(self.shop.tree)
         if self.state.start_mark is None:
             self.state = self.state._replace(start_mark=self._mark)
+        self._disk.reserve()
         self._write()
         self.shop.view.started(self._run())
         for note in self._notes:
@@ -251,8 +258,8 @@ class Runner:
             self._mark = mark(self.shop.tree)
             return None
         why = "what it was before is not known" if problem is None else str(problem)
-        if is_full(problem):
-            return Ending(ExitReason.DISK_FULL, f"the disk is full: {why}")
+        if is_disk_full(problem):
+            return Ending(ExitReason.DISK_FULL, full_sentence(why))
         sentence = f"changes in {self.shop.folder} cannot be measured: {why}"
         return Ending(ExitReason.UNMEASURABLE, sentence, self._evidence)
 
@@ -306,7 +313,11 @@ class Runner:
         if done.validated is not None and done.validated.ok is not True:
             return None
         message = message_of(self.shop.options.task, self.shop.record.id, done.number)
-        made = commit_paths(self.shop.folder, self.state.uncommitted, message)
+        shop = self.shop
+        by = Committing(shop.record.notes, self._left_s(), shop.interrupt, shop.wardens)
+        made = commit_paths(shop.folder, self.state.uncommitted, message, by)
+        if made.note is not None:
+            notes.append(made.note)
         if made.problem is None:
             self.state = self.state._replace(uncommitted=())
         else:
@@ -356,6 +367,7 @@ class Runner:
 
     def _finish(self, ending: Ending) -> RunResult:
         shop, loop = self.shop, self.circuits.loop
+        self._disk.release()
         if self._rescue is not None:
             self._rescue.leave()
         self.state = self.state._replace(seconds=self._used_s())
@@ -379,11 +391,29 @@ class Runner:
             checkpoint=kept,
             notes=tuple(self._notes),
         )
-        self._write(result)
+        result = self._written(result)
         if self._setting.report is not None:
-            result = reported(result, shop.record, self._setting.report)
-            self._write(result)
+            result = self._written(reported(result, shop.record, self._setting.report))
+        try:
+            path = write_receipt(shop.record, self._run(result))
+            result = self._written(result._replace(receipt_file=str(path)))
+        except OSError as error:
+            note = f"the receipt could not be written: {error}"
+            result = result._replace(notes=(*result.notes, note))
         shop.view.ended(result)
+        return result
+
+    def _written(self, result: RunResult) -> RunResult:
+        """Write how the run ended, elsewhere if its folder has no room; a note says where."""
+        try:
+            self._write(result)
+        except OSError as error:
+            run = {"schema": SCHEMA, **self._run(result)}
+            place = written_elsewhere(self.shop.record.id, run)
+            where = "nowhere else either" if place is None else f"to {place} instead"
+            note = f"the end of the run could not be written to its folder ({error}), {where}"
+            if not any(each.startswith("the end of the run could not") for each in result.notes):
+                return result._replace(notes=(*result.notes, note))
         return result
 
     # Inside
