@@ -430,10 +430,13 @@ class Panel:
         self._keeper.forget_fork()
 
 
-def _policy_of(policies: PolicyOf | dict[str, Policy] | None) -> PolicyOf | None:
+def _policy_of(policies: Any) -> PolicyOf | None:
     """Names to policies: as they are, else by the first glob that matches. Raises ValueError."""
-    if policies is None or (callable(policies) and not isinstance(policies, Mapping)):
-        return policies
+    if policies is None:
+        return None
+    if callable(policies) and not isinstance(policies, Mapping):
+        named: PolicyOf = policies
+        return named
     if not isinstance(policies, Mapping):
         raise ValueError(f"Panel.policies is {policies!r}: it must be a dictionary or a function")
     for name, policy in policies.items():

@@ -17,6 +17,10 @@ every_shape = pytest.mark.parametrize("shape", ALL, ids=lambda shape: shape.__na
 TIMED = Policy([detectors.ConsecutiveFailures(5), detectors.SlowCalls(slow_s=10.0)])
 
 
+def answer() -> str:
+    return "answer"
+
+
 def down() -> None:
     raise ConnectionError("down")
 
@@ -111,7 +115,7 @@ def test_a_function_that_was_decorated_before_is_seen_too() -> None:
     for policy in (None, TIMED):
         seen = list[Call]()
         breaker = CircuitBreaker("api", policy=policy, clock=FakeClock())
-        guarded = breaker(lambda: "answer")
+        guarded = breaker(answer)
         guarded()
         breaker.add_on_call(seen.append)
         guarded()
