@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from switchgear.cli.text import clean, say
+from switchgear.cli.text import clean, say, say_lines
 from switchgear.errors import SwitchgearError
 
 INTERRUPTED, BROKEN_PIPE, TROUBLE, DEFECT = 130, 141, 2, 1
@@ -27,7 +27,8 @@ class Fail(click.ClickException):
         """Print it; each of its lines by itself."""
         del file
         for line in self.message.splitlines():
-            say(f"switchgear: {clean(line, 2000)}", err=True)
+            front = "" if line.startswith("- ") else "switchgear: "
+            say_lines(f"{front}{clean(line, 2000)}")
 
 
 def defect(error: Exception, goes_on: str) -> int:

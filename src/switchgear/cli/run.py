@@ -11,7 +11,7 @@ from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.run_choices import StillOpen, admit
 from switchgear.cli.run_flags import given_flags, limit_flags
 from switchgear.cli.run_time import settled, taken_out
-from switchgear.cli.text import clean, say
+from switchgear.cli.text import clean, say, say_lines
 
 if TYPE_CHECKING:
     from switchgear.agents.base import Agent
@@ -451,7 +451,7 @@ def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_js
     _say_not_begun(start, circuit, text)
     code = ENDS[ExitReason(exit_reason)].code
     if not as_json:
-        say(text, err=True)
+        say_lines(text)
         return code
     reason, *choices = text.splitlines()
     result = {

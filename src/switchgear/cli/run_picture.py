@@ -265,5 +265,10 @@ def cut(text: Text, size: Size) -> Text:
     if cell_len(text.plain) <= size.width:
         return text
     text = text.copy()
-    text.truncate(max(size.width - len(size.signs.dots), 1), overflow="crop")
+    room = max(size.width - len(size.signs.dots), 1)
+    text.truncate(room, overflow="crop")
+    space = text.plain.rfind(" ")
+    if space > room * 2 // 3:  # behind a word, where that leaves most of the line
+        text = text[:space]
+    text.rstrip()
     return text.append(size.signs.dots)
