@@ -443,7 +443,7 @@ def _policy_of(policies: Any) -> PolicyOf | None:
         if not isinstance(name, str) or not isinstance(policy, Policy):
             rule = "it must map names or globs to policies"
             raise ValueError(f"Panel.policies holds {name!r}: {policy!r}, and {rule}")
-    names = dict(policies)
+    names: dict[str, Policy] = dict(policies)
     globs = [(matcher(name), policy) for name, policy in names.items() if not is_plain(name)]
 
     def found(name: str) -> Policy | None:
