@@ -323,6 +323,7 @@ def test_a_budget_is_enforced_by_prices_that_are_given(project: Project) -> None
     result = project.json("run", "x", "--budget", "0.5", *prices, agent=USES)
     assert (result["exit_reason"], result["iterations"]) == ("budget", 2)
     assert result["stats"]["cost_micros"] == 400_000
+    assert result["stats"]["priced_by"] is None
     alone = project("run", "x", "--price-in", "1", agent=USES)
     assert (alone.returncode, "belong together" in alone.stderr) == (2, True)
 
@@ -449,11 +450,16 @@ def test_status_leaves_out_finished_runs_and_shows_those_at_work(project: Projec
     )
     try:
         wait_for(project.path / "working")
-        assert "loop/another-one-" in project("status").stdout
+        shown = project("status").stdout
+        assert "loop/another-one-" in shown
+        assert re.search(r"running: 20\S+, iteration 2, python\S*: another one", shown)
     finally:
         running.send_signal(signal.SIGINT)
         running.communicate(timeout=60)
     assert "loop/another-one-" not in project("status").stdout
+    project("release", first["circuit"], "--why", "now")
+    project("runs", "prune", "--keep", "0")
+    assert "loop/" not in project("status").stdout
 
 
 def test_every_line_of_a_log_has_its_time(project: Project) -> None:
@@ -572,9 +578,9 @@ def test_runs_are_listed_and_shown_and_a_damaged_one_is_said(project: Project) -
     shown = project("runs", "show", "last")
     assert "reason: Circuit breaker tripped" in shown.stdout
     assert shown.stdout.count("#") == 3
-    assert "0 files, 0 steps" in shown.stdout
+    assert "0 files changed, unknown cost, 0 steps" in shown.stdout
     assert "kept: no file differs from the start\n" in shown.stdout
-    assert "1 file, " in project("runs", "show", lines[1].split()[0]).stdout
+    assert "1 file changed, " in project("runs", "show", lines[1].split()[0]).stdout
     page = project.json("runs", "show", "last")
     assert len(page["iterations"]) == 3
     assert page["status"] == "circuit_breaker"

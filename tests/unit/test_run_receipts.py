@@ -10,7 +10,7 @@ import pytest
 
 from switchgear.fleet.notify import Outcome
 from switchgear.guards.loop import LoopBreaker
-from switchgear.runner.prune import prunable, prune
+from switchgear.runner.prune import prunable, prune, pruned_circuits
 from switchgear.runner.receipt import receipt_of, receipt_text
 from switchgear.runner.record import RunFolder, list_runs
 from switchgear.runner.run_notice import announce, failures, targets_of
@@ -160,4 +160,5 @@ def test_only_runs_that_have_ended_and_are_old_enough_are_removed(tmp_path: Path
     removed, left = prune(both)
     assert ([each.id for each in removed], left) == (["a"], [])
     assert [each.id for each in list_runs(root)] == ["b", "broken", "c", "d"]
+    assert pruned_circuits(root) == {"loop/x"}
     assert prunable(tmp_path / "nothing", now_s=time.time(), keep=0) == []

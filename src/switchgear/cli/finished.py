@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from switchgear.cli.text import plural
+from switchgear.cli.text import clean, plural
 from switchgear.core.types import Mode
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ class Current(NamedTuple):
     views: "list[View]"
     runs: int
     sessions: int
+    running: tuple[str, ...] = ()
+    """The runs that are running, each as a line."""
 
     @property
     def words(self) -> str:
@@ -39,7 +41,7 @@ def current(session: "Session", views: "Iterable[View]") -> Current:
 
     One that an operator holds stays: whoever holds it has to release it.
     """
-    loops, ended = _finished_loops(Path.cwd()), _ended_sessions(session)
+    (loops, running), ended = _runs(Path.cwd()), _ended_sessions(session)
     kept: list[View] = []
     runs: set[str] = set()
     sessions: set[str] = set()
@@ -55,19 +57,35 @@ def current(session: "Session", views: "Iterable[View]") -> Current:
             sessions.add(owner)
         else:
             kept.append(view)
-    return Current(kept, len(runs), len(sessions))
+    return Current(kept, len(runs), len(sessions), running)
 
 
-def _finished_loops(folder: Path) -> set[str]:
-    """The circuits of runs of this project of which none is running."""
+def _runs(folder: Path) -> tuple[set[str], tuple[str, ...]]:
+    """The circuits of runs of this project of which none is running, and those that are."""
+    from switchgear.runner.prune import pruned_circuits
     from switchgear.runner.record import is_alive, list_runs, runs_root
 
-    ended: set[str] = set()
-    running: set[str] = set()
-    for each in list_runs(runs_root(folder))[-NEWEST_RUNS:]:
-        if each.run is not None:
-            (running if is_alive(each.run) else ended).add(str(each.run["circuit"]))
-    return ended - running
+    root = runs_root(folder)
+    ended, running, lines = pruned_circuits(root), set(), []
+    for each in list_runs(root)[-NEWEST_RUNS:]:
+        if each.run is None:
+            continue
+        circuit = str(each.run["circuit"])
+        if is_alive(each.run):
+            running.add(circuit)
+            lines.append(_running(each.run))
+        else:
+            ended.add(circuit)
+    return ended - running, tuple(lines)
+
+
+def _running(run: dict[str, Any]) -> str:
+    """A run that is running, in a line."""
+    state = run.get("state")
+    done = state.get("iterations") if isinstance(state, dict) else None
+    number = f", iteration {done + 1}" if isinstance(done, int) else ""
+    task = clean(" ".join(str(run.get("task")).split()), 60)
+    return f"running: {run['id']}{number}, {clean(str(run.get('agent')), 20)}: {task}"
 
 
 def _ended_sessions(session: "Session") -> set[str]:

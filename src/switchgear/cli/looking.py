@@ -59,9 +59,10 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
         glob = widened(session, glob)
         views, trouble = session.read(glob)
         left_out = ""
+        running: tuple[str, ...] = ()
         if not whole:
             now = current(session, views)
-            views, left_out = now.views, now.words
+            views, left_out, running = now.views, now.words, now.running
         if as_json:
             from switchgear.cli.values import of_view, printed
 
@@ -72,6 +73,8 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
                 say(left_out)
         elif trouble is None:
             say(f"No circuit is in use; {left_out}" if left_out else nothing(session, glob))
+        for line in running if not as_json else ():
+            say(line)
     if trouble is not None:
         raise trouble
 

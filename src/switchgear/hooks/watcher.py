@@ -139,8 +139,18 @@ def main(argv: list[str]) -> None:
     store.transact(subject, at_work)
 
     def look() -> watching.Look:
-        now = compiled.compiled(root)  # it may have been changed; then the new one holds
-        return watching.look(store, session, now.policy_for(subject), now.interventions)
+        # It may have been changed: then the new one holds, and what no operator did is reverted.
+        now = compiled.compiled(root, during_call=None)
+        policy = now.policy_for(subject)
+        if now.tampered:
+            from switchgear.hooks.recompiling import take_tampering  # noqa: PLC0415  seldom
+
+            found = watching.stop_for_tampering(
+                store, session, policy, now.policy_for("rules"), now.tampered
+            )
+            take_tampering(root, now.tampered)
+            return found
+        return watching.look(store, session, policy, now.interventions)
 
     def help_(evidence: str) -> None:
         escalate = compiled.compiled(root).interventions.escalate

@@ -1,6 +1,7 @@
 """Which runs can be removed, and their removal. A run that is running is never touched."""
 
 import shutil
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,12 +9,17 @@ from typing import Any, NamedTuple
 from switchgear.runner.record import is_alive, list_runs
 from switchgear.runner.run_lock import is_held
 
+PRUNED = "pruned-circuits.txt"
+KEPT_NAMES = 10_000
+
 
 class Prunable(NamedTuple):
     """A run that has ended and is old enough."""
 
     id: str
     path: Path
+    circuit: str = ""
+    """The circuit of its loop."""
 
 
 def prunable(
@@ -31,7 +37,7 @@ def prunable(
             continue
         if older_than_s is not None and now_s - _last_s(each.run, path) < older_than_s:
             continue
-        found.append(Prunable(each.id, path))
+        found.append(Prunable(each.id, path, str(each.run["circuit"])))
     return found
 
 
@@ -45,7 +51,30 @@ def prune(found: list[Prunable]) -> tuple[list[Prunable], list[tuple[str, str]]]
             left.append((each.id, error.strerror or str(error)))
         else:
             removed.append(each)
+    if removed:
+        _remember(removed)
     return removed, left
+
+
+def pruned_circuits(root: Path) -> set[str]:
+    """The circuits of runs that were removed: the store may still know them, `status` need not."""
+    try:
+        text = (root.parent / PRUNED).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return set()
+    return set(text.splitlines()[-KEPT_NAMES:])
+
+
+def _remember(removed: list[Prunable]) -> None:
+    file = removed[0].path.parent.parent / PRUNED
+    names = [*pruned_circuits(file.parent / "runs"), *(each.circuit for each in removed)]
+    lines = "".join(f"{name}\n" for name in dict.fromkeys(names) if name.isprintable())
+    beside = file.with_name(f".{PRUNED}")
+    with suppress(OSError):
+        beside.unlink(missing_ok=True)
+        with beside.open("x", encoding="utf-8") as new:  # never through a link of an agent's
+            new.write(lines)
+        beside.replace(file)
 
 
 def _last_s(run: dict[str, Any], path: Path) -> float:

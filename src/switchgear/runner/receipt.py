@@ -61,6 +61,7 @@ def receipt_of(run: Mapping[str, Any], *, alive: bool = False) -> dict[str, Any]
             "unknown_iterations": unknown,
             "budget_micros": _maybe_whole(options.get("budget_micros")),
             "tokens": _whole(state.get("tokens")),
+            "priced_by": _line(state.get("priced_by"), 100) or None,
         },
         "saved": _saved(end, options, iterations - lost, micros, unknown),
         "kept": {
@@ -148,8 +149,9 @@ def _done(receipt: Mapping[str, Any]) -> str:
 def _spent(receipt: Mapping[str, Any]) -> str:
     money = receipt["spent"]
     text = spent(money["cost_micros"] or 0, money["unknown_iterations"])
-    budget = money["budget_micros"]
-    return text if budget is None else f"{text} of {dollars(budget)}"
+    if money["budget_micros"] is not None:
+        text += f" of {dollars(money['budget_micros'])}"
+    return text if not money["priced_by"] else f"{text}, by the {money['priced_by']}"
 
 
 def _kept(kept: Mapping[str, Any]) -> str | None:

@@ -86,6 +86,7 @@ class RunResult(NamedTuple):
                 "tests_total": state.tests_total,
                 "cost_micros": state.spent_micros,
                 "unknown_prices": state.unknown_prices,
+                "priced_by": state.priced_by,
                 "tokens": state.tokens,
                 "seconds": round(state.seconds, 3),
                 "lost_to_provider": state.lost,
@@ -106,6 +107,8 @@ class RunResult(NamedTuple):
         head = f"{self.exit_reason}: {self.reason}"
         lines = [head, *(f"  evidence: {each}" for each in self.evidence)]
         cost = words.spent(state.spent_micros, state.unknown_prices)
+        if state.priced_by is not None:
+            cost += f" by the {state.priced_by}"
         tests = ""
         if state.tests_passing is not None:
             tests = f", {words.passing(state.tests_passing, state.tests_total)}"
