@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from e2e.hook_process import command
+from trusted_config import write_config
 from unit.hook_calls import after, before
 
 IN_TIME_S = 12.0
@@ -51,7 +52,12 @@ def ask(
         check=False,
         timeout=60,
         preexec_fn=limit,
-        env={"HOME": str(project.parent), "PATH": os.defpath, **env},
+        env={
+            "HOME": str(project.parent),
+            "PATH": os.defpath,
+            "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
+            **env,
+        },
     )
     assert done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stderr
@@ -77,7 +83,7 @@ def holds(project: Path, limit: Callable[[], None] | None = None, **env: str) ->
 
 def ready(project: Path, on_trouble: str = "admit") -> Path:
     """A project whose configuration is compiled and whose store is begun."""
-    (project / "switchgear.yaml").write_text(f"hooks: {{on_trouble: {on_trouble}}}\n")
+    write_config(project / "switchgear.yaml", f"hooks: {{on_trouble: {on_trouble}}}\n")
     for number in range(2):
         assert ask(project, before("Bash", HARMLESS, f"r{number}"))[0] == {}
     return project / ".switchgear" / "state.db"
@@ -262,7 +268,7 @@ def test_a_lock_on_the_compiled_configuration_admits_nothing_that_a_rule_forbids
     project: Path,
 ) -> None:
     ready(project)
-    (project / "switchgear.yaml").write_text("hooks: {lease_s: 60}\n")
+    write_config(project / "switchgear.yaml", "hooks: {lease_s: 60}\n")
     with locked(project / ".switchgear" / "hooks.json.lock"):
         told, seconds = ask(project, before("Bash", FORBIDDEN))
     assert decision(told) == "deny"
@@ -326,7 +332,9 @@ def test_a_compiled_configuration_that_lacks_parts_is_made_anew(project: Path) -
 def test_the_built_in_rules_hold_where_no_configuration_could_ever_be_read(
     project: Path, text: str
 ) -> None:
-    (project / "switchgear.yaml").write_text(text)
+    own = project.parent / ".config" / "switchgear" / "switchgear.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text(text)
     for _ in range(2):
         told, _ = ask(project, before("Bash", FORBIDDEN))
         assert decision(told) == "deny"
@@ -340,7 +348,8 @@ def test_the_built_in_rules_hold_where_no_configuration_could_ever_be_read(
 def test_the_last_configuration_that_could_be_read_holds_until_the_next_can_be(
     project: Path,
 ) -> None:
-    config = project / "switchgear.yaml"
+    config = project.parent / ".config" / "switchgear" / "switchgear.yaml"
+    config.parent.mkdir(parents=True)
     config.write_text("rules: {own: [{name: no-make, commands: [make]}]}\n")
     assert decision(ask(project, before("Bash", {"command": "make all"}))[0]) == "deny"
     config.write_text("rules: {own: [{name: no-make, commands: [make]}]\n")

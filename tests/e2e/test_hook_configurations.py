@@ -16,6 +16,7 @@ import pytest
 
 from e2e.hook_process import command
 from switchgear.config import ConfigError, load_config
+from switchgear.config.trust import trust_file
 from switchgear.core.detectors import ALL
 from switchgear.presets import PRESETS
 from unit.config_texts import WHOLE_YAML
@@ -109,6 +110,7 @@ def ask(project: Path, data: dict[str, Any]) -> tuple[int, Any, str]:
             "HOME": str(project.parent),
             "PATH": os.defpath,
             "SWITCHGEAR_STORE": f"sqlite:///{project}/state.db",
+            "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
             **VARIABLES,
         },
     )
@@ -131,7 +133,9 @@ def test_the_hook_answers_alike_cold_bundled_and_cached(name: str, tmp_path: Pat
     calm, broken = tmp_path / "calm", tmp_path / "broken"
     for project in (calm, broken):
         (project / ".git").mkdir(parents=True)
-        (project / f"switchgear.{suffix}").write_text(text)
+        config = project / f"switchgear.{suffix}"
+        config.write_text(text)
+        trust_file(str(config), variables=VARIABLES)
     for number in range(3):
         session = {"session_id": f"h{number}"}
         call = ("Bash", {"command": "ls"}, f"h{number}")

@@ -323,6 +323,7 @@ def test_a_budget_is_enforced_by_prices_that_are_given(project: Project) -> None
     result = project.json("run", "x", "--budget", "0.5", *prices, agent=USES)
     assert (result["exit_reason"], result["iterations"]) == ("budget", 2)
     assert result["stats"]["cost_micros"] == 400_000
+    assert result["stats"]["priced_by"] is None
     alone = project("run", "x", "--price-in", "1", agent=USES)
     assert (alone.returncode, "belong together" in alone.stderr) == (2, True)
 
@@ -377,6 +378,88 @@ def test_a_dry_run_estimates_from_past_runs_and_tells_an_open_circuit(project: P
     )
     assert "the run would not start: loop/x-" in done.stdout
     assert sorted(each.name for each in (project.path / ".switchgear" / "runs").iterdir()) == runs
+
+
+def test_a_tripped_run_tells_configured_targets_and_those_of_notify(project: Project) -> None:
+    out = project.path.parent
+    (project.path / "switchgear.yaml").write_text(
+        "notifications:\n"
+        f"  - command: {{run: 'tee {out}/configured'}}\n"
+        f"  - command: {{run: 'tee {out}/other', match: 'provider/*'}}\n"
+    )
+    project.env["SWITCHGEAR_CONFIG"] = str(project.path / "switchgear.yaml")
+    flags = ("--notify", f"command:tee {out}/flag", "--notify", "command:false")
+    done = project("run", "x", *flags, agent="print('Error: boom'); sys.exit(1)")
+    assert done.returncode == 10
+    assert "switchgear: notification to command-" in done.stderr
+    for name in ("configured", "flag"):
+        got = json.loads((out / name).read_text())
+        assert (got["severity"], got["kind"]) == ("SEV2", "run_ended")
+        assert len(got["owners"]) == 1
+        assert got["receipt"]["exit_reason"] == "circuit_breaker"
+    assert not (out / "other").exists(), "it matches other circuits"
+    again = project("run", "x", *flags, agent="print('Error: boom'); sys.exit(1)")
+    assert again.returncode == 10
+    got = json.loads((out / "flag").read_text())
+    assert (got["severity"], got["kind"]) == ("SEV3", "run_not_started")
+    assert project("run", "x", "--notify", "pager", "--agent", "demo").returncode == 2
+
+
+def test_runs_have_start_end_and_duration_and_can_be_cut_to_the_last(project: Project) -> None:
+    for number in range(3):
+        project("run", f"task {number}", agent="write('a', os.environ['SWITCHGEAR_RUN'])")
+    lines = project("runs").stdout.splitlines()
+    assert len(lines) == 3
+    when = r"20\d\d-\d\d-\d\d \d\d:\d\d to (20\d\d-\d\d-\d\d )?\d\d:\d\d, [\d.]+ s  1 iteration, unknown cost, "
+    assert all(re.search(when, line) for line in lines)
+    last = project("runs", "--last", "1").stdout
+    assert "task 2" in last
+    assert "task 1" not in last
+    assert "2 earlier" in last
+    assert len(project.json("runs", "--last", "2")["runs"]) == 2
+    page = project("runs", "show", "last").stdout
+    for line in ("started: 20", "ended: 20", "took: ", "receipt: "):
+        assert f"\n{line}" in page
+    receipt = project("runs", "show", "last", "--receipt").stdout
+    assert receipt.startswith("Switchgear run 20")
+    assert project.json("runs", "show", "last", "--receipt")["what"]["task"] == "task 2"
+    assert project("runs", "prune").returncode == 2
+    assert "2 runs would be removed" in project("runs", "prune", "--keep", "1", "--dry-run").stdout
+    assert len(project.json("runs")["runs"]) == 3
+    assert "2 runs removed" in project("runs", "prune", "--keep", "1").stdout
+    assert [each["task"] for each in project.json("runs")["runs"]] == ["task 2"]
+    assert project("runs", "prune", "--older-than", "8").returncode == 2
+
+
+def test_status_leaves_out_finished_runs_and_shows_those_at_work(project: Project) -> None:
+    first = project.json("run", "fix the parser", agent="print('Error: x'); sys.exit(1)")
+    assert first["circuit"].startswith("loop/fix-the-parser-")
+    project("record", "provider/anthropic", "success")
+    shown = project("status").stdout
+    assert "loop/" not in shown
+    assert "provider/anthropic" in shown
+    assert "1 finished run: `switchgear runs`" in shown
+    assert first["circuit"] in project("status", "--all").stdout
+    assert first["circuit"] in project("status", "loop/*").stdout
+    names = [each["name"] for each in project.json("status")]
+    assert names == ["provider/anthropic"]
+    project("hold", "open", first["circuit"], "--why", "not now")
+    assert first["circuit"] in project("status").stdout, "what an operator holds stays"
+    running = project.start(
+        "run", "another one", agent="n > 1 and (write('working', ''), time.sleep(300)); sys.exit(1)"
+    )
+    try:
+        wait_for(project.path / "working")
+        shown = project("status").stdout
+        assert "loop/another-one-" in shown
+        assert re.search(r"running: 20\S+, iteration 2, python\S*: another one", shown)
+    finally:
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=60)
+    assert "loop/another-one-" not in project("status").stdout
+    project("release", first["circuit"], "--why", "now")
+    project("runs", "prune", "--keep", "0")
+    assert "loop/" not in project("status").stdout
 
 
 def test_every_line_of_a_log_has_its_time(project: Project) -> None:
@@ -493,11 +576,11 @@ def test_runs_are_listed_and_shown_and_a_damaged_one_is_said(project: Project) -
     assert narrow.split() == listed.stdout.split()
     del project.env["COLUMNS"]
     shown = project("runs", "show", "last")
-    assert "ended: Circuit breaker tripped" in shown.stdout
+    assert "reason: Circuit breaker tripped" in shown.stdout
     assert shown.stdout.count("#") == 3
-    assert "0 files, 0 steps" in shown.stdout
+    assert "0 files changed, unknown cost, 0 steps" in shown.stdout
     assert "kept: no file differs from the start\n" in shown.stdout
-    assert "1 file, " in project("runs", "show", lines[1].split()[0]).stdout
+    assert "1 file changed, " in project("runs", "show", lines[1].split()[0]).stdout
     page = project.json("runs", "show", "last")
     assert len(page["iterations"]) == 3
     assert page["status"] == "circuit_breaker"

@@ -110,7 +110,7 @@ def test_the_bundled_list_agrees_with_its_source() -> None:
 
 def test_prices_of_the_users_own_take_precedence() -> None:
     rates = Rates(2_000_000, 4_000_000, 2_000_000, 2_000_000)
-    assert cost_of([Usage("nobodys-model", 1_000, 500)], rates) == (4_000, "price list", "")
+    assert cost_of([Usage("nobodys-model", 1_000, 500)], rates) == (4_000, "given prices", "")
     assert cost_of([Usage(None, 1_000, 500, 400)], rates).micros == 4_000
     assert cost_of([Usage("gpt-5", 10, 1, cost_micros=7)], rates).micros == 7
 

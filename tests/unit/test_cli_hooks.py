@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from switchgear.cli import main
 from switchgear.hooks.command import AGENTS
+from switchgear.hooks.install import saved
 from switchgear.hooks.install.agents import HOOKED
 from switchgear.hooks.install.codex_trust import Trust, ask_codex
 from switchgear.hooks.install.probe import AFTER, BEFORE, read, sample
@@ -220,6 +221,7 @@ def test_the_doctor_leaves_no_circuit_of_its_own_and_can_be_asked_again_and_agai
 def test_the_doctor_runs_the_command_that_the_file_holds_and_no_other(project: Path) -> None:
     run("install", "codex")
     path = project / ".codex" / "hooks.json"
+    saved.forget("codex", "project", str(project))  # else a hook would repair it
     text = path.read_text()
     path.write_text(text.replace("entry.py codex --root", "entry.py codex --rooot"))
     done = run("doctor", "codex")
@@ -232,6 +234,7 @@ def test_the_doctor_notices_an_event_that_goes_elsewhere(project: Path, tmp_path
     other = tmp_path / "other"
     (other / ".git").mkdir(parents=True)
     path = project / ".codex" / "hooks.json"
+    saved.forget("codex", "project", str(project))  # else a hook would repair it
     path.write_text(path.read_text().replace(f"--root {project}", f"--root {other}"))
     done = run("doctor", "codex")
     assert done.exit_code == 2

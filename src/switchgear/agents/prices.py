@@ -23,7 +23,7 @@ class Cost(NamedTuple):
 
     micros: int | None
     source: str
-    """"agent", "price list", "agent and price list", or "" where the cost is not known."""
+    """"agent", "price list", "given prices", several of them, or "" where the cost is unknown."""
     unknown: str = ""
     """A sentence on what is not known; empty where all is."""
 
@@ -48,7 +48,7 @@ def cost_of(usages: Iterable[Usage], rates: Rates | None = None) -> Cost:
             problems.append(problem)
         else:
             total += priced
-            sources.add("price list")
+            sources.add("price list" if rates is None else "given prices")
     if not models:
         return Cost(None, "", "the agent reported no token usage")
     if problems:

@@ -160,4 +160,25 @@ def _part(fields: dict[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else clean(str(value))
+    """A setting as a person writes it: `0.7`, `a 30; b 10`, `yes`.
+
+    >>> _value([["same_error", 30.0], ["silence", 10]]), _value({"a": 1}), _value((1, 2)), _value(True)
+    ('same_error 30; silence 10', 'a 1', '1; 2', 'yes')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, dict):
+        return "; ".join(f"{clean(str(key))} {_value(each)}" for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return "; ".join(
+            f"{_value(each[0])} {_value(each[1])}" if _is_pair(each) else _value(each)
+            for each in value
+        )
+    return clean(str(value))
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether it is a name with its value, as weights are written."""
+    return isinstance(value, list | tuple) and len(value) == 2 and isinstance(value[0], str)

@@ -108,6 +108,7 @@ def install(agent: str, scope: str) -> None:
     if scope != USER:
         _trust_project_file()
     change = _place(agent, scope).install()
+    _save(agent, scope)
     _say_installed(agent, scope, change)
 
 
@@ -125,12 +126,19 @@ def uninstall(agent: str, scope: str) -> None:
     """
     from switchgear.cli.opening import open_session
     from switchgear.hooks.install.agents import HOOKED
+    from switchgear.hooks.install.saved import forget, is_saved
 
     there = _place(agent, scope)
-    if there.look().installed:
+    if there.look().installed or is_saved(agent, scope, os.getcwd()):
         with open_session(reading=True) as session:
             session.demand_operator(agent, f"removing the hooks of {HOOKED[agent].title}")
-    change = there.uninstall()
+    forget(agent, scope, os.getcwd())  # first: a hook at the same moment would repair the file
+    try:
+        change = there.uninstall()
+    except BaseException:
+        _save(agent, scope)
+        raise
+    forget(agent, scope, os.getcwd())  # a hook may have saved it meanwhile
     title, path = HOOKED[agent].title, _short(change.path)
     if not change.changed:
         say(clean(f"{title}: there are no hooks of ours in {path}"))
@@ -190,6 +198,17 @@ def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
         for finding in examine(name, scope, wanted=agent is not None)
     ]
     return report(findings, as_json=as_json)
+
+
+def _save(agent: str, scope: str) -> None:
+    """Save a copy, from which hooks repair the file; where that cannot be, the user is told."""
+    from switchgear.hooks.install.saved import save
+
+    try:
+        save(agent, scope, os.getcwd())
+    except OSError as error:
+        why = error.strerror or str(error)
+        say(f"switchgear: no copy could be saved ({why}): changes will not be repaired", err=True)
 
 
 def _trust_project_file() -> None:

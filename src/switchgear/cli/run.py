@@ -11,13 +11,15 @@ from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.run_choices import StillOpen, admit
 from switchgear.cli.run_flags import given_flags, limit_flags
 from switchgear.cli.run_time import settled, taken_out
-from switchgear.cli.text import say
+from switchgear.cli.text import clean, say, say_lines
 
 if TYPE_CHECKING:
     from switchgear.agents.base import Agent
     from switchgear.cli.opening import Session
     from switchgear.core.policy import Policy
     from switchgear.errors import BudgetRefused
+    from switchgear.fleet.notify import Outcome
+    from switchgear.fleet.targets import Target
     from switchgear.runner.options import RunOptions
     from switchgear.runner.record import RunFolder
     from switchgear.runner.result import RunResult
@@ -44,6 +46,8 @@ class Start(NamedTuple):
     how: str = "the same command with"
     circuit: str | None = None
     """The loop's circuit, of a run that continues; `None`: by folder, task, agent, validation."""
+    targets: "tuple[Target, ...]" = ()
+    """Those of `--notify`; the configured ones are told too."""
     note: str | None = None
     """Something to say at the start."""
     lock: "RunLock | None" = None
@@ -57,11 +61,15 @@ class Start(NamedTuple):
     metavar="NAME",
     help="claude, codex, gemini, qwen, opencode, pi, goose, aider, mini or demo.",
 )
-@click.option("--agent-cmd", metavar="'CMD {prompt}'", help="Any other agent, as a command.")
+@click.option(
+    "--agent-cmd",
+    metavar="'CMD {prompt}'",
+    help="Any other agent, as a command; without {prompt} it reads standard input.",
+)
 @click.option(
     "--preset", metavar="P", help="A ready-made loop: feature, refactor, debug, docs and more."
 )
-@click.option("--completion-promise", metavar="TEXT", help="Done only when the agent says TEXT.")
+@click.option("--completion-promise", metavar="TEXT", help="Done only when the agent prints TEXT.")
 @click.option("--plan", metavar="FILE", help="A checklist; done when every box is ticked.")
 @click.option(
     "--dry-run",
@@ -77,29 +85,40 @@ def run(
     *,
     as_json: bool,
     dry_run: bool,
+    notify: tuple[str, ...],
     force_close: bool,
     why: str | None,
     **flags: Any,
 ) -> None:
-    """Run an agent on TASK again and again, until it is done or the loop must stop.
+    """Run an agent on TASK in a loop, until the task is done or the loop must stop.
 
-    Progress is measured, not believed: files changed, tests passing, length of output. Each way to
+    Progress is measured: files changed, tests passing, length of output. Each way to
     end has its exit code: completed 0, circuit_breaker 10, budget 11, timeout 12, max_iterations 13,
     rate_limit 14, blocked 15, agent_error 16, disk_full 17, unmeasurable 18, conflict 19,
     interrupted 130. What was done is kept, and `switchgear resume` goes on. Flags beat the preset, the preset beats the configuration.
     """
     from switchgear.cli.opening import open_session
+    from switchgear.runner.run_notice import targets_of
 
+    targets = targets_of(notify)
     with open_session(reading=dry_run) as session:
         if dry_run:
-            code = _dry_run(session, task, given_flags(flags), as_json=as_json)
+            code = _dry_run(session, task, given_flags(flags), targets, as_json=as_json)
         else:
             start = _start(session, task, given_flags(flags))
-            code = perform(session, start._replace(force=force_close, why=why), as_json=as_json)
+            start = start._replace(force=force_close, why=why, targets=targets)
+            code = perform(session, start, as_json=as_json)
     raise SystemExit(code)
 
 
-def _dry_run(session: "Session", task: str | None, flags: dict[str, Any], *, as_json: bool) -> int:
+def _dry_run(
+    session: "Session",
+    task: str | None,
+    flags: dict[str, Any],
+    targets: "tuple[Target, ...]",
+    *,
+    as_json: bool,
+) -> int:
     from switchgear.cli.dry_run import dry_run
 
     if flags.get("agent", "").partition(":")[0] == "demo":
@@ -114,7 +133,7 @@ def _dry_run(session: "Session", task: str | None, flags: dict[str, Any], *, as_
         _agent(options),
         folder,
         policy=configured(session, options, folder),
-        targets=(),
+        targets=tuple(each.name for each in (*session.config.notifications, *targets)),
         as_json=as_json,
     )
 
@@ -272,9 +291,33 @@ def _perform(
         if not any(runner.has_worked for runner in begun):
             raise
         return defect(error, f"resume {begun[0].shop.record.id}")
+    outcomes = _announced(session, start, result)
     if as_json:
-        say(printed(result.dump()))
+        sent = [each._asdict() for each in outcomes]
+        say(printed({**result.dump(), "notifications": sent}))
     return result.exit_code
+
+
+def _announced(session: "Session", start: Start, result: "RunResult") -> "list[Outcome]":
+    """Tell the targets that the run ended. What does not arrive is said, and changes nothing else."""
+    from switchgear.cli.run_choices import who
+    from switchgear.runner.receipt import receipt_of
+    from switchgear.runner.record import RunFolder, RunUnreadable
+    from switchgear.runner.run_notice import announce, failures
+
+    targets = (*session.config.notifications, *start.targets)
+    if not targets or not result.receipt_file:
+        return []
+    try:
+        receipt = receipt_of(RunFolder(Path(result.receipt_file).parent).read())
+    except RunUnreadable as problem:
+        say(clean(f"switchgear: no notification was sent: {problem}", 1000), err=True)
+        return []
+    agent = session.config.crew.agents.get(start.options.agent_label.partition(":")[0])
+    outcomes = announce(targets, receipt, [who() if agent is None else agent.owner])
+    for failure in failures(outcomes):
+        say(clean(f"switchgear: {failure}", 1000), err=True)
+    return outcomes
 
 
 def _ways_to_money(refused: "BudgetRefused") -> str:
@@ -379,6 +422,29 @@ def _company(start: Start) -> str | None:
     return f"run {others[-1]} is at work in this folder too: what it changes counts for both"
 
 
+def _say_not_begun(start: Start, circuit: str, text: str) -> None:
+    """Tell the targets of `--notify` that a run did not begin: nobody may look before the morning."""
+    from switchgear.cli.run_choices import who
+    from switchgear.fleet.notify import deliver, notice
+    from switchgear.runner.run_notice import TIMEOUT_S, failures
+
+    if not start.targets:
+        return
+    why = text.splitlines()[0]
+    task = " ".join(start.options.task.split())[:200]
+    message = notice(
+        f"run not started: {why} | task: {task}",
+        severity="SEV3",
+        kind="run_not_started",
+        circuit=circuit,
+        reason=why,
+        owners=[who()],
+        choices=text.splitlines()[1:],
+    )
+    for failure in failures(deliver(start.targets, message, TIMEOUT_S)):
+        say(clean(f"switchgear: {failure}", 1000), err=True)
+
+
 def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_json: bool) -> int:
     """Say that a run was not begun, and why. Returns its exit code."""
     from switchgear.cli.values import printed
@@ -386,9 +452,10 @@ def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_js
 
     if start.record is not None:
         start.record.discard()
+    _say_not_begun(start, circuit, text)
     code = ENDS[ExitReason(exit_reason)].code
     if not as_json:
-        say(text, err=True)
+        say_lines(text)
         return code
     reason, *choices = text.splitlines()
     result = {

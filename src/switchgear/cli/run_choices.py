@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from switchgear.cli.entry import fail
-from switchgear.cli.text import clean, say
+from switchgear.cli.text import clean, say_lines
 
 if TYPE_CHECKING:
     from switchgear.guards.loop import LoopBreaker
@@ -69,7 +69,7 @@ def _wait_s(loop: "LoopBreaker") -> float | None:
 
 
 def _ask(loop: "LoopBreaker", how: str) -> str | None:
-    say(_text(loop, how), err=True)
+    say_lines(_text(loop, how))
     wait_s = _wait_s(loop)
     choices = CHOICES if wait_s is not None else CHOICES[1:]
     chosen = click.prompt("What now", type=click.Choice(choices), default="abort", err=True)

@@ -13,13 +13,13 @@ INTERPRETERS = (
 )
 DELETES = ("rmtree", "remove(", "unlink", "rmdir", "rmsync", "rm_rf", "rm_r", "deletefile", "rmall")
 WRITES = ("write", "dump(", "'w", '"w', "'a'", '"a"', "rename", "replace(", "copy", "move(")
-STARTS = ("system", "popen", "Popen", "subprocess", "exec", "spawn")
+STARTS = ("system", "popen", "Popen", "subprocess", "exec", "spawn", "shell script")
 _ACTS = (
     *("connect", "execute", "eval", "chmod", "chown", "link", "truncate", "utime", "touch"),
     *("'r+", '"r+', "'x'", '"x"', "'a", '"a', "mmap", "open3", "`", "'>", '">', "'+", '"+'),
     *("os.open", "o_trunc", "o_wronly", "o_rdwr", "file.delete", "fileutils", "file_put", "delete"),
     *("mode=", "extractall", "unpack", "savez", "to_csv", "to_json", "symlink", "mkdir", "rm("),
-    *("save(", "dd of", "setx", "putenv", "chdir"),
+    *("save(", "dd of", "setx", "putenv", "chdir", "remove"),
 )
 """Further words with which code may change what it names."""
 MOST_TEXTS = 400
@@ -71,9 +71,16 @@ def quoted_in(code: str) -> list[str]:
     at = mask.find("'")
     while at >= 0 and len(found) < MOST_TEXTS:
         end = code.find(code[at], at + 1)
+        escaped = False
+        while end > at + 1 and code[end - 1] == "\\":
+            end = code.find(code[at], end + 1)
+            escaped = True
         if end < 0:
             break
-        found.append(code[at + 1 : end])
+        text = code[at + 1 : end]
+        if escaped or "\\" in text:
+            text = text.replace("\\'", "'").replace('\\"', '"').replace("\\n", "\n")
+        found.append(text)
         at = mask.find("'", end + 1)
     return [text for text in found if text]
 

@@ -90,6 +90,8 @@ _PATCH_FILES = (
     ("+++ ", "writes"),
     ("--- ", "writes"),
 )
+UNREADABLE = "the call could not be read"
+"""Begins what is said of a call at which the reader itself failed: a defect of ours."""
 DEEPEST = 8
 MOST_INPUTS = 5_000
 LONGEST_LINE = 10_000
@@ -156,6 +158,8 @@ def deed_of(tool: str, inputs: Any, place: Place) -> Deed:
         gathering.take(inputs)
     except TooLong as error:
         gathering.unread = str(error)
+    except Exception as error:  # noqa: BLE001  a guard that stumbles must not admit
+        gathering.unread = f"{UNREADABLE} ({type(error).__name__})"
     return gathering.deed()
 
 

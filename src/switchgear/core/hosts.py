@@ -205,7 +205,7 @@ def _named(program: str, rest: list[str]) -> Iterator[str]:
             named = (
                 named or program in {"ssh", "nc", "ncat", "netcat", "telnet"} or _is_number(host)
             )
-            if named and host.replace("-", "").replace(".", "").isalnum() and "/" not in before:
+            if named and host.replace("-", "").replace(".", "").isalnum():
                 found = True
                 yield host
         found = found or "://" in word

@@ -4,7 +4,7 @@ Programs that only start another (`sudo`, `env`, `timeout`, `xargs`, `sh -c`, `d
 looked through; what the one that really runs touches is told by `touches.py`.
 """
 
-# ruff: noqa: PLR0911, PLR0912  one answer for each form of a command
+# ruff: noqa: PLR0911  one answer for each form of a command
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from switchgear.core.code_text import (
     variables_in,
 )
 from switchgear.core.hosts import is_loopback, is_own_key
+from switchgear.core.patterns import ANY
 from switchgear.core.readers import only_reads
 from switchgear.core.shell import (
     DEEPEST,
@@ -95,7 +96,6 @@ _VALUED: dict[str, str] = {
 """Programs that run the command behind them, with their options that take a value."""
 _OWN_WORDS = {
     **dict.fromkeys(("timeout", "gtimeout", "taskset", "chrt", "flock", "chroot", "faketime"), 1),
-    "setarch": 1,
 }
 """Words of their own between the options and the command."""
 _FOLDERS = {"env": ("-C", "--chdir"), "sudo": ("-D", "--chdir"), "doas": ()}
@@ -123,7 +123,7 @@ _TEXT_OPTIONS: dict[str, tuple[str, ...]] = {
     "entr": ("-s",),
     "nodemon": ("-x", "--exec"),
     "expect": ("-c",),
-    "git": ("--exec", "-x"),
+    "git": ("--exec",),
     "xterm": ("-e",),
     "gnome-terminal": ("-e", "--command"),
     "watchexec": ("-s", "--shell"),
@@ -131,9 +131,14 @@ _TEXT_OPTIONS: dict[str, tuple[str, ...]] = {
     "rsync": ("--rsync-path", "-e", "--rsh"),
     "tar": ("--to-command", "--checkpoint-action", "-I", "--use-compress-program"),
     "make": ("--eval",),
-    "ssh": ("-o",),
+    "gdb": ("-ex", "--eval-command"),
+    **dict.fromkeys(("vi", "vim", "nvim", "ex", "view"), ("-c", "--cmd")),
 }
 """Options whose value is a shell text."""
+_CLUSTERS = frozenset(("su", "runuser", "script", "sg", "flock"))
+"""Those of which `-c` may be the last of several letters."""
+_ONLY_TEXTS = _CLUSTERS | {"ssh", "nix-shell", "nix", "npm", "npx", "tmux", "screen", "zellij"}
+"""Those that do nothing themselves to what the text names."""
 _TEXT_WORDS = frozenset(("watch", "parallel", "trap", "hyperfine", "concurrently", "forkrun"))
 """Programs whose words are shell texts."""
 _SESSIONS = frozenset(("tmux", "screen", "zellij", "dtach", "abduco"))
@@ -220,6 +225,15 @@ _LOOKS = frozenset(
 """Orders to Switchgear that look, run or guard; every other one is the operator's.
 
 `record` has a rule of its own."""
+_ORDERS = frozenset(
+    (
+        *("release", "reset", "hold", "import", "vacuum", "intervene", "trust", "record"),
+        *("config", "hooks", "budgets", "locks", "fleet", "incidents", "--store", "--config"),
+    )
+)
+"""Verbs of Switchgear that are looked for in a text that is no command."""
+MOST_WRAPPERS = 64
+"""Programs that start another, one in the other."""
 MOST_TOKENS = 64
 """Words from a pipe that are tried one by one."""
 
@@ -313,6 +327,10 @@ def _touch_of(command: Command) -> Touch:
     if command.words and command.words[0].startswith(_WRAPPER):
         touch = handled_by(command)
     elif command.words and _inner_text(command) is None:
+        texts = _texts_in(command) if command.words[0] in _ONLY_TEXTS else []
+        if texts:
+            words = tuple(word for word in command.words if word not in texts)
+            command = command._replace(words=words)
         touch = touch.joined(touched_by(command))
     if command.mounts:
         fields = [
@@ -357,7 +375,11 @@ def _scripts(command: Command) -> Iterator[str]:
 
 def _decoded(commands: list[Command]) -> Iterator[tuple[str, ...]]:
     """A word for each shell that runs what was decoded, or made of a plain text, on the way to it."""
-    runs = {command.pipe for command in commands if command.words and _runs_given(command)}
+    runs: dict[str, bool] = {}  # pipes in which a text is run; whether by more than `eval`
+    for command in commands:
+        if command.words and _runs_given(command):
+            more = command.words[0] != "eval"
+            runs[command.pipe] = runs.get(command.pipe, False) or more
     if not runs:
         return
     texts: set[str] = set()
@@ -367,14 +389,26 @@ def _decoded(commands: list[Command]) -> Iterator[tuple[str, ...]]:
         decodes = options is not None and (not options or any(word in options for word in rest))
         if program == "tr":
             decodes = not any(word in {"-d", "-s", "--delete"} for word in rest)
-        inner = "/" in command.pipe  # a substitution may be kept in a variable, and run later
-        if decodes and (_goes_into(command.pipe, runs) or inner):
+        # What a substitution decodes may be kept in a variable, and run later.
+        inner = any(not part.startswith("+") for part in command.pipe.split("/")[1:])
+        if decodes and (_is_run(command.pipe, runs) or inner):
             yield (DECODED, program)
         elif command.pipe in texts and command.piped is None and command.pipe in runs:
             # A plain text has gone through a filter that is not known, to a shell.
             yield (DECODED, program)
         if program in {"echo", "printf"} or any(op == "<<<" for op, _ in command.redirects):
             texts.add(command.pipe)
+
+
+def _is_run(pipe: str, runs: dict[str, bool]) -> bool:
+    """Whether what is printed in a pipe is run; what `eval` itself runs prints to others."""
+    same_shell = False
+    while pipe not in runs or (same_shell and not runs[pipe]):
+        pipe, _, last = pipe.rpartition("/")
+        same_shell = same_shell or last.startswith("+")
+        if not pipe:
+            return False
+    return True
 
 
 def _runs_given(command: Command) -> bool:
@@ -395,7 +429,7 @@ def _redirected(command: Command) -> Touch:
     return Touch(reads, tuple(path for op, path in files if op not in {"<", "<&"}))
 
 
-def _goes_into(pipe: str, calling: dict[str, list[str]] | set[str]) -> bool:
+def _goes_into(pipe: str, calling: dict[str, list[str]]) -> bool:
     """Whether what is read in a pipe goes to somebody who calls: in the same, or in one around it."""
     while pipe not in calling:
         pipe = pipe.rpartition("/")[0]
@@ -409,9 +443,28 @@ def _looked_through(commands: list[Command], setting: Setting, depth: int) -> It
     if depth > DEEPEST:
         raise TooLong(f"commands nested deeper than {DEEPEST} levels")
     yield from (Command(words) for words in _decoded(commands))
+    written: dict[str, str] = {}
     for command in commands:
-        for each in _with_piped(command):
+        if command.written is not None:
+            for op, path in command.redirects:
+                if op.startswith((">", "&>")):
+                    written[join(command.cwd, path)] = command.written
+        for each in _with_piped(_with_script(command, written) if written else command):
             yield from _looked_into(each, setting, depth)
+
+
+def _with_script(command: Command, written: dict[str, str]) -> Command:
+    """A command that runs a file which was written just before, as one that is given its text."""
+    words = _bare(command.words)
+    for path in (*_scripts(command), *(join(command.cwd, word) for word in words[1:])):
+        text = written.get(path)
+        if text is None:
+            continue
+        if words[0].startswith(INTERPRETERS):
+            return command._replace(words=(words[0], "-c", text, *words[2:]))
+        if words[0] in _RUNS_TEXT or path == join(command.cwd, command.words[0]):
+            return command._replace(words=("bash", "-c", text, *words[1:]))
+    return command
 
 
 def _looked_into(command: Command, setting: Setting, depth: int) -> Iterator[Command]:
@@ -428,7 +481,9 @@ def _looked_into(command: Command, setting: Setting, depth: int) -> Iterator[Com
         yield here._replace(words=(OPERATED, *here.words))
     inner = _inner_text(here)
     if inner is not None:
-        at = setting._replace(cwd=here.cwd, env={**setting.env, **_arguments(here)})
+        env = {**setting.env, **here.variables, **_arguments(here)}
+        unset = UNKNOWN if here.words[:1] == ("trap",) else setting.unset
+        at = setting._replace(cwd=here.cwd, env=env, unset=unset)
         runs = [
             within(each, here.pipe)._replace(mounts=here.mounts)
             for each in commands_of(inner, at, depth + 1)
@@ -443,6 +498,8 @@ def _only_looks(words: Sequence[str]) -> bool:
     rest = _behind_options(tuple(words), ["--store", "--config"])
     if not rest or {"--help", "-h", "--version"} & set(words):
         return True
+    if any("force-close" in word or "open=force" in word for word in words):
+        return False
     groups = {"config", "hooks", "rules", "budgets", "locks", "fleet", "incidents"}
     order = " ".join(rest[:2]) if rest[0] in groups else rest[0]
     return order in _LOOKS
@@ -454,14 +511,21 @@ def _arguments(command: Command) -> dict[str, str]:
     for at, word in enumerate(rest):
         if word[:1] == "-" != word[1:2] and "c" in word and command.words[0] in SHELLS:
             args = rest[at + 2 :]
-            named = {str(number): arg for number, arg in enumerate(args[:10])}
-            return {**named, "@": "\ue003".join(args[1:]), "*": " ".join(args[1:])}
+            return _numbered(args)
+    if "-s" in rest and command.words[0] in SHELLS:
+        args = [word for word in rest[rest.index("-s") + 1 :] if word != "--"]
+        return _numbered(["bash", *args])
     return {}
+
+
+def _numbered(args: Sequence[str]) -> dict[str, str]:
+    named = {str(number): arg for number, arg in enumerate(args[:10])}
+    return {**named, "@": "\ue003".join(args[1:]), "*": " ".join(args[1:])}
 
 
 def _with_piped(command: Command) -> list[Command]:
     """The command; of `xargs`, with the words that it reads, as far as they are known."""
-    words, piped = command.words, command.piped
+    words, piped = command.words, _given(command)
     name = words[0].rpartition("/")[2] if words else ""
     if name not in {"xargs", "parallel"} or not piped or UNKNOWN in piped:
         return [command]
@@ -498,17 +562,19 @@ def _bare(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _peeled(command: Command, wrappers: list[Command]) -> Command:
     """The command without the programs that only start another; those are added to `wrappers`."""
-    while command.words:
+    for _ in range(MOST_WRAPPERS):
         words = command.words
+        if not words:
+            return command
         folder, slash, program = words[0].rpartition("/")
-        if slash:
+        if slash and " " not in words[0]:
             words = (program, *words[1:])
             command = command._replace(words=words, foreign=not _is_trusted(folder))
         inner = _behind(command, wrappers)
-        if inner is None or not inner.words:
+        if inner is None or not inner.words or inner.words == words:
             return command
         command = inner
-    return command
+    raise TooLong(f"more than {MOST_WRAPPERS} programs that start another")
 
 
 def _is_trusted(folder: str) -> bool:
@@ -540,7 +606,9 @@ def _behind(command: Command, wrappers: list[Command]) -> Command | None:
             return command._replace(words=rest) if rest else None
         return command._replace(words=(module[0].partition(".")[0], *module[1:]))
     if program == "git" and words[1:2] and words[1].startswith("-"):
-        return _plain_git(command)
+        inner = _plain_git(command)
+        _add_wrapper(wrappers, command, words[: len(words) - len(inner.words) + 1])
+        return inner
     return None
 
 
@@ -652,8 +720,8 @@ def _alias(meant: str, rest: tuple[str, ...]) -> tuple[str, ...]:
 def _inner_text(command: Command) -> str | None:
     """The shell text that a command runs in a shell of its own, if it is known."""
     program, *rest = command.words or ("",)
-    if program == "eval":
-        return " ".join(rest)
+    if program == "eval" or (" " in program and not rest):
+        return " ".join((program, *rest) if rest == [] and program != "eval" else rest)
     if program == "trap":
         return rest[0] if rest else None
     if program == "alias":
@@ -714,30 +782,53 @@ def _inner_commands(command: Command, setting: Setting) -> Iterator[Command]:
         if computes_code(code):
             yield Command((DECODED, program))
         yield from (here._replace(words=words) for words in _started_by_code(code))
-    yield from (here._replace(words=words) for words in _carried(command.words))
+    if _inner_text(command) is None:
+        texts = _texts_in(command)
+        if program.startswith(INTERPRETERS):
+            texts += [word for word in command.words if " " in word]  # looked at as code
+        words = tuple(word for word in command.words if word not in texts)
+        yield from (here._replace(words=each) for each in _carried(words))
     if program == "find":
         yield from (here._replace(words=words) for words in _executed(command.words))
     elif program in {"fd", "fdfind"}:
-        for at, word in enumerate(command.words):
-            if word in {"-x", "-X", "--exec", "--exec-batch"}:
-                yield here._replace(words=command.words[at + 1 :])
+        yield from (here._replace(words=words) for words in _executed_by_fd(command.words))
     elif program in _CONTAINERS:
         yield from _in_container(command)
+    elif program.endswith("awk"):
+        texts = [text for word in command.words[1:] for text in quoted_in(word) if " " in text]
+        yield from (here._replace(words=("sh", "-c", text)) for text in texts)
     elif program == "ssh":
-        yield from _on_this_machine(here, setting)
+        yield from _on_this_machine(here, setting.home)
     elif program == "git":
         yield from (here._replace(words=words) for words in _set_by_git(command.words))
-    elif program in _SESSIONS:
-        yield from (
-            here._replace(words=("sh", "-c", word)) for word in command.words if " " in word
-        )
+    yield from (
+        here._replace(words=("sh", "-c", text)) for text in _texts_in(command, is_bare=True)
+    )
+
+
+def _texts_in(command: Command, *, is_bare: bool = False) -> list[str]:
+    """The words of a command that are shell texts; bare: without what only marks them as such."""
+    words = command.words or ("",)
+    program = words[0]
+    found: list[str] = []
+    if program in _SESSIONS:
+        found += [word for word in words[1:] if " " in word]
+    elif program == "ssh" and not is_bare and any(True for _ in _on_this_machine(command, "/")):
+        found += words[2:]
     for option in _TEXT_OPTIONS.get(program, ()):
-        for at, word in enumerate(command.words):
-            if word == option and at + 1 < len(command.words):
-                yield here._replace(words=("sh", "-c", command.words[at + 1]))
+        for at, word in enumerate(words):
+            is_last = program in _CLUSTERS and option == "-c" and word[:1] == "-" != word[1:2]
+            if word == option or (is_last and word.endswith("c") and len(word) < 5):
+                text = "".join(words[at + 1 : at + 2])
             elif word.startswith(f"{option}=") and option.startswith("--"):
-                text = word.partition("=")[2].removeprefix("exec=")
-                yield here._replace(words=("sh", "-c", text))
+                text = word
+            else:
+                continue
+            if is_bare:
+                text = text.removeprefix(f"{option}=").removeprefix("exec=").lstrip(":! ")
+                text = text.removeprefix("shell ")
+            found.append(text)
+    return found
 
 
 def _executed(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -751,6 +842,19 @@ def _executed(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
                     break
                 found += paths if sign == "{}" else [sign.replace("{}", paths[0])]
             yield tuple(found)
+
+
+def _executed_by_fd(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """What `fd -x` executes, on what it finds."""
+    for at, word in enumerate(words):
+        if word in {"-x", "-X", "--exec", "--exec-batch"}:
+            plain = [each for each in words[1:at] if not each.startswith("-")]
+            ends = [words[index + 1] for index, each in enumerate(words[:at]) if each == "-e"]
+            plain = [each for each in plain if each not in ends]
+            name = f"{ANY}{plain[0]}{ANY}" if plain else ANY
+            name = f"{name}.{ends[0]}" if ends else name
+            inner = [each.replace("{}", f"./**/{name}") for each in words[at + 1 :]]
+            yield tuple(inner) if "{}" in words else (*inner, f"./**/{name}")
 
 
 def _in_container(command: Command) -> Iterator[Command]:
@@ -813,7 +917,7 @@ def _mapped(word: str, mounts: Sequence[tuple[str, str]]) -> str:
     return word
 
 
-def _on_this_machine(command: Command, setting: Setting) -> Iterator[Command]:
+def _on_this_machine(command: Command, home: str) -> Iterator[Command]:
     """`ssh localhost text` runs here, at home."""
     valued = [f"-{letter}" for letter in "bcDEeFIiJLlmOopQRSWw"]
     rest = _behind_options(command.words[1:], valued)
@@ -821,7 +925,7 @@ def _on_this_machine(command: Command, setting: Setting) -> Iterator[Command]:
         host = rest[0].rpartition("@")[2]
         if is_loopback(host) or UNKNOWN in host:
             text = " ".join(rest[1:])
-            yield command._replace(words=("sh", "-c", text), cwd=setting.home or UNKNOWN)
+            yield command._replace(words=("sh", "-c", text), cwd=home or UNKNOWN)
 
 
 def _set_by_git(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -841,15 +945,28 @@ def _set_by_git(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _carried(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The guard's own command behind a program that may run it: `ssh host`, `tmux send-keys`, a shell."""
+    """The guard's own command behind a program that may run it: `ssh host`, `tmux send-keys`."""
+    if not any(GUARD_NAME in word.lower() for word in words[1:]):
+        return
+    if only_reads(words[0], words[1:]):
+        return
     for at, word in enumerate(words[1:], 1):
-        if GUARD_NAME not in word.lower() or only_reads(words[0], words[1:]):
+        if GUARD_NAME not in word.lower():
             continue
         if " " in word:
-            start = word.index(GUARD_NAME) if GUARD_NAME in word else 0
-            yield tuple(word[start:].split()[:MOST_TOKENS])
-        elif word.rpartition("/")[2].lower() == GUARD_NAME:
+            yield from _orders_in(word)
+        elif word.rpartition("/")[2].lower() == GUARD_NAME and not word.startswith((".", "-")):
             yield (GUARD_NAME, *words[at + 1 :])
+
+
+def _orders_in(text: str) -> Iterator[tuple[str, ...]]:
+    """Orders to Switchgear in a text of any kind: its name, and a verb that it knows."""
+    for sign in "\"'`();&|,[]{}":
+        text = text.replace(sign, " ")
+    tokens = text.split()[:MOST_WORDS]
+    for at, token in enumerate(tokens[:-1]):
+        if token.lower().rpartition("/")[2] == GUARD_NAME and tokens[at + 1] in _ORDERS:
+            yield (GUARD_NAME, *tokens[at + 1 : at + 4])
 
 
 def _started_by_code(code: str) -> Iterator[tuple[str, ...]]:

@@ -5,8 +5,6 @@ call that has a match in every one of them which no allow-list excuses. Judging 
 asks says where the workspace is and how links are followed.
 """
 
-# ruff: noqa: PLR0911  one answer for each form of a command
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +23,7 @@ from switchgear.core.patterns import (
     telling_part,
     text_contains,
 )
+from switchgear.core.programs import OPERATED
 from switchgear.core.record import Record
 from switchgear.core.shell import UNKNOWN, TooLong
 
@@ -168,7 +167,7 @@ def _matching(rule: Rule, aspect: str, deed: Deed, paths: "_Paths") -> Iterator[
     elif aspect == "commands":
         for words in deed.commands:
             if _any_command(patterns, words) and not _any_command(rule.allow_commands, words):
-                yield " ".join(words)
+                yield " ".join(words).removeprefix(f"{OPERATED} ")
     elif aspect == "hosts":
         for host in deed.hosts:
             if _any_host(patterns, host) and not _any_host(rule.allow_hosts, host):
@@ -189,7 +188,7 @@ class _Paths:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._known: dict[Patterns, list[tuple[str, str]]] = {}
+        self._known: dict[Patterns, _Denied] = {}
         self._resolved: dict[str, str] = {}
         self._roots = [place.workspace.rstrip("/") or "/"]
         if place.resolve is not None:
@@ -200,8 +199,9 @@ class _Paths:
     ) -> Iterator[str]:
         """Paths of the deed that match a pattern and are not excused."""
         touched = list(_touched(aspect, deed))
-        denied = self._denied(patterns) if touched else []
-        excused = self._absolute(allowed) if touched else []
+        if not touched:
+            return
+        denied, excused = self._denied(patterns), self._absolute(allowed)
         for path, how in touched:
             forms = self._forms(path, is_deleted=how in {"deletes", "alters"})
             if not any(_hits(form.lower(), denied, how) for form in forms):
@@ -209,15 +209,15 @@ class _Paths:
             if not all(any(path_matches(good, form) for good in excused) for form in forms):
                 yield path.replace(ANY, "*")
 
-    def _denied(self, patterns: Patterns) -> list[tuple[str, str]]:
-        """Patterns of what is forbidden, in lower case, each behind its telling part.
+    def _denied(self, patterns: Patterns) -> "_Denied":
+        """Patterns of what is forbidden, in lower case.
 
         Some file systems take upper case for lower: what is forbidden is so in both.
         """
         found = self._known.get(patterns)
         if found is None:
             small = [pattern.lower() for pattern in self._absolute(patterns)]
-            found = self._known[patterns] = [(telling_part(each), each) for each in small]
+            found = self._known[patterns] = _Denied.of(small)
         return found
 
     def _forms(self, path: str, *, is_deleted: bool) -> list[str]:
@@ -254,26 +254,61 @@ class _Paths:
         return found
 
 
-def _hits(path: str, denied: Sequence[tuple[str, str]], how: str) -> bool:
+class _Denied(NamedTuple):
+    """Patterns of paths that are forbidden, so that most paths are known at a glance to be allowed."""
+
+    patterns: Sequence[tuple[str, str]]
+    """Each behind its telling part."""
+    above: frozenset[str]
+    """The folders above them."""
+    wild: Sequence[str]
+    """Those with a star in a folder."""
+
+    @classmethod
+    def of(cls, patterns: Sequence[str]) -> "_Denied":
+        """What is denied by these patterns, in lower case."""
+        above: set[str] = set()
+        wild: list[str] = []
+        for pattern in patterns:
+            folder = pattern.removesuffix("/**").rpartition("/")[0]
+            if pattern.endswith("/**"):
+                folder = pattern[:-3]
+            if is_glob(folder):
+                wild.append(pattern)
+                continue
+            while folder:
+                above.add(folder)
+                folder = folder.rpartition("/")[0]
+            above.add("/")
+        return cls([(telling_part(each), each) for each in patterns], frozenset(above), wild)
+
+
+def _hits(path: str, denied: _Denied, how: str) -> bool:
     """Whether a path is forbidden: by its name, by what lies in it, or by what a shell makes of it."""
     if how in {"reads", "sends"}:
-        return any(_is_read(path, part, pattern, how) for part, pattern in denied)
+        return any(_is_read(path, part, pattern, how) for part, pattern in denied.patterns)
     if UNKNOWN in path:
         path = _guessed(path)
         if not path:
             return False
-    wild = is_glob(path)
     below = how in {"deletes", "alters"} or (how == "given" and _is_guard_folder(path))
-    for part, pattern in denied:
-        if part in path and path_matches(pattern, path):
-            return True
-        if below and path_is_above(path, pattern):
-            return True
-        if wild and paths_meet(path, pattern):
-            return True
-        if below and pattern.endswith("/**") and path_matches(pattern[:-3], path):
-            return True
-    return False
+    if is_glob(path):
+        return any(
+            path_matches(pattern, path)
+            or paths_meet(path, pattern)
+            or (below and path_is_above(path, pattern))
+            for _, pattern in denied.patterns
+        )
+    if below and (path in denied.above or any(_lies_in(path, each) for each in denied.wild)):
+        return True
+    return any(part in path and path_matches(pattern, path) for part, pattern in denied.patterns)
+
+
+def _lies_in(path: str, pattern: str) -> bool:
+    """Whether a pattern with a star in a folder has something in this one."""
+    if pattern.endswith("/**") and path_matches(pattern[:-3], path):
+        return True
+    return path_is_above(path, pattern)
 
 
 def _is_read(path: str, part: str, pattern: str, how: str) -> bool:

@@ -130,33 +130,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
         Rule(
             "guard/orders",
             _UNGUARD,
-            commands=(
-                OPERATED,
-                *(
-                    f"{program} {order}"
-                    for program in (
-                        "switchgear",
-                        "python* switchgear",
-                        "pypy* switchgear",
-                        "uvx switchgear",
-                    )
-                    for order in (
-                        *(
-                            "release",
-                            "reset",
-                            "hold",
-                            "import",
-                            "vacuum",
-                            "config token",
-                            "config seal",
-                        ),
-                        *("hooks uninstall", "hooks disable", "rules off", "incidents close"),
-                        *("budgets set", "budgets close", "locks break", "fleet resume"),
-                        *("run --force-close", "resume --force-close", "batch *open=force"),
-                        *("intervene", "trust"),
-                    )
-                ),
-            ),
+            commands=(OPERATED,),
         ),
         Rule(
             "guard/uninstall",

@@ -11,9 +11,10 @@ One pass over the text, whose length, depth and number of words are bounded.
 
 # ruff: noqa: PLR0911, PLR0912  one answer for each form of a command
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from switchgear.core.patterns import ANY
 from switchgear.core.shell_filters import FILTERS as _FILTERS
 from switchgear.core.shell_filters import filtered, listed
 from switchgear.core.shell_words import (
@@ -28,6 +29,7 @@ from switchgear.core.shell_words import (
     Work,
     choice,
     expanded,
+    holds_key,
     parted,
     unescaped,
     unmarked,
@@ -73,6 +75,10 @@ _RESERVED = frozenset(
     )
 )
 _DECLARE = frozenset(("export", "declare", "local", "readonly", "typeset"))
+_PASSES_ON = frozenset(
+    ("echo", "printf", "printenv", "base64", "tr", "rev", "xxd", "sed", "cat", "head", "cut")
+)
+"""Programs that print what they are given."""
 _ECHO_OPTIONS = frozenset(("-n", "-e", "-E", "-ne", "-en", "-nE"))
 
 
@@ -99,6 +105,10 @@ class Command(NamedTuple):
     """Whether it is run from a folder in which anything may have that name."""
     mounts: tuple[str, ...] = ()
     """In a container: the folders of this machine that it sees."""
+    written: str | None = None
+    """The text that it writes into a file, if that can be told."""
+    variables: Mapping[str, str] = {}
+    """What the shell around it has set, for a shell in it."""
 
 
 def commands_of(text: str, setting: Setting, depth: int = 0) -> list[Command]:
@@ -194,6 +204,13 @@ class _Reader(WordReader):
         self._later_cwd = ""
         """Where commands run behind the next one: `cd x || exit`."""
         self._functions: dict[str, str] = dict(setting.functions)
+        self._known: Mapping[str, str] | None = None
+        self._socket = ""
+        """The host that a stream was opened to: `exec 3<>/dev/tcp/host/80`."""
+        self._loops: list[int] = []
+        """For each open loop, its first command."""
+        self._dots = False
+        """Whether a star is also a name that begins with a dot."""
 
     def read(self) -> None:
         """To the end of the text."""
@@ -221,22 +238,28 @@ class _Reader(WordReader):
         if text.startswith("<") and not text.startswith("<<"):  # $(< file)
             text = f"cat {text}"
         inner = self._inner(text)
+        for command in inner.commands:
+            if command.secrets and command.words[:1] and command.words[0] in _PASSES_ON:
+                self._secrets.update(command.secrets)
         if inner.printed is not None:
-            return inner.printed
+            return inner.printed.rstrip("\n")
         return UNKNOWN if inner.commands else ""
 
-    def _inner(self, text: str, **env: str) -> "_Reader":
-        """Read another text as commands of this one."""
+    def _inner(self, text: str, mark: str = "", **env: str) -> "_Reader":
+        """Read another text as commands of this one; `mark` tells the same shell from another."""
         self._work.take_step(20)  # as much as that costs
         setting = self._setting._replace(
             cwd=self._cwd,
-            env={**self._setting.env, **self._variables, **env},
+            env={**self._setting.env, **self._variables, "OLDPWD": self._before_cd, **env},
             functions=self._functions,
             work=self._work,
         )
         inner = _read(text, setting, self._depth + 1)
         # What a substitution reads goes where its words go.
-        self.commands += (within(command, str(self._pipe)) for command in inner.commands)
+        self.commands += (
+            command._replace(pipe=f"{self._pipe}/{mark}{command.pipe}")
+            for command in inner.commands
+        )
         return inner
 
     def _keep(self, command: Command) -> None:
@@ -295,18 +318,35 @@ class _Reader(WordReader):
         while words and (name := _assigned(words[0])):
             self._assign(name, words.pop(0))
         piped = self.printed if self._is_piped else None
-        self._is_piped, self.printed = sign == "|", None
+        if words or redirects:
+            self.printed = None
+        self._is_piped = sign == "|"
         secrets = tuple(sorted(self._secrets)) if words or redirects else ()
         if words or redirects:
             self._secrets.clear()
         text = self._functions.get(words[0]) if words else None
+        if words[:1] == ["eval"] and UNKNOWN not in " ".join(words):
+            text = " ".join(words[1:])
         if text is not None and self._depth < DEEPEST:
             self._call(words, text)
-            words = []
+            words = words[:1] if words[0] == "eval" else []
         if words or redirects:
-            command = Command(tuple(words), redirects, self._cwd, piped, str(self._pipe), secrets)
+            command = Command(
+                tuple(words),
+                redirects,
+                self._cwd,
+                piped,
+                str(self._pipe),
+                secrets,
+                variables=self._snapshot(),
+            )
+            if words[:1] == ["printenv"]:
+                command = command._replace(secrets=tuple(filter(holds_key, words[1:])))
+            shown = _printed(command, self._setting)
+            if _is_written(command):
+                command, shown = command._replace(written=shown), None
             self._keep(command)
-            self.printed = _printed(command, self._setting)
+            self.printed = shown
             later, self._later_cwd = self._later_cwd, ""
             self._remember(words, command, sign)
             self._cwd = later or self._cwd
@@ -316,11 +356,19 @@ class _Reader(WordReader):
         """The words of the simple command in what a shell's grammar puts around it."""
         while words and words[0] in _RESERVED:
             word = words.pop(0)
+            if word in {"while", "until"}:
+                self._loops.append(len(self.commands))
+            elif word == "done" and self._loops:
+                self._feed_loop(self._loops.pop(), redirects)
             if word == "done" and self._names_read and not self.line_values:
                 for op, target in redirects:
                     self._reads_lines(op, target)
             elif word == "esac" and self._cases:
                 self._cases.pop()
+        if words[:1] == ["time"] and (
+            words[1:2] == ["-p"] or (words[1:2] and words[1] in _RESERVED)
+        ):
+            return self._without_reserved(words[1 + (words[1] == "-p") :], redirects)
         first = words[0] if words else ""
         if first in {"for", "select"} and len(words) > 1:
             values = words[3:] if words[2:3] == ["in"] else [self._argument("@")]
@@ -336,6 +384,14 @@ class _Reader(WordReader):
             return words[2:] if words[2:3] != ["{"] else words[3:]
         return words
 
+    def _feed_loop(self, start: int, redirects: list[Redirect]) -> None:
+        """What a loop reads goes to the commands in it."""
+        files = [redirect for redirect in redirects if redirect.op == "<"]
+        if files:
+            pipes = dict.fromkeys(command.pipe for command in self.commands[start:][:MOST_LINES])
+            for pipe in pipes:
+                self._keep(Command((), files, self._cwd, None, pipe))
+
     def _reads_lines(self, op: str, target: str) -> None:
         """A loop reads its lines from a text behind it: then everything is read once more."""
         if op == "<<<" and target:
@@ -348,7 +404,8 @@ class _Reader(WordReader):
         self._functions = {name: body for name, body in known.items() if name != words[0]}
         env = {str(at): word for at, word in enumerate(words[1:10], 1)}
         try:
-            inner = self._inner(text, **{"@": parted(words[1:]), "*": " ".join(words[1:])}, **env)
+            args = {"@": parted(words[1:]), "*": " ".join(words[1:])}
+            inner = self._inner(text, "+", **args, **env)
         finally:
             self._functions = known
         self._cwd = inner._cwd  # noqa: SLF001  the same shell
@@ -381,6 +438,8 @@ class _Reader(WordReader):
                 name, equals, text = word.partition("=")
                 if equals:
                     self._functions[name] = f'{text} "$@"'
+        elif first in {"shopt", "setopt", "set"}:
+            self._dots = self._dots or bool({"dotglob", "globdots", "glob_dots"} & set(rest))
         elif first in {"source", ".", "eval"}:
             self._unset = UNKNOWN
         if len(self._made) < MOST_LINES:
@@ -422,12 +481,19 @@ class _Reader(WordReader):
         self._work.looks += 1
         return is_folder(path)
 
+    def _snapshot(self) -> Mapping[str, str]:
+        """The variables as they are now: the same mapping until one is set."""
+        if self._known is None:
+            self._known = dict(self._variables)
+        return self._known
+
     def _assign(self, name: str, word: str) -> None:
         """`NAME=value`, `NAME+=more`."""
         before = self._variables.get(name, "") if word.startswith(f"{name}+") else ""
         value = before + word.partition("=")[2]
         self._work.take_value(value)
         self._variables[name] = value
+        self._known = None
         if self._secrets:
             self._held[name] = frozenset(self._secrets)
         if name in RUN_VARIABLES and value and UNKNOWN not in value:
@@ -447,14 +513,21 @@ class _Reader(WordReader):
             op = "<<<"  # the text that the commands print
         raw, quoted = self._word()
         if op.endswith("&") and (raw.rstrip("-").isdigit() or raw == "-"):  # 2>&1
+            if self._socket and raw not in {"0", "1", "2", "-"}:
+                self._redirects.append(Redirect(">", self._socket))
             return
-        target = " ".join(expanded(raw, keep_empty=True))
+        *others, target = expanded(raw, keep_empty=True) or [""]
+        if op == "<<<":
+            others, target = [], " ".join((*others, target))
+        self._redirects += (Redirect(op, other) for other in others)
         if op in {"<<", "<<-"}:
             if len(self._documents) >= MOST_DOCUMENTS:
                 raise TooLong(f"more than {MOST_DOCUMENTS} here documents in a line")
             pending = (self._redirects, len(self._redirects), target, op == "<<-", quoted)
             self._documents.append(pending)
             op, target = "<<<", ""
+        if target.startswith(("/dev/tcp/", "/dev/udp/")):
+            self._socket = target
         self._redirects.append(Redirect(op, target))
 
     def _read_documents(self) -> None:
@@ -495,7 +568,10 @@ class _Reader(WordReader):
             command = self.commands[at]
             if command.pipe in printed:
                 command = self.commands[at] = command._replace(piped=printed[command.pipe])
-            printed[command.pipe] = _printed(command, self._setting)
+            shown = printed[command.pipe] = _printed(command, self._setting)
+            if _is_written(command):
+                self.commands[at] = command._replace(written=shown)
+            self.printed = None if _is_written(command) else shown
             if command.words[:1] == ("read",):
                 self._read_values(list(command.words[1:]), command)
             for op, target in command.redirects if not command.words else ():
@@ -513,6 +589,8 @@ class _Reader(WordReader):
             return
         is_value = not self._words and _assigned(raw)
         found = [unmarked(raw)] if is_value else expanded(raw, keep_empty=quoted)
+        if self._dots:
+            found = [word.replace("*", ANY) for word in found]
         self._words.extend(found)
         self._work.take_step(len(found))
         if len(self._words) > MOST_WORDS:
@@ -546,8 +624,6 @@ def _printed(command: Command, setting: Setting) -> str | None:
     """What a command prints, for the few of which it can be told."""
     program, *rest = command.words or ("",)
     program = program.rpartition("/")[2]
-    if any(op.startswith(">") or op == "&>" for op, _ in command.redirects):
-        return None
     if program in _FILTERS:
         texts = [target for op, target in command.redirects if op == "<<<"]
         given = texts[-1] if texts else command.piped
@@ -555,7 +631,10 @@ def _printed(command: Command, setting: Setting) -> str | None:
     if program in {"find", "ls"}:
         return listed(program, rest)
     if program == "printf" and rest:
-        return _formatted(rest[1:] if rest[0] == "--" else rest)
+        rest = rest[1:] if rest[0] == "--" else rest
+        return _formatted(rest) if rest else ""
+    if program == "git" and rest[:1] == ["ls-files"] and {"-o", "--others"} & set(rest):
+        return f"./**/{ANY}"
     if program == "git":
         return setting.workspace if rest == ["rev-parse", "--show-toplevel"] else None
     if program == "echo":
@@ -577,6 +656,11 @@ def _printed(command: Command, setting: Setting) -> str | None:
         ":": "",
     }
     return told.get(program)
+
+
+def _is_written(command: Command) -> bool:
+    """Whether what a command prints goes into a file."""
+    return any(op.startswith((">", "&>")) for op, _ in command.redirects)
 
 
 def _formatted(rest: list[str]) -> str:

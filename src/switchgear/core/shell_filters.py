@@ -68,8 +68,9 @@ def finds(rest: Sequence[str]) -> list[str]:
     if path and name == ANY:
         is_whole = path.startswith(("/", "."))
         return [path] if is_whole else [f"{each}/{path}" for each in starts or ["."]]
-    between = "" if depth == "1" else "**/"
-    return [f"{start}/{between}{name}" for start in starts or ["."]]
+    between = "" if depth in {"0", "1"} else "**/"
+    found = [f"{start}/{between}{name}" for start in starts or ["."]]
+    return [*(start for start in starts if name == ANY and start.strip("./")), *found]
 
 
 def _grepped(rest: list[str], text: str) -> str | None:

@@ -117,6 +117,8 @@ class Setting(NamedTuple):
     is_folder: Callable[[str], bool] | None = None
     """Whether a path is a folder now; `None`: every folder is taken to exist."""
     work: Work | None = None
+    unset: str = ""
+    """What a variable is that nobody set; `UNKNOWN` where it may be set before the text is run."""
 
 
 class WordReader:
@@ -128,11 +130,11 @@ class WordReader:
         self._setting = setting
         self._work = setting.work or Work()
         self._cwd = setting.cwd
-        self._before_cd = setting.cwd
+        self._before_cd = setting.env.get("OLDPWD") or setting.cwd
         self._variables: dict[str, str] = {"IFS": " \t\n"}
         self._level = 0
         self._masks: dict[str, str] = {}
-        self._unset = ""
+        self._unset = setting.unset
         """What a variable is that nobody set; `UNKNOWN` once something unread may have set it."""
         self._secrets: set[str] = set()
         """Variables with keys that the present command uses."""
@@ -182,6 +184,7 @@ class WordReader:
                 parts.append(self._in_parentheses())
             elif sign == "(" and self._at > start and self._text[self._at - 1] in _GLOBBING:
                 self._at += 1  # @(a|b), !(a): any text
+                parts[-1] = parts[-1][:-1]
                 self._taken(self._closing("()"))
                 parts.append("*")
             elif sign in ENDS:
@@ -449,7 +452,9 @@ class WordReader:
             return self._setting.home or UNKNOWN
         if name in self._setting.env:
             return self._setting.env[name]
-        return "/tmp" if name in {"TMPDIR", "TMP", "TEMP"} else self._of_unset()  # noqa: S108
+        if name in {"TMPDIR", "TMP", "TEMP"} and not self._unset:
+            return "/tmp"  # noqa: S108
+        return self._of_unset()
 
     def _of_unset(self) -> str:
         """A variable that nobody set is empty; `$BUILD/cache` names a folder that we cannot know."""

@@ -18,7 +18,7 @@ from switchgear.core.policy_wire import load_policy
 from switchgear.errors import SwitchgearError
 from switchgear.ladder import Interventions
 from switchgear.stores.places import default_file
-from switchgear.stores.private_files import state_folder
+from switchgear.stores.private_files import read_private, state_folder, write_private
 
 FORMAT = 4
 NAME = "hooks.json"
@@ -54,6 +54,8 @@ class Compiled(NamedTuple):
     """Whether sinks, a fleet or notification targets are configured: they receive the events."""
     changed: str = ""
     """What has changed since the configuration before, until somebody has told it."""
+    tampered: Sequence[str] = ()
+    """Changes of what guards the project that no operator made, until they are recorded."""
     untrusted: Sequence[str] = ()
     """Configuration files that have no effect because the user does not trust them, and why."""
 
@@ -98,15 +100,53 @@ class Unconfigured(SwitchgearError):
         self.last = last
 
 
-def compiled(root: str) -> Compiled:
-    """What holds for the project at `root`. Raises `Unconfigured`."""
+def compiled(root: str, *, during_call: bool | None = False) -> Compiled:
+    """What holds for the project at `root`. Raises `Unconfigured`.
+
+    `during_call`: a tool call has just ended, so what has changed changed during it; `None`: not
+    known, for a process that only watches.
+    """
     place = place_of(root)
     data = read(place)
-    if data is not None and data.get("mark") == signature(root, data) and is_whole(data):
+    if is_current(root, place, data, during_call=during_call):
+        assert data is not None
         return loaded(data, root)
     from switchgear.hooks.recompiling import recompiled  # noqa: PLC0415  only after a change
 
-    return recompiled(root, place)
+    return recompiled(root, place, during_call=during_call)
+
+
+def is_current(
+    root: str, place: str, data: Mapping[str, Any] | None, *, during_call: bool | None
+) -> bool:
+    """Whether what was compiled still holds: nothing has changed, and nothing waits for repair."""
+    if data is None or data.get("mark") != signature(root, data) or not is_whole(data):
+        return False
+    if data.get("unrepaired") or (data.get("unsettled") and during_call is not None):
+        return False
+    return is_sealed(place)
+
+
+def is_sealed(place: str) -> bool:
+    """Whether a compiled file is the one that was written last, by its time of change and inode.
+
+    The seal lies in the user's state folder: a file that another program wrote is compiled anew.
+    """
+    try:
+        return read_private(_seal_of(place), 200) == _seal(place)
+    except OSError:
+        return False
+
+
+def _seal(place: str) -> bytes:
+    found = os.lstat(place)
+    return f"{found.st_ctime_ns} {found.st_ino} {found.st_size}".encode()
+
+
+def _seal_of(place: str) -> str:
+    from switchgear.core.digest import digest  # noqa: PLC0415
+
+    return os.path.join(state_folder("guard"), f"compiled-{digest(place)}")
 
 
 def place_of(root: str) -> str:
@@ -134,14 +174,14 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
     places = [*([named] if named else []), *_places(root), *_user_places()]
     ours = os.path.dirname(os.path.dirname(os.path.abspath(policy.__file__)))
     marks: list[list[Any]] = [[FORMAT, root]]
-    wired = () if data is None else data.get("wired", ())
+    wired = () if data is None else (*data.get("wired", ()), *data.get("watched", ()))
     files = (*places, ours, os.path.join(ours, "hooks"), os.path.join(ours, "presets.py"), *wired)
     for path in files:
         try:
             found = os.stat(path)
-        except OSError:
+        except (OSError, ValueError):
             continue
-        marks.append([path, found.st_mtime_ns, found.st_size, found.st_ino])
+        marks.append([path, found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode])
     return marks
 
 
@@ -200,6 +240,7 @@ def write(place: str, data: dict[str, Any]) -> None:
         finally:
             os.close(file)
         os.rename(new, place)
+        write_private(_seal_of(place), _seal(place))
     except OSError:
         return
 

@@ -16,7 +16,12 @@ from switchgear.hooks.looking import Looked, call_id, failing_tests_of, look_at,
 from switchgear.hooks.open_calls import MOST_CALLS, MOST_PARTS, Call, Permits
 from switchgear.hooks.ruling import Action, Errand, Ruling, allow, deny, stop, warn
 from switchgear.hooks.steps import Agent, refusal, refuses
-from switchgear.hooks.texts import one_line, progress_warning, stopped_for_people
+from switchgear.hooks.texts import (
+    one_line,
+    progress_warning,
+    stopped_for_people,
+    tampering_text,
+)
 from switchgear.hooks.whereabouts import folder_mark, here
 from switchgear.redact import redact
 from switchgear.stores.base import Store, Transaction
@@ -94,6 +99,9 @@ class _Hearing(Agent):
         self._note_facts()
         if facts.moment is Moment.PROMPT:
             self.notes = sessions.user_message(self.session_circuit(), self.notes)
+        elif self.known.tampered and facts.moment is not Moment.SESSION_START:
+            self.notes = self.notes._replace(stop=tampering_text(self.known.tampered))
+            sessions.open_if_stopped(self.session_circuit(), self.notes)
         self.give_up_expired()
         if facts.moment not in _ASKING:
             self.read_usage()

@@ -9,6 +9,10 @@ from typing import NamedTuple
 
 from switchgear.core.types import Circuit, Mode, Phase
 from switchgear.ladder import HELPER, HINT, Interventions
+from switchgear.redact import redact
+
+LONGEST_TAMPERING = 1000
+"""Characters of what is said of changed files."""
 
 _LABEL = 20
 _LONGEST = 200
@@ -296,4 +300,13 @@ def time_over(limit_s: float) -> str:
     """What an agent is told at the end of its time."""
     return (
         f"TIME OVER: the {span(limit_s)} for this task are used up. Stop now; what is done is kept."
+    )
+
+
+def tampering_text(changes: Sequence[str]) -> str:
+    """What an agent is told when the files that guard it were changed without an operator."""
+    return redact(
+        f"Switchgear: the files that guard this project were changed without an operator: "
+        f"{'; '.join(changes)}. The session is stopped until the user looks at it.",
+        LONGEST_TAMPERING,
     )

@@ -126,7 +126,10 @@ def main(argv: list[str]) -> None:
     if not _alone(lock):
         return
     known = compiled.compiled(root)
-    store = open_store(known)
+    from switchgear.hooks.committed import Recorder, hand_over  # noqa: PLC0415  found only now
+
+    committed: list[Any] = []
+    store: Any = Recorder(open_store(known), committed)
     subject = sessions.note_name(session)
     agent = Agent.of(pid)
 
@@ -139,8 +142,26 @@ def main(argv: list[str]) -> None:
     store.transact(subject, at_work)
 
     def look() -> watching.Look:
-        now = compiled.compiled(root)  # it may have been changed; then the new one holds
-        return watching.look(store, session, now.policy_for(subject), now.interventions)
+        found = look_once()
+        if committed:  # sinks and targets are for silence, too
+            if compiled.compiled(root).listens:
+                hand_over(root, committed)
+            committed.clear()
+        return found
+
+    def look_once() -> watching.Look:
+        # It may have been changed: then the new one holds, and what no operator did is reverted.
+        now = compiled.compiled(root, during_call=None)
+        policy = now.policy_for(subject)
+        if now.tampered:
+            from switchgear.hooks.recompiling import take_tampering  # noqa: PLC0415  seldom
+
+            found = watching.stop_for_tampering(
+                store, session, policy, now.policy_for("rules"), now.tampered
+            )
+            take_tampering(root, now.tampered)
+            return found
+        return watching.look(store, session, policy, now.interventions)
 
     def help_(evidence: str) -> None:
         escalate = compiled.compiled(root).interventions.escalate

@@ -34,6 +34,7 @@ from switchgear.measure.git_command import (
 )
 from switchgear.measure.git_state import Content, State
 from switchgear.measure.own_output import own_output
+from switchgear.measure.saved_refs import KEPT, PREFIX, remember_ref
 from switchgear.measure.saving import (
     SAVE_S,
     Entry,
@@ -188,6 +189,9 @@ class GitTree:
             commit, missed = self._commit(state, message, deadline, parent=self._head(deadline))
             reference = f"refs/switchgear/{name}"
             self._real_git("update-ref", reference, commit, deadline=deadline)
+            kept = reference.replace(PREFIX, KEPT, 1)
+            self._real_git("update-ref", kept, commit, deadline=deadline)
+            remember_ref(str(self._top), reference, commit)
             read = self._real_git(
                 "rev-parse", "--verify", f"{reference}^{{commit}}", deadline=deadline
             )

@@ -1,5 +1,6 @@
 """What a run remembers of an iteration: its counts, and what the next prompt must say. Pure."""
 
+from switchgear.agents.prices import price_list
 from switchgear.core.fingerprint import fingerprint
 from switchgear.runner.ends import ExitReason
 from switchgear.runner.iteration import Iteration
@@ -15,6 +16,8 @@ def counted(state: RunState, done: Iteration, *, would_stop: bool) -> RunState:
     known = [number for number in (state.best_tests, tests) if number is not None]
     if done.may_have_cost:
         state = state.paid(done.cost.micros)
+        if "price list" in done.cost.source:
+            state = state._replace(priced_by=price_list())
     if done.judged.ok:
         state = state._replace(failures_in_row=0)
     elif done.judged.ok is False:

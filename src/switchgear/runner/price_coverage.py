@@ -58,7 +58,8 @@ def coverage(options: RunOptions, agent: Agent, folder: Path, runs: Path) -> Cov
     if _has_reported(options, runs):
         return Coverage(known=True, why="an earlier run of this command reported its cost")
     if isinstance(agent, Command) and _mentions_usage(agent, folder):
-        return Coverage(known=True, why="the command's script prints usage lines")
+        by = f"tokens without a cost are priced by the {price_list()}"
+        return Coverage(known=True, why=f"the command's script prints usage lines; {by}")
     return Coverage(
         known=False,
         why=f"the command {options.agent_label!r} is not known to report tokens or cost",

@@ -41,6 +41,7 @@ from switchgear.runner.pace import HOUR_S
 from switchgear.runner.plan import read_plan
 from switchgear.runner.prompt import Standing, prompt_of
 from switchgear.runner.providing import pause_for
+from switchgear.runner.receipt import write_receipt
 from switchgear.runner.record import SCHEMA, RunFolder, process_began, written_elsewhere
 from switchgear.runner.rescue import Rescue
 from switchgear.runner.result import RunResult, reported
@@ -397,6 +398,12 @@ class Runner:
         result = self._written(result)
         if self._setting.report is not None:
             result = self._written(reported(result, shop.record, self._setting.report))
+        try:
+            path = write_receipt(shop.record, self._run(result))
+            result = self._written(result._replace(receipt_file=str(path)))
+        except OSError as error:
+            note = f"the receipt could not be written: {error}"
+            result = result._replace(notes=(*result.notes, note))
         shop.view.ended(result)
         return result
 

@@ -22,6 +22,8 @@ class RunState(NamedTuple):
     spent_micros: int = 0
     recent_micros: tuple[int, ...] = ()
     unknown_prices: int = 0
+    priced_by: str | None = None
+    """The price list that priced tokens, with its date or version; `None`: none was needed."""
     tokens: int = 0
     best_tests: int | None = None
     tests_passing: int | None = None
