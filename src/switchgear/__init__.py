@@ -16,6 +16,7 @@ from switchgear.errors import Rejected, StoreError, SwitchgearError
 from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.loop import LoopBreaker
 from switchgear.guards.loop_facts import Decision, IterationMetrics
+from switchgear.listeners import Call
 from switchgear.panel import Panel
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Act",
     "AnyDetector",
+    "Call",
     "CircuitBreaker",
     "Cooldown",
     "Decision",

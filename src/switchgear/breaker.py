@@ -75,6 +75,10 @@ class Breaker(LiveCircuit):
         checked = checked_sinks(f"{owner}.sinks", sinks)
         super().__init__(name, policy, clock=clock, sinks=checked, store=store, wall=wall)
 
+    def add_sink(self, sink: Sink) -> None:
+        """Let one more sink hear the events from now on. Raises ValueError if it cannot be called."""
+        self.sinks = (*self.sinks, *checked_sinks("sink", [sink]))
+
     # Reading
 
     @property
@@ -175,6 +179,16 @@ class Breaker(LiveCircuit):
         self._fold_pending()
         if self._wall is not None:
             self._apply(TIME_PASSES)
+
+    def advance(self) -> None:
+        """Let time pass, if a wait, a hold or a probe's lease is over; costs nothing otherwise."""
+        circuit = self._circuit
+        order = circuit.order
+        moments = [circuit.outage.retry_at_s, None if order is None else order.until_s]
+        moments += [permit.lease_until_s for permit in circuit.probing.permits]
+        now_s = self._now_s()
+        if any(at_s is not None and at_s <= now_s for at_s in moments):
+            self.snapshot()
 
     def judge_by(self, policy: Policy) -> None:
         """Judge by another policy from now on; what both know stays, and so does the phase.

@@ -23,6 +23,7 @@ from switchgear.core.types import (
     Verdict,
 )
 from switchgear.errors import Refusal, Rejected
+from switchgear.event_log import log_events
 from switchgear.listeners import emit
 from switchgear.runs import MANY, Run
 from switchgear.snapshot import NO_REFUSALS, Snapshot
@@ -86,6 +87,8 @@ class LiveCircuit(Snapshot):
             wait_s = math.inf if verdict.retry_after_s is None else verdict.retry_after_s
             now_s = self._clock()
             refusal = self._refusal_of(self._circuit, verdict, now_s + wait_s)
+            if self._on_call:
+                self._report_refusal((self.name, refusal, now_s))
             raise Rejected(self.name, refusal, now_s)
         return verdict.permit
 
@@ -105,7 +108,12 @@ class LiveCircuit(Snapshot):
             return None
         for _ in self._refusals:
             break
+        if self._on_call:
+            self._report_refusal((self.name, refusal, now_s))
         return self.name, refusal, now_s
+
+    def _report_refusal(self, refused: tuple[str, Refusal, float]) -> None:
+        """Let the hooks of calls see a refusal: the guards do."""
 
     def _nested_permit(self) -> Permit | None:
         """Leave for what runs inside a probe of this very circuit: the guards know of such."""
@@ -168,8 +176,10 @@ class LiveCircuit(Snapshot):
     def _take(self, done: Step) -> Tell | None:
         """Adopt what a message did; returns what is still to be told because of it."""
         late = self._adopt(done.circuit) if done.circuit is not self._circuit else None
-        if done.events and self.sinks:
-            emit(done.events, self.sinks)
+        if done.events:
+            log_events(done.events, self.sinks)
+            if self.sinks:
+                emit(done.events, self.sinks)
         if _deferred:
             _hear_deferred()
         return late

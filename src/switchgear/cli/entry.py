@@ -14,6 +14,7 @@ import click
 
 from switchgear.cli.text import clean, say, say_lines
 from switchgear.errors import SwitchgearError
+from switchgear.event_log import silenced
 
 INTERRUPTED, BROKEN_PIPE, TROUBLE, DEFECT = 130, 141, 2, 1
 
@@ -70,7 +71,8 @@ class Verbs(Branch):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb; click would make exit code 1, which has a meaning, of a broken pipe."""
         try:
-            return super().invoke(ctx)
+            with silenced():  # a command shows itself what happens to circuits
+                return super().invoke(ctx)
         except BrokenPipeError:
             raise SystemExit(BROKEN_PIPE) from None
 

@@ -61,11 +61,15 @@ class Start(NamedTuple):
     metavar="NAME",
     help="claude, codex, gemini, qwen, opencode, pi, goose, aider, mini or demo.",
 )
-@click.option("--agent-cmd", metavar="'CMD {prompt}'", help="Any other agent, as a command.")
+@click.option(
+    "--agent-cmd",
+    metavar="'CMD {prompt}'",
+    help="Any other agent, as a command; without {prompt} it reads standard input.",
+)
 @click.option(
     "--preset", metavar="P", help="A ready-made loop: feature, refactor, debug, docs and more."
 )
-@click.option("--completion-promise", metavar="TEXT", help="Done only when the agent says TEXT.")
+@click.option("--completion-promise", metavar="TEXT", help="Done only when the agent prints TEXT.")
 @click.option("--plan", metavar="FILE", help="A checklist; done when every box is ticked.")
 @click.option(
     "--dry-run",
@@ -86,9 +90,9 @@ def run(
     why: str | None,
     **flags: Any,
 ) -> None:
-    """Run an agent on TASK again and again, until it is done or the loop must stop.
+    """Run an agent on TASK in a loop, until the task is done or the loop must stop.
 
-    Progress is measured, not believed: files changed, tests passing, length of output. Each way to
+    Progress is measured: files changed, tests passing, length of output. Each way to
     end has its exit code: completed 0, circuit_breaker 10, budget 11, timeout 12, max_iterations 13,
     rate_limit 14, blocked 15, agent_error 16, disk_full 17, unmeasurable 18, conflict 19,
     interrupted 130. What was done is kept, and `switchgear resume` goes on. Flags beat the preset, the preset beats the configuration.

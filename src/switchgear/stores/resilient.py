@@ -130,6 +130,16 @@ class Resilient(Guarded):
                 self._note(Found(circuit, known.policy))
             return self._shifted(circuit)
 
+    def release(self, key: str) -> None:
+        """No breaker of this process uses the circuit any more: keep nothing for it here."""
+        if self._is_memory:
+            self.inner.release(key)  # type: ignore[attr-defined]
+            return
+        with self._lock.taken():
+            if key not in self._away and key not in self._news:
+                self._known.pop(key, None)
+                self._shift.pop(key, None)
+
     def forget_fork(self) -> None:
         """In a forked child: locks that another thread of the parent held are held by nobody."""
         self._returning = threading.Lock()
