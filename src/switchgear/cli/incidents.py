@@ -22,15 +22,15 @@ _who = click.option(
 
 @click.group(cls=Branch, short_help="What tripped, with reports.")
 def incidents() -> None:
-    """Incidents of the fleet: one folder each, with a report. `switchgear fleet watch` writes them."""
+    """Show and close the incidents of the fleet: one folder each, with a report."""
 
 
-@incidents.command("list", short_help="The incidents there are.")
-@click.option("--all", "everything", is_flag=True, help="Also those that are closed.")
+@incidents.command("list", short_help="List open incidents.")
+@click.option("--all", "everything", is_flag=True, help="Include closed incidents.")
 @json_option
 @store_options
 def list_incidents(*, everything: bool, as_json: bool) -> None:
-    """List the incidents that nobody has closed, oldest first."""
+    """List the open incidents, oldest first."""
     from switchgear.cli.opening import open_session
 
     with open_session(reading=True) as session:
@@ -52,7 +52,7 @@ def list_incidents(*, everything: bool, as_json: bool) -> None:
         say("No open incidents." if found else "No incidents.")
 
 
-@incidents.command(short_help="The report of one.")
+@incidents.command(short_help="Print the report of an incident.")
 @click.argument("incident", callback=checked_text)
 @json_option
 @store_options

@@ -129,7 +129,10 @@ class Fleet:
             fleet._background = background_of(fleet, config.notifications)
             panel.reload(config.policy_for, sinks=(*config.sinks, fleet._background))
         if config.budgets:
-            panel.budgets.apply(config.budgets, who="configuration")
+            try:
+                panel.budgets.apply(config.budgets, who="configuration")
+            except StoreError as error:  # whoever reserves is refused then: money fails closed
+                log_warning("budgets of the configuration could not be applied: %s", error)
         return fleet
 
     @property
