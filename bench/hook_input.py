@@ -1,4 +1,4 @@
-"""How long the hook process takes to answer input of up to 1 MB: `python -m bench.hook_input [ROUNDS]`.
+"""How long the hook process takes to answer input of up to 1 MB: `python -m bench.hook_input [ROUNDS] [--cpu]`.
 
 Each input goes through the real command, from the start of the process to its answer. The inputs are
 made to be slow to read: long commands, many words, here-documents, deep nesting, quotes, one long word.
@@ -8,6 +8,7 @@ A forbidden command is in each; an answer that does not refuse it is counted as 
 from __future__ import annotations
 
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 FORBIDDEN = "rm -rf /etc"
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 AT_MOST_MS = 300.0
+CPU = "--cpu" in sys.argv
+"""Count the time on the processor instead, which a busy machine does not lengthen."""
 SHAPES: dict[str, Callable[[int], str]] = {
     "commands": lambda size: f"{FORBIDDEN}; " + "cd a/b/c/d/e/f/g/h;" * (size // 19),
     "commands before": lambda size: "echo x;" * (size // 7) + FORBIDDEN,
@@ -41,7 +44,7 @@ SHAPES: dict[str, Callable[[int], str]] = {
 
 def main() -> int:
     """Print the percentiles; exit code 1 if the 99th is above the bar or an answer is wrong."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    rounds = next((int(word) for word in sys.argv[1:] if word.isdigit()), 3)
     taken: dict[int, list[float]] = {size: [] for size in SIZES}
     slowest = (0.0, "")
     wrong: list[str] = []
@@ -78,9 +81,13 @@ def _ask(line: list[str], folder: str, command: str, session: str) -> tuple[floa
         "tool_use_id": "t",
     }
     raw = json.dumps(event).encode()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     began_s = time.perf_counter()
     done = subprocess.run(line, input=raw, capture_output=True, check=False)
     seconds = time.perf_counter() - began_s
+    if CPU:
+        now = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
     return seconds, done.returncode == 2 or b'"deny"' in done.stdout
 
 

@@ -167,7 +167,7 @@ class NoRoute(SwitchgearError):
     def __str__(self) -> str:
         wait_s = self.retry_after_s
         then = "" if wait_s is None else f"; try again in {duration(wait_s)}"
-        return f"nobody may work for agent {self.agent!r} ({self.decision}): {self.why}{then}"
+        return f"no agent available for {self.agent!r} ({self.decision}): {self.why}{then}"
 
 
 class LockTimeout(SwitchgearError):

@@ -15,7 +15,9 @@ from e2e.hook_process import hook
 from switchgear import Signal
 from switchgear.cli import main
 from switchgear.config import load_config
+from switchgear.config.trust import trust_file
 from switchgear.fleet import Fleet
+from switchgear.hooks import drain
 from unit.hook_calls import before
 
 PATIENCE_S = 60.0
@@ -53,15 +55,30 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+def configure(project: Path, text: str) -> None:
+    """Write the file, as a user does who trusts it."""
+    path = project / "switchgear.yaml"
+    path.write_text(text)
+    trust_file(str(path))
+
+
 def test_a_hook_calls_the_configured_sinks_and_targets(project: Path) -> None:
     heard, taken = project / "heard.jsonl", project / "taken.jsonl"
-    (project / "switchgear.yaml").write_text(
-        f"sinks: [{{jsonl: {{path: '{heard}'}}}}]\n" + target(taken)
-    )
+    configure(project, f"sinks: [{{jsonl: {{path: '{heard}'}}}}]\n" + target(taken))
     breach = before("Bash", {"command": "switchgear reset x"}, cwd=str(project))
     assert hook(project, breach).told["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert lines(heard)[0]["circuit"].startswith("rules")
     assert lines(taken)[0]["circuit"].startswith("rules")
+
+
+def test_a_file_that_is_not_trusted_names_no_sinks_and_no_commands(project: Path) -> None:
+    heard, taken = project / "heard.jsonl", project / "taken.jsonl"
+    text = f"sinks: [{{jsonl: {{path: '{heard}'}}}}]\n" + target(taken)
+    (project / "switchgear.yaml").write_text(text)
+    hook(project, before("Bash", {"command": "switchgear reset x"}, cwd=str(project)))
+    drain.main(str(project), {"events": []})
+    assert not heard.exists()
+    assert not taken.exists()
 
 
 def test_a_hook_without_sinks_and_targets_starts_nothing(project: Path) -> None:
@@ -73,7 +90,7 @@ def test_a_hook_without_sinks_and_targets_starts_nothing(project: Path) -> None:
 def test_a_sink_that_fails_is_logged_and_the_answer_is_the_same(project: Path) -> None:
     broken = project / "a-folder"
     broken.mkdir()
-    (project / "switchgear.yaml").write_text(f"sinks: [{{jsonl: {{path: '{broken}'}}}}]\n")
+    configure(project, f"sinks: [{{jsonl: {{path: '{broken}'}}}}]\n")
     breach = before("Bash", {"command": "switchgear reset x"}, cwd=str(project))
     ran = hook(project, breach)
     assert ran.told["hookSpecificOutput"]["permissionDecision"] == "deny"
@@ -86,7 +103,7 @@ def test_a_command_sends_what_it_committed_and_what_was_left_before(project: Pat
     taken = project / "taken.jsonl"
     base = f"store: sqlite:///{project}/state.db\n{FLEET}"
     path = project / "switchgear.yaml"
-    path.write_text(base + target(taken))
+    configure(project, base + target(taken))
     done = subprocess.run(
         [
             sys.executable,
@@ -94,7 +111,7 @@ def test_a_command_sends_what_it_committed_and_what_was_left_before(project: Pat
             "switchgear",
             "hold",
             "open",
-            "dep/p",
+            "provider/p",
             "--create",
             "--why",
             "a test",
@@ -106,7 +123,7 @@ def test_a_command_sends_what_it_committed_and_what_was_left_before(project: Pat
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert lines(taken)[0]["circuit"] == "dep/p"
+    assert lines(taken)[0]["circuit"] == "provider/p"
     wait_for(project / "world-state.json")
 
 
@@ -138,7 +155,7 @@ def test_pending_notifications_are_reported_with_the_reason(
     config = load_config(project / "switchgear.yaml")
     with Fleet(_panel(config), config.crew) as fleet:
         for number in range(7):
-            fleet.panel.breaker(f"dep/p{number}").hold_open(by="ana", why="a test")
+            fleet.panel.breaker(f"provider/p{number}").hold_open(by="ana", why="a test")
     code, text = run(project, "fleet", "deliver")
     assert code == 1
     assert "target team: 0 notifications sent, 7 pending" in text
@@ -163,7 +180,7 @@ def test_what_is_set_aside_is_reported_sent_again_or_dropped(project: Path) -> N
     )
     config = load_config(project / "switchgear.yaml")
     with Fleet(_panel(config), config.crew) as fleet:
-        fleet.panel.breaker("dep/p").hold_open(by="ana", why="a test")
+        fleet.panel.breaker("provider/p").hold_open(by="ana", why="a test")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", "/nonexistent")
         code, text = run(project, "fleet", "deliver")

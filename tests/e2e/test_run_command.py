@@ -580,7 +580,7 @@ def test_runs_are_listed_and_shown_and_a_damaged_one_is_said(project: Project) -
     assert shown.stdout.count("#") == 3
     assert "0 files changed, unknown cost, 0 steps" in shown.stdout
     assert "kept: no file differs from the start\n" in shown.stdout
-    assert "1 file, " in project("runs", "show", lines[1].split()[0]).stdout
+    assert "1 file changed, " in project("runs", "show", lines[1].split()[0]).stdout
     page = project.json("runs", "show", "last")
     assert len(page["iterations"]) == 3
     assert page["status"] == "circuit_breaker"

@@ -8,10 +8,12 @@ from random import Random
 import pytest
 
 from rules import grammar
+from rules.attacks import ADMITTED, ATTACKS, TOOL_ATTACKS
 from rules.evasions import WRAPPERS, offences, rewritten, wrapped
 from rules.harmless import COMMANDS
 from rules.project import Project
-from switchgear.core.deeds import UNREADABLE
+from switchgear.core.deeds import UNREADABLE, Place
+from switchgear.core.rules import Rule, judge
 
 FUZZED = int(os.environ.get("SWITCHGEAR_FUZZ_COMMANDS", "1500"))
 """Random commands; `SWITCHGEAR_FUZZ_COMMANDS=100000` for a thorough run."""
@@ -35,6 +37,19 @@ def test_an_offence_is_refused_however_its_path_is_written(project: Project) -> 
 
 def test_an_offence_is_refused_by_whatever_means_it_is_run(project: Project) -> None:
     assert [text for text in wrapped() if project.refusal(text) is None] == []
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_attacks_of_every_kind_are_refused(project: Project, kind: str) -> None:
+    assert [text for text in ATTACKS[kind] if project.refusal(text) is None] == []
+
+
+def test_attacks_by_other_tools_are_refused(project: Project) -> None:
+    assert [call for call in TOOL_ATTACKS if project.tool_refusal(*call) is None] == []
+
+
+def test_the_known_limits_are_as_the_documentation_says(project: Project) -> None:
+    assert [text for text in ADMITTED if project.refusal(text) is not None] == []
 
 
 def test_harmless_commands_are_admitted(project: Project) -> None:
@@ -145,13 +160,8 @@ def test_a_patch_file_that_changes_the_guard_is_not_applied(project: Project) ->
         *("-n prod delete po x", "-nprod delete po x", "-n=prod delete po x"),
     ],
 )
-def test_an_option_of_a_rule_is_found_in_every_spelling(tmp_path: Path, words: str) -> None:
-    (tmp_path / "switchgear.yaml").write_text("")
-    project = Project(tmp_path)
-    rules = '{own: [{name: p, commands: ["kubectl --context=prod*", "kubectl -n=prod"]}]}'
-    (tmp_path / "switchgear.yaml").write_text(f"rules: {rules}\n")
-    from switchgear.hooks.compiled import compiled  # noqa: PLC0415
-
-    project.known = compiled(str(tmp_path))
-    assert project.refusal(f"kubectl {words}") is not None
-    assert project.refusal("kubectl --context dev get po") is None
+def test_an_option_of_a_rule_is_found_in_every_spelling(words: str) -> None:
+    rule = Rule("not-production", commands=("kubectl --context=prod*", "kubectl -n=prod"))
+    place = Place("/w")
+    assert judge([rule], "Bash", {"command": f"kubectl {words}"}, place) is not None
+    assert judge([rule], "Bash", {"command": "kubectl --context dev get po"}, place) is None

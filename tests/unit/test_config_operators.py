@@ -177,7 +177,7 @@ def test_check_lists_everything_that_was_found_and_variables_that_are_not_set(
         r"circuits +\d+: provider/\*",
         r"rules +\d+: .*no-deploy",
         r"sinks +1: Log",
-        r"targets +1: ops",
+        r"targets +1: ops: webhook https://x.example/..., signed with HOOK_KEY",
         r"budgets +1: atlas \$5.00",
         r"not set: HOOK_KEY, which target 'ops' needs",
     ):
@@ -398,11 +398,11 @@ def test_a_review_looks_back_as_far_as_it_is_told() -> None:
     )
     clock = FakeClock(time.time() - 100 * 86_400)
     with Fleet(Panel.from_config(config, clock=clock), config.crew, config.breakers) as fleet:
-        fleet.panel.breaker("dep/p").tell(Signal(ok=False, retry_after_s=5.0))
-    assert "external_dep: 1 trip," in run("review")[1]
-    assert "external_dep: 0 trips," in run("review", "--since", "90d")[1]
-    assert "external_dep: 1 trip," in run("review", "--since", "101d")[1]
-    assert "external_dep: 1 trip," in run("review", "--since", "2000-01-01")[1]
+        fleet.panel.breaker("provider/p").tell(Signal(ok=False, retry_after_s=5.0))
+    assert "provider: 1 trip," in run("review")[1]
+    assert "provider: 0 trips," in run("review", "--since", "90d")[1]
+    assert "provider: 1 trip," in run("review", "--since", "101d")[1]
+    assert "provider: 1 trip," in run("review", "--since", "2000-01-01")[1]
     for bad in ("soon", "d", "-5d", "90", "2026-99-01"):
         code, text = run("review", "--since", bad)
         assert (code, "90d" in text) == (2, True), bad

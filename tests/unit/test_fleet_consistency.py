@@ -4,12 +4,14 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from switchgear import Rejected, Signal
-from switchgear.config import Config
+from switchgear import Panel, Rejected, Signal
+from switchgear.config import Config, preset_policy
+from switchgear.config.loading import load_with_notes
 from switchgear.errors import NoRoute
 from switchgear.fleet.categories import default_breakers, latency, resource_lock
 from switchgear.fleet.delivery import message_of
@@ -148,7 +150,7 @@ def test_a_slow_agent_on_a_quick_provider_and_the_other_way_round_get_half() -> 
     fleet.panel.breaker("agent/coder/latency").tell(Signal(ok=True, seconds=9.0, count=20))
     assert shares(fleet, "coder", 20)["coder", "p/m"] == 10
     fleet = slow_stage(small())
-    fleet.panel.breaker("dep/p/latency").tell(Signal(ok=True, seconds=9.0, count=20))
+    fleet.panel.breaker("provider/p/latency").tell(Signal(ok=True, seconds=9.0, count=20))
     assert shares(fleet, "coder", 10)["coder", "p/m"] == 5
 
 
@@ -162,7 +164,7 @@ def test_what_a_circuit_refused_to_one_agent_it_does_not_admit_to_the_next_of_th
         ]
     )
     fleet = slow_stage(people)
-    fleet.panel.breaker("dep/p/latency").tell(Signal(ok=True, seconds=9.0, count=20))
+    fleet.panel.breaker("provider/p/latency").tell(Signal(ok=True, seconds=9.0, count=20))
     found = Counter(fleet.route("a").worker for _ in range(20))
     assert found == {"a": 10, None: 10}
 
@@ -170,7 +172,7 @@ def test_what_a_circuit_refused_to_one_agent_it_does_not_admit_to_the_next_of_th
 def test_a_provider_that_flaps_leaves_few_lines_with_a_count() -> None:
     clock = FakeClock(1_000_000.0)
     fleet = Fleet.open("memory:", big(), clock=clock)
-    breaker = fleet.panel.breaker("dep/p")
+    breaker = fleet.panel.breaker("provider/p")
     for _ in range(500):
         breaker.hold_open(by="ana", why="down")
         fleet.route("coder").give_back()
@@ -187,7 +189,7 @@ def test_a_provider_that_flaps_leaves_few_lines_with_a_count() -> None:
 def test_switches_that_differ_are_bounded_too() -> None:
     clock = FakeClock(1_000_000.0)
     fleet = Fleet.open("memory:", big(), clock=clock)
-    breaker = fleet.panel.breaker("dep/p")
+    breaker = fleet.panel.breaker("provider/p")
     for _ in range(MOST_SWITCHES):
         breaker.hold_open(by="ana", why="down")
         fleet.route("coder").give_back()
@@ -249,3 +251,28 @@ def test_a_wait_trips_when_it_passes_the_limit_and_not_seconds_later(limit_s: fl
     with pytest.raises(Rejected):
         fleet.panel.lock("db", owner="junior", sleep=clock.advance).acquire()
     assert limit_s <= clock() - began_s <= limit_s + 0.1
+
+
+def test_circuits_that_were_called_dep_are_carried_on_as_providers(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"
+    with Panel(url) as panel:
+        panel.breaker("dep/p", preset_policy("external_dep")).tell(
+            Signal(ok=False, retry_after_s=900.0)
+        )
+    given = config(big())._replace(store=url)
+    for _ in range(2):
+        with Fleet.from_config(given) as fleet:
+            assert fleet.route("coder").worker == "junior", "the provider is still cut"
+            assert fleet.take_over_names() == []
+
+
+def test_files_that_speak_of_dep_mean_providers(tmp_path: Path) -> None:
+    path = tmp_path / "switchgear.yaml"
+    path.write_text(
+        "circuits: [{match: 'dep/slow', policy: latency}]\n"
+        "notifications: [{command: {run: 'true', match: 'dep/*'}}]\n"
+    )
+    loaded, notes = load_with_notes(path)
+    assert loaded.policy_for("provider/slow") == preset_policy("latency")
+    assert loaded.notifications[0].wants("provider/p")
+    assert len(notes) == 2

@@ -22,6 +22,7 @@ def counted(progress: Progress, outcome: Outcome) -> Progress:
         iterations=state.iterations,
         seconds=round(state.seconds, 3),
         spent_micros=progress.earlier_micros + state.spent_micros,
+        unknown_prices=state.unknown_prices,
         checkpoint=kept.how if kept is not None and kept.changed else progress.checkpoint,
     )
 

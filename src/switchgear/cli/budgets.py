@@ -18,12 +18,12 @@ WRONG = 1
 _COLUMNS = ("BUDGET", "LEVEL", "LIMIT", "SPENT", "HELD", "FREE", "USED")
 
 
-@click.group(cls=Branch, short_help="Trees of budgets, and their accounts.")
+@click.group(cls=Branch, short_help="Budget trees and their accounts.")
 def budgets() -> None:
-    """Budgets that agents share: what is spent, what is set aside, and the account of it."""
+    """Show and change the budgets that agents share: spent, reserved, and the account."""
 
 
-@budgets.command("list", short_help="The budgets there are.")
+@budgets.command("list", short_help="List the budgets.")
 @json_option
 @store_options
 def list_budgets(*, as_json: bool) -> None:

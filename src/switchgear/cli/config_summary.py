@@ -23,7 +23,6 @@ class Row(NamedTuple):
 
 def summary(config: "Config", *, store: str) -> list[Row]:
     """What was found, section by section; those without an entry are left out but for the store."""
-    from switchgear.cli.configuring import shown_target  # noqa: PLC0415  it imports this
     from switchgear.core.rules_builtin import builtin_rules  # noqa: PLC0415
     from switchgear.redact import redact  # noqa: PLC0415
 
@@ -43,7 +42,7 @@ def summary(config: "Config", *, store: str) -> list[Row]:
         _row("loops", list(config.loop_presets)),
         Row("rules", held, [f"{held - len(own)} built-in", *own]),
         _row("sinks", [redact(repr(sink)) for sink in config.sinks]),
-        _row("targets", [f"{one.name} ({shown_target(one)})" for one in config.notifications]),
+        _row("targets", [_target(one) for one in config.notifications]),
         _row("budgets", [_budget(node) for node in config.budgets]),
     ]
     return [row for row in rows if row.entries]
@@ -93,9 +92,25 @@ def _story(one: Any) -> str:
 def _breakers(config: "Config") -> list[str]:
     if config.breakers is None:
         return []
-    off = [name for name, one in config.breakers._asdict().items() if not one.enabled]
-    on = [name for name, one in config.breakers._asdict().items() if one.enabled]
-    return [*on, *(f"{name} (off)" for name in off)]
+    from switchgear.fleet.categories import shown_name  # noqa: PLC0415
+
+    found = config.breakers._asdict().items()
+    return [shown_name(name) + ("" if one.enabled else " (off)") for name, one in found]
+
+
+def _target(one: Any) -> str:
+    """A target in words, without what may be secret."""
+    from switchgear.cli.configuring import place_of_url  # noqa: PLC0415  it imports this
+
+    fields = one.fields()
+    where = fields.get("url_env") or fields.get("run") or ""
+    if "url" in fields:
+        where = place_of_url(fields["url"])
+    signed = f", signed with {fields['secret_env']}" if fields.get("secret_env") else ""
+    about = "" if one.match == "*" else f", for {one.match}"
+    from switchgear.redact import redact  # noqa: PLC0415
+
+    return redact(f"{one.name}: {one.kind} {where}".rstrip() + signed + about)
 
 
 def _budget(node: Any) -> str:

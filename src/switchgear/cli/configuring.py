@@ -173,11 +173,11 @@ def shown_target(one: "Target") -> str:
     from switchgear.redact import redact
 
     url = one.fields().get("url")
-    shown = repr(one) if url is None else repr(one).replace(repr(url), repr(_place(url)))
+    shown = repr(one) if url is None else repr(one).replace(repr(url), repr(place_of_url(url)))
     return redact(shown)
 
 
-def _place(url: str) -> str:
+def place_of_url(url: str) -> str:
     """The scheme and the host of a URL, and that there is more."""
     scheme, _, rest = url.partition("://")
     authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""`switchgear fleet status|watch|deliver|route|resume`: who works, and who in whose stead."""
+"""`switchgear fleet status|watch|deliver|route|resume`: agents, and which stand in for others."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from switchgear.core.money import dollars
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Session
+    from switchgear.config import Config
     from switchgear.fleet.delivery import Pending
     from switchgear.fleet.fleet import Fleet
     from switchgear.fleet.watching import Watcher
@@ -22,14 +23,14 @@ NOT_ALL_WORK = 1
 
 @click.group(cls=Branch, short_help="Agents, their fallbacks, paused stories.")
 def fleet() -> None:
-    """The agents of the configuration: who works, who does not, and who in whose stead."""
+    """Show and steer the agents of the configuration, their providers and their stories."""
 
 
-@fleet.command(short_help="Who works, and who in whose stead.")
+@fleet.command(short_help="Which agents are active, and which stand in for others.")
 @json_option
 @store_options
 def status(*, as_json: bool) -> None:
-    """Show every agent, story, provider and lock. Exit code 1: somebody is halted or paused."""
+    """Show every agent, story, provider and lock. Exit code 1: an agent is halted or a story paused."""
     from switchgear.cli.opening import open_session
     from switchgear.fleet.world import world
 
@@ -47,22 +48,22 @@ def status(*, as_json: bool) -> None:
 
 
 @fleet.command(short_help="Write incidents, world state, send notifications.")
-@click.option("--once", is_flag=True, help="Do it once and end; for a timer.")
+@click.option("--once", is_flag=True, help="Run once and exit; for a timer.")
 @click.option(
     "--every",
     "every_s",
     type=click.FloatRange(0.05, 3600),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks.",
+    help="Seconds between two checks.",
 )
 @store_options
 def watch(*, once: bool, every_s: float) -> None:
-    """Watch the fleet until Ctrl-C: incidents, the world's state, notifications.
+    """Write incidents and world-state.json and send notifications, until Ctrl-C.
 
-    Several may run at once, on several machines: they take turns. Agents, stories, sinks, retention
-    and targets of notifications that change in the configuration file are seen; a file that is
-    wrong is said, and the old one stays. It judges no circuit and changes no policy.
+    Several watchers may run, on several machines: they take turns. A changed configuration file is
+    read again; an invalid one is reported, and the previous one stays in force. A watcher judges no
+    circuit and changes no policy.
     """
     from switchgear.cli.opening import chosen_config_file, open_session
     from switchgear.fleet.watching import Watcher, folder_of
@@ -85,7 +86,7 @@ def watch(*, once: bool, every_s: float) -> None:
             return
         say(clean(f"watching {plural(len(watched.crew.agents), 'agent')}; files in {folder}"))
         with watcher:
-            _follow(watched, watcher, max(every_s, 1.0), seen)
+            _follow(watched, watcher, max(every_s, 1.0), seen, session.config)
 
 
 @fleet.command(short_help="Send pending notifications now, and report what is left.")
@@ -102,6 +103,7 @@ def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
     from switchgear.cli.opening import open_session
     from switchgear.fleet.watching import Watcher, folder_of
 
+    _quiet()
     with open_session() as session:
         session.drains = False
         if not session.config.notifications:
@@ -127,6 +129,13 @@ def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
         raise SystemExit(NOT_ALL_WORK)
 
 
+def _quiet() -> None:
+    """Let the report speak: what the log would say of failed attempts is in it."""
+    import logging
+
+    logging.getLogger("switchgear").setLevel(logging.ERROR)
+
+
 def pending_lines(pending: "Pending", now_s: float, sent: str = "") -> list[str]:
     """What a target has yet to receive and why, for people."""
     from switchgear.errors import duration
@@ -146,14 +155,14 @@ def pending_lines(pending: "Pending", now_s: float, sent: str = "") -> list[str]
     return lines
 
 
-@fleet.command(short_help="Who would work for an agent now.")
+@fleet.command(short_help="Which agent and model would do the work now.")
 @click.argument("agent", callback=checked_text)
 @json_option
 @store_options
 def route(agent: str, *, as_json: bool) -> None:
-    """Show who would work for AGENT now, and why not the others. Exit code 1: nobody may.
+    """Show which agent and model would work for AGENT now, and why not the others.
 
-    Asks nothing of a circuit.
+    Takes no permit and no probe. Exit code 1: no agent is available.
     """
     from switchgear.cli.opening import open_session
     from switchgear.fleet.world import world
@@ -167,7 +176,11 @@ def route(agent: str, *, as_json: bool) -> None:
 
         say(printed({"agent": agent, **found}))
     else:
-        who = "nobody may" if found["works"] is None else f"{found['works']} on {found['model']}"
+        who = (
+            "no agent available"
+            if found["works"] is None
+            else f"{found['works']} on {found['model']}"
+        )
         say(clean(f"{agent}: {who}"))
         for why in found["why"]:
             say(clean(f"  not {why}", 1000))
@@ -175,16 +188,16 @@ def route(agent: str, *, as_json: bool) -> None:
         raise SystemExit(NOT_ALL_WORK)
 
 
-@fleet.command(short_help="Let a paused story go on.")
+@fleet.command(short_help="Resume a paused story.")
 @click.argument("story", callback=checked_text)
 @click.option("--why", metavar="TEXT", callback=checked_text, help="Why.")
 @click.option("--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]")
 @store_options
 @token_option
 def resume(story: str, *, why: str | None, by: str | None) -> None:
-    """Let STORY go on that its cost had paused; it may cost as much again.
+    """Resume STORY, which was paused for its cost. It may cost as much again.
 
-    An order: where an operator token is configured, it is needed.
+    Needs the operator token where one is configured.
     """
     from switchgear.cli.opening import open_session
     from switchgear.cli.orders import reason_given, who_gives
@@ -208,7 +221,9 @@ def fleet_of(session: "Session") -> "Fleet":
     return Fleet(session.panel, session.config.crew, session.config.breakers)
 
 
-def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> None:
+def _follow(
+    watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any, before: "Config"
+) -> None:
     """Until it is stopped: notice when the configuration file changes."""
     from switchgear.cli.opening import allowed_retention, chosen_config_file, load_chosen_config
     from switchgear.config import ConfigError
@@ -220,8 +235,11 @@ def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> 
         seen = now
         try:
             config = load_chosen_config()
+            if config == before:
+                continue  # not trusted, or nothing but a comment: what was read before holds
             watched.reload(config._replace(retention=allowed_retention(watched.panel, config)))
             watcher.retarget(config.notifications)
+            before = config
         except (ConfigError, ValueError) as error:
             for line in str(error).splitlines():
                 say(f"switchgear: {clean(line, 1000)}", err=True)
@@ -252,9 +270,7 @@ def _show(found: dict[str, Any]) -> None:
         say("No agents yet: name them under 'agents' in the configuration.")
     for name, one in found["agents"].items():
         where = (
-            "nobody may work for it"
-            if one["works"] is None
-            else f"{one['works']} on {one['model']}"
+            "no agent available" if one["works"] is None else f"{one['works']} on {one['model']}"
         )
         load = "" if one["load"] >= 1 else f", load {one['load']:.0%}"
         say(clean(f"agent {name} ({one['owner']}): {one['state']}, {where}{load}"))
@@ -268,7 +284,11 @@ def _show(found: dict[str, Any]) -> None:
         for name, one in found[kind].items():
             why = f": {one['why']}" if one["why"] else ""
             queue = _queue(one, found["at_s"]) if kind == "locks" else ""
-            say(clean(f"{title} {name}: {one['phase'].replace('_', '-')}{why}{queue}"))
+            held = "" if one["mode"] == "auto" else one["mode"].replace("_", " ")
+            state = held or one["phase"].replace("_", "-")
+            why = "" if held and one["why"].startswith(held) else why
+            by = one["why"].removeprefix(held) if held and not why else ""
+            say(clean(f"{title} {name}: {state}{by}{why}{queue}"))
 
 
 def _queue(lock: dict[str, Any], now_s: float) -> str:
@@ -276,7 +296,7 @@ def _queue(lock: dict[str, Any], now_s: float) -> str:
     from switchgear.errors import duration
 
     holder, waiting = lock["holder"], lock["waiting"]
-    text = "" if holder is None else f", {holder['owner']} has it"
+    text = "" if holder is None else f", held by {holder['owner']}"
     if waiting:
         waited = duration(max(0.0, now_s - waiting[0]["since_s"]))
         text += f", {len(waiting)} waiting for up to {waited}"

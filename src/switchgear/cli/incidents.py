@@ -22,15 +22,15 @@ _who = click.option(
 
 @click.group(cls=Branch, short_help="What tripped, with reports.")
 def incidents() -> None:
-    """Incidents of the fleet: one folder each, with a report. `switchgear fleet watch` writes them."""
+    """Show and close the incidents of the fleet: one folder each, with a report."""
 
 
-@incidents.command("list", short_help="The incidents there are.")
-@click.option("--all", "everything", is_flag=True, help="Also those that are closed.")
+@incidents.command("list", short_help="List open incidents.")
+@click.option("--all", "everything", is_flag=True, help="Include closed incidents.")
 @json_option
 @store_options
 def list_incidents(*, everything: bool, as_json: bool) -> None:
-    """List the incidents that nobody has closed, oldest first."""
+    """List the open incidents, oldest first."""
     from switchgear.cli.opening import open_session
 
     with open_session(reading=True) as session:
@@ -52,7 +52,7 @@ def list_incidents(*, everything: bool, as_json: bool) -> None:
         say("No open incidents." if found else "No incidents.")
 
 
-@incidents.command(short_help="The report of one.")
+@incidents.command(short_help="Print the report of an incident.")
 @click.argument("incident", callback=checked_text)
 @json_option
 @store_options
@@ -133,7 +133,7 @@ def review(since: str | None, *, as_json: bool) -> None:
     Changes nothing: what it proposes is printed as configuration, to be copied.
     """
     from switchgear.cli.opening import open_session
-    from switchgear.fleet.categories import default_breakers
+    from switchgear.fleet.categories import default_breakers, shown_name
     from switchgear.fleet.review import as_configuration
     from switchgear.fleet.review import review as look_back
 
@@ -144,19 +144,20 @@ def review(since: str | None, *, as_json: bool) -> None:
         readable = [one for one in incidents_of(session).all() if "trouble" not in one]
         kept = [one for one in readable if one["opened_at_s"] >= from_s]
         breakers = session.config.breakers or default_breakers()
+        keeps = min(session.config.retention.events, MOST_EVENTS)
     findings = look_back(breakers, events, kept)
     if as_json:
         from switchgear.cli.values import printed
 
         say(printed([one._asdict() for one in findings]))
         return
-    if since is not None and stored and stored[0].at_s > from_s:
+    if since is not None and len(stored) >= keeps and stored[0].at_s > from_s:
         oldest = clock_time(stored[0].at_s, from_s)
         say(f"The store keeps events since {oldest} only; raise retention.events for more.")
     for one in findings:
         counts = f"{plural(one.trips, 'trip')}, {one.false_positives} false, {one.false_negatives} missed"
         tests = f"{one.failed_tests} of {one.tests} tests failed"
-        say(f"{one.category}: {counts}, {tests}")
+        say(f"{shown_name(one.category)}: {counts}, {tests}")
         for why in one.why:
             say(f"  {why}")
     say(f"\n{as_configuration(findings) or 'No change is proposed.'}".rstrip())

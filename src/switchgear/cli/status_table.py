@@ -27,7 +27,7 @@ STYLES = {
 _TROUBLE = {Phase.OPEN: 0, Phase.HALF_OPEN: 1, Phase.TRIPPING: 2, Phase.CLOSED: 3}
 _COUNTS = ("OK", "FAILED", "REFUSED")
 _BAR = 8
-_PADDED = 48
+_PADDED = 120
 _HEAT = _BAR + 5
 
 

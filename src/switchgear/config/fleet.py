@@ -56,6 +56,9 @@ def build_targets(node: Node, report: Report) -> tuple[Target, ...]:
         target = build_part(item, TARGETS, report)
         if target is None:
             continue
+        if target.match.startswith("dep/"):
+            report.note(item, "match is accepted; circuits of providers are provider/… now")
+            target = target.replace(match=f"provider/{target.match.removeprefix('dep/')}")
         if target.name in found:
             report.add(item, f"is the second target {target.name!r}: give it a name of its own")
         found[target.name] = target

@@ -225,6 +225,7 @@ class _Loading:
         if not isinstance(match, str) or not match.strip():
             self._report.add(node, f"is {shown(match)}: it must be the name of a circuit or a glob")
             return None
+        match = self._named_today(node, match)
         try:
             matcher(match)
         except re.error as error:
@@ -236,6 +237,13 @@ class _Loading:
             self._report.add(node, f"is {shown(match)}: never used; {rule}")
         seen.setdefault(match, node)
         return match
+
+    def _named_today(self, node: Node, match: str) -> str:
+        """A glob with the name that circuits of providers have today."""
+        if not match.startswith("dep/"):
+            return match
+        self._report.note(node, "is accepted; circuits of providers are provider/… now")
+        return f"provider/{match.removeprefix('dep/')}"
 
     def _sinks(self, node: Node) -> tuple[Sink, ...]:
         def prepare(field: str, child: Node) -> Any:

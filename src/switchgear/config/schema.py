@@ -115,7 +115,7 @@ def _agent() -> Schema:
     names = {"type": ["array", "null"], "items": {"type": "string", "minLength": 1}}
     texts = {
         "owner": _text("Whom to tell when something of it trips."),
-        "provider": _text("Who provides its model: the circuit dep/<provider>."),
+        "provider": _text("Who provides its model: the circuit provider/<provider>."),
         "model": _text("The model's own name."),
     }
     lists = {

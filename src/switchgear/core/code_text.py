@@ -13,13 +13,13 @@ INTERPRETERS = (
 )
 DELETES = ("rmtree", "remove(", "unlink", "rmdir", "rmsync", "rm_rf", "rm_r", "deletefile", "rmall")
 WRITES = ("write", "dump(", "'w", '"w', "'a'", '"a"', "rename", "replace(", "copy", "move(")
-STARTS = ("system", "popen", "Popen", "subprocess", "exec", "spawn")
+STARTS = ("system", "popen", "Popen", "subprocess", "exec", "spawn", "shell script")
 _ACTS = (
     *("connect", "execute", "eval", "chmod", "chown", "link", "truncate", "utime", "touch"),
     *("'r+", '"r+', "'x'", '"x"', "'a", '"a', "mmap", "open3", "`", "'>", '">', "'+", '"+'),
     *("os.open", "o_trunc", "o_wronly", "o_rdwr", "file.delete", "fileutils", "file_put", "delete"),
     *("mode=", "extractall", "unpack", "savez", "to_csv", "to_json", "symlink", "mkdir", "rm("),
-    *("save(", "dd of", "setx", "putenv", "chdir"),
+    *("save(", "dd of", "setx", "putenv", "chdir", "remove"),
 )
 """Further words with which code may change what it names."""
 MOST_TEXTS = 400

@@ -18,6 +18,7 @@ from switchgear.core.code_text import (
     variables_in,
 )
 from switchgear.core.hosts import is_loopback, is_own_key
+from switchgear.core.patterns import ANY
 from switchgear.core.readers import only_reads
 from switchgear.core.shell import (
     DEEPEST,
@@ -95,7 +96,6 @@ _VALUED: dict[str, str] = {
 """Programs that run the command behind them, with their options that take a value."""
 _OWN_WORDS = {
     **dict.fromkeys(("timeout", "gtimeout", "taskset", "chrt", "flock", "chroot", "faketime"), 1),
-    "setarch": 1,
 }
 """Words of their own between the options and the command."""
 _FOLDERS = {"env": ("-C", "--chdir"), "sudo": ("-D", "--chdir"), "doas": ()}
@@ -137,6 +137,8 @@ _TEXT_OPTIONS: dict[str, tuple[str, ...]] = {
 """Options whose value is a shell text."""
 _CLUSTERS = frozenset(("su", "runuser", "script", "sg", "flock"))
 """Those of which `-c` may be the last of several letters."""
+_ONLY_TEXTS = _CLUSTERS | {"ssh", "nix-shell", "nix", "npm", "npx", "tmux", "screen", "zellij"}
+"""Those that do nothing themselves to what the text names."""
 _TEXT_WORDS = frozenset(("watch", "parallel", "trap", "hyperfine", "concurrently", "forkrun"))
 """Programs whose words are shell texts."""
 _SESSIONS = frozenset(("tmux", "screen", "zellij", "dtach", "abduco"))
@@ -325,7 +327,7 @@ def _touch_of(command: Command) -> Touch:
     if command.words and command.words[0].startswith(_WRAPPER):
         touch = handled_by(command)
     elif command.words and _inner_text(command) is None:
-        texts = _texts_in(command)
+        texts = _texts_in(command) if command.words[0] in _ONLY_TEXTS else []
         if texts:
             words = tuple(word for word in command.words if word not in texts)
             command = command._replace(words=words)
@@ -441,9 +443,28 @@ def _looked_through(commands: list[Command], setting: Setting, depth: int) -> It
     if depth > DEEPEST:
         raise TooLong(f"commands nested deeper than {DEEPEST} levels")
     yield from (Command(words) for words in _decoded(commands))
+    written: dict[str, str] = {}
     for command in commands:
-        for each in _with_piped(command):
+        if command.written is not None:
+            for op, path in command.redirects:
+                if op.startswith((">", "&>")):
+                    written[join(command.cwd, path)] = command.written
+        for each in _with_piped(_with_script(command, written) if written else command):
             yield from _looked_into(each, setting, depth)
+
+
+def _with_script(command: Command, written: dict[str, str]) -> Command:
+    """A command that runs a file which was written just before, as one that is given its text."""
+    words = _bare(command.words)
+    for path in (*_scripts(command), *(join(command.cwd, word) for word in words[1:])):
+        text = written.get(path)
+        if text is None:
+            continue
+        if words[0].startswith(INTERPRETERS):
+            return command._replace(words=(words[0], "-c", text, *words[2:]))
+        if words[0] in _RUNS_TEXT or path == join(command.cwd, command.words[0]):
+            return command._replace(words=("bash", "-c", text, *words[1:]))
+    return command
 
 
 def _looked_into(command: Command, setting: Setting, depth: int) -> Iterator[Command]:
@@ -770,9 +791,7 @@ def _inner_commands(command: Command, setting: Setting) -> Iterator[Command]:
     if program == "find":
         yield from (here._replace(words=words) for words in _executed(command.words))
     elif program in {"fd", "fdfind"}:
-        for at, word in enumerate(command.words):
-            if word in {"-x", "-X", "--exec", "--exec-batch"}:
-                yield here._replace(words=command.words[at + 1 :])
+        yield from (here._replace(words=words) for words in _executed_by_fd(command.words))
     elif program in _CONTAINERS:
         yield from _in_container(command)
     elif program.endswith("awk"):
@@ -823,6 +842,19 @@ def _executed(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
                     break
                 found += paths if sign == "{}" else [sign.replace("{}", paths[0])]
             yield tuple(found)
+
+
+def _executed_by_fd(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """What `fd -x` executes, on what it finds."""
+    for at, word in enumerate(words):
+        if word in {"-x", "-X", "--exec", "--exec-batch"}:
+            plain = [each for each in words[1:at] if not each.startswith("-")]
+            ends = [words[index + 1] for index, each in enumerate(words[:at]) if each == "-e"]
+            plain = [each for each in plain if each not in ends]
+            name = f"{ANY}{plain[0]}{ANY}" if plain else ANY
+            name = f"{name}.{ends[0]}" if ends else name
+            inner = [each.replace("{}", f"./**/{name}") for each in words[at + 1 :]]
+            yield tuple(inner) if "{}" in words else (*inner, f"./**/{name}")
 
 
 def _in_container(command: Command) -> Iterator[Command]:

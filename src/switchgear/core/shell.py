@@ -14,6 +14,7 @@ One pass over the text, whose length, depth and number of words are bounded.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from switchgear.core.patterns import ANY
 from switchgear.core.shell_filters import FILTERS as _FILTERS
 from switchgear.core.shell_filters import filtered, listed
 from switchgear.core.shell_words import (
@@ -28,6 +29,7 @@ from switchgear.core.shell_words import (
     Work,
     choice,
     expanded,
+    holds_key,
     parted,
     unescaped,
     unmarked,
@@ -73,6 +75,10 @@ _RESERVED = frozenset(
     )
 )
 _DECLARE = frozenset(("export", "declare", "local", "readonly", "typeset"))
+_PASSES_ON = frozenset(
+    ("echo", "printf", "printenv", "base64", "tr", "rev", "xxd", "sed", "cat", "head", "cut")
+)
+"""Programs that print what they are given."""
 _ECHO_OPTIONS = frozenset(("-n", "-e", "-E", "-ne", "-en", "-nE"))
 
 
@@ -99,6 +105,8 @@ class Command(NamedTuple):
     """Whether it is run from a folder in which anything may have that name."""
     mounts: tuple[str, ...] = ()
     """In a container: the folders of this machine that it sees."""
+    written: str | None = None
+    """The text that it writes into a file, if that can be told."""
     variables: Mapping[str, str] = {}
     """What the shell around it has set, for a shell in it."""
 
@@ -197,6 +205,12 @@ class _Reader(WordReader):
         """Where commands run behind the next one: `cd x || exit`."""
         self._functions: dict[str, str] = dict(setting.functions)
         self._known: Mapping[str, str] | None = None
+        self._socket = ""
+        """The host that a stream was opened to: `exec 3<>/dev/tcp/host/80`."""
+        self._loops: list[int] = []
+        """For each open loop, its first command."""
+        self._dots = False
+        """Whether a star is also a name that begins with a dot."""
 
     def read(self) -> None:
         """To the end of the text."""
@@ -224,8 +238,11 @@ class _Reader(WordReader):
         if text.startswith("<") and not text.startswith("<<"):  # $(< file)
             text = f"cat {text}"
         inner = self._inner(text)
+        for command in inner.commands:
+            if command.secrets and command.words[:1] and command.words[0] in _PASSES_ON:
+                self._secrets.update(command.secrets)
         if inner.printed is not None:
-            return inner.printed
+            return inner.printed.rstrip("\n")
         return UNKNOWN if inner.commands else ""
 
     def _inner(self, text: str, mark: str = "", **env: str) -> "_Reader":
@@ -233,7 +250,7 @@ class _Reader(WordReader):
         self._work.take_step(20)  # as much as that costs
         setting = self._setting._replace(
             cwd=self._cwd,
-            env={**self._setting.env, **self._variables, **env},
+            env={**self._setting.env, **self._variables, "OLDPWD": self._before_cd, **env},
             functions=self._functions,
             work=self._work,
         )
@@ -301,7 +318,9 @@ class _Reader(WordReader):
         while words and (name := _assigned(words[0])):
             self._assign(name, words.pop(0))
         piped = self.printed if self._is_piped else None
-        self._is_piped, self.printed = sign == "|", None
+        if words or redirects:
+            self.printed = None
+        self._is_piped = sign == "|"
         secrets = tuple(sorted(self._secrets)) if words or redirects else ()
         if words or redirects:
             self._secrets.clear()
@@ -321,8 +340,13 @@ class _Reader(WordReader):
                 secrets,
                 variables=self._snapshot(),
             )
+            if words[:1] == ["printenv"]:
+                command = command._replace(secrets=tuple(filter(holds_key, words[1:])))
+            shown = _printed(command, self._setting)
+            if _is_written(command):
+                command, shown = command._replace(written=shown), None
             self._keep(command)
-            self.printed = _printed(command, self._setting)
+            self.printed = shown
             later, self._later_cwd = self._later_cwd, ""
             self._remember(words, command, sign)
             self._cwd = later or self._cwd
@@ -332,6 +356,10 @@ class _Reader(WordReader):
         """The words of the simple command in what a shell's grammar puts around it."""
         while words and words[0] in _RESERVED:
             word = words.pop(0)
+            if word in {"while", "until"}:
+                self._loops.append(len(self.commands))
+            elif word == "done" and self._loops:
+                self._feed_loop(self._loops.pop(), redirects)
             if word == "done" and self._names_read and not self.line_values:
                 for op, target in redirects:
                     self._reads_lines(op, target)
@@ -355,6 +383,14 @@ class _Reader(WordReader):
             self._at = at
             return words[2:] if words[2:3] != ["{"] else words[3:]
         return words
+
+    def _feed_loop(self, start: int, redirects: list[Redirect]) -> None:
+        """What a loop reads goes to the commands in it."""
+        files = [redirect for redirect in redirects if redirect.op == "<"]
+        if files:
+            pipes = dict.fromkeys(command.pipe for command in self.commands[start:][:MOST_LINES])
+            for pipe in pipes:
+                self._keep(Command((), files, self._cwd, None, pipe))
 
     def _reads_lines(self, op: str, target: str) -> None:
         """A loop reads its lines from a text behind it: then everything is read once more."""
@@ -402,6 +438,8 @@ class _Reader(WordReader):
                 name, equals, text = word.partition("=")
                 if equals:
                     self._functions[name] = f'{text} "$@"'
+        elif first in {"shopt", "setopt", "set"}:
+            self._dots = self._dots or bool({"dotglob", "globdots", "glob_dots"} & set(rest))
         elif first in {"source", ".", "eval"}:
             self._unset = UNKNOWN
         if len(self._made) < MOST_LINES:
@@ -475,6 +513,8 @@ class _Reader(WordReader):
             op = "<<<"  # the text that the commands print
         raw, quoted = self._word()
         if op.endswith("&") and (raw.rstrip("-").isdigit() or raw == "-"):  # 2>&1
+            if self._socket and raw not in {"0", "1", "2", "-"}:
+                self._redirects.append(Redirect(">", self._socket))
             return
         *others, target = expanded(raw, keep_empty=True) or [""]
         if op == "<<<":
@@ -486,6 +526,8 @@ class _Reader(WordReader):
             pending = (self._redirects, len(self._redirects), target, op == "<<-", quoted)
             self._documents.append(pending)
             op, target = "<<<", ""
+        if target.startswith(("/dev/tcp/", "/dev/udp/")):
+            self._socket = target
         self._redirects.append(Redirect(op, target))
 
     def _read_documents(self) -> None:
@@ -526,7 +568,10 @@ class _Reader(WordReader):
             command = self.commands[at]
             if command.pipe in printed:
                 command = self.commands[at] = command._replace(piped=printed[command.pipe])
-            printed[command.pipe] = _printed(command, self._setting)
+            shown = printed[command.pipe] = _printed(command, self._setting)
+            if _is_written(command):
+                self.commands[at] = command._replace(written=shown)
+            self.printed = None if _is_written(command) else shown
             if command.words[:1] == ("read",):
                 self._read_values(list(command.words[1:]), command)
             for op, target in command.redirects if not command.words else ():
@@ -544,6 +589,8 @@ class _Reader(WordReader):
             return
         is_value = not self._words and _assigned(raw)
         found = [unmarked(raw)] if is_value else expanded(raw, keep_empty=quoted)
+        if self._dots:
+            found = [word.replace("*", ANY) for word in found]
         self._words.extend(found)
         self._work.take_step(len(found))
         if len(self._words) > MOST_WORDS:
@@ -577,8 +624,6 @@ def _printed(command: Command, setting: Setting) -> str | None:
     """What a command prints, for the few of which it can be told."""
     program, *rest = command.words or ("",)
     program = program.rpartition("/")[2]
-    if any(op.startswith(">") or op == "&>" for op, _ in command.redirects):
-        return None
     if program in _FILTERS:
         texts = [target for op, target in command.redirects if op == "<<<"]
         given = texts[-1] if texts else command.piped
@@ -588,6 +633,8 @@ def _printed(command: Command, setting: Setting) -> str | None:
     if program == "printf" and rest:
         rest = rest[1:] if rest[0] == "--" else rest
         return _formatted(rest) if rest else ""
+    if program == "git" and rest[:1] == ["ls-files"] and {"-o", "--others"} & set(rest):
+        return f"./**/{ANY}"
     if program == "git":
         return setting.workspace if rest == ["rev-parse", "--show-toplevel"] else None
     if program == "echo":
@@ -609,6 +656,11 @@ def _printed(command: Command, setting: Setting) -> str | None:
         ":": "",
     }
     return told.get(program)
+
+
+def _is_written(command: Command) -> bool:
+    """Whether what a command prints goes into a file."""
+    return any(op.startswith((">", "&>")) for op, _ in command.redirects)
 
 
 def _formatted(rest: list[str]) -> str:

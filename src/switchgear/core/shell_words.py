@@ -130,7 +130,7 @@ class WordReader:
         self._setting = setting
         self._work = setting.work or Work()
         self._cwd = setting.cwd
-        self._before_cd = setting.cwd
+        self._before_cd = setting.env.get("OLDPWD") or setting.cwd
         self._variables: dict[str, str] = {"IFS": " \t\n"}
         self._level = 0
         self._masks: dict[str, str] = {}
@@ -184,6 +184,7 @@ class WordReader:
                 parts.append(self._in_parentheses())
             elif sign == "(" and self._at > start and self._text[self._at - 1] in _GLOBBING:
                 self._at += 1  # @(a|b), !(a): any text
+                parts[-1] = parts[-1][:-1]
                 self._taken(self._closing("()"))
                 parts.append("*")
             elif sign in ENDS:

@@ -129,7 +129,8 @@ def handled_by(command: Command) -> Touch:
     """What a program touches that only starts another, by its own words."""
     program, *given = command.words
     rest = list(_significant(program, given))
-    return Touch(given=tuple(_tokens(_Call(command, rest, [], []), rest)))
+    found = tuple(_tokens(_Call(command, rest, [], []), rest))
+    return Touch(found, given=found)
 
 
 def _found(program: str, call: _Call) -> Touch:
@@ -172,9 +173,10 @@ def _read_by(call: _Call, *, is_calling: bool) -> tuple[str, ...]:
         return (ENVIRONMENT,) if shows or call.command.words[0] == "printenv" else ()
     if not is_calling:
         return tuple(call.seen(word) for word in words if word and "://" not in word)
-    return tuple(
-        call.seen(path) for word in words if len(word) < LONGEST_PATH for path in _sent_in(word)
-    )
+    texts = [target for op, target in call.command.redirects if op == "<<<"]
+    sent = [path for word in words if len(word) < LONGEST_PATH for path in _sent_in(word)]
+    sent += [path for text in texts for path in _paths_in_text(text)]
+    return tuple(map(call.seen, sent))
 
 
 def _sent_in(word: str) -> Iterator[str]:
@@ -188,8 +190,9 @@ def _sent_in(word: str) -> Iterator[str]:
 
 
 def _handles(call: _Call) -> Touch:
-    """It is not known what it does with what it is given."""
-    return Touch(given=tuple(_tokens(call, call.rest)))
+    """It is not known what it does with what it is given, in its words or as a here document."""
+    texts = [target for op, target in call.command.redirects if op == "<<<"]
+    return Touch(given=tuple(_tokens(call, [*call.rest, *texts])))
 
 
 def _others(call: _Call, *known: str) -> tuple[str, ...]:
@@ -313,12 +316,14 @@ def _copies(call: _Call) -> Touch:
         word.endswith(("/", "/.", "/..")) for word in call.words[:-1]
     )
     spreads = spreads or _has_flag(call.rest, "T", "--no-target-directory")
+    whole = any(_has_flag(call.rest, sign, "--recursive") for sign in "raR")
     below = tuple(f"{path.rstrip('/')}/*" for path in target[:1] if path != call.command.cwd)
     ours = tuple(path for path in sources if path.rpartition("/")[2] in _GUARD_PROGRAMS)
     return Touch(
         writes=(*target, *(sources if links else ()), *(below if spreads else ())),
         deletes=deletes,
         given=(*_others(call, *call.words), *ours),
+        alters=target[1:] if whole else (),
     )
 
 
@@ -331,7 +336,10 @@ def _unpacks(call: _Call) -> Touch:
     """What is packed is only read; what is unpacked lands in a folder, or is named."""
     program, first = call.command.words[0], call.rest[0] if call.rest else ""
     letters = first.lstrip("-") if not first.startswith("--") else ""
-    packs = "tar" in program and letters[:1] != "-" and ("c" in letters or "t" in letters)
+    short = [word for word in call.rest if word[:1] == "-" != word[1:2] or word == first]
+    packs = "tar" in program and any(
+        not word.startswith("--") and {"c", "t"} & set(word.lstrip("-")) for word in short[:2]
+    )
     if packs or {"--create", "--list"} & set(call.rest) or (program == "unzip" and "l" in letters):
         gone = call.paths[1:] if "--remove-files" in call.rest else ()
         written = call.paths[:1] if "f" in letters and "c" in letters else ()
@@ -364,7 +372,9 @@ def _formats(call: _Call) -> Touch:
 def _queries(call: _Call) -> Touch:
     if {"-readonly", "--readonly"} & set(call.rest):
         return Touch()
-    return Touch(writes=tuple(call.paths), given=_others(call, *call.words))
+    orders = [word for word in call.words[1:] if word.startswith(".") or "'" in word]
+    given = (*_others(call, *call.words), *_tokens(call, orders))
+    return Touch(writes=tuple(call.paths), given=given)
 
 
 def _edits(call: _Call) -> Touch:
@@ -373,6 +383,8 @@ def _edits(call: _Call) -> Touch:
     files = [call.seen(word) for word in call.words if word not in scripts]
     if any(_says_in_place(word) for word in call.rest):
         return Touch(writes=tuple(files))
+    if any(_runs_by_sed(text) for text in scripts):
+        return _handles(call)
     named = [part.partition("\n")[0] for text in scripts for part in _behind_w(text)]
     return Touch(writes=tuple(map(call.seen, named)))
 
@@ -380,6 +392,12 @@ def _edits(call: _Call) -> Touch:
 def _behind_w(text: str) -> Iterator[str]:
     for mark in ("w ", "W ", "w\t"):
         yield from (part.strip().rstrip("}") for part in text.split(mark)[1:][:20])
+
+
+def _runs_by_sed(text: str) -> bool:
+    """Whether a script of sed has an `e`, which runs a command."""
+    head, e, _ = text.partition("e ")
+    return bool(e) and not head.strip("0123456789$,;{} /") and (not head or head[-1] != " ")
 
 
 def _scripts_of_sed(call: _Call) -> list[str]:
@@ -446,7 +464,13 @@ def _git_cleans(call: _Call, paths: tuple[str, ...]) -> Touch:
         kinds.append("ignored")
     if _has_flag(call.rest[1:], "X", ""):
         kinds.remove("untracked")
-    where = paths or (call.command.cwd,)
+    left_out = [
+        value
+        for name, value in zip(call.rest, call.rest[1:], strict=False)
+        if name[:1] == "-" != name[1:2] and name.endswith("e")
+    ]
+    named = [path for word, path in zip(call.words[1:], paths, strict=True) if word not in left_out]
+    where = named or [call.command.cwd]
     return Touch(sweeps=tuple(f"{kind}:{path}" for kind in kinds for path in where))
 
 
@@ -461,9 +485,11 @@ def _git_stashes(call: _Call, paths: tuple[str, ...]) -> Touch:
         kinds.append("untracked")
     if all_of_it:
         kinds.append("ignored")
+    if call.words[1:2] == ["save"]:
+        named = ()  # what follows is a message
     where = named or (call.command.cwd,)
     return Touch(
-        deletes=named if call.words[1:2] != ["save"] else (),
+        deletes=named,
         given=_others(call, *call.words),
         sweeps=tuple(f"{kind}:{path}" for kind in kinds for path in where),
     )
@@ -590,6 +616,8 @@ def _interpreted(call: _Call) -> Touch:
     changes = may_change(code)
     named = [text for text in texts if " " not in text]  # others are commands, or are said
     given = tuple(call.seen(path) for path in (*named, *_joined_paths(named))) if changes else ()
+    if changes and call.command.words[0] == "tclsh":  # its texts need no quotes
+        given += tuple(map(call.seen, _paths_in_text(code)))
     in_place = any(_says_in_place(word) for word in call.rest)
     others = _others(call) if script else ()
     if code:
@@ -618,6 +646,8 @@ def _awk(call: _Call) -> Touch:
         return Touch()
     named = [word for text in quoted_in(code) for word in paths_in(text)]
     variables = [word.partition("=")[2] for word in call.rest if "=" in word and "{" not in word]
+    if "ARGV" in code or "FILENAME" in code:
+        variables += call.words
     return Touch(writes=tuple(map(call.seen, (*named, *variables))))
 
 

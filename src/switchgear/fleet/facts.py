@@ -46,7 +46,7 @@ def concerned(fleet: Fleet, circuit: str) -> list[Agent]:
         return [] if found is None else [found]
     if kind == "rules":
         return [people[rest]] if rest in people else list(people.values()) if not rest else []
-    if kind == "dep":
+    if kind in {"provider", "dep"}:  # as in earlier versions
         provider = rest.removesuffix("/latency")
         return [one for one in people.values() if any(m.provider == provider for m in one.models)]
     if kind == "story":

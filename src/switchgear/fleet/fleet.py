@@ -35,7 +35,9 @@ SAME_S = 3600.0
 """The same switch again within this time is counted, not written again."""
 SAME_AMONG = 10
 """Among how many of the last lines the same one is looked for."""
-GLOBS = ("agent/*", "rules*", "dep/*", "lock/*", "story/*")
+PREFIX, OLD_PREFIX = "provider/", "dep/"
+"""How the circuits of providers begin, and began in earlier versions."""
+GLOBS = ("agent/*", "rules*", "provider/*", "lock/*", "story/*")
 """The circuits of a fleet."""
 
 
@@ -117,13 +119,20 @@ class Fleet:
         options: dict[str, Any] = {} if clock is None else {"clock": clock}
         panel = Panel.from_config(config, token=token, clock=clock)
         fleet = cls(panel, config.crew, config.breakers, **options)
+        try:
+            fleet.take_over_names()
+        except StoreError as error:
+            log_warning("circuits of an earlier version could not be looked for: %s", error)
         if config.notifications or not (panel.store.url or "").startswith("memory:"):
             from switchgear.fleet.watching import background_of  # noqa: PLC0415  it imports this
 
             fleet._background = background_of(fleet, config.notifications)
             panel.reload(config.policy_for, sinks=(*config.sinks, fleet._background))
         if config.budgets:
-            panel.budgets.apply(config.budgets, who="configuration")
+            try:
+                panel.budgets.apply(config.budgets, who="configuration")
+            except StoreError as error:  # whoever reserves is refused then: money fails closed
+                log_warning("budgets of the configuration could not be applied: %s", error)
         return fleet
 
     @property
@@ -147,6 +156,20 @@ class Fleet:
         """Asks absolute rules before an act of an agent; a broken one halts it, see `RuleGuard`."""
         name = self.crew.agent(agent).name
         return RuleGuard(self.panel.breaker(f"rules/{name}"), rules, place)
+
+    def take_over_names(self) -> list[str]:
+        """Carry circuits on that earlier versions called `dep/<provider>`; returns the new names.
+
+        What is known under the new name already stays as it is. Idempotent.
+        """
+        store = self.panel.store
+        taken = []
+        for found in list(store.find(f"{OLD_PREFIX}*")):
+            name = PREFIX + found.circuit.key.removeprefix(OLD_PREFIX)
+            if store.get(name) is None:
+                store.put(found._replace(circuit=found.circuit._replace(key=name)))
+                taken.append(name)
+        return taken
 
     def pass_time(self) -> None:
         """Let circuits whose wait is over say so in an event, though nobody asks them.

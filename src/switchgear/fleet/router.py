@@ -60,8 +60,8 @@ class Settings(NamedTuple):
         """The circuits that whatever runs on a model answers to."""
         on = self.breakers
         names = [
-            (on.latency, f"dep/{model.provider}/latency"),
-            (on.external_dep, f"dep/{model.provider}"),
+            (on.latency, f"provider/{model.provider}/latency"),
+            (on.external_dep, f"provider/{model.provider}"),
         ]
         return [name for category, name in names if category.enabled]
 

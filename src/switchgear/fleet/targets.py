@@ -250,8 +250,8 @@ def verify(
 def header_text(text: Any) -> str:
     r"""A text as the value of an HTTP header: printable ASCII, everything else percent-encoded.
 
-    >>> header_text("dep/openai#7"), header_text("ä\r\nX: y")
-    ('dep/openai#7', '%C3%A4%0D%0AX: y')
+    >>> header_text("provider/openai#7"), header_text("ä\r\nX: y")
+    ('provider/openai#7', '%C3%A4%0D%0AX: y')
     """
     from urllib.parse import quote
 

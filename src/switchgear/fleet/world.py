@@ -33,7 +33,8 @@ def world(fleet: Fleet) -> dict[str, Any]:
         "at_s": now_s,
         "agents": agents,
         "stories": _stories(fleet, views),
-        "dependencies": _some(views, "dep/"),
+        "providers": _some(views, "provider/"),
+        "dependencies": _some(views, "provider/"),  # as the key was called before
         "locks": _locks(fleet, views),
         "rules": {name: _one(view) for name, view in views.items() if name.startswith("rules")},
     }

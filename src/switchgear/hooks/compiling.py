@@ -8,7 +8,7 @@ from switchgear.config.effective import effective_config
 from switchgear.core.policy_wire import dump_policy
 from switchgear.core.rules import Rule
 from switchgear.core.rules_wire import dump_rules
-from switchgear.hooks.compiled import FORMAT
+from switchgear.hooks.compiled import FORMAT, SOURCES
 from switchgear.hooks.drain import has_outbox
 from switchgear.hooks.protect import GUARD_RULES, IN_PROJECTS, SHARED_STORE
 from switchgear.stores.places import default_file
@@ -68,6 +68,9 @@ def _protected(config: Config, store: str, root: str) -> list[str]:
     found = [os.path.join(os.path.dirname(default_file(root)), "**")]
     if config.source is not None:
         found.append(config.source)
+    # By its whole path too, whether it is trusted or not: only that can meet `rm *.yaml`.
+    own = [os.path.join(root, name) for name in SOURCES if name.startswith("switchgear")]
+    found += [path for path in own if os.path.lexists(path)]
     found.append(os.path.join(state_folder(), "**"))
     if store.startswith("sqlite:///"):
         file = os.path.abspath(os.path.expanduser(store.removeprefix("sqlite:///")))

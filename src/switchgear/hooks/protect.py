@@ -59,7 +59,20 @@ GUARD_RULES = (
             *("from switchgear import*panel", "switchgear.panel", "switchgear.stores"),
             "switchgear.cli",
             *("switchgear*.reset(", "switchgear*.release(", "switchgear*.hold("),
+            *("run_module*switchgear", "run_path*switchgear", "import_module*switchgear"),
         ),
+    ),
+    Rule(
+        "guard/saved",
+        "saved work is the operator's to remove",
+        commands=(
+            "git update-ref",
+            "git push",
+            "git replace",
+            "git pack-refs",
+            "git filter-branch",
+        ),
+        contents=("refs/switchgear",),
     ),
     Rule(
         "guard/variables",

@@ -28,7 +28,7 @@ _APART = frozenset(
 """What of the file is not the configuration itself, or goes with other parts of it."""
 
 
-def recompiled(root: str, place: str, *, during_call: bool | None = False) -> compiled.Compiled:
+def recompiled(root: str, place: str, *, during_call: bool | None = None) -> compiled.Compiled:
     """What holds now for the project at `root`; see `compiled.compiled`. Raises `Unconfigured`."""
     lock = _lock_file(place)
     try:

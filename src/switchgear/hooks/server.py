@@ -146,7 +146,12 @@ class HookServer(ThreadingHTTPServer):
         known = compiled(self.root)
         policy, plan = known.policy_for(note_name(session)), known.interventions
         mark = folder_mark(self.root)
-        return look_for_a_watcher(self.open_store(known), session, policy, plan, mark)
+        committed: list[Event] = []
+        store: Any = Recorder(self.open_store(known), committed)
+        found = look_for_a_watcher(store, session, policy, plan, mark)
+        if known.listens:
+            hand_over(self.root, committed)
+        return found
 
     def _sessions(self) -> list[str]:
         return at_work(self.open_store(compiled(self.root)))

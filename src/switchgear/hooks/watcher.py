@@ -126,7 +126,10 @@ def main(argv: list[str]) -> None:
     if not _alone(lock):
         return
     known = compiled.compiled(root)
-    store = open_store(known)
+    from switchgear.hooks.committed import Recorder, hand_over  # noqa: PLC0415  found only now
+
+    committed: list[Any] = []
+    store: Any = Recorder(open_store(known), committed)
     subject = sessions.note_name(session)
     agent = Agent.of(pid)
 
@@ -139,6 +142,14 @@ def main(argv: list[str]) -> None:
     store.transact(subject, at_work)
 
     def look() -> watching.Look:
+        found = look_once()
+        if committed:  # sinks and targets are for silence, too
+            if compiled.compiled(root).listens:
+                hand_over(root, committed)
+            committed.clear()
+        return found
+
+    def look_once() -> watching.Look:
         # It may have been changed: then the new one holds, and what no operator did is reverted.
         now = compiled.compiled(root, during_call=None)
         policy = now.policy_for(subject)

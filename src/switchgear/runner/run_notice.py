@@ -14,6 +14,8 @@ SEVERITY: dict[str, str] = {
     ExitReason.INTERRUPTED: "INFO",
     ExitReason.CIRCUIT_BREAKER: "SEV2",
     ExitReason.AGENT_ERROR: "SEV2",
+    ExitReason.DISK_FULL: "SEV2",
+    ExitReason.UNMEASURABLE: "SEV2",
 }
 """Of each end; SEV3 where it is not listed: somebody has to decide, and nothing is broken."""
 

@@ -126,6 +126,17 @@ def spent(micros: int, unknown: int = 0) -> str:
     return f"at least {dollars(micros)} (cost of {plural(unknown, 'iteration')} {UNKNOWN})"
 
 
+def spend(micros: int, unknown: int = 0) -> str:
+    """The same for a column.
+
+    >>> spend(1_200_000), spend(0, 2), spend(50_000, 1)
+    ('$1.20', 'unknown', 'over $0.05')
+    """
+    if not unknown:
+        return dollars(micros)
+    return f"over {dollars(micros)}" if micros else UNKNOWN
+
+
 def iteration(facts: Mapping[str, Any]) -> list[str]:
     """What was measured of an iteration, by its line of iterations.jsonl.
 
