@@ -12,6 +12,7 @@ import pytest
 
 from switchgear.measure import saving
 from switchgear.measure.deadline import Deadline
+from switchgear.measure.git_command import GitError
 from switchgear.measure.saving import NotSaved, save_archive
 from switchgear.measure.tree import Tree, open_tree
 
@@ -385,3 +386,22 @@ def test_an_archive_leaves_out_what_is_huge_or_no_file(tmp_path: Path) -> None:
         "not saved (larger than 100 MB): 1 file: sparse",
         "not saved (no regular file): 1 file: pipe",
     )
+
+
+def test_a_file_of_rules_that_is_a_pipe_is_named_and_the_work_is_saved(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchgear.measure.git.MARK_S", 1.0)
+    tree = tree_of(project)
+    tree.mark()
+    (project / "new").write_text("new\n")
+    os.mkfifo(project / ".gitignore")
+    with pytest.raises(GitError, match=r"\.gitignore is not a regular file, and git waits for it"):
+        tree.mark()
+    began_s = time.monotonic()
+    done = tree.keep("runs/1", "kept", Deadline(6.0))
+    assert time.monotonic() - began_s < 30
+    assert done.how.startswith("tar ")
+    (tmp_path / "out").mkdir()
+    subprocess.run(done.how, shell=True, cwd=tmp_path / "out", check=True)
+    assert (tmp_path / "out" / "new").read_text() == "new\n"

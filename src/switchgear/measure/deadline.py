@@ -23,7 +23,19 @@ class Deadline:
     def __init__(self, seconds: float) -> None:
         self._until_s = time.monotonic() + seconds
         self._process: subprocess.Popen[bytes] | None = None
-        self.cancelled = False
+        self._is_cancelled = False
+        self._whole: Deadline | None = None
+
+    def part(self, seconds: float) -> "Deadline":
+        """A limit for a part of the work: so many seconds, and never more than is left of the whole."""
+        part = Deadline(seconds)
+        part._whole = self
+        return part
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the work was given up."""
+        return self._is_cancelled or (self._whole is not None and self._whole.cancelled)
 
     def stop(self) -> None:
         """Finish soon."""
@@ -31,7 +43,7 @@ class Deadline:
 
     def kill(self) -> None:
         """Give up at once."""
-        self.cancelled = True
+        self._is_cancelled = True
         self._until_s = 0.0
         if self._process is not None:
             kill_group(self._process)
@@ -39,7 +51,8 @@ class Deadline:
     @property
     def left_s(self) -> float:
         """Seconds that are left, never negative."""
-        return max(0.0, self._until_s - time.monotonic())
+        left_s = max(0.0, self._until_s - time.monotonic())
+        return left_s if self._whole is None else min(left_s, self._whole.left_s)
 
     @property
     def is_over(self) -> bool:
@@ -49,6 +62,8 @@ class Deadline:
     def watch(self, process: subprocess.Popen[bytes] | None) -> None:
         """The process that is to be killed when the work is cancelled; `None`: none now."""
         self._process = process
+        if self._whole is not None:
+            self._whole.watch(process)
         if process is not None and self.cancelled:
             kill_group(process)
 

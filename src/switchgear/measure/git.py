@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Git", "GitError", "GitTree", "run_git"]
 
-MARK_S = 120.0
+MARK_S = 60.0
 """What one measurement may take."""
 HASHED_FILE = 20_000_000
 """Bytes: a larger file counts as changed when its size or time did."""
@@ -93,6 +93,9 @@ class GitTree:
         """What the bases hold, by the folder that each is of."""
         self._known: dict[str, _Known] = {}
         self._read = 0
+        self._opened_s = time.time() - 1.0
+        self.too_slow: GitError | None = None
+        """Why the last look did not end in time, if so."""
         self._complaints: dict[str, None] = {}
 
     def prepare(self) -> None:
@@ -173,8 +176,9 @@ class GitTree:
         target = self._notes / f"{name.replace('/', '-')}.tar.gz"
         try:
             self.prepare()
-            state = self._look(deadline)
-        except GitError as error:
+            # Time must be left to save the files by themselves, should git not come to an end.
+            state = self._look(deadline.part(deadline.left_s / 3))
+        except (GitError, OSError) as error:
             return self._keep_recent(target, str(error), deadline)
         reason = (
             "objects come from elsewhere than at the start of the run (objects/info/alternates)"
@@ -205,7 +209,7 @@ class GitTree:
 
     def _keep_recent(self, target: Path, problem: str, deadline: Deadline) -> Saved:
         """Where git cannot tell what differs: an archive of the files that are newer than the run."""
-        since_s = 0.0
+        since_s = self._opened_s
         with suppress(OSError):
             since_s = (self._base.home / "HEAD").stat().st_mtime
         recent = []
@@ -247,7 +251,18 @@ class GitTree:
         self._read = 0
         self._complaints = {}
         found: dict[str, Content] = {}
-        self._look_at(self._base, "", found, deadline, first=first)
+        try:
+            self._look_at(self._base, "", found, deadline, first=first)
+        except GitError as error:
+            if not deadline.is_over:
+                raise
+            odd = _odd_rules(self._top)
+            self.too_slow = error
+            if odd is not None:
+                text = f"{odd} is not a regular file, and git waits for it; remove it"
+                self.too_slow = GitError(text)
+            raise self.too_slow from error
+        self.too_slow = None
         return State(self._base.id, found)
 
     def _look_at(
@@ -552,6 +567,21 @@ def _files_below(top: Path, folder: str) -> list[str]:
         if len(found) > MOST_HIDDEN:
             break
     return found[:MOST_HIDDEN]
+
+
+def _odd_rules(top: Path) -> str | None:
+    """A file of rules that is a pipe or the like, which git would read for ever; `None`: there is none."""
+    until_s = time.monotonic() + 5.0
+    for here, folders, files in os.walk(top):
+        folders[:] = [each for each in folders if each not in SKIPPED | {OURS, ".git"}]
+        for name in {".gitignore", ".gitattributes"} & set(files):
+            path = Path(here, name)
+            with suppress(OSError):
+                if not path.is_file():
+                    return path.relative_to(top).as_posix()
+        if time.monotonic() > until_s:
+            break
+    return None
 
 
 def _at_least(deadline: Deadline) -> Deadline:

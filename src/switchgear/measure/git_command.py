@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from switchgear.measure.deadline import Deadline, kill_group
+from switchgear.regular_files import read_regular
 
 TIMEOUT_S = 120.0
 _QUIET = (
@@ -57,7 +58,7 @@ def repository_at(top: Path) -> Repository | None:
     git_dir = top / ".git"
     try:
         if git_dir.is_file():
-            told = git_dir.read_bytes()[:4096].decode(errors="surrogateescape")
+            told = read_regular(git_dir, 4096).decode(errors="surrogateescape")
             if not told.startswith("gitdir:"):
                 return None
             git_dir = (top / told.removeprefix("gitdir:").strip()).resolve()
@@ -66,7 +67,7 @@ def repository_at(top: Path) -> Repository | None:
         common = git_dir / "commondir"
         shared = git_dir
         if common.is_file():
-            told = common.read_bytes()[:4096].decode(errors="surrogateescape").strip()
+            told = read_regular(common, 4096).decode(errors="surrogateescape").strip()
             shared = (git_dir / told).resolve()
         is_whole = (shared / "objects").is_dir() and (shared / "refs").is_dir()
     except (OSError, ValueError):

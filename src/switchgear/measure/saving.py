@@ -6,6 +6,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -142,17 +143,9 @@ def save_archive(
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _pack(folder, entries, place, missed, deadline)
         except TimeIsUp as error:
-            place.unlink(missing_ok=True)
             raise NotSaved(str(error)) from None
         except OSError as error:
-            place.unlink(missing_ok=True)
             problem = error
-            if (
-                not is_full(error)
-                and place == target
-                and error.errno not in {errno.EACCES, errno.EROFS}
-            ):
-                break
             continue
         return place, tuple(missed)
     raise NotSaved(f"no archive could be written: {problem}") from problem
@@ -197,7 +190,8 @@ def _pack(
         missed += [LeftOut(path, "not in the archive") for path in sorted(packed - found)]
         part.replace(place)
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

@@ -1,5 +1,6 @@
 """The log of an iteration: what the agent did, in lines, redacted and of bounded length."""
 
+import os
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,6 +13,7 @@ from switchgear.agents.events import (
     TextOutput,
     ToolStep,
 )
+from switchgear.regular_files import append_descriptor
 
 LONGEST = 1_000_000
 """Characters of one log; then it says that it is full."""
@@ -21,7 +23,7 @@ class AgentLog:
     """Writes the events of a stream to a file. Their texts are already redacted."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8", errors="replace")
+        self._file = os.fdopen(append_descriptor(path), "a", encoding="utf-8", errors="replace")
         self._left = LONGEST
         self.problem: OSError | None = None
         """Why nothing more can be written, if so; the agent's work goes on without its log."""

@@ -69,6 +69,8 @@ def _keep(
     how = saved.how
     if how.startswith("git ") and shop.folder != Path.cwd():
         how = f"git -C {shlex.quote(str(shop.folder))} {how.removeprefix('git ')}"
+    if getattr(shop.tree, "too_slow", None) is not None or deadline.is_over:
+        return Checkpoint(how, state.changed[:LISTED], max(1, len(state.changed)))
     now = mark(shop.tree)
     paths = state.changed if now is None else _paths(shop.tree, state, now)
     added, removed = shop.tree.lines_since_start(deadline) or (None, None)

@@ -142,6 +142,9 @@ def baseline(shop: Workshop, left_s: float | None) -> int | Ending | None:
 
 def unmeasurable(tree: Tree) -> Exception | None:
     """Why the folder cannot be measured now; `None`: it can."""
+    too_slow = getattr(tree, "too_slow", None)
+    if isinstance(too_slow, GitError):
+        return too_slow  # to try that again would only take as long again
     try:
         tree.mark()
     except (GitError, OSError) as error:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from switchgear.errors import SwitchgearError
 from switchgear.measure.tree import OURS
+from switchgear.regular_files import append_descriptor, open_regular
 from switchgear.stores.open import default_file
 
 SCHEMA = 1
@@ -77,8 +78,9 @@ class RunFolder:
         """Add an iteration to iterations.jsonl."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         line = json.dumps(facts, ensure_ascii=True).encode("ascii") + b"\n"
-        with (self.path / "iterations.jsonl").open("ab", buffering=0) as file:
-            end = file.tell()
+        descriptor = append_descriptor(self.path / "iterations.jsonl")
+        with os.fdopen(descriptor, "ab", buffering=0) as file:
+            end = os.fstat(descriptor).st_size
             try:
                 while line:
                     line = line[file.write(line) :]
@@ -90,7 +92,7 @@ class RunFolder:
     def read(self) -> dict[str, Any]:
         """What run.json holds. Raises `RunUnreadable`."""
         try:
-            with (self.path / "run.json").open(encoding="utf-8") as file:
+            with os.fdopen(open_regular(self.path / "run.json"), encoding="utf-8") as file:
                 run = json.loads(file.read(LONGEST_FILE))
         except FileNotFoundError:
             why = "has no run.json" if self.path.is_dir() else "is not there"
@@ -105,7 +107,8 @@ class RunFolder:
 
     def iterations(self) -> Iterator[dict[str, Any]]:
         """The iterations, as far as they can be read: a line that was cut off is left out."""
-        with suppress(OSError), (self.path / "iterations.jsonl").open("rb") as file:
+        found = self.path / "iterations.jsonl"
+        with suppress(OSError), os.fdopen(open_regular(found), "rb") as file:
             for line in file:
                 with suppress(ValueError, RecursionError):
                     facts = json.loads(line)

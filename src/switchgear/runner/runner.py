@@ -15,6 +15,7 @@ from switchgear.errors import OrderRefused
 from switchgear.hooks import texts
 from switchgear.measure.tree import open_tree
 from switchgear.panel import Panel
+from switchgear.regular_files import write_regular
 from switchgear.runner.checkpoint import keep
 from switchgear.runner.circuits import Circuits, Leave, Measured, loop_name, task_name
 from switchgear.runner.commits import Committing, commit_paths, message_of
@@ -143,6 +144,9 @@ class Runner:
             except BaseException as error:
                 if is_disk_full(error):
                     return self._finish(Ending(ExitReason.DISK_FULL, full_sentence(error)))
+                if isinstance(error, OSError):
+                    sentence = f"the system refused something that the run needs: {error}"
+                    return self._finish(Ending(ExitReason.AGENT_ERROR, sentence))
                 # A defect of ours: what was done so far is kept all the same.
                 self._finish(Ending(ExitReason.AGENT_ERROR, "Switchgear itself failed"))
                 raise
@@ -218,7 +222,7 @@ class Runner:
         number = before.iterations + 1
         prompt = self._prompt(number)
         shop.record.make()  # an agent may have removed it: `git clean -fdx` does
-        shop.record.prompt_file(number).write_text(prompt, encoding="utf-8", errors="replace")
+        write_regular(shop.record.prompt_file(number), prompt.encode(errors="replace"))
         shop.view.iteration_started(number, self._run())
         stuck = None if self._rescue is None else self._rescue.watch(shop, self._mark)
         left_s = self._left_s()
