@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +248,7 @@ def test_a_hook_that_no_thread_can_be_started_for_is_refused(
     def full(*_: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(serving.ThreadingHTTPServer, "process_request", full)
+    monkeypatch.setattr(ThreadingHTTPServer, "process_request", full)
     with connect(server) as line:
         found = line.recv(65536)
     assert json.loads(found.partition(b"\r\n\r\n")[2])["decision"] == "block"
