@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e check format bench docs mutants stuck clean
+.PHONY: help demo test e2e check format bench docs mutants rules stuck clean
 
 help:  ## list these verbs
 	@awk -F':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ bench:  ## ratios against bare Python, bare stores and eight other libraries, in
 mutants:  ## break the mechanism on purpose and count what the tests catch
 	@scripts/venv $(VENV) -e '.[dev]'
 	@$(BIN)/python scripts/mutants.py
+
+rules:  ## measure the rules: evasions refused, harmless commands refused, time to judge
+	@scripts/venv $(VENV) -e '.[dev]'
+	@$(BIN)/python tests/rules/measure.py
 
 stuck:  ## measure the ledger on recorded runs: make stuck CORPUS=folder
 	@scripts/venv $(VENV) -e '.[dev]'

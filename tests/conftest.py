@@ -6,7 +6,10 @@
 - `deep`: for a night, or after a change of the machine.
 """
 
+import atexit
 import os
+import shutil
+import tempfile
 
 from hypothesis import HealthCheck, Phase, settings
 
@@ -27,3 +30,9 @@ settings.register_profile(
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
 )
+
+# What tests trust and install is not the developer's: they have a state folder of their own. The
+# configurations that tests write are theirs, as those of a CI job are; hooks ignore this variable.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="switchgear-tests-")
+os.environ["SWITCHGEAR_TRUST"] = "1"
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)

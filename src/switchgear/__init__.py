@@ -6,6 +6,8 @@
 6
 """
 
+from typing import TYPE_CHECKING, Any
+
 from switchgear.core import detectors
 from switchgear.core.policy import AnyDetector, Policy, WeightedSum
 from switchgear.core.recovery import Cooldown, Latched, WindowEnd
@@ -14,13 +16,19 @@ from switchgear.errors import Rejected, StoreError, SwitchgearError
 from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.loop import LoopBreaker
 from switchgear.guards.loop_facts import Decision, IterationMetrics
+from switchgear.listeners import Call
 from switchgear.panel import Panel
+
+if TYPE_CHECKING:
+    from switchgear.runner.options import RunOptions
+    from switchgear.runner.run_loop import run_loop
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Act",
     "AnyDetector",
+    "Call",
     "CircuitBreaker",
     "Cooldown",
     "Decision",
@@ -36,10 +44,25 @@ __all__ = [
     "Policy",
     "Reading",
     "Rejected",
+    "RunOptions",
     "Signal",
     "StoreError",
     "SwitchgearError",
     "WeightedSum",
     "WindowEnd",
     "detectors",
+    "run_loop",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The runner is imported when it is used: most programs only guard their calls."""
+    if name == "run_loop":
+        from switchgear.runner.run_loop import run_loop  # noqa: PLC0415
+
+        return run_loop
+    if name == "RunOptions":
+        from switchgear.runner.options import RunOptions  # noqa: PLC0415
+
+        return RunOptions
+    raise AttributeError(name)

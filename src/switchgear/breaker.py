@@ -77,6 +77,10 @@ class Breaker(LiveCircuit):
         checked = checked_sinks(f"{owner}.sinks", sinks)
         super().__init__(name, policy, clock=clock, sinks=checked, store=store, wall=wall)
 
+    def add_sink(self, sink: Sink) -> None:
+        """Let one more sink hear the events from now on. Raises ValueError if it cannot be called."""
+        self.sinks = (*self.sinks, *checked_sinks("sink", [sink]))
+
     # Reading
 
     @property
@@ -85,8 +89,16 @@ class Breaker(LiveCircuit):
         return self.snapshot().phase
 
     @property
+    def last_known(self) -> Circuit:
+        """The circuit as this process saw it last; asks nothing of the store."""
+        return self._circuit
+
+    @property
     def mode(self) -> Mode:
-        """What the operator says."""
+        """What the operator says: a hold whose time is over shows as auto."""
+        order = self._circuit.order
+        if order is not None and order.until_s is not None:
+            return self.snapshot().mode
         return self._circuit.mode
 
     @property
@@ -189,6 +201,16 @@ class Breaker(LiveCircuit):
         if self._wall is not None:
             self._apply(TIME_PASSES)
 
+    def advance(self) -> None:
+        """Let time pass, if a wait, a hold or a probe's lease is over; costs nothing otherwise."""
+        circuit = self._circuit
+        order = circuit.order
+        moments = [circuit.outage.retry_at_s, None if order is None else order.until_s]
+        moments += [permit.lease_until_s for permit in circuit.probing.permits]
+        now_s = self._now_s()
+        if any(at_s is not None and at_s <= now_s for at_s in moments):
+            self.snapshot()
+
     def judge_by(self, policy: Policy) -> None:
         """Judge by another policy from now on; what both know stays, and so does the phase.
 
@@ -204,17 +226,21 @@ class Breaker(LiveCircuit):
 
     # Orders
 
-    def hold_open(self, *, by: str, why: str) -> None:
-        """Refuse everything until released, whatever the evidence says."""
-        self._order(by, why, Mode.HELD_OPEN)
+    def hold_open(self, *, by: str, why: str, for_s: float | None = None) -> None:
+        """Refuse everything, whatever the evidence says.
 
-    def hold_closed(self, *, by: str, why: str) -> None:
-        """Admit everything until released, whatever the evidence says."""
-        self._order(by, why, Mode.HELD_CLOSED)
+        `for_s`: for so many seconds, after which the evidence decides again; default: until
+        `release`.
+        """
+        self._order(by, why, Mode.HELD_OPEN, for_s=for_s)
 
-    def shadow(self, *, by: str, why: str) -> None:
-        """Admit everything, and count what would have been refused."""
-        self._order(by, why, Mode.SHADOW)
+    def hold_closed(self, *, by: str, why: str, for_s: float | None = None) -> None:
+        """Admit everything, whatever the evidence says; `for_s` as for `hold_open`."""
+        self._order(by, why, Mode.HELD_CLOSED, for_s=for_s)
+
+    def shadow(self, *, by: str, why: str, for_s: float | None = None) -> None:
+        """Admit everything, and count what would have been refused; `for_s` as for `hold_open`."""
+        self._order(by, why, Mode.SHADOW, for_s=for_s)
 
     def release(self, *, by: str, why: str) -> None:
         """Let the evidence decide again."""
@@ -224,9 +250,27 @@ class Breaker(LiveCircuit):
         """Forget all evidence and close; a hold stays until it is released."""
         self._order(by, why, None, reset=True)
 
-    def _order(self, by: str, why: str, mode: Mode | None, *, reset: bool = False) -> None:
-        order = Order(record.text("by", by), record.text("why", why), mode, reset)
-        self.send(order)
+    def probe_now(self, *, by: str, why: str) -> None:
+        """Let an open circuit probe at once, before its wait is over; otherwise do nothing.
+
+        Raises ValueError where the policy recovers without probes.
+        """
+        check_probes(self.name, self.policy)
+        self._order(by, why, None, probe=True)
+
+    def _order(
+        self,
+        by: str,
+        why: str,
+        mode: Mode | None,
+        *,
+        reset: bool = False,
+        for_s: float | None = None,
+        probe: bool = False,
+    ) -> None:
+        until_s = None if for_s is None else self._now_s() + record.seconds("for_s", for_s)
+        by, why = record.text("by", by), record.text("why", why)
+        self.send(Order(by, why, mode, reset, until_s=until_s, probe=probe))
 
     # Pickling
 
@@ -265,6 +309,13 @@ class Breaker(LiveCircuit):
         return f"<{type(self).__name__} {self.name!r} {circuit.phase} mode={circuit.mode}>"
 
 
+def check_probes(name: str, policy: Policy) -> None:
+    """Raise ValueError unless the circuit recovers by probes."""
+    if not policy.recovery.probes:
+        kind = policy.recovery.kind.replace("_", " ")
+        raise ValueError(f"circuit {name!r} recovers without probes ({kind}): reset it instead")
+
+
 # What is told is kept, by detectors and stores: nothing gets that far that they cannot keep.
 
 
@@ -295,6 +346,8 @@ def _check(message: Any) -> None:
         _checked_permit(message.permit)
     elif not isinstance(message, _OTHER_MESSAGES):
         raise ValueError(f"message is {message!r}: it must be an Ask, a Tell or an Order")
+    elif isinstance(message, Order) and not _is_measure(message.until_s):
+        raise ValueError(f"message is {message!r}: its until_s must be a finite number or None")
 
 
 def _checked_permit(permit: Any) -> Permit | None:

@@ -4,7 +4,7 @@
 circuits are told of costs after it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from os import urandom
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from switchgear.core.policy import Policy
 from switchgear.core.recovery import Latched
 from switchgear.core.turning import NO_RESERVATION, Turned, turn
 from switchgear.core.types import Signal
-from switchgear.errors import BudgetRefused, StoreCorrupt, StoreUnavailable
+from switchgear.errors import BudgetRefused, OrderRefused, StoreCorrupt, StoreUnavailable
 from switchgear.listeners import log_exception
 from switchgear.redact import redacted_name
 from switchgear.reservations import LEASE_S, Reservation
@@ -27,6 +27,8 @@ from switchgear.stores.base import checked_name
 from switchgear.stores.ledger import Amended, Ledger
 
 SHELF = "budget"
+PLAN_SHELF = "plan"
+"""Where the limits are kept that a plan had when it was applied last."""
 NOTICES = frozenset(("warned", "exhausted", "overrun", "expired"))
 """The kinds of lines that listeners hear of."""
 
@@ -64,6 +66,20 @@ class Standing(NamedTuple):
     level: str
     """team, wave, story, capsule or invocation."""
     node: Node
+
+
+class Applied(NamedTuple):
+    """What became of one node of a plan."""
+
+    node: str
+    what: str
+    """`opened`, `changed`, `same`, `kept` (an operator's limit), `closed` or `refused`."""
+    why: str = ""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the plan could not be followed."""
+        return self.what == "refused"
 
 
 class Audit(NamedTuple):
@@ -182,6 +198,53 @@ class Budgets:
         Raises `BudgetRefused` while reservations below it are open.
         """
         self.ask(core.Close(core.checked_path(node), redacted_name("who", who)))
+
+    def apply(self, planned: Sequence[core.Open], *, who: str = "") -> list[Applied]:
+        """Bring the trees to a plan, such as that of the configuration: idempotent.
+
+        Nodes that are not there are opened, parents before children. A limit is changed only when
+        the plan has changed since it was applied last, so that what an operator set by hand stays.
+        A node that was closed stays closed. What is refused is reported, and the rest goes on.
+        """
+        known: dict[str, Any] = self._ledger.value(PLAN_SHELF, "budgets") or {}
+        done = [self._applied(node, known, who) for node in planned]
+        plan = {
+            one.node: node.limit_micros
+            for node, one in zip(planned, done, strict=True)
+            if not one.is_refused
+        }
+        kept = {**known, **plan}
+        if kept != known:
+            self._ledger.amend(PLAN_SHELF, "budgets", lambda *_: Amended(None, kept))
+        return done
+
+    def _applied(self, node: core.Open, known: dict[str, Any], who: str) -> Applied:
+        path, limit = node.node, node.limit_micros
+        try:
+            found = self.book(core.root_of(path)).nodes.get(path)
+            if found is None and self._is_closed(path):
+                return Applied(path, "closed")
+            if found is None:
+                self.open(path, limit, circuit=node.circuit, who=who)
+                return Applied(path, "opened")
+            if found.limit_micros == limit:
+                return Applied(path, "same")
+            if path in known and known[path] == limit:
+                return Applied(path, "kept")
+            if limit is None:
+                raise BudgetRefused(path, "a limit can be changed, but not taken away", None)
+            self.limit(path, limit, who=who)
+        except (BudgetRefused, OrderRefused) as error:
+            return Applied(path, "refused", str(error))
+        return Applied(path, "changed")
+
+    def _is_closed(self, path: str) -> bool:
+        kinds = [
+            line.kind
+            for line in self.lines(core.root_of(path))
+            if line.node == path and line.kind in {"opened", "closed"}
+        ]
+        return kinds[-1:] == ["closed"]
 
     def listen(self, listener: Callable[[Line], object]) -> None:
         """Call the listener with each line of this process that is news; see `NOTICES`."""

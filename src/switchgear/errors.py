@@ -69,7 +69,11 @@ class Rejected(SwitchgearError):
         if len(args) != 3 or not isinstance(args[1], Refusal):
             return super().__str__()
         if self.args[1].held:
-            return f"circuit {self.circuit!r} is {self.reason}; stays so until it is released"
+            left_s = self.retry_after_s
+            ends = "stays so until it is released"
+            if left_s is not None:
+                ends = f"the hold ends in {duration(left_s)}"
+            return f"circuit {self.circuit!r} is {self.reason}; {ends}"
         last = f', last "{self.last_error}"' if self.last_error else ""
         wait = self.retry_after_s
         then = "stays so until it is reset" if wait is None else f"retries in {duration(wait)}"
@@ -163,7 +167,7 @@ class NoRoute(SwitchgearError):
     def __str__(self) -> str:
         wait_s = self.retry_after_s
         then = "" if wait_s is None else f"; try again in {duration(wait_s)}"
-        return f"nobody may work for agent {self.agent!r} ({self.decision}): {self.why}{then}"
+        return f"no agent available for {self.agent!r} ({self.decision}): {self.why}{then}"
 
 
 class LockTimeout(SwitchgearError):

@@ -20,8 +20,8 @@ RUNGS = (NUDGE, RESET, ESCALATE, SKIP)
 """All rungs there are, from the bottom: a hint, a fresh start, stronger help, giving the task up."""
 
 HINT = "Try a different approach"
-HELPER = "Klaus"
-"""What the stronger help is called; the name of the document that the ladder comes from."""
+HELPER = "the escalation agent"
+"""What the agent or command that takes over is called in texts."""
 
 Apply = Callable[[str, Policy, Message], Step]
 """Folds a message into a circuit, in a transaction: `Transaction.apply` of a store."""

@@ -30,6 +30,7 @@ from switchgear.core.types import (
     Verdict,
 )
 from switchgear.errors import Refusal, Rejected
+from switchgear.event_log import log_events
 from switchgear.listeners import emit
 from switchgear.runs import FOLD_EVERY_S, MANY, Run
 from switchgear.shared import MOST_TIMES, WARM_S, SharedEvidence, dates, isolation_reason
@@ -232,6 +233,8 @@ class LiveCircuit(Snapshot):
             wait_s = math.inf if verdict.retry_after_s is None else verdict.retry_after_s
             now_s = self._clock()
             refusal = self._refusal_of(self._circuit, verdict, now_s + wait_s)
+            if self._on_call:
+                self._report_refusal((self.name, refusal, now_s))
             raise Rejected(self.name, refusal, now_s)
         return verdict.permit
 
@@ -251,7 +254,12 @@ class LiveCircuit(Snapshot):
             return None
         for _ in self._refusals:
             break
+        if self._on_call:
+            self._report_refusal((self.name, refusal, now_s))
         return self.name, refusal, now_s
+
+    def _report_refusal(self, refused: tuple[str, Refusal, float]) -> None:
+        """Let the hooks of calls see a refusal: the guards do."""
 
     def _nested_permit(self) -> Permit | None:
         """Leave for what runs inside a probe of this very circuit: the guards know of such."""
@@ -321,8 +329,10 @@ class LiveCircuit(Snapshot):
     def _take(self, done: Step) -> Tell | None:
         """Adopt what a message did; returns what is still to be told because of it."""
         late = self._adopt(done.circuit) if done.circuit is not self._circuit else None
-        if done.events and self.sinks:
-            emit(done.events, self.sinks)
+        if done.events:
+            log_events(done.events, self.sinks)
+            if self.sinks:
+                emit(done.events, self.sinks)
         if _deferred:
             _hear_deferred()
         return late
@@ -424,7 +434,7 @@ class LiveCircuit(Snapshot):
         shared = self._shared
         if shared is not None:
             if taken + more + len(times):
-                yield self._report(shared, run, times, before=taken, after=more), 0.0
+                yield self._dated_report(shared, run, times, before=taken, after=more), 0.0
             return
         overdue_s = max(0.0, now_s - was_due_s)
         if taken and more and overdue_s:
@@ -433,7 +443,7 @@ class LiveCircuit(Snapshot):
         elif taken + more:
             yield Tell(self._success(taken + more), run.permit), 0.0 if more else overdue_s
 
-    def _report(
+    def _dated_report(
         self, shared: SharedEvidence, run: Run, times: tuple[float, ...], *, before: int, after: int
     ) -> Tell:
         """The successes of this process with their times.

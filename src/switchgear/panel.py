@@ -2,25 +2,25 @@
 
 import atexit
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
-from switchgear.breaker import Breaker
+from switchgear.breaker import Breaker, check_probes
 from switchgear.clock import Clock, monotonic
 from switchgear.configured import Configured, PolicyOf, Retained
 from switchgear.core import record
 from switchgear.core.policy import Policy
 from switchgear.core.types import Message, Mode, Order, Verdict
 from switchgear.errors import Rejected, StoreCorrupt, StoreError
-from switchgear.glob import is_plain
+from switchgear.glob import is_plain, matcher
 from switchgear.guards.call import CircuitBreaker
 from switchgear.guards.classic import classic
 from switchgear.guards.leave import Leave
 from switchgear.guards.loop import LoopBreaker
 from switchgear.guards.loop_policy import loop_policy
-from switchgear.keeper import Keeper
-from switchgear.listeners import Sink, checked_sinks
+from switchgear.keeper import KEPT_BREAKERS, Keeper, KeptBreakers
+from switchgear.listeners import CallHook, Sink, checked_hooks, checked_sinks
 from switchgear.stores.base import IDLE_S, KEEP_EVENTS, Entry, Store, Vacuumed, checked_name
 from switchgear.stores.open import default_url, open_store
 from switchgear.stores.operator import OperatorLock
@@ -38,10 +38,18 @@ class Panel:
     """Many circuits over one store. Thread-safe; in a forked child it opens its own connections.
 
     - `store`: `memory:`, `sqlite:///path` or `redis://host`, or a store; default: the SQLite file
-      of the project (`.switchgear/state.db`) or, outside any project, of the user.
-    - `policies`: names to policies, a function or a dictionary; what it does not know is judged by
-      the policy it was judged by last, or by that of `CircuitBreaker(name)`.
+      of the project (`.switchgear/state.db`) or, outside any project, of the working folder.
+    - `policies`: names to policies, a function or a dictionary. The keys of a dictionary are names
+      or globs (`provider/*`): the name itself comes first, then the globs in their order. What it
+      does not know is judged by the policy it was judged by last, or by that of
+      `CircuitBreaker(name)`.
     - `sinks`: called with each `Event` that this process makes.
+    - `on_call`: a function, or several, called with a `Call` after each call and each refusal.
+    - `timer`: move circuits at their time even if nobody calls (default: with the next call or
+      reader), so that sinks hear of the end of a cooldown or of a hold within a second. A thread.
+    - `keep`: how many breakers are kept that nothing else refers to (2,000), the ones used last. Their
+      circuits stay in the store; only `memory:` forgets one that has never failed. Those with a
+      policy or options of their own are kept always.
     - `operator_token_sha256`: where given, orders need the `token` that has this digest; the store
       remembers it, so that leaving it out later opens nothing.
     - `clock`: seconds; for tests. `keep_events`, `idle_s`: what `vacuum` leaves.
@@ -62,11 +70,14 @@ class Panel:
         *,
         policies: PolicyOf | dict[str, Policy] | None = None,
         sinks: Sequence[Sink] = (),
+        on_call: CallHook | Sequence[CallHook] = (),
         operator_token_sha256: str | None = None,
         token: str | None = None,
         clock: Clock | None = None,
         keep_events: int = KEEP_EVENTS,
         idle_s: float = IDLE_S,
+        timer: bool = False,
+        keep: int = KEPT_BREAKERS,
     ) -> None:
         self._keep_events = record.whole("Panel.keep_events", keep_events)
         self._idle_s = record.seconds("Panel.idle_s", idle_s)
@@ -74,15 +85,18 @@ class Panel:
         if store is None or isinstance(store, str):
             store = open_store(url, clock=clock, keep_events=keep_events, idle_s=idle_s)
         self._clock = clock or monotonic
-        self._policies = policies.get if isinstance(policies, dict) else policies
-        self._sinks = tuple(sinks)
-        self._breakers: dict[str, CircuitBreaker] = {}
+        self._policies = _policy_of(policies)
+        self._sinks = checked_sinks("Panel.sinks", sinks)
+        self._on_call = checked_hooks("Panel.on_call", on_call)
         self._loops: dict[str, LoopBreaker] = {}
         self._budgets: Budgets | None = None
         operator = OperatorLock(operator_token_sha256, token)
         self.store = Resilient(store, url=url, operator=operator, clock=self._clock)
         self._wall = self.store.now_s  # one for all breakers
-        self._keeper = Keeper(self.store, self._breakers, self._loops)
+        self._breakers: KeptBreakers[CircuitBreaker] = KeptBreakers(
+            record.whole("Panel.keep", keep, least=0), self._released
+        )
+        self._keeper = Keeper(self.store, self._breakers, self._loops, timer=timer)
         _panels.add(self)
 
     @classmethod
@@ -111,9 +125,12 @@ class Panel:
         """
         known = self._breakers.get(name)
         if known is None:
+            plain = policy is None and not options
+            hooks = checked_hooks("CircuitBreaker.on_call", options.pop("on_call", ()))
             shared = self._shared(name, policy, options.pop("sinks", ()), classic)
+            made = CircuitBreaker(name, on_call=(*self._on_call, *hooks), **shared, **options)
             # Another thread may have been quicker.
-            known = self._breakers.setdefault(name, CircuitBreaker(name, **shared, **options))
+            known = self._breakers.add(name, made, releasable=plain)
             self._join(known)
         elif options or (policy is not None and policy != known.policy):
             raise _made_otherwise(name)
@@ -247,7 +264,7 @@ class Panel:
         store keeps; `None`: as before. Circuits of which the new policies say nothing are judged as
         before. Returns the names of those breakers of this process that are judged otherwise now.
         """
-        self._policies = policies.get if isinstance(policies, dict) else policies
+        self._policies = _policy_of(policies) or _no_policy
         if sinks is not None:
             self._hear(checked_sinks("Panel.sinks", sinks))
         if retention is not None:
@@ -260,6 +277,17 @@ class Panel:
                 breaker.judge_by(policy)
                 changed.append(breaker.name)
         return list(dict.fromkeys(changed))
+
+    def add_sink(self, sink: Sink) -> None:
+        """Let one more sink hear the events of all breakers from now on."""
+        self._hear((*self._sinks, *checked_sinks("sink", [sink])))
+
+    def add_on_call(self, hook: CallHook) -> None:
+        """Let one more hook see the calls and refusals of all breakers from now on."""
+        [checked] = checked_hooks("hook", hook)
+        self._on_call = (*self._on_call, checked)
+        for breaker in self._breakers.values():
+            breaker.add_on_call(checked)
 
     def _hear(self, sinks: tuple[Sink, ...]) -> None:
         before, self._sinks = self._sinks, sinks
@@ -315,11 +343,26 @@ class Panel:
     # Steering
 
     def order(
-        self, name: str, *, by: str, why: str, mode: Mode | None = None, reset: bool = False
+        self,
+        name: str,
+        *,
+        by: str,
+        why: str,
+        mode: Mode | None = None,
+        reset: bool = False,
+        for_s: float | None = None,
+        probe: bool = False,
     ) -> Verdict:
-        """An operator's word, with who and why. Raises `OrderRefused` without a needed token."""
-        order = Order(record.text("by", by), record.text("why", why), mode, reset)
-        return self.send(name, order)
+        """An operator's override, with who and why. Raises `OrderRefused` without a needed token.
+
+        `for_s`: the mode ends by itself after so many seconds. `probe`: an open circuit probes at
+        once; raises ValueError where its policy recovers without probes.
+        """
+        by, why = record.text("by", by), record.text("why", why)
+        if probe:
+            check_probes(name, (self._loops.get(name) or self.breaker(name)).policy)
+        until_s = None if for_s is None else self._wall() + record.seconds("for_s", for_s)
+        return self.send(name, Order(by, why, mode, reset, until_s=until_s, probe=probe))
 
     def send(self, name: str, message: Message) -> Verdict:
         """Send one message to a circuit, whatever its breaker would make of it."""
@@ -356,9 +399,7 @@ class Panel:
         self.close()
 
     def __repr__(self) -> str:
-        return (
-            f"<Panel {self.store.label} circuits={len(self._breakers.keys() | self._loops.keys())}>"
-        )
+        return f"<Panel {self.store.label} circuits={len({*self._breakers, *self._loops})}>"
 
     def _shared(
         self, name: str, policy: Policy | None, own: Sequence[Sink], default: Callable[[], Policy]
@@ -374,6 +415,10 @@ class Panel:
             "wall": self._wall,
         }
 
+    def _released(self, name: str) -> None:
+        if name not in self._loops:
+            self.store.release(name)
+
     def _join(self, breaker: Breaker) -> None:
         breaker.refresh()
         self._keeper.start()
@@ -382,8 +427,38 @@ class Panel:
         return [*self._breakers.values(), *self._loops.values()]
 
     def _after_fork(self) -> None:
+        self._breakers.forget_fork()
         self.store.forget_fork()
         self._keeper.forget_fork()
+
+
+def _policy_of(policies: Any) -> PolicyOf | None:
+    """Names to policies: as they are, else by the first glob that matches. Raises ValueError."""
+    if policies is None:
+        return None
+    if callable(policies) and not isinstance(policies, Mapping):
+        named: PolicyOf = policies
+        return named
+    if not isinstance(policies, Mapping):
+        raise ValueError(f"Panel.policies is {policies!r}: it must be a dictionary or a function")
+    for name, policy in policies.items():
+        if not isinstance(name, str) or not isinstance(policy, Policy):
+            rule = "it must map names or globs to policies"
+            raise ValueError(f"Panel.policies holds {name!r}: {policy!r}, and {rule}")
+    names: dict[str, Policy] = dict(policies)
+    globs = [(matcher(name), policy) for name, policy in names.items() if not is_plain(name)]
+
+    def found(name: str) -> Policy | None:
+        exact = names.get(name)
+        if exact is not None:
+            return exact
+        return next((policy for matches, policy in globs if matches(name)), None)
+
+    return found if globs else names.get
+
+
+def _no_policy(_: str) -> None:
+    return None
 
 
 def _made_otherwise(name: str) -> ValueError:

@@ -100,7 +100,7 @@ PRESETS: dict[str, dict[str, Any]] = {
                 "threshold": 60.0,
             }
         },
-        "recovery": {"window_end": {"window_s": 0.001}},
+        "recovery": "latched",
         "tripping_at": 0.3,
     },
 }

@@ -15,6 +15,8 @@ LONGEST = 200
 LONGEST_TEXT = 4000
 """Characters kept of what an agent wrote, for as long as a detector looks at it."""
 _LOOKED_AT = 1000
+_LONGEST_WORD = 30
+"""Characters that are given up for a cut between two words."""
 
 _SECRETS: tuple[tuple[tuple[str, ...], str], ...] = (
     (
@@ -55,7 +57,22 @@ def redact(text: str, longest: int = LONGEST) -> str:
     if not line.isprintable():
         line = _replaced(_CONTROL, " ", line)
     line = _without_secrets(line).strip()
-    return line if len(line) <= longest else line[: longest - 1] + "…"
+    return shortened(line, longest, "…")
+
+
+def shortened(text: str, longest: int, mark: str) -> str:
+    """At most `longest` characters, with `mark` for what is left out; between words where it can be.
+
+    >>> shortened("the quick brown fox", 14, "…")
+    'the quick…'
+    """
+    if len(text) <= longest:
+        return text
+    kept = text[: max(0, longest - len(mark))]
+    if text[len(kept) : len(kept) + 1].isspace():
+        return kept.rstrip() + mark
+    words = kept.rfind(" ")
+    return (kept[:words] if words >= len(kept) - _LONGEST_WORD and words > 0 else kept) + mark
 
 
 def redact_lines(text: str, longest: int = LONGEST_TEXT) -> str:

@@ -4,9 +4,11 @@
 while that is open, who wants the lock is refused at once and does its work later (re-queued).
 """
 
+import math
 import os
 import time
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
 from switchgear.beside import beside
@@ -28,13 +30,13 @@ from switchgear.core.tenure import (
     move,
     standing_at,
 )
-from switchgear.core.types import Permit, Phase, Signal
-from switchgear.errors import LockLost, LockTimeout, StoreCorrupt
+from switchgear.core.types import Permit, Phase, Signal, Verdict
+from switchgear.errors import LockLost, LockTimeout, StoreCorrupt, StoreError
 from switchgear.redact import redacted_name
 from switchgear.stores.base import checked_name
 from switchgear.stores.ledger import Amended, Ledger
 
-SHELF = "lock"
+SHELF, ALERTS = "lock", "lock-alert"
 LEASE_S = 60.0
 """How long a lock is had by default, unless it is renewed."""
 SHORTEST_S, LONGEST_S = 0.005, 0.25
@@ -150,27 +152,32 @@ class ResourceLock:
         permit: Permit | None = self._breaker.enter()
         began_s = told_s = self._ledger.now_s()
         pause_s = SHORTEST_S
+        limit_s, holder = _limit_s(self._breaker.policy), ""
         try:
             while True:
                 granted = self._ask(Take(self._id, self.owner, self._lease_s))
                 now_s = self._ledger.now_s()
                 waited_s = max(0.0, now_s - began_s)
+                holder = granted.holder or holder
                 if granted.has:
                     self.token = granted.token
-                    self._breaker.tell(Signal(ok=True, waited_s=waited_s), permit)
+                    verdict = self._breaker.tell(Signal(ok=True, waited_s=waited_s), permit)
+                    self._note_alert(verdict, holder)
                     return
                 if self._timeout_s is not None and waited_s >= self._timeout_s:
                     raise LockTimeout(self.resource, granted.holder, waited_s)
-                if now_s - told_s >= TELL_EVERY_S:
+                is_over = told_s - began_s <= limit_s < waited_s
+                if is_over or now_s - told_s >= TELL_EVERY_S:
                     told_s = now_s
-                    self._tell_waiting(waited_s, permit)
-                yield pause_s
+                    self._tell_waiting(waited_s, permit, holder)
+                until_over_s = limit_s - waited_s + SHORTEST_S
+                yield min(pause_s, until_over_s) if until_over_s > 0 else pause_s
                 pause_s = min(LONGEST_S, pause_s * 1.5)
         finally:
             if not self.token:
                 self._give_up(permit, self._ledger.now_s() - began_s)
 
-    def _tell_waiting(self, waited_s: float, permit: Permit | None) -> None:
+    def _tell_waiting(self, waited_s: float, permit: Permit | None, holder: str) -> None:
         """Let the circuit know before the wait is over; raises `Rejected` when that opens it."""
         signal = Signal(ok=True, waited_s=waited_s)
         is_failed_probe = (
@@ -180,8 +187,19 @@ class ResourceLock:
             verdict = self._breaker.tell(signal, permit)
         else:
             verdict = self._breaker.tell(Signal(waited_s=waited_s))
+        self._note_alert(verdict, holder)
         if verdict.phase is Phase.OPEN and not verdict.admitted:
             self._breaker.enter()
+
+    def _note_alert(self, verdict: Verdict, holder: str) -> None:
+        """Keep who had the resource and who waited when its circuit opened, for alerts."""
+        if verdict.phase is not Phase.OPEN:
+            return
+        facts = {"holder": holder, "waiter": self.owner}
+        with suppress(StoreError):
+            self._ledger.amend(
+                ALERTS, self.resource, lambda _, now_s: Amended(None, {**facts, "at_s": now_s})
+            )
 
     def _give_up(self, permit: Permit | None, waited_s: float) -> None:
         """Leave the queue; how long we stood in it is a fact all the same."""
@@ -239,6 +257,10 @@ class Locks:
             found.append(Seen(resource, standing_at(tenure, now_s)))
         return found
 
+    def alert(self, resource: str) -> dict[str, Any]:
+        """Who had a resource and who waited for it when its circuit opened last; may be empty."""
+        return dict(self._ledger.value(ALERTS, resource) or {})
+
     def break_lock(self, resource: str) -> bool:
         """Take a lock away from its holder; false: it was not held.
 
@@ -261,6 +283,12 @@ def amend(ledger: Ledger, resource: str, asked: Asked) -> Granted:
 
     granted: Granted = ledger.amend(SHELF, resource, work)
     return granted
+
+
+def _limit_s(policy: Policy) -> float:
+    """The wait at which a circuit opens: a waiter tells it then, and not only when it is looked at."""
+    limits = [one.limit_s for one in policy.detectors if isinstance(one, LockWait)]
+    return min(limits, default=math.inf)
 
 
 def _loaded(ledger: Ledger, resource: str, value: Any) -> Tenure:

@@ -13,7 +13,7 @@ from switchgear.core.policy import Policy
 from switchgear.core.standing import refuses_until_s, standing
 from switchgear.core.types import Circuit, Mode, Permit, Phase, Signal, Verdict
 from switchgear.errors import Refusal
-from switchgear.listeners import Sink
+from switchgear.listeners import CallHook, Sink
 from switchgear.locks import ForkSafeLock
 from switchgear.runs import FOLD_EVERY_S, MANY, Run
 from switchgear.shared import isolation_reason, shared_evidence
@@ -46,6 +46,7 @@ class Snapshot:
         "_circuit",
         "_clock",
         "_lock",
+        "_on_call",
         "_probe_refusal",
         "_refusal",
         "_refusals",
@@ -76,6 +77,7 @@ class Snapshot:
         self._clock = clock
         self._wall = wall
         self.sinks = sinks
+        self._on_call: tuple[CallHook, ...] = ()
         self._slow_from_s = policy.slow_from_s
         self._lock = ForkSafeLock()
         self._store: Remembers = MemoryCell(self._lock) if store is None else store

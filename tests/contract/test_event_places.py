@@ -18,8 +18,8 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]
 
 def events(panel: Panel, first: int, last: int) -> None:
     for number in range(first, last + 1):
-        panel.breaker("dep/p").hold_open(by="ana", why=f"number {number}")
-        panel.breaker("dep/p").release(by="ana", why=f"back {number}")
+        panel.breaker("provider/p").hold_open(by="ana", why=f"number {number}")
+        panel.breaker("provider/p").release(by="ana", why=f"back {number}")
 
 
 def test_a_reader_begins_with_the_oldest_and_goes_on_where_it_was(backend: Backend) -> None:
@@ -33,7 +33,7 @@ def test_a_reader_begins_with_the_oldest_and_goes_on_where_it_was(backend: Backe
         events(panel, 4, 4)
         assert Place(panel, "reader", "you").each(lambda e: heard.append(e.event.seq)) == 2
         assert Place(panel, "another", "you").each(lambda _: None) == 8
-        panel.breaker("dep/p")
+        panel.breaker("provider/p")
     assert heard == [1, 2, 3, 4, 5, 6, 7, 8]
 
 

@@ -38,6 +38,11 @@ def hook(folder: Path, data: Any, agent: str = "claude-code") -> Ran:
         timeout=PATIENCE_S,
         check=False,
         cwd="/",
-        env={"HOME": str(folder / "home"), "PATH": os.defpath, "PYTHONPATH": "/nowhere"},
+        env={
+            "HOME": str(folder / "home"),
+            "PATH": os.defpath,
+            "PYTHONPATH": "/nowhere",
+            "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
+        },
     )
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -19,7 +19,12 @@ Run = Callable[..., Done]
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    kept = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
+    kept = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "SWITCHGEAR_TRUST": "1",
+    }
     return {**kept, "PYTHONUTF8": "1", **more}
 
 
@@ -176,7 +181,7 @@ def test_orders_need_the_operator_token_where_one_is_configured(run: Run, tmp_pa
 
 
 QUICK = """circuits:
-  - match: dep/*
+  - match: provider/*
     policy:
       detectors: [{consecutive_failures: {threshold: 5}}]
       recovery: {cooldown: {base_s: 0.01, max_s: 0.01, lease_s: 600}}
@@ -185,25 +190,25 @@ QUICK = """circuits:
 
 def test_a_probe_taken_by_one_process_is_reported_by_another(run: Run, tmp_path: Path) -> None:
     (tmp_path / "project" / "switchgear.yaml").write_text(QUICK)
-    run("record", "dep/x", "failure", "--count", "5")
-    taken = run("check", "dep/x", "--take")
+    run("record", "provider/x", "failure", "--count", "5")
+    taken = run("check", "provider/x", "--take")
     assert taken.returncode == 0
     token = taken.stdout.strip()
-    assert run("check", "dep/x", "--take").returncode == 1, "there is one probe"
-    other = run("record", "dep/y", "success", "--permit", token)
+    assert run("check", "provider/x", "--take").returncode == 1, "there is one probe"
+    other = run("record", "provider/y", "success", "--permit", token)
     assert other.returncode == 2
     assert "another circuit" in other.stderr
-    closed = run("record", "dep/x", "success", "--permit", token)
+    closed = run("record", "provider/x", "success", "--permit", token)
     assert "half-open → closed: probe succeeded" in closed.stdout
-    late = run("record", "dep/x", "failure", "--permit", token)
+    late = run("record", "provider/x", "failure", "--permit", token)
     assert "counted, not judged" in late.stdout
 
 
 def test_looking_does_not_take_the_probe(run: Run) -> None:
-    run("record", "dep/x", "failure", "--count", "5", "--retry-after", "0.01")
-    assert run("check", "dep/x").returncode == 0
-    assert run("check", "dep/x").returncode == 0
-    assert run("check", "dep/x", "--take").returncode == 0
+    run("record", "provider/x", "failure", "--count", "5", "--retry-after", "0.01")
+    assert run("check", "provider/x").returncode == 0
+    assert run("check", "provider/x").returncode == 0
+    assert run("check", "provider/x", "--take").returncode == 0
 
 
 def test_an_export_comes_back_exactly(run: Run, tmp_path: Path) -> None:

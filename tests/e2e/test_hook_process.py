@@ -18,6 +18,7 @@ from switchgear.hooks.command import AGENTS
 from switchgear.hooks.compiled import compiled
 from switchgear.hooks.process import open_store
 from switchgear.stores.sqlite import SqliteStore
+from trusted_config import write_config
 from unit.hook_calls import after, batch, before, claude, failed
 
 HEAVY = {
@@ -192,7 +193,7 @@ def test_input_that_is_valid_and_strange_is_answered(project: Path, agent: str) 
 def test_what_cannot_be_read_is_refused_whatever_is_configured_about_circuits(
     project: Path, on_trouble: str
 ) -> None:
-    (project / "switchgear.yaml").write_text(f"hooks: {{on_trouble: {on_trouble}}}\n")
+    write_config(project / "switchgear.yaml", f"hooks: {{on_trouble: {on_trouble}}}\n")
     ran = hook(project, b"{")
     assert ran.code == 2
     assert "cannot be checked: claude-code sent what cannot be used: it is not JSON" in ran.stderr
@@ -221,7 +222,7 @@ def test_a_store_that_is_gone_is_said_and_told_when_it_is_back(project: Path) ->
 
 
 def test_a_store_that_is_gone_refuses_where_that_is_configured(project: Path) -> None:
-    (project / "switchgear.yaml").write_text("hooks: {on_trouble: refuse}\nstore: 'memory:'\n")
+    write_config(project / "switchgear.yaml", "hooks: {on_trouble: refuse}\nstore: 'memory:'\n")
     told = hook(project, before()).told
     assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert "each hook is a process of its own" in told["systemMessage"]
@@ -231,7 +232,8 @@ def test_a_store_that_is_gone_refuses_where_that_is_configured(project: Path) ->
 def test_a_configuration_that_cannot_be_read_is_said_and_the_last_one_decides(
     project: Path,
 ) -> None:
-    config = project / "switchgear.yaml"
+    config = project / "home" / ".config" / "switchgear" / "switchgear.yaml"
+    config.parent.mkdir(parents=True)
     config.write_text("hooks: {on_trouble: refuse}\n")
     hook(project, before())
     config.write_text("hooks: {on_truoble: admit}\n")
@@ -243,12 +245,12 @@ def test_a_configuration_that_cannot_be_read_is_said_and_the_last_one_decides(
 
 def test_a_changed_configuration_holds_at_once(project: Path) -> None:
     config = project / "switchgear.yaml"
-    config.write_text("circuits:\n  - {match: 'op/shell', policy: operation}\n")
+    write_config(config, "circuits:\n  - {match: 'op/shell', policy: operation}\n")
     hook(project, before())
     first = (project / ".switchgear" / "hooks.json").read_bytes()
     hook(project, before(call="t2"))
     assert (project / ".switchgear" / "hooks.json").read_bytes() == first, "nothing changed"
-    config.write_text("hooks: {lease_s: 5}\n")
+    write_config(config, "hooks: {lease_s: 5}\n")
     hook(project, before(call="t3"))
     assert json.loads((project / ".switchgear" / "hooks.json").read_bytes())["lease_s"] == 5
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from e2e.hook_process import hook
 from servers.server import running
 from switchgear.stores.redis import RedisStore
+from trusted_config import write_config
 from unit.hook_calls import after, before, failed
 
 PUSH = {"command": "git push"}
@@ -15,7 +16,7 @@ def test_hooks_meet_on_a_server(tmp_path: Path) -> None:
         projects = [tmp_path / "one", tmp_path / "two"]
         for project in projects:
             (project / ".git").mkdir(parents=True)
-            (project / "switchgear.yaml").write_text(f"store: {server.url}\n")
+            write_config(project / "switchgear.yaml", f"store: {server.url}\n")
         for number in range(3):
             assert hook(projects[0], before("Bash", PUSH, f"t{number}")).code == 0
             error = f"Exit code 1\nrejected {number}"
@@ -33,7 +34,7 @@ def test_hooks_meet_on_a_server(tmp_path: Path) -> None:
 
 def test_a_server_that_is_gone_is_said(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
-    (tmp_path / "switchgear.yaml").write_text("store: redis://127.0.0.1:1/0\n")
+    write_config(tmp_path / "switchgear.yaml", "store: redis://127.0.0.1:1/0\n")
     ran = hook(tmp_path, before())
     assert ran.code == 0
     assert (

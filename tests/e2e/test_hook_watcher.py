@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from switchgear.hooks.command import hook_command
+from switchgear.hooks.install import saved
+from switchgear.hooks.install.place import place
 from switchgear.hooks.sessions import Notes
 from switchgear.stores.sqlite import SqliteStore
+from trusted_config import write_config
 
 AGENT = """
 import json, os, subprocess, sys, time
@@ -50,7 +53,7 @@ circuits:
 def started(folder: Path, config: str, name: str = "claude.py") -> subprocess.Popen[str]:
     """A stand-in for Claude Code, known as such by its name, that calls our hooks, in a project with this configuration."""
     (folder / ".git").mkdir()
-    (folder / "switchgear.yaml").write_text(config)
+    write_config(folder / "switchgear.yaml", config)
     (folder / name).write_text(AGENT)
     env = {**os.environ, "HOOK": json.dumps(hook_command("claude-code", root=str(folder)))}
     return subprocess.Popen(
@@ -92,6 +95,26 @@ def test_a_real_watcher_hears_a_silent_agent_and_its_hint_is_delivered_once(
     assert _until_gone(notes.watcher or 0)
 
 
+def test_a_watcher_repairs_the_guard_of_a_silent_agent_and_stops_it(tmp_path: Path) -> None:
+    hooks = place("claude-code", "project", str(tmp_path))
+    hooks.install()
+    saved.save("claude-code", "project", str(tmp_path))
+    good = Path(hooks.path).read_bytes()
+    process = started(tmp_path, CONFIG)
+    try:
+        assert process.stdout is not None
+        for _ in range(14):
+            process.stdout.readline()  # from then on it is silent
+        _until(tmp_path, lambda notes: bool(notes.watcher))
+        Path(hooks.path).unlink()
+        stopped = _until(tmp_path, lambda notes: "changed without" in (notes.stop or ""))
+        assert "settings.json was removed: restored from the saved copy" in (stopped.stop or "")
+        assert Path(hooks.path).read_bytes() == good
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_a_killed_agent_is_over_and_not_silent(tmp_path: Path) -> None:
     process = started(tmp_path, CONFIG)
     try:
@@ -115,7 +138,11 @@ def test_where_the_process_is_not_known_whoever_runs_anyway_hears_the_silence(
     onlooker = subprocess.Popen(
         [sys.executable, "-m", "switchgear", *verb],
         cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path.parent)},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path.parent),
+            "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
+        },
         stdout=subprocess.DEVNULL,
     )
     try:

@@ -32,6 +32,7 @@ class Project:
         self.agent = path / "agent.py"
         self.env = {
             "PATH": os.environ["PATH"],
+            "SWITCHGEAR_TRUST": "1",
             "HOME": str(path),
             "XDG_STATE_HOME": str(path / "state"),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -199,7 +200,6 @@ FLAGS: list[tuple[list[str], str, str, int]] = [
     (["--max-iterations", "2"], GOES_ON, "max_iterations", 2),
     (["--validate", "false"], GOES_ON, "circuit_breaker", 3),
     (["--validate", "false", "--no-validate", "--max-iterations", "1"], GOES_ON, "max_iterations", 1),
-    (["--budget", "0.5"], GOES_ON, "budget", 1),
     (["--budget", "0.5", "--allow-unknown-price", "--max-iterations", "2"], GOES_ON, "max_iterations", 2),
     (["--rate-limit", "1/h", "--timeout", "1m"], GOES_ON, "rate_limit", 1),
     (["--rate-limit", "0", "--timeout", "1m", "--max-iterations", "2"], GOES_ON, "max_iterations", 2),
@@ -239,6 +239,7 @@ def test_commit_commits(project: Project) -> None:
         (["run", "x", "--agent", "claude", "--agent-cmd", "y"], "both given"),
         (["run", "x", "--agent", "claude", "--preset", "featur"], "did you mean 'feature'"),
         (["run", "x", "--agent", "claude", "--timeout", "soon"], "--timeout is 'soon'"),
+        (["run", "x", "--agent", "claude", "--price-in", "1"], "--price-in and --price-out belong"),
         (["run", "x", "--agent", "claude", "--budget", "-1"], "--budget is '-1'"),
         (["run", "x", "--agent", "claude", "--rate-limit", "fast"], "--rate-limit is 'fast'"),
         (["run", "x", "--agent", "claude", "--max-iterations", "0"], "--max-iterations"),
@@ -294,6 +295,171 @@ def test_a_span_without_a_unit_is_a_usage_error_with_suggestions(
     assert f"it needs a unit; write {number}s for seconds, {number}m for minutes" in done.stderr
     more = project("resume", "last", "--more-time", "8")
     assert more.returncode == 2
+
+
+SAYS = "print('working')"
+USES = "tell(type='usage', model='m', input_tokens=1000, output_tokens=100); write('n', str(n)); tell(type='result', text='', success=None)"
+
+
+def test_a_budget_for_a_cost_that_cannot_be_known_is_refused_before_anything_starts(
+    project: Project,
+) -> None:
+    for flags in (["--budget", "5"], ["--budget", "5", "--json"]):
+        done = project("run", "x", *flags, agent=f"write('started', ''); {SAYS}")
+        assert done.returncode == 2
+        assert "--budget cannot be enforced: the command" in done.stderr
+        for way in ("--price-in and --price-out", "--allow-unknown-price", "leave out --budget"):
+            assert way in done.stderr
+    known = project("run", "x", "--agent", "codex", "--model", "nobodys-model", "--budget", "5")
+    assert known.returncode == 2
+    assert "does not know the model 'nobodys-model'" in known.stderr
+    assert "pip install -U 'switchgear[prices]'" in known.stderr
+    assert not (project.path / ".switchgear" / "runs").exists()
+    assert not (project.path / "started").exists()
+
+
+def test_a_budget_is_enforced_by_prices_that_are_given(project: Project) -> None:
+    prices = ("--price-in", "100", "--price-out", "1000")
+    result = project.json("run", "x", "--budget", "0.5", *prices, agent=USES)
+    assert (result["exit_reason"], result["iterations"]) == ("budget", 2)
+    assert result["stats"]["cost_micros"] == 400_000
+    assert result["stats"]["priced_by"] is None
+    alone = project("run", "x", "--price-in", "1", agent=USES)
+    assert (alone.returncode, "belong together" in alone.stderr) == (2, True)
+
+
+def test_an_earlier_run_that_reported_its_cost_lets_a_command_have_a_budget(
+    project: Project,
+) -> None:
+    spends = "u = 'us' + 'age'; k = 'cost' + '_usd'; tell(type=u, model='m', **{k: 0.25}); write('n', str(n) + os.environ['SWITCHGEAR_RUN'])"
+    assert project("run", "x", "--budget", "1", agent=spends).returncode == 2
+    assert project("run", "x", agent=spends).returncode == 0
+    assert project("run", "y", "--budget", "1", agent=spends).returncode == 0
+
+
+def test_a_dry_run_shows_what_would_happen_and_leaves_nothing(project: Project) -> None:
+    before = sorted(project.path.iterdir())
+    flags = ("--validate=make test", "--circuit-breaker-failures", "8", "--timeout", "2h")
+    done = project("run", "fix the \x1b[2J parser", *flags, "--dry-run", agent="write('a', 'b')")
+    assert done.returncode == 0, done.stderr
+    for shown in (
+        "validation  make test",
+        "circuit     loop/fix-the-parser-",
+        "failed iterations in a row: 8 (set)",
+        "time: 2 h",
+        "no budget",
+        "is not known to report tokens or cost",
+        "there are no past runs of this agent here",
+        "It is checked by `make test`.",
+        "the run would start",
+    ):
+        assert shown in done.stdout
+    assert "\x1b" not in done.stdout
+    assert sorted(project.path.iterdir()) == before
+    shown = project.json("run", "x", "--dry-run", "--budget", "1", agent="write('a', 'b')")
+    assert (shown["would_start"], shown["exit_code"]) == (False, 2)
+    assert sorted(project.path.iterdir()) == before
+    demo = project("run", "--agent", "demo", "--dry-run")
+    assert (demo.returncode, "demo reports its cost" in demo.stdout) == (0, True)
+    assert sorted(project.path.iterdir()) == before
+
+
+def test_a_dry_run_estimates_from_past_runs_and_tells_an_open_circuit(project: Project) -> None:
+    spends = (
+        "tell(type='usage', model='m', input_tokens=1, output_tokens=1, cost_usd=0.3); sys.exit(1)"
+    )
+    project("run", "x", agent=spends)
+    held = (project.path / ".switchgear" / "runs").iterdir()
+    runs = sorted(each.name for each in held)
+    done = project("run", "x", "--dry-run", agent=spends)
+    assert done.returncode == 10
+    assert (
+        "$0.90, $0.30 each iteration (1 past run of this task, median 3 iterations" in done.stdout
+    )
+    assert "the run would not start: loop/x-" in done.stdout
+    assert sorted(each.name for each in (project.path / ".switchgear" / "runs").iterdir()) == runs
+
+
+def test_a_tripped_run_tells_configured_targets_and_those_of_notify(project: Project) -> None:
+    out = project.path.parent
+    (project.path / "switchgear.yaml").write_text(
+        "notifications:\n"
+        f"  - command: {{run: 'tee {out}/configured'}}\n"
+        f"  - command: {{run: 'tee {out}/other', match: 'provider/*'}}\n"
+    )
+    project.env["SWITCHGEAR_CONFIG"] = str(project.path / "switchgear.yaml")
+    flags = ("--notify", f"command:tee {out}/flag", "--notify", "command:false")
+    done = project("run", "x", *flags, agent="print('Error: boom'); sys.exit(1)")
+    assert done.returncode == 10
+    assert "switchgear: notification to command-" in done.stderr
+    for name in ("configured", "flag"):
+        got = json.loads((out / name).read_text())
+        assert (got["severity"], got["kind"]) == ("SEV2", "run_ended")
+        assert len(got["owners"]) == 1
+        assert got["receipt"]["exit_reason"] == "circuit_breaker"
+    assert not (out / "other").exists(), "it matches other circuits"
+    again = project("run", "x", *flags, agent="print('Error: boom'); sys.exit(1)")
+    assert again.returncode == 10
+    got = json.loads((out / "flag").read_text())
+    assert (got["severity"], got["kind"]) == ("SEV3", "run_not_started")
+    assert project("run", "x", "--notify", "pager", "--agent", "demo").returncode == 2
+
+
+def test_runs_have_start_end_and_duration_and_can_be_cut_to_the_last(project: Project) -> None:
+    for number in range(3):
+        project("run", f"task {number}", agent="write('a', os.environ['SWITCHGEAR_RUN'])")
+    lines = project("runs").stdout.splitlines()
+    assert len(lines) == 3
+    when = r"20\d\d-\d\d-\d\d \d\d:\d\d to (20\d\d-\d\d-\d\d )?\d\d:\d\d, [\d.]+ s  1 iteration, unknown cost, "
+    assert all(re.search(when, line) for line in lines)
+    last = project("runs", "--last", "1").stdout
+    assert "task 2" in last
+    assert "task 1" not in last
+    assert "2 earlier" in last
+    assert len(project.json("runs", "--last", "2")["runs"]) == 2
+    page = project("runs", "show", "last").stdout
+    for line in ("started: 20", "ended: 20", "took: ", "receipt: "):
+        assert f"\n{line}" in page
+    receipt = project("runs", "show", "last", "--receipt").stdout
+    assert receipt.startswith("Switchgear run 20")
+    assert project.json("runs", "show", "last", "--receipt")["what"]["task"] == "task 2"
+    assert project("runs", "prune").returncode == 2
+    assert "2 runs would be removed" in project("runs", "prune", "--keep", "1", "--dry-run").stdout
+    assert len(project.json("runs")["runs"]) == 3
+    assert "2 runs removed" in project("runs", "prune", "--keep", "1").stdout
+    assert [each["task"] for each in project.json("runs")["runs"]] == ["task 2"]
+    assert project("runs", "prune", "--older-than", "8").returncode == 2
+
+
+def test_status_leaves_out_finished_runs_and_shows_those_at_work(project: Project) -> None:
+    first = project.json("run", "fix the parser", agent="print('Error: x'); sys.exit(1)")
+    assert first["circuit"].startswith("loop/fix-the-parser-")
+    project("record", "provider/anthropic", "success")
+    shown = project("status").stdout
+    assert "loop/" not in shown
+    assert "provider/anthropic" in shown
+    assert "1 finished run: `switchgear runs`" in shown
+    assert first["circuit"] in project("status", "--all").stdout
+    assert first["circuit"] in project("status", "loop/*").stdout
+    names = [each["name"] for each in project.json("status")]
+    assert names == ["provider/anthropic"]
+    project("hold", "open", first["circuit"], "--why", "not now")
+    assert first["circuit"] in project("status").stdout, "what an operator holds stays"
+    running = project.start(
+        "run", "another one", agent="n > 1 and (write('working', ''), time.sleep(300)); sys.exit(1)"
+    )
+    try:
+        wait_for(project.path / "working")
+        shown = project("status").stdout
+        assert "loop/another-one-" in shown
+        assert re.search(r"running: 20\S+, iteration 2, python\S*: another one", shown)
+    finally:
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=60)
+    assert "loop/another-one-" not in project("status").stdout
+    project("release", first["circuit"], "--why", "now")
+    project("runs", "prune", "--keep", "0")
+    assert "loop/" not in project("status").stdout
 
 
 def test_every_line_of_a_log_has_its_time(project: Project) -> None:
@@ -410,11 +576,11 @@ def test_runs_are_listed_and_shown_and_a_damaged_one_is_said(project: Project) -
     assert narrow.split() == listed.stdout.split()
     del project.env["COLUMNS"]
     shown = project("runs", "show", "last")
-    assert "ended: Circuit breaker tripped" in shown.stdout
+    assert "reason: Circuit breaker tripped" in shown.stdout
     assert shown.stdout.count("#") == 3
-    assert "0 files, 0 steps" in shown.stdout
+    assert "0 files changed, unknown cost, 0 steps" in shown.stdout
     assert "kept: no file differs from the start\n" in shown.stdout
-    assert "1 file, " in project("runs", "show", lines[1].split()[0]).stdout
+    assert "1 file changed, " in project("runs", "show", lines[1].split()[0]).stdout
     page = project.json("runs", "show", "last")
     assert len(page["iterations"]) == 3
     assert page["status"] == "circuit_breaker"

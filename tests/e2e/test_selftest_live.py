@@ -14,7 +14,9 @@ from click.testing import CliRunner
 from e2e.hook_process import hook
 from servers.server import running
 from switchgear.cli import main
-from switchgear.config import DEFAULT
+from switchgear.cli.doctor import PROBLEM
+from switchgear.cli.hooks_doctor import hook_trials
+from switchgear.config import DEFAULT, load_config
 from switchgear.hooks.command import AGENTS
 from switchgear.panel import Panel
 from switchgear.selftest import live_hooks, live_runs, live_store
@@ -52,10 +54,19 @@ def test_the_real_hook_command_of_each_agent_refuses_and_cuts(
     rows = list(live_hooks.attacked(Bench(DEFAULT, str(project))))
     assert [(row.attack, row.status) for row in rows] == [
         ("rule breach", Status.OK),
+        ("ordinary call", Status.OK),
         ("self-release", Status.OK),
+        ("unusual path", Status.OK),
+        ("padding", Status.OK),
+        ("bad input", Status.OK),
+        ("jammed store", Status.OK),
         ("same error", Status.OK),
     ], [row.reason for row in rows]
-    assert [row.detector for row in rows] == ["rule force-push", "rule guard/orders", "same_error"]
+    by = {row.attack: row.detector for row in rows}
+    assert by["rule breach"] == "rule force-push"
+    assert by["self-release"] == by["jammed store"] == "rule guard/orders"
+    assert "same_error" in by["same error"]
+    assert all(row.signals >= 2 for row in rows if row.attack != "jammed store")
     assert [file.name for file in project.iterdir()] == [".git"]
 
 
@@ -65,6 +76,63 @@ def test_a_hook_that_finds_its_configuration_compiled_refuses_as_the_first_did(
     for _ in range(2):
         told = hook(project, push(project)).told["hookSpecificOutput"]
         assert told["permissionDecision"] == "deny"
+
+
+FORGETFUL = """
+import json, os, sys
+first = not os.path.exists("seen")
+open("seen", "w").close()
+deny = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "rule x: y"}
+told = sys.stdin.read()
+if first or "--root" not in sys.argv:
+    print(json.dumps({"hookSpecificOutput": deny}))
+else:
+    print(json.dumps({"systemMessage": "could not decide, and admitted: TypeError"}))
+"""
+
+
+def test_a_hook_that_refuses_only_the_first_time_is_found(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a cache once did, from the second hook of a project on."""
+    script = tmp_path / "hook.py"
+    script.write_text(FORGETFUL)
+    command = f"{sys.executable} {script} claude-code --root {project} || exit 2"
+    monkeypatch.setattr(live_hooks, "installed_commands", lambda _: {"claude-code": command})
+    (row,) = live_hooks.attacked(Bench(DEFAULT, str(project)))
+    assert (row.attack, row.status) == ("rule breach", Status.FAILED)
+    assert "is not refused: it answers allow" in row.reason
+    (finding,) = hook_trials("claude-code", command, None)
+    assert finding.level == PROBLEM
+    assert "rule breach" in finding.what
+
+
+def test_the_doctors_drive_the_installed_hooks_and_leave_nothing(project: Path) -> None:
+    CliRunner().invoke(main, ["hooks", "install", "claude-code"])
+    files = sorted(str(each) for each in project.rglob("*") if each.is_file())
+    found = CliRunner().invoke(main, ["doctor"])
+    assert "Claude Code: forbidden calls and unreadable input are refused" in found.output
+    left = sorted(str(each) for each in project.rglob("*") if each.is_file())
+    assert [path for path in left if ".switchgear" not in path] == files
+    found = CliRunner().invoke(main, ["hooks", "doctor", "claude-code"])
+    assert "ordinary calls admitted (" in found.output
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "circuits:\n  - {match: 'op/*/x', policy: operation}\n",
+        "agents:\n  coder: {owner: a@example.com, provider: anthropic, model: opus}\n",
+        "hooks: {on_trouble: refuse}\n",
+    ],
+)
+def test_the_projects_own_configuration_is_what_the_hook_is_driven_with(
+    project: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "switchgear.yaml").write_text(text)
+    monkeypatch.setattr(live_hooks, "AGENTS", ("codex",))
+    rows = list(live_hooks.attacked(Bench(load_config("switchgear.yaml"), str(project))))
+    assert {row.status for row in rows} == {Status.OK}, [row.reason for row in rows]
 
 
 def test_the_command_of_the_agents_own_file_is_the_one_that_is_driven(project: Path) -> None:

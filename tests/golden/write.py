@@ -27,8 +27,24 @@ def value(policy: Policy, circuit: Circuit) -> str:
     readings = policy.readings(circuit.memories, circuit.seen_s)
     fields = circuit._replace(memories=())
     # Golden files are older than `recent`: a circuit without it is what it was.
-    shown = fields if circuit.recent is not None else fields[:-1]
-    return "\n".join(map(repr, (*shown, *readings))) + "\n"
+    known = fields if circuit.recent is not None else fields[:-1]
+    parts = (*known, *(reading[:2] for reading in readings))
+    return "\n".join(map(shown, (*parts,))) + "\n"
+
+
+ADDED = {"Probing": ("failures",), "Order": ("until_s", "probe")}
+"""Fields that came later: left out where they have their default, so that old texts stay as they are."""
+
+
+def shown(part: Any) -> str:
+    """A part of a circuit in words."""
+    if type(part) is tuple and len(part) == 2 and isinstance(part[0], float):
+        return f"Reading(heat={part[0]!r}, reason={part[1]!r})"
+    text, kind = repr(part), type(part)
+    for name in ADDED.get(kind.__name__, ()):
+        if getattr(part, name) == kind._field_defaults[name]:
+            text = text.replace(f", {name}={getattr(part, name)!r}", "")
+    return text
 
 
 def files() -> dict[str, str]:

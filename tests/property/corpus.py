@@ -30,6 +30,10 @@ def a_detector_of_calls(random: Random) -> Detector:
         lambda: detectors.FailureRate(window, one(SHARES), least),
         lambda: failures_apart(random.randint(1, 6), one(TIMES), one((0.0, 0.0, 0.5, 1.0))),
         lambda: detectors.SlowCalls(one(TIMES), window, one(SHARES), least, one(ADMITS)),
+        lambda: detectors.FailureShare(one((1.0, 7.5)), one((0.25, 0.5, 1.0)), one((1, 3, 20))),
+        lambda: detectors.SlowCallShare(
+            one(TIMES), one((1.0, 7.5)), one((0.25, 0.5, 1.0)), one((1, 3, 20)), one(ADMITS)
+        ),
         lambda: detectors.LatencyP95(
             one((0.25, 0.5, 1.0)), one((1.0, 2.0)), one((1.0, 7.5)), one((1, 3, 20)), one(ADMITS)
         ),
@@ -57,13 +61,15 @@ def a_recovery(random: Random) -> Recovery:
     one, base_s = random.choice, random.choice(TIMES)
     if random.random() < 0.2:
         return one((WindowEnd(base_s), Latched()))
+    successes = random.randint(1, 3)
     return Cooldown(
         base_s,
         one((None, base_s, base_s * 2.5)),
         factor=one((1.0, 1.5, 2.0)),
         jitter=one((0.0, 0.0, 0.5)),
         probes=random.randint(1, 3),
-        successes=random.randint(1, 3),
+        successes=successes,
+        of=one((None, successes + random.randint(0, 3))),
         lease_s=one((None, *TIMES)),
         retry_after_max_s=one((2.0, 3600.0)),
     )
@@ -73,9 +79,11 @@ def a_policy(random: Random, a_detector: Callable[[Random], Detector]) -> Policy
     among = [a_detector(random) for _ in range(random.randint(1, 3))]
     combine: Combine = AnyDetector()
     if random.random() < 0.3:
-        weights = {detector.kind: random.choice((10.0, 20.0, 40.0)) for detector in among}
-        reachable = sum(weights[detector.kind] for detector in among)
-        combine = WeightedSum(weights, reachable * random.choice((0.25, 0.5, 1.0)))
+        alone = random.choice((None, 0.2, 0.7))
+        weighed = among if alone is None else among[: random.randint(1, len(among))]
+        weights = {detector.kind: random.choice((10.0, 20.0, 40.0)) for detector in weighed}
+        reachable = sum(weights.get(detector.kind, 0.0) for detector in among)
+        combine = WeightedSum(weights, reachable * random.choice((0.25, 0.5, 1.0)), alone)
     warn_at = random.choice((None, 0.1, 0.2, 0.5, 0.75))
     return Policy(among, a_recovery(random), combine, warn_at)
 
@@ -126,6 +134,9 @@ def act(walker: Walker, random: Random, signal: Signal) -> None:
         lambda: walker.worry_and_calm(BAD, 9.0),
         lambda: walker.order(mode, reset=reset and one((True, False))),
         lambda: walker.order(Mode.AUTO, reset=False),
+        lambda: walker.order(mode, reset=False, for_s=one((0.0, 0.25, 3.0)), probe=reset),
+        lambda: walker.hold_for(one([*Mode]), one((0.0, 0.25, 3.0))),
+        lambda: walker.probe_now(signal),
         lambda: walker.say(
             one((Ask(), Tell(signal), Order("bob", "clock", reset=True))), back_s=one((0.25, 1e3))
         ),

@@ -94,13 +94,27 @@ def share(
     detector: detectors.FailureRate | detectors.SlowCalls, hits: Iterable[bool], verb: str
 ) -> Reading:
     last = [*islice(hits, detector.window)]
+    limit = f"threshold {detector.threshold:.0%}"
     if len(last) < detector.min_calls:
-        return Reading(0.0, f"{len(last)} of the {detector.min_calls} calls needed to judge")
-    percent = f"{sum(last) / len(last):.0%}, threshold {detector.threshold:.0%}"
+        return early(detector, len(last), sum(last), verb, fewest_above, limit)
     return Reading(
         sum(last) / fewest_above(detector.threshold, len(last)),
-        f"{sum(last)} of the last {len(last)} calls {verb} ({percent})",
+        f"{sum(last)} of the last {len(last)} calls {verb} ({sum(last) / len(last):.0%}, {limit})",
     )
+
+
+def early(  # noqa: PLR0917
+    detector: Any,
+    total: int,
+    hits: int,
+    verb: str,
+    fewest: Callable[[float, int], int],
+    limit: str,
+) -> Reading:
+    """Before there are enough calls it warns, by what would trip once there are, and cannot trip."""
+    heat = min(0.999, hits / fewest(detector.threshold, detector.min_calls))
+    judges = f"({limit}, judges from {some(detector.min_calls, 'call')} on)"
+    return Reading(heat, f"{hits} of {some(total, 'call')} {verb} {judges}")
 
 
 def failure_rate(detector: detectors.FailureRate, history: History, now_s: float) -> Reading:
@@ -112,6 +126,41 @@ def slow_calls(detector: detectors.SlowCalls, history: History, now_s: float) ->
     times = (s.seconds for _, s in newest_first(history) if s.seconds is not None)
     verb = f"took longer than {said(detector.slow_s)}"
     return share(detector, (seconds > detector.slow_s for seconds in times), verb)
+
+
+def share_in_time(
+    detector: detectors.FailureShare | detectors.SlowCallShare,
+    history: History,
+    now_s: float,
+    hit: Callable[[Signal], bool | None],
+    verb: str,
+) -> Reading:
+    first = thirtieth(now_s, detector.window_s) - 29
+    inside = [s for at_s, s in history if thirtieth(at_s, detector.window_s) >= first]
+    total = sum(s.count for s in inside if hit(s) is not None)
+    hits = sum(s.count for s in inside if hit(s))
+    limit = f"threshold {detector.threshold:.0%}"
+    verb = f"in {said(detector.window_s)} {verb}"
+    if total < detector.min_calls:
+        return early(detector, total, hits, verb, fewest_reaching, limit)
+    needed = fewest_reaching(detector.threshold, total)
+    share = f"({hits / total:.0%}, {limit})"
+    return Reading(hits / needed, f"{hits} of {some(total, 'call')} {verb} {share}")
+
+
+def failure_share(detector: detectors.FailureShare, history: History, now_s: float) -> Reading:
+    def failed(signal: Signal) -> bool | None:
+        return None if signal.ok is None else not signal.ok
+
+    return share_in_time(detector, history, now_s, failed, "failed")
+
+
+def slow_call_share(detector: detectors.SlowCallShare, history: History, now_s: float) -> Reading:
+    def slow(signal: Signal) -> bool | None:
+        return None if signal.seconds is None else signal.seconds > detector.slow_s
+
+    verb = f"took longer than {said(detector.slow_s)}"
+    return share_in_time(detector, history, now_s, slow, verb)
 
 
 def p95_sample(
@@ -215,28 +264,47 @@ def same_error_in_eras(detector: detectors.SameError, eras: Eras) -> Reading:
     counts, texts = dict[str, int](), dict[str, str]()
     for era in eras:
         counts = {key: times if times < detector.threshold else 0 for key, times in counts.items()}
-        row: list[str] = []
+        row: list[tuple[str, str]] = []
         for _, signal in one_by_one(era):
             if signal.ok:
                 row.clear()
             if signal.ok is not False or signal.error is None:
                 continue
             key = key_of(detector.fingerprint, signal.error)
-            if row and row[0] != key:
+            if row and row[0][0] != key:
                 row.clear()
-            row.append(key)
-            if key not in counts and len(counts) == detector.remember:
-                del counts[min(counts, key=lambda other: counts[other])]
-            texts[key] = texts[key] if key in counts else signal.error
+            row.append((key, signal.error))
             counts[key] = counts.get(key, 0) + 1
+            show_most_frequent(detector, counts, texts, key, signal.error)
+    worst = max([*texts, *counts], key=lambda key: counts[key], default="")
+    times, text = counts.get(worst, 0), texts.get(worst, "")
     if detector.scope == "consecutive":
-        counts = {row[0]: len(row)} if row else {}
-    if not any(counts.values()):
+        times = len(row)
+        text = texts.get(row[0][0], row[0][1]) if row else ""
+    if not times:
         return Reading(0.0, f"no error is counted (threshold {detector.threshold})")
-    worst = max(counts, key=lambda key: counts[key])
     in_a_row = " in a row" if detector.scope == "consecutive" else ""
-    times = f"{some(counts[worst], 'time')}{in_a_row} (threshold {detector.threshold})"
-    return Reading(counts[worst] / detector.threshold, f'the same error {times}: "{texts[worst]}"')
+    said = f"{some(times, 'time')}{in_a_row} (threshold {detector.threshold})"
+    quoted = f': "{text}"' if text else ""
+    return Reading(times / detector.threshold, f"the same error {said}{quoted}")
+
+
+def show_most_frequent(
+    detector: detectors.SameError,
+    counts: dict[str, int],
+    texts: dict[str, str],
+    key: str,
+    text: str,
+) -> None:
+    """An error has a text if there is room, or if it came more often than one that has."""
+    if key in texts:
+        return
+    if len(texts) == detector.remember:
+        rarest = min(texts, key=lambda other: counts[other])
+        if counts[key] <= counts[rarest]:
+            return
+        del texts[rarest]
+    texts[key] = text
 
 
 def fewest_reaching(threshold: float, whole: int) -> int:
@@ -269,7 +337,7 @@ def lock_wait(detector: detectors.LockWait, history: History, now_s: float) -> R
     waits = [s.waited_s for _, s in newest_first(history) if s.waited_s is not None]
     last_s = waits[0] if waits else 0.0
     reason = f"waited {said(last_s)} (threshold {said(detector.limit_s)})"
-    if last_s <= detector.limit_s:
+    if last_s < detector.limit_s:
         return Reading(0.999 * last_s / detector.limit_s, reason)
     return Reading(max(1.0, last_s / detector.limit_s), reason)
 
@@ -304,8 +372,14 @@ def what_was_called(detector: detectors.SameTool, signal: Signal) -> tuple[Any, 
     act = signal.act
     assert act is not None
     failed = signal.ok is False and signal.error is not None
-    came_back = (FINGERPRINTS["default"](signal.error or ""),) if failed else act.result or ""
-    return (act.tool, act.args, came_back)[: {"tool": 1, "call": 2}.get(detector.match, 3)]
+    came_back = (
+        (FINGERPRINTS["default"](signal.error or ""),)
+        if failed
+        else act.result_key or act.result or ""
+    )
+    return (act.tool, act.call_key or act.args, came_back)[
+        : {"tool": 1, "call": 2}.get(detector.match, 3)
+    ]
 
 
 def same_tool(detector: detectors.SameTool, history: History, now_s: float) -> Reading:
@@ -354,9 +428,9 @@ def too_long(signal: Signal, limit_s: float) -> str | None:
 
 
 def waited_too_long(signal: Signal, limit_s: float) -> str | None:
-    if signal.waited_s is None or signal.waited_s <= limit_s:
+    if signal.waited_s is None or signal.waited_s < limit_s:
         return None
-    return f"waited {said(signal.waited_s)}, longer than {said(limit_s)}"
+    return f"waited {said(signal.waited_s)} (threshold {said(limit_s)})"
 
 
 class Kind(NamedTuple):
@@ -391,6 +465,17 @@ KINDS: dict[type[Detector], Kind] = {
         lambda d: 400 + d.window // 4,
         lambda d: f"threshold {d.threshold:.0%}",
     ),
+    detectors.FailureShare: Kind(
+        failure_share,
+        lambda _: 1200,
+        lambda d: f"threshold {d.threshold:.0%}",
+    ),
+    detectors.SlowCallShare: Kind(
+        slow_call_share,
+        lambda _: 1200,
+        lambda d: f"threshold {d.threshold:.0%}",
+        lambda d, s: too_long(s, d.slow_s),
+    ),
     detectors.FailuresInWindow: Kind(
         failures_in_window,
         lambda d: 800 + 12 * d.threshold,
@@ -415,7 +500,7 @@ KINDS: dict[type[Detector], Kind] = {
     ),
     detectors.SameError: Kind(
         same_error,
-        lambda d: 400 + 330 * d.remember,
+        lambda d: 700 + 330 * d.remember + 40 * 2000,
         lambda d: f"(threshold {d.threshold})",
         in_eras=same_error_in_eras,
     ),
@@ -519,8 +604,19 @@ def judgement(policy: Policy, history: History, eras: Eras, now_s: float) -> Jud
         cutting = next((r for r in strict if r.heat == max(o.heat for o in strict)), hottest)
         return Judgement(hottest.heat, hottest.reason, admit, cutting.reason)
     weights, needed = dict(policy.combine.weights), policy.combine.threshold
-    score = sum(weights[d.kind] for d, _ in tripped)
-    parts = [f"{reading.reason} (+{weights[d.kind]:g})" for d, reading in tripped]
+    weighed = [(d, reading) for d, reading in tripped if d.kind in weights]
+    score = sum(weights[d.kind] for d, _ in weighed)
+    alone_from = policy.combine.alone_from
+    alone = [
+        reading
+        for d, reading in pairs
+        if d.kind not in weights and alone_from is not None and reading.heat >= alone_from
+    ]
+    hottest_alone = max([reading.heat for reading in alone], default=0.0)
+    if hottest_alone > score / needed:
+        reason = next(reading.reason for reading in alone if reading.heat == hottest_alone)
+        return Judgement(hottest_alone, reason, admit, reason)
+    parts = [f"{reading.reason} (+{weights[d.kind]:g})" for d, reading in weighed]
     reason = ": ".join(filter(None, [f"score {score:g} of {needed:g}", "; ".join(parts)]))
     return Judgement(score / needed, reason, admit, reason)
 

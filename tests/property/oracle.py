@@ -65,7 +65,8 @@ class Oracle:
     def forget_probes(self) -> None:
         self.under_way: list[Permit] = []
         self.hung: list[int] = []
-        self.issued = self.successes = 0
+        self.issued = 0
+        self.results: list[bool] = []
 
     # What is said
 
@@ -111,7 +112,11 @@ class Oracle:
                 self.reason,
             ),
             probing=Probing(
-                tuple(self.under_way), self.issued, self.successes, tuple(self.hung[-16:])
+                tuple(self.under_way),
+                self.issued,
+                self.results.count(True),
+                tuple(self.hung[-16:]),
+                self.results.count(False),
             ),
             failures=failures[-5:],
             totals=Totals(**columns),
@@ -120,14 +125,14 @@ class Oracle:
     # Time
 
     def let_time_pass(self) -> None:
+        self.let_holds_end()
         if self.phase is Phase.TRIPPING:
             self.weigh(None)
         elif self.phase is Phase.OPEN and isinstance(self.policy.recovery, Latched):
             self.retry_at_s = None
         elif self.phase is Phase.OPEN and self.wait_is_over():
             if isinstance(self.policy.recovery, Cooldown):
-                self.generation, self.retry_at_s = self.generation + 1, None
-                self.move(Phase.HALF_OPEN, f"waited {naive.said(self.cooldown_s)}")
+                self.begin_to_probe(f"waited {naive.said(self.cooldown_s)}")
             else:
                 self.close("the window ended")
         elif self.phase is Phase.HALF_OPEN and isinstance(self.policy.recovery, Cooldown):
@@ -136,8 +141,21 @@ class Oracle:
                 self.hung.append(permit.probe)
                 words = f"probe {permit.probe} did not report in time"
                 self.event(EventKind.PROBE_EXPIRED, self.phase, words)
+            self.decide("failed", None)
         elif self.phase is Phase.HALF_OPEN:
             self.open(self.reason, None, self.admit, 0)
+
+    def let_holds_end(self) -> None:
+        ends_s = None if self.order is None else self.order.until_s
+        if self.order is None or ends_s is None or self.now_s < ends_s:
+            return
+        held, by, why = self.mode, self.order.by, self.order.why
+        self.mode, self.order = Mode.AUTO, None
+        self.event(EventKind.HOLD_ENDED, self.phase, f"mode {held} ended", by, why)
+
+    def begin_to_probe(self, reason: str) -> None:
+        self.generation, self.retry_at_s = self.generation + 1, None
+        self.move(Phase.HALF_OPEN, reason)
 
     def wait_is_over(self) -> bool:
         return self.retry_at_s is not None and not self.now_s < self.retry_at_s
@@ -174,13 +192,21 @@ class Oracle:
         return Permit(self.generation) if self.met_reduced_load[-1] else None
 
     def has_free_probe(self) -> bool:
-        return self.phase is Phase.HALF_OPEN and len(self.under_way) < self.policy.recovery.probes
+        """A place is free, and with all that are under way there are too few results to decide."""
+        rule = self.policy.recovery
+        if self.phase is not Phase.HALF_OPEN or not isinstance(rule, Cooldown):
+            return False
+        expected = len(self.results) + len(self.under_way)
+        can_matter = rule.of is None or expected < rule.of
+        return len(self.under_way) < rule.probes and can_matter
 
     def stand(self) -> Verdict:
         if self.mode is Mode.HELD_OPEN:
             assert self.order is not None
             held = f"held open by {self.order.by}: {self.order.why}"
-            return Verdict(False, self.phase, held, None, self.heat)
+            ends_s = self.order.until_s
+            left_s = None if ends_s is None else ends_s - self.now_s
+            return Verdict(False, self.phase, held, left_s, self.heat)
         if self.phase in {Phase.CLOSED, Phase.TRIPPING}:
             return Verdict(True, self.phase, self.reason, None, self.heat)
         flows = self.has_free_probe() or self.admit > 0
@@ -246,14 +272,28 @@ class Oracle:
         objection = naive.objection(self.policy, signal) if signal.ok else "failed"
         if objection is not None:
             self.eras[-1].append((self.now_s, signal))
+        self.results.append(objection is None)
+        self.decide(objection, signal.retry_after_s)
+
+    def decide(self, objection: str | None, retry_after_s: float | None) -> None:
+        """Close or open, once the results that are still to come can make no difference."""
+        rule = self.policy.recovery
+        assert isinstance(rule, Cooldown)
+        needed, of = rule.successes, rule.of or rule.successes
+        good, bad = self.results.count(True), self.results.count(False)
+        known = f"{good + bad} probe{'s' if good + bad > 1 else ''}"
+        if good >= needed:
+            words = "probe succeeded" if needed == 1 else f"{needed} probes succeeded"
+            if of > needed:
+                words = f"{good} of {known} succeeded ({needed} of {of} needed)"
+            self.close(words)
+        elif good + (of - good - bad) < needed:
             failed = self.failed_probes + 1
             row = f" ({failed} in a row)" if failed >= 2 else ""
-            self.open(f"probe {objection}{row}", signal.retry_after_s, self.admit, failed)
-            return
-        self.successes += 1
-        needed = self.policy.recovery.successes
-        if self.successes >= needed:
-            self.close("probe succeeded" if needed == 1 else f"{needed} probes succeeded")
+            words = f"probe {objection}"
+            if of > needed:
+                words = f"{bad} of {known} failed ({needed} of {of} must succeed)"
+            self.open(f"{words}{row}", retry_after_s, self.admit, failed)
 
     def weigh(self, retry_after_s: float | None) -> None:
         """Hold the evidence against the policy."""
@@ -312,12 +352,19 @@ class Oracle:
     def obey(self, order: Order) -> None:
         if order.mode is not None:
             self.mode = order.mode
-            self.order = Order(order.by, order.why, order.mode, order.reset)
+            ends_s = None if order.mode is Mode.AUTO else order.until_s
+            self.order = Order(order.by, order.why, order.mode, order.reset, until_s=ends_s)
         if order.kind is EventKind.ORDERED:
-            words = "reset" if order.reset else f"mode {self.mode}"
+            words = f"mode {self.mode}"
+            if order.mode is not None and order.until_s is not None:
+                words += f" for {naive.said(max(0.0, order.until_s - self.now_s))}"
+            words = "reset" if order.reset else "probe" if order.probe else words
             self.event(EventKind.ORDERED, self.phase, words, order.by, order.why)
         else:
             self.event(order.kind, self.phase, order.why, order.by)
+        self.let_holds_end()
+        if order.probe and self.phase is Phase.OPEN and isinstance(self.policy.recovery, Cooldown):
+            self.begin_to_probe(f"probe asked for by {order.by}")
         if order.reset:
             self.ledger, self.eras = [], [[]]
             self.close(f"reset by {order.by}")

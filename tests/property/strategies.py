@@ -14,6 +14,8 @@ from switchgear.core.types import Act, Signal
 # Multiples of a quarter are exact in binary, so sums and differences of times are exact, too.
 DURATIONS = st.sampled_from((0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.5, 9.0))
 SHARES = st.sampled_from((0.0, 0.05, 0.25, 0.29, 0.3, 0.5, 0.6, 0.7, 0.75, 0.99))
+REACHED = st.sampled_from((0.05, 0.25, 0.29, 0.3, 0.5, 0.6, 0.7, 0.75, 0.99, 1.0))
+WINDOWS_S = st.sampled_from((0.25, 1.0, 3.0, 7.5, 30.0, 300.0))
 ADMITS = st.sampled_from((0.0, 0.0, 0.1, 0.25, 0.3, 0.5, 0.75, 0.9))
 WINDOWS = st.sampled_from((1, 2, 3, 4, 5, 7, 10, 20, 100, 300))
 TICKS = st.sampled_from((0.0, 0.0, 0.25, 0.5, 1.0, 1.75, 3.0, 10.0, 31.25))
@@ -45,6 +47,9 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
     detectors.ConsecutiveFailures: st.builds(detectors.ConsecutiveFailures, st.integers(1, 7)),
     detectors.ErrorsDebt: st.builds(detectors.ErrorsDebt, LIMITS, CREDITS),
     detectors.FailureRate: share_fields().map(lambda fields: detectors.FailureRate(*fields)),
+    detectors.FailureShare: st.builds(
+        detectors.FailureShare, WINDOWS_S, REACHED, st.sampled_from((1, 2, 5, 20, 21, 40))
+    ),
     detectors.FailuresInWindow: st.builds(
         failures_apart,
         st.sampled_from((1, 2, 3, 4, 6, 33, 70)),
@@ -82,6 +87,14 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
     ),
     detectors.Silence: st.builds(detectors.Silence, DURATIONS),
     detectors.SlowCalls: slow_calls(),
+    detectors.SlowCallShare: st.builds(
+        detectors.SlowCallShare,
+        DURATIONS,
+        WINDOWS_S,
+        REACHED,
+        st.sampled_from((1, 2, 5, 20, 21, 40)),
+        ADMITS,
+    ),
     detectors.Spend: st.builds(
         detectors.Spend,
         st.sampled_from((1, 3, 7, 19)),
@@ -194,13 +207,20 @@ def histories(draw: st.DrawFn, max_size: int = 30) -> list[tuple[float, Signal]]
 
 
 COOLDOWNS: SearchStrategy[Recovery] = st.builds(
-    lambda base_s, growth, **fields: Cooldown(base_s, base_s * growth, **fields),
+    lambda base_s, growth, more, successes, **fields: Cooldown(
+        base_s,
+        base_s * growth,
+        successes=successes,
+        of=None if more is None else successes + more,
+        **fields,
+    ),
     DURATIONS,
     st.sampled_from((1.0, 2.0, 2.5, 5.0, 16.0)),
     factor=st.sampled_from((1.0, 1.5, 2.0, 3.0)),
     jitter=st.sampled_from((0.0, 0.0, 0.5, 0.9)),
     probes=st.integers(1, 3),
     successes=st.integers(1, 3),
+    more=st.none() | st.integers(0, 3),
     lease_s=st.none() | DURATIONS,
     retry_after_max_s=st.sampled_from((2.0, 10.0, 3600.0)),
 )
@@ -211,9 +231,12 @@ RECOVERIES: SearchStrategy[Recovery] = st.one_of(
 
 @st.composite
 def weights(draw: st.DrawFn, among: list[Detector]) -> WeightedSum:
-    pairs = {detector.kind: draw(st.sampled_from((10.0, 20.0, 40.0, 60.0))) for detector in among}
-    reachable = sum(pairs[detector.kind] for detector in among)
-    return WeightedSum(pairs, draw(st.sampled_from((0.25, 0.5, 0.75, 1.0))) * reachable)
+    alone = draw(st.none() | st.sampled_from((0.2, 0.5, 0.7, 1.0)))
+    kinds = list(dict.fromkeys(detector.kind for detector in among))
+    weighed = kinds if alone is None else kinds[: draw(st.integers(1, len(kinds)))]
+    pairs = {kind: draw(st.sampled_from((10.0, 20.0, 40.0, 60.0))) for kind in weighed}
+    reachable = sum(pairs.get(detector.kind, 0.0) for detector in among)
+    return WeightedSum(pairs, draw(st.sampled_from((0.25, 0.5, 0.75, 1.0))) * reachable, alone)
 
 
 def small(detector: Detector) -> bool:

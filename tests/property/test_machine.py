@@ -112,6 +112,18 @@ class MachineAgainstOracle(RuleBasedStateMachine):
     def an_operator_orders(self, mode: Mode | None, reset: bool) -> None:
         self.walker.order(mode, reset=reset)
 
+    @rule(mode=st.sampled_from(Mode), for_s=TICKS, probe=st.booleans())
+    def an_operator_holds_for_a_time(self, mode: Mode, for_s: float, probe: bool) -> None:
+        self.walker.order(mode, reset=False, for_s=for_s, probe=probe)
+
+    @rule(mode=st.sampled_from(Mode), for_s=TICKS)
+    def a_hold_ends_by_itself(self, mode: Mode, for_s: float) -> None:
+        self.walker.hold_for(mode, for_s)
+
+    @rule(signal=RESULTS)
+    def an_operator_asks_for_a_probe(self, signal: Signal) -> None:
+        self.walker.probe_now(signal)
+
     @rule(mode=st.sampled_from(Mode), signal=FEW_SIGNALS)
     def an_operator_overrules_for_a_while(self, mode: Mode, signal: Signal) -> None:
         self.walker.order(mode, reset=False)

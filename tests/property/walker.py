@@ -17,6 +17,7 @@ from switchgear.core.policy import Policy
 from switchgear.core.standing import refuses_until_s
 from switchgear.core.types import (
     Ask,
+    Circuit,
     EventKind,
     Message,
     Mode,
@@ -65,8 +66,30 @@ class Walker:
     def tell(self, signal: Signal, permit: Permit | None = None) -> Step:
         return self.say(Tell(signal, permit))
 
-    def order(self, mode: Mode | None, *, reset: bool) -> None:
-        self.say(Order("ada", f"because {len(self.oracle.events)}", mode, reset))
+    def order(
+        self, mode: Mode | None, *, reset: bool, for_s: float | None = None, probe: bool = False
+    ) -> None:
+        why = f"because {len(self.oracle.events)}"
+        until_s = None if for_s is None else self.now_s + for_s
+        self.say(Order("ada", why, mode, reset, until_s=until_s, probe=probe))
+
+    def hold_for(self, mode: Mode, for_s: float) -> None:
+        """Hold, and see it end at the very moment and not before."""
+        self.order(mode, reset=False, for_s=for_s)
+        ends_s = self.now_s + for_s
+        if for_s > MOMENT_S:
+            self.now_s = ends_s - MOMENT_S
+            self.ask()
+            assert self.circuit.mode is mode
+        self.now_s = ends_s
+        self.tell(Signal(count=0))
+        assert self.circuit.mode is Mode.AUTO
+
+    def probe_now(self, signal: Signal) -> None:
+        """An operator does not wait for the end of the cooldown."""
+        self.trip()
+        self.order(None, reset=False, probe=True)
+        self.tell(signal, self.ask())
 
     def wait(self, seconds: float) -> None:
         self.now_s += seconds
@@ -97,11 +120,21 @@ class Walker:
         answer = step(self.policy, circuit, Ask(), now_s).verdict
         if now_s < until_s:
             assert not answer.admitted
-            crowded = len(circuit.probing.permits) > self.policy.recovery.probes  # it was changed
+            if circuit.mode is Mode.HELD_OPEN:
+                assert until_s == math.inf or self.ends_at(circuit, until_s)
+                return
+            rule, probing = self.policy.recovery, circuit.probing
+            known = probing.successes + probing.failures
+            places = rule.probes if rule.of is None else min(rule.probes, rule.of - known)
+            # The policy was changed, or a probe that had lost its place reports.
+            crowded = len(probing.permits) > places
             if until_s < math.inf and not crowded:
                 assert step(self.policy, circuit, Ask(), until_s).verdict.admitted
         elif not circuit.outage.admit:
             assert answer.admitted
+
+    def ends_at(self, circuit: Circuit, until_s: float) -> bool:
+        return step(self.policy, circuit, Ask(), until_s).circuit.mode is Mode.AUTO
 
     def check_stored(self, message: Message, at_s: float, done: Step) -> None:
         """The circuit that was written and read after every step has the same future."""

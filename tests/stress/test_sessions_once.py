@@ -28,7 +28,8 @@ def hook(path: str, calls: int) -> tuple[list[str], list[str]]:
         if sessions.has_opened(step):
             score = score_of(POLICY, POLICY.readings(step.circuit.memories, tx.now_s))
             assert score is not None
-            notes, taken = sessions.stuck(tx.apply, notes, SUBJECT, score, Interventions())
+            circuit = sessions.SessionCircuit(tx.apply, SUBJECT, POLICY)
+            notes, taken = sessions.stuck(circuit, notes, score, Interventions())
             rungs.append(taken.rung)
         notes, words = sessions.deliver(notes, tx.now_s)
         tx.note = notes.dump()

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from switchgear.config.trust import trust_file
 from switchgear.hooks.compiled import Compiled, compiled
 from switchgear.hooks.decide import decide
 from switchgear.hooks.dialects import dialect_of
@@ -58,6 +59,7 @@ class Guarded:
         (folder / ".git").mkdir(exist_ok=True)
         if config:
             (folder / "switchgear.yaml").write_text(config)
+            trust_file(str(folder / "switchgear.yaml"))
         self.folder = folder
         self.clock = FakeClock(1_750_000_000.0)
         self.store: Store = MemoryStore(clock=self.clock)
@@ -88,6 +90,10 @@ class Guarded:
     def phase(self, key: str) -> str:
         found = self.store.get(key)
         return "closed" if found is None else str(found.circuit.phase)
+
+    def names(self) -> set[str]:
+        """The names of all circuits there are."""
+        return {found.circuit.key for found in self.store.find()}
 
     def events(self, kind: str) -> list[str]:
         entries = self.store.events()

@@ -1,12 +1,22 @@
 """What a run cost: the agent's figure, else the price list, else not known and said so."""
 
+import json
+import re
 import socket
 import sys
+from pathlib import Path
 
 import pytest
+from genai_prices import Usage as Tokens
+from genai_prices import calc_price
+from genai_prices.data import providers
 
+from switchgear.agents import price_snapshot
 from switchgear.agents.events import Usage
-from switchgear.agents.prices import cost_of
+from switchgear.agents.price_snapshot import Rates, rates_of
+from switchgear.agents.prices import cost_of, price_list, window_of
+
+PRICES = Path(price_snapshot.__file__).parent / "data" / "prices.json"
 
 
 def test_the_agents_own_figure_counts() -> None:
@@ -44,7 +54,7 @@ def test_models_add_up_from_both_sources() -> None:
 @pytest.mark.parametrize(
     ("usages", "words"),
     [
-        ([], "told no usage"),
+        ([], "reported no token usage"),
         ([Usage("no-such-model-of-anyone", 10, 1)], "does not know the model 'no-such-model"),
         ([Usage(None, 10, 1)], "named no model"),
         ([Usage("gpt-5", 0, 0)], "neither tokens nor cost"),
@@ -59,9 +69,50 @@ def test_an_unknown_price_is_none_with_the_reason_and_never_zero(
     assert words in cost.unknown
 
 
-def test_without_the_extra_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_bundled_list_prices_tokens_and_has_its_date(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usages = [
+        Usage("claude-sonnet-4-5", 40_000, 900, 30_000, 2_000),
+        Usage("openai/gpt-5", 9_000, 100),
+        Usage("gemini-2.5-pro", 9_000, 100),
+    ]
+    with_extra = [cost_of([usage]) for usage in usages]
     monkeypatch.setitem(sys.modules, "genai_prices", None)
-    assert "switchgear[prices]" in cost_of([Usage("gpt-5", 10, 1)]).unknown
+    assert [cost_of([usage]) for usage in usages] == with_extra
+    assert all(cost.micros for cost in with_extra)
+    assert re.fullmatch(r"bundled price list of 20\d\d-\d\d-\d\d", price_list())
+    unknown = cost_of([Usage("nobodys-model", 10, 1)]).unknown
+    assert unknown == f"the {price_list()} does not know the model 'nobodys-model'"
+    assert window_of("claude-sonnet-4-5") == 200_000
+
+
+def test_the_bundled_list_names_its_source_and_licence() -> None:
+    held = json.loads(PRICES.read_text(encoding="ascii"))
+    assert held["source"].startswith("genai-prices ")
+    assert "MIT License" in held["licence"]
+    assert sum(len(provider["models"]) for provider in held["providers"]) > 1_000
+
+
+def test_the_bundled_list_agrees_with_its_source() -> None:
+    differing = []
+    for provider in (each for each in providers if each.id in {"anthropic", "openai", "google"}):
+        for model in provider.models:
+            rates = rates_of(model.id, provider.id)
+            if rates is None:
+                continue
+            tokens = Tokens(input_tokens=10_000, output_tokens=500)
+            price = calc_price(tokens, model_ref=model.id, provider_id=provider.id).total_price
+            if abs(rates.cost_micros(10_000, 500) - float(price) * 1_000_000) > 1.5:
+                differing.append(model.id)
+    assert len(differing) <= 2, f"run scripts/snapshot_prices.py: {differing}"
+
+
+def test_prices_of_the_users_own_take_precedence() -> None:
+    rates = Rates(2_000_000, 4_000_000, 2_000_000, 2_000_000)
+    assert cost_of([Usage("nobodys-model", 1_000, 500)], rates) == (4_000, "given prices", "")
+    assert cost_of([Usage(None, 1_000, 500, 400)], rates).micros == 4_000
+    assert cost_of([Usage("gpt-5", 10, 1, cost_micros=7)], rates).micros == 7
 
 
 def test_no_network_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 The attempts are stand-ins, so that every end can be had at once; `tests/e2e` has real ones.
 """
 
+import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -532,3 +533,54 @@ def test_a_batch_that_cannot_be_read_is_said(stage: Stage, text: str) -> None:
     (home.path / "batch.json").write_text(text)
     with pytest.raises(BatchUnreadable, match=f"batch '{home.id}'"):
         home.read()
+
+
+# A full disk
+
+
+def test_a_batch_json_that_cannot_be_written_ends_the_batch_and_nothing_begins_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path)
+    write, begun = BatchFolder.write, threading.Event()
+
+    def full(folder: BatchFolder, kept: Kept) -> None:
+        if begun.is_set():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(folder, kept)
+
+    def act(_: Attempt) -> Outcome:
+        begun.set()
+        return outcome("completed")
+
+    monkeypatch.setattr(BatchFolder, "write", full)
+    end = stage.run(Batch((Task("a", "x", timeout=60.0), Task("b", "x", timeout=60.0))), act)
+    assert (end.name, end.code) == ("disk_full", 17)
+    assert [name for name, _ in stage.attempts] == ["a"]
+    assert any("the disk is full" in text for text in stage.view.texts)
+
+
+def test_a_task_whose_run_filled_the_disk_is_gone_on_with_later(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    batch = Batch((Task("a", "x", timeout=60.0), Task("b", "x", timeout=60.0)))
+    end = stage.run(batch, lambda _: outcome("disk_full"))
+    assert (end.name, end.code) == ("disk_full", 17)
+    assert stage.home is not None
+    kept, _ = stage.home.read()
+    assert [each.status for each in kept.progress.values()] == ["interrupted", "waiting"]
+    progress, _ = taken_up(kept.progress, batch.tasks, failed_too=False)
+    assert stage.run(batch, lambda _: outcome("completed"), progress).name == "done"
+
+
+def test_a_run_that_cannot_be_made_because_the_disk_is_full_is_no_failure_of_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path)
+
+    def full(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("switchgear.batch.conductor.new_run", full)
+    end = stage.run(Batch((Task("a", "x", timeout=60.0),)), lambda _: outcome("completed"))
+    assert end.code == 17
+    assert stage.attempts == []

@@ -128,7 +128,19 @@ def test_the_result_is_json_with_the_documented_fields() -> None:
         "exit_code": 20,
         "reason": "every task is done or accepted as it was when its time was over",
         "cost_micros": 120_000,
+        "unknown_prices": 0,
         "resume": "resume it",
         "notes": ["n"],
     }
     assert {"name", "status", "run", "attempts", "checkpoint", "spent_micros"} <= task.keys()
+
+
+def test_an_unknown_cost_is_never_shown_as_zero() -> None:
+    done = Progress(Status.DONE, attempts=1, iterations=2, unknown_prices=2)
+    lines = "\n".join(table({"parser": done}))
+    assert "unknown" in lines
+    assert "$0.00" not in lines
+    assert "unknown cost" in in_words("b", ENDS["done"], {"parser": done}, "resume")[0]
+    assert Progress.load(done.dump()) == done
+    old = {key: value for key, value in done.dump().items() if key != "unknown_prices"}
+    assert Progress.load(old).unknown_prices == 0

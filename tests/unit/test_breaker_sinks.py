@@ -55,8 +55,9 @@ def test_a_sink_that_raises_changes_nothing_and_is_logged(caplog: pytest.LogCapt
     assert breaker.call(int) == 0
     assert breaker.state == "closed"
     assert [event.seq for event in heard] == [1, 2, 3]
-    assert [record.levelno for record in caplog.records] == [logging.ERROR] * 3
-    assert caplog.records[0].name == "switchgear"
+    errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(errors) == 3
+    assert errors[0].name == "switchgear"
     assert "a sink of circuit 'api' failed" in caplog.text
     assert "the sink is broken" in caplog.text
 

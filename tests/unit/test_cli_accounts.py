@@ -76,7 +76,7 @@ def test_who_works_in_whose_stead_moves_along() -> None:
         ]
     )
     there, here = (Fleet.open("memory:", people, clock=clock) for _ in range(2))
-    there.panel.breaker("dep/p").hold_open(by="ana", why="down")
+    there.panel.breaker("provider/p").hold_open(by="ana", why="down")
     there.call("coder", str)
     assert run(here.panel, "import", "-", given=lines_of(there.panel)).exit_code == 0
     assert here.standings() == there.standings() != {}
@@ -110,7 +110,7 @@ def test_what_went_on_there_is_taken_and_what_went_on_here_is_kept(tmp_path: Pat
         ("budget/atlas", ["budget"]),
         ("lock/*", ["lock"]),
         ("*", ["budget", "lock"]),
-        ("dep/*", []),
+        ("provider/*", []),
     ],
 )
 def test_a_glob_chooses_accounts_by_their_names(glob: str, shelves: list[str]) -> None:

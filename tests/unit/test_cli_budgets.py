@@ -51,7 +51,7 @@ def test_roots_are_listed_with_what_is_left(panel: Panel) -> None:
 def test_a_store_without_budgets_says_so_and_makes_no_file(url: str, tmp_path: Path) -> None:
     assert run("budgets", "list").stdout.startswith("No budgets yet.")
     assert run("budgets", "audit").stdout.startswith("No budgets yet.")
-    assert run("locks").stdout == "Nobody has a lock.\n"
+    assert run("locks").stdout == "No locks are held.\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -129,7 +129,7 @@ def test_a_limit_is_set_and_changed(url: str) -> None:
         (["budgets", "close", "nope"], "budget 'nope' refuses: there is no such budget"),
         (["budgets", "close", "atlas"], "1 reservation is still open below it"),
         (["budgets", "set", "nobody/x", "5"], "budget 'nobody' refuses: there is no such budget"),
-        (["locks", "break", "nope"], "nobody has the lock 'nope'"),
+        (["locks", "break", "nope"], "lock 'nope' is not held"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(
@@ -157,7 +157,7 @@ def test_locks_are_shown_with_who_has_them_and_who_waits(panel: Panel) -> None:
 def test_a_lock_is_broken_by_an_operator(panel: Panel) -> None:
     panel.lock("db", owner="ada", lease_s=300.0).acquire()
     assert run("locks", "break", "db").stdout == "the lock db is free\n"
-    assert run("locks").stdout == "Nobody has a lock.\n"
+    assert run("locks").stdout == "No locks are held.\n"
     assert run("locks", "--all").stdout == "db: free, last token 1\n"
 
 

@@ -18,7 +18,7 @@ def offered(names: list[str], start: str) -> list[str]:
 
 
 def test_names_of_circuits_are_offered() -> None:
-    names = ["dep/x", "provider/anthropic", "provider/größe:1@eu"]
+    names = ["other/x", "provider/anthropic", "provider/größe:1@eu"]
     assert offered(names, "provider/") == names[1:]
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import stat
 from pathlib import Path
 
@@ -45,7 +46,8 @@ def test_check_tells_every_problem_with_file_and_line(project: Path) -> None:
 def test_check_of_a_good_file_says_what_is_in_it(project: Path) -> None:
     (project / "other.yaml").write_text("circuits: [{match: 'op/*', policy: operation}]\n")
     done = run("config", "check", "other.yaml")
-    assert done.output == "other.yaml is well: 0 own policies, 1 rule for circuits, 0 sinks\n"
+    assert done.output.startswith("other.yaml is valid\n")
+    assert re.search(r"^  circuits  1: ", done.output, re.MULTILINE)
     assert run("config", "check").exit_code == 2, "there is none to be found"
 
 

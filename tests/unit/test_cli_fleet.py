@@ -41,14 +41,14 @@ def test_an_agent_on_another_model_is_rerouted_and_back_when_its_provider_heals(
     folder: Path,
 ) -> None:
     assert run(folder, "fleet", "status")[1].startswith("agent coder (ana): works, coder on p/m\n")
-    tell(folder, "dep/p", ok=False, retry_after_s=3600.0)
+    tell(folder, "provider/p", ok=False, retry_after_s=3600.0)
     code, text = run(folder, "fleet", "status")
     assert code == 0
     assert text.startswith(
         "agent coder (ana): rerouted, coder on q/n\n"
-        "  not coder on p/m: dep/p: score 2 of 2: 1 request to stay away in a row (threshold 1) (+2); next try at 20"
+        "  not coder on p/m: provider/p: score 2 of 2: 1 request to stay away in a row (threshold 1) (+2); next try at 20"
     )
-    assert run(folder, "reset", "dep/p", "--why", "it healed")[0] == 0
+    assert run(folder, "reset", "provider/p", "--why", "it healed")[0] == 0
     assert "agent coder (ana): works, coder on p/m\n" in run(folder, "fleet", "status")[1]
 
 
@@ -63,7 +63,7 @@ def test_a_route_is_told_in_words_and_as_json_and_nobody_is_exit_code_1(folder: 
     code, text = run(folder, "fleet", "route", "junior")
     assert (code, text) == (
         1,
-        "junior: nobody may\n  not junior: rules/junior: rule x; stays so until it is reset\n",
+        "junior: no agent available\n  not junior: rules/junior: rule x; stays so until it is reset\n",
     )
 
 
@@ -78,14 +78,14 @@ def test_who_has_a_lock_and_who_waits_is_seen_in_the_status_and_the_world() -> N
     steps = panel.lock("press", owner="bob", lease_s=600.0)._steps()  # in line, not waiting here
     next(steps)
     clock.advance(4.0)
-    assert status().endswith("\nlock press: closed, ada has it, 1 waiting for up to 4 s\n")
+    assert status().endswith("\nlock press: closed, held by ada, 1 waiting for up to 4 s\n")
     found = json.loads(status("--json"))["locks"]["press"]
     assert found["holder"]["since_s"] == 1000.0
     assert found["waiting"] == [
         {"owner": "bob", "since": "1970-01-01T00:16:40+00:00", "since_s": 1000.0}
     ]
     steps.close()
-    assert status().endswith("\nlock press: closed, ada has it\n")
+    assert status().endswith("\nlock press: closed, held by ada\n")
 
 
 @pytest.mark.parametrize(
@@ -111,3 +111,8 @@ def test_the_account_says_who_set_a_budget(folder: Path) -> None:
     lines = json.loads(run(folder, "budgets", "show", "atlas", "--json")[1])["lines"]
     assert lines[0]["who"] == "ada"
     assert lines[1]["who"] not in {"", "ada", "switchgear budgets set"}
+
+
+def test_a_provider_that_is_held_is_shown_as_held_and_not_by_its_evidence(folder: Path) -> None:
+    assert run(folder, "hold", "open", "provider/p", "--create", "--why", "maintenance")[0] == 0
+    assert "\nprovider p: held open by " in run(folder, "fleet", "status")[1]

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from switchgear.cli import main
 from switchgear.hooks.command import AGENTS
+from switchgear.hooks.install import saved
 from switchgear.hooks.install.agents import HOOKED
 from switchgear.hooks.install.codex_trust import Trust, ask_codex
 from switchgear.hooks.install.probe import AFTER, BEFORE, read, sample
@@ -81,8 +82,38 @@ def test_both_scopes_at_once_are_refused() -> None:
     assert run("install", "codex", "--scope", "user").exit_code == 0
     done = run("install", "codex")
     assert done.exit_code == 2
-    assert "installed for the user already, in ~/.codex/hooks.json; both would count" in done.stderr
+    assert (
+        "already installed in scope user, in ~/.codex/hooks.json; both would count" in done.stderr
+    )
     assert "'switchgear hooks uninstall codex --scope user' removes those" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["claude", "Claude", "claude_code", "cc"])
+def test_an_agent_is_known_by_its_other_names(project: Path, name: str) -> None:
+    assert run("install", name).output.startswith("Claude Code: the hooks are installed")
+
+
+def test_a_misspelt_agent_is_recognised() -> None:
+    done = run("install", "gemnii")
+    assert done.exit_code == 2
+    assert "did you mean 'gemini'?" in done.stderr
+
+
+def test_local_settings_are_this_checkout_s_alone(project: Path) -> None:
+    assert run("install", "claude", "--scope", "local").exit_code == 0
+    assert "PreToolUse" in (project / ".claude" / "settings.local.json").read_text()
+    assert not (project / ".claude" / "settings.json").exists()
+    refused = run("install", "claude")
+    assert refused.exit_code == 2
+    assert "already installed in scope local" in refused.stderr
+    assert run("uninstall", "claude", "--scope", "local").exit_code == 0
+    assert not (project / ".claude" / "settings.local.json").exists()
+
+
+def test_an_agent_without_local_settings_says_so() -> None:
+    done = run("install", "codex", "--scope", "local")
+    assert done.exit_code == 2
+    assert "Codex has no local settings; use --scope project or --scope user" in done.stderr
 
 
 def test_uninstall_gives_back_what_was_there(project: Path) -> None:
@@ -119,8 +150,8 @@ def test_where_there_is_an_operator_token_removing_hooks_needs_it(
 def test_status_tells_of_every_agent_and_scope(project: Path) -> None:
     run("install", "codex")
     lines = run("status").output.splitlines()
-    assert len(lines) == 2 * len(AGENTS)
-    assert lines[2].split() == [
+    assert len(lines) == 2 * len(AGENTS) + 1, "Claude Code has local settings, too"
+    assert lines[3].split() == [
         "codex",
         "project",
         "./.codex/hooks.json",
@@ -128,7 +159,7 @@ def test_status_tells_of_every_agent_and_scope(project: Path) -> None:
         "events,",
         "current",
     ]
-    assert lines[3].split()[-2:] == ["not", "installed"]
+    assert lines[4].split()[-2:] == ["not", "installed"]
     assert run("status").exit_code == 0
     assert run("status", "codex").exit_code == 0
     assert run("status", "pi").exit_code == 1, "it is not installed"
@@ -190,11 +221,12 @@ def test_the_doctor_leaves_no_circuit_of_its_own_and_can_be_asked_again_and_agai
 def test_the_doctor_runs_the_command_that_the_file_holds_and_no_other(project: Path) -> None:
     run("install", "codex")
     path = project / ".codex" / "hooks.json"
+    saved.forget("codex", "project", str(project))  # else a hook would repair it
     text = path.read_text()
     path.write_text(text.replace("entry.py codex --root", "entry.py codex --rooot"))
     done = run("doctor", "codex")
     assert done.exit_code == 2
-    assert "PreToolUse: exit code 64: usage: entry.py" in done.output
+    assert "PreToolUse: usage: entry.py" in done.output
 
 
 def test_the_doctor_notices_an_event_that_goes_elsewhere(project: Path, tmp_path: Path) -> None:
@@ -202,6 +234,7 @@ def test_the_doctor_notices_an_event_that_goes_elsewhere(project: Path, tmp_path
     other = tmp_path / "other"
     (other / ".git").mkdir(parents=True)
     path = project / ".codex" / "hooks.json"
+    saved.forget("codex", "project", str(project))  # else a hook would repair it
     path.write_text(path.read_text().replace(f"--root {project}", f"--root {other}"))
     done = run("doctor", "codex")
     assert done.exit_code == 2

@@ -16,9 +16,10 @@ from switchgear.core.types import Act, Phase, Signal, Tell
 from switchgear.hooks import sessions, texts
 from switchgear.hooks.facts import Moment
 from switchgear.hooks.sessions import Notes, attend
-from switchgear.ladder import Interventions, ladder_key
+from switchgear.ladder import Interventions
 from switchgear.panel import Panel
 from switchgear.stores.base import Transaction
+from trusted_config import write_config
 
 SESSION = "session/s1"
 SPAWN = "op/agent_spawn"
@@ -30,7 +31,12 @@ class Desk:
     def __init__(self, folder: Path, config: str = "") -> None:
         self.folder = folder
         (folder / ".git").mkdir()
-        (folder / "switchgear.yaml").write_text(f"store: sqlite:///state.db\n{config}")
+        write_config(folder / "switchgear.yaml", f"store: sqlite:///state.db\n{config}")
+
+    def add(self, lines: str) -> None:
+        """More lines for the configuration."""
+        path = self.folder / "switchgear.yaml"
+        write_config(path, path.read_text() + lines)
 
     def run(self, *args: str) -> Result:
         return CliRunner().invoke(main, ["intervene", *args])
@@ -70,6 +76,11 @@ def _stuck(panel: Panel) -> None:
     panel.store.transact(SESSION, work)
 
 
+def _stuck_again(panel: Panel) -> None:
+    call = Signal(ok=True, act=Act("Read", "a"), count=6)
+    panel.breaker(SESSION).tell(call)
+
+
 def _tripped(panel: Panel) -> None:
     policy = preset_policy("operation")
     breaker = panel.breaker(SPAWN, policy)
@@ -98,7 +109,7 @@ def test_when_nobody_is_there_the_block_is_printed_and_the_ladder_decides(desk: 
         "- Read called 6 times in a row with the same outcome (more than 5 trips) (+40)"
         in done.output
     )
-    assert done.output.endswith("nobody is here: the ladder says nudge\n")
+    assert done.output.endswith("no terminal: the configured escalation takes the step 'nudge'\n")
     assert "Try a different approach." in desk.notes().pending[0]
 
 
@@ -110,15 +121,17 @@ def test_nobody_helps_an_agent_that_is_not_stuck(desk: Desk) -> None:
     )
     done = desk.run("s1")
     assert done.exit_code == 0
-    assert done.output.endswith("nothing against this agent now: nothing was done\n")
+    assert done.output.startswith("Session s1 (codex) is working.")
+    assert done.output.endswith("No terminal, and the agent is not stuck now: nothing done.\n")
     assert desk.notes().pending == ()
 
 
 def test_a_nudge_waits_for_the_agent_with_the_hint_that_was_given(desk: Desk) -> None:
     done = desk.run(SESSION, "--do", "nudge", "--hint", "Read the log first")
-    assert done.output == "the agent is told at its next step\n"
+    assert done.output == "the agent receives the hint at its next step\n"
     assert "Read the log first." in desk.notes().pending[0]
-    assert desk.run("s1").output.endswith("the ladder says reset\n")  # the hint was given before
+    desk.with_panel(_stuck_again)
+    assert desk.run("s1").output.endswith("takes the step 'reset'\n")  # the hint was given before
 
 
 def test_more_time_is_granted(desk: Desk) -> None:
@@ -128,8 +141,8 @@ def test_more_time_is_granted(desk: Desk) -> None:
 
 def test_an_abort_stops_the_agent_at_its_next_step(desk: Desk) -> None:
     desk.run("s1", "--do", "abort")
-    assert (desk.notes().stop or "").endswith("The task is given up as blocked.")
-    assert desk.phase(ladder_key(SESSION)) == "open"
+    assert "The task is given up as blocked." in (desk.notes().stop or "")
+    assert desk.phase(SESSION) == "open"
 
 
 def test_without_anybody_configured_there_is_no_escalation(desk: Desk) -> None:
@@ -145,10 +158,9 @@ def test_the_help_takes_over_with_the_evidence(desk: Desk) -> None:
         "shutil.copy(os.environ['SWITCHGEAR_EVIDENCE'], 'seen.part')\n"
         "os.rename('seen.part', 'seen.txt')\n"
     )
-    with (desk.folder / "switchgear.yaml").open("a") as file:
-        file.write(f'interventions: {{escalate: "{sys.executable} {script} {{prompt}}"}}\n')
+    desk.add(f'interventions: {{escalate: "{sys.executable} {script} {{prompt}}"}}\n')
     done = desk.run("s1", "--do", "escalate")
-    assert "Klaus takes over" in done.output
+    assert "the escalation agent takes over" in done.output
     seen = desk.folder / "seen.txt"
     _until(seen.exists)
     assert "AGENT APPEARS STUCK" in seen.read_text()
@@ -253,7 +265,7 @@ def _open_long_ago(desk: Desk) -> None:
 
 def test_a_closed_circuit_needs_nothing(desk: Desk) -> None:
     desk.with_panel(lambda panel: panel.breaker("op/git").tell(Signal(ok=True)))
-    assert desk.run("op/git").output == "op/git is closed: there is nothing to be done\n"
+    assert desk.run("op/git").output == "op/git is closed: nothing to do\n"
 
 
 def test_an_option_that_is_not_offered_is_refused(desk: Desk) -> None:
@@ -268,7 +280,7 @@ def test_what_is_unknown_is_said(desk: Desk) -> None:
 # At a terminal
 
 
-OPTIONS = texts.stuck_options(Interventions())
+OPTIONS = texts.stuck_options(Interventions(escalate="codex"))
 
 
 @pytest.mark.parametrize(
@@ -276,7 +288,7 @@ OPTIONS = texts.stuck_options(Interventions())
     [
         ("1", "nudge"),
         ("extend", "extend"),
-        ("Klaus", "escalate"),
+        ("Hand over", "escalate"),
         ("[Abort task]", "abort"),
         ("a", "abort"),
     ],
@@ -313,8 +325,7 @@ def test_when_nobody_answers_nothing_is_chosen() -> None:
 def test_interventions_need_the_operators_token_where_one_is_configured(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (desk.folder / "switchgear.yaml").open("a") as file:
-        file.write(f'operator_token_sha256: "{"0" * 64}"\n')
+    desk.add(f'operator_token_sha256: "{"0" * 64}"\n')
     before = desk.notes()
     assert desk.run("s1", "--do", "extend").exit_code != 0
     assert desk.run(SPAWN, "--do", "abort").exit_code != 0

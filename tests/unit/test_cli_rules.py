@@ -26,7 +26,7 @@ def rules(*words: str, stdin: str | None = None) -> Result:
 
 def test_an_allowed_call_is_exit_code_0_and_a_refused_one_1() -> None:
     good = rules("test", "--command", "git push")
-    assert (good.exit_code, good.stdout) == (0, "allowed by 11 rules\n")
+    assert (good.exit_code, good.stdout) == (0, "allowed by 12 rules\n")
     bad = rules("test", "--tool", "Bash", "--command", "git push -f")
     assert bad.exit_code == 1
     assert bad.stdout.startswith("refused: rule force-push: git push -f (")

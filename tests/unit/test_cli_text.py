@@ -8,8 +8,18 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
+from switchgear.cli.entry import Fail
 from switchgear.cli.screen import fitted, wrapped
-from switchgear.cli.text import ASCII, UNICODE, bar, clean, clock_time, percent, signs_for
+from switchgear.cli.text import (
+    ASCII,
+    UNICODE,
+    bar,
+    clean,
+    clock_time,
+    percent,
+    say_lines,
+    signs_for,
+)
 from switchgear.core.money import dollars
 
 
@@ -90,3 +100,37 @@ def test_a_number_and_its_unit_stay_in_one_line(width: int) -> None:
     text = Text("5 failures in a row; next try in 60 s, at the latest in 5 min or 2 h")
     lines = [line.plain for line in wrapped(text, width, 2)]
     assert all(any(whole in line for line in lines) for whole in ("60 s,", "5 min", "2 h"))
+
+
+class Tty(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_messages_are_broken_between_words_at_a_terminal_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "the circuit is open and a reason\n- a way out that is rather long"
+    monkeypatch.setenv("COLUMNS", "20")
+    terminal, pipe = Tty(), io.StringIO()
+    monkeypatch.setattr("sys.stderr", terminal)
+    say_lines(text)
+    shown = terminal.getvalue().splitlines()
+    assert max(map(len, shown)) <= 20
+    assert " ".join(line.strip() for line in shown) == text.replace("\n", " ")
+    monkeypatch.setattr("sys.stderr", pipe)
+    say_lines(text)
+    assert pipe.getvalue() == f"{text}\n"
+
+
+def test_a_text_that_is_too_long_is_cut_behind_a_word() -> None:
+    assert clean("alpha beta gamma delta", 16) == "alpha beta..."
+    assert clean("x" * 40, 10) == "x" * 7 + "..."
+    assert clean("short", 5) == "short"
+
+
+def test_a_sentence_has_its_ways_out_as_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    Fail("it cannot be done\n- do this\n- or that").show()
+    assert capsys.readouterr().err == "switchgear: it cannot be done\n- do this\n- or that\n"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from switchgear.config import Config, ConfigError, load_config
+from switchgear.config import Config, ConfigError, load_config, units
 from switchgear.config.schema import schema
 from switchgear.ladder import Interventions
 from switchgear.timeouts import Timeouts
@@ -87,6 +87,10 @@ def test_what_is_wrong_is_told_at_its_key(tmp_path: Path, text: str, problem: st
 
 def test_every_key_is_in_the_schema() -> None:
     sections = schema()["properties"]
-    assert sections["interventions"]["properties"].keys() == set(Interventions._fields)
-    assert sections["timeouts"]["properties"].keys() == set(Timeouts._fields)
+    for section, fields in (
+        ("interventions", Interventions._fields),
+        ("timeouts", Timeouts._fields),
+    ):
+        keys = {*fields, *map(units.written, fields)}
+        assert sections[section]["properties"].keys() == keys
     assert sections["interventions"]["properties"]["escalate"]["type"] == ["string", "null"]

@@ -8,7 +8,15 @@ import pytest
 import yaml
 
 from switchgear import Panel, Phase, Signal
-from switchgear.config import Config, ConfigError, config_schema, load_config, preset_policy
+from switchgear.config import (
+    Config,
+    ConfigError,
+    config_schema,
+    load_config,
+    preset_policy,
+    units,
+)
+from switchgear.config.fleet import ALIASES
 from switchgear.config.parts import fields_of
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
@@ -65,7 +73,7 @@ def test_a_category_is_the_preset_of_its_name_with_a_warning(name: str) -> None:
         ("agent/coder/latency", "latency"),
         ("rules", "constitutional"),
         ("rules/coder", "constitutional"),
-        ("dep/anthropic", "external_dep"),
+        ("provider/anthropic", "external_dep"),
         ("lock/staging-db", "resource_lock"),
         ("story/S-12", "story_cost"),
     ],
@@ -85,11 +93,13 @@ def test_each_category_judges_its_circuits_unless_the_user_or_enabled_says_other
 def test_how_long_a_provider_takes_is_judged_like_that_of_an_agent(tmp_path: Path) -> None:
     config = load(tmp_path, "breakers: {latency: {admit: 0.2}}")
     slow = config.policy_for("agent/coder/latency")
-    assert config.policy_for("dep/anthropic/latency") == slow
-    assert category_of("dep/anthropic/latency") == "latency"
+    assert config.policy_for("provider/anthropic/latency") == slow
+    assert category_of("provider/anthropic/latency") == "latency"
 
 
-@pytest.mark.parametrize("circuit", ["agent/coder", "agent/budget", "dep/", "dep", "loop/1", "x"])
+@pytest.mark.parametrize(
+    "circuit", ["agent/coder", "agent/budget", "provider/", "dep", "loop/1", "x"]
+)
 def test_other_circuits_belong_to_no_category(circuit: str) -> None:
     assert category_of(circuit) is None
 
@@ -268,9 +278,10 @@ def test_a_story_is_judged_by_its_own_budget(tmp_path: Path) -> None:
 
 def test_the_schema_knows_the_sections_with_all_their_keys() -> None:
     found = config_schema()["properties"]
-    assert found["breakers"]["properties"].keys() == CATEGORIES.keys()
+    assert found["breakers"]["properties"].keys() == CATEGORIES.keys() | ALIASES.keys()
     for name, make in CATEGORIES.items():
-        assert found["breakers"]["properties"][name]["properties"].keys() == fields_of(make).keys()
+        keys = {*fields_of(make), *map(units.written, fields_of(make))}
+        assert found["breakers"]["properties"][name]["properties"].keys() == keys
     enabled = found["breakers"]["properties"]["budget"]["properties"]["enabled"]
     assert enabled == {"type": "boolean", "default": True}
 
@@ -282,14 +293,14 @@ def test_other_policies_hold_at_once_and_nothing_that_is_known_is_lost(
     clock = FakeClock(1_000_000.0)
     before = load(tmp_path, "breakers: {failure_rate: {window_calls: 4}}")
     with Panel(url.format(tmp_path), policies=before.policy_for, clock=clock) as panel:
-        worried, cut = panel.breaker("agent/a/failure_rate"), panel.breaker("dep/p")
+        worried, cut = panel.breaker("agent/a/failure_rate"), panel.breaker("provider/p")
         for ok in (True, False, False, True):
             worried.tell(Signal(ok=ok))
         cut.tell(Signal(ok=False, retry_after_s=50.0))
         assert (worried.state, cut.state) == (Phase.CLOSED, Phase.OPEN)
         text = "breakers: {failure_rate: {window_calls: 4, threshold: 0.4}, external_dep: {threshold: 7}}"
         changed = panel.reload(load(tmp_path, text).policy_for)
-        assert changed == ["agent/a/failure_rate", "dep/p"]
+        assert changed == ["agent/a/failure_rate", "provider/p"]
         assert cut.state is Phase.OPEN
         assert cut.snapshot().outage.retry_at_s == pytest.approx(clock() + 50.0)
         assert worried.totals.failed == 2

@@ -92,7 +92,7 @@ stor: x
         ),
         (
             "switchgear.yaml:10: policies.patient.detectors[2].slow_calls: slow_calls needs the key "
-            "'slow_s'"
+            "'slow_seconds'"
         ),
         (
             "switchgear.yaml:11: policies.patient.recovery.cooldown.base_s: is 600: it must not be "

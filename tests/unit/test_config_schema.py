@@ -10,7 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from switchgear.config import ConfigError, config_schema, load_config
+from switchgear.config import ConfigError, config_schema, load_config, units
 from switchgear.config.loading import KEYS
 from switchgear.config.parts import fields_of
 from switchgear.config.policies import POLICY_KEYS
@@ -132,9 +132,12 @@ def test_the_schema_has_every_registered_kind_with_every_field(part: str) -> Non
     bare, mapping = SCHEMA["$defs"][part]["oneOf"]
     assert mapping["properties"].keys() == KINDS[part].keys()
     for name, kind in KINDS[part].items():
-        assert mapping["properties"][name]["properties"].keys() == fields_of(kind).keys()
+        written = {units.written(field) for field in fields_of(kind)}
+        keys = mapping["properties"][name]["properties"].keys()
+        assert keys == written | fields_of(kind).keys()
         assert mapping["properties"][name]["description"]
-        assert (name in bare["enum"]) == ("required" not in mapping["properties"][name])
+        is_needed = {"required", "anyOf"} & mapping["properties"][name].keys()
+        assert (name in bare["enum"]) == (not is_needed)
 
 
 def test_the_schema_suggests_every_preset() -> None:
@@ -145,12 +148,17 @@ def test_the_schema_suggests_every_preset() -> None:
 def test_limits_are_those_of_the_constructors() -> None:
     _, mapping = config_schema()["$defs"]["detector"]["oneOf"]
     latency = mapping["properties"]["latency_p95"]
-    assert latency["required"] == ["baseline_s"]
+    assert latency["anyOf"] == [{"required": ["baseline_seconds"]}, {"required": ["baseline_s"]}]
     limits = {name: field for name, field in latency["properties"].items() if field.pop("type")}
+    old = {"baseline_s", "window_s"}
+    assert {limits.pop(name)["description"] for name in old} == {
+        "As in earlier versions: use baseline_seconds.",
+        "As in earlier versions: use window_seconds.",
+    }
     assert limits == {
-        "baseline_s": {"exclusiveMinimum": 0},
+        "baseline_seconds": {"exclusiveMinimum": 0},
         "multiplier": {"minimum": 1, "default": 3.0},
-        "window_s": {"exclusiveMinimum": 0, "default": 300.0},
+        "window_seconds": {"exclusiveMinimum": 0, "default": 300.0},
         "min_calls": {"minimum": 1, "default": 20},
         "admit": {"minimum": 0, "exclusiveMaximum": 1, "default": 0.5},
     }

@@ -158,7 +158,7 @@ def test_an_incident_tells_who_was_rerouted_while_it_lasted_though_all_are_back(
         ("agent/coder/budget", {"cost_micros": 5_000_000}, "SEV2"),
         ("agent/coder/latency", {"ok": True, "seconds": 999.0, "count": 20}, "SEV3"),
         ("rules/coder", {"violation": "rule force-push"}, "SEV1"),
-        ("dep/anthropic", {"ok": False, "retry_after_s": 5.0}, "SEV2"),
+        ("provider/anthropic", {"ok": False, "retry_after_s": 5.0}, "SEV2"),
         ("lock/db", {"waited_s": 61.0}, "SEV3"),
         ("story/S-1", {"cost_micros": 1_600_000}, "SEV2"),
     ],
@@ -196,7 +196,7 @@ def test_a_folder_that_cannot_be_written_is_told_once_in_a_sentence_and_so_is_it
         return number < 4
 
     watcher._loop("incidents", watcher.note, goes_on)
-    first, second = caplog.messages
+    first, second = [text for text in caplog.messages if not text.startswith("circuit ")]
     assert first.startswith("incidents: [Errno")
     assert first.endswith("it is tried again and again")
     assert second == "incidents: it works again"
@@ -205,9 +205,9 @@ def test_a_folder_that_cannot_be_written_is_told_once_in_a_sentence_and_so_is_it
 
 
 def test_failed_probes_and_recovery_belong_to_the_same_incident(stage: Stage) -> None:
-    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(30.0)
-    dep = stage.fleet.panel.breaker("dep/anthropic")
+    dep = stage.fleet.panel.breaker("provider/anthropic")
     dep.tell(Signal(ok=False), dep.enter())
     [name] = stage.watcher.tick()
     assert stage.incidents.get(name)["status"] == "open"
@@ -221,7 +221,7 @@ def test_failed_probes_and_recovery_belong_to_the_same_incident(stage: Stage) ->
     for entry in stage.fleet.panel.events():
         stage.incidents.hear(entry.event, stage.fleet)
     assert stage.incidents.get(name) == found, "hearing it all again adds nothing"
-    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
     assert len(stage.watcher.tick()) == 1, "the next trip is another incident"
 
 
@@ -361,7 +361,7 @@ def test_a_missed_one_that_cannot_be_read_does_not_hide_the_open_incident(
 
 
 def test_the_world_is_written_whole_and_says_who_works(stage: Stage, tmp_path: Path) -> None:
-    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.tell("story/S-1", cost_micros=1_600_000)
     stage.watcher.tick()
     path = tmp_path / "world-state.json"
@@ -374,7 +374,9 @@ def test_the_world_is_written_whole_and_says_who_works(stage: Stage, tmp_path: P
         "junior",
         "google/flash",
     )
-    assert coder["why"][0].startswith("coder on anthropic/opus: dep/anthropic: score 2 of 2: 1 ")
+    assert coder["why"][0].startswith(
+        "coder on anthropic/opus: provider/anthropic: score 2 of 2: 1 "
+    )
     assert found["stories"]["S-1"]["paused"] is True
     assert found["stories"]["S-1"]["owners"] == ["cy"]
     assert found["dependencies"]["anthropic"]["phase"] == "open"
@@ -399,7 +401,7 @@ def test_a_world_that_stays_as_it_is_is_not_written_again_and_again(
 
 
 def test_looking_at_the_world_takes_no_probe(stage: Stage) -> None:
-    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(31.0)
     for _ in range(3):
         stage.watcher.tick()
@@ -444,14 +446,14 @@ def test_false_positives_loosen_and_false_negatives_tighten(stage: Stage, tmp_pa
 
 
 def test_tests_that_fail_again_and_again_ask_for_a_longer_cooldown(stage: Stage) -> None:
-    dep = stage.fleet.panel.breaker("dep/p")
+    dep = stage.fleet.panel.breaker("provider/p")
     dep.tell(Signal(ok=False, retry_after_s=1.0))
     for _ in range(6):
         stage.clock.advance(3600.0)
         dep.tell(Signal(ok=False), dep.enter())
     events = [entry.event for entry in stage.fleet.panel.events()]
     found = review(default_breakers(), events, [])
-    assert as_configuration(found) == "breakers:\n  external_dep: {cooldown_seconds: 120}\n"
+    assert as_configuration(found) == "breakers:\n  provider: {cooldown_seconds: 120}\n"
 
 
 # The command
@@ -475,17 +477,20 @@ def test_the_command_goes_from_a_trip_to_a_review(tmp_path: Path) -> None:
         fleet.panel.breaker("story/S-1").tell(Signal(cost_micros=16_000_000))
     code, text = run(tmp_path, "fleet", "status")
     assert (code, "agent coder (ana): halted" in text) == (1, True)
-    assert run(tmp_path, "fleet", "watch", "--once")[1].startswith("2 new incidents, 0 notif")
+    # The program that tripped them has written them, at the latest when it closed its fleet.
+    assert run(tmp_path, "fleet", "watch", "--once")[1].startswith("0 new incidents, 0 notif")
     listed = run(tmp_path, "incidents", "list")[1].splitlines()
     name = next(line for line in listed if circuit in line).split()[0]
     assert "# SEV1" in run(tmp_path, "incidents", "show", name)[1]
     assert json.loads(run(tmp_path, "incidents", "show", name, "--json")[1])["id"] == name
     closing = ("incidents", "close", name, "--why", "test", "--false-positive")
     assert run(tmp_path, *closing) == (0, f"{name}: closed as false positive\n")
-    assert run(tmp_path, "incidents", "add", "--false-negative", "dep/p", "--why", "down")[0] == 0
+    assert (
+        run(tmp_path, "incidents", "add", "--false-negative", "provider/p", "--why", "down")[0] == 0
+    )
     code, text = run(tmp_path, "review")
-    assert "constitutional: 1 trip, 1 false, 0 missed" in text
-    assert "external_dep: 0 trips, 0 false, 1 missed" in text
+    assert "policy_violation: 1 trip, 1 false, 0 missed" in text
+    assert "provider: 0 trips, 0 false, 1 missed" in text
     assert run(tmp_path, "hold", "open", "story/S-1", "--why", "wait")[0] == 0
     code, text = run(tmp_path, "fleet", "resume", "S-1", "--why", "worth it")
     assert (code, "but it stays held open by" in text) == (2, True)

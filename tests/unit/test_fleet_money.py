@@ -115,14 +115,14 @@ def test_a_task_that_is_cancelled_while_circuits_are_asked_holds_nothing(
 ) -> None:
     one = fleet()
     asked, may_answer = threading.Event(), threading.Event()
-    route = one.router.route
+    route = one.router._route
 
     def slow(*args: Any, **options: Any) -> Route:
         asked.set()
         assert may_answer.wait(30)
         return route(*args, **options)
 
-    monkeypatch.setattr(one.router, "route", slow)
+    monkeypatch.setattr(one.router, "_route", slow)
 
     async def work(_: Route) -> None:
         raise AssertionError("it was cancelled before")

@@ -93,7 +93,7 @@ class Stage:
 
     def trip(self, count: int) -> None:
         for number in range(count):
-            breaker = self.fleet.panel.breaker(f"dep/p{number % 2}")
+            breaker = self.fleet.panel.breaker(f"provider/p{number % 2}")
             breaker.hold_open(by="ana", why=f"number {number}")
             breaker.release(by="ana", why="back")
 
@@ -115,7 +115,7 @@ def test_everything_arrives_once_and_in_order_while_all_is_well(
     delivery = stage.delivery(Webhook(receiver.url))
     assert delivery.run_once() == 8
     assert delivery.run_once() == 0
-    for circuit in ("dep/p0", "dep/p1"):
+    for circuit in ("provider/p0", "provider/p1"):
         assert [one["seq"] for one in receiver.bodies if one["circuit"] == circuit] == [1, 2, 3, 4]
     stage.fleet.close()
 
@@ -136,11 +136,13 @@ def test_a_server_that_fails_is_tried_again_with_longer_pauses_and_nothing_is_lo
         stage.clock.advance(pauses[-1])
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
     assert len(receiver.got) == 6
-    assert {one["id"] for one in receiver.bodies} == {"dep/p0#1"}, "the first one blocks the rest"
+    assert {one["id"] for one in receiver.bodies} == {"provider/p0#1"}, (
+        "the first one blocks the rest"
+    )
     receiver.status = 200
     assert delivery.run_once() == 4
     assert [one["id"] for one in receiver.bodies[6:]] == [
-        *("dep/p0#1", "dep/p0#2", "dep/p1#1", "dep/p1#2")
+        *("provider/p0#1", "provider/p0#2", "provider/p1#1", "provider/p1#2")
     ]
     assert stage.trouble(target) == {}
 
@@ -166,8 +168,8 @@ def test_a_message_that_is_refused_for_good_is_set_aside_and_said_so(receiver: R
     receiver.status = 200
     stage.delivery(target).run_once()
     [aside] = stage.delivery(target).set_aside()
-    assert (aside["id"], aside["why"]) == ("dep/p0#1", "the answer was HTTP 403")
-    assert receiver.bodies[-1]["id"] == "dep/p0#2"
+    assert (aside["id"], aside["why"]) == ("provider/p0#1", "the answer was HTTP 403")
+    assert receiver.bodies[-1]["id"] == "provider/p0#2"
 
 
 def test_a_server_that_hangs_is_left_and_no_decision_waits_for_it(receiver: Receiver) -> None:
@@ -219,7 +221,7 @@ from switchgear.fleet.fleet import Fleet
 
 config = load_config(sys.argv[1])
 fleet = Fleet.from_config(config)
-fleet.panel.breaker("dep/p").hold_open(by="ana", why="committed")
+fleet.panel.breaker("provider/p").hold_open(by="ana", why="committed")
 Delivery(fleet, config.notifications[0]).run_once()
 """
 
@@ -249,7 +251,7 @@ def test_who_is_killed_while_sending_is_followed_by_another_who_sends_it_again(
         assert Delivery(fleet, target).run_once() == 0, "its turn has not ended yet"
         clock.advance(61.0)
         assert Delivery(fleet, target).run_once() == 1
-    assert [one["id"] for one in receiver.bodies] == ["dep/p#1", "dep/p#1"]
+    assert [one["id"] for one in receiver.bodies] == ["provider/p#1", "provider/p#1"]
 
 
 def test_a_signature_has_the_time_in_it_and_can_be_checked(
@@ -271,7 +273,7 @@ def test_a_signature_has_the_time_in_it_and_can_be_checked(
     assert not verify(KEY, body, sign(KEY, body, 1).replace("t=1", "t=2"), now_s=2)
     for bad in ("", "t=,v1=", "t=x,v1=y", "t=9" * 50, "t=²,v1="):
         assert not verify(KEY, body, bad, now_s=now_s)
-    assert headers["Switchgear-Id"] == "dep/p0#1"
+    assert headers["Switchgear-Id"] == "provider/p0#1"
 
 
 def test_a_key_that_is_not_set_is_trouble_and_not_an_unsigned_message(
@@ -335,7 +337,7 @@ def test_a_target_hears_only_of_what_it_asked_for_and_not_of_old_history(
     stage.fleet.panel.breaker("story/S-1").tell(Signal(cost_micros=99_000_000))
     stage.trip(1)
     assert stage.delivery(Webhook(receiver.url, match="story/*")).run_once() == 1
-    assert stage.delivery(Webhook(receiver.url, match="dep/*", name="deps")).run_once() == 2
+    assert stage.delivery(Webhook(receiver.url, match="provider/*", name="deps")).run_once() == 2
     assert receiver.bodies[0]["owners"] == ["cy"]
 
 
@@ -373,7 +375,7 @@ def test_what_has_arrived_is_not_sent_again_after_a_death(
         stage.delivery(target).run_once()
     monkeypatch.setattr(Webhook, "send", send)
     assert stage.delivery(target).run_once() == 1
-    assert [one["id"] for one in receiver.bodies] == ["dep/p0#1", "dep/p0#2"]
+    assert [one["id"] for one in receiver.bodies] == ["provider/p0#1", "provider/p0#2"]
 
 
 def load(tmp_path: Path, text: str) -> Config:
@@ -389,12 +391,12 @@ def test_targets_are_configured_and_hold_no_secret(
     config = load(
         tmp_path,
         "notifications:\n"
-        "  - webhook: {url: 'https://example.com/x', secret_env: HOOK_KEY, match: 'dep/*'}\n"
+        "  - webhook: {url: 'https://example.com/x', secret_env: HOOK_KEY, match: 'provider/*'}\n"
         "  - slack: {url_env: SLACK_URL, name: team}\n"
         "  - command: {run: 'notify --all', timeout_s: 5}\n",
     )
     webhook, slack, command = config.notifications
-    assert webhook == Webhook("https://example.com/x", "HOOK_KEY", "dep/*")
+    assert webhook == Webhook("https://example.com/x", "HOOK_KEY", "provider/*")
     assert (slack, command) == (
         Slack("SLACK_URL", name="team"),
         Command("notify --all", timeout_s=5),

@@ -39,17 +39,17 @@ def test_events_go_to_the_new_sinks_also_of_circuits_that_were_there_before(
     config = Config(store="memory:", sinks=(Jsonl(str(old)),))
     own: list[Event] = []
     with Fleet.from_config(config) as fleet:
-        fleet.panel.breaker("dep/own", sinks=[own.append])
-        trip(fleet, "dep/before")
-        trip(fleet, "dep/own")
+        fleet.panel.breaker("provider/own", sinks=[own.append])
+        trip(fleet, "provider/before")
+        trip(fleet, "provider/own")
         fleet.reload(config._replace(sinks=(Jsonl(str(new)),)))
-        for circuit in ("dep/before", "dep/own", "dep/after"):
+        for circuit in ("provider/before", "provider/own", "provider/after"):
             fleet.panel.breaker(circuit).release(by="ana", why="back")
         fleet.reload(config._replace(sinks=()))
-        trip(fleet, "dep/own")
-    assert written(old) == ["dep/before", "dep/own"]
-    assert written(new) == ["dep/before", "dep/own", "dep/after"]
-    assert [event.circuit for event in own] == ["dep/own"] * 3, "its own sink stays"
+        trip(fleet, "provider/own")
+    assert written(old) == ["provider/before", "provider/own"]
+    assert written(new) == ["provider/before", "provider/own", "provider/after"]
+    assert [event.circuit for event in own] == ["provider/own"] * 3, "its own sink stays"
 
 
 def test_a_sink_that_cannot_be_called_is_an_error_and_the_old_ones_stay() -> None:
@@ -64,10 +64,10 @@ def test_a_sink_that_cannot_be_called_is_an_error_and_the_old_ones_stay() -> Non
 def test_another_retention_holds_at_once_for_the_store_and_for_a_vacuum() -> None:
     clock = FakeClock(1000.0)
     with Fleet.from_config(Config(store="memory:"), clock=clock) as fleet:
-        fleet.panel.breaker("dep/idle").tell(Signal(ok=True))
+        fleet.panel.breaker("provider/idle").tell(Signal(ok=True))
         fleet.reload(Config(store="memory:", retention=Retention(3, 100.0)))
         for _ in range(5):
-            trip(fleet, "dep/p")
+            trip(fleet, "provider/p")
         assert len(fleet.panel.events()) == 3
         clock.advance(101.0)
         assert fleet.panel.vacuum().circuits == 1
@@ -90,18 +90,18 @@ def test_messages_go_to_the_new_targets_and_those_that_stay_get_nothing_twice(
     one, two, three = (tmp_path / name for name in ("one", "two", "three"))
     fleet = Fleet.open("memory:", people(), clock=FakeClock(1_700_000_000.0))
     watcher = Watcher(fleet, str(tmp_path), [target(one, "a"), target(two, "b")])
-    trip(fleet, "dep/p")
+    trip(fleet, "provider/p")
     watcher.tick()
     watcher.retarget([target(two, "b"), target(three, "a")])
-    trip(fleet, "dep/q")
+    trip(fleet, "provider/q")
     watcher.tick()
-    assert arrived(one) == ["dep/p#1"]
-    assert arrived(two) == ["dep/p#1", "dep/q#1"]
-    assert arrived(three) == ["dep/q#1"], "the same name at another address goes on there"
+    assert arrived(one) == ["provider/p#1"]
+    assert arrived(two) == ["provider/p#1", "provider/q#1"]
+    assert arrived(three) == ["provider/q#1"], "the same name at another address goes on there"
     watcher.retarget([])
-    trip(fleet, "dep/r")
+    trip(fleet, "provider/r")
     watcher.tick()
-    assert arrived(two) == ["dep/p#1", "dep/q#1"]
+    assert arrived(two) == ["provider/p#1", "provider/q#1"]
 
 
 class Heard(Target):
@@ -125,7 +125,7 @@ def test_a_watcher_at_work_takes_new_targets_while_an_old_one_hangs(tmp_path: Pa
     fleet = Fleet.open("memory:", people())
     old, new = Heard("old"), Heard("new")
     with Watcher(fleet, str(tmp_path), [old], every_s=0.01) as watcher:
-        trip(fleet, "dep/p")
+        trip(fleet, "provider/p")
         assert old.arrived.wait(30)
         watcher.retarget([new])
         assert new.arrived.wait(30)

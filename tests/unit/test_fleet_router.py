@@ -73,31 +73,31 @@ def test_the_agent_itself_works_on_its_own_model_while_all_is_well() -> None:
 
 def test_a_provider_that_is_cut_is_replaced_by_the_next_model_of_the_same_agent() -> None:
     stage = Stage()
-    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
     route = stage.fleet.route("coder")
     assert (route.worker, route.model, route.decision) == ("coder", LARGE, Decision.REROUTED)
     [refused] = route.refused
     assert str(refused) == (
-        "coder on anthropic/opus: dep/anthropic: "
+        "coder on anthropic/opus: provider/anthropic: "
         "score 2 of 2: 1 request to stay away in a row (threshold 1) (+2), for 30 s"
     )
     stage.clock.advance(30.0)
     back = stage.fleet.route("coder")
     assert (back.model, back.decision) == (OPUS, Decision.GO)
     back.tell(ok=True, seconds=1.0)
-    assert stage.fleet.panel.breaker("dep/anthropic").state is Phase.CLOSED
+    assert stage.fleet.panel.breaker("provider/anthropic").state is Phase.CLOSED
 
 
 def test_one_test_invocation_goes_to_a_provider_that_may_have_healed_and_the_rest_elsewhere() -> (
     None
 ):
     stage = Stage()
-    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(31.0)
     probe, other = stage.fleet.route("coder"), stage.fleet.route("coder")
     assert (probe.model, other.model) == (OPUS, LARGE)
     probe.tell(error=RateLimited())
-    assert stage.fleet.panel.breaker("dep/anthropic").state is Phase.OPEN
+    assert stage.fleet.panel.breaker("provider/anthropic").state is Phase.OPEN
 
 
 @pytest.mark.parametrize(
@@ -114,13 +114,13 @@ def test_an_agent_that_is_cut_is_replaced_by_the_next_of_its_chain(
     stage = Stage()
     stage.tell(circuit, **facts)
     assert stage.where() == ("junior", FLASH, Decision.REROUTED)
-    stage.tell("dep/google", ok=False, retry_after_s=9.0)
+    stage.tell("provider/google", ok=False, retry_after_s=9.0)
     worker, _, decision = stage.where()
     latched = circuit.startswith("rules")
     assert (worker, decision) == (None, Decision.REQUEUE)
     route = stage.fleet.route("coder")
     assert route.retry_after_s == pytest.approx(9.0)
-    assert [one.circuit for one in route.refused] == [circuit, "dep/google"]
+    assert [one.circuit for one in route.refused] == [circuit, "provider/google"]
     assert (route.refused[0].retry_after_s is None) is latched
 
 
@@ -129,7 +129,7 @@ def test_what_another_did_is_not_told_to_the_circuits_of_an_agent_that_could_not
     stage.tell("agent/coder/failure_rate", ok=False, count=20)
     stage.clock.advance(300.0)
     for provider in ("anthropic", "openai"):
-        stage.tell(f"dep/{provider}", ok=False, retry_after_s=30.0)
+        stage.tell(f"provider/{provider}", ok=False, retry_after_s=30.0)
     route = stage.fleet.route("coder")
     assert route.worker == "junior"
     route.tell(ok=True)
@@ -170,13 +170,13 @@ def test_a_rule_for_all_halts_everybody() -> None:
     stage.tell("rules", violation="rule secrets")
     route = stage.fleet.route("coder")
     assert (route.decision, route.retry_after_s) == (Decision.HALT, None)
-    with pytest.raises(NoRoute, match=r"nobody may work for agent 'coder' \(halt\): rules"), route:
+    with pytest.raises(NoRoute, match=r"no agent available for 'coder' \(halt\): rules"), route:
         raise AssertionError("not reached")
 
 
 def slowed(stage: Stage) -> None:
     for _ in range(20):
-        stage.tell("dep/anthropic/latency", ok=True, seconds=400.0)
+        stage.tell("provider/anthropic/latency", ok=True, seconds=400.0)
 
 
 def test_of_a_provider_that_is_slow_half_of_the_load_goes_to_the_next_model() -> None:
@@ -188,7 +188,7 @@ def test_of_a_provider_that_is_slow_half_of_the_load_goes_to_the_next_model() ->
 
 def test_without_the_latency_breaker_nobody_asks_how_long_a_provider_takes() -> None:
     stage = Stage(breakers=default_breakers()._replace(latency=latency(enabled=False)))
-    stage.fleet.panel.breaker("dep/anthropic/latency").hold_open(by="ana", why="a test")
+    stage.fleet.panel.breaker("provider/anthropic/latency").hold_open(by="ana", why="a test")
     assert stage.where() == ("coder", OPUS, Decision.GO)
 
 
@@ -196,16 +196,16 @@ def test_a_test_call_that_another_circuit_of_the_provider_forbids_is_given_back(
     stage = Stage()
     slowed(stage)
     stage.clock.advance(180.0)
-    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
     away = stage.fleet.route("coder")
     assert away.model == LARGE
     away.tell(ok=True, seconds=1.0)
-    assert stage.fleet.panel.breaker("dep/anthropic/latency").state is Phase.HALF_OPEN
+    assert stage.fleet.panel.breaker("provider/anthropic/latency").state is Phase.HALF_OPEN
     stage.clock.advance(30.0)
     back = stage.fleet.route("coder")
     assert back.model == OPUS
     back.tell(ok=True, seconds=1.0)
-    assert stage.fleet.panel.breaker("dep/anthropic/latency").state is Phase.CLOSED
+    assert stage.fleet.panel.breaker("provider/anthropic/latency").state is Phase.CLOSED
 
 
 def test_an_agent_that_is_slow_gets_half_of_the_load_and_that_is_no_switch() -> None:
@@ -274,7 +274,7 @@ def test_what_a_person_must_hear_of_never_goes_to_another(error: Exception) -> N
         stage.fleet.call("coder", work)
     assert raised.value is error
     assert asked == [OPUS]
-    assert stage.fleet.panel.breaker("dep/anthropic").totals.failed == 0
+    assert stage.fleet.panel.breaker("provider/anthropic").totals.failed == 0
 
 
 def test_when_everybody_fails_the_last_error_is_raised_and_then_nobody_is_asked() -> None:
@@ -297,7 +297,7 @@ def test_when_everybody_fails_the_last_error_is_raised_and_then_nobody_is_asked(
 
 def test_an_interrupt_gives_every_permit_back() -> None:
     stage = Stage()
-    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(30.0)
 
     def work(route: Route) -> None:
@@ -384,7 +384,7 @@ def test_a_rule_is_asked_before_the_act_and_halts_the_agent() -> None:
 
 def test_a_wait_that_is_over_is_an_event_though_nobody_asks() -> None:
     stage = Stage()
-    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(30.0)
     stage.fleet.pass_time()
     assert [entry.event.after for entry in stage.fleet.panel.events()] == ["open", "half_open"]
@@ -392,14 +392,14 @@ def test_a_wait_that_is_over_is_an_event_though_nobody_asks() -> None:
 
 def test_who_only_watches_changes_no_policy() -> None:
     stage = Stage()
-    stage.tell("dep/anthropic", ok=False, retry_after_s=30.0)
+    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
     store = stage.fleet.panel.store.inner
-    judged = store.get("dep/anthropic")
-    other = {"dep/anthropic": default_breakers().budget.policy}
+    judged = store.get("provider/anthropic")
+    other = {"provider/anthropic": default_breakers().budget.policy}
     watching = Fleet(Panel(store, policies=other, clock=stage.clock), people())
     stage.clock.advance(30.0)
     watching.pass_time()
-    after = store.get("dep/anthropic")
+    after = store.get("provider/anthropic")
     assert judged is not None
     assert after is not None
     assert (after.policy, after.circuit.phase) == (judged.policy, Phase.HALF_OPEN)

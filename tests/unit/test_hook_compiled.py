@@ -8,9 +8,11 @@ import pytest
 
 from switchgear.config import preset_policy
 from switchgear.core.rules_wire import load_rules
+from switchgear.core.score import session_policy
 from switchgear.hooks import compiled as module
 from switchgear.hooks.answering import project_of, whole_project
 from switchgear.hooks.compiled import Unconfigured, compiled
+from trusted_config import write_config
 from unit.hook_calls import Guarded, before
 
 
@@ -23,16 +25,18 @@ def project(tmp_path: Path) -> Path:
 def test_without_a_configuration_the_presets_hold(project: Path) -> None:
     known = compiled(str(project))
     assert known.policy_for("op/shell") == preset_policy("operation")
-    assert known.policy_for("session/x") == preset_policy("stuck")
-    assert known.policy_for("session/x/agent/y") == preset_policy("stuck")
+    session = session_policy(preset_policy("stuck"), preset_policy("progress"))
+    assert known.policy_for("session/x") == session
+    assert known.policy_for("session/x/agent/y") == session
     assert (known.on_trouble, known.lease_s, known.story) == ("admit", 1800.0, None)
     assert not known.is_configured("rules")
     assert known.store == f"sqlite:///{project}/.switchgear/state.db"
 
 
 def test_the_users_rules_come_first(project: Path) -> None:
-    (project / "switchgear.yaml").write_text(
-        "circuits:\n  - {match: 'op/git*', policy: provider}\n  - {match: '*[rs]', policy: latency}\n"
+    write_config(
+        project / "switchgear.yaml",
+        "circuits:\n  - {match: 'op/git*', policy: provider}\n  - {match: '*[rs]', policy: latency}\n",
     )
     known = compiled(str(project))
     assert known.policy_for("op/git_operations") == preset_policy("provider")
@@ -44,9 +48,10 @@ def test_the_users_rules_come_first(project: Path) -> None:
 def test_absolute_rules_and_protected_paths_of_the_configuration_hold_beside_the_guards(
     project: Path,
 ) -> None:
-    (project / "switchgear.yaml").write_text(
+    write_config(
+        project / "switchgear.yaml",
         "rules:\n  builtin: [secrets]\n  protected: ['deploy/**']\n"
-        "  own:\n    - {name: no-prod, commands: ['kubectl *']}\n"
+        "  own:\n    - {name: no-prod, commands: ['kubectl *']}\n",
     )
     known = compiled(str(project))
     names = {rule.name for rule in load_rules(list(known.rules))}
@@ -60,9 +65,9 @@ def test_it_is_read_again_only_when_something_changed(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = project / "switchgear.yaml"
-    config.write_text("hooks: {lease_s: 10}\n")
+    write_config(config, "hooks: {lease_s: 10}\n")
     assert compiled(str(project)).lease_s == 10.0
-    monkeypatch.setattr("switchgear.hooks.compiling.load_config", lambda _: 1 / 0)
+    monkeypatch.setattr("switchgear.config.effective.load_config", lambda *_, **__: 1 / 0)
     assert compiled(str(project)).lease_s == 10.0
     os.utime(config, ns=(1, 1))
     with pytest.raises(ZeroDivisionError):
@@ -73,7 +78,7 @@ def test_a_configuration_above_the_project_counts_too(project: Path) -> None:
     inner = project / "deep"
     (inner / ".git").mkdir(parents=True)
     assert compiled(str(inner)).lease_s == 1800.0
-    (project / "switchgear.toml").write_text("[hooks]\nlease_s = 20\n")
+    write_config(project / "switchgear.toml", "[hooks]\nlease_s = 20\n")
     assert compiled(str(inner)).lease_s == 20.0
 
 
@@ -81,7 +86,7 @@ def test_a_secret_of_the_url_is_not_written_down(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REDIS_PASSWORD", "hunter22")
-    (project / "switchgear.yaml").write_text("store: redis://:${REDIS_PASSWORD}@localhost/0\n")
+    write_config(project / "switchgear.yaml", "store: redis://:${REDIS_PASSWORD}@localhost/0\n")
     assert compiled(str(project)).store == "redis://:hunter22@localhost/0"
     assert compiled(str(project)).store == "redis://:hunter22@localhost/0"
     assert "hunter22" not in (project / ".switchgear" / "hooks.json").read_text()
@@ -95,11 +100,17 @@ def test_variables_of_the_environment_hold(project: Path, monkeypatch: pytest.Mo
     other = project / "other.yaml"
     other.write_text("hooks: {lease_s: 30}\n")
     monkeypatch.setenv("SWITCHGEAR_CONFIG", str(other))
+    assert compiled(str(project)).lease_s == 1800.0, "an agent may have set the variable"
+    write_config(other, "hooks: {lease_s: 30}\n")
     assert compiled(str(project)).lease_s == 30.0
 
 
-def test_a_configuration_that_cannot_be_read_leaves_the_last_one(project: Path) -> None:
-    config = project / "switchgear.yaml"
+def test_a_configuration_that_cannot_be_read_leaves_the_last_one(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = project / "own" / "switchgear" / "switchgear.yaml"
+    config.parent.mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(project / "own"))
     config.write_text("hooks: {on_trouble: refuse}\n")
     compiled(str(project))
     config.write_text("hooks: {on_trouble: maybe}\n")
@@ -145,7 +156,7 @@ def test_a_policy_that_changes_judges_from_then_on(tmp_path: Path) -> None:
     agent.call("Bash", push, "t1", error="Exit code 1\nno")
     strict = "{detectors: [{consecutive_failures: {threshold: 1}}]}"
     config = tmp_path / "switchgear.yaml"
-    config.write_text(f"circuits:\n  - {{match: 'op/git_operations', policy: {strict}}}\n")
+    write_config(config, f"circuits:\n  - {{match: 'op/git_operations', policy: {strict}}}\n")
     agent.known = compiled(str(tmp_path))
     agent.call("Bash", push, "t2", error="Exit code 1\nno")
     assert agent.hear(before("Bash", push, "t3")).action == "deny"

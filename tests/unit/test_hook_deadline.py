@@ -20,6 +20,7 @@ from switchgear.core.types import EventKind
 from switchgear.hooks import deadline
 from switchgear.hooks.compiled import compiled
 from switchgear.hooks.trouble import SPILL
+from trusted_config import write_config
 from unit.hook_calls import after, before
 
 HOOK = """
@@ -41,7 +42,7 @@ def hook(project: Path, data: bytes | dict[str, Any], circuits_s: float) -> tupl
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / ".git").mkdir()
-    (tmp_path / "switchgear.yaml").write_text("hooks: {on_trouble: refuse}\n")
+    write_config(tmp_path / "switchgear.yaml", "hooks: {on_trouble: refuse}\n")
     compiled(str(tmp_path))
     assert hook(tmp_path, before(), 60.0) == (0, "", "")
     return tmp_path
@@ -85,7 +86,7 @@ def test_what_has_been_done_already_is_not_refused(project: Path) -> None:
 
 @pytest.mark.usefixtures("busy")
 def test_a_rule_refuses_though_the_store_is_busy(project: Path) -> None:
-    (project / "switchgear.yaml").write_text("hooks: {on_trouble: admit}\n")
+    write_config(project / "switchgear.yaml", "hooks: {on_trouble: admit}\n")
     code, out, _ = hook(project, before("Bash", {"command": "rm -rf /etc"}), 0.2)
     told = json.loads(out)["hookSpecificOutput"]
     assert (code, told["permissionDecision"]) == (0, "deny")

@@ -7,9 +7,9 @@ import pytest
 
 from switchgear.hooks.decide import decide
 from switchgear.hooks.dialects import dialect_of
+from switchgear.hooks.interrupt import is_headless
 from switchgear.hooks.ruling import Errand, Ruling
-from switchgear.hooks.sessions import TIME, WATCHED
-from switchgear.ladder import ladder_key
+from switchgear.hooks.sessions import TIME, WATCHED, Notes
 from unit.hook_calls import Guarded, after, before, claude
 
 READ = {"file_path": "a.py"}
@@ -47,9 +47,8 @@ def test_a_stuck_agent_reads_the_hint_once(agent: Guarded) -> None:
 def test_a_file_that_changes_leads_back_to_the_bottom_of_the_ladder(agent: Guarded) -> None:
     looping(agent, 21)
     agent.call("Write", {"file_path": "b.py", "content": "x"}, "w1")
-    found = agent.store.get(ladder_key("session/s1"))
-    assert found is not None
-    assert found.circuit.memories == (0,)
+    note = agent.store.transact("session/s1", lambda tx: tx.note)
+    assert Notes.load(note).tried == ()
     hinted = [each for each in looping(agent, 30) if "Try a different approach." in each.text]
     assert len(hinted) == 1
 
@@ -59,7 +58,8 @@ def test_a_run_that_watches_its_agent_is_left_to_step_in(
 ) -> None:
     monkeypatch.setenv(WATCHED, "1")
     assert not [each for each in looping(agent, 30) if "AGENT APPEARS STUCK" in each.text]
-    assert agent.store.get(ladder_key("session/s1")) is None
+    note = agent.store.transact("session/s1", lambda tx: tx.note)
+    assert Notes.load(note).tried == ()
 
 
 def test_the_help_is_called_once_with_the_evidence(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_the_help_is_called_once_with_the_evidence(tmp_path: Path) -> None:
     [errand] = with_errands(agent, after("Read", READ, "last", "the same"))
     assert (errand.escalate, errand.session) == ("codex", "s1")
     assert errand.evidence.startswith("AGENT APPEARS STUCK")
-    assert errand.evidence.endswith("The agent is stopped: Klaus takes over.")
+    assert "The agent is stopped. The escalation agent takes over." in errand.evidence
     assert agent.hear(before("Read", READ, "more")).action == "stop"
 
 
@@ -127,3 +127,41 @@ def test_a_time_that_cannot_be_read_is_none(
 ) -> None:
     monkeypatch.setenv(TIME, told)
     assert said(agent, 0.0, 1e6) == ["", ""]
+
+
+def test_people_are_told_once_that_a_session_is_stopped(tmp_path: Path) -> None:
+    agent = Guarded(tmp_path, "interventions: {when_alone: [], progress: false}")
+
+    def notices() -> list[str]:
+        looping(agent, 19)
+        told = [
+            [before("Read", READ, f"n{n}"), after("Read", READ, f"n{n}", "the same")]
+            for n in range(4)
+        ]
+        events = [event for pair in told for event in pair]
+        errands = [errand for event in events for errand in with_errands(agent, event)]
+        return [errand.notice for errand in errands if errand.notice]
+
+    [notice] = notices()
+    assert notice.startswith("Switchgear stopped session s1: ")
+    assert "switchgear reset s1 --why TEXT" in notice
+    agent.hear(claude("UserPromptSubmit", prompt="go on"))
+    assert len(notices()) == 1, "it was stopped again"
+
+
+@pytest.mark.parametrize(
+    ("agent", "line", "headless"),
+    [
+        ("claude-code", "claude -p fix", True),
+        ("claude-code", "claude", False),
+        ("codex", "codex exec fix", True),
+        ("gemini", "gemini --prompt fix", True),
+        ("opencode", "opencode run fix", True),
+        ("opencode", "opencode", False),
+        ("pi", "pi --print fix", True),
+    ],
+)
+def test_a_headless_agent_is_known_by_its_command_line(
+    agent: str, line: str, *, headless: bool
+) -> None:
+    assert is_headless(agent, line.split()) is headless

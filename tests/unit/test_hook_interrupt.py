@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from switchgear.hooks.interrupt import agent_process, is_agent
+from trusted_config import write_config
 
 HOLDS = """
 import json, subprocess, sys
@@ -77,8 +78,8 @@ def test_an_agent_that_no_output_stops_is_interrupted(tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / ".git").mkdir(parents=True)
     latched = "{detectors: [{consecutive_failures: {threshold: 2}}], recovery: latched}"
-    (project / "switchgear.yaml").write_text(
-        f"circuits:\n  - {{match: 'session/*', policy: {latched}}}\n"
+    write_config(
+        project / "switchgear.yaml", f"circuits:\n  - {{match: 'session/*', policy: {latched}}}\n"
     )
     agent = tmp_path / "codex"
     agent.write_text(HOLDS)

@@ -9,19 +9,21 @@ from typing import Any
 
 import pytest
 
+from switchgear.config import trust
 from switchgear.hooks import compiled, compiling, recompiling
 from switchgear.hooks.answering import answer
 from switchgear.hooks.compiled import Unconfigured
 from switchgear.hooks.install.agents import HOOKED
 from switchgear.hooks.process import open_store
 from switchgear.stores.sqlite import SqliteStore
+from trusted_config import write_config
 from unit.hook_calls import after, before
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / ".git").mkdir()
-    (tmp_path / "switchgear.yaml").write_text("hooks: {lease_s: 60}\n")
+    write_config(tmp_path / "switchgear.yaml", "hooks: {lease_s: 60}\n")
     return tmp_path
 
 
@@ -57,8 +59,14 @@ def test_who_comes_while_another_compiles_waits_for_its_result(
 def test_a_configuration_that_cannot_be_read_is_not_read_by_each(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (project / "switchgear.yaml").unlink()
+    trust.revoke(str(project / "switchgear.yaml"))
+    own = project / "own" / "switchgear"
+    own.mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(own.parent))
+    (own / "switchgear.yaml").write_text("hooks: {lease_s: 60}\n")
     compiled.compiled(str(project))
-    (project / "switchgear.yaml").write_text("hooks: {lease_s: many}\n")
+    (own / "switchgear.yaml").write_text("hooks: {lease_s: many}\n")
     with pytest.raises(Unconfigured, match="lease_s"):
         compiled.compiled(str(project))
     monkeypatch.setattr(recompiling, "_made", lambda _: pytest.fail("it was read again"))
@@ -71,7 +79,9 @@ def test_a_configuration_that_cannot_be_read_is_not_read_by_each(
 def test_a_configuration_that_could_not_be_read_is_read_again_later(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (project / "switchgear.yaml").write_text("store: '${SWITCHGEAR_TEST_URL}'\n")
+    monkeypatch.setenv("SWITCHGEAR_TEST_URL", "memory:")
+    write_config(project / "switchgear.yaml", "store: '${SWITCHGEAR_TEST_URL}'\n")
+    monkeypatch.delenv("SWITCHGEAR_TEST_URL")
     with pytest.raises(Unconfigured):
         compiled.compiled(str(project))
     monkeypatch.setenv("SWITCHGEAR_TEST_URL", "memory:")
@@ -84,7 +94,7 @@ def test_a_configuration_that_could_not_be_read_is_read_again_later(
 def test_a_configuration_that_changes_under_the_hooks_is_told_once(project: Path) -> None:
     hear(project, before())
     assert changes(project) == []
-    (project / "switchgear.yaml").write_text("hooks: {lease_s: 61}\nrules: {builtin: []}\n")
+    write_config(project / "switchgear.yaml", "hooks: {lease_s: 61}\nrules: {builtin: []}\n")
     hear(project, after())
     hear(project, before(call="t2"))
     (told,) = changes(project)
@@ -94,9 +104,9 @@ def test_a_configuration_that_changes_under_the_hooks_is_told_once(project: Path
 
 def test_a_change_that_only_a_watcher_saw_is_told_by_the_next_hook(project: Path) -> None:
     hear(project, before())
-    (project / "switchgear.yaml").write_text("hooks: {lease_s: 61}\n")
+    write_config(project / "switchgear.yaml", "hooks: {lease_s: 61}\n")
     compiled.compiled(str(project))
-    (project / "switchgear.yaml").write_text("hooks: {lease_s: 62, on_trouble: refuse}\n")
+    write_config(project / "switchgear.yaml", "hooks: {lease_s: 62, on_trouble: refuse}\n")
     compiled.compiled(str(project))
     hear(project, after())
     (told,) = changes(project)

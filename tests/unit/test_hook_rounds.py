@@ -202,8 +202,7 @@ def test_only_sessions_of_the_project_are_looked_at_where_one_is_named(
 def test_who_only_looks_on_takes_no_rung_and_says_nothing(tmp_path: Path) -> None:
     agent = stuck_and_only_told(tmp_path)
     notes = notes_of(agent)
-    assert (notes.pending, notes.stop, notes.incident) == ((), None, False)
-    assert agent.store.get("ladder/session/s1") is None
+    assert (notes.pending, notes.stop, notes.tried) == ((), None, ())
 
 
 def test_the_next_hook_takes_the_rung_that_was_left(tmp_path: Path) -> None:

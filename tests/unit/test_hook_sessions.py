@@ -4,18 +4,18 @@ import pytest
 
 from switchgear.config import preset_policy
 from switchgear.core.policy import Policy
-from switchgear.core.score import Score, Share
-from switchgear.core.types import Act, Message, Signal, Step, Tell
+from switchgear.core.score import Score, Share, session_policy
+from switchgear.core.types import Act, Message, Order, Signal, Step, Tell
 from switchgear.hooks import open_calls, sessions, watching
 from switchgear.hooks.facts import Moment
 from switchgear.hooks.open_calls import Call, State
 from switchgear.hooks.sessions import Notes, attend, deliver, extended, silent_s
-from switchgear.ladder import Apply, Interventions
+from switchgear.ladder import RUNGS, Apply, Interventions
 from switchgear.stores.base import Store, Transaction
 from switchgear.stores.memory import MemoryStore
 from switchgear.testing import FakeClock
 
-POLICY = preset_policy("stuck")
+POLICY = session_policy(preset_policy("stuck"), preset_policy("progress"))
 PLAN = Interventions(escalate="codex")
 SUBJECT = "session/s1"
 SCORE = Score(90.0, 60.0, (Share("same_tool", 40.0, True, "Read called 6 times in a row"),))
@@ -115,63 +115,127 @@ def test_more_time_that_is_not_enough_repeats_no_warning() -> None:
     assert extended(notes, 10.0, 560.0).warned == (70, 90)
 
 
-def test_a_new_prompt_lifts_a_stop_but_not_the_end_of_the_time() -> None:
-    stopped = at_work()._replace(stop="stuck")
-    assert attend(stopped, Moment.PROMPT, 5.0).stop is None
-    assert attend(stopped, Moment.SESSION_START, 5.0).stop == "stuck"  # agents compact by that, too
+def circuit(store: MemoryStore) -> sessions.SessionCircuit:
+    return sessions.SessionCircuit(apply(store), SUBJECT, POLICY)
+
+
+def tripped(store: MemoryStore) -> None:
+    """The session's circuit opens, as it does before an escalation step is taken."""
+    call = Signal(ok=False, error="no rule", act=Act("Bash", "make"), count=6)
+    store.apply(SUBJECT, POLICY, Tell(call), store.now_s())
+
+
+def test_a_user_message_starts_a_stopped_session_afresh_and_nothing_else_does() -> None:
+    store = MemoryStore()
+    tripped(store)
+    stopped = at_work()._replace(stop="stuck", untended=True)
+    for moment in (Moment.SESSION_START, Moment.BEFORE_TOOL, Moment.STOP):  # agents compact, too
+        assert attend(stopped, moment, 5.0).stop == "stuck"
+        assert sessions.released(circuit(store), stopped).stop == "stuck"
+    afresh = sessions.user_message(circuit(store), stopped)
+    assert (afresh.stop, afresh.untended) == (None, False)
+    assert not circuit(store).is_open()
+    assert store.events()[-2].event.reason == "the user wrote a message"
+
+
+def test_a_user_message_does_not_lift_the_end_of_the_time() -> None:
+    store = MemoryStore()
     late, _ = deliver(at_work(limit_s=10.0), 20.0)
-    assert attend(late, Moment.PROMPT, 21.0).stop is not None
+    sessions.open_if_stopped(circuit(store), late)
+    assert circuit(store).is_open()
+    assert sessions.user_message(circuit(store), late).stop is not None
+    assert circuit(store).is_open()
 
 
-# The ladder
+def test_a_reset_of_the_circuit_lifts_the_stop() -> None:
+    store = MemoryStore()
+    tripped(store)
+    stopped = at_work()._replace(stop="stuck", untended=True)
+    store.apply(SUBJECT, POLICY, Order("ada", "looked at it", reset=True), store.now_s())
+    assert sessions.released(circuit(store), stopped).stop is None
 
 
-def climbed(times: int) -> tuple[Notes, list[str]]:
+# Escalation
+
+
+def escalated(times: int) -> tuple[Notes, list[str], MemoryStore]:
     store, notes, rungs = MemoryStore(), at_work(), list[str]()
     for _ in range(times):
-        notes, taken = sessions.stuck(apply(store), notes, SUBJECT, SCORE, PLAN)
+        tripped(store)
+        notes, taken = sessions.stuck(circuit(store), notes, SCORE, PLAN)
         rungs.append(taken.rung)
-    return notes, rungs
+    return notes, rungs, store
 
 
-def test_the_first_rung_is_a_hint_with_the_evidence() -> None:
-    notes, rungs = climbed(1)
+def test_the_first_step_is_a_hint_with_the_evidence_and_the_agent_goes_on() -> None:
+    notes, rungs, store = escalated(1)
     assert rungs == ["nudge"]
     assert notes.stop is None
+    assert not circuit(store).is_open()
     [hint] = deliver(notes, 1.0)[1].texts
     assert "AGENT APPEARS STUCK" in hint
     assert "- Read called 6 times in a row (+40)" in hint
     assert "Try a different approach." in hint
 
 
-def test_the_second_stops_the_turn_and_the_next_one_begins_with_a_summary() -> None:
-    notes, _ = climbed(2)
+def test_the_second_stops_the_session_and_the_next_turn_begins_with_a_summary() -> None:
+    notes, _, store = escalated(2)
     notes, words = deliver(notes, 1.0)
     assert words.texts == ()
     assert words.stop is not None
-    assert words.stop.endswith("The agent is stopped: it must begin afresh.")
-    afresh = attend(notes, Moment.PROMPT, 2.0)
+    assert "The agent is stopped. It must start afresh." in words.stop
+    assert circuit(store).is_open(), "status and show tell the same"
+    afresh = sessions.user_message(circuit(store), attend(notes, Moment.PROMPT, 2.0))
     said = "\n".join(deliver(afresh, 3.0)[1].texts)
     assert "An agent before you was stopped, because it was stuck." in said
     assert "Tried so far: nudge, reset." in said
 
 
 def test_the_third_hands_over_and_the_last_gives_up() -> None:
-    handed, rungs = climbed(3)
+    handed, rungs, _ = escalated(3)
     assert handed.stop is not None
-    assert handed.stop.endswith("Klaus takes over.")
-    given_up, _ = climbed(4)
+    assert "takes over." in handed.stop
+    given_up, _, store = escalated(4)
     assert given_up.stop is not None
-    assert given_up.stop.endswith("The task is given up as blocked.")
+    assert "The task is given up as blocked." in given_up.stop
+    assert circuit(store).is_open()
     assert rungs == ["nudge", "reset", "escalate"]
 
 
-def test_progress_ends_the_incident() -> None:
+def test_every_step_is_an_event_with_its_evidence() -> None:
+    _, _, store = escalated(4)
+    kinds = [each.event for each in store.events() if each.event.kind == "intervened"]
+    assert [event.reason.partition(":")[0] for event in kinds] == list(RUNGS)
+    assert "Read called 6 times" in kinds[0].reason
+
+
+def test_measured_progress_starts_the_escalation_at_the_bottom() -> None:
     store = MemoryStore()
-    notes, _ = sessions.stuck(apply(store), at_work(), SUBJECT, SCORE, PLAN)
-    notes = sessions.progressed(apply(store), notes, SUBJECT, PLAN)
-    assert not notes.incident
-    assert sessions.stuck(apply(store), notes, SUBJECT, SCORE, PLAN)[1].rung == "nudge"
+    tripped(store)
+    notes, _ = sessions.stuck(circuit(store), at_work(), SCORE, PLAN)
+    notes = sessions.progressed(notes)
+    assert notes.tried == ()
+    assert sessions.stuck(circuit(store), notes, SCORE, PLAN)[1].rung == "nudge"
+
+
+@pytest.mark.parametrize(
+    ("notes", "opened", "state"),
+    [
+        (Notes(works=True), False, "working"),
+        (Notes(works=True, tried=("nudge",)), False, "trying again"),
+        (Notes(works=True, tried=("nudge",)), True, "stopped"),
+        (Notes(works=False), True, "stopped"),
+        (Notes(works=False), False, "idle"),
+        (Notes(works=True, paused=True), False, "paused"),
+        (Notes(ended=True), True, "ended"),
+    ],
+)
+def test_a_session_has_one_state_in_words(notes: Notes, *, opened: bool, state: str) -> None:
+    store = MemoryStore()
+    if opened:
+        tripped(store)
+    now = store.apply(SUBJECT, POLICY, Tell(Signal(count=0)), store.now_s()).circuit
+    assert sessions.state_of(notes, now) == state
 
 
 # The watcher's look

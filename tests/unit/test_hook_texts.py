@@ -61,7 +61,7 @@ def test_a_stuck_agent_reads_as_in_the_seed() -> None:
         75.0,
         ("Same tool called 7 times", "No file changes in 3 minutes", "Error repeated twice"),
     )
-    assert texts.agent_stuck(stuck, texts.stuck_options(Interventions())) == (
+    assert texts.agent_stuck(stuck, texts.stuck_options(Interventions(escalate="debugger"))) == (
         "AGENT APPEARS STUCK\n"
         "\n"
         "Agent: babyclaude (task-3)\n"
@@ -75,7 +75,7 @@ def test_a_stuck_agent_reads_as_in_the_seed() -> None:
         "Options:\n"
         '[Nudge agent]        - Inject hint: "Try a different approach"\n'
         "[Extend timeout]     - Grant 5 more minutes\n"
-        "[Klaus intervention] - Escalate to debugger\n"
+        "[Hand over]          - Escalate to debugger\n"
         "[Abort task]         - Mark failed, continue batch"
     )
 

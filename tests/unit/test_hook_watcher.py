@@ -37,7 +37,7 @@ class FakeAgent(Agent):
 @pytest.fixture
 def agent() -> FakeAgent:
     FakeAgent.signals, FakeAgent.alive = [], True
-    return FakeAgent(1, None)
+    return FakeAgent(1, "")
 
 
 WORKS = Notes(works=True, heard_s=5.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from switchgear.hooks.install import files
-from switchgear.hooks.install.agents import HOOKED, PROJECT, SCOPES, USER, is_ours
+from switchgear.hooks.install.agents import HOOKED, PROJECT, USER, is_ours
 from switchgear.hooks.install.files import CannotChange
 from switchgear.hooks.install.place import place
 from switchgear.hooks.install.standing import Place
@@ -49,8 +49,9 @@ def prepared(place_: Place, data: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("agent", HOOKED)
+@pytest.mark.parametrize(
+    ("agent", "scope"), [(name, scope) for name in HOOKED for scope in HOOKED[name].scopes]
+)
 def test_in_and_out_again_leaves_nothing_behind(
     agent: str, scope: str, project: Path, home: Path
 ) -> None:

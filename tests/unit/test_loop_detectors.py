@@ -173,11 +173,43 @@ def test_of_each_error_the_first_text_is_kept_at_most_200_characters_of_it() -> 
     assert [(seen.times, seen.text) for seen in kept.seen] == [(2, "no file /a " + "x" * 189)]
 
 
-def test_the_rarest_makes_room_and_of_equally_rare_ones_the_oldest() -> None:
+def test_the_most_frequent_have_a_text_and_the_others_are_counted() -> None:
     told = [error("a", 2), error("b"), error("c"), error("d")]
     kept = after(SameError(remember=3), *told)
-    assert [(seen.text, seen.times) for seen in kept.seen] == [("a", 2), ("c", 1), ("d", 1)]
-    assert kept.forgotten == 1
+    assert [(seen.text, seen.times) for seen in kept.seen] == [("a", 2), ("b", 1), ("c", 1)]
+    assert (kept.different, kept.forgotten) == (4, 0)
+    again = after(SameError(remember=3), *told, error("d"))
+    assert [(seen.text, seen.times) for seen in again.seen] == [("a", 2), ("c", 1), ("d", 2)]
+
+
+def test_an_error_among_thousands_is_found() -> None:
+    detector = SameError(threshold=5)
+    for different in (33, 100, 1999):
+        letters = [chr(0x4E00 + number) for number in range(different)]
+        memory = detector.start()
+        for _ in range(4):
+            for letter in letters:
+                memory = detector.fold(memory, error(letter), 0.0)
+        assert memory.different == different
+        assert detector.heat(memory, 0.0) == 4 / 5
+        memory = detector.fold(memory, error(letters[-1]), 0.0)
+        assert detector.heat(memory, 0.0) == 1.0
+        assert detector.reason(memory, 0.0).endswith(f'"{letters[-1]}"')
+
+
+def test_beyond_what_is_counted_apart_the_number_is_a_lower_bound() -> None:
+    detector = SameError()
+    memory = detector.start()
+    for number in range(3000):
+        memory = detector.fold(memory, error(chr(0x4E00 + number)), 0.0)
+    assert (memory.different, memory.forgotten) == (2032, 968)
+
+
+def test_what_was_stored_before_others_were_counted_loads() -> None:
+    old = [[["k1", 3, "one"], ["k2", 1, "two"]], 7, "k2", 1]
+    memory = SameError(5).load(old)
+    assert SameError(5).dump(memory) == old
+    assert (memory.different, memory.forgotten) == (2, 7)
 
 
 def test_what_came_without_a_text_or_not_at_all_counts_nothing() -> None:
@@ -193,9 +225,12 @@ def test_a_recovery_forgives_what_reached_the_threshold_and_ends_the_row() -> No
     assert detector.reason(kept, 0.0) == 'the same error 2 times (threshold 3): "a"'
 
 
-def test_a_recovery_does_not_remember_the_forgotten_ones_again() -> None:
-    detector = SameError(remember=1)
-    assert detector.recovered(after(detector, error("a"), error("b"))).forgotten == 1
+def test_a_recovery_forgives_those_without_a_text_too() -> None:
+    detector = SameError(2, remember=1)
+    kept = detector.recovered(after(detector, error("a", 3), error("b", 3), error("c")))
+    assert [seen.times for seen in kept.seen] == [0]
+    assert sorted(times for _, times in kept.others) == [0, 1]
+    assert detector.reason(kept, 0.0) == "the same error 1 time (threshold 2)"
 
 
 def test_the_error_of_a_failed_probe_counts_like_any_other() -> None:
@@ -266,10 +301,10 @@ def test_what_it_dumped_it_loads(detector: Detector, memory: Any) -> None:
     assert detector.load(detector.dump(memory)) == memory
 
 
-def test_what_a_smaller_memory_has_no_room_for_is_forgotten() -> None:
+def test_what_a_smaller_memory_has_no_room_for_loses_its_text_and_not_its_count() -> None:
     dumped = SameError().dump(after(SameError(), error("a"), error("b", 2), error("c")))
     kept = SameError(remember=1).load(dumped)
-    assert ([seen.text for seen in kept.seen], kept.forgotten) == (["b"], 2)
+    assert ([seen.text for seen in kept.seen], kept.different) == (["b"], 3)
 
 
 # Somebody else's

@@ -179,7 +179,7 @@ def test_the_users_index_and_branches_are_left_alone(repository: Path) -> None:
     (repository / "a.txt").write_text("unstaged\n")
     before = git(repository, "status", "--porcelain"), git(repository, "branch", "-a")
     tree = tree_of(repository)
-    tree.keep(tree.mark(), "runs/1", "checkpoint")
+    tree.keep("runs/1", "checkpoint")
     ours = "?? .switchgear/\n"
     after = git(repository, "status", "--porcelain").replace(ours, "")
     assert (after, git(repository, "branch", "-a")) == before
@@ -189,7 +189,7 @@ def test_a_checkpoint_holds_the_whole_state_on_a_private_reference(repository: P
     (repository / "a.txt").write_text("half done\n")
     (repository / "new.txt").write_text("new\n")
     tree = tree_of(repository)
-    how = tree.keep(tree.mark(), "runs/1", "after 3 iterations")
+    how = tree.keep("runs/1", "after 3 iterations").how
     assert how == "git diff HEAD refs/switchgear/runs/1"
     assert git(repository, "show", "refs/switchgear/runs/1:new.txt") == "new\n"
     assert git(repository, "show", "refs/switchgear/runs/1:a.txt") == "half done\n"
@@ -200,7 +200,7 @@ def test_a_repository_without_a_commit_can_be_kept_too(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / "a.txt").write_text("a")
     tree = tree_of(tmp_path)
-    tree.keep(tree.mark(), "runs/1", "first")
+    tree.keep("runs/1", "first")
     assert git(tmp_path, "show", "refs/switchgear/runs/1:a.txt") == "a"
 
 
@@ -233,7 +233,7 @@ def test_a_checkpoint_outside_git_is_an_archive_of_what_changed(tmp_path: Path) 
     tree = tree_of(folder)
     tree.mark()
     (folder / "new.txt").write_text("new")
-    how = tree.keep(tree.mark(), "checkpoint", "after 3 iterations")
+    how = tree.keep("checkpoint", "after 3 iterations").how
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     subprocess.run(how, shell=True, cwd=elsewhere, check=True)
@@ -255,7 +255,7 @@ def test_without_git_on_the_machine_a_repository_is_a_folder(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     which: Callable[..., None] = lambda _: None  # noqa: E731
-    monkeypatch.setattr("switchgear.measure.git.shutil.which", which)
+    monkeypatch.setattr("switchgear.measure.tree.shutil.which", which)
     assert isinstance(tree_of(repository), PlainTree)
 
 

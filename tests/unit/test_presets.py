@@ -61,7 +61,7 @@ def test_resource_lock_trips_on_a_wait_of_more_than_a_minute() -> None:
 
 def test_a_rate_limit_opens_a_dependency_at_once_for_as_long_as_it_asks() -> None:
     policy = preset_policy("external_dep")
-    circuit = policy.start("dep/anthropic", 0.0)
+    circuit = policy.start("provider/anthropic", 0.0)
     limited = Tell(Signal(ok=False, error="429", retry_after_s=17.0))
     circuit = step(policy, circuit, limited, 100.0).circuit
     assert (circuit.phase, circuit.outage.retry_at_s) == (Phase.OPEN, 117.0)
@@ -69,7 +69,7 @@ def test_a_rate_limit_opens_a_dependency_at_once_for_as_long_as_it_asks() -> Non
 
 def test_an_outage_opens_a_dependency_after_three_failures_in_a_minute_with_backoff() -> None:
     policy = preset_policy("external_dep")
-    circuit = policy.start("dep/anthropic", 0.0)
+    circuit = policy.start("provider/anthropic", 0.0)
     for at_s in (0.0, 20.0, 40.0):
         assert circuit.phase is Phase.CLOSED
         circuit = step(policy, circuit, FAILURE, at_s).circuit
@@ -81,7 +81,7 @@ def test_an_outage_opens_a_dependency_after_three_failures_in_a_minute_with_back
 
 def test_failures_among_many_successes_are_noise_and_not_an_outage() -> None:
     policy = preset_policy("external_dep")
-    circuit = policy.start("dep/anthropic", 0.0)
+    circuit = policy.start("provider/anthropic", 0.0)
     for now_s in range(60):
         circuit = step(policy, circuit, Tell(Signal(ok=True, count=4)), float(now_s)).circuit
         circuit = step(policy, circuit, FAILURE, float(now_s)).circuit
@@ -100,7 +100,7 @@ def test_failures_among_many_successes_are_noise_and_not_an_outage() -> None:
 def test_a_fleet_that_begins_is_not_cut_by_the_failures_that_come_first() -> None:
     """One call in twenty fails, in a second; the others take half a minute to succeed."""
     policy = preset_policy("external_dep")
-    circuit = policy.start("dep/anthropic", 0.0)
+    circuit = policy.start("provider/anthropic", 0.0)
     for at_s in range(1, 15):
         circuit = step(policy, circuit, Tell(Signal(ok=False, seconds=1.0, count=5)), at_s).circuit
     for at_s in range(15, 90):
@@ -111,7 +111,7 @@ def test_a_fleet_that_begins_is_not_cut_by_the_failures_that_come_first() -> Non
 
 def test_calls_that_hung_and_failed_together_are_an_outage_at_once() -> None:
     policy = preset_policy("external_dep")
-    circuit = policy.start("dep/anthropic", 0.0)
+    circuit = policy.start("provider/anthropic", 0.0)
     hung = Tell(Signal(ok=False, seconds=30.0, count=3))
     assert step(policy, circuit, hung, 30.0).circuit.phase is Phase.OPEN
 

@@ -391,7 +391,7 @@ def test_a_rate_limit_opens_the_dependency_for_as_long_as_was_asked_and_a_bad_ke
 ) -> None:
     clock = FakeClock()
     breaker = CircuitBreaker(
-        "dep/anthropic",
+        "provider/anthropic",
         policy=preset_policy("external_dep"),
         failure_if=speaks_against_dependency,
         clock=clock,

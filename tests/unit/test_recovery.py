@@ -32,6 +32,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         "successes": 1,
         "lease_s": None,
         "retry_after_max_s": 3600.0,
+        "of": None,
     }
 
 

@@ -271,7 +271,9 @@ MAKERS: tuple[Callable[[], Exception], ...] = (
     root,
     order_refused,
     partial(errors.BudgetRefused, "team/wave", "asked $2.00, free $1.00 of $5.00", 1_000_000),
-    partial(errors.NoRoute, "coder", "requeue", "dep/p: 3 failures in 60 s (threshold 3)", 60.0),
+    partial(
+        errors.NoRoute, "coder", "requeue", "provider/p: 3 failures in 60 s (threshold 3)", 60.0
+    ),
     partial(errors.LockTimeout, "db", "ada", 3.0),
     partial(errors.LockLost, "db", 7),
     *(partial(kind, "sqlite:///x", "it is so", "do this") for kind in STORE_ERRORS),

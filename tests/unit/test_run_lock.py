@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from switchgear.runner.circuits import task_name
 from switchgear.runner.record import is_alive, process_began
 from switchgear.runner.run_lock import RunConflict, RunLock, folder_lock, is_held, task_lock
 from unit.runner_stage import Stage
@@ -99,12 +100,12 @@ def test_a_second_run_of_the_same_task_is_refused_before_anything_is_done(tmp_pa
     first = stage.runner("write('a', 'b')")
     runs = (stage.folder / ".switchgear" / "runs").resolve()
     with pytest.raises(RunConflict) as conflict:
-        task_lock(runs, first.circuit)
+        task_lock(runs, task_name(stage.folder, first.shop.options))
     assert first.shop.record.id in str(conflict.value)
     with pytest.raises(RunConflict):
         folder_lock(first.shop.record.path, "run")
     assert first.run().exit_reason == "completed"
-    task_lock(runs, first.circuit).release()
+    task_lock(runs, task_name(stage.folder, first.shop.options)).release()
     folder_lock(first.shop.record.path, "run").release()
 
 

@@ -99,7 +99,7 @@ def test_a_plan_is_done_when_every_box_is_ticked(stage: Stage) -> None:
     body = "p = pathlib.Path('PLAN.md'); p.write_text(p.read_text().replace('[ ]', '[x]', 1))"
     result = stage.run(body, plan="PLAN.md")
     assert (result.exit_reason, result.state.iterations) == ("completed", 2)
-    assert "1 boxes are ticked, 2 are open. The next one: build it" in stage.prompt(1)
+    assert "1 box is ticked, 2 are open. The next one: build it" in stage.prompt(1)
     assert "The next one: test it" in stage.prompt(2)
 
 
@@ -170,9 +170,15 @@ def test_a_folder_outside_git_is_measured_too(tmp_path: Path) -> None:
 def test_where_the_folder_cannot_be_measured_the_validation_alone_must_do(stage: Stage) -> None:
     class Blind:
         def mark(self) -> str:
+            if (stage.folder / "a").exists():
+                raise OSError("no such disk")
+            return "start"
+
+        def keep(self, *_: object) -> None:
             raise OSError("no such disk")
 
     def runner(**options: Any) -> Runner:
+        (stage.folder / "a").unlink(missing_ok=True)
         made = stage.runner("write('a', 'b')", max_iterations=1, **options)
         made.shop = made.shop._replace(tree=Blind())  # type: ignore[arg-type]
         made._gate = Gate(made.shop, made.circuits, lambda: None)
@@ -181,6 +187,6 @@ def test_where_the_folder_cannot_be_measured_the_validation_alone_must_do(stage:
     result = runner(validate="true").run()
     assert result.exit_reason == "completed"
     assert result.checkpoint is None
-    assert any("could not be kept" in note for note in result.notes)
-    assert runner().run().exit_reason == "max_iterations"
+    assert any("the work was not saved: no such disk" in note for note in result.notes)
+    assert runner().run().exit_reason == "unmeasurable"
     assert stage.iterations()[-1]["files_changed"] is None

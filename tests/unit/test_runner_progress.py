@@ -7,6 +7,7 @@ import pytest
 from switchgear import CircuitBreaker
 from switchgear.agents.events import Result, StreamEvent, TextOutput, ToolStarted, ToolStep
 from switchgear.config import preset_policy
+from switchgear.core.score import session_policy
 from switchgear.ladder import Interventions
 from switchgear.measure.tally import Tally
 from switchgear.runner.stuck import STUCK, StuckWatch
@@ -33,6 +34,9 @@ def stage(tmp_path: Path) -> Stage:
     stage.view = Ticking(stage.hands)
     stage.setting = stage.setting._replace(view=stage.view)
     return stage
+
+
+POLICY = session_policy(preset_policy("stuck"), preset_policy("progress"))
 
 
 def test_an_agent_that_stands_still_in_new_words_is_stopped_and_told_the_debt(
@@ -77,13 +81,8 @@ def test_it_can_be_switched_off(stage: Stage) -> None:
 def watch(state: list[str] | None = None) -> StuckWatch:
     states = iter(state or [])
     clock = FakeClock()
-    circuits = [
-        CircuitBreaker(name, policy=preset_policy(preset), clock=clock)
-        for name, preset in (("session/x", "stuck"), ("progress/x", "progress"))
-    ]
-    return StuckWatch(
-        circuits[0], lambda: 1, progress=circuits[1], state=lambda: next(states, None)
-    )
+    circuit = CircuitBreaker("session/x", policy=POLICY, clock=clock)
+    return StuckWatch(circuit, lambda: 1, state=lambda: next(states, None))
 
 
 def fed(seen: StuckWatch, *events: StreamEvent) -> list[str | None]:
@@ -109,17 +108,11 @@ def delegating(*, apart: bool) -> list[str | None]:
     made: list[str] = []
     clock = FakeClock()
 
-    def circuits(name: str) -> tuple[CircuitBreaker, CircuitBreaker]:
+    def circuit(name: str) -> CircuitBreaker:
         made.append(name)
-        score = CircuitBreaker(
-            f"session/x/agent/{name}", policy=preset_policy("stuck"), clock=clock
-        )
-        ledger = preset_policy("progress")
-        return score, CircuitBreaker(f"progress/x/agent/{name}", policy=ledger, clock=clock)
+        return CircuitBreaker(f"session/x/agent/{name}", policy=POLICY, clock=clock)
 
-    own, ledger = circuits("")
-    sub_agent = circuits if apart else None
-    seen = StuckWatch(own, lambda: 0, progress=ledger, sub_agent=sub_agent)
+    seen = StuckWatch(circuit(""), lambda: 0, sub_agent=circuit if apart else None)
     heard = [
         seen.see(ToolStep("bash", "make", False, "make: no rule", output="no rule", agent=agent))
         for _ in range(2)
@@ -136,14 +129,9 @@ def test_sub_agents_are_judged_each_by_what_it_does_itself() -> None:
 
 def test_a_stuck_sub_agent_ends_the_iteration_and_is_named() -> None:
     clock = FakeClock()
-    stuck, ledger = preset_policy("stuck"), preset_policy("progress")
-    sub = CircuitBreaker("session/x/agent/a", policy=stuck, clock=clock)
-    seen = StuckWatch(
-        CircuitBreaker("session/x", policy=stuck, clock=clock),
-        lambda: 0,
-        progress=CircuitBreaker("progress/x", policy=ledger, clock=clock),
-        sub_agent=lambda _: (sub, None),
-    )
+    sub = CircuitBreaker("session/x/agent/a", policy=preset_policy("stuck"), clock=clock)
+    own = CircuitBreaker("session/x", policy=POLICY, clock=clock)
+    seen = StuckWatch(own, lambda: 0, sub_agent=lambda _: sub)
     step = ToolStep("bash", "make", False, "make: no rule", output="no rule", agent="a")
     assert STUCK in fed(seen, *[step] * 5)
     assert seen.score is not None
@@ -158,10 +146,9 @@ def test_the_validation_pays_with_another_set_of_failing_tests() -> None:
             seen.see(ToolStep("bash", "make", False, "make: no rule", output="no rule"))
             seen.validated(Tally(5, 2, ("a", "b")), ok=False)
         seen.validated(Tally(6, len(last), last), ok=False)
-        progress = seen._own.progress
-        assert progress is not None
-        kinds = [detector.kind for detector in progress.policy.detectors]
-        memories = progress._circuit.memories
+        circuit = seen._own.circuit
+        kinds = [detector.kind for detector in circuit.policy.detectors]
+        memories = circuit._circuit.memories
         points.append(memories[kinds.index("errors_debt")].points)
     assert points[0] > points[1]
 

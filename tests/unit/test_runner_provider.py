@@ -125,7 +125,10 @@ def test_of_the_price_of_what_never_reached_its_provider_nothing_is_said(
     assert "unknown cost" in second  # it worked, and told no usage
     lost, worked = stage.iterations()
     assert (lost["cost_micros"], lost["cost_unknown"]) == (0, "")
-    assert (worked["cost_micros"], worked["cost_unknown"]) == (None, "the agent told no usage")
+    assert (worked["cost_micros"], worked["cost_unknown"]) == (
+        None,
+        "the agent reported no token usage",
+    )
 
 
 def test_usage_without_a_token_is_no_price_that_is_not_known(stage: Stage) -> None:

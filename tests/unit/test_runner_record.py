@@ -215,3 +215,36 @@ def test_the_state_outlasts_the_process() -> None:
     for wrong in ({"iterations": -1}, {"seconds": "x"}, {"changed": 5}, {"lost": None}):
         with pytest.raises(ValueError, match="state"):
             RunState.load({**state.dump(), **wrong})
+
+
+@pytest.mark.parametrize(
+    "swap",
+    [
+        "for i in range(1, 6): swap(f'logs/{i:04}.log')",
+        "for i in range(n + 1, 6): swap(f'prompts/{i:04}.txt')",
+        "swap('iterations.jsonl')",
+        "swap('run.json')",
+    ],
+)
+@pytest.mark.parametrize("by", ["os.mkfifo(path)", "os.symlink(victim, path)"])
+def test_a_pipe_or_a_link_in_the_folder_of_a_run_neither_hangs_it_nor_is_followed(
+    stage: Stage, swap: str, by: str
+) -> None:
+    victim = stage.scripts / "victim"
+    victim.write_text("keep me")
+    body = (
+        f"victim = {str(victim)!r}\n"
+        "folder = pathlib.Path('.switchgear/runs') / os.environ['SWITCHGEAR_RUN']\n"
+        "def swap(name):\n"
+        "    path = folder / name\n"
+        "    if not path.is_fifo() and not path.is_symlink():\n"
+        "        path.unlink(missing_ok=True)\n"
+        f"        {by}\n"
+        f"{swap}\n"
+        "write(f'n{n}', 'x'); tell(type='result', text='more', success=None)"
+    )
+    result = stage.run(body, max_iterations=3)
+    assert (result.exit_reason, result.state.iterations) == ("max_iterations", 3)
+    assert victim.read_text() == "keep me"
+    assert stage.run_json()["end"]["exit_reason"] == "max_iterations"
+    assert stage.iterations()[-1]["number"] == 3

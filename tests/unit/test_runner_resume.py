@@ -151,11 +151,11 @@ def test_a_completed_task_leaves_a_clean_circuit(stage: Stage) -> None:
     assert runner.circuits.loop.stats() == (0, 0, 0)
 
 
-def test_failures_of_an_earlier_run_of_the_task_count(stage: Stage) -> None:
+def test_failures_of_an_earlier_run_that_did_not_trip_do_not_count(stage: Stage) -> None:
     stage.run("fail('cannot do it')", max_iterations=2)
     stage.record = None
     again = stage.run("fail('cannot do it')")
-    assert (again.exit_reason, again.state.iterations) == ("circuit_breaker", 1)
+    assert (again.exit_reason, again.state.iterations) == ("circuit_breaker", 3)
 
 
 def test_an_answer_is_in_the_next_prompt_only(stage: Stage) -> None:

@@ -123,7 +123,7 @@ tell(type="result", text="done", success=True)
     assert result.exit_reason == "completed"
     evidence = (stage.folder / "done.txt").read_text()
     assert "AGENT APPEARS STUCK" in evidence
-    assert "[Klaus intervention] - Escalate to debugger" in evidence
+    assert "[Hand over]          - Escalate to " in evidence
 
 
 def test_progress_leads_back_to_the_bottom_of_the_ladder(stage: Stage) -> None:

@@ -82,6 +82,7 @@ def test_every_scenario_fires_on_the_defaults(name: str) -> None:
 def test_every_detector_of_the_registry_has_an_attack_that_ends() -> None:
     fields: dict[str, dict[str, Any]] = {
         "latency_p95": {"baseline_s": 1.0},
+        "slow_call_share": {"slow_s": 100.0},
         "slow_calls": {"slow_s": 1.0},
         "spend": {"hard_cap_micros": 100},
         "total_cost": {"budget_micros": 100},
@@ -94,8 +95,10 @@ def test_every_detector_of_the_registry_has_an_attack_that_ends() -> None:
 
 
 def test_a_guard_says_when_it_fires_and_by_what(project: Path) -> None:
-    found = rows_of(project, f"circuits: [{{match: 'dep/*', policy: {DEAD}}}]", "dead-provider")
-    row = next(row for row in found if row.guard == "dep/*")
+    found = rows_of(
+        project, f"circuits: [{{match: 'provider/*', policy: {DEAD}}}]", "dead-provider"
+    )
+    row = next(row for row in found if row.guard == "provider/*")
     assert (row.detector, row.signals, row.seconds) == ("consecutive_failures", 3, 1.5)
     assert "3 failures in a row (threshold 3)" in row.reason
 
@@ -106,10 +109,10 @@ def test_a_guard_says_when_it_fires_and_by_what(project: Path) -> None:
 def test_every_row_of_the_configuration_is_attacked_by_each_of_its_detectors(project: Path) -> None:
     config = """
 circuits:
-  - match: dep/*
+  - match: provider/*
     policy: {detectors: [{failure_rate: {window: 10}}, {slow_calls: {slow_s: 5}}, retry_after]}
 """
-    rows = [row for row in rows_of(project, config, "guards") if row.guard == "dep/*"]
+    rows = [row for row in rows_of(project, config, "guards") if row.guard == "provider/*"]
     assert [row.status for row in rows] == [Status.OK] * 3
     assert [row.detector for row in rows] == ["failure_rate", "slow_calls", "retry_after"]
     assert [row.attack for row in rows] == ["failures", "slow provider", "rate limit"]
@@ -126,8 +129,8 @@ circuits:
 def test_a_threshold_that_cannot_be_reached_is_a_failure(
     project: Path, detector: str, says: str
 ) -> None:
-    config = f"circuits: [{{match: 'dep/*', policy: {{detectors: [{detector}]}}}}]"
-    why = failures(rows_of(project, config, "guards"))["dep/*"]
+    config = f"circuits: [{{match: 'provider/*', policy: {{detectors: [{detector}]}}}}]"
+    why = failures(rows_of(project, config, "guards"))["provider/*"]
     assert "out of reach" in why
     assert says in why
 
@@ -168,7 +171,7 @@ policies:
   base: {DEAD}
   used: {{extends: base}}
   lost: {DEAD}
-circuits: [{{match: 'dep/*', policy: used}}]
+circuits: [{{match: 'provider/*', policy: used}}]
 """
     bad = failures(rows_of(project, config, "guards"))
     assert list(bad) == ["policy lost"]
@@ -286,7 +289,7 @@ def test_orders_without_the_token_are_refused_where_one_is_configured(project: P
         ("overspend", Budgets, "_tell", lambda *_: 1 / 0, "overspend"),
         ("dead-provider", Circuits, "tell_provider", lambda *_: None, "provider/demo"),
         ("dead-provider", deciding._Hearing, "_after", lambda *_: None, "op/*"),
-        ("loop", StuckWatch, "see", lambda *_: None, "progress/*"),
+        ("loop", StuckWatch, "see", lambda *_: None, "session/* progress"),
     ],
 )
 def test_a_guard_that_is_broken_on_purpose_is_a_failure(  # noqa: PLR0917
@@ -305,13 +308,13 @@ def test_a_guard_that_is_broken_on_purpose_is_a_failure(  # noqa: PLR0917
 def test_a_slow_provider_that_no_policy_minds_is_told_and_one_that_cannot_fire_fails(
     project: Path,
 ) -> None:
-    rows = rows_of(project, f"circuits: [{{match: 'dep/*', policy: {DEAD}}}]", "slow-provider")
+    rows = rows_of(project, f"circuits: [{{match: 'provider/*', policy: {DEAD}}}]", "slow-provider")
     assert [row.status for row in rows if row.path == "library"] == [Status.SKIPPED]
     slow = "{detectors: [{slow_calls: {slow_s: 1, window: 900}}]}"
     bad = failures(
-        rows_of(project, f"circuits: [{{match: 'dep/*', policy: {slow}}}]", "slow-provider")
+        rows_of(project, f"circuits: [{{match: 'provider/*', policy: {slow}}}]", "slow-provider")
     )
-    assert "all are admitted" in bad["dep/*"]
+    assert "all are admitted" in bad["provider/*"]
 
 
 def test_a_lock_whose_wait_nobody_minds_in_time_is_a_failure(project: Path) -> None:
@@ -383,7 +386,7 @@ def test_installed_hooks_that_lead_nowhere_are_a_failure(project: Path) -> None:
 
 
 def test_nothing_of_the_users_is_changed(project: Path) -> None:
-    (project / "switchgear.yaml").write_text(f"circuits: [{{match: 'dep/*', policy: {DEAD}}}]")
+    (project / "switchgear.yaml").write_text(f"circuits: [{{match: 'provider/*', policy: {DEAD}}}]")
     CliRunner().invoke(main, ["record", "provider/x", "failure"])
     CliRunner().invoke(main, ["hooks", "install", "claude-code"])
 
@@ -412,7 +415,7 @@ def test_the_table_is_plain_when_piped_and_ends_with_the_sum() -> None:
     assert "\x1b" not in done.stdout
     assert done.stdout.splitlines()[-1] == "2 attacks stopped, every guard fires"
     assert "lock/*" in done.stdout
-    assert "13 signals, 65 s" in done.stdout
+    assert "12 signals, 60 s" in done.stdout
 
 
 def test_what_cannot_fire_is_exit_code_1_with_the_reason(project: Path) -> None:

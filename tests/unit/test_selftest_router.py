@@ -8,7 +8,7 @@ import pytest
 from switchgear.config import load_config
 from switchgear.fleet import route as routing
 from switchgear.fleet.route import Route
-from switchgear.fleet.router import Router
+from switchgear.fleet.router import Router, Settings
 from switchgear.selftest.bench import Bench
 from switchgear.selftest.plan import perform
 from switchgear.selftest.rows import Row, Status
@@ -42,23 +42,23 @@ def test_a_failing_provider_is_left_for_the_fallback_and_with_all_dead_nobody_is
     tmp_path: Path,
 ) -> None:
     rows = by_guard(rows_of(tmp_path, FLEET, "dead-provider"))
-    switched = rows["dep/anthropic"]
+    switched = rows["provider/anthropic"]
     assert (switched.detector, switched.signals) == ("failures_in_window + failure_rate", 15)
     assert switched.reason.startswith("rerouted to coder on openai/large: coder on anthropic/opus")
     nobody = rows["fallbacks of coder"]
     assert nobody.status is Status.OK
-    assert nobody.reason.startswith("nobody may work for agent 'coder' (requeue)")
+    assert nobody.reason.startswith("no agent available for 'coder' (requeue)")
     for provider in ("anthropic", "openai", "google"):
-        assert f"dep/{provider}: score 2 of 2: 3 failures" in nobody.reason
+        assert f"provider/{provider}: score 2 of 2: 3 failures" in nobody.reason
     assert "fallbacks of twin" not in rows, "its work goes the same way"
-    assert rows["dep/google"].reason.endswith("junior has no other provider")
+    assert rows["provider/google"].reason.endswith("junior has no other provider")
 
 
 def test_without_agents_a_stand_in_is_attacked_under_the_configured_breakers(
     tmp_path: Path,
 ) -> None:
     [row, _] = rows_of(tmp_path, "breakers: {external_dep: {threshold: 7}}", "dead-provider")
-    assert (row.guard, row.signals, row.status) == ("dep/*", 19, Status.OK)
+    assert (row.guard, row.signals, row.status) == ("provider/*", 19, Status.OK)
 
 
 def test_money_is_watched_for_the_agent_its_story_and_its_budget(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_money_is_watched_for_the_agent_its_story_and_its_budget(tmp_path: Path)
         ("slow-provider", "agent/coder/latency", "latency_p95", "load reduced to 50%"),
         (
             "hang",
-            "dep/anthropic",
+            "provider/anthropic",
             "failures_in_window + failure_rate",
             "rerouted to coder on openai/large",
         ),
@@ -110,7 +110,12 @@ def test_a_halted_agent_cannot_order_itself_to_go_on_where_a_token_is_configured
 @pytest.mark.parametrize(
     ("name", "breaker", "guard", "says"),
     [
-        ("dead-provider", "external_dep: {threshold: 5000}", "dep/anthropic", "such calls go on"),
+        (
+            "dead-provider",
+            "external_dep: {threshold: 5000}",
+            "provider/anthropic",
+            "such calls go on",
+        ),
         ("same-error", "failure_rate: {window_calls: 5000}", "agent/coder/failure_rate", "go on"),
         ("lock-convoy", "resource_lock: {threshold_seconds: 90000}", "lock/*", "a day goes on"),
     ],
@@ -141,7 +146,7 @@ def test_a_category_that_is_switched_off_is_told(tmp_path: Path, name: str, cate
 
 def test_a_row_of_circuits_that_watches_for_something_else_is_told(tmp_path: Path) -> None:
     policy = "{detectors: [{context_burn: {per_minute: 0.5}}]}"
-    config = f"{FLEET}\ncircuits: [{{match: 'dep/*', policy: {policy}}}]"
+    config = f"{FLEET}\ncircuits: [{{match: 'provider/*', policy: {policy}}}]"
     rows = rows_of(tmp_path, config, "dead-provider")
     assert {row.status for row in rows} == {Status.SKIPPED}
     assert "only context_burn" in rows[0].reason
@@ -164,10 +169,10 @@ def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is
 @pytest.mark.parametrize(
     ("name", "target", "attribute", "instead", "guard", "says"),
     [
-        ("dead-provider", Route, "tell", lambda *_, **__: None, "dep/anthropic", "go on"),
-        ("dead-provider", Router, "dependencies", lambda *_: [], "dep/anthropic", "go on"),
-        ("same-error", Router, "circuits", lambda *_: [], "agent/coder/failure_rate", "go on"),
-        ("rule-breach", Router, "circuits", lambda *_: [], "rules/coder", "goes on as before"),
+        ("dead-provider", Route, "tell", lambda *_, **__: None, "provider/anthropic", "go on"),
+        ("dead-provider", Settings, "dependencies", lambda *_: [], "provider/anthropic", "go on"),
+        ("same-error", Settings, "circuits", lambda *_: [], "agent/coder/failure_rate", "go on"),
+        ("rule-breach", Settings, "circuits", lambda *_: [], "rules/coder", "goes on as before"),
         ("overspend", Route, "spent", lambda *_: None, "agent/coder/budget", "go on"),
         ("overspend", Router, "_reserved", lambda *_: True, "budgets", "anything be spent"),
         ("lock-convoy", Router, "_free", lambda *_: True, "lock/*", "goes on as before"),
@@ -193,9 +198,9 @@ def test_a_fallback_that_does_not_take_over_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Router, "_first", _only_the_first(Router._first))
-    row = by_guard(rows_of(tmp_path, FLEET, "dead-provider"))["dep/anthropic"]
+    row = by_guard(rows_of(tmp_path, FLEET, "dead-provider"))["provider/anthropic"]
     assert row.status is Status.FAILED
-    assert "dep/anthropic is cut, and no fallback works" in row.reason
+    assert "provider/anthropic is cut, and no fallback works" in row.reason
 
 
 def test_costs_that_the_router_stops_telling_are_found_out(
@@ -209,8 +214,8 @@ def test_costs_that_the_router_stops_telling_are_found_out(
 
 
 def _only_the_first(first: Any) -> Any:
-    def asked(router: Router, route: Route, wanted: Any, tried: Any) -> Any:
-        found = first(router, route, wanted, tried)
+    def asked(router: Router, route: Route, by: Any, wanted: Any, tried: Any) -> Any:
+        found = first(router, route, by, wanted, tried)
         return found if found is not None and found.model == wanted.model else None
 
     return asked

@@ -240,5 +240,5 @@ def test_a_story_that_an_agent_had_burnt_is_no_wrong_trip_hours_later() -> None:
     )  # fmt: skip
     tally.hear(late)
     assert tally.wrong_trips == before
-    tally.hear(late._replace(circuit="dep/south"))
+    tally.hear(late._replace(circuit="provider/south"))
     assert tally.wrong_trips == before + 1

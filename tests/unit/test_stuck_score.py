@@ -7,7 +7,7 @@ import pytest
 from switchgear.config import preset_policy
 from switchgear.core.machine import step
 from switchgear.core.score import Score, score_of
-from switchgear.core.types import Act, Circuit, Phase, Signal, Tell
+from switchgear.core.types import Act, Circuit, Order, Phase, Signal, Tell
 
 POLICY = preset_policy("stuck")
 FULL = {"silence": 30, "same_tool": 40, "tool_flood": 50, "same_error": 60, "context_burn": 20}
@@ -90,10 +90,12 @@ def test_silence_and_repetition_together_intervene() -> None:
     assert score.points == 70
 
 
-def test_an_intervention_starts_the_count_anew() -> None:
+def test_a_session_stays_open_until_it_is_reset_and_then_starts_afresh() -> None:
     circuit, _ = told([call("Read", "a")] * 21)
-    later_s = circuit.seen_s + 0.001
-    circuit = step(POLICY, circuit, Tell(call("Read", "a")), later_s).circuit
+    later_s = circuit.seen_s + 86_400.0
+    circuit = step(POLICY, circuit, Tell(call("Write", "b", files=1)), later_s).circuit
+    assert circuit.phase is Phase.OPEN, "what the agent does itself never closes it"
+    circuit = step(POLICY, circuit, Order("user", "a message", reset=True), later_s).circuit
     assert circuit.phase is Phase.CLOSED
     score = score_of(POLICY, POLICY.readings(circuit.memories, later_s))
     assert score is not None

@@ -1,8 +1,9 @@
 """What a run cost, in integer millionths of a dollar.
 
-The agent's own figure is taken where it gives one. Else tokens are priced by the list of the
-package genai-prices (`pip install switchgear[prices]`), whose data comes with it: nothing is asked
-over the network. An unknown price is None, with the reason, and never 0.
+The agent's own figure is taken where it gives one. Else its tokens are priced: by the rates that the
+user gives, by the package genai-prices where it is installed (`pip install switchgear[prices]`), or
+by the list that ships with Switchgear. Nothing is asked over the network. An unknown price is None,
+with the reason, and never 0.
 """
 
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import NamedTuple
 
 from switchgear.agents.events import Usage
+from switchgear.agents.price_snapshot import Rates, rates_of, snapshot_date
 
 _REQUEST_TOKENS = 100_000
 """Totals are priced as requests of at most this size: some models cost more for very long requests,
@@ -21,13 +23,15 @@ class Cost(NamedTuple):
 
     micros: int | None
     source: str
-    """"agent", "price list", "agent and price list", or "" where the cost is not known."""
+    """"agent", "price list", "given prices", several of them, or "" where the cost is unknown."""
     unknown: str = ""
     """A sentence on what is not known; empty where all is."""
 
 
-def cost_of(usages: Iterable[Usage]) -> Cost:
-    """What the latest usage of each model adds up to; no usage at all is not known either.
+def cost_of(usages: Iterable[Usage], rates: Rates | None = None) -> Cost:
+    """What the latest usage of each model adds up to; no usage at all is unknown too.
+
+    `rates` are the user's own prices for tokens, and take precedence over any list.
 
     >>> cost_of([Usage("any", 10, 1, cost_micros=42)])
     Cost(micros=42, source='agent', unknown='')
@@ -39,44 +43,81 @@ def cost_of(usages: Iterable[Usage]) -> Cost:
             total += usage.cost_micros
             sources.add("agent")
             continue
-        priced, problem = _listed(usage)
+        priced, problem = _listed(usage, rates)
         if priced is None:
             problems.append(problem)
         else:
             total += priced
-            sources.add("price list")
+            sources.add("price list" if rates is None else "given prices")
     if not models:
-        return Cost(None, "", "the agent told no usage")
+        return Cost(None, "", "the agent reported no token usage")
     if problems:
         return Cost(None, "", "; ".join(problems))
     return Cost(total, " and ".join(sorted(sources)))
 
 
+def price_list() -> str:
+    """Which list prices tokens: the installed package, or the bundled one with its date."""
+    try:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        import genai_prices  # noqa: F401, PLC0415 - an extra, and slow to import
+    except ImportError:
+        return f"bundled price list of {snapshot_date()}"
+    return f"price list of genai-prices {version('genai-prices')}"
+
+
+def model_rates(model: str) -> tuple[int, int] | None:
+    """What a million tokens of input and of output of a model cost in millionths of a dollar."""
+    costs = [cost_of([Usage(model, *tokens)]) for tokens in ((1_000_000, 0), (0, 1_000_000))]
+    if costs[0].micros is None or costs[1].micros is None:
+        return None
+    return costs[0].micros, costs[1].micros
+
+
 def window_of(model: str) -> int | None:
     """How many tokens a model can hold, by the same list; `None`: it does not say."""
+    provider, _, name = model.rpartition("/")
     try:
         from genai_prices import Usage as Tokens  # noqa: PLC0415 - an extra, and slow to import
         from genai_prices import calc_price  # noqa: PLC0415
 
-        name = model.rpartition("/")[2]
         return calc_price(Tokens(input_tokens=1), model_ref=name).model.context_window
-    except (ImportError, LookupError, ValueError):
+    except ImportError:
+        found = rates_of(name, provider) or rates_of(name)
+        return None if found is None else found.window
+    except (LookupError, ValueError):
         return None
 
 
-def _listed(usage: Usage) -> tuple[int | None, str]:
+def _listed(usage: Usage, rates: Rates | None) -> tuple[int | None, str]:
     if not (usage.input_tokens or usage.output_tokens):
-        return None, "the agent told neither tokens nor cost"
+        return None, "the agent reported neither tokens nor cost"
+    tokens = (usage.input_tokens, usage.output_tokens)
+    cached = (usage.cache_read_tokens, usage.cache_write_tokens)
+    all_input = max(usage.input_tokens, sum(cached))
+    if rates is not None:
+        return rates.cost_micros(all_input, tokens[1], *cached), ""
     if usage.model is None:
         return None, "the agent named no model, so its tokens have no price; name it by --model"
+    provider, _, name = usage.model.rpartition("/")
+    for provider_id in dict.fromkeys((provider, "")):
+        micros = _by_package(usage, name, provider_id, all_input)
+        if micros is None:
+            found = rates_of(name, provider_id)
+            micros = None if found is None else found.cost_micros(all_input, tokens[1], *cached)
+        if micros is not None:
+            return micros, ""
+    return None, f"the {price_list()} does not know the model {usage.model!r}"
+
+
+def _by_package(usage: Usage, name: str, provider: str, all_input: int) -> int | None:
+    """By the installed package genai-prices; `None`: it is not there, or does not know the model."""
     try:
         from genai_prices import Usage as Tokens  # noqa: PLC0415 - an extra, and slow to import
         from genai_prices import calc_price  # noqa: PLC0415
     except ImportError:
-        missing = "there is no price list: python3 -m pip install 'switchgear[prices]'"
-        return None, missing
-    provider, _, name = usage.model.rpartition("/")
-    all_input = max(usage.input_tokens, usage.cache_read_tokens + usage.cache_write_tokens)
+        return None
     requests = all_input // _REQUEST_TOKENS + 1
     tokens = Tokens(
         input_tokens=Decimal(all_input) / requests,
@@ -84,11 +125,8 @@ def _listed(usage: Usage) -> tuple[int | None, str]:
         cache_read_tokens=Decimal(usage.cache_read_tokens) / requests,
         cache_write_tokens=Decimal(usage.cache_write_tokens) / requests,
     )
-    for provider_id in dict.fromkeys((provider or None, None)):
-        try:
-            price = calc_price(tokens, model_ref=name, provider_id=provider_id).total_price
-        except (LookupError, ValueError):
-            continue
-        micros = round(price * requests * 1_000_000, 3).to_integral_value(ROUND_CEILING)
-        return int(micros), ""
-    return None, f"the price list does not know the model {usage.model!r}"
+    try:
+        price = calc_price(tokens, model_ref=name, provider_id=provider or None).total_price
+    except (LookupError, ValueError):
+        return None
+    return int(round(price * requests * 1_000_000, 3).to_integral_value(ROUND_CEILING))

@@ -11,7 +11,6 @@ import selectors
 import shutil
 import subprocess
 import threading
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -24,10 +23,13 @@ from switchgear.agents.lines import Lines
 from switchgear.agents.remains import end_marked
 from switchgear.agents.text import clean
 from switchgear.agents.wardens import WITHHELD, Warden, Wardens
+from switchgear.awake_clock import AWAKE
 
 MARK = "SWITCHGEAR_PROCESS"
 """The variable that marks all processes of one run."""
 _CHUNK = 65_536
+_TICK_S = 1.0
+"""We look at the clock so often: a longer wait than this was a suspension."""
 _TAIL_LINES = 200
 _MOST_EVENTS = 5_000
 
@@ -77,7 +79,8 @@ class AgentProcess:
     `run` blocks in one thread; `stop` and `kill` may be called from any thread, from `on_event`
     and from a signal handler, at any time, also before and after.
 
-    `deadline_s` bounds the whole run, `idle_s` the time without any output, each None for never.
+    `deadline_s` bounds the whole run, `idle_s` the time without any output, each None for never; time
+    in which this process was suspended counts for neither.
     `grace_s` is what a gentle end may take before all that is left is killed. While nothing is
     printed, `on_silence` is called every `silence_s` seconds with how long. `env` is the whole
     environment (default: ours); variables of `WITHHELD` are left out in any case. `wardens` has
@@ -140,7 +143,7 @@ class AgentProcess:
 
     def run(self) -> Run:
         """Runs the agent to its end, whatever that is. To be called once."""
-        began_s = time.monotonic()
+        began_s = AWAKE()
         if problem := self._missing():
             self._close_control()
             return self._outcome(End.NOT_FOUND, None, began_s, problem)
@@ -185,14 +188,17 @@ class AgentProcess:
                 os.set_blocking(descriptor, False)
                 ready.register(descriptor, selectors.EVENT_READ)
             while status in ready.get_map():
-                for key, _ in ready.select(self._patience_s(began_s, last_output_s)):
+                patience_s = min(_TICK_S, self._patience_s(began_s, last_output_s))
+                with AWAKE.waiting(patience_s):
+                    found = ready.select(patience_s)
+                for key, _ in found:
                     chunk = os.read(key.fd, _CHUNK)
                     if not chunk:
                         ready.unregister(key.fd)
                     elif key.fd == status:
                         self._status += chunk
                     else:
-                        last_output_s = time.monotonic()
+                        last_output_s = AWAKE()
                         self._read(chunk, *outputs[key.fd])
                 self._look_at_the_clock(began_s, last_output_s)
             for descriptor, sink in outputs.items():  # what was printed just before the end
@@ -202,17 +208,17 @@ class AgentProcess:
             for line in lines.close():
                 self._line(line, is_error=is_error)
 
-    def _patience_s(self, began_s: float, last_output_s: float) -> float | None:
+    def _patience_s(self, began_s: float, last_output_s: float) -> float:
         if self._orders or self._status:
-            return None
+            return _TICK_S
         ends = [began_s + self.deadline_s] if self.deadline_s is not None else []
         ends += [last_output_s + self.idle_s] if self.idle_s is not None else []
         if self.on_silence is not None:
             ends.append(max(last_output_s, self._told_s) + self.silence_s)
-        return max(0.0, min(ends) - time.monotonic()) if ends else None
+        return max(0.0, min(ends) - AWAKE()) if ends else _TICK_S
 
     def _look_at_the_clock(self, began_s: float, last_output_s: float) -> None:
-        now_s = time.monotonic()
+        now_s = AWAKE()
         if self._orders or self._status:
             return
         if self.deadline_s is not None and now_s >= began_s + self.deadline_s:
@@ -298,7 +304,7 @@ class AgentProcess:
         return Run(
             end=end,
             exit_code=code,
-            duration_s=time.monotonic() - began_s,
+            duration_s=AWAKE() - began_s,
             events=tuple(self._events),
             events_dropped=self._seen - len(self._events),
             output_chars=self.reader.output_chars,

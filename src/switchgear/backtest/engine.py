@@ -59,6 +59,8 @@ class Recordings(NamedTuple):
     """The name of a format that all files are taken to have."""
     jobs: int | None = None
     """The number of processes; `None`: one for each core."""
+    progress: Callable[[int, int], object] | None = None
+    """Called with the bytes that are done and those of all files; each pass begins at 0."""
 
 
 class Judging(NamedTuple):
@@ -82,13 +84,54 @@ def each_run(read: Recordings, task: Callable[[Recorded], T], tally: Tally) -> I
     count = read.jobs or _cores()
     jobs = _jobs(files, read.force, tally)
     working = Working(read.outcomes, read.force, task)
+    done = _Done(files, read.progress)
     if count <= 1 or _is_small(files, read.jobs):
         for job in jobs:
             found, seen = working.work(job)
             tally.add(seen)
+            done.add(job)
             yield from found
-        return
-    yield from _in_processes(jobs, working, tally, count)
+    else:
+        yield from _in_processes(jobs, working, tally, count, done)
+    done.all()
+
+
+class _Done:
+    """How much of the files is done. A file counts as it is on disk, packed or not."""
+
+    def __init__(self, files: Sequence[str], tell: Callable[[int, int], object] | None) -> None:
+        self._tell = tell
+        self._left = {} if tell is None else {path: _size(path) for path in files}
+        self._total = sum(self._left.values())
+        self._done = 0
+        self._path = ""
+        if tell is not None:
+            tell(0, self._total)
+
+    def add(self, job: Job) -> None:
+        """A job is done; that of another file says that the file before it is, too."""
+        if self._tell is None:
+            return
+        if self._path != job.path:
+            self._done += self._left.pop(self._path, 0)
+            self._path = job.path
+        left = self._left.get(job.path, 0)
+        part = left if job.lines is None else min(left, sum(map(len, job.lines)))
+        self._left[job.path] = left - part
+        self._done += part
+        self._tell(self._done, self._total)
+
+    def all(self) -> None:
+        """Everything is done."""
+        if self._tell is not None:
+            self._tell(self._total, self._total)
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
 
 
 class Working(NamedTuple):
@@ -107,34 +150,38 @@ class Working(NamedTuple):
         return [self.task(with_outcome(run, self.outcomes)) for run in runs], tally
 
 
-def _in_processes(jobs: Iterable[Job], working: Working, tally: Tally, count: int) -> Iterator[Any]:
+def _in_processes(
+    jobs: Iterable[Job], working: Working, tally: Tally, count: int, done: _Done
+) -> Iterator[Any]:
     # Not by fork: whoever calls us may have threads.
     spawning = get_context("spawn")
     with ProcessPoolExecutor(count, spawning, _leave_interrupts_to_the_parent) as pool:
-        under_way: deque[Future[tuple[list[Any], Tally]]] = deque()
+        under_way: deque[tuple[Job, Future[tuple[list[Any], Tally]]]] = deque()
+
+        def taken() -> list[Any]:
+            job, future = under_way.popleft()
+            found, seen = future.result()
+            tally.add(seen)
+            done.add(job)
+            return found
+
         try:
             for job in jobs:
-                under_way.append(pool.submit(working.work, job))
+                under_way.append((job, pool.submit(working.work, job)))
                 if len(under_way) > 2 * count + 2:
-                    yield from _taken(under_way.popleft(), tally)
+                    yield from taken()
             while under_way:
-                yield from _taken(under_way.popleft(), tally)
+                yield from taken()
         except BrokenProcessPool as error:
             raise BacktestBroken(str(error)) from error
         finally:
-            for left in under_way:
+            for _, left in under_way:
                 left.cancel()
 
 
 def _leave_interrupts_to_the_parent() -> None:
     """Ctrl-C reaches all processes of a terminal; one of them is enough to answer it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _taken(done: "Future[tuple[list[Any], Tally]]", tally: Tally) -> list[Any]:
-    found, seen = done.result()
-    tally.add(seen)
-    return found
 
 
 def _jobs(files: Iterable[str], force: str | None, tally: Tally) -> Iterator[Job]:

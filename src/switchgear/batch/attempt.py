@@ -14,13 +14,13 @@ from switchgear.ladder import Interventions, given_up, ladder_key
 from switchgear.listeners import Sink
 from switchgear.loop_presets import LoopPreset
 from switchgear.panel import Panel
-from switchgear.runner.circuits import loop_name
+from switchgear.runner.circuits import loop_name, task_name
 from switchgear.runner.durations import similar_s
 from switchgear.runner.ends import ExitReason
 from switchgear.runner.helping import Choose
 from switchgear.runner.interrupt import Interrupt
 from switchgear.runner.options import RunOptions, run_options
-from switchgear.runner.record import RunFolder, RunUnreadable
+from switchgear.runner.record import RunFolder, RunUnreadable, circuit_of
 from switchgear.runner.result import RunResult
 from switchgear.runner.run_lock import RunConflict
 from switchgear.runner.runner import Runner, take_locks
@@ -139,8 +139,10 @@ def _runner(place: Workplace, attempt: Attempt) -> Runner:
     record = RunFolder(place.runs / (progress.run or ""))
     folder = Path(progress.folder or "")
     options = options_of(place, task)._replace(timeout_s=progress.timeout_s)
-    loop = loop_name(folder, options)
-    locks = take_locks(record, loop)  # before it is read: another process may be going on with it
+    loop = circuit_of(record) or loop_name(folder, options)
+    locks = take_locks(
+        record, task_name(folder, options)
+    )  # before it is read: another process may be going on with it
     state = _state_of(record, progress.timeout_s)
     if attempt.grant_micros is not None:
         spent = 0 if state is None else state.spent_micros
@@ -155,6 +157,7 @@ def _runner(place: Workplace, attempt: Attempt) -> Runner:
         setting=Setting(
             view=attempt.view,
             interrupt=attempt.interrupt,
+            circuit=loop,
             policy=None if options.preset is not None or options.given else place.policy_for(loop),
             sinks=place.sinks,
             report=place.report,

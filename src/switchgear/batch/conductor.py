@@ -23,6 +23,7 @@ from switchgear.batch.view import BatchView, ShieldedView
 from switchgear.batch.words import timed_out, timeout_options
 from switchgear.core.types import Permit
 from switchgear.errors import BudgetRefused, StoreCorrupt, StoreError, StoreTooNew
+from switchgear.runner.disk import is_disk_full
 from switchgear.runner.ends import ExitReason
 from switchgear.runner.helping import Choose
 from switchgear.runner.interrupt import Interrupt
@@ -68,6 +69,10 @@ class Conductor:
         self._running: dict[str, Running] = {}
         self._waited_for: set[str] = set()
         """The nodes whose money a task of this round waits for: those behind it do so, too."""
+        self.has_begun = False
+        """Whether a task was started."""
+        self._full = ""
+        """Why nothing more can be written, once the disk is full."""
         self._lost_store = False
         """Whether it was said that the store does not answer."""
         self._heard: queue.SimpleQueue[tuple[str, Outcome]] = queue.SimpleQueue()
@@ -105,7 +110,8 @@ class Conductor:
             self._hear()
 
     def _is_ending(self) -> bool:
-        return bool(self._company.interrupt.asked) or self._door.aborted is not None
+        stopped = bool(self._company.interrupt.asked) or bool(self._full)
+        return stopped or self._door.aborted is not None
 
     def _is_waiting(self) -> bool:
         """Whether something may still begin."""
@@ -114,6 +120,8 @@ class Conductor:
     def _end(self) -> End:
         statuses = set(self._statuses().values())
         if not all(progress.is_settled for progress in self.progress.values()):
+            if self._full and not self._company.interrupt.asked:
+                return ENDS["disk_full"]
             return ENDS["aborted" if self._door.aborted is not None else "interrupted"]
         if statuses <= {Status.DONE}:
             return ENDS["done"]
@@ -170,10 +178,13 @@ class Conductor:
             self._door.give_back(permit)
             if aside is not None:
                 aside.settle(0)
+            if is_disk_full(trouble):
+                return self._no_room(trouble)
             return self._fail(task, str(trouble))
         self._lost_store = self._lost_store and aside is None
         self._running[task.name] = Running(permit, grant.micros or 0, aside)
         self._change(task.name, **progress._asdict())
+        self.has_begun = True
         self._begin(task, progress, grant.micros)
         return True
 
@@ -208,6 +219,13 @@ class Conductor:
         nodes = map(node_of, self._batch.tasks)
         self._waited_for.update(node for node in nodes if node is not None)
         return True
+
+    def _no_room(self, trouble: object) -> bool:
+        """No task begins any more, and those that run come to their end."""
+        if not self._full:
+            self._full = str(trouble)
+            self._view.said(f"the disk is full ({trouble}); free some space, then --resume")
+        return False
 
     def _fail(self, task: Task, reason: str, **fields: object) -> bool:
         self._change(task.name, status=Status.FAILED, reason=reason, **fields)
@@ -269,6 +287,8 @@ class Conductor:
         progress = settled(before, outcome)
         if running.aside is not None:
             self._pay(task, running.aside, outcome, progress.spent_micros - before.spent_micros)
+        if outcome.result is not None and outcome.result.exit_reason is ExitReason.DISK_FULL:
+            self._no_room(outcome.result.reason)
         if progress.status is Status.RUNNING:
             progress = self._after_timeout(task, progress, outcome)
         if progress.status in SATISFIED:
@@ -316,4 +336,9 @@ class Conductor:
 
     def _write(self) -> None:
         self._kept = self._kept._replace(forces=self._door.forces)
-        self._home.write(self._kept)
+        try:
+            self._home.write(self._kept)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            self._no_room(error)  # what the runs write themselves is read by --resume

@@ -114,6 +114,8 @@ class Progress(NamedTuple):
     """What the runs before the last one cost."""
     spent_micros: int = 0
     """In all."""
+    unknown_prices: int = 0
+    """Iterations of its last run whose cost is unknown."""
     checkpoint: str | None = None
     """The command that shows or unpacks what was kept; `None`: no file differs."""
     digest: str = ""
@@ -128,7 +130,7 @@ class Progress(NamedTuple):
         """The inverse of `dump`. Raises ValueError for what it never dumped."""
         known = {key: data[key] for key in cls._fields if key in data}
         record.one_of("status", known.get("status"), tuple(Status))
-        for key in ("attempts", "iterations", "earlier_micros", "spent_micros"):
+        for key in ("attempts", "iterations", "earlier_micros", "spent_micros", "unknown_prices"):
             record.whole(key, known.get(key, 0), least=0)
         known["status"] = Status(known["status"])
         known["runs"] = tuple(known.get("runs", ()))
@@ -158,6 +160,7 @@ ENDS = {
         End("partial", 20, "every task is done or accepted as it was when its time was over"),
         End("incomplete", 21, "a task failed, was skipped or is blocked"),
         End("aborted", 22, "the batch was aborted, because no agent may be started"),
+        End("disk_full", 17, "the disk is full; what could be saved was saved"),
         End("interrupted", 130, "you stopped it"),
     )
 }

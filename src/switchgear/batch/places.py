@@ -13,7 +13,7 @@ from pathlib import Path
 from switchgear.agents.demo_agent import make_repository
 from switchgear.batch.branch_names import branch_parts
 from switchgear.batch.model import Progress, Task
-from switchgear.measure.git import Git, GitError, run_git
+from switchgear.measure.git_command import Git, GitError, run_git
 
 
 class PlaceTrouble(Exception):

@@ -160,6 +160,7 @@ def caught_up(progress: Progress, runs: Path) -> Progress:
         iterations=state.iterations,
         seconds=round(state.seconds, 3),
         spent_micros=progress.earlier_micros + state.spent_micros,
+        unknown_prices=state.unknown_prices,
     )
     if not end.get("success"):
         return progress

@@ -22,6 +22,7 @@ def counted(progress: Progress, outcome: Outcome) -> Progress:
         iterations=state.iterations,
         seconds=round(state.seconds, 3),
         spent_micros=progress.earlier_micros + state.spent_micros,
+        unknown_prices=state.unknown_prices,
         checkpoint=kept.how if kept is not None and kept.changed else progress.checkpoint,
     )
 
@@ -34,7 +35,7 @@ def settled(progress: Progress, outcome: Outcome) -> Progress:
         return progress
     if reason is ExitReason.COMPLETED:
         return progress._replace(status=Status.DONE)
-    if reason is ExitReason.INTERRUPTED:
+    if reason in {ExitReason.INTERRUPTED, ExitReason.DISK_FULL}:
         return progress._replace(status=Status.INTERRUPTED)
     if outcome.gave_up is not None:
         why = f"the agent was stuck and the task is given up: {outcome.gave_up}"

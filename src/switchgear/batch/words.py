@@ -7,6 +7,7 @@ from switchgear.errors import duration, elapsed
 from switchgear.hooks.texts import Option, one_line, span
 from switchgear.runner.budget import dollars
 from switchgear.runner.result import RunResult
+from switchgear.runner.words import spent
 
 
 def timeout_options(more_s: float) -> tuple[Option, ...]:
@@ -24,7 +25,7 @@ def timed_out(name: str, result: RunResult, options: Sequence[Option]) -> str:
     state, kept = result.state, result.checkpoint
     done = (
         f"{plural(state.iterations, 'iteration')} in {elapsed(state.seconds)}, "
-        f"{plural(len(state.changed), 'file')} changed, {dollars(state.spent_micros)}"
+        f"{plural(len(state.changed), 'file')} changed, {spent(state.spent_micros, state.unknown_prices)}"
     )
     return "\n".join(
         (

@@ -24,7 +24,9 @@ from switchgear.cli import (
     runs,
     selftest,
     serve,
+    sessions,
     simulate,
+    trust,
     tune,
 )
 from switchgear.cli.entry import Verbs
@@ -61,13 +63,13 @@ def demo(speed: float) -> None:
 for verb in (
     *(run.run, resume.resume, runs.runs, batch.batch, hooks.hooks, serve.serve),
     *(backtest.backtest, tune.tune),
-    *(looking.status, looking.watch, looking.show, looking.events),
+    *(sessions.sessions, looking.status, looking.watch, looking.show, looking.events),
     *(asking.check, asking.record, rules.rules),
     *(budgets.budgets, locks.locks),
     *(fleet.fleet, incidents.incidents, incidents.review, simulate.simulate),
-    *(orders.hold, orders.release, orders.reset, intervening.intervene),
+    *(orders.hold, orders.release, orders.reset, orders.probe, intervening.intervene),
     *(moving.export_verb, moving.import_verb, moving.vacuum),
-    *(selftest.selftest, health.doctor, configuring.config, configuring.completion),
+    *(selftest.selftest, health.doctor, configuring.config, trust.trust, configuring.completion),
 ):
     main.add_command(verb)
 give_color_option(main)

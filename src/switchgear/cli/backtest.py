@@ -1,23 +1,22 @@
 """`switchgear backtest`: what a policy would have done with sessions that are recorded already."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from switchgear.cli.entry import fail
 from switchgear.cli.options import json_option, store_options
+from switchgear.cli.progress import progress
 from switchgear.cli.text import clean, plural, say
 
 if TYPE_CHECKING:
     from switchgear.backtest.found import Found
     from switchgear.backtest.rows import Row
+    from switchgear.cli.progress import Tell
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
-
-T = TypeVar("T")
 
 DEFAULT = "ledger"
 NOTHING_READ = 3
@@ -91,25 +90,14 @@ def backtest(  # noqa: PLR0917  click passes them by name
     check_folder("--html", html)
     found = Found(pictures if html else 0)
     found.noun = "circuit" if live else "run"
-    rows = _live() if live else _recorded(found, paths, names, Reading(force, outcomes, jobs))
-    for row in counted(rows, found.noun):
-        found.add(row)
+    with progress("replaying recordings", hidden=as_json or live) as tell:
+        reading = Reading(force, outcomes, jobs, tell)
+        for row in _live() if live else _recorded(found, paths, names, reading):
+            found.add(row)
     if html is not None:
         _write(html, found)
     _show(found, limit, html, as_json=as_json)
     return 0 if found.runs else NOTHING_READ
-
-
-def counted(rows: Iterable[T], noun: str) -> Iterator[T]:
-    """The rows, with their number on a terminal's standard error while they come."""
-    shown = sys.stderr.isatty()
-    for number, row in enumerate(rows, 1):
-        yield row
-        if shown and number % 20 == 0:
-            sys.stderr.write(f"\r{plural(number, noun)} read")
-            sys.stderr.flush()
-    if shown:
-        sys.stderr.write("\r" + " " * 40 + "\r")
 
 
 def check_paths(paths: tuple[str, ...]) -> None:
@@ -131,6 +119,7 @@ class Reading(NamedTuple):
     force: str | None
     outcomes: str | None
     jobs: int | None
+    progress: "Tell | None" = None
 
 
 def _recorded(
@@ -148,6 +137,7 @@ def _recorded(
         {} if reading.outcomes is None else read_outcomes(reading.outcomes),
         reading.force,
         reading.jobs,
+        reading.progress,
     )
     found.judged_by(policies)
     return each_run(read, Judging(policies, pictures=found.pictures > 0).row, found.tally)

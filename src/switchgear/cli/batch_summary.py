@@ -6,9 +6,9 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 
 from switchgear.batch.model import SATISFIED, End, Progress, Status
-from switchgear.cli.text import clean
-from switchgear.core.money import dollars
+from switchgear.cli.text import clean, plural
 from switchgear.errors import elapsed
+from switchgear.runner.words import UNKNOWN, spend
 
 HEAD = ("TASK", "END", "ITERATIONS", "TIME", "SPEND", "CHECKPOINT")
 _NUMBERS = (2, 3, 4)
@@ -41,7 +41,7 @@ def _row(name: str, progress: Progress) -> tuple[str, ...]:
         clean(end),
         str(progress.iterations) if begun else "-",
         elapsed(progress.seconds) if begun else "-",
-        dollars(progress.spent_micros) if begun else "-",
+        spend(progress.spent_micros, progress.unknown_prices) if begun else "-",
         clean(progress.checkpoint or "-"),
     )
 
@@ -57,8 +57,12 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 def in_words(batch: str, end: End, progress: Mapping[str, Progress], resume: str) -> list[str]:
     """The last lines: how it ended, and how to go on."""
     done = sum(each.status in SATISFIED for each in progress.values())
-    spent = dollars(sum(each.spent_micros for each in progress.values()))
-    lines = [f"batch {batch}: {end.name}: {done} of {len(progress)} tasks done, {spent}"]
+    spent = spend(
+        sum(each.spent_micros for each in progress.values()),
+        sum(each.unknown_prices for each in progress.values()),
+    )
+    spent = f"{spent} cost" if spent == UNKNOWN else spent
+    lines = [f"batch {batch}: {end.name}: {done} of {plural(len(progress), 'task')} done, {spent}"]
     if end.code:
         failed = any(each.status in {Status.FAILED, Status.SKIPPED} for each in progress.values())
         lines.append(f"  go on: {resume}{' --retry-failed' if failed else ''}")
@@ -76,6 +80,7 @@ def as_values(
         "exit_code": end.code,
         "reason": end.meaning,
         "cost_micros": sum(each.spent_micros for each in progress.values()),
+        "unknown_prices": sum(each.unknown_prices for each in progress.values()),
         "tasks": [
             {
                 "name": name,

@@ -17,9 +17,9 @@ from switchgear.cli.live_screen import LiveScreen
 from switchgear.cli.run_board import Board, Notebook, one_line
 from switchgear.cli.screen import Screen, fitted
 from switchgear.cli.text import UNICODE
-from switchgear.core.money import dollars
-from switchgear.errors import duration
+from switchgear.errors import duration, elapsed
 from switchgear.runner.view import View
+from switchgear.runner.words import spend
 
 if TYPE_CHECKING:
     from switchgear.hooks.texts import Option
@@ -209,7 +209,10 @@ class BatchTable(BatchView):
         for each in tasks.values():
             count[each.status] += 1
         parts = ", ".join(f"{number} {status}" for status, number in count.items() if number)
-        spent = dollars(sum(each.spent_micros for each in tasks.values()))
+        spent = spend(
+            sum(each.spent_micros for each in tasks.values()),
+            sum(each.unknown_prices for each in tasks.values()),
+        )
         return [Text(f"batch {self._batch}: {parts}; {spent}", "bold"), Text("")]
 
     def _row(self, name: str, progress: Progress, book: Notebook | None, longest: int) -> Text:
@@ -217,7 +220,8 @@ class BatchTable(BatchView):
         if progress.status is Status.RUNNING and book is not None:
             about = _doing(book.board())
         elif progress.status in {Status.DONE, Status.PARTIAL}:
-            about = f"{duration(progress.seconds)}, {dollars(progress.spent_micros)}"
+            cost = spend(progress.spent_micros, progress.unknown_prices)
+            about = f"{elapsed(progress.seconds)}, {cost}"
         line = Text(fitted(name, longest, self._screen.signs), "bold")
         line.append(f"  {progress.status:11}", STYLES.get(progress.status, "dim"))
         return line.append(f"  {about}")
@@ -236,5 +240,5 @@ def _most_telling(rows: list[Text], tasks: list[Progress], room: int) -> list[Te
 def _doing(board: Board) -> str:
     """What a running task does now."""
     left = "" if board.left_s is None else f" ({duration(board.left_s)} left)"
-    spent = dollars(board.spent_micros)
-    return f"#{board.number}  {duration(board.used_s)}{left}  {spent}  {board.doing}"
+    spent = spend(board.spent_micros, board.unknown_prices)
+    return f"#{board.number}  {elapsed(board.used_s)}{left}  {spent}  {board.doing}"

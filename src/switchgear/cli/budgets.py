@@ -18,12 +18,12 @@ WRONG = 1
 _COLUMNS = ("BUDGET", "LEVEL", "LIMIT", "SPENT", "HELD", "FREE", "USED")
 
 
-@click.group(cls=Branch, short_help="Trees of budgets, and their accounts.")
+@click.group(cls=Branch, short_help="Budget trees and their accounts.")
 def budgets() -> None:
-    """Budgets that agents share: what is spent, what is set aside, and the account of it."""
+    """Show and change the budgets that agents share: spent, reserved, and the account."""
 
 
-@budgets.command("list", short_help="The budgets there are.")
+@budgets.command("list", short_help="List the budgets.")
 @json_option
 @store_options
 def list_budgets(*, as_json: bool) -> None:
@@ -147,6 +147,36 @@ def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
         else:
             panel.budgets.open(node, limit, circuit=circuit, who=who)
     say(clean(f"{node} has a limit of {dollars(limit)}"))
+
+
+@budgets.command("apply", short_help="Open and change budgets as the configuration says.")
+@click.option("--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]")
+@json_option
+@store_options
+@token_option
+def apply_budgets(by: str | None, *, as_json: bool) -> None:
+    """Bring the budgets to the section 'budgets' of the configuration. Idempotent.
+
+    A limit that was set by hand stays until the configuration has another value than before.
+    Changing a limit is an order: where an operator token is configured, it is needed. Exit code 1:
+    something was refused.
+    """
+    from switchgear.cli.opening import open_session
+    from switchgear.cli.orders import who_gives
+
+    who = who_gives(by)
+    with open_session(applying=False) as session:
+        if not session.config.budgets:
+            fail("the configuration has no section 'budgets'")
+        done = session.panel.budgets.apply(session.config.budgets, who=who)
+    if as_json:
+        from switchgear.cli.values import printed
+
+        say(printed([one._asdict() for one in done]))
+    for one in [] if as_json else done:
+        say(clean(f"{one.node}: {one.what}{f': {one.why}' if one.why else ''}", 1000))
+    if any(one.is_refused for one in done):
+        raise SystemExit(WRONG)
 
 
 @budgets.command("close", short_help="A budget is done: what is left of it returns.")

@@ -70,7 +70,10 @@ class Page:
         if circuit.mode is Mode.AUTO or order is None:
             self._field("held", "no, the evidence decides")
         else:
-            self._field("held", f"{words(circuit.mode)} by {clean(order.by)}: {clean(order.why)}")
+            held = f"{words(circuit.mode)} by {clean(order.by)}: {clean(order.why)}"
+            left_s = self._view.hold_left_s
+            ends = "" if left_s is None else f"; ends in {duration(left_s)}"
+            self._field("held", held + ends)
         totals = circuit.totals
         counts = {name: count for name, count in totals._asdict().items() if name != "cost_micros"}
         told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
@@ -157,4 +160,25 @@ def _part(fields: dict[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else clean(str(value))
+    """A setting as a person writes it: `0.7`, `a 30; b 10`, `yes`.
+
+    >>> _value([["same_error", 30.0], ["silence", 10]]), _value({"a": 1}), _value((1, 2)), _value(True)
+    ('same_error 30; silence 10', 'a 1', '1; 2', 'yes')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, dict):
+        return "; ".join(f"{clean(str(key))} {_value(each)}" for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return "; ".join(
+            f"{_value(each[0])} {_value(each[1])}" if _is_pair(each) else _value(each)
+            for each in value
+        )
+    return clean(str(value))
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether it is a name with its value, as weights are written."""
+    return isinstance(value, list | tuple) and len(value) == 2 and isinstance(value[0], str)

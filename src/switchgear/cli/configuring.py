@@ -1,4 +1,4 @@
-"""`switchgear config check|show|schema|token|seal` and `switchgear completion`."""
+"""`switchgear config init|check|show|schema|token|seal` and `switchgear completion`."""
 
 import os
 import re
@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from switchgear.cli.config_init import init
 from switchgear.cli.entry import Branch, fail
 from switchgear.cli.options import json_option, store_options, token_option
-from switchgear.cli.text import clean, plural, say
+from switchgear.cli.text import clean, say
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Choice
@@ -22,29 +23,60 @@ if TYPE_CHECKING:
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.group(cls=Branch, short_help="Check, show or explain the configuration.")
+@click.group(cls=Branch, short_help="Write, check or show the configuration.")
 def config() -> None:
-    """The configuration: check it, see what holds, help an editor, make or change a token."""
+    """Write, check and show the configuration; make or change the operator token."""
 
 
-@config.command(short_help="Tell everything that is wrong with it.")
+config.add_command(init)
+
+
+@config.command(short_help="Check the file, and list what it holds.")
 @click.argument("file", required=False)
+@json_option
 @store_options
-def check(file: str | None) -> None:
-    """Check FILE, or the configuration that holds here: exit code 0, or 2 with every problem."""
-    from switchgear.cli.opening import chosen_config_file
-    from switchgear.config import load_config
+def check(file: str | None, *, as_json: bool) -> None:
+    """Check FILE, or the configuration that holds here, and list what was found in it.
 
-    path = file or chosen_config_file().value
+    Reports unset environment variables and keys of earlier versions. Exit code 0: valid; 2: every
+    problem is printed with its line.
+    """
+    from switchgear.cli.config_summary import (
+        as_values,
+        say_notes,
+        say_summary,
+        summary,
+        unset_variables,
+    )
+    from switchgear.cli.opening import choose_store, chosen_config_file, effective, file_of
+    from switchgear.config import ConfigError
+    from switchgear.config.loading import load_with_notes
+    from switchgear.redact import redact
+
+    found = chosen_config_file()
+    path = file or found.value
     if path is None:
-        fail("there is no configuration file here; name one, or make a switchgear.yaml")
-    loaded = load_config(path)
-    told = [
-        plural(len(loaded.policies), "own policy").replace("policys", "policies"),
-        f"{plural(len(loaded.circuits), 'rule')} for circuits",
-        plural(len(loaded.sinks), "sink"),
-    ]
-    say(clean(f"{path} is well: {', '.join(told)}"))
+        fail("there is no configuration file here; write one: switchgear config init")
+    loaded, notes = load_with_notes(path)
+    choice = choose_store(loaded)
+    url = f"sqlite:///{file_of(choice)}" if choice.value is None else redact(choice.value)
+    rows = summary(loaded, store=f"{url} ({choice.source})")
+    unset = unset_variables(loaded)
+    if as_json:
+        from switchgear.cli.values import printed
+
+        values = {"file": path, "from": "argument" if file else found.source, **as_values(rows)}
+        say(printed({**values, "unset_variables": unset, "notes": [str(note) for note in notes]}))
+        return
+    say(clean(f"{path} is valid", 1000))
+    say_summary(rows)
+    say_notes(notes, unset)
+    try:
+        notices = () if file else effective().notices
+    except ConfigError as error:
+        notices = tuple(str(error).splitlines())
+    for notice in notices:
+        say(clean(f"but {notice}", 1000))
 
 
 @config.command()
@@ -121,7 +153,7 @@ def _effective(loaded: "Config", store: "Choice", found: "Choice") -> dict[str, 
             same=not loaded.crew.stories,
         ),
         "notifications": of(
-            [_target(one) for one in loaded.notifications],
+            [shown_target(one) for one in loaded.notifications],
             same=not loaded.notifications,
         ),
     }
@@ -136,16 +168,16 @@ def _agent(one: "Agent") -> dict[str, Any]:
     }
 
 
-def _target(one: "Target") -> str:
+def shown_target(one: "Target") -> str:
     """A target, without the path of its URL: that is often the secret, and no pattern knows it."""
     from switchgear.redact import redact
 
     url = one.fields().get("url")
-    shown = repr(one) if url is None else repr(one).replace(repr(url), repr(_place(url)))
+    shown = repr(one) if url is None else repr(one).replace(repr(url), repr(place_of_url(url)))
     return redact(shown)
 
 
-def _place(url: str) -> str:
+def place_of_url(url: str) -> str:
     """The scheme and the host of a URL, and that there is more."""
     scheme, _, rest = url.partition("://")
     authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0]

@@ -15,8 +15,8 @@ from switchgear.cli.opening import (
     Session,
     choose_store,
     chosen_config_file,
+    effective,
     file_of,
-    load_chosen_config,
     open_session,
     read_token,
 )
@@ -55,18 +55,30 @@ def examine() -> Iterator[Finding]:
     """Everything, from the ground up. Never raises for what it looks at."""
     yield from _python()
     try:
-        config = load_chosen_config()
+        found = effective()
+        config = found.config
     except ConfigError as error:
         for problem in error.problems:
             yield Finding(PROBLEM, str(problem), "mend it; 'switchgear config check' tells when")
         config = DEFAULT
     else:
         yield from _config(config)
+        for notice in found.notices:
+            what, _, to_do = notice.partition("; ")
+            yield Finding(WARNING, what, to_do)
     choice = choose_store(config)
     yield from _token(config)
     yield from _redis(choice)
     yield from _terminal()
     yield from _store(choice)
+    yield from _hooks()
+
+
+def _hooks() -> Iterator[Finding]:
+    """The hook commands that are installed here, driven as their agents drive them."""
+    from switchgear.cli.hooks_doctor import installed_trials  # noqa: PLC0415  which needs `Finding`
+
+    yield from installed_trials()
 
 
 def _python() -> Iterator[Finding]:
@@ -147,7 +159,8 @@ def _store(choice: Choice) -> Iterator[Finding]:
     if file is not None:
         yield from _file(file)
     try:
-        with open_session() as session:
+        with open_session(acts=False) as session:
+            session.drains = False  # who looks sends nothing
             facts = session.panel.store.facts()
             warned, told = _sorted(facts)
             yield Finding(GOOD, f"store {session.label} ({choice.source}): {told}")
@@ -155,6 +168,7 @@ def _store(choice: Choice) -> Iterator[Finding]:
             yield from _contents(session, facts)
             yield from _seal(session)
             yield from _policies(session)
+            yield from _notifications(session)
             yield from _clock(session)
     except StoreError as error:
         yield Finding(
@@ -245,6 +259,32 @@ def _policies(session: Session) -> Iterator[Finding]:
         what = f"{plural(len(others), 'circuit')} judged by another policy than the configured one"
         to_do = "if it is as you want it, 'switchgear record CIRCUIT ignored' with the token"
         yield Finding(WARNING, f"{what}, such as {others[0]!r}", to_do)
+
+
+def _notifications(session: Session) -> Iterator[Finding]:
+    """What targets have yet to receive, and why; and whether their variables are set."""
+    from switchgear.cli.fleet import fleet_of, pending_lines  # noqa: PLC0415  only with targets
+    from switchgear.fleet.delivery import Delivery  # noqa: PLC0415
+
+    for target in session.config.notifications:
+        fields = target.fields()
+        for key in ("secret_env", "url_env"):
+            name = fields.get(key)
+            if name and not os.environ.get(name):
+                what = f"notification target {target.name!r}: the variable {name} is not set"
+                yield Finding(WARNING, what, f"set {name} where Switchgear runs")
+        pending = Delivery(fleet_of(session), target).pending()
+        first, *more = pending_lines(pending, session.now_s())
+        if not pending.waiting and not pending.aside:
+            yield Finding(GOOD, f"notification {first}")
+            continue
+        why = "; ".join(line.strip() for line in more if "switchgear fleet" not in line)
+        to_do = "'switchgear fleet deliver' tries again and says what is left"
+        if pending.aside:
+            to_do += "; with --retry also what was set aside, --drop forgets it"
+        yield Finding(
+            WARNING, f"notification {first}{f': {why}' if why else ', not tried yet'}", to_do
+        )
 
 
 def _seal(session: Session) -> Iterator[Finding]:

@@ -12,10 +12,11 @@ from typing import Any, NoReturn
 
 import click
 
-from switchgear.cli.text import clean, say
+from switchgear.cli.text import clean, say, say_lines
 from switchgear.errors import SwitchgearError
+from switchgear.event_log import silenced
 
-INTERRUPTED, BROKEN_PIPE, TROUBLE = 130, 141, 2
+INTERRUPTED, BROKEN_PIPE, TROUBLE, DEFECT = 130, 141, 2, 1
 
 
 class Fail(click.ClickException):
@@ -27,7 +28,20 @@ class Fail(click.ClickException):
         """Print it; each of its lines by itself."""
         del file
         for line in self.message.splitlines():
-            say(f"switchgear: {clean(line, 2000)}", err=True)
+            front = "" if line.startswith("- ") else "switchgear: "
+            say_lines(f"{front}{clean(line, 2000)}")
+
+
+def defect(error: Exception, goes_on: str) -> int:
+    """Report what broke after work was done, with the command that goes on. Returns the exit code.
+
+    Exit code 2 is for usage errors: then nothing was done.
+    """
+    if os.environ.get("SWITCHGEAR_DEBUG"):
+        raise error
+    Fail(_sentence(error)).show()
+    say(f"What was done is kept. Go on: switchgear {goes_on}", err=True)
+    return DEFECT
 
 
 def fail(sentence: str) -> NoReturn:
@@ -57,7 +71,8 @@ class Verbs(Branch):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb; click would make exit code 1, which has a meaning, of a broken pipe."""
         try:
-            return super().invoke(ctx)
+            with silenced():  # a command shows itself what happens to circuits
+                return super().invoke(ctx)
         except BrokenPipeError:
             raise SystemExit(BROKEN_PIPE) from None
 

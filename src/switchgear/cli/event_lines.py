@@ -26,6 +26,8 @@ def what_happened(event: Event, signs: Signs) -> str:
     if event.kind is EventKind.ORDERED:
         ordered = "mode auto (released)" if reason == "mode auto" else words(reason)
         return f"ordered {ordered}{by}: {clean(event.why)}"
+    if event.kind is EventKind.HOLD_ENDED:
+        return f"{words(reason)}, held{by}: {clean(event.why)}"
     if event.kind is not EventKind.MOVED:
         return f"{words(event.kind)}: {reason}"
     wait = event.retry_after_s

@@ -1,4 +1,4 @@
-"""`switchgear fleet status|watch|deliver|route|resume`: who works, and who in whose stead."""
+"""`switchgear fleet status|watch|deliver|route|resume`: agents, and which stand in for others."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,8 @@ from switchgear.core.money import dollars
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Session
+    from switchgear.config import Config
+    from switchgear.fleet.delivery import Pending
     from switchgear.fleet.fleet import Fleet
     from switchgear.fleet.watching import Watcher
 
@@ -21,14 +23,14 @@ NOT_ALL_WORK = 1
 
 @click.group(cls=Branch, short_help="Agents, their fallbacks, paused stories.")
 def fleet() -> None:
-    """The agents of the configuration: who works, who does not, and who in whose stead."""
+    """Show and steer the agents of the configuration, their providers and their stories."""
 
 
-@fleet.command(short_help="Who works, and who in whose stead.")
+@fleet.command(short_help="Which agents are active, and which stand in for others.")
 @json_option
 @store_options
 def status(*, as_json: bool) -> None:
-    """Show every agent, story, provider and lock. Exit code 1: somebody is halted or paused."""
+    """Show every agent, story, provider and lock. Exit code 1: an agent is halted or a story paused."""
     from switchgear.cli.opening import open_session
     from switchgear.fleet.world import world
 
@@ -46,22 +48,22 @@ def status(*, as_json: bool) -> None:
 
 
 @fleet.command(short_help="Write incidents, world state, send notifications.")
-@click.option("--once", is_flag=True, help="Do it once and end; for a timer.")
+@click.option("--once", is_flag=True, help="Run once and exit; for a timer.")
 @click.option(
     "--every",
     "every_s",
     type=click.FloatRange(0.05, 3600),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks.",
+    help="Seconds between two checks.",
 )
 @store_options
 def watch(*, once: bool, every_s: float) -> None:
-    """Watch the fleet until Ctrl-C: incidents, the world's state, notifications.
+    """Write incidents and world-state.json and send notifications, until Ctrl-C.
 
-    Several may run at once, on several machines: they take turns. Agents, stories, sinks, retention
-    and targets of notifications that change in the configuration file are seen; a file that is
-    wrong is said, and the old one stays. It judges no circuit and changes no policy.
+    Several watchers may run, on several machines: they take turns. A changed configuration file is
+    read again; an invalid one is reported, and the previous one stays in force. A watcher judges no
+    circuit and changes no policy.
     """
     from switchgear.cli.opening import chosen_config_file, open_session
     from switchgear.fleet.watching import Watcher, folder_of
@@ -71,39 +73,96 @@ def watch(*, once: bool, every_s: float) -> None:
         watched = fleet_of(session)
         folder = folder_of(session.panel.store.url)
         watcher = Watcher(watched, folder, session.config.notifications, every_s)
+        session.drains = False
         if once:
             found = watcher.note()
             sent = watcher.deliver()
+            pending = [delivery.pending() for delivery in watcher.deliveries]
             say(f"{plural(len(found), 'new incident')}, {plural(sent, 'notification')} sent")
+            for one in pending:
+                if one.waiting or one.aside:
+                    for line in pending_lines(one, session.now_s()):
+                        say(clean(line, 1000))
             return
         say(clean(f"watching {plural(len(watched.crew.agents), 'agent')}; files in {folder}"))
         with watcher:
-            _follow(watched, watcher, max(every_s, 1.0), seen)
+            _follow(watched, watcher, max(every_s, 1.0), seen, session.config)
 
 
-@fleet.command(short_help="Send the notifications that are due, once.")
+@fleet.command(short_help="Send pending notifications now, and report what is left.")
+@click.option("--retry", is_flag=True, help="Also send again what was set aside.")
+@click.option("--drop", is_flag=True, help="Forget what was set aside, without sending it.")
+@json_option
 @store_options
-def deliver() -> None:
-    """Send what is due to every target of the configuration, and end."""
+def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
+    """Send what is pending to every target of the configuration, and report what is left and why.
+
+    Does not wait for the pause after a failed attempt, unless the receiver asked for one
+    (Retry-After). Exit code 1: something is still pending or set aside.
+    """
     from switchgear.cli.opening import open_session
     from switchgear.fleet.watching import Watcher, folder_of
 
+    _quiet()
     with open_session() as session:
+        session.drains = False
         if not session.config.notifications:
             fail("the configuration names no targets: add some under 'notifications'")
         folder = folder_of(session.panel.store.url)
-        sent = Watcher(fleet_of(session), folder, session.config.notifications).deliver()
-    say(f"{plural(sent, 'notification')} sent")
+        watcher = Watcher(fleet_of(session), folder, session.config.notifications)
+        found = []
+        for delivery in watcher.deliveries:
+            if drop:
+                delivery.forget_set_aside()
+            sent = delivery.run_once(now=True) + (delivery.retry_set_aside() if retry else 0)
+            found.append((sent, delivery.pending()))
+        now_s = session.now_s()
+    if as_json:
+        from switchgear.cli.values import printed
+
+        say(printed([{"sent": sent, **pending._asdict()} for sent, pending in found]))
+    else:
+        for sent, pending in found:
+            for line in pending_lines(pending, now_s, f"{plural(sent, 'notification')} sent"):
+                say(clean(line, 1000))
+    if any(pending.waiting or pending.aside for _, pending in found):
+        raise SystemExit(NOT_ALL_WORK)
 
 
-@fleet.command(short_help="Who would work for an agent now.")
+def _quiet() -> None:
+    """Let the report speak: what the log would say of failed attempts is in it."""
+    import logging
+
+    logging.getLogger("switchgear").setLevel(logging.ERROR)
+
+
+def pending_lines(pending: "Pending", now_s: float, sent: str = "") -> list[str]:
+    """What a target has yet to receive and why, for people."""
+    from switchgear.errors import duration
+
+    parts = [sent] if sent else []
+    if pending.waiting:
+        parts.append(f"{pending.waiting} pending")
+    lines = [f"target {pending.target}: {', '.join(parts) or 'nothing pending'}"]
+    if pending.waiting and pending.why:
+        wait_s = max(0.0, (pending.next_s or now_s) - now_s)
+        tried = f"{plural(pending.failed, 'failed attempt')}, last: {pending.why}"
+        lines.append(f"  {tried}; next try in {duration(wait_s)}")
+    if pending.aside:
+        what = f"{plural(pending.aside, 'notification')} undeliverable and set aside"
+        lines.append(f"  {what}, last: {pending.aside_why}")
+        lines.append("  send them again: switchgear fleet deliver --retry; forget them: --drop")
+    return lines
+
+
+@fleet.command(short_help="Which agent and model would do the work now.")
 @click.argument("agent", callback=checked_text)
 @json_option
 @store_options
 def route(agent: str, *, as_json: bool) -> None:
-    """Show who would work for AGENT now, and why not the others. Exit code 1: nobody may.
+    """Show which agent and model would work for AGENT now, and why not the others.
 
-    Asks nothing of a circuit.
+    Takes no permit and no probe. Exit code 1: no agent is available.
     """
     from switchgear.cli.opening import open_session
     from switchgear.fleet.world import world
@@ -117,7 +176,11 @@ def route(agent: str, *, as_json: bool) -> None:
 
         say(printed({"agent": agent, **found}))
     else:
-        who = "nobody may" if found["works"] is None else f"{found['works']} on {found['model']}"
+        who = (
+            "no agent available"
+            if found["works"] is None
+            else f"{found['works']} on {found['model']}"
+        )
         say(clean(f"{agent}: {who}"))
         for why in found["why"]:
             say(clean(f"  not {why}", 1000))
@@ -125,16 +188,16 @@ def route(agent: str, *, as_json: bool) -> None:
         raise SystemExit(NOT_ALL_WORK)
 
 
-@fleet.command(short_help="Let a paused story go on.")
+@fleet.command(short_help="Resume a paused story.")
 @click.argument("story", callback=checked_text)
 @click.option("--why", metavar="TEXT", callback=checked_text, help="Why.")
 @click.option("--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]")
 @store_options
 @token_option
 def resume(story: str, *, why: str | None, by: str | None) -> None:
-    """Let STORY go on that its cost had paused; it may cost as much again.
+    """Resume STORY, which was paused for its cost. It may cost as much again.
 
-    An order: where an operator token is configured, it is needed.
+    Needs the operator token where one is configured.
     """
     from switchgear.cli.opening import open_session
     from switchgear.cli.orders import reason_given, who_gives
@@ -158,7 +221,9 @@ def fleet_of(session: "Session") -> "Fleet":
     return Fleet(session.panel, session.config.crew, session.config.breakers)
 
 
-def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> None:
+def _follow(
+    watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any, before: "Config"
+) -> None:
     """Until it is stopped: notice when the configuration file changes."""
     from switchgear.cli.opening import allowed_retention, chosen_config_file, load_chosen_config
     from switchgear.config import ConfigError
@@ -170,8 +235,11 @@ def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> 
         seen = now
         try:
             config = load_chosen_config()
+            if config == before:
+                continue  # not trusted, or nothing but a comment: what was read before holds
             watched.reload(config._replace(retention=allowed_retention(watched.panel, config)))
             watcher.retarget(config.notifications)
+            before = config
         except (ConfigError, ValueError) as error:
             for line in str(error).splitlines():
                 say(f"switchgear: {clean(line, 1000)}", err=True)
@@ -182,15 +250,19 @@ def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> 
 
 
 def _stamp(path: str | None) -> Any:
+    """What tells whether the file has changed, or what the user trusts."""
     import os
 
-    if path is None:
-        return None
-    try:
-        found = os.stat(path)  # noqa: PTH116
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    from switchgear.config.trust import trust_folder
+
+    marks = []
+    for each in filter(None, (path, trust_folder())):
+        try:
+            found = os.stat(each)  # noqa: PTH116
+        except OSError:
+            continue
+        marks.append((each, found.st_mtime_ns, found.st_size, found.st_ino))
+    return marks
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -198,9 +270,7 @@ def _show(found: dict[str, Any]) -> None:
         say("No agents yet: name them under 'agents' in the configuration.")
     for name, one in found["agents"].items():
         where = (
-            "nobody may work for it"
-            if one["works"] is None
-            else f"{one['works']} on {one['model']}"
+            "no agent available" if one["works"] is None else f"{one['works']} on {one['model']}"
         )
         load = "" if one["load"] >= 1 else f", load {one['load']:.0%}"
         say(clean(f"agent {name} ({one['owner']}): {one['state']}, {where}{load}"))
@@ -214,7 +284,11 @@ def _show(found: dict[str, Any]) -> None:
         for name, one in found[kind].items():
             why = f": {one['why']}" if one["why"] else ""
             queue = _queue(one, found["at_s"]) if kind == "locks" else ""
-            say(clean(f"{title} {name}: {one['phase'].replace('_', '-')}{why}{queue}"))
+            held = "" if one["mode"] == "auto" else one["mode"].replace("_", " ")
+            state = held or one["phase"].replace("_", "-")
+            why = "" if held and one["why"].startswith(held) else why
+            by = one["why"].removeprefix(held) if held and not why else ""
+            say(clean(f"{title} {name}: {state}{by}{why}{queue}"))
 
 
 def _queue(lock: dict[str, Any], now_s: float) -> str:
@@ -222,7 +296,7 @@ def _queue(lock: dict[str, Any], now_s: float) -> str:
     from switchgear.errors import duration
 
     holder, waiting = lock["holder"], lock["waiting"]
-    text = "" if holder is None else f", {holder['owner']} has it"
+    text = "" if holder is None else f", held by {holder['owner']}"
     if waiting:
         waited = duration(max(0.0, now_s - waiting[0]["since_s"]))
         text += f", {len(waiting)} waiting for up to {waited}"

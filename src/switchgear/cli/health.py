@@ -10,15 +10,15 @@ from switchgear.cli.text import say
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 
-@click.command(short_help="Look whether everything is well.")
+@click.command(short_help="Check the installation.")
 @json_option
 @token_option
 @store_options
 def doctor(*, as_json: bool) -> int:
-    """Look whether everything is well: exit code 0 well, 1 warnings, 2 problems.
+    """Check the installation: exit code 0 all is well, 1 warnings, 2 problems.
 
-    Checks Python, packages, configuration, token, store (there, writable, whole, private), clocks
-    and terminal, and says what to do.
+    Checks Python, packages, configuration, token, store (present, writable, intact, private),
+    pending notifications, clocks and terminal, and says what to do.
     """
     from switchgear.cli.doctor import examine
 

@@ -15,21 +15,59 @@ if TYPE_CHECKING:
 
     from switchgear.hooks.install.standing import Change, Place, Standing
 
+    _TextType = click.ParamType[str]
+else:
+    _TextType = click.ParamType  # not generic in older versions of click
+
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
 # ruff: noqa: PLC0415, PTH109, PTH111
 
-PROJECT, USER = "project", "user"
-agent_argument = click.argument("agent", type=click.Choice(AGENTS), metavar="AGENT")
+PROJECT, LOCAL, USER = "project", "local", "user"
+
+
+class AgentName(_TextType):
+    """The name of an agent that has hooks, or one of its other names."""
+
+    name = "agent"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The agent's name. Fails with the names there are, and the one that was probably meant."""
+        import difflib
+
+        from switchgear.hooks.install.agents import ALIASES
+
+        wanted = value.strip().lower()
+        found = ALIASES.get(wanted, wanted)
+        if found in AGENTS:
+            return found
+        near = difflib.get_close_matches(wanted, [*AGENTS, *ALIASES], n=1, cutoff=0.5)
+        meant = f"did you mean {ALIASES.get(near[0], near[0])!r}? " if near else ""
+        return self.fail(
+            f"{value!r} has no hooks; {meant}Choose one of {', '.join(AGENTS)}", param, ctx
+        )
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[Any]":
+        """The names that begin so."""
+        from click.shell_completion import CompletionItem
+
+        del ctx, param
+        return [CompletionItem(name) for name in AGENTS if name.startswith(incomplete)]
+
+
+agent_argument = click.argument("agent", type=AgentName(), metavar="AGENT")
 scope_option = click.option(
     "--scope",
-    type=click.Choice([PROJECT, USER]),
+    type=click.Choice([PROJECT, LOCAL, USER]),
     default=PROJECT,
     show_default=True,
-    help="The project in this folder, or all projects of this user.",
+    help="project: shared settings of this folder; local: this checkout only, not in version"
+    " control (Claude Code); user: all your projects.",
 )
 
 only_option = click.option(
-    "--scope", type=click.Choice([PROJECT, USER]), help="Only that one. [default: both]"
+    "--scope", type=click.Choice([PROJECT, LOCAL, USER]), help="Only this scope. [default: all]"
 )
 
 
@@ -48,22 +86,29 @@ def install(agent: str, scope: str) -> None:
     """Put the hooks of AGENT into its settings, or its plugin into its folder.
 
     Everything else in the settings stays as it is, to the byte; a copy is kept. Twice is as good as
-    once. Settings that are broken are left alone.
+    once. Settings that are broken are left alone. The project's configuration is shown and trusted,
+    see 'switchgear trust'.
     """
     from switchgear.hooks.install.agents import HOOKED
 
+    if scope not in HOOKED[agent].scopes:
+        known = " or ".join(f"--scope {each}" for each in HOOKED[agent].scopes)
+        fail(f"{HOOKED[agent].title} has no {scope} settings; use {known}")
     if scope not in _scopes(agent):
         path = _short(HOOKED[agent].file(scope, os.getcwd()))
         fail(f"in this folder {path} holds for all your projects: say so, with --scope user")
-    other = USER if scope == PROJECT else PROJECT
-    found = _place(agent, other).look()
-    if found.installed and other in _scopes(agent):
-        fail(
-            f"the hooks of {HOOKED[agent].title} are installed for the {other} already, in "
-            f"{_short(found.path)}; both would count every call twice; "
-            f"'switchgear hooks uninstall {agent} --scope {other}' removes those"
-        )
+    for other in _scopes(agent):
+        found = None if other == scope else _place(agent, other).look()
+        if found is not None and found.installed:
+            fail(
+                f"the hooks of {HOOKED[agent].title} are already installed in scope {other}, in "
+                f"{_short(found.path)}; both would count every call twice; "
+                f"'switchgear hooks uninstall {agent} --scope {other}' removes those"
+            )
+    if scope != USER:
+        _trust_project_file()
     change = _place(agent, scope).install()
+    _save(agent, scope)
     _say_installed(agent, scope, change)
 
 
@@ -81,12 +126,19 @@ def uninstall(agent: str, scope: str) -> None:
     """
     from switchgear.cli.opening import open_session
     from switchgear.hooks.install.agents import HOOKED
+    from switchgear.hooks.install.saved import forget, is_saved
 
     there = _place(agent, scope)
-    if there.look().installed:
+    if there.look().installed or is_saved(agent, scope, os.getcwd()):
         with open_session(reading=True) as session:
             session.demand_operator(agent, f"removing the hooks of {HOOKED[agent].title}")
-    change = there.uninstall()
+    forget(agent, scope, os.getcwd())  # first: a hook at the same moment would repair the file
+    try:
+        change = there.uninstall()
+    except BaseException:
+        _save(agent, scope)
+        raise
+    forget(agent, scope, os.getcwd())  # a hook may have saved it meanwhile
     title, path = HOOKED[agent].title, _short(change.path)
     if not change.changed:
         say(clean(f"{title}: there are no hooks of ours in {path}"))
@@ -100,7 +152,7 @@ def uninstall(agent: str, scope: str) -> None:
 
 
 @hooks.command(short_help="What is installed where.")
-@click.argument("agent", type=click.Choice(AGENTS), metavar="[AGENT]", required=False)
+@click.argument("agent", type=AgentName(), metavar="[AGENT]", required=False)
 @only_option
 @json_option
 def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
@@ -127,7 +179,7 @@ def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
 
 
 @hooks.command(short_help="Prove that they work, by sending an event.")
-@click.argument("agent", type=click.Choice(AGENTS), metavar="[AGENT]", required=False)
+@click.argument("agent", type=AgentName(), metavar="[AGENT]", required=False)
 @only_option
 @json_option
 @token_option
@@ -148,6 +200,42 @@ def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     return report(findings, as_json=as_json)
 
 
+def _save(agent: str, scope: str) -> None:
+    """Save a copy, from which hooks repair the file; where that cannot be, the user is told."""
+    from switchgear.hooks.install.saved import save
+
+    try:
+        save(agent, scope, os.getcwd())
+    except OSError as error:
+        why = error.strerror or str(error)
+        say(f"switchgear: no copy could be saved ({why}): changes will not be repaired", err=True)
+
+
+def _trust_project_file() -> None:
+    """Show and trust the configuration of this project: who installs the guard wants its rules.
+
+    One that cannot be used stays untrusted, and the user is told.
+    """
+    from switchgear.cli.trust import refuse_inside_an_agent, show_file, trust_and_say
+    from switchgear.config import ConfigError
+    from switchgear.config.places import candidates, has_our_table
+    from switchgear.config.trust import NotTrusted, content, digest_of, is_own, record_of
+
+    file = next(filter(has_our_table, candidates()), None)
+    if file is None or is_own(file):
+        return
+    data, record = content(file), record_of(file)
+    if data is not None and record is not None and record.digest == digest_of(file, data):
+        return
+    refuse_inside_an_agent("hooks install")
+    try:
+        trust_and_say(file, show_file(file))
+    except (ConfigError, NotTrusted) as error:
+        for line in str(error).splitlines():
+            say(clean(f"switchgear: {line}", 1000), err=True)
+        say("switchgear: the configuration is not trusted and has no effect", err=True)
+
+
 def _scopes(agent: str) -> tuple[str, ...]:
     from switchgear.hooks.install.place import scopes_of
 
@@ -155,15 +243,9 @@ def _scopes(agent: str) -> tuple[str, ...]:
 
 
 def _place(agent: str, scope: str) -> "Place":
-    from switchgear.cli.opening import load_chosen_config
-    from switchgear.config import ConfigError
     from switchgear.hooks.install.place import place
 
-    try:
-        on_trouble = load_chosen_config().hooks.on_trouble
-    except ConfigError:
-        on_trouble = "admit"  # whoever needs the configuration is about to hear of it
-    return place(agent, scope, os.getcwd(), on_trouble)
+    return place(agent, scope, os.getcwd())
 
 
 def _say_installed(agent: str, scope: str, change: "Change") -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from switchgear.cli.doctor import GOOD, NOTE, PROBLEM, WARNING, Finding
-from switchgear.cli.opening import open_session
+from switchgear.cli.opening import load_chosen_config, open_session
+from switchgear.config import ConfigError
 from switchgear.core.types import Mode, Order
 from switchgear.errors import OrderRefused, StoreError
 from switchgear.hooks.compiled import Compiled, Unconfigured, compiled
@@ -17,8 +18,8 @@ from switchgear.hooks.install.files import CannotChange
 from switchgear.hooks.install.place import place, scopes_of
 from switchgear.hooks.install.probe import AFTER, BEFORE, Probe, event_of
 from switchgear.hooks.install.standing import Place, Standing
+from switchgear.hooks.interrupt import agent_process
 from switchgear.hooks.process import open_store
-from switchgear.hooks.sessions import progress_name
 
 if TYPE_CHECKING:
     from switchgear.stores.base import Store
@@ -92,6 +93,7 @@ def _proved(agent: HookedAgent, scope: str, there: Place, folder: str) -> Iterat
     probe = Probe(agent.name, f"doctor-{secrets.token_hex(3)}", folder, float(TIMEOUT_S))
     yield from _tried(agent, probe, known, store, commands, began_s=began_s)
     yield from _removed(probe, store)
+    yield from hook_trials(agent.name, commands.get(event_of(agent.name, BEFORE)), _source())
     yield from _trust(agent, scope, folder, set(commands.values()))
 
 
@@ -124,13 +126,49 @@ def _tried(
     yield from _refused(agent, probe, known, store, commands.get(event_of(agent.name, BEFORE)))
 
 
+def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator[Finding]:
+    """Send forbidden and ordinary calls through the command, in a throw-away project, repeatedly.
+
+    The project has a store of its own and the configuration file `config`, so that nothing of the
+    user's is touched and everything that is configured is exercised.
+    """
+    from switchgear.selftest.hook_trials import tried  # noqa: PLC0415  only here
+
+    if command is None or agent_process(agent, os.getpid()) is not None:
+        return  # inside the agent, a refusal could interrupt it
+    number = 0
+    for found in tried(agent, command, config):
+        if found.wrong:
+            what = f"{HOOKED[agent].title}: {found.attack}: {found.wrong}"
+            yield Finding(PROBLEM, what, "see 'switchgear selftest --live --only live-hooks'")
+            return
+        number += found.sent
+    what = "forbidden calls and unreadable input are refused, ordinary calls admitted"
+    yield Finding(GOOD, f"{HOOKED[agent].title}: {what} ({number} hooks, cold and cached)")
+
+
+def installed_trials() -> Iterator[Finding]:
+    """The same for every agent whose hooks are installed here."""
+    from switchgear.selftest.hook_driver import installed_commands  # noqa: PLC0415  only here
+
+    for agent, command in installed_commands(os.getcwd()).items():
+        yield from hook_trials(agent, command, _source())
+
+
+def _source() -> str | None:
+    """The configuration file that holds here; one that cannot be read is told of elsewhere."""
+    try:
+        return load_chosen_config().source
+    except ConfigError:
+        return None
+
+
 def _removed(probe: Probe, store: Any) -> Iterator[Finding]:
-    """Remove the circuits of the trial; what cannot be is told."""
-    for circuit in (probe.circuit, progress_name(probe.circuit)):
-        try:
-            store.forget(circuit)
-        except (StoreError, AttributeError) as error:
-            yield Finding(NOTE, f"circuit {circuit!r} of the trial could not be removed: {error}")
+    """Remove the circuit of the trial, or report why that failed."""
+    try:
+        store.forget(probe.circuit)
+    except (StoreError, AttributeError) as error:
+        yield Finding(NOTE, f"circuit {probe.circuit!r} of the trial could not be removed: {error}")
 
 
 def _refused(
@@ -145,7 +183,7 @@ def _refused(
         store.apply(probe.circuit, policy, Order(by, "a trial", mode), store.now_s())
 
     try:
-        with open_session() as session:
+        with open_session(acts=False) as session:
             session.panel.store.operator.demand(store, probe.circuit)
         order(Mode.HELD_OPEN)
         try:

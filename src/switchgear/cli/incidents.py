@@ -6,7 +6,7 @@ import click
 
 from switchgear.cli.entry import Branch, fail
 from switchgear.cli.options import checked_text, json_option, store_options, token_option
-from switchgear.cli.text import clean, plural, say
+from switchgear.cli.text import clean, clock_time, plural, say
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Session
@@ -22,15 +22,15 @@ _who = click.option(
 
 @click.group(cls=Branch, short_help="What tripped, with reports.")
 def incidents() -> None:
-    """Incidents of the fleet: one folder each, with a report. `switchgear fleet watch` writes them."""
+    """Show and close the incidents of the fleet: one folder each, with a report."""
 
 
-@incidents.command("list", short_help="The incidents there are.")
-@click.option("--all", "everything", is_flag=True, help="Also those that are closed.")
+@incidents.command("list", short_help="List open incidents.")
+@click.option("--all", "everything", is_flag=True, help="Include closed incidents.")
 @json_option
 @store_options
 def list_incidents(*, everything: bool, as_json: bool) -> None:
-    """List the incidents that nobody has closed, oldest first."""
+    """List the open incidents, oldest first."""
     from switchgear.cli.opening import open_session
 
     with open_session(reading=True) as session:
@@ -52,7 +52,7 @@ def list_incidents(*, everything: bool, as_json: bool) -> None:
         say("No open incidents." if found else "No incidents.")
 
 
-@incidents.command(short_help="The report of one.")
+@incidents.command(short_help="Print the report of an incident.")
 @click.argument("incident", callback=checked_text)
 @json_option
 @store_options
@@ -120,35 +120,70 @@ def add(circuit: str, *, why: str | None, by: str | None) -> None:
 
 
 @click.command(short_help="What history says of the thresholds.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="Only what happened since: 90d, 12h, 30m, or a date such as 2026-11-01. [default: all]",
+)
 @json_option
 @store_options
-def review(*, as_json: bool) -> None:
+def review(since: str | None, *, as_json: bool) -> None:
     """Propose changes of thresholds from the recorded events and the marks of incidents.
 
     Changes nothing: what it proposes is printed as configuration, to be copied.
     """
     from switchgear.cli.opening import open_session
-    from switchgear.fleet.categories import default_breakers
+    from switchgear.fleet.categories import default_breakers, shown_name
     from switchgear.fleet.review import as_configuration
     from switchgear.fleet.review import review as look_back
 
     with open_session(reading=True) as session:
-        events = [entry.event for entry in session.panel.events(limit=MOST_EVENTS)]
-        kept = [one for one in incidents_of(session).all() if "trouble" not in one]
+        from_s = _since(since, session.now_s())
+        stored = [entry.event for entry in session.panel.events(limit=MOST_EVENTS)]
+        events = [event for event in stored if event.at_s >= from_s]
+        readable = [one for one in incidents_of(session).all() if "trouble" not in one]
+        kept = [one for one in readable if one["opened_at_s"] >= from_s]
         breakers = session.config.breakers or default_breakers()
+        keeps = min(session.config.retention.events, MOST_EVENTS)
     findings = look_back(breakers, events, kept)
     if as_json:
         from switchgear.cli.values import printed
 
         say(printed([one._asdict() for one in findings]))
         return
+    if since is not None and len(stored) >= keeps and stored[0].at_s > from_s:
+        oldest = clock_time(stored[0].at_s, from_s)
+        say(f"The store keeps events since {oldest} only; raise retention.events for more.")
+    quiet = [one for one in findings if not one.trips + one.false_negatives + one.tests]
     for one in findings:
+        if one in quiet:
+            continue
         counts = f"{plural(one.trips, 'trip')}, {one.false_positives} false, {one.false_negatives} missed"
-        tests = f"{one.failed_tests} of {one.tests} tests failed"
-        say(f"{one.category}: {counts}, {tests}")
+        tests = f"{one.failed_tests} of {one.tests} probes failed"
+        say(f"{shown_name(one.category)}: {counts}, {tests}")
         for why in one.why:
             say(f"  {why}")
+    if quiet:
+        say(f"no trips, misses or probes: {', '.join(shown_name(one.category) for one in quiet)}")
     say(f"\n{as_configuration(findings) or 'No change is proposed.'}".rstrip())
+
+
+def _since(text: str | None, now_s: float) -> float:
+    """The time that an option names, in seconds since the epoch."""
+    from datetime import UTC, datetime
+
+    if text is None:
+        return float("-inf")
+    word = text.strip()
+    sizes = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+    number, unit = word[:-1], word[-1:].lower()
+    if unit in sizes and number.isascii() and number.replace(".", "", 1).isdigit():
+        return now_s - min(float(number) * sizes[unit], now_s)
+    try:
+        found = datetime.fromisoformat(word)
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        fail(f"--since {text!r}: it must be a time span such as 90d, 12h or 30m, or a date")
 
 
 def incidents_of(session: "Session") -> "Incidents":

@@ -1,7 +1,8 @@
 """`switchgear intervene`: what can be done about a stuck agent or a tripped circuit, and doing it.
 
-At a terminal the block is shown and somebody chooses; where nobody is, the ladder decides about an
-agent, and a circuit is left to its cooldown. Every choice is wired to what it says.
+At a terminal the options are shown and a person chooses; without a terminal, the configured
+escalation decides about a stuck agent, and a circuit is left to its cooldown. Only what is possible
+is offered.
 """
 
 from typing import TYPE_CHECKING
@@ -10,16 +11,16 @@ import click
 
 from switchgear.cli.entry import fail
 from switchgear.cli.options import circuit_argument, store_options, token_option
-from switchgear.cli.text import clean, say
+from switchgear.cli.text import clean, say, words
 from switchgear.runner.amounts import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from switchgear.cli.opening import Session
-    from switchgear.core.score import Score
+    from switchgear.hooks import sessions
     from switchgear.hooks.sessions import Notes
-    from switchgear.hooks.texts import Option, Stuck
+    from switchgear.hooks.texts import Option
     from switchgear.ladder import Climb, Interventions
     from switchgear.stores.base import Transaction
     from switchgear.views import View
@@ -27,16 +28,19 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 SESSION = "session/"
-KEYS = ("nudge", "extend", "escalate", "wait", "force", "skip", "abort")
+KEYS = (
+    *("resume", "nudge", "extend", "escalate", "pause", "continue", "wait", "force", "skip"),
+    "abort",
+)
 
 
 @click.command(short_help="Help a stuck agent, or deal with a tripped circuit.")
 @circuit_argument()
-@click.option("--do", "choice", type=click.Choice(KEYS), help="Do this and ask nothing.")
-@click.option("--hint", metavar="TEXT", help="Of nudge: what the agent is told.")
-@click.option("--for", "span", metavar="D", help="Of extend: how much more time (5m, 1h).")
-@click.option("--test", "command", metavar="CMD", help="Of wait: the half-open test.")
-@click.option("--why", metavar="TEXT", help="Of force and skip: the reason.")
+@click.option("--do", "choice", type=click.Choice(KEYS), help="Take this action without asking.")
+@click.option("--hint", metavar="TEXT", help="With --do nudge: the hint for the agent.")
+@click.option("--for", "span", metavar="D", help="With --do extend: additional time (5m, 1h).")
+@click.option("--test", "command", metavar="CMD", help="With --do wait: the command to probe with.")
+@click.option("--why", metavar="TEXT", help="With --do resume, force or skip: the reason.")
 @token_option
 @store_options
 def intervene(
@@ -48,36 +52,33 @@ def intervene(
     command: str | None,
     why: str | None,
 ) -> int:
-    """Deal with CIRCUIT: a session by its id or `session/ID`, or any other circuit by its name.
+    """Deal with CIRCUIT: a session by its id, or any other circuit; the start of a name is enough.
 
-    A stuck agent can be nudged (a hint at its next step), given more time, handed over to the help
-    that `interventions.escalate` names, or aborted. A tripped circuit can be waited for, closed by
-    force, left out (skip), and everything can be stopped (abort). At a terminal you are asked;
-    elsewhere the ladder of the configuration decides about an agent, and a circuit is only shown.
+    A session can be resumed after a stop, nudged (a hint at its next step), given more time, handed
+    over to the agent that `interventions.escalate` names, paused and continued, or aborted. A tripped
+    circuit can be waited for, closed by force, or skipped, and all agents can be stopped (abort).
+    Only possible actions are offered. Without a terminal, the configured escalation decides about a
+    stuck agent, and a circuit is only shown.
     """
-    from switchgear.cli.opening import open_session
+    from switchgear.cli.opening import open_session, view_named
 
     with open_session() as session:
-        name = circuit if session.panel.view(circuit) is not None else f"{SESSION}{circuit}"
-        view = session.panel.view(name)
-        if view is None:
-            from switchgear.cli.opening import unknown_circuit
-
-            fail(unknown_circuit(session, circuit))
+        view = view_named(session, circuit)
+        name = view.name
         if name.startswith(SESSION) and "/" not in name.removeprefix(SESSION):
             extra_s = None if span is None else seconds("--for", span)
-            return _stuck(session, view, choice, hint, extra_s)
+            return _session(session, view, choice, hint=hint, extra_s=extra_s, why=why)
         return _tripped(session, view, choice, command, why)
 
 
 def _picked(choice: str | None, block: str, options: "Sequence[Option]") -> str | None:
-    """What is to be done: as told, as chosen at the terminal; `None`: nobody said."""
+    """The action to take: as requested, or as chosen at the terminal; `None`: no choice was made."""
     from switchgear.cli.choosing import ask, is_attended
 
     if choice is not None:
         if choice not in {option.key for option in options}:
             known = ", ".join(option.key for option in options)
-            fail(f"--do {choice}: here it must be one of {known}")
+            fail(f"--do {choice} is not possible here: choose one of {known}")
         return choice
     if is_attended():
         key = ask(block, options, None)
@@ -88,13 +89,20 @@ def _picked(choice: str | None, block: str, options: "Sequence[Option]") -> str 
     return None
 
 
-# A stuck agent
+# A session
 
 
-def _stuck(
-    session: "Session", view: "View", choice: str | None, hint: str | None, extra_s: float | None
+def _session(
+    session: "Session",
+    view: "View",
+    choice: str | None,
+    *,
+    hint: str | None,
+    extra_s: float | None,
+    why: str | None,
 ) -> int:
-    from switchgear.core.score import Score, score_of
+    from switchgear.cli.text import clock_time
+    from switchgear.core.score import grounds_of
     from switchgear.hooks import sessions, texts
 
     plan = session.config.interventions
@@ -102,88 +110,150 @@ def _stuck(
         plan = plan._replace(hint=hint)
     if extra_s is not None:
         plan = plan._replace(extend_s=extra_s)
-    score = score_of(view.policy, view.readings) or Score(0.0, 0.0, ())
-    notes: Notes = session.panel.store.transact(
-        view.name, lambda tx: sessions.Notes.load(_kept(tx))
-    )
+    notes: Notes = session.panel.store.transact(view.name, lambda tx: sessions.Notes.load(tx.note))
     task = view.name.removeprefix(SESSION)
-    seen = texts.Stuck(notes.agent or "agent", task, score.points, score.evidence)
-    if not score.points:  # the circuit has closed again since; what opened it is in the note
-        seen = seen._replace(points=notes.points, indicators=notes.indicators)
-    options = texts.stuck_options(plan)
-    key = _picked(choice, texts.agent_stuck(seen, options), options)
-    if key is None and not score.points:
-        say("\nnobody is here, and there is nothing against this agent now: nothing was done")
+    state = sessions.state_of(notes, view.circuit)
+    if state is sessions.State.ENDED:
+        heard_s = notes.heard_s or view.circuit.seen_s
+        ended = f"session {clean(task)} ended at {clock_time(heard_s, session.now_s())}"
+        if choice is not None:
+            fail(f"{ended}: --do {choice} is not possible any more")
+        say(f"{ended}: nothing to do")
+        return 0
+    score = grounds_of(view.policy, view.readings)
+    calm = not score.evidence
+    stopped = state is sessions.State.STOPPED
+    if not calm:
+        notes = notes._replace(points=score.points, indicators=score.evidence)
+    seen = texts.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)
+    options = texts.stuck_options(
+        plan,
+        limited=notes.limit_s is not None,
+        stopped=stopped,
+        pausable=_pausable(notes),
+        paused=notes.paused,
+    )
+    block = texts.agent_stuck(seen, options)
+    if calm and not stopped:
+        block = texts.agent_calm(seen, str(state), options)
+    if stopped:
+        opened_s = view.circuit.outage.opened_at_s
+        since = clock_time(opened_s, session.now_s()) if opened_s else "now"
+        block = f"Stopped since {since}: {texts.one_line(view.verdict.reason, 500)}\n\n{block}"
+    key = _picked(choice, block, options)
+    if key is None and (calm or stopped):
+        left = "stopped; choose an action with --do" if stopped else "not stuck now"
+        say(f"\nNo terminal, and the agent is {left}: nothing done.")
         return 0
     session.demand_operator(view.name, "an intervention")
-    say(_helped(session, view.name, key, (seen, score), plan))
+    say(_done(session, view, key, evidence=notes, plan=plan, why=why))
     return 0
 
 
-def _kept(tx: "Transaction") -> str | None:
-    """The note of a session, left as it is."""
-    return tx.note
+def _pausable(notes: "Notes") -> bool:
+    """Whether the agent's process is known, is on this machine, and still runs."""
+    from switchgear.hooks.interrupt import began_at
+    from switchgear.hooks.whereabouts import here
+
+    if notes.pid is None or not notes.pid_began or notes.host not in {"", here()}:
+        return False
+    return began_at(notes.pid) == notes.pid_began
 
 
-def _helped(
+def _done(
     session: "Session",
-    name: str,
+    view: "View",
     key: str | None,
-    found: "tuple[Stuck, Score]",
+    *,
+    evidence: "Notes",
     plan: "Interventions",
+    why: str | None,
 ) -> str:
-    """Do it in one transaction, start the help behind it; a sentence about it."""
+    """Take the action in one transaction, start the hand-over after it; a sentence about it."""
+    from switchgear.cli.run_choices import reason, who
+    from switchgear.core.score import session_policy
     from switchgear.hooks import sessions
     from switchgear.ladder import ESCALATE
 
-    if key == ESCALATE and plan.escalate is None:
-        fail("nobody is configured to take over: set interventions.escalate to an agent or command")
-    seen, score = found
+    if key in {"pause", "continue"}:
+        return _signalled(session, view.name, evidence, pause=key == "pause")
+    by = "switchgear" if key is None else who()
+    given = reason(why) if key == "resume" else ""
 
     def work(tx: "Transaction") -> "tuple[str, Climb | None, Notes]":
         notes = sessions.Notes.load(tx.note)
-        after, sentence, taken = _decided(tx, notes, name, key, seen, score, plan)
+        notes = notes._replace(points=evidence.points, indicators=evidence.indicators)
+        policy = session_policy(view.policy, None)  # one from an older version may lack a part
+        circuit = sessions.SessionCircuit(tx.apply, view.name, policy)
+        after, sentence, taken = _decided(
+            circuit, notes, key, plan, by=by, why=given, now_s=tx.now_s
+        )
         tx.note = after.dump()
         return sentence, taken, after
 
-    sentence, taken, notes = session.panel.store.transact(name, work)
+    sentence, taken, notes = session.panel.store.transact(view.name, work)
     if taken is not None and taken.rung == ESCALATE and plan.escalate is not None:
         from switchgear.hooks.errands import start_help
 
-        sentence += f"; see {start_help(plan.escalate, notes.stop or '', name)}"
+        log = start_help(plan.escalate, notes.stop or "", view.name, root=notes.project or None)
+        sentence += f"; see {log}"
     return sentence
 
 
-def _decided(  # noqa: PLR0917  the facts of one decision
-    tx: "Transaction",
+def _signalled(session: "Session", name: str, notes: "Notes", *, pause: bool) -> str:
+    """Suspend or continue the agent's process; its silence is no sign while it is paused."""
+    from switchgear.core.detectors.base import plural
+    from switchgear.hooks import interrupt, sessions
+
+    send = interrupt.pause if pause else interrupt.resume
+    count = send(notes.pid or 0, notes.pid_began)
+    if not count:
+        fail("the agent's process is gone: nothing was done")
+
+    def work(tx: "Transaction") -> None:
+        now = sessions.Notes.load(tx.note)
+        tx.note = now._replace(paused=pause, heard_s=tx.now_s).dump()
+
+    session.panel.store.transact(name, work)
+    what = "paused" if pause else "continued"
+    again = " (switchgear intervene … --do continue)" if pause else ""
+    return f"{what} process {notes.pid} and its children ({plural(count, 'process')}){again}"
+
+
+def _decided(
+    circuit: "sessions.SessionCircuit",
     notes: "Notes",
-    name: str,
     key: str | None,
-    seen: "Stuck",
-    score: "Score",
     plan: "Interventions",
+    *,
+    by: str,
+    why: str,
+    now_s: float,
 ) -> "tuple[Notes, str, Climb | None]":
     from switchgear import ladder
+    from switchgear.core.types import EventKind, Order
     from switchgear.hooks import sessions
 
     if key == "extend":
-        more = sessions.extended(notes, plan.extend_s, tx.now_s)
-        if more is notes:
-            return notes, "the session has no time limit, so nothing was extended", None
+        more = sessions.extended(notes, plan.extend_s, now_s)
+        if notes.stop is not None and more.stop is None:
+            circuit.send(Order(by, "more time", reset=True, kind=EventKind.INTERVENED))
         return more, f"the session may take {plan.extend_s:g} s longer", None
+    if key == "resume":
+        circuit.send(Order(by, why, reset=True, kind=EventKind.INTERVENED))
+        over = "; its time is over: add time with --do extend" if notes.warned_over else ""
+        return notes._replace(stop=None, untended=False), f"the agent may go on{over}", None
     if key is None:
-        notes, taken = sessions.stuck(tx.apply, notes, name, score, plan)
-        return notes, f"nobody is here: the ladder says {taken.rung}", taken
+        notes, taken = sessions.take_rung(circuit, notes, plan)
+        return notes, f"no terminal: the configured escalation takes the step {taken.rung!r}", taken
     rung = ladder.SKIP if key == "abort" else key
-    why = "; ".join(score.evidence) or "by hand"
-    taken = ladder.take(tx.apply, name, plan.rungs, rung, why)
-    notes = sessions.after_rung(notes._replace(incident=True), taken, seen, plan)
-    said = {
-        "nudge": "the agent is told at its next step",
+    notes, taken = sessions.step_in(circuit, notes, plan, rung, by=by)
+    done = {
+        "nudge": "the agent receives the hint at its next step",
         "escalate": f"{plan.helper} takes over; the agent is stopped at its next step",
         "abort": "the agent is stopped at its next step, and the task is given up",
     }
-    return notes, said[key], taken
+    return notes, done[key], taken
 
 
 # A tripped circuit
@@ -197,7 +267,7 @@ def _tripped(
 
     circuit = view.circuit
     if circuit.phase in {Phase.CLOSED, Phase.TRIPPING} and circuit.mode is not Mode.HELD_OPEN:
-        say(f"{clean(view.name)} is {circuit.phase}: there is nothing to be done")
+        say(f"{clean(view.name)} is {words(circuit.phase)}: nothing to do")
         return 0
     options = texts.trip_options(view.verdict.retry_after_s)
     key = _picked(choice, texts.circuit_tripped(circuit, session.now_s()), options)
@@ -218,7 +288,7 @@ def _wait(session: "Session", view: "View", command: str | None) -> int:
 
     wait_s = view.verdict.retry_after_s
     if wait_s is None:
-        fail(f"{view.name} does not come back by itself: close it by force, or wait for somebody")
+        fail(f"{view.name} does not close by itself: close it with --do force, or reset it")
     if wait_s > 0:
         wait_visibly(wait_s)
     opened_s = session.now_s() - view.circuit.outage.opened_at_s

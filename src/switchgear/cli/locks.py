@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
 
-@click.group(invoke_without_command=True, short_help="Who has what, and who waits.")
-@click.option("--all", "everything", is_flag=True, help="Also those that are free.")
+@click.group(invoke_without_command=True, short_help="Locks: holders and waiters.")
+@click.option("--all", "everything", is_flag=True, help="Include free locks.")
 @json_option
 @store_options
 @click.pass_context
 def locks(ctx: click.Context, *, everything: bool, as_json: bool) -> None:
-    """Show the locks that agents share: who has them, for how long still, and who waits since when."""
+    """Show the locks that agents share: holder, remaining lease, and waiters."""
     if ctx.invoked_subcommand is not None:
         return
     from switchgear.cli.opening import open_session
@@ -41,18 +41,18 @@ def locks(ctx: click.Context, *, everything: bool, as_json: bool) -> None:
     for seen in found:
         _show(seen, now_s)
     if not found:
-        say("Nobody has a lock.")
+        say("No locks are held.")
 
 
-@locks.command("break", short_help="Take a lock away from whoever has it.")
+@locks.command("break", short_help="Release a lock by force.")
 @click.argument("resource")
 @store_options
 @token_option
 def break_lock(resource: str) -> None:
-    """Take the lock on RESOURCE away from whoever has it: the next in line gets it.
+    """Release the lock on RESOURCE by force: the next waiter gets it.
 
-    An order: where an operator token is configured, it is needed. Whoever had it may still be at
-    work; its fencing token is the lower one.
+    Needs the operator token where one is configured. The previous holder may still be at work; its
+    fencing token is the lower one.
     """
     from switchgear.cli.opening import open_session
 
@@ -60,7 +60,7 @@ def break_lock(resource: str) -> None:
         panel = session.panel
         panel.store.operator.demand(panel.store.inner, resource, f"breaking lock {resource!r}")
         if not panel.locks.break_lock(resource):
-            fail(f"nobody has the lock {resource!r}; 'switchgear locks --all' shows all")
+            fail(f"lock {resource!r} is not held; 'switchgear locks --all' shows all")
     say(clean(f"the lock {resource} is free"))
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from switchgear.cli.entry import fail
 from switchgear.cli.options import (
     Since,
     circuit_argument,
@@ -31,31 +30,51 @@ EVERYTHING = 10_000_000
 """More events than any store keeps."""
 FOLLOW_S = 0.5
 
-glob_argument = circuit_argument("glob", default="*")
+EVERY = "*"
+glob_argument = circuit_argument("glob", default=EVERY)
 
 
 @click.command(short_help="Circuits as they stand, trouble first.")
 @glob_argument
 @json_option
-@click.option("--all", "everything", is_flag=True, help=f"Also the calm ones beyond {SHOWN}.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help=f"Include finished runs, ended sessions, and calm circuits beyond {SHOWN}.",
+)
 @store_options
 def status(glob: str, *, as_json: bool, everything: bool) -> None:
     """Show the circuits whose names match GLOB, trouble first.
 
-    The lamp is ● closed, ◐ probing, ○ open. HEAT is how close the evidence is to a trip.
+    The lamp is ● closed, ◐ probing, ○ open. HEAT is how close the evidence is to a trip, at most
+    100%. Without GLOB and --all, circuits of finished runs (`switchgear runs`) and of ended sessions
+    (`switchgear sessions`) are left out, unless an operator holds them.
     """
-    from switchgear.cli.opening import open_session
+    from switchgear.cli.finished import current
+    from switchgear.cli.opening import open_session, widened
 
     with open_session(reading=True) as session:
+        whole = everything or glob != EVERY
+        glob = widened(session, glob)
         views, trouble = session.read(glob)
+        left_out = ""
+        running: tuple[str, ...] = ()
+        if not whole:
+            now = current(session, views)
+            views, left_out, running = now.views, now.words, now.running
         if as_json:
             from switchgear.cli.values import of_view, printed
 
             say(printed([of_view(view) for view in views]))
         elif views:
             _draw(session, views, everything=everything)
+            if left_out:
+                say(left_out)
         elif trouble is None:
-            say(nothing(session, glob))
+            say(f"No circuit is in use; {left_out}" if left_out else nothing(session, glob))
+        for line in running if not as_json else ():
+            say(line)
     if trouble is not None:
         raise trouble
 
@@ -101,14 +120,15 @@ def nothing(session: "Session", glob: str) -> str:
 @click.option("--events", "count", type=click.IntRange(0, 10_000), default=10, show_default=True)
 @store_options
 def show(circuit: str, *, as_json: bool, count: int) -> None:
-    """Show everything about one CIRCUIT: state, heat, evidence, policy, history."""
-    from switchgear.cli.opening import literal, open_session, unknown_circuit
+    """Show everything about one CIRCUIT: state, heat, evidence, policy, history.
+
+    The start of a name is enough where only one circuit begins so; of a session, of its id.
+    """
+    from switchgear.cli.opening import literal, open_session, view_named
 
     with open_session(reading=True) as session:
-        view = session.panel.view(circuit)
-        if view is None:
-            fail(unknown_circuit(session, circuit))
-        entries = session.panel.events(glob=literal(circuit), limit=count) if count else []
+        view = view_named(session, circuit)
+        entries = session.panel.events(glob=literal(view.name), limit=count) if count else []
         if as_json:
             from switchgear.cli.values import of_page, printed
 
@@ -166,9 +186,10 @@ def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_
 
     With --json, one JSON object in a line; its "cursor" can be given to --since.
     """
-    from switchgear.cli.opening import open_session
+    from switchgear.cli.opening import open_session, widened
 
     with open_session(reading=True) as session:
+        glob = widened(session, glob)
         begin = parse_since(since, session.now_s())
         print_entries = _printer(session, as_json=as_json)
         if follow:

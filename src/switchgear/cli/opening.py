@@ -18,6 +18,7 @@ from switchgear.cli.text import clean, say
 
 if TYPE_CHECKING:
     from switchgear.config import Config
+    from switchgear.config.effective import Effective
     from switchgear.config.model import Retention
     from switchgear.core.policy import Policy
     from switchgear.core.types import Event, Message, Step
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
     from switchgear.views import View
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
-# ruff: noqa: PLC0415, PTH100, PTH111, PTH112, PTH123, PTH208
+# ruff: noqa: PLC0415, PTH100, PTH109, PTH111, PTH112, PTH123, PTH208
 
 STORE_VARIABLE, TOKEN_VARIABLE = "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN"
 _SQLITE = "sqlite:///"
+_SAID = "switchgear.notices"
 _PLAIN_NAME = re.compile(r"(?!-)[\w./:@%+,-]+")
 
 
@@ -58,6 +60,8 @@ class Session:
         self._absent = absent
         """The file of the store, as long as it is not there: then the panel is an empty one."""
         self._borrowed = borrowed
+        self.drains = True
+        """Whether what is due is written and sent at the end, by a process of its own."""
         self.label = panel.store.label if absent is None else f"{_SQLITE}{absent} (not there yet)"
 
     def look_again(self) -> None:
@@ -138,14 +142,38 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._borrowed:
-            self.panel.close()
+        if self._borrowed:
+            return
+        self._start_drain()
+        self.panel.close()
+
+    def _start_drain(self) -> None:
+        """Let a process of its own write and send what is due: no watcher needs to run for that."""
+        from switchgear.errors import SwitchgearError
+
+        if self._absent is not None or not self.drains:
+            return
+        try:
+            from switchgear.hooks import drain
+
+            if drain.has_outbox(self.config) and drain.is_due(self.config, self.panel):
+                url = self.panel.store.url
+                if url is not None and not url.startswith("memory:"):
+                    named = given("config")
+                    path = None if named is None else self.config.source
+                    drain.start(os.getcwd(), config=path, store=url, for_command=True)
+        except (SwitchgearError, OSError, ValueError):
+            return  # a store that is gone was said already
 
 
-def open_session(*, reading: bool = False) -> Session:
+def open_session(
+    *, reading: bool = False, applying: bool = True, acts: bool | None = None
+) -> Session:
     """The panel that the options of the running command name, with what was configured.
 
-    `reading`: no file is made where there is none.
+    `reading`: no file is made where there is none. `applying`: budgets of the configuration are
+    opened, unless this only reads. `acts`: a configuration that is not trusted ends the command
+    instead of being passed over; default: unless this only reads.
     """
     from switchgear.config import DEFAULT
     from switchgear.panel import Panel
@@ -154,13 +182,28 @@ def open_session(*, reading: bool = False) -> Session:
     if injected is not None:
         choice = Choice(injected.store.label, "given")
         return Session(injected, DEFAULT, store=choice, borrowed=True)
-    config = load_chosen_config()
+    config = load_chosen_config(acts=not reading if acts is None else acts)
     choice = choose_store(config)
     absent = file_of(choice) if reading else None
     if absent is not None and _was_there(absent):
         absent = None
     panel = _panel(choice.value if absent is None else "memory:", config)
+    if config.budgets and applying and not reading:
+        _apply_budgets(panel, config)
     return Session(panel, config, store=choice, absent=absent)
+
+
+def _apply_budgets(panel: "Panel", config: "Config") -> None:
+    """Bring the budgets to what is configured; who cannot is told, and the command goes on."""
+    from switchgear.errors import StoreError
+
+    try:
+        done = panel.budgets.apply(config.budgets, who="configuration")
+    except StoreError:
+        return  # the command says so itself, if it needs the store
+    for one in done:
+        if one.is_refused:
+            say(clean(f"switchgear: budget {one.node}: {one.why}", 1000), err=True)
 
 
 def _was_there(file: str) -> bool:
@@ -204,7 +247,7 @@ def allowed_retention(panel: "Panel", config: "Config") -> "Retention":
 
 
 def chosen_config_file() -> Choice:
-    """The configuration file and how it was found."""
+    """The configuration file and how it was found; whether it is trusted is not asked."""
     from switchgear.config import find_config
 
     told = given("config")
@@ -214,12 +257,42 @@ def chosen_config_file() -> Choice:
     return Choice(found, "SWITCHGEAR_CONFIG" if os.environ.get("SWITCHGEAR_CONFIG") else "found")
 
 
-def load_chosen_config() -> "Config":
-    """The configuration, or the default one. Raises `ConfigError`."""
-    from switchgear.config import DEFAULT, load_config
+def effective() -> "Effective":
+    """The configuration in effect here, and what has no effect. Raises `ConfigError`.
 
-    path = chosen_config_file().value
-    return DEFAULT if path is None else load_config(path)
+    A file that the user names is in effect; one that is found must be trusted.
+    """
+    from switchgear.config import load_config
+    from switchgear.config.effective import Effective, effective_config
+
+    told = given("config")
+    if told is None:
+        return effective_config(for_command=True)
+    path = os.path.abspath(os.path.expanduser(told))
+    return Effective(load_config(path), path)
+
+
+def load_chosen_config(*, acts: bool = False) -> "Config":
+    """The configuration in effect, or the default one. Raises `ConfigError`.
+
+    Files that are not trusted are reported; `acts`: the command ends then, because what it would do
+    is not what the file says.
+    """
+    found = effective()
+    if found.notices and acts:
+        fail("\n".join(found.notices))
+    for notice in found.notices:
+        _say_once(notice)
+    return found.config
+
+
+def _say_once(notice: str) -> None:
+    """Report on standard error, once for each command; a shell that completes hears nothing."""
+    context = click.get_current_context(silent=True)
+    said: set[str] = set() if context is None else context.find_root().meta.setdefault(_SAID, set())
+    if notice not in said and not os.environ.get("_SWITCHGEAR_COMPLETE"):
+        said.add(notice)
+        say(clean(f"switchgear: {notice}", 1000), err=True)
 
 
 def choose_store(config: "Config") -> Choice:
@@ -278,6 +351,61 @@ def names_beginning(start: str, limit: int = 200) -> list[str]:
 def literal(name: str) -> str:
     """A glob that matches this very name, whatever characters are in it."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
+
+
+FAMILY_FIRST = "session/"
+"""The family whose names are ids that nobody types in full: they are found without it."""
+
+
+def full_name(session: Session, name: str) -> str | None:
+    """The circuit that a name means; `None`: there is none.
+
+    One of that very name, a session of that id, or the only one that begins so. Fails, with the
+    names, where several begin so.
+    """
+    from switchgear.errors import StoreCorrupt
+
+    store = session.panel.store
+    for each in (name, f"{FAMILY_FIRST}{name}"):
+        try:
+            if store.get(each) is not None:
+                return each
+        except StoreCorrupt:
+            return each  # it is there, and cannot be read
+    starts = [found.circuit.key for found in store.find(f"{literal(name)}*")]
+    starts = starts or [
+        found.circuit.key for found in store.find(f"{FAMILY_FIRST}{literal(name)}*")
+    ]
+    whole = [key for key in starts if "/agent/" not in key] or starts
+    if len(whole) > 1 and name:
+        shown = ", ".join(clean(key, 80) for key in whole[:5])
+        more = ", …" if len(whole) > 5 else ""
+        fail(f"{name!r} is ambiguous: {len(whole)} circuits begin so ({shown}{more})")
+    return whole[0] if whole and name else None
+
+
+def widened(session: Session, glob: str) -> str:
+    """The glob, or, of a plain name that no circuit has, one for all circuits that begin so."""
+    from switchgear.glob import is_plain
+
+    store = session.panel.store
+    if not is_plain(glob) or next(iter(store.find(glob)), None) is not None:
+        return glob
+    for start in (glob, f"{FAMILY_FIRST}{glob}"):
+        if next(iter(store.find(f"{start}*")), None) is not None:
+            return f"{start}*"
+    return glob
+
+
+def view_named(session: Session, name: str) -> "View":
+    """The circuit that a name means, see `full_name`. Fails where there is none."""
+    view = session.panel.view(name)
+    if view is None:
+        found = full_name(session, name)
+        view = None if found is None else session.panel.view(found)
+    if view is None:
+        fail(unknown_circuit(session, name))
+    return view
 
 
 def unknown_circuit(session: Session, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The operator's verbs: `hold`, `release`, `reset`. Each order has who and why, and is an event.
+"""The operator's verbs: `hold`, `release`, `reset`, `probe`. Each order has who and why, and is an event.
 
 Where an operator token is configured they need it, so that a guarded agent cannot release itself.
 """
@@ -12,6 +12,7 @@ import click
 from switchgear.cli.entry import fail
 from switchgear.cli.options import checked_text, circuit_argument, store_options, token_option
 from switchgear.cli.text import clean, plural, say, words
+from switchgear.errors import duration
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Session
@@ -31,6 +32,7 @@ class Word(NamedTuple):
     why: str | None
     yes: bool
     create: bool
+    for_s: float | None = None
 
 
 def order_options(verb: F) -> F:
@@ -52,13 +54,45 @@ def order_options(verb: F) -> F:
     return circuit_argument()(verb)
 
 
+def checked_duration(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> float | None:
+    """A duration such as `30min` or `2h`, in seconds."""
+    del context, parameter
+    if value is None:
+        return None
+    from switchgear.runner.amounts import seconds
+
+    try:
+        for_s = seconds("--for", value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if not for_s:
+        raise click.BadParameter(f"--for is {value!r}: it must be longer than nothing")
+    return for_s
+
+
 @click.command(short_help="Overrule the evidence: open, closed, shadow.")
 @click.argument("mode", type=click.Choice(["open", "closed", "shadow"]))
+@click.option(
+    "--for",
+    "for_s",
+    metavar="TIME",
+    callback=checked_duration,
+    help="End the hold after TIME, such as 30min or 2h. [default: when it is released]",
+)
 @order_options
 def hold(
-    mode: str, circuit: str, *, why: str | None, by: str | None, yes: bool, create: bool
+    mode: str,
+    circuit: str,
+    *,
+    for_s: float | None,
+    why: str | None,
+    by: str | None,
+    yes: bool,
+    create: bool,
 ) -> None:
-    """Overrule the evidence on CIRCUIT (or a glob), until it is released.
+    """Overrule the evidence on CIRCUIT (or a glob), until it is released or the time is over.
 
     open refuses every call; closed admits every call; shadow admits every call and counts what
     would have been refused.
@@ -66,7 +100,7 @@ def hold(
     from switchgear.core.types import Mode
 
     modes = {"open": Mode.HELD_OPEN, "closed": Mode.HELD_CLOSED, "shadow": Mode.SHADOW}
-    _give(Word(circuit, by, why, yes, create), modes[mode], reset=False)
+    _give(Word(circuit, by, why, yes, create, for_s), modes[mode], reset=False)
 
 
 @click.command(short_help="Let the evidence decide again.")
@@ -85,7 +119,18 @@ def reset(circuit: str, *, why: str | None, by: str | None, yes: bool, create: b
     _give(Word(circuit, by, why, yes, create), None, reset=True)
 
 
-def _give(word: Word, mode: "Mode | None", *, reset: bool) -> None:
+@click.command(short_help="Let an open circuit probe now.")
+@order_options
+def probe(circuit: str, *, why: str | None, by: str | None, yes: bool, create: bool) -> None:
+    """Let CIRCUIT (or a glob) probe now, before its wait is over: the next call decides.
+
+    Circuits that are not open are left as they are. A circuit that recovers without probes (latched,
+    window_end) is refused: reset it instead.
+    """
+    _give(Word(circuit, by, why, yes, create), None, reset=False, probe=True)
+
+
+def _give(word: Word, mode: "Mode | None", *, reset: bool, probe: bool = False) -> None:
     from switchgear.cli.opening import open_session
     from switchgear.core.types import Order
 
@@ -97,7 +142,12 @@ def _give(word: Word, mode: "Mode | None", *, reset: bool) -> None:
             say(clean(f"{word.target}: not held; nothing to do"))
             return
         _confirm(names, yes=word.yes)
-        order = Order(who_gives(word.by), reason_given(word.why), mode, reset)
+        until_s = None if word.for_s is None else session.panel.store.now_s() + word.for_s
+        order = Order(
+            who_gives(word.by), reason_given(word.why), mode, reset, until_s=until_s, probe=probe
+        )
+        if probe:
+            _refuse_without_probes(session, names)
         for index, name in enumerate(names):
             try:
                 done = session.send(name, order)
@@ -106,8 +156,22 @@ def _give(word: Word, mode: "Mode | None", *, reset: bool) -> None:
                     say(f"{index} of {len(names)} circuits had it before this:", err=True)
                 raise
             what = "reset" if reset else "released" if mode == "auto" else words(done.circuit.mode)
+            if probe:
+                what = "probe asked for"
+            elif word.for_s is not None:
+                what = f"{what} for {duration(word.for_s)}"
             stands = f"{words(done.circuit.phase)}" + _still(done.circuit.mode, reset=reset)
             say(clean(f"{name}: {what} by {order.by}: {order.why}; it is {stands}", 1000))
+
+
+def _refuse_without_probes(session: "Session", names: Sequence[str]) -> None:
+    from switchgear.breaker import check_probes
+
+    for name in names:
+        try:
+            check_probes(name, session.panel.policy_of(name))
+        except ValueError as error:
+            fail(str(error))
 
 
 def _still(mode: "Mode", *, reset: bool) -> str:
@@ -116,7 +180,7 @@ def _still(mode: "Mode", *, reset: bool) -> str:
 
 def _targets(session: "Session", word: Word, *, only_held: bool) -> list[str]:
     """The circuits that are meant: one of that very name, else those that match."""
-    from switchgear.cli.opening import unknown_circuit
+    from switchgear.cli.opening import full_name, unknown_circuit
     from switchgear.errors import StoreCorrupt
     from switchgear.glob import is_plain
 
@@ -129,6 +193,10 @@ def _targets(session: "Session", word: Word, *, only_held: bool) -> list[str]:
         found = list(session.panel.store.find(word.target))
         if not found:
             fail(f"no circuit in {session.label} matches {word.target!r}")
+    elif exact is None and not word.create:
+        name = full_name(session, word.target)
+        meant = None if name is None else session.panel.store.get(name)
+        found = [meant] if meant is not None else []
     if not found:
         if not word.create:
             hint = "--create gives the order to one that does not exist yet"

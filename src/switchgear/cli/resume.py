@@ -36,6 +36,7 @@ def resume(
     more_time: str | None,
     answer: str | None,
     as_json: bool,
+    notify: tuple[str, ...],
     force_close: bool,
     why: str | None,
     **flags: Any,
@@ -47,7 +48,9 @@ def resume(
     """
     from switchgear.cli.opening import open_session
     from switchgear.runner.record import find_run, runs_root
+    from switchgear.runner.run_notice import targets_of
 
+    targets = targets_of(notify)
     record = find_run(runs_root(Path.cwd()), run_id)
     extra_s = None if more_time is None else seconds("--more-time", more_time)
     given, wanted = taken_out(given_flags(flags))
@@ -58,7 +61,9 @@ def resume(
         check_node(session.panel.budgets, options.budget_node)
         start = start._replace(options=options, note=note)
         policy = configured(session, start.options, start.folder)
-        start = start._replace(answer=answer, force=force_close, why=why, policy=policy)
+        start = start._replace(
+            answer=answer, force=force_close, why=why, policy=policy, targets=targets
+        )
         code = perform(session, start, as_json=as_json)
     raise SystemExit(code)
 
@@ -99,4 +104,4 @@ def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) ->
     if not folder.is_dir():
         fail(f"run {record.id!r} worked in {folder}, which is not there any more")
     how = f"{program()} resume {shlex.quote(record.id)}"
-    return Start(options, folder, record, state, how=how)
+    return Start(options, folder, record, state, how=how, circuit=str(held["circuit"]))

@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from switchgear.cli.entry import fail
+from switchgear.cli.entry import defect, fail
 from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.run_choices import StillOpen, admit
 from switchgear.cli.run_flags import given_flags, limit_flags
 from switchgear.cli.run_time import settled, taken_out
-from switchgear.cli.text import say
+from switchgear.cli.text import clean, say, say_lines
 
 if TYPE_CHECKING:
     from switchgear.agents.base import Agent
     from switchgear.cli.opening import Session
     from switchgear.core.policy import Policy
     from switchgear.errors import BudgetRefused
+    from switchgear.fleet.notify import Outcome
+    from switchgear.fleet.targets import Target
     from switchgear.runner.options import RunOptions
     from switchgear.runner.record import RunFolder
     from switchgear.runner.result import RunResult
@@ -42,6 +44,10 @@ class Start(NamedTuple):
     force: bool = False
     why: str | None = None
     how: str = "the same command with"
+    circuit: str | None = None
+    """The loop's circuit, of a run that continues; `None`: by folder, task, agent, validation."""
+    targets: "tuple[Target, ...]" = ()
+    """Those of `--notify`; the configured ones are told too."""
     note: str | None = None
     """Something to say at the start."""
     lock: "RunLock | None" = None
@@ -55,32 +61,81 @@ class Start(NamedTuple):
     metavar="NAME",
     help="claude, codex, gemini, qwen, opencode, pi, goose, aider, mini or demo.",
 )
-@click.option("--agent-cmd", metavar="'CMD {prompt}'", help="Any other agent, as a command.")
+@click.option(
+    "--agent-cmd",
+    metavar="'CMD {prompt}'",
+    help="Any other agent, as a command; without {prompt} it reads standard input.",
+)
 @click.option(
     "--preset", metavar="P", help="A ready-made loop: feature, refactor, debug, docs and more."
 )
-@click.option("--completion-promise", metavar="TEXT", help="Done only when the agent says TEXT.")
+@click.option("--completion-promise", metavar="TEXT", help="Done only when the agent prints TEXT.")
 @click.option("--plan", metavar="FILE", help="A checklist; done when every box is ticked.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show prompt, validation, limits, price and estimate; run nothing.",
+)
 @limit_flags
 @json_option
 @token_option
 @store_options
 def run(
-    task: str | None, *, as_json: bool, force_close: bool, why: str | None, **flags: Any
+    task: str | None,
+    *,
+    as_json: bool,
+    dry_run: bool,
+    notify: tuple[str, ...],
+    force_close: bool,
+    why: str | None,
+    **flags: Any,
 ) -> None:
-    """Run an agent on TASK again and again, until it is done or the loop must stop.
+    """Run an agent on TASK in a loop, until the task is done or the loop must stop.
 
-    Progress is measured, not believed: files changed, tests passing, length of output. Each way to
+    Progress is measured: files changed, tests passing, length of output. Each way to
     end has its exit code: completed 0, circuit_breaker 10, budget 11, timeout 12, max_iterations 13,
     rate_limit 14, blocked 15, agent_error 16, disk_full 17, unmeasurable 18, conflict 19,
     interrupted 130. What was done is kept, and `switchgear resume` goes on. Flags beat the preset, the preset beats the configuration.
     """
     from switchgear.cli.opening import open_session
+    from switchgear.runner.run_notice import targets_of
 
-    with open_session() as session:
-        start = _start(session, task, given_flags(flags))
-        code = perform(session, start._replace(force=force_close, why=why), as_json=as_json)
+    targets = targets_of(notify)
+    with open_session(reading=dry_run) as session:
+        if dry_run:
+            code = _dry_run(session, task, given_flags(flags), targets, as_json=as_json)
+        else:
+            start = _start(session, task, given_flags(flags))
+            start = start._replace(force=force_close, why=why, targets=targets)
+            code = perform(session, start, as_json=as_json)
     raise SystemExit(code)
+
+
+def _dry_run(
+    session: "Session",
+    task: str | None,
+    flags: dict[str, Any],
+    targets: "tuple[Target, ...]",
+    *,
+    as_json: bool,
+) -> int:
+    from switchgear.cli.dry_run import dry_run
+
+    if flags.get("agent", "").partition(":")[0] == "demo":
+        task, flags = _demo_task(task, flags)
+    elif task is None:
+        fail(_no_task(flags.get("validate")))
+    options, _ = _options(session, task, flags)
+    folder = Path.cwd()
+    return dry_run(
+        session,
+        options,
+        agent_of(options),
+        folder,
+        policy=configured(session, options, folder),
+        targets=tuple(each.name for each in (*session.config.notifications, *targets)),
+        as_json=as_json,
+    )
 
 
 def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
@@ -90,6 +145,7 @@ def _start(session: "Session", task: str | None, flags: dict[str, Any]) -> Start
         fail(_no_task(flags.get("validate")))
     else:
         options, note = _options(session, task, flags)
+        check_budget(options, Path.cwd())
         start = Start(options, Path.cwd(), note=note)
     policy = configured(session, start.options, start.folder)
     return start._replace(policy=policy)
@@ -120,15 +176,36 @@ def _options(
     return settled(options, wanted, config.timeouts)
 
 
-def _demo(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
-    """The stand-in works in a throw-away repository, whatever folder this is."""
-    from switchgear.agents.demo_agent import TASK, VALIDATED, VALIDATION, make_repository
-    from switchgear.runner.record import new_run, runs_root
+def check_budget(options: "RunOptions", folder: Path) -> None:
+    """End the command if it is given a budget for a cost that cannot be known."""
+    from switchgear.runner.price_coverage import coverage
+    from switchgear.runner.record import runs_root
+
+    if options.budget_micros is None or options.allow_unknown_price:
+        return
+    priced = coverage(options, agent_of(options), folder, runs_root(Path.cwd()))
+    if not priced.known:
+        ways = "\n".join(f"- {option}" for option in priced.options)
+        fail(f"--budget cannot be enforced: {priced.why}; nothing was started\n{ways}")
+
+
+def _demo_task(task: str | None, flags: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The stand-in's task and flags, as far as they are not given."""
+    from switchgear.agents.demo_agent import TASK, VALIDATED, VALIDATION
 
     if flags["agent"].partition(":")[2] in VALIDATED:
         flags = {"validate": VALIDATION, **flags}
-    options, note = _options(session, TASK if task is None else task, flags)
-    _agent(options)  # an unknown scenario is said before anything is made
+    return (TASK if task is None else task), flags
+
+
+def _demo(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
+    """The stand-in works in a throw-away repository, whatever folder this is."""
+    from switchgear.agents.demo_agent import make_repository
+    from switchgear.runner.record import new_run, runs_root
+
+    task, flags = _demo_task(task, flags)
+    options, note = _options(session, task, flags)
+    agent_of(options)  # an unknown scenario is said before anything is made
     record = new_run(runs_root(Path.cwd()))
     make_repository(record.path / "work")
     return Start(options, record.path / "work", record, note=note)
@@ -146,20 +223,20 @@ def configured(session: "Session", options: "RunOptions", folder: Path) -> "Poli
 def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     """Run it, show it, and return its exit code. One process at a time runs a task."""
     from switchgear.agents.process import missing_program
-    from switchgear.runner.circuits import loop_name
+    from switchgear.runner.circuits import loop_name, task_name
     from switchgear.runner.plan import check_plan
     from switchgear.runner.record import runs_root
     from switchgear.runner.run_lock import RunConflict, task_lock
 
-    agent = _agent(start.options)
+    agent = agent_of(start.options)
     check_plan(start.folder, start.options.plan)
-    name = loop_name(start.folder, start.options)
+    name = start.circuit or loop_name(start.folder, start.options)
     if problem := missing_program(agent, start.folder):  # before anything is made or changed
         return _not_begun(start, name, "agent_error", problem, as_json=as_json)
     root = runs_root(Path.cwd()) if start.record is None else start.record.path.parent
     holds = None if start.record is None else f"run {start.record.id}"
     try:
-        lock = task_lock(root, name, holds)
+        lock = task_lock(root, task_name(start.folder, start.options), holds)
     except RunConflict as conflict:
         return _not_begun(start, name, "conflict", conflict_text(conflict), as_json=as_json)
     with lock:
@@ -204,14 +281,43 @@ def _perform(
     except StillOpen as still:
         return _not_begun(start, name, "circuit_breaker", str(still), as_json=as_json)
 
+    begun: list[Runner] = []
     try:
-        result = _run(session, start, agent, said, lock, as_json=as_json)
+        result = _run(session, start, agent, said, lock, begun, as_json=as_json)
     except BudgetRefused as refused:
         text = f"{refused}\n{_ways_to_money(refused)}"
         return _not_begun(start, name, "budget", text, as_json=as_json)
+    except Exception as error:
+        if not any(runner.has_worked for runner in begun):
+            raise
+        return defect(error, f"resume {begun[0].shop.record.id}")
+    outcomes = _announced(session, start, result)
     if as_json:
-        say(printed(result.dump()))
+        sent = [each._asdict() for each in outcomes]
+        say(printed({**result.dump(), "notifications": sent}))
     return result.exit_code
+
+
+def _announced(session: "Session", start: Start, result: "RunResult") -> "list[Outcome]":
+    """Tell the targets that the run ended. What does not arrive is said, and changes nothing else."""
+    from switchgear.cli.run_choices import who
+    from switchgear.runner.receipt import receipt_of
+    from switchgear.runner.record import RunFolder, RunUnreadable
+    from switchgear.runner.run_notice import announce, failures
+
+    targets = (*session.config.notifications, *start.targets)
+    if not targets or not result.receipt_file:
+        return []
+    try:
+        receipt = receipt_of(RunFolder(Path(result.receipt_file).parent).read())
+    except RunUnreadable as problem:
+        say(clean(f"switchgear: no notification was sent: {problem}", 1000), err=True)
+        return []
+    agent = session.config.crew.agents.get(start.options.agent_label.partition(":")[0])
+    outcomes = announce(targets, receipt, [who() if agent is None else agent.owner])
+    for failure in failures(outcomes):
+        say(clean(f"switchgear: {failure}", 1000), err=True)
+    return outcomes
 
 
 def _ways_to_money(refused: "BudgetRefused") -> str:
@@ -221,12 +327,13 @@ def _ways_to_money(refused: "BudgetRefused") -> str:
     return f"{shown}\n{more if refused.free_micros == 0 else '- a smaller --budget'}"
 
 
-def _run(
+def _run(  # noqa: PLR0917
     session: "Session",
     start: Start,
     agent: "Agent",
     said: str | None,
     lock: "RunLock",
+    begun: "list[Runner]",
     *,
     as_json: bool,
 ) -> "RunResult":
@@ -244,6 +351,7 @@ def _run(
             view=view,
             interrupt=interrupt,
             policy=start.policy,
+            circuit=start.circuit,
             sinks=tuple(session.config.sinks),
             report=write_report,
             answer=start.answer,
@@ -257,7 +365,9 @@ def _run(
             for note in (said, start.note, _company(start)):
                 if note is not None:
                     view.noted(note)
-            return _runner(session, start, agent, setting._replace(held_micros=held_micros), lock)
+            made = setting._replace(held_micros=held_micros)
+            begun.append(_runner(session, start, agent, made, lock))
+            return begun[0]
 
         return paid(session.panel.budgets, start.options, start.state, made)
 
@@ -312,6 +422,29 @@ def _company(start: Start) -> str | None:
     return f"run {others[-1]} is at work in this folder too: what it changes counts for both"
 
 
+def _say_not_begun(start: Start, circuit: str, text: str) -> None:
+    """Tell the targets of `--notify` that a run did not begin: nobody may look before the morning."""
+    from switchgear.cli.run_choices import who
+    from switchgear.fleet.notify import deliver, notice
+    from switchgear.runner.run_notice import TIMEOUT_S, failures
+
+    if not start.targets:
+        return
+    why = text.splitlines()[0]
+    task = " ".join(start.options.task.split())[:200]
+    message = notice(
+        f"run not started: {why} | task: {task}",
+        severity="SEV3",
+        kind="run_not_started",
+        circuit=circuit,
+        reason=why,
+        owners=[who()],
+        choices=text.splitlines()[1:],
+    )
+    for failure in failures(deliver(start.targets, message, TIMEOUT_S)):
+        say(clean(f"switchgear: {failure}", 1000), err=True)
+
+
 def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_json: bool) -> int:
     """Say that a run was not begun, and why. Returns its exit code."""
     from switchgear.cli.values import printed
@@ -319,9 +452,10 @@ def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_js
 
     if start.record is not None:
         start.record.discard()
+    _say_not_begun(start, circuit, text)
     code = ENDS[ExitReason(exit_reason)].code
     if not as_json:
-        say(text, err=True)
+        say_lines(text)
         return code
     reason, *choices = text.splitlines()
     result = {
@@ -338,7 +472,8 @@ def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_js
     return code
 
 
-def _agent(options: "RunOptions") -> "Agent":
+def agent_of(options: "RunOptions") -> "Agent":
+    """The agent that the options name. Raises ValueError for one that there is not."""
     from switchgear.agents.registry import agent_named, agent_of_command
 
     if options.agent_cmd is not None:

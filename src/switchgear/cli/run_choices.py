@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from switchgear.cli.entry import fail
-from switchgear.cli.text import clean, say
+from switchgear.cli.text import clean, say_lines
 
 if TYPE_CHECKING:
     from switchgear.guards.loop import LoopBreaker
@@ -40,6 +40,7 @@ def admit(loop: "LoopBreaker", *, force: bool, why: str | None, how: str) -> str
 def _text(loop: "LoopBreaker", how: str) -> str:
     from switchgear.core.types import Mode
     from switchgear.errors import duration
+    from switchgear.runner.circuits import SHARED
     from switchgear.runner.result import release_command
 
     if loop.mode is Mode.HELD_OPEN:
@@ -49,9 +50,10 @@ def _text(loop: "LoopBreaker", how: str) -> str:
     waiting = "it stays open until it is closed"
     if wait_s is not None:
         waiting = f"wait {duration(wait_s)}, then one retry is let through"
+    shared = f"it is shared by runs with {SHARED}"
     return "\n".join(
         (
-            f"{loop.name} is open: {clean(loop.trip_reason() or '')}",
+            f"{loop.name} is open: {clean(loop.trip_reason() or '')}; {shared}",
             f"- wait: {waiting}",
             f"- force: {how} --force-close --why 'what is different now'",
             "- abort: leave it as it is",
@@ -67,7 +69,7 @@ def _wait_s(loop: "LoopBreaker") -> float | None:
 
 
 def _ask(loop: "LoopBreaker", how: str) -> str | None:
-    say(_text(loop, how), err=True)
+    say_lines(_text(loop, how))
     wait_s = _wait_s(loop)
     choices = CHOICES if wait_s is not None else CHOICES[1:]
     chosen = click.prompt("What now", type=click.Choice(choices), default="abort", err=True)

@@ -44,9 +44,11 @@ LIMITS = (
         metavar="[CMD]",
         is_flag=False,
         flag_value=AUTO,
-        help="CMD must succeed after each iteration; without CMD: the project's own tests.",
+        help="Run CMD after each iteration; it must succeed. Without CMD: the project's own tests.",
     ),
-    click.option("--no-validate", is_flag=True, help="Validate nothing, whatever the preset says."),
+    click.option(
+        "--no-validate", is_flag=True, help="Skip the validation, also where the preset has one."
+    ),
     click.option(
         "--commit/--no-commit", default=None, help="Commit what a validated iteration changed."
     ),
@@ -89,32 +91,60 @@ LIMITS = (
         "budget_micros",
         metavar="USD",
         callback=_amount(micros),
-        help="Spend at most so many dollars.",
+        help="Spend at most USD dollars.",
     ),
     click.option(
         "--budget-node",
         metavar="NODE",
-        help="Set it aside from this node of the budgets (atlas/wave-1) first, as all others do.",
+        help="Reserve the budget from this node of the budgets first, such as atlas/wave-1.",
     ),
     click.option(
         "--allow-unknown-price",
         is_flag=True,
         default=None,
-        help="Go on under a budget although a price is not known.",
+        help="Continue under a budget although a cost is unknown.",
+    ),
+    click.option(
+        "--price-in",
+        "price_in_micros",
+        metavar="USD",
+        callback=_amount(micros),
+        help="Price of a million input tokens; with --price-out, instead of the price list.",
+    ),
+    click.option(
+        "--price-out",
+        "price_out_micros",
+        metavar="USD",
+        callback=_amount(micros),
+        help="Price of a million output tokens.",
     ),
     click.option(
         "--timeout",
         "timeout_s",
         metavar="D|auto",
         callback=time_of,
-        help="End after D (30m, 2h), with all that is waited; auto: as long as the task needs.",
+        help="Time limit for the whole run, including waits (30m, 2h); auto: by the task's size.",
     ),
-    click.option("--files", type=click.IntRange(0), metavar="N", help="Of auto: files to touch."),
-    click.option("--loc", "lines", type=click.IntRange(0), metavar="N", help="Of auto: lines."),
     click.option(
-        "--deps", "dependencies", type=click.IntRange(0), metavar="N", help="Of auto: dependencies."
+        "--files", type=click.IntRange(0), metavar="N", help="With --timeout auto: files to touch."
     ),
-    click.option("--complex", is_flag=True, default=None, help="Of auto: twice the time."),
+    click.option(
+        "--loc",
+        "lines",
+        type=click.IntRange(0),
+        metavar="N",
+        help="With --timeout auto: lines to write.",
+    ),
+    click.option(
+        "--deps",
+        "dependencies",
+        type=click.IntRange(0),
+        metavar="N",
+        help="With --timeout auto: dependencies.",
+    ),
+    click.option(
+        "--complex", is_flag=True, default=None, help="With --timeout auto: double the time."
+    ),
     _span(
         "--idle-timeout",
         "idle_timeout_s",
@@ -122,7 +152,9 @@ LIMITS = (
     ),
     click.option("--model", metavar="NAME", help="The model, where the agent lets you choose."),
     click.option(
-        "--shadow/--no-shadow", default=None, help="Say what would have stopped it, and go on."
+        "--shadow/--no-shadow",
+        default=None,
+        help="Report what would have stopped the run, and continue.",
     ),
     click.option(
         "--stuck/--no-stuck",
@@ -130,9 +162,15 @@ LIMITS = (
         help="Watch each step; step in when the agent appears stuck.",
     ),
     click.option(
-        "--force-close", is_flag=True, help="Begin although the circuit is open; needs --why."
+        "--notify",
+        multiple=True,
+        metavar="TARGET",
+        help="Tell TARGET when the run ended: desktop, a URL, slack:VARIABLE, command:PROGRAM.",
     ),
-    click.option("--why", metavar="TEXT", help="Why the circuit is closed by force."),
+    click.option(
+        "--force-close", is_flag=True, help="Close an open circuit and start; needs --why."
+    ),
+    click.option("--why", metavar="TEXT", help="Reason for --force-close."),
 )
 
 

@@ -126,11 +126,13 @@ def _head(board: Board, size: Size, *, over: bool = False) -> list[Row]:
         line.append(f"  heat {percent(heat)}", heat_style(heat))
     else:
         line.append("before the first iteration")
-    who = one_line(f"{run.get('agent', '')} on {run.get('circuit', '')}", 100)
-    gap = size.width - cell_len(line.plain) - cell_len(who)
+    agent = one_line(str(run.get("agent", "")), 60)
     rows = [Row(0, line)]
-    if gap >= 2:
-        line.append(" " * gap).append(who, "dim")
+    for who in (f"{agent} on {one_line(str(run.get('circuit', '')), 100)}", agent):
+        gap = size.width - cell_len(line.plain) - cell_len(who)
+        if gap >= 2:
+            line.append(" " * gap).append(who, "dim")
+            break
     task = Text(one_line(str(run.get("task", "")), 500))
     return [*rows, Row(3, task)]
 
@@ -265,5 +267,10 @@ def cut(text: Text, size: Size) -> Text:
     if cell_len(text.plain) <= size.width:
         return text
     text = text.copy()
-    text.truncate(max(size.width - len(size.signs.dots), 1), overflow="crop")
+    room = max(size.width - len(size.signs.dots), 1)
+    text.truncate(room, overflow="crop")
+    space = text.plain.rfind(" ")
+    if space > room * 2 // 3:  # behind a word, where that leaves most of the line
+        text = text[:space]
+    text.rstrip()
     return text.append(size.signs.dots)

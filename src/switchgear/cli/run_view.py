@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from switchgear.runner.helping import Choose
     from switchgear.runner.result import RunResult
 
-COPIED = ("  kept: ", "  report: ", "  go on: ")
+COPIED = ("  kept: ", "  report: ", "  receipt: ", "  go on: ")
 """Lines that are not broken by us, so that what is in them can be copied."""
 
 

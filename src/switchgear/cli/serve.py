@@ -30,12 +30,12 @@ TOKEN_NAME = "serve.token"  # noqa: S105  the name of a file
     type=click.IntRange(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
-    help="Where to listen on 127.0.0.1; 0 picks a free port.",
+    help="Port on 127.0.0.1; 0 picks a free one.",
 )
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False),
-    help="The file with the token; default: serve.token beside the store, made if missing.",
+    help="File with the token [default: serve.token next to the store, created if missing].",
 )
 @store_options
 def serve(port: int, token_file: str | None) -> None:

@@ -27,7 +27,7 @@ STYLES = {
 _TROUBLE = {Phase.OPEN: 0, Phase.HALF_OPEN: 1, Phase.TRIPPING: 2, Phase.CLOSED: 3}
 _COUNTS = ("OK", "FAILED", "REFUSED")
 _BAR = 8
-_PADDED = 48
+_PADDED = 120
 _HEAT = _BAR + 5
 
 
@@ -140,6 +140,8 @@ def _holder(view: View) -> str:
     mode = words(view.circuit.mode)
     if view.circuit.mode is Mode.SHADOW:
         mode = "in shadow"
+    if view.hold_left_s is not None:
+        mode = f"{mode} for {duration(view.hold_left_s)} more"
     return f"{mode} by {clean(order.by, 60)}: {clean(order.why, 200)}" if order else mode
 
 

@@ -7,7 +7,9 @@ obey it: what is not printable is shown as an escape, so that it is seen and doe
 import math
 import os
 import sys
+import textwrap
 from datetime import UTC, datetime
+from shutil import get_terminal_size
 from typing import IO, NamedTuple
 
 LONGEST = 400
@@ -63,6 +65,26 @@ def clean(text: str, longest: int = LONGEST) -> str:
 def say(text: str | None, *, err: bool = False) -> None:
     """Print a line at once, as the stream encodes it: click would send UTF-8 to ASCII terminals."""
     print(text, file=sys.stderr if err else sys.stdout, flush=True)
+
+
+def say_lines(text: str, *, err: bool = True) -> None:
+    """Print lines; at a terminal each is broken between words, in a pipe none is."""
+    stream = sys.stderr if err else sys.stdout
+    width = get_terminal_size().columns if stream.isatty() else 0
+    for line in text.splitlines():
+        if not width or len(line) <= width:
+            say(line, err=err)
+            continue
+        indent = "  " if line.startswith("- ") else ""
+        for part in textwrap.wrap(
+            line,
+            width,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=True,
+        ):
+            say(part, err=err)
 
 
 def typed(text: str) -> str:

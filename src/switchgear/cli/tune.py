@@ -7,6 +7,7 @@ import click
 from switchgear.cli.backtest import DEFAULT, FORMATS, check_folder, check_paths
 from switchgear.cli.entry import fail
 from switchgear.cli.options import json_option, store_options
+from switchgear.cli.progress import progress
 from switchgear.cli.text import clean, plural, say
 
 if TYPE_CHECKING:
@@ -75,9 +76,10 @@ def tune(  # noqa: PLR0917  click passes them by name
     check_folder("--write", write)
     _check_place(write)
     told = {} if outcomes is None else read_outcomes(outcomes)
-    read = Recordings(paths, told, force, jobs)
     start, tally = chosen(policy), Tally()
-    found = tuned(read, start.policy, share, tally, learning=model)
+    with progress("replaying recordings", hidden=as_json) as tell:
+        read = Recordings(paths, told, force, jobs, tell)
+        found = tuned(read, start.policy, share, tally, learning=model)
     if isinstance(found.result, TooLittle):
         code = TOO_LITTLE
     else:

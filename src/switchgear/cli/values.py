@@ -34,6 +34,7 @@ def of_view(view: View) -> dict[str, Any]:
         "last_failure_at": None if last is None else iso(last.at_s),
         "held_by": _held(circuit, 0),
         "held_why": _held(circuit, 1),
+        "hold_left_s": view.hold_left_s,
         "totals": circuit.totals._asdict(),
         "generation": circuit.generation,
         "version": circuit.version,
@@ -56,7 +57,7 @@ def of_page(view: View, entries: list[Entry]) -> dict[str, Any]:
         "probes_under_way": len(circuit.probing.permits),
         "score": _score(view),
         "detectors": [
-            {"name": name, "heat": reading.heat, "reason": reading.reason}
+            {"name": name, **reading._asdict()}
             for name, reading in zip(names, view.readings, strict=True)
         ],
         "failures": [

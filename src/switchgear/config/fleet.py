@@ -13,9 +13,18 @@ from switchgear.fleet.targets import TARGETS, Target
 T = TypeVar("T")
 
 
+ALIASES = {"provider": "external_dep", "policy_violation": "constitutional"}
+"""Other keys of categories: those that the texts use, and those of the fleet's specification."""
+
+
 def build_breakers(node: Node, report: Report) -> Breakers:
     """The seven categories; what the file does not say is as in the document."""
-    keys = report.mapping(node, CATEGORIES)
+    keys = report.mapping(node, (*CATEGORIES, *ALIASES))
+    for alias, category in ALIASES.items():
+        if alias in keys and category in keys:
+            report.add(keys[alias], f"says the same as {category!r}: keep one of them")
+        elif alias in keys:
+            keys[category] = keys.pop(alias)
     built: dict[str, Category] = {}
     for name, make in CATEGORIES.items():
         child = keys.get(name, Node(None))
@@ -47,6 +56,9 @@ def build_targets(node: Node, report: Report) -> tuple[Target, ...]:
         target = build_part(item, TARGETS, report)
         if target is None:
             continue
+        if target.match.startswith("dep/"):
+            report.note(item, "match is accepted; circuits of providers are provider/… now")
+            target = target.replace(match=f"provider/{target.match.removeprefix('dep/')}")
         if target.name in found:
             report.add(item, f"is the second target {target.name!r}: give it a name of its own")
         found[target.name] = target

@@ -3,17 +3,20 @@
 import os
 import re
 import stat
+from collections.abc import Callable
 from typing import Any
 
 from switchgear.config.agents import build_interventions, build_timeouts
+from switchgear.config.budgets import build_budgets
 from switchgear.config.fleet import build_breakers, build_crew, build_targets, rows
 from switchgear.config.hooking import build_hooks
 from switchgear.config.loops import build_loops
 from switchgear.config.model import Config, Retention, Rule
+from switchgear.config.operations import build_operations
 from switchgear.config.parts import build_part, construct
 from switchgear.config.places import LARGEST_BYTES, PROJECT
 from switchgear.config.policies import Policies
-from switchgear.config.problems import Node, Report, shown, suggestion
+from switchgear.config.problems import Node, Problem, Report, shown, suggestion
 from switchgear.config.rules import build_rules
 from switchgear.core import record
 from switchgear.glob import matcher
@@ -24,8 +27,8 @@ from switchgear.stores.schemes import STORE_URLS
 
 KEYS = (
     *("store", "operator_token_sha256", "retention", "policies", "circuits", "loops", "rules"),
-    *("hooks", "interventions", "timeouts", "sinks", "breakers"),
-    *("agents", "stories", "notifications"),
+    *("hooks", "interventions", "timeouts", "sinks", "circuit_breaker", "breakers"),
+    *("agents", "stories", "notifications", "budgets"),
 )
 _FLEET = ("breakers", "agents", "stories")
 _SQLITE = "sqlite:///"
@@ -35,23 +38,56 @@ _HASH = re.compile(r"[0-9a-fA-F]{64}")
 _DAY_S = 86_400.0
 
 
-def load_config(path: str | os.PathLike[str]) -> Config:
+def load_config(
+    path: str | os.PathLike[str],
+    *,
+    text: str | None = None,
+    may_read: Callable[[str], bool] | None = None,
+) -> Config:
     """The configuration in a file. Raises `ConfigError` with everything that is wrong with it.
 
     The name tells the syntax: `.yaml` and `.yml`, `.toml`; of `pyproject.toml` the table
     `[tool.switchgear]` is read. An empty file is the default configuration.
+
+    `text` is read instead of the file, for content that was looked at already. `may_read` tells
+    which environment variables it may use; default: all, for a file that the caller vouches for.
+    Whether the user trusts the file is not asked: a program that calls this runs in the project.
     """
+    return load_with_notes(path, text=text, may_read=may_read)[0]
+
+
+def load_with_notes(
+    path: str | os.PathLike[str],
+    *,
+    text: str | None = None,
+    may_read: Callable[[str], bool] | None = None,
+) -> tuple[Config, tuple[Problem, ...]]:
+    """The configuration, and what in the file is accepted but written otherwise nowadays."""
     name = os.fspath(path)
     report = Report(name)
-    root = read_document(name, report)
+    root = read_document(name, report, text)
+    if may_read is not None:
+        _check_variables(root, may_read, report)
     config = _Loading(os.path.abspath(name), report).config(root)
     report.raise_if_any()
-    return config
+    return config, report.notes
 
 
-def read_document(path: str, report: Report) -> Node:
+def read_document(path: str, report: Report, text: str | None = None) -> Node:
     """What a file of ours holds, as nodes with their lines. Raises `ConfigError` if that is nothing."""
-    return _parse(path, _read(path, report), report)
+    text = _read(path, report) if text is None else text.removeprefix("\ufeff")
+    return _parse(path, text, report)
+
+
+def _check_variables(root: Node, may_read: Callable[[str], bool], report: Report) -> None:
+    """Report every use of an environment variable that the file may not read; none is read then."""
+    from switchgear.config.trust import used_variables  # noqa: PLC0415  it loads configurations
+
+    for node, name in used_variables(root):
+        if not may_read(name):
+            way_out = f"'switchgear trust --allow-var {name}' allows it"
+            report.add(node, f"a project's file may not read the variable {name}; {way_out}")
+    report.raise_if_any()
 
 
 def _read(path: str, report: Report) -> str:
@@ -109,6 +145,7 @@ class _Loading:
         has_fleet = any(name in sections for name in _FLEET)
         fleet = build_breakers(breakers, self._report) if has_fleet else None
         circuits = self._circuits(sections.get("circuits", empty), policies)
+        circuits += build_operations(sections.get("circuit_breaker", empty), self._report)
         return Config(
             store=self._store(sections.get("store", empty)),
             operator_token_sha256=self._token(sections.get("operator_token_sha256", empty)),
@@ -124,6 +161,7 @@ class _Loading:
             breakers=fleet,
             crew=crew,
             notifications=build_targets(sections.get("notifications", empty), self._report),
+            budgets=build_budgets(sections.get("budgets", empty), self._report),
             source=self._path,
             store_as_written=_written(sections.get("store", empty)),
         )
@@ -187,6 +225,7 @@ class _Loading:
         if not isinstance(match, str) or not match.strip():
             self._report.add(node, f"is {shown(match)}: it must be the name of a circuit or a glob")
             return None
+        match = self._named_today(node, match)
         try:
             matcher(match)
         except re.error as error:
@@ -198,6 +237,13 @@ class _Loading:
             self._report.add(node, f"is {shown(match)}: never used; {rule}")
         seen.setdefault(match, node)
         return match
+
+    def _named_today(self, node: Node, match: str) -> str:
+        """A glob with the name that circuits of providers have today."""
+        if not match.startswith("dep/"):
+            return match
+        self._report.note(node, "is accepted; circuits of providers are provider/… now")
+        return f"provider/{match.removeprefix('dep/')}"
 
     def _sinks(self, node: Node) -> tuple[Sink, ...]:
         def prepare(field: str, child: Node) -> Any:

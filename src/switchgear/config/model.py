@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from switchgear.core import rules as core_rules
+from switchgear.core.book import Open
 from switchgear.core.policy import Policy
 from switchgear.core.rules_builtin import builtin_rules
 from switchgear.fleet.categories import Breakers
@@ -84,6 +85,8 @@ class Config(NamedTuple):
     """The agents and stories of a fleet."""
     notifications: tuple[Target, ...] = ()
     """Where `switchgear fleet watch` sends events; secrets are in variables, not in here."""
+    budgets: tuple[Open, ...] = ()
+    """Nodes of budgets with their limits, each before those below it; see `Budgets.apply`."""
     source: str | None = None
     """The file it was read from; `None`: from none."""
     store_as_written: str | None = None

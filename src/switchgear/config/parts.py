@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from switchgear.config.problems import Node, Report, shown, suggestion
+from switchgear.config.units import written
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ def build_part(
         if default is REQUIRED and field not in nodes
     ]
     for field in missing:
-        report.add(inner, f"{name} needs the key {field!r}")
+        report.add(inner, f"{name} needs the key {written(field)!r}")
     if report.added > before and any(
         default is REQUIRED and field not in given for field, (default, _) in fields.items()
     ):
@@ -168,4 +169,17 @@ def _report_objection(
     if blamed["item"] is not None and isinstance(node.value, dict) and blamed["item"] in node.value:
         node, name = node.value[blamed["item"]], blamed["item"]
     # The key in front of the message already names the field, unless the part as a whole is meant.
-    report.add(node, blamed["rest"] if node.key.endswith(name) else message)
+    is_named = node.key.endswith((name, written(name)))
+    report.add(node, _in_keys(blamed["rest"], nodes) if is_named else message)
+
+
+def _in_keys(text: str, nodes: Mapping[str, Node]) -> str:
+    """An objection in which other fields are named as the file names them."""
+    for field in nodes:
+        if written(field) != field:
+            text = re.sub(rf"\b{field}\b", _last_part(nodes[field].key) or field, text)
+    return text
+
+
+def _last_part(key: str) -> str:
+    return key.rpartition(".")[2]

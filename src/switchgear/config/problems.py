@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple, NoReturn
 
+from switchgear.config import units
 from switchgear.errors import SwitchgearError
 
 LONGEST_SHOWN = 60
@@ -74,6 +75,7 @@ class Report:
         self.added = 0
         """How often something was found wrong: whoever sees it grow knows that its part is bad."""
         self._problems: dict[Problem, None] = {}  # a part inherited twice is told once
+        self._notes: dict[Problem, None] = {}
         self._unreadable: set[str] = set()
 
     def add(self, node: Node, message: str) -> None:
@@ -89,6 +91,16 @@ class Report:
         """Note a value that stands for nothing; what else is found wrong with it does not count."""
         self.add(node, message)
         self._unreadable.add(node.key)
+
+    def note(self, node: Node, message: str) -> None:
+        """Note what is accepted, and written otherwise nowadays."""
+        if len(self._notes) < MOST_PROBLEMS:
+            self._notes[Problem(self.path, node.line, node.key, _short(message))] = None
+
+    @property
+    def notes(self) -> tuple[Problem, ...]:
+        """What is accepted and written otherwise nowadays, in the order of the lines."""
+        return tuple(sorted(self._notes, key=lambda problem: problem.line or 0))
 
     def fail(self, line: int | None, message: str) -> NoReturn:
         """Note what makes it useless to read on, and give up."""
@@ -120,10 +132,22 @@ class Report:
         if allowed is None:
             return node.value
         names = list(allowed)
-        for name in node.value:
-            if name not in names:
-                self.add(node.value[name], f"unknown key; {suggestion(name, names)}")
-        return {name: child for name, child in node.value.items() if name in names}
+        found: dict[str, Node] = {}
+        for key, child in node.value.items():
+            one = units.Meant(key, 1.0) if key in names else units.meant(key, names)
+            if one is None:
+                known = [*map(units.written, names)]
+                self.add(child, f"unknown key; {suggestion(key, dict.fromkeys(known))}")
+                continue
+            if one.name in found:
+                self.add(child, f"says the same as {shown(found[one.name].key)}: keep one of them")
+                continue
+            # Of an older version of the unit; a preset of ours is no file that could be changed.
+            if units.is_old(key) and child.line is not None:
+                self.note(child, f"is accepted; the key is {units.written(key)!r} now")
+            value = units.converted(child.value, one.factor, one.name)
+            found[one.name] = child._replace(value=value)
+        return found
 
     def items(self, node: Node) -> list[Node]:
         """The items of a node that must be a list; nothing at all is an empty list."""

@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from switchgear.config.agents import interventions, time_rules
+from switchgear.config.fleet import ALIASES
 from switchgear.config.hooking import ON_TROUBLE, hooks_of
 from switchgear.config.loops import loop_preset
 from switchgear.config.model import Retention
+from switchgear.config.operations import operations
 from switchgear.config.parts import REQUIRED, Field, fields_of
 from switchgear.config.policies import POLICY_KEYS
+from switchgear.config.units import meant, written
 from switchgear.core.policy import Policy
 from switchgear.core.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear.core.rules import ALLOWED, ASPECTS
@@ -45,6 +48,7 @@ def schema() -> Schema:
             "combine": _one_of(COMBINES),
             "sink": _one_of(SINKS),
             "target": _one_of(TARGETS),
+            "budget": _budget(),
         },
     }
 
@@ -86,18 +90,32 @@ def _sections() -> dict[str, Schema]:
         "interventions": _interventions(),
         "timeouts": _timeouts(),
         "sinks": _maybe({"type": "array", "items": _ref("sink")}),
-        "breakers": _maybe(_mapping({name: _part(make) for name, make in CATEGORIES.items()})),
+        "breakers": _breakers(),
+        "circuit_breaker": _part(operations),
+        "budgets": _maybe({"type": "object", "additionalProperties": _ref("budget")}),
         "agents": _maybe({"type": "object", "additionalProperties": _agent()}),
         "stories": _maybe({"type": "object", "additionalProperties": _story()}),
         "notifications": _maybe({"type": "array", "items": _ref("target")}),
     }
 
 
+def _breakers() -> Schema:
+    parts = {name: _part(make) for name, make in CATEGORIES.items()}
+    return _maybe(_mapping({**parts, **{alias: parts[one] for alias, one in ALIASES.items()}}))
+
+
+def _budget() -> Schema:
+    nodes = _maybe({"type": "object", "additionalProperties": _ref("budget")})
+    limit: Schema = {"type": ["number", "null"], "minimum": 0}
+    circuit = _text("The circuit that is told of its costs.")
+    return _maybe(_mapping({"limit_dollars": limit, "circuit": _maybe(circuit), "nodes": nodes}))
+
+
 def _agent() -> Schema:
     names = {"type": ["array", "null"], "items": {"type": "string", "minLength": 1}}
     texts = {
         "owner": _text("Whom to tell when something of it trips."),
-        "provider": _text("Who provides its model: the circuit dep/<provider>."),
+        "provider": _text("Who provides its model: the circuit provider/<provider>."),
         "model": _text("The model's own name."),
     }
     lists = {
@@ -206,9 +224,35 @@ def _part(kind: Callable[..., Any]) -> Schema:
     fields = fields_of(kind)
     required = _required(kind)
     about = (kind.__doc__ or "").strip().partition("\n\n")[0]
-    properties = {name: _value(kind, name, field) for name, field in fields.items()}
-    part = {**_mapping(properties, required=required), "description": " ".join(about.split())}
+    properties: dict[str, Schema] = {}
+    for name, field in fields.items():
+        properties |= _keys_for(name, _value(kind, name, field))
+    plain = tuple(name for name in required if written(name) == name)
+    part = {**_mapping(properties, required=plain), "description": " ".join(about.split())}
+    both = [name for name in required if written(name) != name]
+    if both:  # by the key of today or by that of an earlier version
+        [name] = both
+        part["anyOf"] = [{"required": [written(name)]}, {"required": [name]}]
     return part if required else _maybe(part)
+
+
+def _keys_for(name: str, value: Schema) -> dict[str, Schema]:
+    """The keys that stand for an argument: in the unit of the file, and as in earlier versions."""
+    key = written(name)
+    if key == name:
+        return {name: value}
+    one = meant(key, [name])
+    factor = 1.0 if one is None else one.factor
+    sized = {
+        word: number / factor if isinstance(number, int | float) and factor != 1.0 else number
+        for word, number in value.items()
+    }
+    if factor != 1.0:
+        sized["type"] = "number" if value["type"] in {"integer", "number"} else value["type"]
+    if "minimum" in sized and factor > 1.0:
+        sized["exclusiveMinimum"] = 0
+        del sized["minimum"]
+    return {key: sized, name: {**value, "description": f"As in earlier versions: use {key}."}}
 
 
 def _required(kind: Callable[..., Any]) -> tuple[str, ...]:

@@ -10,11 +10,15 @@ from typing import Any, NamedTuple
 
 from switchgear.core.code_text import joined
 from switchgear.core.hosts import host_of, hosts_in
-from switchgear.core.programs import GUARD_NAME, Effects, effects_of, effects_of_words
-from switchgear.core.shell import UNKNOWN, Setting, TooLong, join
+from switchgear.core.programs import GUARD_NAME, OPERATED, Effects, effects_of, effects_of_words
+from switchgear.core.shell import UNKNOWN, Setting, TooLong, Work, join
 from switchgear.core.touches import paths_in
 
 _SHELL_KEYS = frozenset(("command", "cmd", "script", "shell_command", "bash", "commands"))
+_TYPED_KEYS = frozenset(
+    ("input", "text", "", "chars", "keys", "stdin", "data", "keystrokes", "line")
+)
+"""Inputs of a tool that types into a shell."""
 _PATH_KEYS = frozenset(
     (
         *("file_path", "path", "notebook_path", "filepath", "filename", "file", "target_file"),
@@ -34,8 +38,23 @@ _READING = frozenset(
     (
         *("read", "view", "cat", "open", "ls", "list", "glob", "grep", "search", "find", "get"),
         *("fetch", "stat", "show", "look", "diff", "tree", "rg", "query", "describe", "head"),
+        *("ripgrep", "notebookread", "ls", "inspect", "count", "check", "lookup", "preview"),
     )
 )
+"""Verbs of tools that only read."""
+_CHANGING = frozenset(
+    (
+        *("write", "edit", "replace", "update", "create", "insert", "apply", "set", "put", "patch"),
+        *("save", "append", "modify", "change", "add", "make", "mkdir", "copy", "upload", "import"),
+        *("execute", "exec", "run", "eval", "rewrite", "fix", "format", "sort", "sync", "truncate"),
+        *("overwrite", "substitute", "sub", "sed", "transform", "refactor", "merge", "commit"),
+        *("push", "restore", "checkout", "revert", "reset", "clean", "clear", "empty", "touch"),
+        *("chmod", "chown", "link", "symlink", "install", "uninstall", "send", "post", "and"),
+        *("then", "or", "toggle", "swap", "mutate", "batch", "fill", "generate", "move", "rename"),
+        *("stash", "store", "persist", "dump", "prepend", "inject", "alter", "strip", "wipe"),
+    )
+)
+"""Words in the name of a tool that does more than read, whatever else it is called."""
 _DELETING = frozenset(("delete", "remove", "unlink", "rm", "rmdir", "trash", "destroy", "drop"))
 _MOVING = frozenset(("move", "rename", "mv"))
 _SHELL_WORDS = frozenset(
@@ -71,8 +90,12 @@ _PATCH_FILES = (
     ("+++ ", "writes"),
     ("--- ", "writes"),
 )
+UNREADABLE = "the call could not be read"
+"""Begins what is said of a call at which the reader itself failed: a defect of ours."""
 DEEPEST = 8
 MOST_INPUTS = 5_000
+LONGEST_LINE = 10_000
+"""Characters of an input that a tool which runs something may run as a command."""
 
 
 class Place(NamedTuple):
@@ -89,6 +112,8 @@ class Place(NamedTuple):
     """A path with its links followed, such as `os.path.realpath`; `None`: links are not followed."""
     protected: tuple[str, ...] = ()
     """Further globs of paths that belong to the guard: its configuration, store, hooks."""
+    is_folder: Callable[[str], bool] | None = None
+    """Whether a path is a folder now; `None`: every folder is taken to exist."""
 
 
 class Deed(NamedTuple):
@@ -106,6 +131,14 @@ class Deed(NamedTuple):
     """Files that a shell text runs, by their paths."""
     given: tuple[str, ...] = ()
     """Files named to a program or a tool of which it is not known that it only reads them."""
+    alters: tuple[str, ...] = ()
+    """Paths whose rights or place in their folder change, with all that is below."""
+    sweeps: tuple[str, ...] = ()
+    """What git throws away, as `kind:folder`: `untracked`, `ignored` or `modified` files."""
+    patches: tuple[str, ...] = ()
+    """Files with patches that are applied."""
+    variables: tuple[str, ...] = ()
+    """Variables that hold a key and go to a host that is not its provider's, as `NAME to host`."""
     texts: tuple[str, ...] = ()
     """What is written, sent or run, as text."""
     inputs: tuple[str, ...] = ()
@@ -125,6 +158,8 @@ def deed_of(tool: str, inputs: Any, place: Place) -> Deed:
         gathering.take(inputs)
     except TooLong as error:
         gathering.unread = str(error)
+    except Exception as error:  # noqa: BLE001  a guard that stumbles must not admit
+        gathering.unread = f"{UNREADABLE} ({type(error).__name__})"
     return gathering.deed()
 
 
@@ -135,7 +170,14 @@ class _Gathering:
         self.unread = ""
         self._tool = tool
         self._cwd = join(place.workspace, place.cwd or place.workspace)
-        self._setting = Setting(self._cwd, place.home, place.workspace, place.env)
+        self._setting = Setting(
+            self._cwd,
+            place.home,
+            place.workspace,
+            place.env,
+            is_folder=place.is_folder,
+            work=Work(),
+        )
         self._found: dict[str, dict[Any, None]] = {field: {} for field in Deed._fields[1:-1]}
         self._access = _access(tool)
         self._is_shell = _has_word(tool, _SHELL_WORDS)
@@ -143,7 +185,7 @@ class _Gathering:
 
     def deed(self) -> Deed:
         """All that was found, each once."""
-        for paths in ("reads", "writes", "deletes", "given", "runs"):
+        for paths in ("reads", "writes", "deletes", "given", "runs", "alters"):
             self._found[paths].pop(UNKNOWN, None)
         if self._found["hosts"] and not self._found["commands"]:
             self._found["sends"].update(self._found["reads"])
@@ -172,9 +214,11 @@ class _Gathering:
             self._effects(effects_of_words(words, self._setting))
         elif not isinstance(value, str):
             self._add(inputs=[f"{key}={_plain(value)}"])
-        elif key in _SHELL_KEYS or (self._is_shell and key in {"input", "text", ""}):
+        elif key in _SHELL_KEYS:
             self._text(value)
             self._effects(effects_of(value, self._setting))
+        elif self._is_shell and key in _TYPED_KEYS:
+            self._typed(value)
         elif key == "code" and self._runs_code:
             self._text(value)
             self._effects(effects_of_words(("python", "-c", value), self._setting))
@@ -192,11 +236,29 @@ class _Gathering:
             self._text(value)
             self._other(value)
 
+    def _typed(self, value: str) -> None:
+        """What is typed into a shell that runs: a command, or the beginning of one."""
+        self._text(value)
+        text = "".join(sign for sign in value if sign.isprintable() or sign in "\n\t")
+        lines = text.replace("\r", "\n")
+        self._effects(effects_of(lines, self._setting))
+        last = lines.rpartition("\n")[2]
+        if last.strip():  # more may follow: any end of the last word, and any further word
+            self._effects(effects_of(f"{last}*", self._setting))
+            if last.endswith(" ") or " " in last.strip():
+                self._effects(effects_of(f"{last.rstrip()} .*", self._setting))
+            first = last.split()[0].rpartition("/")[2]
+            if len(first) >= 3 and GUARD_NAME.startswith(first):
+                self._add(commands=[(OPERATED, first)])
+
     def _other(self, value: str) -> None:
         """An input whose name tells nothing: it may name a file, or be an order to the guard."""
         if self._access == "reads":
             return
-        self._add(given=[join(self._cwd, self._at_home(path)) for path in paths_in(value)])
+        if " " not in value:
+            self._add(given=[join(self._cwd, self._at_home(path)) for path in paths_in(value)])
+        elif self._runs_code and len(value) < LONGEST_LINE:
+            self._effects(effects_of(value, self._setting))
         if GUARD_NAME in value.lower():
             self._add(commands=effects_of(value, self._setting).commands)
 
@@ -278,11 +340,14 @@ def _words_of(tool: str) -> frozenset[str]:
 
 
 def _access(tool: str) -> str:
-    """Whether the paths given to a tool are read, written or deleted."""
+    """Whether the paths given to a tool are read, written or deleted.
+
+    A tool reads if a verb in its name does, and none of its words does more: not `find_and_replace`.
+    """
     words = _words_of(tool) | {tool.lower()}
     if words & _DELETING or words & _MOVING:
         return "deletes"
-    return "reads" if words & _READING else "writes"
+    return "reads" if words & _READING and not words & _CHANGING else "writes"
 
 
 def _has_word(tool: str, words: frozenset[str]) -> bool:

@@ -7,7 +7,7 @@ change there is.
 
 import math
 
-from switchgear.core.detectors.base import span
+from switchgear.core.detectors.base import plural, span
 from switchgear.core.moves import Draft
 from switchgear.core.policy import Policy
 from switchgear.core.standing import standing
@@ -61,6 +61,7 @@ def step(
 
 
 def _advance(draft: Draft) -> None:
+    _end_hold(draft)
     if draft.phase is Phase.OPEN:
         retry_at_s = draft.outage.retry_at_s
         if retry_at_s is not None and not draft.policy.recovery.ends:
@@ -71,19 +72,32 @@ def _advance(draft: Draft) -> None:
     elif draft.phase is Phase.HALF_OPEN:
         if draft.policy.recovery.probes:
             _expire_leases(draft)
+            _decide(draft, Signal(), "failed")  # it may have been stored under another policy
         else:  # the circuit was stored under another policy than it is loaded by
             _open(draft, draft.outage.reason, Signal(), admit=draft.outage.admit, failed_probes=0)
     elif draft.phase is Phase.TRIPPING:
         _judge(draft, Signal())
 
 
+def _end_hold(draft: Draft) -> None:
+    order = draft.order
+    if order is None or order.until_s is None or draft.now_s < order.until_s:
+        return
+    ended, draft.mode, draft.order = draft.mode, Mode.AUTO, None
+    draft.note(EventKind.HOLD_ENDED, draft.phase, f"mode {ended} ended", by=order.by, why=order.why)
+
+
 def _end_wait(draft: Draft) -> None:
     if not draft.policy.recovery.probes:
         _close(draft, "the window ended")
         return
+    _half_open(draft, f"waited {span(draft.outage.cooldown_s)}")
+
+
+def _half_open(draft: Draft, reason: str) -> None:
     draft.generation += 1
     draft.outage = draft.outage._replace(retry_at_s=None)
-    draft.move(Phase.HALF_OPEN, f"waited {span(draft.outage.cooldown_s)}")
+    draft.move(Phase.HALF_OPEN, reason)
 
 
 def _expire_leases(draft: Draft) -> None:
@@ -116,7 +130,7 @@ def _grant(draft: Draft) -> Permit | None:
     if draft.phase is Phase.CLOSED or draft.phase is Phase.TRIPPING:
         return Permit(draft.generation)
     probing, recovery = draft.probing, draft.policy.recovery
-    if draft.phase is Phase.HALF_OPEN and len(probing.permits) < recovery.probes:
+    if draft.phase is Phase.HALF_OPEN and recovery.may_probe(probing):
         lease_s = recovery.lease_after_s(draft.outage.cooldown_s)
         probe = Permit(draft.generation, probing.issued + 1, draft.now_s + lease_s)
         draft.probing = probing._replace(permits=(*probing.permits, probe), issued=probe.probe)
@@ -189,8 +203,13 @@ def _part(draft: Draft, signal: Signal, permit: Permit | None, left: int) -> int
     one of them begins to judge: so the first change is found by halving.
     """
     if _is_probing(draft, permit):
-        missing = draft.policy.recovery.successes - draft.probing.successes
-        return left if signal.ok is None else max(1, min(left, missing))
+        if signal.ok is None:
+            return left
+        recovery, probing = draft.policy.recovery, draft.probing
+        missing = recovery.successes - probing.successes
+        if _objection(draft, signal) is not None:
+            missing = recovery.results_needed - recovery.successes + 1 - probing.failures
+        return max(1, min(left, missing))
     policy, memories, now_s = draft.policy, draft.memories, draft.now_s
     begins = policy.judges_after(memories, signal, now_s)
     most = min(left, begins - 1) if begins else left
@@ -245,18 +264,37 @@ def _judge_probe(draft: Draft, signal: Signal, permit: Permit | None) -> None:
         _free(draft, permit)
     if signal.ok is None:
         return
-    objection = draft.policy.objection(signal) if signal.ok else "failed"
-    if objection is not None:
+    objection = _objection(draft, signal)
+    probing = draft.probing
+    if objection is None:
+        draft.probing = probing._replace(successes=probing.successes + signal.count)
+    else:
         draft.memories = draft.policy.probed_memories(draft.memories, signal, draft.now_s)
-        failed = draft.outage.failed_probes + 1
-        reason = f"probe {objection}" + (f" ({failed} in a row)" if failed > 1 else "")
-        _open(draft, reason, signal, admit=draft.outage.admit, failed_probes=failed)
-        return
-    successes = draft.probing.successes + signal.count
-    draft.probing = draft.probing._replace(successes=successes)
-    needed = draft.policy.recovery.successes
+        draft.probing = probing._replace(failures=probing.failures + signal.count)
+    _decide(draft, signal, objection or "failed")
+
+
+def _objection(draft: Draft, signal: Signal) -> str | None:
+    return draft.policy.objection(signal) if signal.ok else "failed"
+
+
+def _decide(draft: Draft, signal: Signal, objection: str) -> None:
+    """Close or open, as soon as the results that are missing can make no difference."""
+    needed, of = draft.policy.recovery.successes, draft.policy.recovery.results_needed
+    successes, failures = draft.probing.successes, draft.probing.failures
+    known = plural(successes + failures, "probe")
     if successes >= needed:
-        _close(draft, "probe succeeded" if needed == 1 else f"{needed} probes succeeded")
+        reason = "probe succeeded" if needed == 1 else f"{needed} probes succeeded"
+        if of > needed:
+            reason = f"{successes} of {known} succeeded ({needed} of {of} needed)"
+        _close(draft, reason)
+    elif failures > of - needed:
+        failed = draft.outage.failed_probes + 1
+        reason = f"probe {objection}"
+        if of > needed:
+            reason = f"{failures} of {known} failed ({needed} of {of} must succeed)"
+        reason += f" ({failed} in a row)" if failed > 1 else ""
+        _open(draft, reason, signal, admit=draft.outage.admit, failed_probes=failed)
 
 
 def _free(draft: Draft, permit: Permit) -> None:
@@ -320,14 +358,29 @@ def _close(draft: Draft, reason: str) -> None:
 def _obey(draft: Draft, order: Order) -> None:
     if order.mode is not None:
         # Whether an operator said it or we did is history; who holds and why is state.
-        draft.mode, draft.order = order.mode, order._replace(kind=EventKind.ORDERED)
+        draft.mode = order.mode
+        draft.order = order._replace(kind=EventKind.ORDERED, probe=False)
+        if order.mode is Mode.AUTO:
+            draft.order = draft.order._replace(until_s=None)  # nothing is held that could end
     if order.kind is not EventKind.ORDERED:
         draft.note(order.kind, draft.phase, order.why, by=order.by)
     else:
-        what = "reset" if order.reset else f"mode {draft.mode}"
-        draft.note(EventKind.ORDERED, draft.phase, what, by=order.by, why=order.why)
+        draft.note(EventKind.ORDERED, draft.phase, _what(draft, order), by=order.by, why=order.why)
+    _end_hold(draft)  # one that came too late holds nothing
+    if order.probe and draft.phase is Phase.OPEN and draft.policy.recovery.probes:
+        _half_open(draft, f"probe asked for by {order.by}")
     if order.reset:
         draft.totals = NO_TOTALS
         draft.failures = ()
         draft.memories = draft.policy.fresh_memories()
         _close(draft, f"reset by {order.by}")
+
+
+def _what(draft: Draft, order: Order) -> str:
+    if order.reset:
+        return "reset"
+    if order.probe:
+        return "probe"
+    if order.mode is None or order.until_s is None:
+        return f"mode {draft.mode}"
+    return f"mode {draft.mode} for {span(max(0.0, order.until_s - draft.now_s))}"

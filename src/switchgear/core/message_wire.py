@@ -24,8 +24,9 @@ def load_message(data: Any) -> Message:
         if kind == "ask":
             return Ask(*fields)
         if kind == "order":
-            by, why, mode, reset, event = fields
-            return Order(by, why, None if mode is None else Mode(mode), reset, EventKind(event))
+            by, why, mode, reset, event, *rest = fields
+            mode = None if mode is None else Mode(mode)
+            return Order(by, why, mode, reset, EventKind(event), *rest)
         if kind == "tell":
             (permit,) = rest
             return Tell(_signal(fields), None if permit is None else Permit(*permit))

@@ -11,10 +11,13 @@ LEGAL_MOVES: dict[tuple[Phase, Phase], str] = {
     (Phase.CLOSED, Phase.OPEN): "heat reaches 1",
     (Phase.TRIPPING, Phase.CLOSED): "heat falls a fifth below tripping_at, or reset",
     (Phase.TRIPPING, Phase.OPEN): "heat reaches 1",
-    (Phase.OPEN, Phase.HALF_OPEN): "the cooldown is over",
+    (Phase.OPEN, Phase.HALF_OPEN): "the cooldown is over, or probe now",
     (Phase.OPEN, Phase.CLOSED): "the window ends, or reset",
     (Phase.HALF_OPEN, Phase.CLOSED): "enough probes succeed, or reset",
-    (Phase.HALF_OPEN, Phase.OPEN): "a probe fails, or the policy no longer probes",
+    (
+        Phase.HALF_OPEN,
+        Phase.OPEN,
+    ): "probes fail, or the policy no longer probes",
 }
 
 

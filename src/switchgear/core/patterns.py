@@ -11,11 +11,19 @@ T = TypeVar("T")
 
 WILD = "*?"
 LONGEST_PATTERN = 500
+LONGEST_NAME = 255
+ANY = "\ue004"
+"""Any text, also one that begins with a dot: what `find -name '*'` finds."""
 
 
 def is_wild(text: str) -> bool:
     """Whether a pattern stands for more than itself."""
     return "*" in text or "?" in text
+
+
+def is_glob(path: str) -> bool:
+    """Whether a shell or `find` would complete a path."""
+    return "*" in path or "?" in path or "[" in path or ANY in path
 
 
 def name_matches(pattern: str, name: str) -> bool:
@@ -25,7 +33,46 @@ def name_matches(pattern: str, name: str) -> bool:
     True
     """
     pattern, name = pattern.lower(), name.lower()
-    return _matches(pattern, name, "*", _same_letter) if is_wild(pattern) else pattern == name
+    if not is_wild(pattern):
+        return pattern == name
+    if "?" in pattern:
+        return _matches(pattern, name, "*", _same_letter)
+    first, *pieces, last = pattern.split("*")
+    if len(name) < len(first) + len(last) or not name.startswith(first):
+        return False
+    return name.endswith(last) and _in_order(pieces, name[len(first) : len(name) - len(last)])
+
+
+def glob_matches(pattern: str, text: str) -> bool:
+    """The same as a shell does it: letters as they are, and `[…]` is any one character.
+
+    >>> glob_matches("*.tar.*", "a.tar.gz"), glob_matches("[ab]*", "xy")
+    (True, True)
+    """
+    return _matches(unbracketed(pattern), text, "*", _same_letter)
+
+
+def unbracketed(pattern: str) -> str:
+    """A glob with `?` for every `[…]`: it matches at least as much.
+
+    >>> unbracketed("set[t]ings[!.].json"), unbracketed("a[b")
+    ('set?ings?.json', 'a[b')
+    """
+    if "[" not in pattern or "]" not in pattern:
+        return pattern
+    parts: list[str] = []
+    at = 0
+    while True:
+        start = pattern.find("[", at)
+        # A bracket directly behind the opening one, or behind its `!`, is a character of the set.
+        end = pattern.find("]", start + 2 + (pattern[start + 1 : start + 2] in {"!", "^"}))
+        if start < 0 or end < 0:
+            return "".join((*parts, pattern[at:]))
+        if pattern.startswith("[[:", start):
+            closed = pattern.find(":]]", start)
+            end = closed + 2 if closed >= 0 else end
+        parts += (pattern[at:start], "?")
+        at = end + 1
 
 
 def path_matches(pattern: str, path: str) -> bool:
@@ -49,14 +96,16 @@ def telling_part(pattern: str) -> str:
 def path_is_above(path: str, pattern: str) -> bool:
     """Whether something that matches the pattern may lie in this folder, by the pattern's own words.
 
-    What `**` begins with may lie anywhere, and is not said to.
+    What `**` begins with may lie anywhere, and is not said to. The path may be a glob.
 
     >>> path_is_above("/home/me/.claude", "/home/me/.claude/settings*.json")
     True
-    >>> path_is_above("/home/me/build", "**/switchgear.yaml")
-    False
+    >>> path_is_above("/home/me/build", "**/switchgear.yaml"), path_is_above("/w/.cl*", "/w/.claude/x")
+    (False, True)
     """
     parts, found = _parts(path), _parts(pattern)
+    if "**" in parts:
+        return False
     if len(parts) >= len(found) or "**" in found[: len(parts)]:
         return False
     return all(_either(one, other) for one, other in zip(parts, found, strict=False))
@@ -67,16 +116,23 @@ def paths_meet(wild: str, pattern: str) -> bool:
 
     >>> paths_meet("/w/**/*.db", "/w/a/b/state.db"), paths_meet("/w/*.db", "/w/a/state.db")
     (True, False)
+    >>> paths_meet("/w/*", "/w/.claude"), paths_meet("/w/.s[w]*", "/w/.switchgear/**")
+    (False, True)
     """
     parts, found = _parts(wild), _parts(pattern)
-    if "**" in found or ("**" in parts and is_wild(pattern)):
+    if found[:1] == ["**"] or ("**" in parts and "**" in found[:-1]):
+        return False
+    if found[-1:] == ["**"]:  # anything below, and the folder itself
+        found = found[:-1]
+        parts = parts if "**" in parts else parts[: len(found)]
+    if "**" in parts and any(is_wild(part) for part in found):
         return False
     if "**" in parts:  # the folders between, whatever they are
         at = parts.index("**")
-        behind = len(parts) - at - 1
-        if len(found) < at + behind:
+        last = [part for part in parts[at + 1 :] if part != "**"]
+        if len(found) < at + len(last):
             return False
-        parts, found = parts[:at] + parts[at + 1 :], found[:at] + found[len(found) - behind :]
+        parts, found = parts[:at] + last, found[:at] + found[len(found) - len(last) :]
     if len(parts) != len(found):
         return False
     return all(_either(one, other) for one, other in zip(parts, found, strict=False))
@@ -117,9 +173,17 @@ def _same_part(pattern: str, part: str) -> bool:
 
 
 def _either(one: str, other: str) -> bool:
-    """Whether there is a name that both can stand for."""
+    """Whether there is a name that both can stand for; a star at the front is no leading dot."""
+    if one == other:
+        return True
+    one = unbracketed(one)
+    if other[:1] == "." and one[:1] in {"*", "?"}:
+        return False
+    one = one.replace(ANY, "*")
     if not (is_wild(one) and is_wild(other)):
         return _same_part(one, other) or _same_part(other, one)
+    if len(one) > LONGEST_NAME or len(other) > LONGEST_NAME:
+        return not (one.strip("*?") and other.strip("*?"))
     # Row by row: whether the beginnings of both can stand for the same text.
     row = [not other[:end].strip("*") for end in range(len(other) + 1)]
     for sign in one:

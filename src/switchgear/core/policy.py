@@ -22,6 +22,11 @@ class Combine(Record):
     kind: ClassVar[str]
     """The name in configuration and wire form."""
 
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """Heats of a single detector, besides 1, at which it begins to count."""
+        return ()
+
     def check(self, detectors: Sequence[Detector]) -> None:
         """Raise ValueError unless these detectors can be combined so."""
 
@@ -67,17 +72,23 @@ class WeightedSum(Combine):
     """Each detector that trips adds its weight; the circuit trips when the sum reaches `threshold`.
 
     Weights go by kind: `WeightedSum({"failure_rate": 40, "slow_calls": 20}, threshold=60)`.
+
+    - `alone_from`: `None` (the default): every detector needs a weight. A share of the heat, 0 to 1:
+      detectors without a weight are allowed, and each can trip the circuit alone. Below this heat
+      they do not count; from it on the circuit is at least as hot as they are.
     """
 
-    __slots__ = ("weights", "threshold")  # noqa: RUF023  the constructor's order
+    __slots__ = ("weights", "threshold", "alone_from")  # noqa: RUF023  the constructor's order
     kind: ClassVar[str] = "weighted_sum"
     weights: tuple[tuple[str, float], ...]
     threshold: float
+    alone_from: float | None
 
     def __init__(
         self,
         weights: Mapping[str, float] | Sequence[tuple[str, float]],
         threshold: float = 60.0,
+        alone_from: float | None = None,
     ) -> None:
         try:
             pairs = dict(weights)
@@ -94,21 +105,31 @@ class WeightedSum(Combine):
                 for kind, weight in sorted(pairs.items())
             ),
             threshold=record.positive("WeightedSum.threshold", threshold),
+            alone_from=None
+            if alone_from is None
+            else record.fraction(
+                "WeightedSum.alone_from", alone_from, low_open=True, whole_too=True
+            ),
         )
 
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """The heat from which a detector without a weight counts."""
+        return () if self.alone_from is None else (self.alone_from,)
+
     def check(self, detectors: Sequence[Detector]) -> None:
-        """Every detector has a weight, every weight a detector, and together they can trip."""
+        """Every detector has a weight or counts alone, every weight a detector; they can trip."""
         weights = dict(self.weights)
         kinds = [detector.kind for detector in detectors]
         for kind in kinds:
-            if kind not in weights:
+            if kind not in weights and self.alone_from is None:
                 raise ValueError(f"WeightedSum.weights has no weight for the detector {kind!r}")
         for kind in weights:
             if kind not in kinds:
                 raise ValueError(
                     f"WeightedSum.weights names {kind!r}, and the policy has no such detector"
                 )
-        reachable = sum(weights[kind] for kind in kinds)
+        reachable = sum(weights.get(kind, 0.0) for kind in kinds)
         if self._share(reachable) < 1.0:
             raise ValueError(
                 f"WeightedSum.threshold is {self.threshold:g}: it must not be above the sum of "
@@ -116,8 +137,22 @@ class WeightedSum(Combine):
             )
 
     def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
-        """The weights of those that trip, against the threshold."""
-        return self._share(self._score(detectors, heats))
+        """The weights of those that trip, against the threshold; or the hottest that counts alone."""
+        share = self._share(self.score(detectors, heats))
+        return max(share, self._hottest_alone(detectors, heats)[0])
+
+    def _hottest_alone(
+        self, detectors: Sequence[Detector], heats: Sequence[float]
+    ) -> tuple[float, int]:
+        """The heat and the place of the hottest detector that counts alone; (0, -1): none does."""
+        if self.alone_from is None:
+            return 0.0, -1
+        weights = dict(self.weights)
+        hottest, place = 0.0, -1
+        for index, (detector, heat) in enumerate(zip(detectors, heats, strict=True)):
+            if detector.kind not in weights and heat >= self.alone_from and heat > hottest:
+                hottest, place = heat, index
+        return hottest, place
 
     def _share(self, score: float) -> float:
         share = score / self.threshold
@@ -125,20 +160,25 @@ class WeightedSum(Combine):
         return 1.0 if math.isclose(share, 1.0) else share
 
     def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
-        """The score, and who contributed what."""
+        """The score, and what each detector adds to it; of one that counts alone, its own."""
         weights = dict(self.weights)
+        heats = [reading.heat for reading in readings]
+        score = self.score(detectors, heats)
+        alone, place = self._hottest_alone(detectors, heats)
+        if alone > self._share(score):
+            return readings[place].reason
         evidence = "; ".join(
             f"{reading.reason} (+{weights[detector.kind]:g})"
             for detector, reading in zip(detectors, readings, strict=True)
-            if reading.heat >= 1.0
+            if reading.heat >= 1.0 and detector.kind in weights
         )
-        score = self._score(detectors, [reading.heat for reading in readings])
         return f"score {score:g} of {self.threshold:g}" + (f": {evidence}" if evidence else "")
 
-    def _score(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
+    def score(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
+        """The sum of the weights of those that trip; what counts alone adds nothing."""
         weights = dict(self.weights)
         pairs = zip(detectors, heats, strict=True)
-        return sum(weights[detector.kind] for detector, heat in pairs if heat >= 1.0)
+        return sum(weights.get(detector.kind, 0.0) for detector, heat in pairs if heat >= 1.0)
 
 
 class Policy(Record):
@@ -235,11 +275,11 @@ class Policy(Record):
         return min(filter(None, waits), default=0)
 
     def bands(self, memories: tuple[Any, ...], now_s: float) -> list[int]:
-        """How each detector stands: 0 calm, 1 worried if the circuit is, 2 worried, 3 trips.
+        """How each detector stands, by the edges that its heat has passed: 0 is calm.
 
         While none of them changes, neither does what the policy says, but for its numbers.
         """
-        edges = (self.calm_below or 1.0, self.tripping_at or 1.0, 1.0)
+        edges = (self.calm_below or 1.0, self.tripping_at or 1.0, 1.0, *self.combine.edges)
         pairs = zip(self.detectors, memories, strict=True)
         heats = [detector.heat(memory, now_s) for detector, memory in pairs]
         return [sum(heat >= edge for edge in edges) for heat in heats]
@@ -264,7 +304,11 @@ class Policy(Record):
         """What each detector sees, in the policy's order."""
         pairs = zip(self.detectors, memories, strict=True)
         return tuple(
-            Reading(detector.heat(memory, now_s), detector.reason(memory, now_s))
+            Reading(
+                detector.heat(memory, now_s),
+                detector.reason(memory, now_s),
+                *(detector.measure(memory, now_s) or ()),
+            )
             for detector, memory in pairs
         )
 

@@ -9,27 +9,81 @@ from collections.abc import Sequence
 READERS = frozenset(
     (
         *("cat", "tac", "head", "tail", "less", "more", "most", "nl", "od", "hexdump", "strings"),
-        *("file", "stat", "ls", "dir", "exa", "eza", "tree", "du", "df", "wc", "uniq", "cut"),
-        *("paste", "comm", "column", "fold", "fmt", "tr", "rev", "grep", "egrep", "fgrep"),
-        *("zgrep", "rg", "ag", "ack", "diff", "sdiff", "colordiff", "delta", "cmp", "md5"),
-        *("md5sum", "sha1sum", "sha256sum", "sha512sum", "shasum", "cksum", "b2sum", "base64"),
-        *("basename", "dirname", "realpath", "readlink", "namei", "test", "[", "[[", "echo"),
-        *("printf", "true", "false", "cd", "pushd", "popd", "pwd", "which", "type", "whereis"),
-        *("jq", "bat", "batcat", "view", "source", ".", "yamllint", "shellcheck", "cloc"),
-        *("pytest", "mypy", "pyright", "getfacl", "lsattr", "lsof", "gh", "glab", "switchgear"),
-        *("sort", "find", "fd", "xxd", "ruff", "prettier", "vi", "vim", "nvim", "code", "zip"),
-        *("return", "exit", "export", "local", "declare", "sleep", "date", "pgrep", "pidof"),
+        *("file", "stat", "ls", "dir", "vdir", "exa", "eza", "lsd", "tree", "du", "df", "wc"),
+        *("uniq", "cut", "paste", "comm", "join", "column", "fold", "fmt", "tr", "rev", "expand"),
+        *("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "zcat", "bzcat", "xzcat", "zless"),
+        *("diff", "sdiff", "diff3", "colordiff", "delta", "cmp", "difft", "md5", "look"),
+        *("md5sum", "sha1sum", "sha256sum", "sha512sum", "shasum", "cksum", "sum", "b2sum"),
+        *("base64", "base32", "basename", "dirname", "realpath", "readlink", "namei"),
+        *("test", "[", "[[", "echo", "printf", "true", "false", ":", "cd", "pushd", "popd", "pwd"),
+        *("which", "type", "whereis", "whatis", "man", "help", "apropos", "info", "tldr"),
+        *("jq", "gojq", "yq", "xq", "xmllint", "bat", "batcat", "view", "source", ".", "hexyl"),
+        *("yamllint", "jsonlint", "shellcheck", "actionlint", "hadolint", "vale", "markdownlint"),
+        *("cloc", "tokei", "scc", "pytest", "mypy", "pyright", "flake8", "pylint", "bandit"),
+        *("eslint", "tsc", "check-jsonschema", "taplo", "black", "isort", "stylelint", "codespell"),
+        *("getfacl", "lsattr", "lsof", "gh", "glab", "switchgear", "sort", "find", "fd", "fdfind"),
+        *(
+            "xxd",
+            "ruff",
+            "prettier",
+            "vi",
+            "vim",
+            "nvim",
+            "code",
+            "zip",
+            "gzip",
+            "fzf",
+            "pygmentize",
+        ),
+        *("return", "exit", "export", "local", "declare", "readonly", "typeset", "unset", "set"),
+        *("shopt", "alias", "unalias", "hash", "wait", "jobs", "fg", "bg", "disown", "ulimit"),
+        *("umask", "sleep", "date", "pgrep", "pidof", "ps", "top", "id", "whoami", "groups"),
+        *(
+            "hostname",
+            "uname",
+            "uptime",
+            "env",
+            "printenv",
+            "seq",
+            "expr",
+            "bc",
+            "getopts",
+            "shift",
+        ),
+        *("break", "continue", "read", "mapfile", "readarray", "let", "kill", "pkill", "killall"),
+        *("inotifywait", "fswatch", "mdls", "mdfind", "open", "xdg-open", "exiftool", "identify"),
     )
 )
 _UNLESS: dict[str, tuple[str, ...]] = {
     "sort": ("-o", "--output"),
-    "find": ("-fprint", "-fprintf", "-fls"),  # what it executes is looked at by itself
+    "uniq": (),
     "fd": ("-x", "-X", "--exec", "--exec-batch"),
+    "fdfind": ("-x", "-X", "--exec", "--exec-batch"),
     "xxd": ("-r",),
-    "tree": ("-o",),
-    "ruff": ("format", "--fix"),
+    "tree": ("-o", "--output"),
+    "yq": ("-i", "--inplace", "-s", "--split-exp"),
+    "jq": ("-i", "--in-place"),
+    "ruff": ("format", "--fix", "--output-file", "-o"),
     "prettier": ("--write", "-w"),
     "zip": ("-m", "--move", "-d"),
+    "gzip": ("-f", "-d", "-r", "--decompress"),
+    "eslint": ("--fix", "-o", "--output-file"),
+    "stylelint": ("--fix", "-o"),
+    "markdownlint": ("--fix", "-f", "-o"),
+    "taplo": ("format", "fmt"),
+    "codespell": ("-w", "--write-changes"),
+    "bandit": ("-o", "--output"),
+    "xmllint": ("-o", "--output"),
+    "less": ("-o", "-O", "--log-file"),
+    "exiftool": ("-overwrite_original", "-o"),
+    "bat": (),
+    "rg": ("--pre",),
+    "pygmentize": ("-o",),
+    "mypy": ("--html-report", "--junit-xml"),
+    "pytest": ("--basetemp", "--junitxml", "--junit-xml", "-o"),
+    "script": (),
+    "tsc": ("--outDir", "--outFile", "--declarationDir"),
+    "ps": (),
 }
 """Words with which they write after all."""
 _ONLY_WITH: dict[str, tuple[str, ...]] = {
@@ -37,16 +91,27 @@ _ONLY_WITH: dict[str, tuple[str, ...]] = {
     "vim": ("-R",),
     "nvim": ("-R",),
     "code": ("--diff", "-d"),
+    "black": ("--check", "--diff"),
+    "isort": ("--check", "--check-only", "--diff", "-c"),
+    "gzip": ("-c", "--stdout", "-l", "-t", "-k"),
 }
 """Words without which they write."""
+_NEVER_WITH: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("vi", "vim", "nvim", "view"), ("-c", "+", "--cmd", "-S", "-s", "-es", "-e")),
+}
+"""Words with which even a reading editor runs commands."""
 _GIT_READS = frozenset(
     (
         *("diff", "log", "show", "status", "add", "stage", "commit", "blame", "annotate", "grep"),
         *("ls-files", "ls-tree", "rev-parse", "rev-list", "check-ignore", "check-attr", "branch"),
         *("cat-file", "describe", "tag", "push", "fetch", "pull", "shortlog", "reflog", "archive"),
         *("whatchanged", "range-diff", "diff-tree", "diff-index", "notes", "remote", "merge-base"),
+        *("diff-files", "var", "help", "version", "bisect", "merge", "rebase", "cherry-pick"),
+        *("revert", "name-rev", "count-objects", "fsck", "show-ref", "for-each-ref", "ls-remote"),
+        *("hash-object", "gc", "maintenance", "init", "clone", "blame", "format-patch", "cherry"),
     )
 )
+_GIT_WRITES = ("--output", "-o")
 
 
 def only_reads(program: str, rest: Sequence[str]) -> bool:
@@ -56,21 +121,27 @@ def only_reads(program: str, rest: Sequence[str]) -> bool:
     (True, False, False)
     """
     if program == "git":
+        if rest and rest[0] in {"diff", "log", "show", "archive", "format-patch"}:
+            return not _any_of(_GIT_WRITES, rest)
         return not rest or rest[0] in _GIT_READS
     if program not in READERS:
         return False
-    if _any_of(_UNLESS.get(program, ()), rest):
+    if _any_of(_UNLESS.get(program, ()), rest) or _any_of(_NEVER_WITH.get(program, ()), rest):
         return False
+    if program == "uniq" and sum(not word.startswith("-") for word in rest) > 1:
+        return False  # the second word is written
     return program not in _ONLY_WITH or _any_of(_ONLY_WITH[program], rest)
 
 
 def _any_of(options: Sequence[str], rest: Sequence[str]) -> bool:
-    """Whether one of the options is among the words, also as `-ofile` or `--output=file`."""
+    """Whether one of the options is among the words, also as `-ofile`, `-uo file`, `--output=file`."""
     for option in options:
-        is_short = len(option) == 2
+        letter = option[1:] if len(option) == 2 and option[0] == "-" else ""
         for word in rest:
             if word == option or word.startswith(f"{option}="):
                 return True
-            if is_short and word.startswith(option) and not word.startswith("--"):
+            if option == "+" and word.startswith("+"):
+                return True
+            if letter and word[:1] == "-" != word[1:2] and letter in word[1:5]:
                 return True
     return False

@@ -17,6 +17,16 @@ class Record:
 
     __slots__ = ()
 
+    def __init__(self, **fields: Any) -> None:
+        """Set the fields; for the constructors of subclasses, which check them before."""
+        names: tuple[str, ...] = type(self).__slots__
+        if fields.keys() != set(names):
+            expected = ", ".join(names) or "nothing"
+            raise TypeError(
+                f"{type(self).__name__} takes {expected}, and was given {', '.join(fields)}"
+            )
+        self._set(**fields)
+
     def _set(self, **fields: Any) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)

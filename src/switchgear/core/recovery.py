@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from switchgear.core import record
 from switchgear.core.record import Record
-from switchgear.core.types import Signal
+from switchgear.core.types import Probing, Signal
 
 
 class Recovery(Record):
@@ -18,11 +18,26 @@ class Recovery(Record):
     """How many probes may be under way at once; 0: no probing, the circuit just closes."""
     successes: int = 1
     """How many successful probes close the circuit."""
+    of: int | None = None
+    """Of how many probes; `None`: of as many, so that one failure opens it again."""
     lease_s: float | None = None
     """How long a probe may take before its place is given to another; `None`: the cooldown."""
 
     ends: ClassVar[bool] = True
     """Whether an open circuit ever comes back by itself."""
+
+    @property
+    def results_needed(self) -> int:
+        """How many results decide at the latest."""
+        return self.successes if self.of is None else self.of
+
+    def may_probe(self, probing: Probing) -> bool:
+        """Whether one more probe may begin: a place is free, and its result can still matter."""
+        under_way = len(probing.permits)
+        if self.of is None:  # the first to report decides, so that one that hangs delays nothing
+            return under_way < self.probes
+        known = probing.successes + probing.failures
+        return under_way < min(self.probes, self.of - known)
 
     def lease_after_s(self, cooldown_s: float) -> float:
         """How long a probe that follows this wait keeps its place; asked only where one probes."""
@@ -41,6 +56,9 @@ class Cooldown(Recovery):
       It is a pure function of the circuit's name and the time of the trip.
     - A failure that carried a Retry-After sets the wait itself, up to `retry_after_max_s` (1 h).
     - `probes` calls at a time may try; `successes` of them close the circuit, one failure re-opens.
+    - With `of=k`, `successes` of `k` probes close the circuit, and it re-opens as soon as so many
+      have failed that this can no longer be. For a dependency of which some calls always fail.
+      No more probes are admitted than results can still matter.
     - A probe that has not reported after `lease_s` seconds (default: as long as the wait it
       ended, and not less than `base_s`) loses its place, so that a hung probe cannot wedge the
       circuit. Its result still counts, should it come before another decides.
@@ -58,6 +76,7 @@ class Cooldown(Recovery):
         "successes",
         "lease_s",
         "retry_after_max_s",
+        "of",
     )
     kind: ClassVar[str] = "cooldown"
     base_s: float
@@ -77,6 +96,7 @@ class Cooldown(Recovery):
         successes: int = 1,
         lease_s: float | None = None,
         retry_after_max_s: float = 3600.0,
+        of: int | None = None,
     ) -> None:
         base_s = record.seconds("Cooldown.base_s", base_s)
         if max_s is None and math.isinf(5 * base_s):
@@ -89,13 +109,19 @@ class Cooldown(Recovery):
             raise ValueError(
                 f"Cooldown.base_s is {base_s:g}: it must not be above max_s, {max_s:g}"
             )
+        successes = record.whole("Cooldown.successes", successes)
+        if of is not None and record.whole("Cooldown.of", of) < successes:
+            raise ValueError(
+                f"Cooldown.of is {of}: it must not be below successes, which is {successes}"
+            )
         self._set(
             base_s=base_s,
             max_s=max_s,
             factor=record.at_least("Cooldown.factor", factor, 1.0),
             jitter=record.fraction("Cooldown.jitter", jitter),
             probes=record.whole("Cooldown.probes", probes),
-            successes=record.whole("Cooldown.successes", successes),
+            successes=successes,
+            of=of,
             lease_s=None if lease_s is None else record.seconds("Cooldown.lease_s", lease_s),
             retry_after_max_s=record.seconds("Cooldown.retry_after_max_s", retry_after_max_s),
         )

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 from switchgear.core import record
 from switchgear.core.deeds import Deed, Place, deed_of
+from switchgear.core.hosts import is_loopback
 from switchgear.core.keys import key_in
 from switchgear.core.patterns import (
+    ANY,
     LONGEST_PATTERN,
-    is_wild,
+    is_glob,
     name_matches,
     path_is_above,
     path_matches,
@@ -21,16 +23,26 @@ from switchgear.core.patterns import (
     telling_part,
     text_contains,
 )
+from switchgear.core.programs import OPERATED
 from switchgear.core.record import Record
+from switchgear.core.shell import UNKNOWN, TooLong
 
 SECRET = "@secret"  # noqa: S105  the name of a pattern
 """The pattern of contents that is found where something looks like a key."""
 GUARD = "@guard"
 """The pattern of paths that stands for all protected ones (`Place.protected`)."""
+LOOPBACK = "@loopback"
+"""The pattern of hosts that stands for this machine, by its addresses and by `localhost`."""
 LONGEST_SHOWN = 120
+MOST_PATHS = 1_500
+"""Paths of one call whose links are followed."""
+GUARD_FOLDERS = frozenset(
+    (".claude", ".codex", ".gemini", ".qwen", ".opencode", ".pi", ".switchgear", "switchgear")
+)
+"""Folders that are the guard's, or an agent's with its hooks, by their names."""
 ASPECTS = (
     *("tools", "hosts", "commands", "inputs", "paths", "writes", "deletes", "sends", "given"),
-    "contents",
+    *("variables", "contents"),
 )
 """What a rule can be about; the last that matches is what is shown."""
 ALLOWED = ("tools", "hosts", "commands", "paths")
@@ -59,7 +71,7 @@ class Rule(Record):
     in any order; `-f` is found in `-fu` too. `paths` are those read, written or deleted, `writes`
     those written or deleted, `sends` those that go to a host, `given` those named to a program or a
     tool of which it is not known that it only reads them; relative ones are of the workspace, `~` is
-    home, `**` any folders. What is forbidden is so in upper and in lower case.
+    home, `**` any folders. An option and its value are found as `--a=b`, `--a b`, `-ab` and `-a b`. What is forbidden is so in upper and in lower case.
 
     >>> rule = Rule("no-prod", commands=("kubectl --context=prod*",), why="production is not yours")
     >>> str(judge([rule], "Bash", {"command": "kubectl get po --context=prod-1"}, Place("/w")))
@@ -79,6 +91,7 @@ class Rule(Record):
     deletes: Patterns
     sends: Patterns
     given: Patterns
+    variables: Patterns
     hosts: Patterns
     contents: Patterns
     inputs: Patterns
@@ -121,10 +134,13 @@ def judge_deed(rules: Iterable[Rule], deed: Deed, place: Place) -> Broken | None
     if deed.unread and rules:
         return Broken("readable", deed.unread, "what cannot be read cannot be judged")
     paths = _Paths(place)
-    for rule in rules:
-        found = _breaks(rule, deed, paths)
-        if found is not None:
-            return Broken(rule.name, one_line(found), rule.why)
+    try:
+        for rule in rules:
+            found = _breaks(rule, deed, paths)
+            if found is not None:
+                return Broken(rule.name, one_line(found), rule.why)
+    except TooLong as error:
+        return Broken("readable", str(error), "what cannot be read cannot be judged")
     return None
 
 
@@ -151,11 +167,13 @@ def _matching(rule: Rule, aspect: str, deed: Deed, paths: "_Paths") -> Iterator[
     elif aspect == "commands":
         for words in deed.commands:
             if _any_command(patterns, words) and not _any_command(rule.allow_commands, words):
-                yield " ".join(words)
+                yield " ".join(words).removeprefix(f"{OPERATED} ")
     elif aspect == "hosts":
         for host in deed.hosts:
-            if _any_name(patterns, host) and not _any_name(rule.allow_hosts, host):
+            if _any_host(patterns, host) and not _any_host(rule.allow_hosts, host):
                 yield host
+    elif aspect == "variables":
+        yield from (value for value in deed.variables if _any_name(patterns, value))
     elif aspect == "inputs":
         yield from (value for value in deed.inputs if _any_name(patterns, value))
     elif aspect == "contents":
@@ -170,7 +188,8 @@ class _Paths:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._known: dict[Patterns, list[tuple[str, str]]] = {}
+        self._known: dict[Patterns, _Denied] = {}
+        self._resolved: dict[str, str] = {}
         self._roots = [place.workspace.rstrip("/") or "/"]
         if place.resolve is not None:
             self._roots.append(place.resolve(place.workspace).rstrip("/") or "/")
@@ -180,34 +199,44 @@ class _Paths:
     ) -> Iterator[str]:
         """Paths of the deed that match a pattern and are not excused."""
         touched = list(_touched(aspect, deed))
-        denied = self._denied(patterns) if touched else []
-        excused = self._absolute(allowed) if touched else []
+        if not touched:
+            return
+        denied, excused = self._denied(patterns), self._absolute(allowed)
         for path, how in touched:
-            forms = self._forms(path, is_deleted=how == "deletes")
+            forms = self._forms(path, is_deleted=how in {"deletes", "alters"})
             if not any(_hits(form.lower(), denied, how) for form in forms):
                 continue
             if not all(any(path_matches(good, form) for good in excused) for form in forms):
-                yield path
+                yield path.replace(ANY, "*")
 
-    def _denied(self, patterns: Patterns) -> list[tuple[str, str]]:
-        """Patterns of what is forbidden, in lower case, each behind its telling part.
+    def _denied(self, patterns: Patterns) -> "_Denied":
+        """Patterns of what is forbidden, in lower case.
 
         Some file systems take upper case for lower: what is forbidden is so in both.
         """
         found = self._known.get(patterns)
         if found is None:
             small = [pattern.lower() for pattern in self._absolute(patterns)]
-            found = self._known[patterns] = [(telling_part(each), each) for each in small]
+            found = self._known[patterns] = _Denied.of(small)
         return found
 
     def _forms(self, path: str, *, is_deleted: bool) -> list[str]:
         """The path as written and with its links followed; deleting a link leaves what it leads to."""
-        resolve = self._place.resolve
-        if resolve is None:
+        if self._place.resolve is None or path.startswith(UNKNOWN):
             return [path]
         folder, _, name = path.rpartition("/")
-        real = f"{resolve(folder or '/').rstrip('/')}/{name}" if is_deleted else resolve(path)
+        real = f"{self._real(folder or '/').rstrip('/')}/{name}" if is_deleted else self._real(path)
         return [path, real] if real != path else [path]
+
+    def _real(self, path: str) -> str:
+        """A path with its links followed. Raises `TooLong` for too many."""
+        found = self._resolved.get(path)
+        if found is None:
+            if len(self._resolved) >= MOST_PATHS:
+                raise TooLong(f"more than {MOST_PATHS} paths in one call")
+            resolve = self._place.resolve
+            found = self._resolved[path] = path if resolve is None else resolve(path)
+        return found
 
     def _absolute(self, patterns: Sequence[str]) -> list[str]:
         """Patterns with the workspace, home and the guard's own paths filled in."""
@@ -225,16 +254,95 @@ class _Paths:
         return found
 
 
-def _hits(path: str, denied: Sequence[tuple[str, str]], how: str) -> bool:
+class _Denied(NamedTuple):
+    """Patterns of paths that are forbidden, so that most paths are known at a glance to be allowed."""
+
+    patterns: Sequence[tuple[str, str]]
+    """Each behind its telling part."""
+    above: frozenset[str]
+    """The folders above them."""
+    wild: Sequence[str]
+    """Those with a star in a folder."""
+
+    @classmethod
+    def of(cls, patterns: Sequence[str]) -> "_Denied":
+        """What is denied by these patterns, in lower case."""
+        above: set[str] = set()
+        wild: list[str] = []
+        for pattern in patterns:
+            folder = pattern.removesuffix("/**").rpartition("/")[0]
+            if pattern.endswith("/**"):
+                folder = pattern[:-3]
+            if is_glob(folder):
+                wild.append(pattern)
+                continue
+            while folder:
+                above.add(folder)
+                folder = folder.rpartition("/")[0]
+            above.add("/")
+        return cls([(telling_part(each), each) for each in patterns], frozenset(above), wild)
+
+
+def _hits(path: str, denied: _Denied, how: str) -> bool:
     """Whether a path is forbidden: by its name, by what lies in it, or by what a shell makes of it."""
-    for part, pattern in denied:
-        if part in path and path_matches(pattern, path):
-            return True
-        if how == "deletes" and path_is_above(path, pattern):
-            return True
-        if how in {"deletes", "writes"} and is_wild(path) and paths_meet(path, pattern):
-            return True
-    return False
+    if how in {"reads", "sends"}:
+        return any(_is_read(path, part, pattern, how) for part, pattern in denied.patterns)
+    if UNKNOWN in path:
+        path = _guessed(path)
+        if not path:
+            return False
+    below = how in {"deletes", "alters"} or (how == "given" and _is_guard_folder(path))
+    if is_glob(path):
+        return any(
+            path_matches(pattern, path)
+            or paths_meet(path, pattern)
+            or (below and path_is_above(path, pattern))
+            for _, pattern in denied.patterns
+        )
+    if below and (path in denied.above or any(_lies_in(path, each) for each in denied.wild)):
+        return True
+    return any(part in path and path_matches(pattern, path) for part, pattern in denied.patterns)
+
+
+def _lies_in(path: str, pattern: str) -> bool:
+    """Whether a pattern with a star in a folder has something in this one."""
+    if pattern.endswith("/**") and path_matches(pattern[:-3], path):
+        return True
+    return path_is_above(path, pattern)
+
+
+def _is_read(path: str, part: str, pattern: str, how: str) -> bool:
+    if part in path and path_matches(pattern, path):
+        return True
+    if how != "sends" or not is_glob(path) or "*" in path.rpartition("/")[2][:1]:
+        return False
+    # What a shell would complete to a file of secrets: `.en?`.
+    name = pattern.rpartition("/")[2]
+    return not is_glob(name) and paths_meet(f"/{path.rpartition('/')[2]}", f"/{name}")
+
+
+def _is_guard_folder(path: str) -> bool:
+    """Whether a folder is one of the guard's, by one of the last two names in its path."""
+    last = path.rstrip("/").rpartition("/")
+    if is_glob(last[2]):
+        return last[2][:1] == "." or last[2][:3] == "swi"
+    return last[2] in GUARD_FOLDERS or last[0].rpartition("/")[2] in GUARD_FOLDERS
+
+
+def _guessed(path: str) -> str:
+    """A path of which a part is not known, as a glob; nothing if it may be any path at all."""
+    known = path.removeprefix(UNKNOWN)
+    if path.startswith(UNKNOWN) and UNKNOWN not in known:
+        return path
+    parts = path.split("/")
+    guarded = False
+    for at, part in enumerate(parts):
+        if UNKNOWN in part:
+            if not guarded and len(part.partition(UNKNOWN)[0]) < 3:
+                return ""
+            parts[at] = part.replace(UNKNOWN, ANY)
+        guarded = guarded or part in GUARD_FOLDERS
+    return "/".join(parts)
 
 
 def _touched(aspect: str, deed: Deed) -> Iterator[tuple[str, str]]:
@@ -242,28 +350,55 @@ def _touched(aspect: str, deed: Deed) -> Iterator[tuple[str, str]]:
     if aspect in {"sends", "given"}:
         yield from ((path, aspect) for path in getattr(deed, aspect))
         return
-    for how in {"deletes": ("deletes",), "writes": ("deletes", "writes")}.get(
-        aspect, ("deletes", "writes", "reads")
+    for how in {"deletes": ("deletes",), "writes": ("deletes", "alters", "writes")}.get(
+        aspect, ("deletes", "alters", "writes", "reads")
     ):
-        yield from ((path, how) for path in getattr(deed, how))
+        for path in getattr(deed, how):
+            if not (how == "deletes" and aspect == "deletes" and path.startswith(UNKNOWN)):
+                yield path, how
 
 
 def _any_name(patterns: Patterns, name: str) -> bool:
     return any(name_matches(pattern, name) for pattern in patterns)
 
 
-def _any_command(patterns: Patterns, words: Sequence[str]) -> bool:
-    program = words[0]
+def _any_host(patterns: Patterns, host: str) -> bool:
     return any(
-        _is_command(pattern.split(), words)
+        is_loopback(host) if pattern == LOOPBACK else name_matches(pattern, host)
         for pattern in patterns
-        if name_matches(pattern.partition(" ")[0], program)
     )
 
 
-def _is_command(pattern: Sequence[str], words: Sequence[str]) -> bool:
+def _any_command(patterns: Patterns, words: Sequence[str]) -> bool:
+    program = words[0]
+    fitting = [
+        pattern.split() for pattern in patterns if name_matches(pattern.partition(" ")[0], program)
+    ]
+    if not fitting:
+        return False
+    forms = _forms_of(words[1:])
+    return any(_is_command(pattern, forms) for pattern in fitting)
+
+
+def _forms_of(words: Sequence[str]) -> list[str]:
+    """The words, and options with their values in the other ways to write them."""
+    found = list(words)
+    for word, value in zip(words, [*words[1:], ""], strict=False):
+        if word[:1] != "-" or len(word) < 2:
+            continue
+        name, equals, attached = word.partition("=")
+        if equals:
+            found.append(attached)
+        elif value and not value.startswith("-"):
+            found.append(f"{name}={value}")
+        if word[1] != "-" and len(word) > 2:
+            found += (f"{word[:2]}={word[2:].lstrip('=')}", word[2:])
+    return found
+
+
+def _is_command(pattern: Sequence[str], forms: Sequence[str]) -> bool:
     """Whether what is behind the program has those words, in any order."""
-    return all(any(_is_word(wanted, word) for word in words[1:]) for wanted in pattern[1:])
+    return all(any(_is_word(wanted, word) for word in forms) for wanted in pattern[1:])
 
 
 def _is_word(wanted: str, word: str) -> bool:

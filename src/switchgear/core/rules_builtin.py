@@ -3,7 +3,8 @@
 Data only. Each group can be switched off, or excused by an allow-list, in the configuration.
 """
 
-from switchgear.core.rules import GUARD, SECRET, Rule
+from switchgear.core.programs import OPERATED
+from switchgear.core.rules import GUARD, LOOPBACK, SECRET, Rule
 
 TEMPORARY = (
     *("/tmp/**", "/var/tmp/**", "/dev/shm/**", "/dev/null"),  # noqa: S108  patterns, nothing is made
@@ -11,22 +12,54 @@ TEMPORARY = (
 )
 """Where anybody may write and delete."""
 SECRET_FILES = (
-    *("**/.env", "**/.env.local", "**/.env.production", "**/.netrc", "**/.npmrc", "**/.pypirc"),
-    *("**/.ssh/id_*", "**/.aws/credentials", "**/.git-credentials", "**/.docker/config.json"),
-    *("**/.kube/config", "**/.gnupg/**", "**/*.pem", "**/.config/gcloud/**"),
+    *("**/.env", "**/.env.*", "**/.envrc", "**/.netrc", "**/_netrc", "**/.pgpass", "**/.my.cnf"),
+    *("**/.ssh", "**/.ssh/**", "**/id_rsa", "**/id_ed25519", "**/id_ecdsa", "**/id_dsa"),
+    *("**/.aws", "**/.aws/credentials", "**/.git-credentials", "**/.config/git/credentials"),
+    *(
+        "**/.kube",
+        "**/.kube/config",
+        "**/.gnupg",
+        "**/.gnupg/**",
+        "**/*.pem",
+        "**/*.p12",
+        "**/*.pfx",
+    ),
+    *("**/.config/gcloud/**", "**/.config/gcloud", "**/.config/gh/hosts.yml", "**/.config/gh"),
+    *("**/.azure/**", "**/.claude/.credentials.json", "**/.codex/auth.json", "**/.claude.json"),
+    *("**/.gemini/oauth_creds.json", "**/.qwen/oauth_creds.json", "**/.config/op/**"),
+    *("**/.local/share/opencode/auth.json", "**/.pi/agent/auth.json", "**/keyrings/**"),
+    *(
+        "**/.password-store/**",
+        "**/credentials.json",
+        "**/service-account*.json",
+        "**/.vault-token",
+    ),
+    *("/etc/shadow", "/proc/*/environ", "**/.terraformrc", "**/.cargo/credentials*"),
 )
 """Files that hold secrets by custom."""
+SECRET_SETTINGS = ("**/.npmrc", "**/.pypirc", "**/.docker/config.json", "**/.yarnrc.yml")
+"""Settings that may hold a token, and which projects keep as well."""
+NOT_SECRET = (
+    *("**/.env.example", "**/.env.sample", "**/.env.template", "**/.env.dist", "**/.env.defaults"),
+    *("**/*.pub", "**/.ssh/known_hosts*", "**/.ssh/config", "**/.ssh/authorized_keys"),
+    *("**/.env.*.example", "**/.env.*.sample", "**/.env.*.template", "**/.env.test", "**/.env.ci"),
+)
+"""Files beside them that hold none."""
 PROTECTED = (
     *("**/switchgear.yaml", "**/switchgear.yml", "**/switchgear.toml"),
     *("**/.switchgear/**", "~/.config/switchgear/**", "~/.local/state/switchgear/**"),
     *("**/.claude/settings.json", "**/.claude/settings.local.json", "~/.claude/settings.json"),
     *("**/.claude/hooks/**", "**/.codex/config.toml", "**/.codex/hooks.json"),
+    *("~/.claude/hooks/**", "~/.claude/settings.local.json", "~/.codex/config.toml"),
+    *("~/.codex/hooks.json", "~/.gemini/settings.json", "~/.qwen/settings.json"),
     *("**/.gemini/settings.json", "**/.qwen/settings.json", "**/opencode.json"),
     *("**/.opencode/plugin/**", "**/.opencode/plugins/**", "~/.config/opencode/**"),
     *("**/.pi/extensions/**", "**/.pi/settings.json", "~/.pi/agent/**"),
+    *("**/refs/switchgear/**", "**/bin/switchgear", "**/bin/switchgear-hook"),
+    *("**/site-packages/switchgear/**", "**/site-packages/switchgear-*/**"),
 )
 """What the guard and its hooks live in; `Place.protected` adds the paths of this installation."""
-_LOCAL = ("localhost", "127.*", "::1", "0.0.0.0")  # noqa: S104  nothing is bound
+_LOCAL = (LOOPBACK,)
 _KEY_IN_SIGHT = "a key must not leave this machine"
 _UNGUARD = "who is guarded must not switch the guard off"
 
@@ -43,7 +76,15 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
             "secrets/file-sent",
             "a file of secrets must not leave this machine",
             hosts=("*",),
-            sends=SECRET_FILES,
+            sends=(*SECRET_FILES, *SECRET_SETTINGS),
+            allow_hosts=_LOCAL,
+            allow_paths=NOT_SECRET,
+        ),
+        Rule(
+            "secrets/variable-sent",
+            "a key goes to its own provider only",
+            variables=("*",),
+            hosts=("*",),
             allow_hosts=_LOCAL,
         ),
         Rule(
@@ -58,6 +99,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
             "a file of secrets must not be committed",
             commands=("git add", "git stage"),
             paths=SECRET_FILES,
+            allow_paths=NOT_SECRET,
         ),
     ),
     "deletes": (
@@ -88,30 +130,7 @@ BUILTIN: dict[str, tuple[Rule, ...]] = {
         Rule(
             "guard/orders",
             _UNGUARD,
-            commands=tuple(
-                f"{program} {order}"
-                for program in (
-                    "switchgear",
-                    "python* switchgear",
-                    "pypy* switchgear",
-                    "uvx switchgear",
-                )
-                for order in (
-                    *(
-                        "release",
-                        "reset",
-                        "hold",
-                        "import",
-                        "vacuum",
-                        "config token",
-                        "config seal",
-                    ),
-                    *("hooks uninstall", "hooks disable", "rules off", "incidents close"),
-                    *("budgets set", "budgets close", "locks break", "fleet resume"),
-                    *("run --force-close", "resume --force-close", "batch *open=force"),
-                    "intervene",
-                )
-            ),
+            commands=(OPERATED,),
         ),
         Rule(
             "guard/uninstall",

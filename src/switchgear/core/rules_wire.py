@@ -7,10 +7,13 @@ from switchgear.core.patterns import is_wild
 from switchgear.core.rules import Rule
 
 _NEEDS = {
-    "paths": ("reads", "writes", "deletes"),
-    "writes": ("writes", "deletes"),
+    "paths": ("reads", "writes", "deletes", "alters"),
+    "writes": ("writes", "deletes", "alters"),
     "contents": ("texts",),
-    **{name: (name,) for name in ("commands", "deletes", "sends", "given", "hosts", "inputs")},
+    **{
+        name: (name,)
+        for name in ("commands", "deletes", "sends", "given", "hosts", "inputs", "variables")
+    },
 }
 """What a deed must have something of, to break this aspect of a rule."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from switchgear.core.detectors import Detector, Violation
 from switchgear.core.policy import Policy, WeightedSum
 from switchgear.core.types import Reading
 
@@ -31,22 +32,34 @@ class Score(NamedTuple):
 
 
 def score_of(policy: Policy, readings: Sequence[Reading]) -> Score | None:
-    """The score that these readings come to; `None`: the policy does not weigh its detectors."""
-    if not isinstance(policy.combine, WeightedSum):
+    """The score that these readings come to; `None`: the policy does not weigh its detectors.
+
+    A detector without a weight that counts alone is worth the whole threshold when it trips, and
+    its share of it from `alone_from` on.
+    """
+    combine = policy.combine
+    if not isinstance(combine, WeightedSum):
         return None
-    weights = dict(policy.combine.weights)
-    shares = tuple(
-        Share(detector.kind, weights[detector.kind], reading.heat >= 1.0, reading.reason)
-        for detector, reading in zip(policy.detectors, readings, strict=True)
-    )
-    points = sum(share.points for share in shares if share.trips)
-    return Score(points, policy.combine.threshold, shares)
+    weights = dict(combine.weights)
+    shares: list[Share] = []
+    weighed, alone = 0.0, 0.0
+    for detector, reading in zip(policy.detectors, readings, strict=True):
+        trips = reading.heat >= 1.0
+        points = weights.get(detector.kind)
+        if points is None:
+            points = combine.threshold
+            if combine.alone_from is not None and reading.heat >= combine.alone_from:
+                alone = max(alone, combine.threshold * min(reading.heat, 1.0))
+        elif trips:
+            weighed += points
+        shares.append(Share(detector.kind, points, trips, reading.reason))
+    return Score(max(weighed, alone), combine.threshold, tuple(shares))
 
 
 def grounds_of(policy: Policy, readings: Sequence[Reading]) -> Score:
     """The score; of detectors that are not weighed, the heat of the hottest in percent.
 
-    So whoever steps in for a stuck agent is told the same way what any policy has found.
+    So the evidence against a stuck agent has one form, whatever policy found it.
     """
     score = score_of(policy, readings)
     if score is not None:
@@ -56,3 +69,22 @@ def grounds_of(policy: Policy, readings: Sequence[Reading]) -> Score:
         for detector, reading in zip(policy.detectors, readings, strict=True)
     )
     return Score(max(share.points for share in shares), 100.0, shares)
+
+
+def session_policy(score: Policy, progress: Policy | None) -> Policy:
+    """The policy of an agent's session: its stuck score and the progress detectors in one circuit.
+
+    The progress detectors are those of `progress`, and each counts alone from its `tripping_at` on;
+    `None`: the session is judged without them. `Violation` is added, so that a session can be
+    stopped for one definite reason: its time is over, an operator aborted it, its guard was changed.
+    """
+    kinds = {detector.kind for detector in score.detectors}
+    more: list[Detector] = [] if progress is None else list(progress.detectors)
+    extra = [each for each in (*more, Violation()) if each.kind not in kinds]
+    combine = score.combine
+    if isinstance(combine, WeightedSum) and extra and combine.alone_from is None:
+        warns_at = None if progress is None else progress.tripping_at
+        combine = WeightedSum(combine.weights, combine.threshold, warns_at or 1.0)
+    return Policy(
+        (*score.detectors, *extra), score.recovery, combine, score.tripping_at, strict=score.strict
+    )

@@ -11,7 +11,7 @@ def standing(policy: Policy, circuit: Circuit | Draft, now_s: float) -> Verdict:
     """Whether calls flow, and if not, why and for how long. `circuit` is advanced to `now_s`."""
     phase, heat = circuit.phase, circuit.heat
     if circuit.mode is Mode.HELD_OPEN:
-        return Verdict(False, phase, _order(circuit), None, heat)
+        return Verdict(False, phase, _order(circuit), _hold_left_s(circuit, now_s), heat)
     if phase is Phase.CLOSED or phase is Phase.TRIPPING:
         return Verdict(True, phase, circuit.outage.reason, None, heat)
     flows = circuit.outage.admit > 0.0 or _free_probe(policy, circuit)
@@ -32,7 +32,8 @@ def refuses_until_s(policy: Policy, circuit: Circuit | Draft) -> float:
     Minus infinity: somebody may be admitted now. Infinity: until something else changes it.
     """
     if circuit.mode is Mode.HELD_OPEN:
-        return math.inf
+        until_s = None if circuit.order is None else circuit.order.until_s
+        return math.inf if until_s is None else until_s
     if circuit.mode is not Mode.AUTO or circuit.outage.admit > 0.0:
         return -math.inf
     if circuit.phase is Phase.OPEN:
@@ -43,8 +44,7 @@ def refuses_until_s(policy: Policy, circuit: Circuit | Draft) -> float:
 
 
 def _free_probe(policy: Policy, circuit: Circuit | Draft) -> bool:
-    taken = len(circuit.probing.permits)
-    return circuit.phase is Phase.HALF_OPEN and taken < policy.recovery.probes
+    return circuit.phase is Phase.HALF_OPEN and policy.recovery.may_probe(circuit.probing)
 
 
 def _first_lease_s(circuit: Circuit | Draft) -> float:
@@ -69,6 +69,11 @@ def _outage_reason(circuit: Circuit | Draft) -> str:
     if circuit.phase is Phase.HALF_OPEN and circuit.probing.permits:
         return f"a probe is under way, after {outage.reason}"
     return outage.reason
+
+
+def _hold_left_s(circuit: Circuit | Draft, now_s: float) -> float | None:
+    until_s = None if circuit.order is None else circuit.order.until_s
+    return None if until_s is None else max(0.0, until_s - now_s)
 
 
 def _order(circuit: Circuit | Draft) -> str:

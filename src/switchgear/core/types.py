@@ -38,6 +38,8 @@ class EventKind(StrEnum):
     """An operator changed the mode, or reset the circuit."""
     LOAD_CUT = "load_cut"
     """An open or half-open circuit that still admitted a share admits less."""
+    HOLD_ENDED = "hold_ended"
+    """The time of an operator's hold is over; the evidence decides again."""
     PROBE_EXPIRED = "probe_expired"
     """A probe did not report in time; its place is free again."""
     STORE_LOST = "store_lost"
@@ -56,6 +58,8 @@ class EventKind(StrEnum):
     """One process fails while others succeed: it stays away by itself, and the circuit is closed."""
     GUARD_CHANGED = "guard_changed"
     """What guards an agent has changed: its configuration, or the settings that hold its hooks."""
+    INTERVENED = "intervened"
+    """An escalation step was taken for a stuck agent: a nudge, a fresh start, help, giving up."""
 
 
 class Act(NamedTuple):
@@ -72,6 +76,10 @@ class Act(NamedTuple):
     result: str | None = None
     thought: str | None = None
     """What the agent said before it acted."""
+    call_key: str = ""
+    """A digest of the uncut arguments; empty: `args` is uncut, or it is not known."""
+    result_key: str = ""
+    """A digest of the uncut result, likewise."""
 
 
 class Signal(NamedTuple):
@@ -160,7 +168,7 @@ REMARKS = frozenset(
 
 
 class Order(NamedTuple):
-    """An operator's word. Changes the mode, clears the evidence, or both."""
+    """An operator's override: changes the mode, clears the evidence, asks for a probe."""
 
     by: str
     why: str
@@ -168,6 +176,10 @@ class Order(NamedTuple):
     reset: bool = False
     kind: EventKind = EventKind.ORDERED
     """The event it makes; other than ORDERED it is Switchgear's own remark, not an operator's."""
+    until_s: float | None = None
+    """When the mode ends by itself, on the circuit's clock; `None`: not before it is released."""
+    probe: bool = False
+    """Let an open circuit probe now, before its wait is over."""
 
     @property
     def is_override(self) -> bool:
@@ -188,6 +200,12 @@ class Reading(NamedTuple):
     """0 is calm; 1 and above trips."""
     reason: str
     """The evidence in words, with the threshold it is held against."""
+    value: float | None = None
+    """The evidence in numbers, such as 3 (failures in a row); `None`: it has none."""
+    threshold: float | None = None
+    """What the value is held against."""
+    unit: str = ""
+    """The unit of both: `failures`, `share` (0 to 1), `s`, `micros` (millionths of a dollar)…"""
 
 
 class Failure(NamedTuple):
@@ -221,6 +239,7 @@ class Probing(NamedTuple):
     successes: int = 0
     expired: tuple[int, ...] = ()
     """The last probes that lost their place and have not reported: they still may, once."""
+    failures: int = 0
 
 
 class Totals(NamedTuple):

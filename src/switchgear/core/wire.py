@@ -58,7 +58,10 @@ def dump_field(policy: Policy, name: str, value: Any) -> Any:
         return value._asdict()
     if name == "probing":
         permits = [*map(list, value.permits)]
-        return {**value._asdict(), "permits": permits, "expired": [*value.expired]}
+        data = {**value._asdict(), "permits": permits, "expired": [*value.expired]}
+        if not value.failures:
+            del data["failures"]  # only a policy with `of` has any
+        return data
     if name == "failures":
         return [*map(list, value)]
     if name == "recent" and value is not None:
@@ -205,14 +208,20 @@ def _memories(policy: Policy, data: Any) -> tuple[Any, ...]:
 
 
 def _dump_order(order: Order) -> list[Any]:
-    return [order.by, order.why, order.mode, order.reset]  # its kind is history, not state
+    fields = [order.by, order.why, order.mode, order.reset]  # its kind is history, not state
+    return fields if order.until_s is None else [*fields, order.until_s]
 
 
 def _order(data: Any) -> Order:
-    by, why, mode, reset = record.row("order", data, 4)
+    by, why, mode, reset, *rest = record.row("order", data)
+    if len(rest) > 1:
+        raise WireError(f"order has {len(data)} fields")
     if not isinstance(reset, bool):
         raise WireError(f"reset is {reset!r}, neither true nor false")
-    return Order(_text(by), _text(why), None if mode is None else Mode(mode), reset)
+    until_s = _number(rest[0]) if rest else None
+    return Order(
+        _text(by), _text(why), None if mode is None else Mode(mode), reset, until_s=until_s
+    )
 
 
 def _outage(data: dict[str, Any]) -> Outage:
@@ -231,7 +240,8 @@ def _probing(data: dict[str, Any]) -> Probing:
     permits = tuple(_permit(permit) for permit in record.row("permits", data["permits"]))
     # Absent in what was written before there was such a thing.
     expired = tuple(_count(number) for number in record.row("expired", data.get("expired", [])))
-    return Probing(permits, _count(data["issued"]), _count(data["successes"]), expired)
+    failures = _count(data.get("failures", 0))
+    return Probing(permits, _count(data["issued"]), _count(data["successes"]), expired, failures)
 
 
 def _permit(data: Any) -> Permit:

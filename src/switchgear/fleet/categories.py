@@ -68,12 +68,16 @@ ABOUT: dict[str, About] = {
         ("agent/*/failure_rate",), "SEV2", "the agent is halted; the next of its chain works"
     ),
     "latency": About(
-        ("agent/*/latency", "dep/*/latency"), "SEV3", "the load of the agent or provider is reduced"
+        ("agent/*/latency", "provider/*/latency"),
+        "SEV3",
+        "the load of the agent or provider is reduced",
     ),
     "constitutional": About(
         ("rules", "rules/*"), "SEV1", "the agent is halted until an operator resets the circuit"
     ),
-    "external_dep": About(("dep/*",), "SEV2", "the fallback model works until the provider heals"),
+    "external_dep": About(
+        ("provider/*",), "SEV2", "the fallback model works until the provider heals"
+    ),
     "resource_lock": About(("lock/*",), "SEV3", "who needs the resource is queued again"),
     "story_cost": About(("story/*",), "SEV2", "the story is paused until it is resumed"),
 }
@@ -224,26 +228,39 @@ def default_breakers() -> Breakers:
     return Breakers(*(make() for make in CATEGORIES.values()))
 
 
+_SHOWN = {"external_dep": "provider", "constitutional": "policy_violation"}
+
+
+def shown_name(category: str) -> str:
+    """A category as texts and today's configuration call it.
+
+    >>> shown_name("external_dep"), shown_name("budget")
+    ('provider', 'budget')
+    """
+    return _SHOWN.get(category, category)
+
+
 _KINDS = {
     "rules": "constitutional",
+    "provider": "external_dep",
     "dep": "external_dep",
     "lock": "resource_lock",
     "story": "story_cost",
 }
-"""Categories that are known by how the names of their circuits begin."""
+"""Categories that are known by how the names of their circuits begin; `dep` is of earlier versions."""
 
 
 def category_of(circuit: str) -> str | None:
     """The category that judges a circuit; `None`: it belongs to no fleet.
 
-    >>> category_of("agent/coder/latency"), category_of("dep/openai"), category_of("loop/7")
+    >>> category_of("agent/coder/latency"), category_of("provider/openai"), category_of("loop/7")
     ('latency', 'external_dep', None)
     """
     head, _, rest = circuit.partition("/")
     if head == "agent":
         last = rest.rpartition("/")
         return last[2] if last[0] and last[2] in {"budget", "failure_rate", "latency"} else None
-    if head == "dep" and rest.endswith("/latency"):
+    if head in {"provider", "dep"} and rest.endswith("/latency"):
         return "latency"
     if circuit == "rules":
         return "constitutional"

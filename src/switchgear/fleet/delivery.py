@@ -33,6 +33,8 @@ ASIDE = "undelivered"
 MOST_ASIDE = 100
 """Messages kept of those that were set aside; older ones are only counted."""
 MOST_COUNTED = 10_000
+STOPS_WORK = frozenset({"loop", "run", "task", "session", "provider", "budget"})
+"""Kinds of circuits outside a fleet that stop somebody's work when they open."""
 
 
 class Pending(NamedTuple):
@@ -78,6 +80,16 @@ class Delivery:
             return self._send_from(turn.cursor, self._begun_s(turn), turn.trouble.get("failed", 0))
         finally:
             self._place.leave()
+
+    def is_due(self) -> bool:
+        """Whether there is something to send now. Only looks. Raises `StoreError`."""
+        value = self._ledger().value(SHELF, self._key) or {"cursor": None, "trouble": {}}
+        now_s = self._now_s()
+        if value["trouble"].get("next_s", 0.0) > now_s:
+            return False
+        if value.get("owner") is not None and now_s < value.get("until_s", 0.0):
+            return False  # another sends now
+        return bool(self._place.behind(value["cursor"]))
 
     def pending(self) -> Pending:
         """What this target has yet to receive, and why. Changes nothing. Raises `StoreError`."""
@@ -248,7 +260,7 @@ def message_of(event: Event, fleet: Fleet) -> Message:
     """What is sent of an event: no secrets, no control characters, whom it concerns."""
     category = category_of(event.circuit)
     opened = event.after is Phase.OPEN and event.before in {Phase.CLOSED, Phase.TRIPPING}
-    severity = ABOUT[category].severity if category is not None and opened else "INFO"
+    severity = severity_of(event.circuit) if opened else "INFO"
     return {
         "id": message_id(event),
         "text": redact(f"[{severity}] {one_line(event)}", 800),
@@ -270,6 +282,19 @@ def message_of(event: Event, fleet: Fleet) -> Message:
         "owners": owners(fleet, event.circuit),
         "agents": [agent.name for agent in concerned(fleet, event.circuit)],
     }
+
+
+def severity_of(circuit: str) -> str:
+    """How bad it is that a circuit opens: of a fleet's as its category says, of others by kind.
+
+    >>> severity_of("rules/coder"), severity_of("loop/7f3a"), severity_of("op/git")
+    ('SEV1', 'SEV2', 'SEV3')
+    """
+    category = category_of(circuit)
+    if category is not None:
+        return ABOUT[category].severity
+    head = circuit.partition("/")[0]
+    return "SEV2" if head in STOPS_WORK else "SEV3"
 
 
 def message_id(event: Event) -> str:

@@ -46,21 +46,43 @@ def concerned(fleet: Fleet, circuit: str) -> list[Agent]:
         return [] if found is None else [found]
     if kind == "rules":
         return [people[rest]] if rest in people else list(people.values()) if not rest else []
-    if kind == "dep":
+    if kind in {"provider", "dep"}:  # as in earlier versions
         provider = rest.removesuffix("/latency")
         return [one for one in people.values() if any(m.provider == provider for m in one.models)]
     if kind == "story":
         return [one for one in people.values() if rest in one.stories]
+    if kind == "lock":
+        return [people[name] for name in lock_users(fleet, rest) if name in people]
     return []
 
 
+def lock_users(fleet: Fleet, resource: str) -> list[str]:
+    """Who had a resource and who waited for it: now, and when its circuit opened last."""
+    try:
+        locks = fleet.panel.locks
+        alert = locks.alert(resource)
+        tenures = [seen.tenure for seen in locks.all() if seen.resource == resource]
+    except StoreError:
+        return []
+    found = [alert.get("holder", ""), alert.get("waiter", "")]
+    for tenure in tenures:
+        found += [tenure.holder.owner] if tenure.holder is not None else []
+        found += [waiter.owner for waiter in tenure.waiting]
+    return [name for name in dict.fromkeys(found) if name][:MOST]
+
+
 def owners(fleet: Fleet, circuit: str) -> list[str]:
-    """Whom to tell: the owners of the agents, and of the stories that they work on."""
+    """Whom to tell: the owners of the agents, and of the stories that they work on.
+
+    Of a lock, whoever has it or waits is an owner where no agent of that name is known.
+    """
     kind, _, rest = circuit.partition("/")
     if kind == "story":
         return list(fleet.crew.owners_of(rest))
     agents = concerned(fleet, circuit)
     found = [agent.owner for agent in agents]
+    if kind == "lock":
+        found += [name for name in lock_users(fleet, rest) if name not in fleet.crew.agents]
     for agent in agents:
         for story in agent.stories:
             found += fleet.crew.owners_of(story)
@@ -110,7 +132,11 @@ def rerouted(fleet: Fleet, circuit: str, since_s: float) -> list[str]:
     for agent in concerned(fleet, circuit)[:MOST]:
         if agent.name not in went:
             continue
-        ways = [line for line in fleet.switches(agent.name) if line["at_s"] >= since_s]
+        ways = [
+            line
+            for line in fleet.switches(agent.name)
+            if line.get("last_s", line["at_s"]) >= since_s
+        ]
         found += [
             f"{agent.name}: {line['agent']} on {line['model']}" for line in ways if line["why"]
         ]

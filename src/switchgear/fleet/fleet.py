@@ -1,10 +1,11 @@
 """A fleet at work: a panel, its router, and what outlasts the process: who works in whose stead."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from switchgear.clock import Clock
 from switchgear.configured import Configured, PolicyOf
+from switchgear.core.book import Open
 from switchgear.core.deeds import Place
 from switchgear.core.policy import Policy
 from switchgear.core.rules import Rule
@@ -16,15 +17,27 @@ from switchgear.fleet.route import Route
 from switchgear.fleet.router import Candidate, Router, Switch
 from switchgear.glob import matcher
 from switchgear.guards.rules import RuleGuard
-from switchgear.listeners import log_warning
+from switchgear.listeners import Sink, log_warning
 from switchgear.live import TIME_PASSES
 from switchgear.panel import Panel
 from switchgear.stores.base import Store
 from switchgear.stores.ledger import Amended, Ledger, ledger_of
 
+if TYPE_CHECKING:
+    from switchgear.fleet.targets import Target
+    from switchgear.fleet.watching import Background
+
 T = TypeVar("T")
 SHELF = "fleet"
-GLOBS = ("agent/*", "rules*", "dep/*", "lock/*", "story/*")
+MOST_SWITCHES = 100
+"""Lines that are kept of where an agent's work went."""
+SAME_S = 3600.0
+"""The same switch again within this time is counted, not written again."""
+SAME_AMONG = 10
+"""Among how many of the last lines the same one is looked for."""
+PREFIX, OLD_PREFIX = "provider/", "dep/"
+"""How the circuits of providers begin, and began in earlier versions."""
+GLOBS = ("agent/*", "rules*", "provider/*", "lock/*", "story/*")
 """The circuits of a fleet."""
 
 
@@ -38,6 +51,14 @@ class FleetConfigured(Configured, Protocol):
     @property
     def crew(self) -> Crew:
         """The agents and stories."""
+
+    @property
+    def budgets(self) -> Sequence[Open]:
+        """Nodes of budgets and their limits."""
+
+    @property
+    def notifications(self) -> "Sequence[Target]":
+        """Where events are sent."""
 
 
 class Standing(NamedTuple):
@@ -68,6 +89,7 @@ class Fleet:
     ) -> None:
         on = default_breakers() if breakers is None else breakers
         self.panel = panel
+        self._background: Background | None = None
         self.router = Router(panel, crew, on, on_switch=self._switched, **options)
 
     @classmethod
@@ -89,10 +111,29 @@ class Fleet:
     def from_config(
         cls, config: FleetConfigured, *, token: str | None = None, clock: Clock | None = None
     ) -> Self:
-        """The fleet that a configuration describes: `Fleet.from_config(load_config(path))`."""
+        """The fleet that a configuration describes: `Fleet.from_config(load_config(path))`.
+
+        Events of this process are written as incidents, kept in the state of the world and sent to
+        the configured targets by a thread, which starts with the first of them.
+        """
         options: dict[str, Any] = {} if clock is None else {"clock": clock}
         panel = Panel.from_config(config, token=token, clock=clock)
-        return cls(panel, config.crew, config.breakers, **options)
+        fleet = cls(panel, config.crew, config.breakers, **options)
+        try:
+            fleet.take_over_names()
+        except StoreError as error:
+            log_warning("circuits of an earlier version could not be looked for: %s", error)
+        if config.notifications or not (panel.store.url or "").startswith("memory:"):
+            from switchgear.fleet.watching import background_of  # noqa: PLC0415  it imports this
+
+            fleet._background = background_of(fleet, config.notifications)
+            panel.reload(config.policy_for, sinks=(*config.sinks, fleet._background))
+        if config.budgets:
+            try:
+                panel.budgets.apply(config.budgets, who="configuration")
+            except StoreError as error:  # whoever reserves is refused then: money fails closed
+                log_warning("budgets of the configuration could not be applied: %s", error)
+        return fleet
 
     @property
     def crew(self) -> Crew:
@@ -115,6 +156,20 @@ class Fleet:
         """Asks absolute rules before an act of an agent; a broken one halts it, see `RuleGuard`."""
         name = self.crew.agent(agent).name
         return RuleGuard(self.panel.breaker(f"rules/{name}"), rules, place)
+
+    def take_over_names(self) -> list[str]:
+        """Carry circuits on that earlier versions called `dep/<provider>`; returns the new names.
+
+        What is known under the new name already stays as it is. Idempotent.
+        """
+        store = self.panel.store
+        taken = []
+        for found in list(store.find(f"{OLD_PREFIX}*")):
+            name = PREFIX + found.circuit.key.removeprefix(OLD_PREFIX)
+            if store.get(name) is None:
+                store.put(found._replace(circuit=found.circuit._replace(key=name)))
+                taken.append(name)
+        return taken
 
     def pass_time(self) -> None:
         """Let circuits whose wait is over say so in an event, though nobody asks them.
@@ -141,10 +196,12 @@ class Fleet:
                 "restart to change it, or take the circuits along with export and import"
             )
         on = default_breakers() if config.breakers is None else config.breakers
-        changed = self.panel.reload(
-            config.policy_for, sinks=config.sinks, retention=config.retention
-        )
-        self.router.crew, self.router.breakers = config.crew, on
+        sinks: tuple[Sink, ...] = tuple(config.sinks)
+        if self._background is not None:
+            self._background.watcher.retarget(config.notifications)
+            sinks = (*sinks, self._background)
+        changed = self.panel.reload(config.policy_for, sinks=sinks, retention=config.retention)
+        self.router.use(config.crew, on)
         return changed
 
     def resume(self, story: str, *, by: str, why: str) -> Verdict:
@@ -179,11 +236,20 @@ class Fleet:
         return found
 
     def switches(self, agent: str) -> list[dict[str, Any]]:
-        """Every time the work of an agent began to go elsewhere or came back, oldest first."""
-        return list(self._ledger().lines(SHELF, f"agent/{agent}"))
+        """When the work of an agent began to go elsewhere or came back, oldest first.
+
+        A provider that comes and goes makes the same switches again and again: within an hour they
+        are one line, with how often (`count`) and when last (`last_s`). The last 100 lines are kept.
+        """
+        key = f"agent/{agent}"
+        value = self._ledger().value(SHELF, key) or {}
+        earlier = self._ledger().lines(SHELF, key)  # of versions that kept every one
+        return [*earlier, *value.get("switches", ())]
 
     def close(self) -> None:
-        """Let go of the panel. Idempotent."""
+        """Let go of the panel; what is being sent has two seconds. Idempotent."""
+        if self._background is not None:
+            self._background.close()
         self.panel.close()
 
     def __enter__(self) -> Self:
@@ -221,15 +287,25 @@ def _noted(switch: Switch) -> Callable[[Any, float], Amended]:
         after = {"agent": switch.after.agent, "model": str(switch.after.model), "why": switch.why}
         if value is None and not switch.why:
             return Amended(None)
-        if value is not None and (value["agent"], value["model"]) == (
-            after["agent"],
-            after["model"],
-        ):
+        known = value or {}
+        if (known.get("agent"), known.get("model")) == (after["agent"], after["model"]):
             return Amended(None)
-        line = {"at_s": now_s, "from": _shown(switch.before), **after}
-        return Amended(None, {**after, "since_s": now_s}, (line,))
+        line = {"at_s": now_s, "from": _shown(switch.before), **after, "count": 1, "last_s": now_s}
+        lines = _with_switch(known.get("switches", []), line)
+        return Amended(None, {**after, "since_s": now_s, "switches": lines})
 
     return work
+
+
+def _with_switch(lines: list[dict[str, Any]], line: dict[str, Any]) -> list[dict[str, Any]]:
+    """The lines and one more, or one of them counted up that is the same and not long ago."""
+    for index in range(len(lines) - 1, max(-1, len(lines) - 1 - SAME_AMONG), -1):
+        known = lines[index]
+        is_same = all(known[key] == line[key] for key in ("from", "agent", "model"))
+        if is_same and line["at_s"] - known["last_s"] <= SAME_S:
+            again = {**line, "at_s": known["at_s"], "count": known["count"] + 1}
+            return [*lines[:index], again, *lines[index + 1 :]]
+    return [*lines, line][-MOST_SWITCHES:]
 
 
 def _shown(candidate: Candidate | None) -> str | None:

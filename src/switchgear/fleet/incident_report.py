@@ -5,6 +5,7 @@ from typing import Any
 
 from switchgear.core.money import dollars
 from switchgear.errors import elapsed
+from switchgear.fleet.categories import shown_name
 from switchgear.redact import redact
 
 
@@ -15,7 +16,7 @@ def report(incident: dict[str, Any]) -> str:
         f"# {incident['severity']}: {code(incident['circuit'])}",
         "",
         f"- Incident: {code(incident['id'])}, {status}",
-        f"- Category: {incident['category']}; {incident['action']}",
+        f"- Category: {shown_name(incident['category'])}; {incident['action']}",
         f"- What tripped: {code(incident['reason'])}",
         f"- When: {incident.get('opened_at')}{_until(incident)}",
         f"- Agents: {_list(incident.get('agents'))}; owners: {_list(incident.get('owners'))}",

@@ -11,7 +11,7 @@ from switchgear.core.detectors.base import plural
 from switchgear.core.policy import Policy
 from switchgear.core.recovery import Cooldown
 from switchgear.core.types import Event, EventKind, Phase
-from switchgear.fleet.categories import CATEGORIES, Breakers, category_of
+from switchgear.fleet.categories import CATEGORIES, Breakers, category_of, shown_name
 
 FEWEST = 5
 """Trips, marks or tests below which nothing is proposed."""
@@ -153,14 +153,14 @@ def _cooldown(policy: Policy, tested: tuple[int, int]) -> tuple[dict[str, float]
     to = min(recovery.base_s * 2, recovery.max_s)
     if to <= recovery.base_s:
         return None
-    why = f"{failed} of {tests} tests failed: cooldown {recovery.base_s:g} s → {to:g} s"
+    why = f"{failed} of {tests} probes failed: cooldown {recovery.base_s:g} s → {to:g} s"
     return {"cooldown_seconds": to}, why
 
 
 def as_configuration(findings: Iterable[Finding]) -> str:
     """The proposals as YAML, to be copied; empty: there are none."""
     lines = [
-        f"  {one.category}: {{{', '.join(f'{key}: {to:g}' for key, to in one.proposals.items())}}}"
+        f"  {shown_name(one.category)}: {{{', '.join(f'{key}: {to:g}' for key, to in one.proposals.items())}}}"
         for one in findings
         if one.proposals
     ]

@@ -250,8 +250,8 @@ def verify(
 def header_text(text: Any) -> str:
     r"""A text as the value of an HTTP header: printable ASCII, everything else percent-encoded.
 
-    >>> header_text("dep/openai#7"), header_text("ä\r\nX: y")
-    ('dep/openai#7', '%C3%A4%0D%0AX: y')
+    >>> header_text("provider/openai#7"), header_text("ä\r\nX: y")
+    ('provider/openai#7', '%C3%A4%0D%0AX: y')
     """
     from urllib.parse import quote
 
@@ -263,7 +263,7 @@ def header_text(text: Any) -> str:
 def _post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> None:
     from switchgear.fleet.http_post import post
 
-    found = post(sendable_url(url), body, headers, timeout_s)
+    found = post(sendable_url(url), body, {**_login(url), **headers}, timeout_s)
     if found.status is None:
         why = redact(found.problem)
         raise Unsendable(why) if found.is_final else NotSent(why, True)
@@ -275,6 +275,19 @@ def _post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> N
         raise Unsendable(why)
     may_help = found.status >= 500 or found.status in {408, 425, 429}
     raise NotSent(why, may_help, found.retry_after_s)
+
+
+def _login(url: str) -> dict[str, str]:
+    """The user and password of a URL as a header: they are no part of an address."""
+    from urllib.parse import unquote, urlsplit
+
+    found = urlsplit(url)
+    if found.username is None:
+        return {}
+    from base64 import b64encode
+
+    pair = f"{unquote(found.username)}:{unquote(found.password or '')}"
+    return {"Authorization": f"Basic {b64encode(pair.encode(errors='replace')).decode()}"}
 
 
 def _run(argv: list[str], body: bytes, timeout_s: float) -> None:
@@ -403,8 +416,6 @@ def sendable_url(url: str) -> str:
         raise Unsendable(rule) from None
     if found.scheme not in {"http", "https"} or not host or " " in host or port == 0:
         raise Unsendable(rule)
-    if "@" in found.netloc:
-        raise Unsendable(f"{rule} without a user name: use secret_env")
     place = f"[{ascii_host}]" if ":" in ascii_host else ascii_host
     authority = place if port is None else f"{place}:{port}"
     path = quote(found.path, safe="/%:@!$&'()*+,;=~-._")

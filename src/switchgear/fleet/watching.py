@@ -7,6 +7,7 @@ needed for a circuit to decide, and each goes on where another process left off.
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Self
 
 from switchgear.core.types import Event
@@ -28,6 +29,83 @@ WORLD_STATE, INCIDENTS = "world-state.json", "incidents"
 _SQLITE = "sqlite:///"
 
 # ruff: noqa: PTH100, PTH111, PTH118, PTH120  paths are texts, as in the stores
+
+
+class Background:
+    """Writes and sends what the events of a fleet in this process ask for, in a thread.
+
+    A sink: an event starts the thread, which ends when nothing is left to do. What it has not sent
+    when the process ends stays in the store, for the next command or process. Thread-safe.
+    """
+
+    def __init__(self, watcher: "Watcher", *, writes: bool) -> None:
+        self.watcher = watcher
+        self._writes = writes
+        """Whether incidents and the state of the world are written; a store in memory has no place."""
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+        self._has_news = False
+        self._stopped = threading.Event()
+
+    def __call__(self, event: Event) -> None:
+        """There is something new."""
+        del event
+        with self._lock:
+            self._has_news = True
+            if self._thread is not None and self._pid == os.getpid():
+                return
+            self._pid = os.getpid()
+            self._thread = threading.Thread(
+                target=self._work, name="switchgear-outbox", daemon=True
+            )
+        with suppress(RuntimeError):  # the interpreter is ending: the outbox keeps it
+            self._thread.start()
+
+    def close(self, wait_s: float = 2.0) -> None:
+        """End the thread; what it is sending may take `wait_s` longer."""
+        self._stopped.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None and self._pid == os.getpid() and thread.is_alive():
+            thread.join(wait_s)
+
+    def _work(self) -> None:
+        wait_s: float | None = 0.0
+        while wait_s is not None:
+            if self._stopped.wait(wait_s):
+                wait_s = 0.0 if self._has_news else None
+            with self._lock:
+                self._has_news = False
+            try:
+                if self._writes:
+                    self.watcher.note()
+                self.watcher.deliver()
+                wait_s = self._next_s()
+            except Exception:  # noqa: BLE001  observers cannot hurt the observed
+                log_exception("incidents and notifications could not be worked off")
+                wait_s = REWRITE_S
+            with self._lock:
+                if self._has_news:
+                    wait_s = 0.0
+                if self._stopped.is_set():
+                    wait_s = None
+                if wait_s is None:
+                    self._thread = None
+
+    def _next_s(self) -> float | None:
+        """How long until something is due; `None`: nothing waits."""
+        now_s = self.watcher.fleet.panel.store.now_s()
+        pending = [delivery.pending() for delivery in self.watcher.deliveries]
+        dues = [one.next_s or now_s + EVERY_S for one in pending if one.waiting]
+        return max(EVERY_S, min(dues) - now_s) if dues else None
+
+
+def background_of(fleet: Fleet, targets: Sequence[Target]) -> "Background":
+    """What writes and sends for a fleet in this process."""
+    url = fleet.panel.store.url
+    writes = url is None or not url.startswith("memory:")
+    return Background(Watcher(fleet, folder_of(url) if writes else "", targets), writes=writes)
 
 
 def folder_of(url: str | None) -> str:
@@ -106,9 +184,14 @@ class Watcher:
         write_whole(self.world_file, as_json(now))
         self._written_s = now["at_s"]
 
-    def deliver(self) -> int:
-        """Send what is due, once; how many messages arrived."""
-        return sum(delivery.run_once() for delivery in self._deliveries)
+    def deliver(self, *, now: bool = False) -> int:
+        """Send what is due, once; how many messages arrived. `now`: see `Delivery.run_once`."""
+        return sum(delivery.run_once(now=now) for delivery in self._deliveries)
+
+    @property
+    def deliveries(self) -> "tuple[Delivery, ...]":
+        """One for each target."""
+        return tuple(self._deliveries)
 
     def start(self) -> None:
         """Begin to watch, in threads that end with the process."""

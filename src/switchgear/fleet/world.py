@@ -33,7 +33,8 @@ def world(fleet: Fleet) -> dict[str, Any]:
         "at_s": now_s,
         "agents": agents,
         "stories": _stories(fleet, views),
-        "dependencies": _some(views, "dep/"),
+        "providers": _some(views, "provider/"),
+        "dependencies": _some(views, "provider/"),  # as the key was called before
         "locks": _locks(fleet, views),
         "rules": {name: _one(view) for name, view in views.items() if name.startswith("rules")},
     }
@@ -49,15 +50,15 @@ def _agent(fleet: Fleet, agent: Agent, views: dict[str, View]) -> dict[str, Any]
         return not shut
 
     found: tuple[Agent, Model] | None = None
-    router = fleet.router
+    by = fleet.router.settings
     if admits(["rules"], "anybody"):
         found = next(
             (
                 (one, model)
-                for one in router.chain(agent)
-                if admits(router.circuits(one), one.name)
+                for one in by.chain(agent)
+                if admits(by.circuits(one), one.name)
                 for model in one.models
-                if admits(router.dependencies(model), f"{one.name} on {model}")
+                if admits(by.dependencies(model), f"{one.name} on {model}")
             ),
             None,
         )

@@ -9,6 +9,7 @@ from collections.abc import (
     Callable,
     Generator,
     Iterable,
+    Sequence,
 )
 from functools import wraps
 from types import CoroutineType, TracebackType
@@ -26,7 +27,7 @@ from switchgear.guards.nesting import await_in_probe, call_in_probe
 from switchgear.guards.outcome import OutcomeBreaker
 from switchgear.guards.streams import guard_items
 from switchgear.guards.wrappers import wrapper
-from switchgear.listeners import Sink
+from switchgear.listeners import CallHook, Sink
 from switchgear.runs import Run
 from switchgear.stores.base import Remembers
 
@@ -50,6 +51,7 @@ class CircuitBreaker(OutcomeBreaker):
     - `ignore`: exceptions that are no evidence: types or a predicate.
     - `success_if`: exceptions that prove the service alive, such as a 404: types or a predicate.
       They count as successes. `ignore` comes before it, and it before `failure_if`.
+    - `on_call`: a function, or several, called with a `Call` after each call and each refusal.
     - `clock`: seconds, monotonic. `sinks`: called with each `Event`.
     - `store`, `wall`: set by `Panel.breaker(…)`, for a circuit that processes share.
 
@@ -65,7 +67,7 @@ class CircuitBreaker(OutcomeBreaker):
     (2, <Phase.CLOSED: 'closed'>)
     """
 
-    __slots__ = ("_fast",)
+    __slots__ = ("_fast", "_timed")
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class CircuitBreaker(OutcomeBreaker):
         failure_if_result: Callable[[Any], bool] | None = None,
         ignore: ExceptionTest = (),
         success_if: ExceptionTest = (),
+        on_call: CallHook | Sequence[CallHook] = (),
         clock: Clock = monotonic,
         sinks: tuple[Sink, ...] | list[Sink] = (),
         store: Remembers | None = None,
@@ -95,6 +98,8 @@ class CircuitBreaker(OutcomeBreaker):
             )
         self._fast: Run | None = None
         """The run, where a bare call needs neither clock nor predicate; else `None`."""
+        self._timed: Run | None = None
+        """The run, where a call needs no more than the clock; else `None`."""
         super().__init__(
             name,
             policy,
@@ -103,6 +108,7 @@ class CircuitBreaker(OutcomeBreaker):
             failure_if_result=failure_if_result,
             ignore=ignore,
             success_if=success_if,
+            on_call=on_call,
             clock=clock,
             sinks=sinks,
             store=store,
@@ -237,7 +243,8 @@ class CircuitBreaker(OutcomeBreaker):
 
     def _set_run(self, run: Run | None) -> None:
         bare = self._slow_from_s is None and self._failure_if_result is None and not self._polls
-        self._fast = run if bare else None
+        self._fast = run if bare and not self._on_call else None
+        self._timed = None if self._on_call else run
         super()._set_run(run)  # last: an interrupt before it is mended by the next message
 
     def _call(
@@ -247,7 +254,8 @@ class CircuitBreaker(OutcomeBreaker):
         run = self._fresh_run()
         if run is None:
             return self._call_with_leave(function, args, kwargs)
-        due_s = -math.inf if self._failure_if_result is not None else run.due_s
+        looked_at = self._failure_if_result is not None or self._on_call
+        due_s = -math.inf if looked_at else run.due_s
         started_s = self._clock()
         try:
             result = function(*args, **kwargs)

@@ -215,8 +215,14 @@ class LoopBreaker(Breaker):
         return LoopStats(
             consecutive_failures=None if row is None else failures_in_a_row(row, circuit),
             total_failures=circuit.totals.failed,
-            unique_errors=None if errors is None else len(errors.seen) + errors.forgotten,
+            unique_errors=None if errors is None else errors.different,
         )
+
+    @property
+    def unique_errors_exact(self) -> bool:
+        """Whether `stats().unique_errors` is exact; else more came, and it is a lower bound."""
+        errors = self._memories(self.snapshot()).get(SameError)
+        return errors is None or not errors.forgotten
 
     # Steering
 

@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from datetime import datetime  # a millisecond or more, and few ask for a date
 
 
+CIRCUIT_OPEN = "circuit_open"
+"""The exit signal of a loop that its circuit ends."""
+
+
 class Dated(Protocol):
     """A `datetime`, or whatever else knows its seconds since the epoch."""
 
@@ -50,6 +54,11 @@ class Decision(NamedTuple):
     reason: str | None
     """`None` while all is well."""
 
+    @property
+    def exit_signal(self) -> str | None:
+        """`"circuit_open"` when the loop must end, for its coordinator (seed 000); else `None`."""
+        return None if self.allow_continue else CIRCUIT_OPEN
+
 
 class LoopStatus(NamedTuple):
     """How a loop stands, in the words of seed 000."""
@@ -71,3 +80,4 @@ class LoopStats(NamedTuple):
     consecutive_failures: int | None
     total_failures: int
     unique_errors: int | None
+    """How many different errors came; `LoopBreaker.unique_errors_exact` says whether all are counted."""

@@ -5,7 +5,7 @@ coroutine, stream, block) all report here.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from switchgear.breaker import Breaker
@@ -13,11 +13,19 @@ from switchgear.clock import Clock
 from switchgear.core.interrupts import is_interrupt
 from switchgear.core.policy import Policy
 from switchgear.core.types import Mode, Permit, Phase, Signal, Tell
-from switchgear.errors import Rejected
+from switchgear.errors import Refusal, Rejected
 from switchgear.guards.evidence import ExceptionTest, check_test, failure, outcome_of
 from switchgear.guards.nesting import probe_around
 from switchgear.guards.same_exception import passed_before
-from switchgear.listeners import Sink, log_exception
+from switchgear.listeners import (
+    Call,
+    CallHook,
+    Outcome,
+    Sink,
+    checked_hooks,
+    log_exception,
+    report,
+)
 from switchgear.runs import Run
 from switchgear.stores.base import Remembers
 
@@ -39,12 +47,14 @@ class OutcomeBreaker(Breaker):
         failure_if_result: Callable[[Any], bool] | None,
         ignore: ExceptionTest,
         success_if: ExceptionTest,
+        on_call: CallHook | Sequence[CallHook],
         clock: Clock,
         sinks: tuple[Sink, ...] | list[Sink],
         store: Remembers | None,
         wall: Clock | None,
     ) -> None:
         owner = type(self).__name__
+        hooks = checked_hooks(f"{owner}.on_call", on_call)
         for field, hook in (("fallback", fallback), ("failure_if_result", failure_if_result)):
             if hook is not None and not callable(hook):
                 raise ValueError(f"{owner}.{field} is {hook!r}: it must be callable")
@@ -57,15 +67,25 @@ class OutcomeBreaker(Breaker):
         self._ignore = ignore
         self._success_if = success_if
         super().__init__(name, policy, clock=clock, sinks=sinks, store=store, wall=wall)
+        if hooks:
+            self._set_hooks(hooks)
+
+    def add_on_call(self, hook: CallHook) -> None:
+        """Let one more hook see every call and refusal from now on."""
+        self._set_hooks((*self._on_call, *checked_hooks("hook", hook)))
+
+    def _set_hooks(self, hooks: tuple[CallHook, ...]) -> None:
+        self._on_call = hooks
+        self._set_run(self._run)  # with hooks no call takes the fast path
 
     @property
     def takes_time(self) -> bool:
-        """Whether any detector wants to know how long calls take."""
-        return self._slow_from_s is not None
+        """Whether any detector or hook wants to know how long calls take."""
+        return self._slow_from_s is not None or bool(self._on_call)
 
     def stopwatch(self) -> float:
         """Seconds for measuring durations; not read when nobody wants them. Never raises."""
-        if self._slow_from_s is None:
+        if self._slow_from_s is None and not self._on_call:
             return 0.0
         try:
             return self._clock()
@@ -120,6 +140,8 @@ class OutcomeBreaker(Breaker):
                 self._fold_run(run, more=1)
         except Exception:  # noqa: BLE001
             self.log_trouble()
+        if self._on_call:
+            report(Call(self.name, Outcome.SUCCESS, seconds), self._on_call)
 
     async def asucceeded(self, permit: Permit, seconds: float | None) -> None:
         """Tell a success."""
@@ -131,40 +153,54 @@ class OutcomeBreaker(Breaker):
                 await self._afold_run(run, more=1)
         except Exception:  # noqa: BLE001
             self.log_trouble()
+        if self._on_call:
+            report(Call(self.name, Outcome.SUCCESS, seconds), self._on_call)
 
     def failed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
         """Tell what an exception means; gives the permit back where it means nothing."""
-        self._told(self._meaning(error, seconds, permit), permit)
+        signal = self._meaning(error, seconds, permit)
+        self._told(signal, permit)
+        if self._on_call:
+            self._report(signal, seconds, error)
 
     async def afailed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
         """Tell what an exception means."""
-        await self._atold(self._meaning(error, seconds, permit), permit)
+        signal = self._meaning(error, seconds, permit)
+        await self._atold(signal, permit)
+        if self._on_call:
+            self._report(signal, seconds, error)
 
     def returned(self, permit: Permit, result: Any, seconds: float | None) -> None:
         """Tell what a result means."""
         if self._is_bad(result):
-            self._told(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit)
+            bad = Signal(ok=False, seconds=seconds, error=BAD_RESULT)
+            self._told(bad, permit)
+            self._report(bad, seconds, None)
         else:
             self.succeeded(permit, seconds)
 
     async def areturned(self, permit: Permit, result: Any, seconds: float | None) -> None:
         """Tell what a result means."""
         if self._is_bad(result):
-            await self._atold(Signal(ok=False, seconds=seconds, error=BAD_RESULT), permit)
+            bad = Signal(ok=False, seconds=seconds, error=BAD_RESULT)
+            await self._atold(bad, permit)
+            self._report(bad, seconds, None)
         else:
             await self.asucceeded(permit, seconds)
 
     def give_back(self, permit: Permit) -> None:
         """Tell that nothing came of it that says anything."""
         self._told(Signal(), permit)
+        self._report(Signal(), None, None)
 
     async def agive_back(self, permit: Permit) -> None:
         """Tell that nothing came of it."""
         await self._atold(Signal(), permit)
+        self._report(Signal(), None, None)
 
     def seconds_since(self, started_s: float) -> float | None:
         """How long it took since the stopwatch showed `started_s`; `None`: nobody asks or knows."""
-        if self._slow_from_s is None:
+        if self._slow_from_s is None and not self._on_call:
             return None
         seconds = self.stopwatch() - started_s
         return None if math.isnan(seconds) else seconds
@@ -172,6 +208,17 @@ class OutcomeBreaker(Breaker):
     def log_trouble(self) -> None:
         """Log what went wrong with the bookkeeping of a call; it is being handled."""
         log_exception("circuit %r could not take note of a call", self.name)
+
+    def _report(self, signal: Signal, seconds: float | None, error: BaseException | None) -> None:
+        """Let the hooks see a call that ended in what the signal says."""
+        if self._on_call:
+            outcome = Outcome.SUCCESS if signal.ok else Outcome.FAILURE
+            outcome = Outcome.IGNORED if signal.ok is None else outcome
+            report(Call(self.name, outcome, seconds, error), self._on_call)
+
+    def _report_refusal(self, refused: tuple[str, Refusal, float]) -> None:
+        rejected = Rejected(*refused)
+        report(Call(self.name, Outcome.REJECTED, None, rejected), self._on_call)
 
     def _told(self, signal: Signal, permit: Permit) -> None:
         try:
@@ -258,4 +305,5 @@ class OutcomeBreaker(Breaker):
             "failure_if_result": self._failure_if_result,
             "ignore": self._ignore,
             "success_if": self._success_if,
+            "on_call": self._on_call,
         }

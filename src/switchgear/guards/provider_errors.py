@@ -157,7 +157,7 @@ def agent_signal(error: BaseException, seconds: float | None = None) -> Signal:
 
 
 def speaks_against_dependency(error: BaseException) -> bool:
-    """For `failure_if` of a breaker: `panel.breaker("dep/openai", failure_if=speaks_against_dependency)`."""
+    """For `failure_if` of a breaker: `panel.breaker("provider/openai", failure_if=speaks_against_dependency)`."""
     found = classify(error)
     return found is not None and found.speaks_against_dependency
 

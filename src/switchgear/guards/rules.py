@@ -36,9 +36,18 @@ def place_at(
         cwd,
         os.path.expanduser("~"),
         env,
-        os.path.realpath,
+        _real,
         tuple(protected),
+        os.path.isdir,
     )
+
+
+def _real(path: str) -> str:
+    """A path with its links followed; one that the system does not let us follow, as it is."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return path
 
 
 def broken_rule(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> str | None:

@@ -69,7 +69,7 @@ def _guarded_timed(breaker: "CircuitBreaker", function: Callable[..., Any]) -> C
     clock = breaker._clock
 
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        run = breaker._run
+        run = breaker._timed
         if run is None:
             refused = breaker._refused() if breaker._fallback is None else None
             if refused is not None:

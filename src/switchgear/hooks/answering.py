@@ -20,7 +20,8 @@ from switchgear.hooks.facts import BadInput, HookFacts, Moment
 from switchgear.hooks.looking import Looked, look_at
 from switchgear.hooks.pending import Pending, in_dialect
 from switchgear.hooks.readable import check
-from switchgear.hooks.ruling import REFUSING, Errand, Reply, Ruling, allow
+from switchgear.hooks.ruling import REFUSING, Errand, Reply, Ruling, allow, stop
+from switchgear.hooks.texts import tampering_text
 from switchgear.redact import redact
 from switchgear.stores.base import Store
 from switchgear.stores.places import FOLDER, default_file
@@ -30,6 +31,8 @@ LARGEST_BYTES = 4 * 1024 * 1024
 TOO_LARGE = f"it is larger than {LARGEST_BYTES // 1024 // 1024} MiB"
 _PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR", "QWEN_PROJECT_DIR")
 """Where agents say what their project is, whatever folder they work in at the moment."""
+_AFTER_CALLS = frozenset({Moment.AFTER_TOOL, Moment.BATCH})
+"""Where a tool call has just ended."""
 _EXPECTED = (BadInput, StoreError, Unconfigured, OSError)
 """What the input, the store, the configuration and the files may raise."""
 
@@ -69,7 +72,7 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
     if facts.moment is Moment.OTHER and not facts.cost_micros:
         return dialect.write(allow(), facts)
     root = so_far.root = whole_project(root or project_of(facts.cwd))
-    known, doubt = _configuration(root, so_far)
+    known, doubt = _configuration(root, so_far, during_call=facts.moment in _AFTER_CALLS)
     so_far.on_trouble = known.on_trouble
     looked = _judged(facts, known, so_far)
     errands: list[Errand] = []
@@ -77,6 +80,8 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
         if doubt is not None:
             raise doubt
         ruling = _circuits(facts, known, open_store, looked, errands)
+        if known.untrusted and facts.moment is Moment.SESSION_START and not ruling.remark:
+            ruling = ruling._replace(remark=f"switchgear: {'; '.join(known.untrusted)}")
     except Exception as error:  # noqa: BLE001  an agent must not be stopped by our defects
         _expect(error, so_far)
         ruling = _without_circuits(agent, error, open_store, so_far, known)
@@ -86,13 +91,15 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
     return reply._replace(errand=errands[0]) if errands else reply
 
 
-def _configuration(root: str, so_far: Pending) -> tuple[Compiled, Exception | None]:
+def _configuration(
+    root: str, so_far: Pending, *, during_call: bool = False
+) -> tuple[Compiled, Exception | None]:
     """What holds for the project, and why that is not its configuration of now, if it is not.
 
     The last one that could be read holds until the new one can be; without one, the built-in rules do.
     """
     try:
-        return compiled(root), None
+        return compiled(root, during_call=during_call), None
     except Unconfigured as error:
         doubt: Exception = error
         if error.last is not None:
@@ -117,6 +124,8 @@ def _judged(facts: HookFacts, known: Compiled, so_far: Pending) -> Looked | None
         so_far.judged(trouble.unreadable(f"what it would do cannot be told: {_why(error)}"))
         return None
     so_far.judged(None if looked.broken is None else rule_refusal(looked.broken))
+    if known.tampered and looked.broken is None:
+        so_far.judged(stop(tampering_text(known.tampered)))
     return looked
 
 
@@ -135,7 +144,15 @@ def _circuits(
     if known.changed:
         _tell_change(known.root, known, store, facts)
     warns = dialect_of(facts.agent).warns
-    return decide(facts, known, store, warns, errands, looked=looked)
+    if not known.tampered:
+        return decide(facts, known, store, warns, errands, looked=looked)
+    seen = f"{'; '.join(known.tampered)}; seen by session/{facts.session} at {facts.event}"
+    trouble.remark(store, known.policy_for(RULES), RULES, EventKind.GUARD_CHANGED, redact(seen))
+    ruling = decide(facts, known, store, warns, errands, looked=looked)
+    from switchgear.hooks.recompiling import take_tampering  # noqa: PLC0415  only after a change
+
+    take_tampering(known.root, known.tampered)
+    return ruling
 
 
 def _tell_change(root: str, known: Compiled, store: Store, facts: HookFacts) -> None:
@@ -170,9 +187,11 @@ def _unreadable(
     return trouble.blind_reply(agent, ruling)
 
 
-def refused_unread(agent: str, why: str, root: str | None, open_store: Opener) -> Reply:
+def refused_unread(
+    agent: str, why: str, root: str | None, open_store: Opener, so_far: Pending | None = None
+) -> Reply:
     """The reply to a call whose input is not even read: refused, and counted."""
-    return _unreadable(agent, why, root, open_store, Pending())
+    return _unreadable(agent, why, root, open_store, Pending() if so_far is None else so_far)
 
 
 def overdue(agent: str, so_far: Pending) -> Reply:

@@ -25,6 +25,7 @@ _SOMETIMES = (
     *("switchgear.core.deeds", "switchgear.core.programs", "switchgear.core.shell"),
     *("switchgear.core.touches", "switchgear.core.keys", "switchgear.core.patterns"),
     *("switchgear.core.readers", "switchgear.core.code_text", "switchgear.core.hosts"),
+    "switchgear.hooks.git_state",
     *("switchgear.hooks.errands", "switchgear.hooks.interrupt", "switchgear.hooks.regexes"),
     *("switchgear.hooks.charging", "switchgear.hooks.prices"),
 )

@@ -13,6 +13,14 @@ AGENTS = ("claude-code", "codex", "gemini", "qwen", "opencode", "pi")
 """The agents that have hooks, a plugin or an extension, by the names of the command."""
 
 
+OR_REFUSE = " || exit 2"
+"""Behind the command of an event before a tool: a hook that cannot even start refuses the call.
+
+A missing interpreter, a process that is killed: the shell that the agent starts sees their exit code,
+and only exit code 2 is a refusal to agents.
+"""
+
+
 def hook_command(agent: str, *, root: str | None = None) -> list[str]:
     """The words of the command that an agent runs for each of its events.
 
@@ -39,4 +47,8 @@ def run() -> NoReturn:
     words = sys.argv[1:]
     agent = words[0] if words and words[0] in AGENTS else AGENTS[0]
     command = [*hook_command(agent)[:4], *words]  # the process says what is wrong with them
-    os.execv(command[0], command)  # noqa: S606  our own interpreter and script
+    try:
+        os.execv(command[0], command)  # noqa: S606  our own interpreter and script
+    except OSError as error:
+        sys.stderr.write(f"switchgear-hook: cannot start {command[0]}: {error}\n")
+        sys.exit(2)  # an agent must not take it for an approval

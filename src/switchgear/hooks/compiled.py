@@ -18,13 +18,15 @@ from switchgear.core.policy_wire import load_policy
 from switchgear.errors import SwitchgearError
 from switchgear.ladder import Interventions
 from switchgear.stores.places import default_file
+from switchgear.stores.private_files import read_private, state_folder, write_private
 
-FORMAT = 3
+FORMAT = 4
 NAME = "hooks.json"
 LARGEST_BYTES = 1_000_000
 CONFIG_VARIABLE = "SWITCHGEAR_CONFIG"
 STORE_VARIABLE = "SWITCHGEAR_STORE"
 STORY_VARIABLE = "SWITCHGEAR_STORY"
+SESSION = "session/"
 SOURCES = ("switchgear.yaml", "switchgear.yml", "switchgear.toml", "pyproject.toml")
 
 
@@ -48,11 +50,32 @@ class Compiled(NamedTuple):
     """Paths that belong to the guard, beside those that always do."""
     root: str
     """The project that is guarded."""
+    listens: bool = False
+    """Whether sinks, a fleet or notification targets are configured: they receive the events."""
     changed: str = ""
     """What has changed since the configuration before, until somebody has told it."""
+    tampered: Sequence[str] = ()
+    """Changes of what guards the project that no operator made, until they are recorded."""
+    untrusted: Sequence[str] = ()
+    """Configuration files that have no effect because the user does not trust them, and why."""
 
     def policy_for(self, name: str) -> Policy:
-        """The policy of a circuit: that of the first match."""
+        """The policy of a circuit: that of the first match.
+
+        A session is one circuit: the policies of `session/*` and `progress/*` in one.
+        """
+        policy = self.listed_policy(name)
+        if not name.startswith(SESSION):
+            return policy
+        from switchgear.core.score import session_policy  # noqa: PLC0415  not every hook asks
+
+        progress = None
+        if self.interventions.progress:
+            progress = self.listed_policy(f"progress/{name.removeprefix(SESSION)}")
+        return session_policy(policy, progress)
+
+    def listed_policy(self, name: str) -> Policy:
+        """The policy of the first match, as it is listed."""
         for glob, policy in self.circuits:
             if _matches(glob, name):
                 return load_policy(policy)
@@ -77,15 +100,53 @@ class Unconfigured(SwitchgearError):
         self.last = last
 
 
-def compiled(root: str) -> Compiled:
-    """What holds for the project at `root`. Raises `Unconfigured`."""
+def compiled(root: str, *, during_call: bool | None = None) -> Compiled:
+    """What holds for the project at `root`. Raises `Unconfigured`.
+
+    `during_call`: a tool call has just ended, so what has changed changed during it; false: an event
+    outside a call; `None`: not known, for a process that only looks.
+    """
     place = place_of(root)
     data = read(place)
-    if data is not None and data.get("mark") == signature(root, data):
+    if is_current(root, place, data, during_call=during_call):
+        assert data is not None
         return loaded(data, root)
     from switchgear.hooks.recompiling import recompiled  # noqa: PLC0415  only after a change
 
-    return recompiled(root, place)
+    return recompiled(root, place, during_call=during_call)
+
+
+def is_current(
+    root: str, place: str, data: Mapping[str, Any] | None, *, during_call: bool | None
+) -> bool:
+    """Whether what was compiled still holds: nothing has changed, and nothing waits for repair."""
+    if data is None or data.get("mark") != signature(root, data) or not is_whole(data):
+        return False
+    if data.get("unrepaired") or (data.get("unsettled") and during_call is not None):
+        return False
+    return is_sealed(place)
+
+
+def is_sealed(place: str) -> bool:
+    """Whether a compiled file is the one that was written last, by its time of change and inode.
+
+    The seal lies in the user's state folder: a file that another program wrote is compiled anew.
+    """
+    try:
+        return read_private(_seal_of(place), 200) == _seal(place)
+    except OSError:
+        return False
+
+
+def _seal(place: str) -> bytes:
+    found = os.lstat(place)
+    return f"{found.st_ctime_ns} {found.st_ino} {found.st_size}".encode()
+
+
+def _seal_of(place: str) -> str:
+    from switchgear.core.digest import digest  # noqa: PLC0415
+
+    return os.path.join(state_folder("guard"), f"compiled-{digest(place)}")
 
 
 def place_of(root: str) -> str:
@@ -110,18 +171,27 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
     from switchgear.core import policy  # noqa: PLC0415  any file of ours tells of another version
 
     named = os.environ.get(CONFIG_VARIABLE, "")
-    places = [named] if named else list(_places(root))
+    places = [*([named] if named else []), *_places(root), *_user_places()]
     ours = os.path.dirname(os.path.dirname(os.path.abspath(policy.__file__)))
     marks: list[list[Any]] = [[FORMAT, root]]
-    wired = () if data is None else data.get("wired", ())
+    wired = () if data is None else (*data.get("wired", ()), *data.get("watched", ()))
     files = (*places, ours, os.path.join(ours, "hooks"), os.path.join(ours, "presets.py"), *wired)
     for path in files:
         try:
             found = os.stat(path)
-        except OSError:
+        except (OSError, ValueError):
             continue
-        marks.append([path, found.st_mtime_ns, found.st_size, found.st_ino])
+        # The time of change, because that of modification can be set to what it was.
+        marks.append([path, found.st_ctime_ns, found.st_size, found.st_ino, found.st_mode])
     return marks
+
+
+def _user_places() -> list[str]:
+    """Where the user's own configuration could lie, and what says which files are trusted."""
+    told = os.environ.get("XDG_CONFIG_HOME", "")
+    base = told if os.path.isabs(told) else os.path.expanduser("~/.config")
+    own = [os.path.join(base, "switchgear", name) for name in SOURCES[:3]]
+    return [*own, state_folder("trust")]
 
 
 def _places(root: str) -> list[str]:
@@ -171,6 +241,7 @@ def write(place: str, data: dict[str, Any]) -> None:
         finally:
             os.close(file)
         os.rename(new, place)
+        write_private(_seal_of(place), _seal(place))
     except OSError:
         return
 
@@ -181,6 +252,30 @@ def make_folder(place: str) -> None:
 
     keep_out_of_git(os.path.dirname(place))
     os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "store": str,
+    "circuits": list,
+    "own": int,
+    "on_trouble": str,
+    "lease_s": (int, float),
+    "interventions": dict,
+    "rules": list,
+    "protected": list,
+}
+
+
+def is_whole(data: Mapping[str, Any]) -> bool:
+    """Whether a compiled configuration has its parts; one that was damaged is made anew."""
+    parts = data.get("rules", ()), data.get("protected", ())
+    return (
+        all(isinstance(data.get(name), kind) for name, kind in _TYPES.items())
+        and all(isinstance(rule, dict) for rule in parts[0])
+        and all(isinstance(path, str) for path in parts[1])
+        and data["interventions"].keys() == set(Interventions._fields)
+        and {"story", "context_tokens", "session_s"} <= data.keys()
+    )
 
 
 def loaded(data: dict[str, Any], root: str) -> Compiled:

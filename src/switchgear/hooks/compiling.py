@@ -3,13 +3,16 @@
 import os
 from typing import Any
 
-from switchgear.config import DEFAULT, Config, find_config, load_config, preset_policy
+from switchgear.config import Config, preset_policy
+from switchgear.config.effective import effective_config
 from switchgear.core.policy_wire import dump_policy
 from switchgear.core.rules import Rule
 from switchgear.core.rules_wire import dump_rules
-from switchgear.hooks.compiled import FORMAT
+from switchgear.hooks.compiled import FORMAT, SOURCES
+from switchgear.hooks.drain import has_outbox
 from switchgear.hooks.protect import GUARD_RULES, IN_PROJECTS, SHARED_STORE
 from switchgear.stores.places import default_file
+from switchgear.stores.private_files import state_folder
 from switchgear.stores.schemes import REDIS_URLS
 
 DEFAULTS = (
@@ -23,8 +26,11 @@ DEFAULTS = (
 
 def compile_for(root: str) -> dict[str, Any]:
     """What hooks of the project at `root` need to know, as JSON values. Raises `ConfigError`."""
-    source = find_config(root)
-    return compile_config(DEFAULT if source is None else load_config(source), root)
+    found = effective_config(root)
+    made = compile_config(found.config, root)
+    return {**made, "untrusted": list(found.notices), "source": found.path} | {
+        "trusted": None if found.trusted is None else found.path
+    }
 
 
 def compile_config(config: Config, root: str) -> dict[str, Any]:
@@ -45,6 +51,7 @@ def compile_config(config: Config, root: str) -> dict[str, Any]:
         "interventions": config.interventions._asdict(),
         "rules": dump_rules((*config.rules.rules, *_guard_rules(store))),
         "protected": _protected(config, store, root),
+        "listens": bool(config.sinks) or has_outbox(config),
     }
 
 
@@ -63,6 +70,10 @@ def _protected(config: Config, store: str, root: str) -> list[str]:
     found = [os.path.join(os.path.dirname(default_file(root)), "**")]
     if config.source is not None:
         found.append(config.source)
+    # By its whole path too, whether it is trusted or not: only that can meet `rm *.yaml`.
+    own = [os.path.join(root, name) for name in SOURCES if name.startswith("switchgear")]
+    found += [path for path in own if os.path.lexists(path)]
+    found.append(os.path.join(state_folder(), "**"))
     if store.startswith("sqlite:///"):
         file = os.path.abspath(os.path.expanduser(store.removeprefix("sqlite:///")))
         found += [file, f"{file}-*", f"{file}.*"]

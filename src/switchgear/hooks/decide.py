@@ -14,9 +14,14 @@ from switchgear.hooks.compiled import Compiled
 from switchgear.hooks.facts import DEFAULT_WINDOW, HookFacts, Moment
 from switchgear.hooks.looking import Looked, call_id, failing_tests_of, look_at, state_after
 from switchgear.hooks.open_calls import MOST_CALLS, MOST_PARTS, Call, Permits
-from switchgear.hooks.ruling import Errand, Ruling, allow, deny, stop, warn
+from switchgear.hooks.ruling import Action, Errand, Ruling, allow, deny, stop, warn
 from switchgear.hooks.steps import Agent, refusal, refuses
-from switchgear.hooks.texts import progress_warning
+from switchgear.hooks.texts import (
+    one_line,
+    progress_warning,
+    stopped_for_people,
+    tampering_text,
+)
 from switchgear.hooks.whereabouts import folder_mark, here
 from switchgear.redact import redact
 from switchgear.stores.base import Store, Transaction
@@ -73,6 +78,8 @@ class _Hearing(Agent):
 
     errand: Errand | None = None
     """What is left to do when it is answered."""
+    notice: str = ""
+    """What people are to read about a stop, once."""
     files: str | None = None
     """A key of the files that the call has written, as they are now."""
 
@@ -89,10 +96,19 @@ class _Hearing(Agent):
             limit_s=self.known.session_s,
             time=sessions.time_told(os.environ),
         )
+        self._note_facts()
+        if facts.moment is Moment.PROMPT:
+            self.notes = sessions.user_message(self.session_circuit(), self.notes)
+        elif self.known.tampered and facts.moment is not Moment.SESSION_START:
+            self.notes = self.notes._replace(stop=tampering_text(self.known.tampered))
+            sessions.open_if_stopped(self.session_circuit(), self.notes)
         self.give_up_expired()
         if facts.moment not in _ASKING:
             self.read_usage()
             facts = self.facts
+            if facts.cost_micros is not None:
+                spent = (self.notes.spent_micros or 0) + facts.cost_micros
+                self.notes = self.notes._replace(spent_micros=spent)
         if facts.moment is not Moment.AFTER_TOOL:
             self._measured()
         ruling = allow()
@@ -105,10 +121,34 @@ class _Hearing(Agent):
         elif facts.moment in _ENDS:
             self._end_turn()
         ruling = self._answer(ruling)
+        sessions.open_if_stopped(self.session_circuit(), self.notes)
+        if ruling.action is Action.STOP and ruling.whole:
+            ruling = ruling._replace(for_user=self._for_user(ruling.text))
+            if not self.notes.announced:
+                self.notice = ruling.for_user
+                self.notes = self.notes._replace(announced=True)
         self._leave_errand(watched=watched)
         self.notes = self.notes._replace(more=open_calls.dump(self.state))
         self.tx.note = self.notes.dump()
         return ruling
+
+    def _note_facts(self) -> None:
+        """Keep what people want to know of a session: project, task and the last step."""
+        facts, notes = self.facts, self.notes
+        task, last = notes.task, notes.last_step
+        if facts.moment is Moment.PROMPT and facts.prompt.strip() and not facts.subagent:
+            task = redact(one_line(facts.prompt, 120))
+        if facts.moment is Moment.BEFORE_TOOL:
+            last = signals.last_step(facts)
+        self.notes = notes._replace(
+            project=self.known.root, task=self.known.story or task, last_step=last
+        )
+
+    def _for_user(self, text: str) -> str:
+        """What a person reads about a stop: why, and what to do next."""
+        reason = self.apply(self.session, _LOOK).verdict.reason or text
+        escalate = self.known.interventions.escalate is not None
+        return stopped_for_people(self.facts.session, reason, escalate=escalate)
 
     def _leave_errand(self, *, watched: bool) -> None:
         """A watcher for a session that has none, the help where it was called."""
@@ -116,11 +156,11 @@ class _Hearing(Agent):
         watch = watched and sessions.needs_watcher(self.notes, facts.moment)
         if watch:
             self.notes = self.notes._replace(watcher=0)  # the next hook need not start it, too
-        if watch or self.evidence:
+        if watch or self.evidence or self.notice:
             escalate = known.interventions.escalate
             self.errand = Errand(
                 *(facts.agent, facts.session, known.root, facts.cwd, watch, escalate),
-                self.evidence,
+                *(self.evidence, self.notice),
             )
 
     # Before a tool
@@ -163,6 +203,7 @@ class _Hearing(Agent):
     def _stopped(self) -> Ruling | None:
         """The ruling if the agent, or who sent it, was stopped already."""
         self.notes = sessions.over(self.notes, self.tx.now_s)
+        self.notes = sessions.released(self.session_circuit(), self.notes)
         if self.notes.stop is not None:
             return stop(self.notes.stop)
         if not self.lane_name:
@@ -174,15 +215,8 @@ class _Hearing(Agent):
         return stop(stopped, whole=False) if stopped else None
 
     def _ask_for_step(self) -> Ruling | None:
-        """Ask the agent's own circuits, once for calls that overlap; the ruling if one refuses."""
-        for key in self.circuits:
-            ruling = self._ask_for_leave(key)
-            if ruling is not None:
-                return ruling
-        return None
-
-    def _ask_for_leave(self, key: str) -> Ruling | None:
-        lane = self.state.lane(self.lane_name)
+        """Acquire a permit of the agent's circuit, once for calls that overlap; why not, if refused."""
+        key, lane = self.circuit, self.state.lane(self.lane_name)
         step = self.apply(key, _LOOK if key in lane.permits else Ask())
         verdict = step.verdict
         if key in lane.permits and verdict.phase is not Phase.OPEN:
@@ -192,8 +226,8 @@ class _Hearing(Agent):
             self.worry(step)
             return None
         self.leave_step()
-        if self.notes.incident and verdict.retry_after_s is not None:
-            # The ladder has the word: the agent was only nudged, and may go on soon.
+        if self.notes.tried and verdict.retry_after_s is not None:
+            # The agent was only nudged, and may go on soon.
             self.notes, words = sessions.deliver(self.notes, self.tx.now_s)
             text = refusal(key, verdict, "Pause, then try a different approach.")
             return deny("\n\n".join((*words.texts, text)))
@@ -228,7 +262,8 @@ class _Hearing(Agent):
         tried = signal._replace(violation=broken)
         self.apply(RULES, Tell(tried))
         self.remark(RULES, EventKind.RULE_BROKEN, f"{broken}; by {self.circuit}")
-        self.judge(self.apply(self.circuit, Tell(tried._replace(ok=False, error=broken))))
+        attempt = signal._replace(ok=False, error=broken)
+        self.judge(self.apply(self.circuit, Tell(attempt)))
         return rule_refusal(broken)
 
     # After a tool
@@ -259,7 +294,7 @@ class _Hearing(Agent):
 
     def _failing(self, kind: str, facts: HookFacts) -> str | None:
         """A key of the tests that fail, if the call was a run of tests; only the ledger asks."""
-        judged = kind == kinds.SHELL and self.progress in self.circuits
+        judged = kind == kinds.SHELL and self.known.interventions.progress
         return failing_tests_of(facts) if judged else None
 
     def _add_part(self, signal: Signal) -> None:
@@ -293,7 +328,17 @@ class _Hearing(Agent):
         self.tell_step()
         self.leave_step()
         if self.facts.moment is Moment.AGENT_STOP:
+            self._sub_agent_ended()
             self.state = self.state.with_lane(self.lane_name, None)
+
+    def _sub_agent_ended(self) -> None:
+        """Record how a sub-agent ended, unless the call that started it is open and will tell."""
+        if any(call.kind == kinds.AGENT_SPAWN for call in self.state.calls):
+            return
+        facts = self.facts
+        signal = Signal(ok=facts.ok, error=facts.error if facts.ok is False else None)
+        if signal.ok is not None:
+            self.apply(f"op/{kinds.AGENT_SPAWN}", Tell(signal))
 
     def _measured(self) -> None:
         """What an event besides a call tells of cost and context."""

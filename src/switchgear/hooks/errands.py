@@ -8,7 +8,7 @@ import os
 import sys
 
 from switchgear.core.digest import digest
-from switchgear.hooks.interrupt import agent_process
+from switchgear.hooks.interrupt import agent_process, show_headless
 from switchgear.hooks.ruling import Errand
 from switchgear.stores.places import default_file, keep_out_of_git
 
@@ -20,8 +20,10 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 def run(errand: Errand) -> None:
     """Do it. What cannot be done is left undone: the answer has been given."""
     try:
+        if errand.notice:
+            show_headless(errand.agent, errand.notice)
         if errand.watch and (pid := agent_process(errand.agent)) is not None:
-            _spawn("watcher.py", errand.root, errand.session, str(pid))
+            spawn("watcher.py", errand.root, errand.session, str(pid))
         if errand.evidence and errand.escalate:
             start_help(errand.escalate, errand.evidence, errand.session, errand.cwd, errand.root)
     except OSError:
@@ -45,12 +47,12 @@ def start_help(
         os.write(file, evidence.encode(errors="replace"))
     finally:
         os.close(file)
-    _spawn("helper.py", cwd or root or os.getcwd(), escalate, path, log)
+    spawn("helper.py", cwd or root or os.getcwd(), escalate, path, log)
     return log
 
 
-def _spawn(script: str, folder: str, *arguments: str) -> None:
-    """Start one of our scripts in a folder: no terminal, our environment.
+def spawn(script: str, folder: str, *arguments: str, given: bytes = b"") -> None:
+    """Start one of our scripts in a folder: no terminal, our environment, `given` on its input.
 
     It lets go of us by itself at once, into a session of its own: nobody waits for it, and nothing
     is left of it.
@@ -58,5 +60,22 @@ def _spawn(script: str, folder: str, *arguments: str) -> None:
     python = sys.executable
     argv = [python, "-I", "-S", os.path.join(_HERE, script), folder, *arguments]
     nothing = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in (0, 1, 2)]
-    child = os.posix_spawn(python, argv, os.environ, file_actions=nothing)
-    os.waitpid(child, 0)
+    if not given:
+        os.waitpid(os.posix_spawn(python, argv, os.environ, file_actions=nothing), 0)
+        return
+    reading, writing = os.pipe()
+    try:
+        actions = [*nothing, (os.POSIX_SPAWN_DUP2, reading, 0)]
+        child = os.posix_spawn(python, argv, os.environ, file_actions=actions)
+        os.close(reading)
+        reading = -1
+        left = given
+        while left:
+            left = left[os.write(writing, left) :]
+        os.close(writing)
+        writing = -1
+        os.waitpid(child, 0)
+    finally:
+        for end in (reading, writing):
+            if end >= 0:
+                os.close(end)

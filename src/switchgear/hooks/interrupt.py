@@ -89,6 +89,116 @@ def would_end_ours(words: Sequence[str]) -> bool:
     return everybody or any(each.isdecimal() and is_ours(int(each[:10])) for each in numbers)
 
 
+_HEADLESS = {
+    "claude-code": ("-p", "--print"),
+    "codex": ("exec", "e"),
+    "gemini": ("-p", "--prompt"),
+    "qwen": ("-p", "--prompt"),
+    "opencode": ("run",),
+    "pi": ("-p", "--print", "--mode"),
+}
+"""The words of a command line by which an agent runs without a screen of its own."""
+
+
+def is_headless(agent: str, words: Sequence[str]) -> bool:
+    """Whether a command line runs the agent without a screen of its own.
+
+    >>> is_headless("codex", ["codex", "exec", "fix it"]), is_headless("codex", ["codex"])
+    (True, False)
+    """
+    return any(word in _HEADLESS[agent] for word in words[1:])
+
+
+def _has_screen(pid: int) -> bool:
+    """Whether a process writes to a terminal, as far as can be told."""
+    try:
+        return os.readlink(f"/proc/{pid}/fd/1").startswith(("/dev/pts/", "/dev/tty"))
+    except OSError:
+        return True
+
+
+def show_headless(agent: str, text: str) -> bool:
+    """Write a text for people to the error output of a headless agent. False: that is not possible.
+
+    Such an agent ends without showing why it was stopped. One with a screen of its own shows it
+    itself, and a line of ours would only spoil the screen.
+    """
+    pid = agent_process(agent)
+    found = None if pid is None else _look(pid)
+    if pid is None or found is None:
+        return False
+    if not is_headless(agent, found[2]) and _has_screen(pid):
+        return False
+    try:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        file = os.open(f"/proc/{pid}/fd/2", flags)
+    except OSError:
+        return False
+    try:
+        os.write(file, f"{text}\n".encode(errors="replace"))
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
+def pause(pid: int, began: str) -> int:
+    """Suspend a process and everything it started; how many processes that were. 0: it is gone.
+
+    `began` is when it began (`began_at`): another process may have its number by now.
+    """
+    return _signal_tree(pid, began, "SIGSTOP")
+
+
+def resume(pid: int, began: str) -> int:
+    """Continue what `pause` suspended; how many processes that were. 0: it is gone."""
+    return _signal_tree(pid, began, "SIGCONT")
+
+
+def began_at(pid: int) -> str:
+    """When a process began, as the system counts it; empty: it is gone, or the system does not say."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _signal_tree(pid: int, began: str, name: str) -> int:
+    import signal  # noqa: PLC0415  only for an operator
+
+    if not began or began_at(pid) != began:
+        return 0
+    sent = 0
+    # Parents first: a stopped parent starts nothing new.
+    for each in (pid, *_descendants(pid)):
+        try:
+            os.kill(each, getattr(signal, name))
+            sent += 1
+        except OSError:
+            continue
+    return sent
+
+
+def _descendants(pid: int) -> list[int]:
+    """Every process that a process started, and those started by them; our own are left out."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        found = _look(int(entry)) if entry.isdecimal() else None
+        if found is not None and found[1] == os.getuid():
+            children.setdefault(found[0], []).append(int(entry))
+    found_so_far: list[int] = []
+    waiting = list(children.get(pid, ()))
+    while waiting:
+        each = waiting.pop(0)
+        if each == os.getpid() or is_ours(each):
+            continue
+        found_so_far.append(each)
+        waiting += children.get(each, ())
+    return found_so_far
+
+
 def interrupt(agent: str) -> bool:
     """Send the agent SIGINT, as a person at its terminal would. False: it was not found.
 

@@ -101,6 +101,11 @@ def _lru_cache(*args, **named):
     return cached
 
 
+def _unknown(what):
+    """A use that a stand-in cannot express: the hook process starts over without stand-ins."""
+    return TypeError(f"{what}: not for a stand-in")
+
+
 # typing
 
 
@@ -172,13 +177,13 @@ class _NamedTuples(type):
         if not bases:
             return type.__new__(cls, name, bases, body)
         if bases != (_NamedTuple,):
-            raise TypeError(f"{name}: a stand-in makes no named tuple with other bases")
+            raise _unknown(name)
         fields = tuple(body.get("__annotations__", ()))
         if any(field[0] == "_" for field in fields):
-            raise ValueError(f"{name}: field names cannot start with an underscore")
+            raise _unknown(name)
         defaults = {field: body.pop(field) for field in fields if field in body}
         if tuple(defaults) != fields[len(fields) - len(defaults) :]:
-            raise TypeError(f"{name}: a field without a default follows one with a default")
+            raise _unknown(name)
         body |= {"__slots__": (), "_fields": fields, "_field_defaults": defaults}
         body |= {"__match_args__": fields, "__orig_bases__": (_NamedTuple,)}
         for index, field in enumerate(fields):
@@ -213,10 +218,10 @@ class _Enums(type):
         for key, value in body.items():
             if key[0] == "_" or callable(value) or hasattr(value, "__get__"):
                 if key in {"_missing_", "_generate_next_value_", "_ignore_", "_order_"}:
-                    raise TypeError(f"{name}.{key}: a stand-in has no such hook")
+                    raise _unknown(f"{name}.{key}")
                 continue
             if type(value) is not str or value in made._value2member_map_:
-                raise TypeError(f"{name}.{key} is {value!r}: a stand-in has texts, each once")
+                raise _unknown(f"{name}.{key} = {value!r}")
             member = str.__new__(made, value)
             member.name = member._name_ = key
             member.value = member._value_ = value
@@ -231,7 +236,8 @@ class _Enums(type):
         try:
             return cls._value2member_map_[value]
         except (KeyError, TypeError):
-            raise ValueError(f"{value!r} is not a valid {cls.__qualname__}") from None
+            no = f"{value!r} is not a valid {cls.__qualname__}"
+            raise ValueError(no) from None
 
     def __iter__(cls):
         return iter(cls.__members__.values())
@@ -315,7 +321,8 @@ def _dumps(*args, **named):
 
 
 def _not_json(value):
-    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+    no = f"Object of type {type(value).__name__} is not JSON serializable"
+    raise TypeError(no)
 
 
 _encoder = type(sys)("json.encoder")

@@ -4,7 +4,7 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from switchgear.core.digest import digest
 from switchgear.hooks import kinds, signals
@@ -12,10 +12,15 @@ from switchgear.hooks.compiled import Compiled
 from switchgear.hooks.facts import HookFacts
 from switchgear.redact import redact
 
+if TYPE_CHECKING:
+    from switchgear.core.deeds import Place
+
 LARGEST_BYTES = 1_000_000
 """Of a larger file, the size and the time stand for what is in it."""
 LARGEST_SCRIPT = 16_384
 """Bytes of a script that is looked into; longer ones are not."""
+LARGEST_PATCH = 262_144
+"""Bytes of a patch that is looked into; longer ones are not."""
 MOST_SCRIPTS = 4
 TEST_HINTS = (" passed", " failed", "FAIL", "Ran ", " error in ", "ok ", "ok\t", "ok\\t")
 """One of these is in every summary of tests: most outputs need no closer look."""
@@ -40,7 +45,12 @@ def look_at(facts: HookFacts, known: Compiled) -> Looked:
 
     place = place_at(known.root, cwd=facts.cwd, protected=known.protected)
     deed = deed_of(facts.tool, facts.args, place)
-    broken: object = judge_deed(known.rules_about(deed), deed, place) or _killed(deed.commands)
+    broken: object = (
+        judge_deed(known.rules_about(deed), deed, place)
+        or _killed(deed.commands)
+        or _swept(deed.sweeps, known.root)
+        or _patched(deed.patches, known, place)
+    )
     for script in deed.runs[:MOST_SCRIPTS] if broken is None else ():
         text = _orders_in(script)
         if text and broken is None:
@@ -54,21 +64,52 @@ def look_at(facts: HookFacts, known: Compiled) -> Looked:
 
 def _orders_in(script: str) -> str:
     """The text of a shell's script that names Switchgear; of others, nothing."""
+    text = _text_of(script, LARGEST_SCRIPT)
+    is_shell = not text.startswith("#!") or "sh" in text.partition("\n")[0]
+    return text if is_shell and "switchgear" in text.lower() else ""
+
+
+def _text_of(path: str, most: int) -> str:
+    """What is in a text file; of one that is larger or no text, nothing."""
     try:
-        file = os.open(script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
         return ""
     try:
         is_file = stat.S_ISREG(os.fstat(file).st_mode)
-        data = os.read(file, LARGEST_SCRIPT + 1) if is_file else b""
+        data = os.read(file, most + 1) if is_file else b""
     except OSError:
         return ""
     finally:
         os.close(file)
-    is_shell = not data.startswith(b"#!") or b"sh" in data.partition(b"\n")[0]
-    small = is_shell and len(data) <= LARGEST_SCRIPT and b"\0" not in data
-    text = data.decode(errors="replace") if small else ""
-    return text if "switchgear" in text.lower() else ""
+    small = len(data) <= most and b"\0" not in data
+    return data.decode(errors="replace") if small else ""
+
+
+def _swept(sweeps: Sequence[str], root: str) -> str | None:
+    """The rule that throwing the guard's files away breaks; only here it is known what git tracks."""
+    if not sweeps:
+        return None
+    from switchgear.hooks.git_state import swept  # noqa: PLC0415  seldom
+
+    name = swept(sweeps, root)
+    return f"rule guard/git: it would throw {name} away (commit it first)" if name else None
+
+
+def _patched(patches: Sequence[str], known: Compiled, place: "Place") -> str | None:
+    """The rule that a patch file breaks, by the files that are named in it."""
+    from switchgear.core.deeds import deed_of  # noqa: PLC0415  only before a tool
+    from switchgear.core.rules import judge_deed  # noqa: PLC0415
+
+    for path in patches[:MOST_SCRIPTS]:
+        text = _text_of(path, LARGEST_PATCH)
+        if text and ("+++ " in text or "--- " in text or "rename " in text):
+            deed = deed_of("apply_patch", {"patch": text}, place)
+            own = [rule for rule in known.rules_about(deed) if rule.name.startswith("guard/")]
+            broken = judge_deed(own, deed, place)
+            if broken is not None:
+                return str(broken)
+    return None
 
 
 def _killed(commands: Iterable[Sequence[str]]) -> str | None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
+from switchgear.core.types import Event
 from switchgear.errors import StoreUnavailable
 from switchgear.hooks import deadline
 from switchgear.hooks.answering import LARGEST_BYTES, answer, overdue
@@ -44,10 +45,18 @@ def main(
     # Left open: closing the last connection to a file would copy its log into it and wait for the
     # disk, at each hook. SQLite does so by itself when the log has grown.
     opened: list[Store] = []
+    committed: list[Event] = []
+    places: list[str] = []
 
     def opening(known: Compiled) -> Store:
-        opened.append(open_store(known))
-        return opened[-1]
+        store = open_store(known)
+        if known.listens:
+            from switchgear.hooks.committed import Recorder  # noqa: PLC0415  seldom configured
+
+            store = Recorder(store, committed)
+            places.append(known.root)
+        opened.append(store)
+        return store
 
     def unexpected(_: Exception) -> None:
         if start_over is not None and heard:
@@ -73,6 +82,10 @@ def main(
             from switchgear.hooks.errands import run  # noqa: PLC0415  once in a session
 
             run(reply.errand)
+        if committed:
+            from switchgear.hooks.committed import hand_over  # noqa: PLC0415  only after an event
+
+            hand_over(places[-1], committed)
         afterwards()
     except Exception:  # noqa: BLE001, S110  it is answered: what comes after changes nothing
         pass

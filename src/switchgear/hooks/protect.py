@@ -59,7 +59,20 @@ GUARD_RULES = (
             *("from switchgear import*panel", "switchgear.panel", "switchgear.stores"),
             "switchgear.cli",
             *("switchgear*.reset(", "switchgear*.release(", "switchgear*.hold("),
+            *("run_module*switchgear", "run_path*switchgear", "import_module*switchgear"),
         ),
+    ),
+    Rule(
+        "guard/saved",
+        "saved work is the operator's to remove",
+        commands=(
+            "git update-ref",
+            "git push",
+            "git replace",
+            "git pack-refs",
+            "git filter-branch",
+        ),
+        contents=("refs/switchgear",),
     ),
     Rule(
         "guard/variables",
@@ -100,11 +113,6 @@ GUARD_RULES = (
                 "remove",
             )
         ),
-    ),
-    Rule(
-        "guard/git",
-        _WHY,
-        commands=("git clean -x", "git clean -X", "git stash -a", "git stash --all"),
     ),
     Rule(
         "guard/piped",

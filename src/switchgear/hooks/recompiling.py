@@ -9,29 +9,38 @@ the rules and edits what guards it is at least seen.
 import json
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from switchgear.errors import SwitchgearError
 from switchgear.hooks import compiled
 
-WAIT_S = 10.0
+WAIT_S = 3.0
 """How long a hook waits for another that compiles, before it does so itself."""
+MOST_TOLD = 20
+"""Changes that are kept until they are recorded."""
 BROKEN_S = 2.0
 """For how long it is believed that a configuration cannot be read, without reading it."""
-_APART = frozenset({"mark", "wired", "changed", "broken", "format", "own"})
+_APART = frozenset(
+    {"mark", "wired", "changed", "broken", "format", "own", "source"}
+    | {"watched", "tampered", "unrepaired", "unsettled", "seen", "copied", "trusted"}
+)
 """What of the file is not the configuration itself, or goes with other parts of it."""
 
 
-def recompiled(root: str, place: str) -> compiled.Compiled:
-    """What holds now for the project at `root`. Raises `Unconfigured`."""
+def recompiled(root: str, place: str, *, during_call: bool | None = None) -> compiled.Compiled:
+    """What holds now for the project at `root`; see `compiled.compiled`. Raises `Unconfigured`."""
     lock = _lock_file(place)
     try:
-        return _made_by_another(lock, root, place) or _made_by_us(root, place)
+        made = _made_by_another(lock, root, place, during_call=during_call)
+        return made or _made_by_us(root, place, during_call=during_call)
     finally:
         _let_go(lock)
 
 
-def _made_by_another(lock: int | None, root: str, place: str) -> compiled.Compiled | None:
+def _made_by_another(
+    lock: int | None, root: str, place: str, *, during_call: bool | None
+) -> compiled.Compiled | None:
     """What another process makes while we wait; `None`: it is our turn, or none came of it.
 
     Who waits only looks whether there is a new file: a hundred who read it again and again, or who
@@ -42,30 +51,79 @@ def _made_by_another(lock: int | None, root: str, place: str) -> compiled.Compil
         time.sleep(0.02)
         before, seen = seen, _made_at(place)
         data = None if seen == before else compiled.read(place)
-        if data is not None and data.get("mark") == compiled.signature(root, data):
+        if data is not None and compiled.is_current(root, place, data, during_call=during_call):
             return compiled.loaded(data, root)
     return None
 
 
-def _made_by_us(root: str, place: str) -> compiled.Compiled:
+def _made_by_us(root: str, place: str, *, during_call: bool | None) -> compiled.Compiled:
     data = compiled.read(place)
     mark = compiled.signature(root, data)
-    if data is not None and data.get("mark") == mark:
+    whole = data is not None and compiled.is_whole(data)
+    if data is not None and compiled.is_current(root, place, data, during_call=during_call):
         return compiled.loaded(data, root)
-    last = None if data is None or "store" not in data else compiled.loaded(data, root)
+    last = compiled.loaded(data, root) if data is not None and whole else None
     why = _known_to_be_broken(data, mark)
     if why:
         raise compiled.Unconfigured(why, last)
+    found = _guarded(root, data, during_call=during_call)
     try:
-        made = _made(root)
+        made = {**_made(root), **found}
     except SwitchgearError as error:
         known = {"format": compiled.FORMAT} if data is None else data
-        compiled.write(place, {**known, "broken": [mark, str(error), time.time()]})
+        mark = compiled.signature(root, known)
+        compiled.write(place, {**known, **found, "broken": [mark, str(error), time.time()]})
         raise compiled.Unconfigured(str(error), last) from error
     made["mark"] = compiled.signature(root, made)
     made["changed"] = _changes(data, made)
+    if data is not None and whole and data.get("mark") == mark and _differs(data, made):
+        made["tampered"].append(f"{place} was changed by another program: it was compiled anew")
     compiled.write(place, made)
     return compiled.loaded(made, root)
+
+
+def _guarded(root: str, data: dict[str, Any] | None, *, during_call: bool | None) -> dict[str, Any]:
+    """Revert what no operator did to the files that guard the project, and note what was done."""
+    compiled.use_all_modules()
+    from switchgear.hooks.tampering import look  # noqa: PLC0415  only after a change
+
+    before = {} if data is None else data
+    found = look(
+        root,
+        seen=str(before.get("seen", "")),
+        during_call=during_call,
+        copied=before.get("copied", ()),
+        trusted=before.get("trusted"),
+    )
+    told = [*before.get("tampered", ()), *found.reverted, *found.failed]
+    return {
+        "tampered": list(dict.fromkeys(told))[-MOST_TOLD:],
+        "unrepaired": bool(found.failed),
+        "unsettled": found.unsettled,
+        "seen": found.seen,
+        "watched": found.watched,
+        "copied": found.copied,
+    }
+
+
+def _differs(data: dict[str, Any], made: dict[str, Any]) -> bool:
+    """Whether a compiled file says something else than what is compiled from the same sources."""
+    return any(data.get(name) != made[name] for name in made.keys() - _APART)
+
+
+def take_tampering(root: str, told: Sequence[str]) -> None:
+    """These changes are recorded, and the session is stopped: they need not be told again."""
+    place = compiled.place_of(root)
+    lock, give_up_s = _lock_file(place), time.monotonic() + WAIT_S
+    try:
+        while not _is_ours(lock) and time.monotonic() < give_up_s:
+            time.sleep(0.02)
+        data = compiled.read(place)
+        if data is not None and data.get("tampered"):
+            left = [each for each in data["tampered"] if each not in told]
+            compiled.write(place, {**data, "tampered": left})
+    finally:
+        _let_go(lock)
 
 
 def take_change(root: str) -> str:

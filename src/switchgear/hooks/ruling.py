@@ -32,6 +32,8 @@ class Errand(NamedTuple):
     escalate: str | None = None
     """Who takes over, if somebody does."""
     evidence: str = ""
+    notice: str = ""
+    """What a person is to read, where the agent runs headless and would not show it."""
 
 
 class Ruling(NamedTuple):
@@ -48,6 +50,8 @@ class Ruling(NamedTuple):
     """For whoever reads the agent's log: why a hook could not decide, for one."""
     whole: bool = True
     """Of a stop: the whole session is meant, not only a sub-agent."""
+    for_user: str = ""
+    """Of a stop: what a person reads, where the agent shows people a text of its own."""
 
 
 class Reply(NamedTuple):

@@ -6,10 +6,14 @@ a value in, a value out. The hook engine calls, in this order and in one transac
 
     notes = Notes.load(tx.note)
     notes = attend(notes, moment, now_s, …)         # every hook call, before anything is asked
-    notes, taken = stuck(tx.apply, notes, …)        # when `has_opened(step)` of the session
-    notes = progressed(tx.apply, notes, …)          # when files were measured to have changed
+    notes = user_message(circuit, notes)             # when the user wrote a message
+    notes, taken = stuck(circuit, notes, …)          # when `has_opened(step)` of the session
+    notes = progressed(notes)                       # when files were measured to have changed
     notes, words = deliver(notes, now_s)            # when the answer can carry a text
     tx.note = notes.dump()
+
+The session's circuit is the truth about whether it is stopped: while the circuit is open, the agent
+must not go on. The note adds the text for the agent, and what was tried.
 
 `words.texts` go to the agent, once; `words.stop` ends its turn. After the transaction it starts
 the watcher where `needs_watcher(notes, moment)`, and the help where `taken.rung` is `escalate`
@@ -18,17 +22,31 @@ the watcher where `needs_watcher(notes, moment)`, and the help where `taken.rung
 
 import json
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
 from switchgear import ladder, timeouts
+from switchgear.core.policy import Policy
+from switchgear.core.recovery import Latched
 from switchgear.core.score import Score
-from switchgear.core.types import Mode, Phase, Step
+from switchgear.core.types import (
+    Circuit,
+    EventKind,
+    Message,
+    Mode,
+    Order,
+    Phase,
+    Signal,
+    Step,
+    Tell,
+)
 from switchgear.hooks import open_calls, texts
 from switchgear.hooks.facts import Moment
 from switchgear.hooks.whereabouts import here, lives
 from switchgear.ladder import Apply, Interventions
 
 _GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
+_LOOK = Tell(Signal(count=0))
 MOST_PENDING = 8
 """Texts that wait for the agent; of more the oldest are let go."""
 
@@ -57,16 +75,37 @@ class Notes(NamedTuple):
     """Why the agent must not go on; until a new prompt or an operator says otherwise."""
     untended: bool = False
     """Whether its circuit was opened by who only looks on: the next hook takes the rung."""
-    incident: bool = False
-    """Whether rungs of the ladder were taken since the last progress."""
     watcher: int | None = None
     """The process on its host that watches it; 0: one is being started."""
     points: float = 0.0
     """The stuck score at the last trip."""
     indicators: tuple[str, ...] = ()
     """What it was made of."""
+    tried: tuple[str, ...] = ()
+    """The escalation steps taken since the last measured progress."""
+    project: str = ""
+    """The folder of the project."""
+    task: str = ""
+    """What the user asked for, in one line, redacted."""
+    spent_micros: int | None = None
+    """What the session has cost, in millionths of a dollar; `None`: not known."""
+    last_step: str = ""
+    """The last tool call, in one line, redacted."""
+    pid: int | None = None
+    """The agent's process on its host, where that is known."""
+    pid_began: str = ""
+    """When that process began, as the system counts it: tells it from a later one with its number."""
+    announced: bool = False
+    """Whether people were told that it is stopped."""
+    paused: bool = False
+    """Whether an operator has paused the agent: its silence is no sign then."""
     more: Mapping[str, Any] = {}
     """What the hook engine keeps beside, as JSON values."""
+
+    @property
+    def warned_over(self) -> bool:
+        """Whether its time is over."""
+        return timeouts.OVER in self.warned
 
     def dump(self) -> str:
         """As JSON."""
@@ -78,7 +117,7 @@ class Notes(NamedTuple):
         try:
             data = json.loads(text or "{}")
             known = {key: data[key] for key in cls._fields if key in data}
-            for key in ("warned", "pending", "indicators"):
+            for key in ("warned", "pending", "indicators", "tried"):
                 known[key] = tuple(known.get(key, ()))
             return cls(**known)
         except (ValueError, TypeError, AttributeError, RecursionError):
@@ -97,15 +136,51 @@ def note_name(session: str) -> str:
     return f"session/{session}"
 
 
-def progress_name(circuit: str) -> str:
-    """The circuit of the progress ledger beside an agent's circuit.
+class SessionCircuit(NamedTuple):
+    """The circuit of a session inside a transaction."""
 
-    It has a family of its own, so that a policy for `session/*` stays what it is.
+    apply: Apply
+    key: str
+    policy: Policy
 
-    >>> progress_name("session/7f3a/agent/b")
-    'progress/7f3a/agent/b'
-    """
-    return f"progress/{circuit.removeprefix(note_name(''))}"
+    def send(self, message: Message) -> Step:
+        """Send it a message."""
+        return self.apply(self.key, self.policy, message)
+
+    def is_open(self) -> bool:
+        """Whether it is open now."""
+        return self.send(_LOOK).circuit.phase is Phase.OPEN
+
+
+class State(StrEnum):
+    """How a session stands, in the words that people see."""
+
+    WORKING = "working"
+    STRUGGLING = "struggling"
+    """The evidence against it grows; the agent is warned."""
+    TRYING_AGAIN = "trying again"
+    """An escalation step was taken, and no progress was measured since."""
+    STOPPED = "stopped"
+    PAUSED = "paused"
+    IDLE = "idle"
+    """The agent has answered and waits for the user."""
+    ENDED = "ended"
+
+
+def state_of(notes: Notes, circuit: Circuit) -> State:
+    """How a session stands: its circuit decides, its note has the rest."""
+    if notes.ended:
+        return State.ENDED
+    refuses = circuit.phase is Phase.OPEN and circuit.mode not in _GOES_ON
+    if refuses or circuit.mode is Mode.HELD_OPEN:
+        return State.STOPPED
+    if notes.paused:
+        return State.PAUSED
+    if not notes.works:
+        return State.IDLE
+    if notes.tried:
+        return State.TRYING_AGAIN
+    return State.STRUGGLING if circuit.phase is Phase.TRIPPING else State.WORKING
 
 
 def has_opened(step: Step) -> bool:
@@ -139,9 +214,6 @@ def attend(
         began_s, limit_s = time
     rests = moment in {Moment.STOP, Moment.SESSION_END, Moment.SESSION_START}
     works = notes.works if moment is Moment.OTHER else not rests
-    stopped, untended = notes.stop, notes.untended
-    if moment is Moment.PROMPT and timeouts.OVER not in notes.warned:
-        stopped, untended = None, False  # somebody has looked, and wants it to go on
     moved = bool(notes.watcher) and notes.host not in {"", host}
     return notes._replace(
         agent=agent or notes.agent,
@@ -152,8 +224,7 @@ def attend(
         works=works,
         ended=moment is Moment.SESSION_END,
         limit_s=limit_s if notes.limit_s is None else notes.limit_s,
-        stop=stopped,
-        untended=untended,
+        paused=False,
         watcher=None if moved else notes.watcher,
     )
 
@@ -201,7 +272,7 @@ def silent_s(notes: Notes, now_s: float) -> float:
     A tool runs until its end is told, or its lease is over: then the end was lost.
     """
     running = any(call.until_s > now_s for call in open_calls.load(notes.more).calls)
-    if notes.heard_s is None or notes.ended or not notes.works or running:
+    if notes.heard_s is None or notes.ended or notes.paused or not notes.works or running:
         return 0.0
     return max(0.0, now_s - notes.heard_s)
 
@@ -211,53 +282,98 @@ def remind(notes: Notes, text: str) -> Notes:
     return notes._replace(pending=(*notes.pending, text)[-MOST_PENDING:])
 
 
-def stuck(
-    apply: Apply, notes: Notes, subject: str, score: Score, plan: Interventions
-) -> tuple[Notes, ladder.Climb]:
-    """Take the next rung of the ladder: the session's circuit has just opened.
+def user_message(circuit: SessionCircuit, notes: Notes) -> Notes:
+    """The user wrote a message: a stopped session starts afresh, unless its time is over.
 
-    `subject` is the circuit's name. A nudge waits for the agent; every other rung ends its turn,
-    and what takes over is told what was tried. To escalate is up to the caller, after the
-    transaction: see `hooks.escalation`.
+    Only the user's own message does that; nothing that the agent does.
     """
-    return take_rung(apply, left_to_hooks(notes, score), subject, plan)
+    if notes.warned_over:
+        return notes
+    if circuit.is_open():
+        why = "the user wrote a message"
+        circuit.send(Order("user", why, reset=True, kind=EventKind.INTERVENED))
+    return notes._replace(stop=None, untended=False, announced=False)
+
+
+def released(circuit: SessionCircuit, notes: Notes) -> Notes:
+    """The notes without a stop that no longer holds: an operator has reset the circuit since.
+
+    Where the policy lets a circuit close by itself, that is no release.
+    """
+    if notes.stop is None or notes.warned_over:
+        return notes
+    if not isinstance(circuit.policy.recovery, Latched) or circuit.is_open():
+        return notes
+    return notes._replace(stop=None, untended=False, announced=False)
+
+
+def open_if_stopped(circuit: SessionCircuit, notes: Notes) -> None:
+    """Open the circuit of a session that is stopped for a definite reason, such as its time."""
+    if notes.stop is not None and not circuit.is_open():
+        circuit.send(Tell(Signal(violation=texts.one_line(notes.stop))))
+
+
+def stuck(
+    circuit: SessionCircuit, notes: Notes, score: Score, plan: Interventions
+) -> tuple[Notes, ladder.Climb]:
+    """Take the next escalation step: the session's circuit has just opened.
+
+    A nudge lets the agent go on; every other step leaves the circuit open. To start the help is up
+    to the caller, after the transaction: see `errands.start_help`.
+    """
+    return take_rung(circuit, left_to_hooks(notes, score), plan)
 
 
 def left_to_hooks(notes: Notes, score: Score) -> Notes:
-    """The session's circuit has just opened, and its next hook is to take the rung."""
+    """The session's circuit has just opened, and its next hook is to take the step."""
     return notes._replace(untended=True, points=score.points, indicators=score.evidence)
 
 
 def take_rung(
-    apply: Apply, notes: Notes, subject: str, plan: Interventions
+    circuit: SessionCircuit, notes: Notes, plan: Interventions
 ) -> tuple[Notes, ladder.Climb]:
-    """Take the next rung for what the notes hold against the session."""
-    task = subject.removeprefix(note_name(""))
-    seen = texts.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)
+    """Take the next escalation step for what the notes hold against the session."""
+    return step_in(circuit, notes, plan, ladder.next_rung(plan.rungs, notes.tried))
+
+
+def step_in(
+    circuit: SessionCircuit,
+    notes: Notes,
+    plan: Interventions,
+    rung: str,
+    *,
+    by: str = "switchgear",
+) -> tuple[Notes, ladder.Climb]:
+    """Take this escalation step: an event, the circuit closed or open, the texts for the agent."""
     why = "; ".join(notes.indicators) or f"score {notes.points:g}"
-    taken = ladder.climb(apply, subject, plan.rungs, why)
-    return after_rung(notes._replace(incident=True), taken, seen, plan), taken
+    taken = ladder.Climb(rung, notes.tried)
+    goes_on = rung == ladder.NUDGE
+    circuit.send(Order(by, f"{rung}: {why}", reset=goes_on, kind=EventKind.INTERVENED))
+    if not goes_on and not circuit.is_open():
+        circuit.send(Tell(Signal(violation=f"{rung} by {by}: {why}")))
+    tried = notes.tried if rung in notes.tried else (*notes.tried, rung)
+    task = circuit.key.removeprefix(note_name(""))
+    seen = texts.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)
+    return after_rung(notes._replace(tried=tried), taken, seen, plan), taken
 
 
 def after_rung(notes: Notes, taken: ladder.Climb, seen: texts.Stuck, plan: Interventions) -> Notes:
-    """What a rung means to a session."""
+    """What an escalation step means to a session: the texts for the agent."""
     notes = notes._replace(untended=False)
     if taken.rung == ladder.NUDGE:
-        return remind(notes, texts.nudge(seen, plan.hint))
+        return remind(notes._replace(stop=None), texts.nudge(seen, plan.hint))
     if taken.rung == ladder.SKIP:
-        return notes._replace(stop=f"{texts.agent_stuck(seen)}\n\nThe task is given up as blocked.")
+        return notes._replace(stop=texts.stopped(seen, "The task is given up as blocked."))
     tried = (*taken.tried, taken.rung)
     fresh = remind(notes, texts.fresh_start(seen, tried))
-    what = "it must begin afresh" if taken.rung == ladder.RESET else f"{plan.helper} takes over"
-    return fresh._replace(stop=f"{texts.agent_stuck(seen)}\n\nThe agent is stopped: {what}.")
+    who = plan.helper[:1].upper() + plan.helper[1:]
+    what = "It must start afresh." if taken.rung == ladder.RESET else f"{who} takes over."
+    return fresh._replace(stop=texts.stopped(seen, what))
 
 
-def progressed(apply: Apply, notes: Notes, subject: str, plan: Interventions) -> Notes:
-    """Progress was measured: the incident is over, if there was one."""
-    if not notes.incident:
-        return notes
-    ladder.progressed(apply, subject, plan.rungs)
-    return notes._replace(incident=False)
+def progressed(notes: Notes) -> Notes:
+    """Progress was measured: the escalation starts at the bottom again."""
+    return notes._replace(tried=()) if notes.tried and notes.stop is None else notes
 
 
 def deliver(notes: Notes, now_s: float) -> tuple[Notes, Words]:

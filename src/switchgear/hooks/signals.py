@@ -56,6 +56,22 @@ def args_text(args: Any) -> str:
     return reading.whole_text(args) or ""
 
 
+_TELLING = ("command", "cmd", "file_path", "path", "url", "pattern", "query", "description")
+
+
+def last_step(facts: HookFacts) -> str:
+    """A call in one short line, for people: the tool, and the argument that tells most.
+
+    >>> from switchgear.hooks.facts import HookFacts, Moment
+    >>> last_step(HookFacts("codex", "x", Moment.BEFORE_TOOL, "s", tool="Bash", args={"command": "make"}))
+    'Bash make'
+    """
+    args: Any = facts.args
+    if isinstance(args, dict):
+        args = next((args[key] for key in _TELLING if isinstance(args.get(key), str)), args)
+    return redact(" ".join(f"{facts.tool} {args_text(args)}".split()), 120)
+
+
 def error_line(facts: HookFacts) -> str:
     r"""One line about a failure that tells it from others: what it said last, how it ended.
 

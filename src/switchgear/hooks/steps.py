@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 
 from switchgear.core.policy import Policy
-from switchgear.core.score import grounds_of, score_of
+from switchgear.core.score import Score, grounds_of, score_of
 from switchgear.core.types import Ask, EventKind, Order, Phase, Signal, Step, Tell, Verdict
 from switchgear.errors import duration
 from switchgear.hooks import open_calls, sessions
@@ -36,11 +36,6 @@ class Agent:
         self.session = sessions.note_name(facts.session)
         self.lane_name = facts.subagent
         self.circuit = f"{self.session}/agent/{facts.subagent}" if facts.subagent else self.session
-        self.progress = sessions.progress_name(self.circuit)
-        self.circuits = (
-            (self.circuit, self.progress) if known.interventions.progress else (self.circuit,)
-        )
-        """The circuits that judge the agent: its stuck score, and what its steps bring."""
         self.notes = sessions.Notes.load(inside.note)
         self.state: State = open_calls.load(self.notes.more)
         self.worries: list[str] = []
@@ -52,10 +47,18 @@ class Agent:
 
     def apply(self, key: str, message: Ask | Tell | Order) -> Step:
         """Send a message to a circuit."""
+        return self.tx.apply(key, self.policy(key), message)
+
+    def policy(self, key: str) -> Policy:
+        """The policy of a circuit."""
         policy = self._policies.get(key)
         if policy is None:
             policy = self._policies[key] = self.known.policy_for(key)
-        return self.tx.apply(key, policy, message)
+        return policy
+
+    def session_circuit(self) -> sessions.SessionCircuit:
+        """The circuit of the whole session, whichever of its agents acts."""
+        return sessions.SessionCircuit(self.tx.apply, self.session, self.policy(self.session))
 
     def remark(self, key: str, kind: EventKind, why: str) -> None:
         """Leave an event of Switchgear's own."""
@@ -115,13 +118,10 @@ class Agent:
             return
         signal = open_calls.step_of(lane.parts)
         self.set_lane(lane._replace(parts=(), permits={}))
-        steps = [self.apply(key, Tell(signal, lane.permits.get(key))) for key in self.circuits]
+        step = self.apply(self.circuit, Tell(signal, lane.permits.get(self.circuit)))
         if signal.files_changed and not self.lane_name:
-            plan = self.known.interventions
-            self.notes = sessions.progressed(self.tx.apply, self.notes, self.session, plan)
-        for step in steps:
-            if self.judge(step):
-                break
+            self.notes = sessions.progressed(self.notes)
+        self.judge(step)
 
     def leave_step(self) -> None:
         """Give the leave for a step back that has no call left in it."""
@@ -130,42 +130,50 @@ class Agent:
             self.give_back(lane.permits)
             self.set_lane(lane._replace(permits={}))
 
-    def judge(self, step: Step) -> bool:
-        """See to a circuit that has just opened, or grows warm. Whether somebody stepped in."""
+    def judge(self, step: Step) -> None:
+        """See to a circuit that has just opened, or grows warm."""
         self.worry(step)
         if not sessions.has_opened(step):
-            return False
+            return
         key = step.circuit.key
-        policy = self.known.policy_for(key)
-        weigh = grounds_of if key == self.progress else score_of
-        score = weigh(policy, policy.readings(step.circuit.memories, self.tx.now_s))
         if self.lane_name:
             lane = self.state.lane(self.lane_name)
             self.set_lane(lane._replace(stopped=refusal(key, step.verdict)))
-            return True
+            return
+        score = self._score(step)
         if score is None or os.environ.get(sessions.WATCHED):
-            return False
+            return
         self.notes = sessions.left_to_hooks(self.notes, score)
-        self._step_in(key)
-        return True
+        self._step_in()
+
+    def _score(self, step: Step) -> Score | None:
+        """What an escalation step answers; `None`: the session's own policy decides alone.
+
+        A policy of the user's that does not weigh its detectors has its own recovery; only what
+        the progress detectors see is escalated then.
+        """
+        key, now_s = step.circuit.key, self.tx.now_s
+        policy = self.policy(key)
+        readings = policy.readings(step.circuit.memories, now_s)
+        score = score_of(policy, readings)
+        if score is not None:
+            return score
+        listed = {detector.kind for detector in self.known.listed_policy(key).detectors}
+        pairs = zip(policy.detectors, readings, strict=True)
+        if any(reading.heat >= 1 and detector.kind in listed for detector, reading in pairs):
+            return None
+        return grounds_of(policy, readings)
 
     def take_left_rung(self) -> None:
-        """Take the rung that was left to hooks by who only looked on."""
+        """Take the step that was left to hooks by a process that only looked on."""
         if self.notes.untended and not os.environ.get(sessions.WATCHED):
-            self._step_in(self.session)
+            self._step_in()
 
-    def _step_in(self, key: str) -> None:
+    def _step_in(self) -> None:
         plan = self.known.interventions
-        self.notes, taken = sessions.take_rung(self.tx.apply, self.notes, self.session, plan)
+        self.notes, taken = sessions.take_rung(self.session_circuit(), self.notes, plan)
         if taken.rung == ESCALATE:
             self.evidence = self.notes.stop or ""
-        self._begin_anew(key, taken.rung)
-
-    def _begin_anew(self, opened: str, rung: str) -> None:
-        """One incident, one rung: what the other circuit holds against the agent was answered."""
-        for key in self.circuits:
-            if key != opened:
-                self.apply(key, Order("switchgear", f"{rung}: {opened} has opened", reset=True))
 
     def worry(self, step: Step) -> None:
         """A warning if the circuit is warmer than at the last one."""

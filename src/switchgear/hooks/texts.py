@@ -8,7 +8,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from switchgear.core.types import Circuit, Mode, Phase
-from switchgear.ladder import HINT, Interventions
+from switchgear.ladder import HELPER, HINT, Interventions
+from switchgear.redact import redact
+
+LONGEST_TAMPERING = 1000
+"""Characters of what is said of changed files."""
 
 _LABEL = 20
 _LONGEST = 200
@@ -133,19 +137,55 @@ class Stuck(NamedTuple):
     """What the score is made of, one line each."""
 
 
-def stuck_options(plan: Interventions) -> tuple[Option, ...]:
-    """What can be done about a stuck agent."""
-    return (
+def stuck_options(
+    plan: Interventions,
+    *,
+    limited: bool = True,
+    stopped: bool = False,
+    pausable: bool = False,
+    paused: bool = False,
+) -> tuple[Option, ...]:
+    """What can be done about a stuck agent: only what is possible.
+
+    `limited`: it has a time limit; `stopped`: its circuit is open; `pausable`: its process is known,
+    on this machine; `paused`: that process was paused.
+    """
+    possible = {
+        "resume": stopped,
+        "nudge": True,
+        "extend": limited,
+        "escalate": plan.escalate is not None,
+        "pause": pausable and not paused,
+        "continue": pausable and paused,
+        "abort": True,
+    }
+    options = (
+        Option("resume", "Resume agent", "Reset the circuit; the agent may go on"),
         Option("nudge", "Nudge agent", f'Inject hint: "{one_line(plan.hint)}"'),
         Option("extend", "Extend timeout", f"Grant {_more(plan.extend_s)}"),
-        Option("escalate", f"{one_line(plan.helper, 40)} intervention", "Escalate to debugger"),
+        Option("escalate", "Hand over", f"Escalate to {_helper(plan)}"),
+        Option("pause", "Pause agent", "Suspend its process (SIGSTOP)"),
+        Option("continue", "Continue agent", "Continue its process (SIGCONT)"),
         Option("abort", "Abort task", "Mark failed, continue batch"),
     )
+    return tuple(option for option in options if possible[option.key])
+
+
+def _helper(plan: Interventions) -> str:
+    """The agent or command that takes over, by the name that people know it by."""
+    known = plan.helper if plan.helper != HELPER else plan.escalate or HELPER
+    return one_line(known, 60)
 
 
 def _more(extend_s: float) -> str:
     count, _, unit = span(extend_s).partition(" ")
     return f"{count} more {unit}"
+
+
+def agent_calm(stuck: Stuck, state: str, options: Sequence[Option]) -> str:
+    """A session that is not stuck, for people: how it stands, and the options."""
+    who = f"Session {one_line(stuck.task, 80)} ({one_line(stuck.agent, 80)}) is {state}."
+    return "\n".join([who, "", *_options(options)])
 
 
 def agent_stuck(stuck: Stuck, options: Sequence[Option] = ()) -> str:
@@ -154,12 +194,42 @@ def agent_stuck(stuck: Stuck, options: Sequence[Option] = ()) -> str:
         "AGENT APPEARS STUCK",
         "",
         f"Agent: {one_line(stuck.agent, 80)} ({one_line(stuck.task, 80)})",
-        f"Stuck score: {min(stuck.points, 100.0):g}/100",
+        f"Stuck score: {min(stuck.points, 100.0):.0f}/100",
         "",
         "Indicators:",
         *(f"- {one_line(each, _LONGEST_INDICATOR)}" for each in stuck.indicators),
     ]
     return "\n".join([*lines, "", *_options(options)] if options else lines)
+
+
+def stopped(stuck: Stuck, what: str) -> str:
+    """What a stopped agent reads; people read `stopped_for_people`."""
+    return (
+        f"{agent_stuck(stuck)}\n\nThe agent is stopped. {what} Do not call any more tools: "
+        "tell the user what you tried, what is left, and that a new message lets you go on."
+    )
+
+
+def stopped_for_people(session: str, reason: str, *, escalate: bool) -> str:
+    """What a person reads about a stopped session: why, and what to do next.
+
+    >>> print(stopped_for_people("7f3a", "score 90 of 60", escalate=False).splitlines()[0])
+    Switchgear stopped session 7f3a: score 90 of 60
+    """
+    lines = [f"Switchgear stopped session {one_line(session, 80)}: {one_line(reason, 500)}"]
+    return "\n".join([*lines, *(f"- {line}" for line in what_next(session, escalate=escalate))])
+
+
+def what_next(session: str, *, escalate: bool) -> tuple[str, ...]:
+    """What a person can do about a stopped session, each as one line."""
+    name = one_line(session, 80)
+    hand_over = (f"hand over: switchgear intervene {name} --do escalate",)
+    return (
+        "type a message to the agent: it starts afresh",
+        f"reset: switchgear reset {name} --why TEXT",
+        *(hand_over if escalate else ()),
+        f"give up: switchgear intervene {name} --do abort",
+    )
 
 
 def progress_warning(reason: str) -> str:
@@ -230,4 +300,13 @@ def time_over(limit_s: float) -> str:
     """What an agent is told at the end of its time."""
     return (
         f"TIME OVER: the {span(limit_s)} for this task are used up. Stop now; what is done is kept."
+    )
+
+
+def tampering_text(changes: Sequence[str]) -> str:
+    """What an agent is told when the files that guard it were changed without an operator."""
+    return redact(
+        f"Switchgear: the files that guard this project were changed without an operator: "
+        f"{'; '.join(changes)}. The session is stopped until the user looks at it.",
+        LONGEST_TAMPERING,
     )

@@ -25,12 +25,14 @@ class Agent(NamedTuple):
     """The process that is watched, told from others that may get its number later."""
 
     pid: int
-    began: str | None
+    began: str
 
     @classmethod
     def of(cls, pid: int) -> "Agent":
         """The process that has this number now."""
-        return cls(pid, _began(pid))
+        from switchgear.hooks.interrupt import began_at  # noqa: PLC0415  found only now
+
+        return cls(pid, began_at(pid))
 
     @property
     def lives(self) -> bool:
@@ -41,7 +43,9 @@ class Agent(NamedTuple):
             return False  # somebody else's by now
         except (ProcessLookupError, OverflowError):
             return False
-        return _began(self.pid) == self.began
+        from switchgear.hooks.interrupt import began_at  # noqa: PLC0415  found only now
+
+        return began_at(self.pid) == self.began
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal, if it is still there."""
@@ -122,13 +126,42 @@ def main(argv: list[str]) -> None:
     if not _alone(lock):
         return
     known = compiled.compiled(root)
-    store = open_store(known)
+    from switchgear.hooks.committed import Recorder, hand_over  # noqa: PLC0415  found only now
+
+    committed: list[Any] = []
+    store: Any = Recorder(open_store(known), committed)
     subject = sessions.note_name(session)
-    store.transact(subject, _at_work)
+    agent = Agent.of(pid)
+
+    def at_work(inside: Any) -> None:
+        """Write down which process watches and which is watched, so that no hook starts another."""
+        if inside.note is not None:
+            notes = sessions.Notes.load(inside.note)
+            inside.note = notes._replace(watcher=os.getpid(), pid=pid, pid_began=agent.began).dump()
+
+    store.transact(subject, at_work)
 
     def look() -> watching.Look:
-        now = compiled.compiled(root)  # it may have been changed; then the new one holds
-        return watching.look(store, session, now.policy_for(subject), now.interventions)
+        found = look_once()
+        if committed:  # sinks and targets are for silence, too
+            if compiled.compiled(root).listens:
+                hand_over(root, committed)
+            committed.clear()
+        return found
+
+    def look_once() -> watching.Look:
+        # It may have been changed: then the new one holds, and what no operator did is reverted.
+        now = compiled.compiled(root, during_call=None)
+        policy = now.policy_for(subject)
+        if now.tampered:
+            from switchgear.hooks.recompiling import take_tampering  # noqa: PLC0415  seldom
+
+            found = watching.stop_for_tampering(
+                store, session, policy, now.policy_for("rules"), now.tampered
+            )
+            take_tampering(root, now.tampered)
+            return found
+        return watching.look(store, session, policy, now.interventions)
 
     def help_(evidence: str) -> None:
         escalate = compiled.compiled(root).interventions.escalate
@@ -136,19 +169,11 @@ def main(argv: list[str]) -> None:
             errands.start_help(escalate, evidence, session, root=root)
 
     try:
-        why = Watcher(look, Agent.of(pid), help_=help_).run()
+        why = Watcher(look, agent, help_=help_).run()
     finally:
         os.unlink(lock)
     if why == AGENT_GONE:
         store.transact(subject, _gone)
-
-
-def _at_work(inside: Any) -> None:
-    """Write down who watches, so that no hook starts another."""
-    from switchgear.hooks.sessions import Notes  # noqa: PLC0415  found only now
-
-    if inside.note is not None:
-        inside.note = Notes.load(inside.note)._replace(watcher=os.getpid()).dump()
 
 
 def _gone(inside: Any) -> None:
@@ -174,15 +199,6 @@ def _alone(path: str) -> bool:
         os.close(file)
         return False
     return True
-
-
-def _began(pid: int) -> str | None:
-    """When a process began, as the system counts it; `None`: the system does not say."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
 
 
 if __name__ == "__main__":

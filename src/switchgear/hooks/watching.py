@@ -5,16 +5,18 @@ every few seconds; one look is one transaction, and everything it decides is dec
 the agent's process is not known there is no watcher: then whoever runs anyway looks (`rounds.py`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from switchgear.core.detectors import Silence
 from switchgear.core.policy import Policy
-from switchgear.core.score import score_of
-from switchgear.core.types import Signal, Tell
+from switchgear.core.score import grounds_of
+from switchgear.core.types import EventKind, Order, Signal, Tell
 from switchgear.hooks import sessions
 from switchgear.hooks.sessions import Notes
+from switchgear.hooks.texts import tampering_text
 from switchgear.ladder import Climb, Interventions
+from switchgear.redact import redact
 from switchgear.stores.base import Store, Transaction
 
 LEAST_S = 15.0
@@ -74,8 +76,26 @@ def look(store: Store, session: str, policy: Policy, plan: Interventions) -> Loo
     def work(tx: Transaction, notes: Notes) -> Look:
         found = _told(tx, notes, session, policy, plan)
         after = sessions.over(found.notes, tx.now_s) if notes.works else found.notes
+        circuit = sessions.SessionCircuit(tx.apply, sessions.note_name(session), policy)
+        sessions.open_if_stopped(circuit, after)
         stopped = notes.stop is None and after.stop is not None
         return found._replace(notes=after, interrupts=stopped)
+
+    return _looked(store, session, policy, work)
+
+
+def stop_for_tampering(
+    store: Store, session: str, policy: Policy, rules: Policy, changes: Sequence[str]
+) -> Look:
+    """Stop a session in whose project the guard was changed without an operator, and record it."""
+    name = sessions.note_name(session)
+    seen = redact(f"{'; '.join(changes)}; seen by the watcher of {name}")
+
+    def work(tx: Transaction, notes: Notes) -> Look:
+        tx.apply("rules", rules, Order("switchgear", seen, kind=EventKind.GUARD_CHANGED))
+        after = notes._replace(stop=tampering_text(changes))
+        sessions.open_if_stopped(sessions.SessionCircuit(tx.apply, name, policy), after)
+        return Look(after, interrupts=notes.works and notes.stop is None)
 
     return _looked(store, session, policy, work)
 
@@ -126,10 +146,11 @@ def _told(
     if idle_s < least_s(policy):
         return Look(notes)
     step = tx.apply(subject, policy, Tell(Signal(idle_s=idle_s)))
-    score = score_of(policy, policy.readings(step.circuit.memories, tx.now_s))
-    if score is None or not sessions.has_opened(step):
+    if not sessions.has_opened(step):
         return Look(notes)
+    score = grounds_of(policy, policy.readings(step.circuit.memories, tx.now_s))
     if plan is None:
         return Look(sessions.left_to_hooks(notes, score))
-    notes, taken = sessions.stuck(tx.apply, notes, subject, score, plan)
+    circuit = sessions.SessionCircuit(tx.apply, subject, policy)
+    notes, taken = sessions.stuck(circuit, notes, score, plan)
     return Look(notes, taken=taken)

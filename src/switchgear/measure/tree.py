@@ -1,12 +1,16 @@
 """The state of a working folder, to compare before and after: what changed, committed or not."""
 
 import os
+import shutil
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from switchgear.measure.git import Git, GitTree
+from switchgear.measure.deadline import Deadline
+from switchgear.measure.git import GitTree
+from switchgear.measure.git_command import GitError, Repository, find_repository, run_git
 from switchgear.measure.own_output import own_output
+from switchgear.measure.saving import SAVE_S, LeftOut, Saved, save_archive
 
 OURS = ".switchgear"
 SKIPPED = frozenset({OURS, ".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"})
@@ -43,22 +47,42 @@ class Tree(Protocol):
     def change(self, before: str, after: str) -> Change:
         """What differs between two marks of this tree."""
 
-    def keep(self, mark: str, name: str, message: str) -> str:
-        """Keep a state for good, and say how to get at it."""
+    def keep(self, name: str, message: str, deadline: Deadline | None = None) -> Saved:
+        """Save the present state for good, and say how to get at it. Raises `NotSaved`."""
 
-    def lines_since_start(self) -> tuple[int, int] | None:
-        """Lines added and removed since the first mark; `None`: nobody can tell."""
+    def lines_since_start(self, deadline: Deadline | None = None) -> tuple[int, int] | None:
+        """Lines added and removed since the first mark; `None`: it is not known."""
 
 
 def open_tree(folder: Path, notes: Path) -> Tree:
     """The tree of a folder: by git where it is a repository, else by looking at every file.
 
-    `notes` is a folder of ours for what must be remembered between iterations.
+    A folder that its repository ignores is looked at by its files, too, and so is one where git is
+    missing or fails. `notes` is a folder of ours for what must be remembered between iterations.
     """
-    git = Git.find(folder)
-    if git is None:
+    repository = find_repository(folder)
+    if repository is None or shutil.which("git") is None or _is_ignored(repository, folder):
         return PlainTree(folder, notes)
-    return GitTree(git, folder, notes)
+    tree = GitTree(repository, notes)
+    try:
+        tree.prepare()
+    except GitError:
+        return PlainTree(folder, notes)
+    return tree
+
+
+def _is_ignored(repository: Repository, folder: Path) -> bool:
+    """Whether the repository around a folder does not count what is in it."""
+    here = folder.resolve()
+    if here == repository.top:
+        return False
+    env = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(repository.top)}
+    try:
+        run_git(repository.top, ("check-ignore", "-q", "--", str(here)), env=env)
+        tracked = run_git(repository.top, ("ls-files", "-z", "--", str(here)), env=env)
+    except GitError:
+        return False
+    return not tracked
 
 
 class _File(NamedTuple):
@@ -77,6 +101,8 @@ class PlainTree:
         self._states: dict[str, dict[str, _File]] = {}
         self._last: dict[str, _File] = {}
         self._start: str | None = None
+        self._unread: list[str] = []
+        """Folders that could not be read at the last mark."""
 
     def mark(self) -> str:
         """The state now: a digest over paths and contents."""
@@ -100,33 +126,36 @@ class PlainTree:
             deleted=tuple(sorted(old.keys() - new.keys())),
         )
 
-    def keep(self, mark: str, name: str, message: str) -> str:
+    def keep(self, name: str, message: str, deadline: Deadline | None = None) -> Saved:
         """Pack what differs from the first mark into an archive, and say how to unpack it."""
-        import tarfile  # noqa: PLC0415  only at the end of a run
-
         del message
+        mark = self.mark()
         change = self.change(self._start or mark, mark)
         target = self._notes / f"{name}.tar.gz"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(target, "w:gz") as archive:
-            for path in (*change.added, *change.modified):
-                if (self._folder / path).exists():
-                    archive.add(self._folder / path, arcname=path, recursive=False)
-        return f"tar -xzf {target}"
+        place, left_out = save_archive(
+            self._folder, (*change.added, *change.modified), target, deadline or Deadline(SAVE_S)
+        )
+        unread = (LeftOut(path, "could not be read") for path in self._unread)
+        return Saved(f"tar -xzf {place}", (*left_out, *unread))
 
-    def lines_since_start(self) -> tuple[int, int] | None:
-        """Nobody can tell: the old contents are gone."""
+    def lines_since_start(self, deadline: Deadline | None = None) -> tuple[int, int] | None:
+        """Not known: the old contents are gone."""
+        del deadline
         return None
 
     def _files(self) -> list[tuple[str, os.DirEntry[str]]]:
         found: list[tuple[str, os.DirEntry[str]]] = []
+        self._unread = []
         folders = [""]
         while folders:
             here = folders.pop()
             try:
                 entries = list(os.scandir(self._folder / here))
             except OSError:
-                continue  # gone, or not ours to read: then no change of it can be seen either
+                if not here:
+                    raise  # nothing at all can be measured
+                self._unread.append(here)
+                continue
             for entry in entries:
                 path = f"{here}{entry.name}"
                 if entry.is_dir(follow_symlinks=False):

@@ -1,5 +1,6 @@
 """The log of an iteration: what the agent did, in lines, redacted and of bounded length."""
 
+import os
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,6 +13,7 @@ from switchgear.agents.events import (
     TextOutput,
     ToolStep,
 )
+from switchgear.regular_files import append_descriptor
 
 LONGEST = 1_000_000
 """Characters of one log; then it says that it is full."""
@@ -21,8 +23,10 @@ class AgentLog:
     """Writes the events of a stream to a file. Their texts are already redacted."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8", errors="replace")
+        self._file = os.fdopen(append_descriptor(path), "a", encoding="utf-8", errors="replace")
         self._left = LONGEST
+        self.problem: OSError | None = None
+        """Why nothing more can be written, if so; the agent's work goes on without its log."""
 
     def event(self, event: StreamEvent) -> None:
         """Write what an event tells, if it tells anything."""
@@ -41,10 +45,13 @@ class AgentLog:
 
     def write(self, text: str) -> None:
         """Write a text, if there is room for it."""
-        if self._left <= 0:
+        if self._left <= 0 or self.problem is not None:
             return
         self._left -= len(text) + 1
-        self._file.write(f"{text}\n" if self._left > 0 else "[the rest is left out]\n")
+        try:
+            self._file.write(f"{text}\n" if self._left > 0 else "[the rest is left out]\n")
+        except OSError as error:
+            self.problem = error
 
     def __enter__(self) -> Self:
         return self
@@ -55,4 +62,7 @@ class AgentLog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as problem:  # what was buffered did not fit; the file is closed all the same
+            self.problem = problem

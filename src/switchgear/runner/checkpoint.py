@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear.core.detectors.base import plural
-from switchgear.measure.git import GitError
+from switchgear.measure.deadline import Deadline
+from switchgear.measure.git_command import GitError
+from switchgear.measure.saving import SAVE_S, NotSaved
 from switchgear.measure.tree import Tree
 from switchgear.runner.ends import Ending
 from switchgear.runner.iteration import Workshop, mark
@@ -44,23 +46,34 @@ class Checkpoint(NamedTuple):
 
 def keep(shop: Workshop, state: RunState, ending: Ending, notes: list[str]) -> Checkpoint | None:
     """Keep the state of the folder as it is now. What goes wrong becomes a note."""
-    now = mark(shop.tree)
-    if now is None:
-        notes.append("the state of the folder could not be kept: it cannot be measured")
-        return None
+    deadline = Deadline(SAVE_S)
+    with shop.interrupt.watching(deadline):
+        return _keep(shop, state, ending, notes, deadline)
+
+
+def _keep(
+    shop: Workshop, state: RunState, ending: Ending, notes: list[str], deadline: Deadline
+) -> Checkpoint | None:
     first = " ".join(shop.options.task.split())[:60]
     message = f"switchgear run {shop.record.id}: {ending.reason}\n\n{first}"
     try:
         # An archive holds what changed since its process began: the next one is beside it.
         again = f"-{state.resumptions + 1}" if state.resumptions else ""
-        how = shop.tree.keep(now, f"runs/{shop.record.id}{again}", message)
-    except (GitError, OSError) as error:
-        notes.append(f"the state of the folder could not be kept: {error}")
+        saved = shop.tree.keep(f"runs/{shop.record.id}{again}", message, deadline)
+    except (GitError, NotSaved, OSError) as error:
+        notes.append(
+            f"the work was not saved: {error}; it is in {shop.folder} as the agent left it"
+        )
         return None
+    notes += saved.notes
+    how = saved.how
     if how.startswith("git ") and shop.folder != Path.cwd():
         how = f"git -C {shlex.quote(str(shop.folder))} {how.removeprefix('git ')}"
-    paths = _paths(shop.tree, state, now)
-    added, removed = shop.tree.lines_since_start() or (None, None)
+    if getattr(shop.tree, "too_slow", None) is not None or deadline.is_over:
+        return Checkpoint(how, state.changed[:LISTED], max(1, len(state.changed)))
+    now = mark(shop.tree)
+    paths = state.changed if now is None else _paths(shop.tree, state, now)
+    added, removed = shop.tree.lines_since_start(deadline) or (None, None)
     return Checkpoint(how, paths[:LISTED], len(paths), added, removed)
 
 

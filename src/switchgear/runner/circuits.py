@@ -1,7 +1,7 @@
 """The circuits that a run answers to: its loop, and the provider behind its agent.
 
-The loop's circuit is named by folder and task, so that starting the same thing again meets the
-evidence that the last run left.
+The loop's circuit is named by folder, task, agent and validation, so that starting the same thing
+again meets the trip that the last run ended with.
 """
 
 from hashlib import blake2b
@@ -21,10 +21,15 @@ from switchgear.panel import Panel
 from switchgear.redact import redact
 from switchgear.runner.judge import Judgement
 from switchgear.runner.limits import limits_of
-from switchgear.runner.options import RunOptions
+from switchgear.runner.options import AUTO, RunOptions
+from switchgear.runner.validation import detect
 
 WARM = 0.6
 """From this heat on the agent is told the evidence: two of three failures, three of five errors."""
+
+
+TITLE = 32
+"""Characters of the task in a circuit's name."""
 
 
 class Measured(NamedTuple):
@@ -64,6 +69,21 @@ class Circuits:
         self._panel = panel
         self.provider: Breaker = provider_breaker(panel, options)
         self._repeats = 1  # of the error, within the latest iteration
+        self._is_new_run = self._was_retry = False
+
+    def forget_earlier_runs(self, *, by: str) -> None:
+        """Begin with counts of this run's own, unless the circuit is open or an operator holds it.
+
+        What tripped the circuit is not forgotten: an open circuit refuses, and a half-open one lets
+        one retry decide.
+        """
+        self._is_new_run = True
+        circuit = self.loop.snapshot()
+        if circuit.phase not in {Phase.CLOSED, Phase.TRIPPING} or circuit.mode is not Mode.AUTO:
+            return
+        fresh = self.loop.policy.start(self.loop.name, 0.0)
+        if circuit.memories != fresh.memories or circuit.totals != fresh.totals:
+            self.loop.reset(by=by, why="a new run begins with counts of its own")
 
     def ask(self) -> Leave:
         """Leave for one iteration. Raises `Rejected` by the circuit that refuses."""
@@ -85,6 +105,7 @@ class Circuits:
         """What the iteration was. Returns whether the loop may go on, by the evidence and mode."""
         verdict = None
         self._repeats = measured.repeats
+        self._was_retry = bool(leave.loop.probe)
         permit: Permit | None = self._alive(leave.loop)
         for signal in _signals(judged, measured, probing=bool(leave.loop.probe)):
             error = None if signal.error is None else self.loop.kept(signal.error)
@@ -125,6 +146,9 @@ class Circuits:
         if circuit.mode is Mode.HELD_OPEN:  # by somebody, so nothing tripped
             return self.loop.check().reason or "held open"
         tripped = self.loop.trip_reason()
+        if tripped and self._is_new_run and self._was_retry:
+            # What led to the trip was another run: its counts are none of this one's.
+            return "Circuit breaker tripped: the one retry after an earlier run's trip failed"
         if (
             tripped and self._repeats > 1
         ):  # counted as so many failures, but they were one iteration
@@ -180,10 +204,35 @@ def provider_breaker(panel: Panel, options: RunOptions) -> Breaker:
 
 
 def loop_name(folder: Path, options: RunOptions) -> str:
-    """The circuit of a task in a folder, whatever the limits of a run are."""
-    whole = "\0".join((str(folder.resolve()), options.task, options.plan or ""))
+    """The circuit of a run: `loop/<task>-<digest>`, whatever its limits are.
+
+    Runs share it when folder, task, plan, agent and validation are the same: another agent or another
+    validation may succeed where this one failed, and so has evidence of its own.
+    """
+    validate = detect(folder) if options.validate == AUTO else options.validate
+    agent = options.agent if options.agent_cmd is None else options.agent_cmd
+    return f"loop/{_digested(folder, options, agent or '', validate or '')}"
+
+
+def task_name(folder: Path, options: RunOptions) -> str:
+    """A task in a folder, whichever agent works on it: what one process at a time may run."""
+    return f"task/{_digested(folder, options)}"
+
+
+SHARED = "the same folder, task, plan, agent command and validation command"
+"""What runs have in common that share a circuit."""
+
+
+def _digested(folder: Path, options: RunOptions, *more: str) -> str:
+    """The first words of the task, and a digest of everything that tells it from others."""
+    whole = "\0".join((str(folder.resolve()), options.task, options.plan or "", *more))
     digest = blake2b(whole.encode(errors="surrogateescape"), digest_size=4).hexdigest()
-    return f"loop/{digest}"
+    words = redact(options.task, 200).replace("[redacted]", "")
+    parts = "".join(sign if sign.isascii() and sign.isalnum() else " " for sign in words.lower())
+    title = "-".join(parts.split())
+    if len(title) > TITLE:
+        title = title[: TITLE + 1].rpartition("-")[0] or title[:TITLE]
+    return f"{title}-{digest}" if title else digest
 
 
 def policy_of(options: RunOptions) -> Policy:

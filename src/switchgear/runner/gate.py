@@ -6,6 +6,7 @@ from switchgear.core.detectors.base import plural
 from switchgear.errors import Rejected, duration
 from switchgear.runner.budget import dollars
 from switchgear.runner.circuits import Circuits, Leave
+from switchgear.runner.disk import Disk, full_sentence
 from switchgear.runner.ends import Ending, ExitReason
 from switchgear.runner.iteration import Workshop
 from switchgear.runner.pace import HOUR_S, Pace
@@ -26,6 +27,7 @@ class Gate:
         self._circuits = circuits
         self._left_s = left_s
         self._pace = Pace(shop.options.rate_limit)
+        self._disk = Disk(shop.record.path, shop.folder)
 
     def remember(self, begun_s: tuple[float, ...]) -> None:
         """Iterations that an earlier process began, in seconds since the epoch."""
@@ -41,6 +43,9 @@ class Gate:
         if left_s is not None and left_s <= 0:
             given = duration(shop.options.timeout_s or 0)
             return Ending(ExitReason.TIMEOUT, f"the {given} for the run are over", evidence)
+        full = self._disk.objection()
+        if full is not None:
+            return Ending(ExitReason.DISK_FULL, full_sentence(full), evidence)
         if state.used >= shop.options.max_iterations:
             sentence = f"{plural(state.used, 'iteration')} and the task is not done"
             return Ending(ExitReason.MAX_ITERATIONS, sentence, evidence)

@@ -1,12 +1,26 @@
-"""Signals to the run: once ends what is running gently, twice at once. Nothing is left running."""
+"""Signals to the run: once ends what is running gently, twice at once. Nothing is left running.
 
+Whatever hangs, the process is gone a bounded time after the first signal: then what is left of it is
+ended without another word, and the agent with it, whose warden reads the end of its pipe.
+"""
+
+import os
+import select
 import signal
+import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Protocol
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LIMIT_S = 60.0
+"""From the first signal on: what the end may take, saving included."""
+IMPATIENT_S = 1.0
+"""A third signal that comes so long after the second ends the process at once."""
+INTERRUPTED = 130
 
 
 class Stoppable(Protocol):
@@ -31,6 +45,8 @@ class Interrupt:
         self.by = ""
         """The name of the first signal."""
         self._running: Stoppable | None = None
+        self._second_s: float | None = None
+        self._alarm = -1
 
     def ask(self, by: str = "SIGINT") -> None:
         """Stop: what is running ends gently the first time, at once the second."""
@@ -64,11 +80,50 @@ class Interrupt:
                 # Whoever started us with nohup has said that a hang-up is nothing to us.
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     before[number] = signal.signal(number, self._handle)
-            yield self
+            with _last_resort() as self._alarm:
+                yield self
         finally:
+            self._alarm = -1
             for number, handler in before.items():
                 signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
+        now_s = time.monotonic()
+        if self._second_s is not None and now_s - self._second_s >= IMPATIENT_S:
+            os._exit(INTERRUPTED)
+        if self.asked == 1:
+            self._second_s = now_s
+        if self._alarm >= 0:
+            with suppress(OSError):
+                os.write(self._alarm, b"!")
         self.ask(signal.Signals(number).name)
+
+
+@contextmanager
+def _last_resort() -> Iterator[int]:
+    """A descriptor: once something is written to it, the process has `LIMIT_S` to get out of here."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    done = threading.Event()
+
+    def guard() -> None:
+        select.select([reading], [], [])
+        if not done.is_set() and not done.wait(LIMIT_S):
+            text = (
+                f"switchgear: it did not end within {LIMIT_S:.0f} s of the signal; it exits now\n"
+            )
+            with suppress(OSError):
+                os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())
+            os._exit(INTERRUPTED)
+
+    thread = threading.Thread(target=guard, name="switchgear-last-resort", daemon=True)
+    thread.start()
+    try:
+        yield writing
+    finally:
+        done.set()
+        os.write(writing, b".")
+        thread.join()
+        os.close(writing)
+        os.close(reading)

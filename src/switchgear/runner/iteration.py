@@ -15,9 +15,10 @@ from switchgear.agents.prices import Cost, cost_of
 from switchgear.agents.process import AgentProcess, End, Run
 from switchgear.agents.wardens import Wardens
 from switchgear.hooks.sessions import TIME, WATCHED
-from switchgear.measure.git import GitError
+from switchgear.measure.git_command import GitError
 from switchgear.measure.tree import Change, Tree
 from switchgear.runner.agent_log import AgentLog
+from switchgear.runner.disk import is_disk_full
 from switchgear.runner.ends import Ending, ExitReason
 from switchgear.runner.interrupt import Interrupt
 from switchgear.runner.judge import Judgement, Seen, judge, provider_trouble, tests_passing
@@ -33,6 +34,8 @@ from switchgear.runner.waiting import Time
 from switchgear.runner.watching import Watch
 
 LISTED_FILES = 200
+DISK = "disk"
+"""Why an agent was stopped: the disk is full."""
 FREE = Cost(0, "")
 
 
@@ -119,7 +122,7 @@ def iterate(
         shop.options.idle_timeout_s,
         left_s is not None and seconds >= left_s,
     )
-    cost = cost_of(run.usage)
+    cost = cost_of(run.usage, None if shop.helps else shop.options.rates)
     return Iteration(
         number, run, watch, change, after, validated, cost, judge(seen), stopped, began_s, seconds
     )
@@ -137,6 +140,18 @@ def baseline(shop: Workshop, left_s: float | None) -> int | Ending | None:
     return tests_passing(done)
 
 
+def unmeasurable(tree: Tree) -> Exception | None:
+    """Why the folder cannot be measured now; `None`: it can."""
+    too_slow = getattr(tree, "too_slow", None)
+    if isinstance(too_slow, GitError):
+        return too_slow  # to try that again would only take as long again
+    try:
+        tree.mark()
+    except (GitError, OSError) as error:
+        return error
+    return None
+
+
 def mark(tree: Tree) -> str | None:
     """The state of the folder now; `None`: it cannot be measured."""
     try:
@@ -151,6 +166,7 @@ def _watch(options: RunOptions, state: RunState, clock: Callable[[], float]) -> 
         promise=options.completion_promise,
         same_error=None if options.shadow else limits_of(options).same_error,
         left_micros=budget.left_micros,
+        rates=options.rates,
         clock=clock,
     )
 
@@ -168,6 +184,7 @@ def _work(
 
     def happened(event: StreamEvent) -> None:
         log.event(event)
+        stop(DISK if is_disk_full(log.problem) else None)
         stop(watch.see(event))
         shop.view.event(event)
         if stuck is not None:
@@ -182,6 +199,8 @@ def _work(
         if run.end is not End.EXITED or run.exit_code:
             log.write(f"[end] {run.end.value}, exit code {run.exit_code}; the last lines:")
             log.write(run.problem or run.tail)
+    if is_disk_full(log.problem) and not stopped:
+        stopped.append(DISK)
     return run, stopped[0] if stopped else None
 
 
@@ -221,7 +240,11 @@ def _measure(shop: Workshop, before: str | None) -> tuple[str | None, Change | N
 
 def _worth_validating(shop: Workshop, run: Run, watch: Watch, stopped: str | None) -> bool:
     """Whether its result could matter: not after an end that is no evidence."""
-    if shop.options.validate is None or shop.interrupt.asked or stopped in {"budget", "provider"}:
+    if (
+        shop.options.validate is None
+        or shop.interrupt.asked
+        or stopped in {"budget", "provider", DISK}
+    ):
         return False
     if run.end in {End.NOT_FOUND, End.DEADLINE} or provider_trouble(run, watch) is not None:
         return False

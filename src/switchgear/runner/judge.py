@@ -22,6 +22,7 @@ from typing import NamedTuple
 from switchgear.agents.events import LIMITED, OUTAGE, AgentError
 from switchgear.agents.process import End, Run
 from switchgear.runner import words
+from switchgear.runner.disk import full_sentence
 from switchgear.runner.ends import ExitReason
 from switchgear.runner.stuck import STUCK
 from switchgear.runner.validation import Validated
@@ -91,6 +92,10 @@ def _stopped(seen: Seen) -> Judgement | None:  # noqa: PLR0911  one for each way
         return _end(ExitReason.INTERRUPTED, "stopped while the agent worked")
     if seen.stopped == STUCK:
         return Judgement("stuck", remark="The last agent was stopped: it appeared stuck")
+    if seen.stopped == "disk":
+        return _end(
+            ExitReason.DISK_FULL, full_sentence("the log of the agent could not be written")
+        )
     if seen.stopped == "budget":
         return _end(ExitReason.BUDGET, "the agent spent what was left and was stopped")
     if run.end is End.DEADLINE:

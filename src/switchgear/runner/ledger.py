@@ -1,5 +1,7 @@
 """What a run remembers of an iteration: its counts, and what the next prompt must say. Pure."""
 
+from switchgear.agents.prices import price_list
+from switchgear.core.fingerprint import fingerprint
 from switchgear.runner.ends import ExitReason
 from switchgear.runner.iteration import Iteration
 from switchgear.runner.judge import tests_passing
@@ -14,6 +16,14 @@ def counted(state: RunState, done: Iteration, *, would_stop: bool) -> RunState:
     known = [number for number in (state.best_tests, tests) if number is not None]
     if done.may_have_cost:
         state = state.paid(done.cost.micros)
+        if "price list" in done.cost.source:
+            state = state._replace(priced_by=price_list())
+    if done.judged.ok:
+        state = state._replace(failures_in_row=0)
+    elif done.judged.ok is False:
+        error, again = done.judged.error, done.watch.repeated
+        key = None if error is None else fingerprint(error)
+        state = state.failed(key, 1 if again is None else again.times)
     return state._replace(
         iterations=state.iterations + 1,
         lost=state.lost + lost,

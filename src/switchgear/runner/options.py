@@ -8,6 +8,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from switchgear.agents.price_snapshot import Rates
 from switchgear.core import record
 from switchgear.core.book import checked_path
 from switchgear.loop_presets import LOOP_PRESETS, LoopPreset
@@ -52,6 +53,9 @@ class RunOptions(NamedTuple):
     budget_node: str | None = None
     """A node of the budgets that it is set aside from, such as `atlas/wave-1`."""
     allow_unknown_price: bool = False
+    price_in_micros: int | None = None
+    """What a million tokens of input cost, in micro-dollars; `None`: as the price list says."""
+    price_out_micros: int | None = None
     timeout_s: float | None = None
     """For the whole run, with all that it waits."""
     idle_timeout_s: float | None = DEFAULT_IDLE_S
@@ -63,6 +67,14 @@ class RunOptions(NamedTuple):
     """Watch the agent's steps by the stuck score, and step in: see `docs/stuck.md`."""
     given: tuple[str, ...] = ()
     """Which of `LIMITS` a flag or a preset set, even to their defaults; see `runner/limits.py`."""
+
+    @property
+    def rates(self) -> Rates | None:
+        """The user's own prices of tokens; `None`: none are given."""
+        if self.price_in_micros is None or self.price_out_micros is None:
+            return None
+        sent, said = self.price_in_micros, self.price_out_micros
+        return Rates(sent, said, sent, sent)
 
     @property
     def differing(self) -> tuple[str, ...]:
@@ -163,6 +175,8 @@ def checked(options: RunOptions) -> RunOptions:
         raise ValueError("--agent and --agent-cmd are both given: a run has one agent")
     if options.agent is None and not (options.agent_cmd or "").strip():
         raise ValueError("no agent is named: add --agent NAME or --agent-cmd 'CMD {prompt}'")
+    if (options.price_in_micros is None) is not (options.price_out_micros is None):
+        raise ValueError("--price-in and --price-out belong together: both are dollars per million")
     if options.completion_promise is not None and not options.completion_promise.strip():
         raise ValueError("--completion-promise is empty: it must be a text that the agent can say")
     record.whole("--max-iterations", options.max_iterations)

@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 from switchgear.errors import SwitchgearError
 from switchgear.measure.tree import OURS
+from switchgear.regular_files import append_descriptor, open_regular
 from switchgear.stores.open import default_file
 
 SCHEMA = 1
@@ -74,13 +76,23 @@ class RunFolder:
 
     def add(self, facts: dict[str, Any]) -> None:
         """Add an iteration to iterations.jsonl."""
-        with (self.path / "iterations.jsonl").open("a", encoding="ascii") as file:
-            file.write(json.dumps(facts, ensure_ascii=True) + "\n")
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        line = json.dumps(facts, ensure_ascii=True).encode("ascii") + b"\n"
+        descriptor = append_descriptor(self.path / "iterations.jsonl")
+        with os.fdopen(descriptor, "ab", buffering=0) as file:
+            end = os.fstat(descriptor).st_size
+            try:
+                while line:
+                    line = line[file.write(line) :]
+            except OSError:
+                with suppress(OSError):
+                    file.truncate(end)  # half a line would spoil the next one, too
+                raise
 
     def read(self) -> dict[str, Any]:
         """What run.json holds. Raises `RunUnreadable`."""
         try:
-            with (self.path / "run.json").open(encoding="utf-8") as file:
+            with os.fdopen(open_regular(self.path / "run.json"), encoding="utf-8") as file:
                 run = json.loads(file.read(LONGEST_FILE))
         except FileNotFoundError:
             why = "has no run.json" if self.path.is_dir() else "is not there"
@@ -95,7 +107,8 @@ class RunFolder:
 
     def iterations(self) -> Iterator[dict[str, Any]]:
         """The iterations, as far as they can be read: a line that was cut off is left out."""
-        with suppress(OSError), (self.path / "iterations.jsonl").open("rb") as file:
+        found = self.path / "iterations.jsonl"
+        with suppress(OSError), os.fdopen(open_regular(found), "rb") as file:
             for line in file:
                 with suppress(ValueError, RecursionError):
                     facts = json.loads(line)
@@ -108,13 +121,37 @@ _REQUIRED = {"schema", "id", "task", "options", "state", "folder", "circuit"}
 
 def put_in_place(path: Path, value: dict[str, Any]) -> None:
     """Write JSON whole beside a file, and put it in the file's place at once."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # `git clean -fdx` removes it
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
-    with beside.open("x", encoding="ascii") as file:  # new: never through a link of an agent's
-        file.write(json.dumps(value, indent=1, ensure_ascii=True) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    try:
+        with beside.open("x", encoding="ascii") as file:  # new: never through a link of an agent's
+            file.write(json.dumps(value, indent=1, ensure_ascii=True) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def written_elsewhere(run: str, value: dict[str, Any]) -> Path | None:
+    """Write what belongs into run.json where there may be room; `None`: there is none either."""
+    for root in (tempfile.gettempdir(), "/var/tmp", "/dev/shm"):  # noqa: S108  a folder of our own
+        place = Path(root) / f"switchgear-{os.getuid()}" / f"{run}-run.json"
+        with suppress(OSError):
+            if not place.parent.is_symlink():
+                put_in_place(place, value)
+                return place
+    return None
+
+
+def circuit_of(record: RunFolder) -> str | None:
+    """The circuit that a run was begun with; `None`: it has not begun, or cannot be read."""
+    try:
+        return str(record.read()["circuit"])
+    except RunUnreadable:
+        return None
 
 
 class Listed(NamedTuple):

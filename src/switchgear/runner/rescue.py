@@ -5,11 +5,11 @@ from typing import NamedTuple
 from switchgear.agents.registry import helper_named
 from switchgear.breaker import Breaker
 from switchgear.config.policies import preset_policy
+from switchgear.core.score import session_policy
 from switchgear.hooks.facts import safe_id
-from switchgear.hooks.sessions import progress_name
 from switchgear.hooks.texts import progress_warning
 from switchgear.ladder import ESCALATE, RESET, SKIP, ladder_key
-from switchgear.measure.git import GitError
+from switchgear.measure.git_command import GitError
 from switchgear.panel import Panel
 from switchgear.runner.desk import Desk
 from switchgear.runner.ends import Ending, ExitReason
@@ -44,11 +44,11 @@ class Rescue:
         self._helper = Helper(panel.store, loop, plan, agent=label, choose=setting.choose)
         self._help = None if plan.escalate is None else helper_named(plan.escalate)
         self._desk = Desk(panel.store, shop.record.id, label, shop.options.timeout_s)
-        policy = setting.stuck_policy or preset_policy("stuck")
+        progress = setting.progress_policy or preset_policy("progress")
+        policy = session_policy(
+            setting.stuck_policy or preset_policy("stuck"), progress if plan.progress else None
+        )
         self._circuit = panel.breaker(self._desk.circuit, policy)
-        ledger = setting.progress_policy or preset_policy("progress")
-        name = progress_name(self._desk.circuit)
-        self._progress = panel.breaker(name, ledger) if plan.progress else None
 
     def watch(self, shop: Workshop, before: str | None) -> StuckWatch:
         """The watch of one iteration; `before` is the state of the folder now."""
@@ -66,18 +66,14 @@ class Rescue:
         return StuckWatch(
             self._circuit,
             changed,
-            progress=self._progress,
             state=lambda: last,
             sub_agent=self._sub_agent,
         )
 
-    def _sub_agent(self, name: str) -> tuple[Breaker, Breaker | None]:
-        """The circuits of a sub-agent, under those of the run."""
+    def _sub_agent(self, name: str) -> Breaker:
+        """The circuit of a sub-agent, under that of the run."""
         key = f"{self._desk.circuit}/agent/{safe_id(name)}"
-        circuit = self._panel.breaker(key, self._circuit.policy)
-        if self._progress is None:
-            return circuit, None
-        return circuit, self._panel.breaker(progress_name(key), self._progress.policy)
+        return self._panel.breaker(key, self._circuit.policy)
 
     def objection(self) -> Ending | None:
         """Why the run must not begin: an earlier one came to the end of the ladder."""

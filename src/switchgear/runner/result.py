@@ -1,5 +1,6 @@
 """How a run ended: the reason, the evidence, what was done, and how to go on. As text and as JSON."""
 
+import json
 import shlex
 import shutil
 import sys
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 from switchgear.core.detectors.base import plural
 from switchgear.errors import elapsed
-from switchgear.guards.loop_facts import LoopStats
+from switchgear.guards.loop_facts import CIRCUIT_OPEN, LoopStats
 from switchgear.runner import words
 from switchgear.runner.checkpoint import Checkpoint
 from switchgear.runner.ends import ENDS, ExitReason
@@ -36,12 +37,25 @@ class RunResult(NamedTuple):
     """The circuit that an operator holds open; nothing goes on before it is released."""
     checkpoint: Checkpoint | None = None
     report: str | None = None
+    receipt_file: str = ""
+    """The path of `receipt.txt`; `receipt.json` is beside it."""
     notes: tuple[str, ...] = ()
 
     @property
     def success(self) -> bool:
         """Whether the task is done, as far as was measured."""
         return self.exit_reason is ExitReason.COMPLETED
+
+    @property
+    def exit_signal(self) -> str | None:
+        """`"circuit_open"` if the circuit ended the loop (seed 000); else `None`."""
+        return CIRCUIT_OPEN if self.exit_reason is ExitReason.CIRCUIT_BREAKER else None
+
+    def receipt(self) -> dict[str, Any]:
+        """What, why, spent, saved, kept and how to continue, as `receipt.json` has it."""
+        file = Path(self.receipt_file).with_suffix(".json")
+        held: dict[str, Any] = json.loads(file.read_text(encoding="ascii"))
+        return held
 
     @property
     def exit_code(self) -> int:
@@ -61,6 +75,7 @@ class RunResult(NamedTuple):
             "success": self.success,
             "exit_reason": str(self.exit_reason),
             "exit_code": self.exit_code,
+            "exit_signal": self.exit_signal,
             "reason": self.reason,
             "evidence": list(self.evidence),
             "iterations": state.iterations,
@@ -71,6 +86,7 @@ class RunResult(NamedTuple):
                 "tests_total": state.tests_total,
                 "cost_micros": state.spent_micros,
                 "unknown_prices": state.unknown_prices,
+                "priced_by": state.priced_by,
                 "tokens": state.tokens,
                 "seconds": round(state.seconds, 3),
                 "lost_to_provider": state.lost,
@@ -80,6 +96,7 @@ class RunResult(NamedTuple):
             "circuit": self.circuit,
             "resume": self.resume,
             "report": self.report,
+            "receipt": self.receipt_file or None,
             "checkpoint": None if kept is None else kept.dump(),
             "notes": list(self.notes),
         }
@@ -90,6 +107,8 @@ class RunResult(NamedTuple):
         head = f"{self.exit_reason}: {self.reason}"
         lines = [head, *(f"  evidence: {each}" for each in self.evidence)]
         cost = words.spent(state.spent_micros, state.unknown_prices)
+        if state.priced_by is not None:
+            cost += f" by the {state.priced_by}"
         tests = ""
         if state.tests_passing is not None:
             tests = f", {words.passing(state.tests_passing, state.tests_total)}"
@@ -102,6 +121,8 @@ class RunResult(NamedTuple):
         lines += [f"  note: {note}" for note in self.notes]
         if self.report is not None:
             lines.append(f"  report: {self.report}")
+        if self.receipt_file:
+            lines.append(f"  receipt: {self.receipt_file}")
         if self.resume is not None:
             lines.append(f"  go on: {self.resume}")
         return "\n".join(lines)

@@ -15,9 +15,11 @@ from switchgear.errors import OrderRefused
 from switchgear.hooks import texts
 from switchgear.measure.tree import open_tree
 from switchgear.panel import Panel
+from switchgear.regular_files import write_regular
 from switchgear.runner.checkpoint import keep
-from switchgear.runner.circuits import Circuits, Leave, Measured, loop_name
-from switchgear.runner.commits import commit_paths, message_of
+from switchgear.runner.circuits import Circuits, Leave, Measured, loop_name, task_name
+from switchgear.runner.commits import Committing, commit_paths, message_of
+from switchgear.runner.disk import Disk, full_sentence, is_disk_full
 from switchgear.runner.ends import Ending, ExitReason
 from switchgear.runner.gate import Gate
 from switchgear.runner.interrupt import Interrupt
@@ -30,6 +32,7 @@ from switchgear.runner.iteration import (
     iso,
     iterate,
     mark,
+    unmeasurable,
 )
 from switchgear.runner.judge import tests_passing
 from switchgear.runner.ledger import counted, for_next, notes_on, proof
@@ -38,7 +41,8 @@ from switchgear.runner.pace import HOUR_S
 from switchgear.runner.plan import read_plan
 from switchgear.runner.prompt import Standing, prompt_of
 from switchgear.runner.providing import pause_for
-from switchgear.runner.record import RunFolder, process_began
+from switchgear.runner.receipt import write_receipt
+from switchgear.runner.record import SCHEMA, RunFolder, process_began, written_elsewhere
 from switchgear.runner.rescue import Rescue
 from switchgear.runner.result import RunResult, reported
 from switchgear.runner.run_lock import RunLock, folder_lock, task_lock
@@ -75,7 +79,7 @@ class Runner:
     ) -> None:
         setting = setting or Setting()
         self._notes: list[str] = []
-        self._locks = setting.locks or take_locks(record, loop_name(folder, options))
+        self._locks = setting.locks or take_locks(record, task_name(folder, options))
         if options.validate == AUTO:
             options = options._replace(validate=detect(folder))
             self._notes += [NO_TESTS] if options.validate is None else []
@@ -89,9 +93,8 @@ class Runner:
         self._resumed = state is not None
         self._setting = setting
         self._answer = setting.answer
-        self.circuits = Circuits(
-            panel, loop_name(folder, options), options, policy=setting.policy, sinks=setting.sinks
-        )
+        name = setting.circuit or loop_name(folder, options)
+        self.circuits = Circuits(panel, name, options, policy=setting.policy, sinks=setting.sinks)
         self.shop = Workshop(
             options,
             agent,
@@ -111,8 +114,11 @@ class Runner:
             self.state = self.state._replace(started_s=setting.time.wall())
         self._began_s = setting.time.clock()
         self._used_before_s = self.state.seconds
+        self._disk = Disk(record.path, folder)
         self._mark: str | None = None
         self._evidence: tuple[str, ...] = ()
+        self._unmeasured = 0
+        """Iterations in a row whose changes are not known."""
 
     @property
     def circuit(self) -> str:
@@ -130,10 +136,17 @@ class Runner:
     def _run_locked(self) -> RunResult:
         with self.shop.wardens as wardens:
             wardens.prepare()
-            self._begin()
             try:
+                self._begin()
                 ending = self._loop()
-            except BaseException:
+            except OrderRefused:
+                raise
+            except BaseException as error:
+                if is_disk_full(error):
+                    return self._finish(Ending(ExitReason.DISK_FULL, full_sentence(error)))
+                if isinstance(error, OSError):
+                    sentence = f"the system refused something that the run needs: {error}"
+                    return self._finish(Ending(ExitReason.AGENT_ERROR, sentence))
                 # A defect of ours: what was done so far is kept all the same.
                 self._finish(Ending(ExitReason.AGENT_ERROR, "Switchgear itself failed"))
                 raise
@@ -146,10 +159,14 @@ class Runner:
             except OrderRefused:
                 self.shop.record.discard()
                 raise
+        if not self._resumed:
+            with suppress(OrderRefused):
+                self.circuits.forget_earlier_runs(by=BY)
         self._gate.remember(self.state.begun_s)
         self._mark = mark(self.shop.tree)
         if self.state.start_mark is None:
             self.state = self.state._replace(start_mark=self._mark)
+        self._disk.reserve()
         self._write()
         self.shop.view.started(self._run())
         for note in self._notes:
@@ -157,6 +174,8 @@ class Runner:
 
     def _loop(self) -> Ending:
         given_up = None if self._rescue is None else self._rescue.objection()
+        if given_up is None and self._mark is None:
+            given_up = self._blind()
         if given_up is not None:
             return given_up
         if not self.state.iterations:
@@ -202,7 +221,8 @@ class Runner:
         before, shop = self.state, self.shop
         number = before.iterations + 1
         prompt = self._prompt(number)
-        shop.record.prompt_file(number).write_text(prompt, encoding="utf-8", errors="replace")
+        shop.record.make()  # an agent may have removed it: `git clean -fdx` does
+        write_regular(shop.record.prompt_file(number), prompt.encode(errors="replace"))
         shop.view.iteration_started(number, self._run())
         stuck = None if self._rescue is None else self._rescue.watch(shop, self._mark)
         left_s = self._left_s()
@@ -214,6 +234,7 @@ class Runner:
         except AgentUnusable as problem:
             self.circuits.give_back(leave)
             return Ending(ExitReason.AGENT_ERROR, str(problem))
+        self._unmeasured = self._unmeasured if done.change is None else 0
         goes_on = self._tell(leave, done)
         would_stop = goes_on and self.circuits.would_stop()
         if self._rescue is not None:
@@ -228,7 +249,23 @@ class Runner:
         else:
             self._mark = mark(shop.tree)  # what validation and hooks changed is no progress
         self._keep_facts(done, before, notes, prompt_chars=len(prompt), commit=commit)
-        return self._ending(done, goes_on=goes_on) or self._step_in(stuck)
+        ending = self._ending(done, goes_on=goes_on)
+        if ending is None and done.change is None:
+            ending = self._blind()
+        return ending or self._step_in(stuck)
+
+    def _blind(self) -> Ending | None:
+        """The end, if what the agent changes cannot be measured, now or twice in a row."""
+        problem = unmeasurable(self.shop.tree)
+        if problem is None and self._unmeasured < 1:
+            self._unmeasured += 1
+            self._mark = mark(self.shop.tree)
+            return None
+        why = "what it was before is not known" if problem is None else str(problem)
+        if is_disk_full(problem):
+            return Ending(ExitReason.DISK_FULL, full_sentence(why))
+        sentence = f"changes in {self.shop.folder} cannot be measured: {why}"
+        return Ending(ExitReason.UNMEASURABLE, sentence, self._evidence)
 
     def _step_in(self, stuck: StuckWatch | None) -> Ending | None:
         if self._rescue is None or stuck is None:
@@ -280,7 +317,11 @@ class Runner:
         if done.validated is not None and done.validated.ok is not True:
             return None
         message = message_of(self.shop.options.task, self.shop.record.id, done.number)
-        made = commit_paths(self.shop.folder, self.state.uncommitted, message)
+        shop = self.shop
+        by = Committing(shop.record.notes, self._left_s(), shop.interrupt, shop.wardens)
+        made = commit_paths(shop.folder, self.state.uncommitted, message, by)
+        if made.note is not None:
+            notes.append(made.note)
         if made.problem is None:
             self.state = self.state._replace(uncommitted=())
         else:
@@ -330,10 +371,11 @@ class Runner:
 
     def _finish(self, ending: Ending) -> RunResult:
         shop, loop = self.shop, self.circuits.loop
+        self._disk.release()
         if self._rescue is not None:
             self._rescue.leave()
         self.state = self.state._replace(seconds=self._used_s())
-        stats = loop.stats()
+        stats = self.state.stats(loop.stats())
         kept = keep(shop, self.state, ending, self._notes)
         with suppress(OrderRefused):
             if shop.options.shadow:
@@ -353,11 +395,29 @@ class Runner:
             checkpoint=kept,
             notes=tuple(self._notes),
         )
-        self._write(result)
+        result = self._written(result)
         if self._setting.report is not None:
-            result = reported(result, shop.record, self._setting.report)
-            self._write(result)
+            result = self._written(reported(result, shop.record, self._setting.report))
+        try:
+            path = write_receipt(shop.record, self._run(result))
+            result = self._written(result._replace(receipt_file=str(path)))
+        except OSError as error:
+            note = f"the receipt could not be written: {error}"
+            result = result._replace(notes=(*result.notes, note))
         shop.view.ended(result)
+        return result
+
+    def _written(self, result: RunResult) -> RunResult:
+        """Write how the run ended, elsewhere if its folder has no room; a note says where."""
+        try:
+            self._write(result)
+        except OSError as error:
+            run = {"schema": SCHEMA, **self._run(result)}
+            place = written_elsewhere(self.shop.record.id, run)
+            where = "nowhere else either" if place is None else f"to {place} instead"
+            note = f"the end of the run could not be written to its folder ({error}), {where}"
+            if not any(each.startswith("the end of the run could not") for each in result.notes):
+                return result._replace(notes=(*result.notes, note))
         return result
 
     # Inside

@@ -26,6 +26,8 @@ class Setting(NamedTuple):
     sinks: tuple[Sink, ...] = ()
     report: Callable[[RunFolder], Path] | None = None
     """Writes a report of the finished run, and says where."""
+    circuit: str | None = None
+    """The loop's circuit, for a run that continues; `None`: by folder, task, agent, validation."""
     answer: str | None = None
     """What the operator says to the agent's question, in the first prompt."""
     interventions: Interventions = Interventions()

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 from switchgear.core import record
+from switchgear.guards.loop_facts import LoopStats
 from switchgear.runner.budget import RECENT, Budget
 
 KEPT_PATHS = 2_000
+KEPT_ERRORS = 1_000
 
 
 class RunState(NamedTuple):
@@ -20,6 +22,8 @@ class RunState(NamedTuple):
     spent_micros: int = 0
     recent_micros: tuple[int, ...] = ()
     unknown_prices: int = 0
+    priced_by: str | None = None
+    """The price list that priced tokens, with its date or version; `None`: none was needed."""
     tokens: int = 0
     best_tests: int | None = None
     tests_passing: int | None = None
@@ -42,6 +46,11 @@ class RunState(NamedTuple):
     """How often it was resumed."""
     would_stop: int = 0
     """Iterations after which only --shadow let the loop go on."""
+    failures: int = 0
+    """Failures of this run; each repetition of a failing step counts."""
+    failures_in_row: int = 0
+    error_keys: tuple[str, ...] = ()
+    """The fingerprints of this run's errors, each once."""
     notes: tuple[str, ...] = ()
     """For the next prompt."""
     nudge: str | None = None
@@ -80,6 +89,29 @@ class RunState(NamedTuple):
             unknown_prices=after.unknown,
         )
 
+    def failed(self, key: str | None, times: int) -> Self:
+        """After a failure that came so often; `key` is the fingerprint of its error."""
+        keys = self.error_keys
+        if key is not None and key not in keys and len(keys) < KEPT_ERRORS:
+            keys = (*keys, key)
+        return self._replace(
+            failures=self.failures + times,
+            failures_in_row=self.failures_in_row + times,
+            error_keys=keys,
+        )
+
+    def stats(self, of_circuit: LoopStats) -> LoopStats:
+        """How this run failed; what the circuit does not watch for stays `None`.
+
+        The circuit may remember earlier runs, which are no part of this one.
+        """
+        row, unique = of_circuit.consecutive_failures, of_circuit.unique_errors
+        return LoopStats(
+            consecutive_failures=None if row is None else self.failures_in_row,
+            total_failures=self.failures,
+            unique_errors=None if unique is None else len(self.error_keys),
+        )
+
     def dump(self) -> dict[str, Any]:
         """As JSON values."""
         return {key: list(v) if isinstance(v, tuple) else v for key, v in self._asdict().items()}
@@ -93,7 +125,10 @@ class RunState(NamedTuple):
         seconds = known.get("seconds", 0.0)
         if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds >= 0:
             raise ValueError(f"state.seconds is {seconds!r}: it must be a number of at least 0")
-        for key in ("recent_micros", "changed", "uncommitted", "begun_s", "notes", "warned"):
+        for key in (
+            *("recent_micros", "changed", "uncommitted", "begun_s", "notes", "warned"),
+            "error_keys",
+        ):
             value = known.get(key, [])
             if not isinstance(value, list):
                 raise ValueError(f"state.{key} is {value!r}: it must be a list")

@@ -1,8 +1,8 @@
-"""Whether the agent of an iteration is stuck, told while it works: stuck score and progress ledger.
+"""Whether the agent of an iteration is stuck, judged while it works, by the circuit of its session.
 
-Every step of the agent's stream is a message to the run's session circuit (seed 002) and to the
-ledger beside it, and so is its silence: the process reader calls while nothing is printed. When
-one of them opens, the agent is stopped; what the ledger warns of is kept for the next prompt.
+Every step of the agent's stream is a message to the run's session circuit, which has the stuck score
+and the progress detectors in one; so is its silence: the process reader calls while nothing is
+printed. When the circuit opens, the agent is stopped; a warning is kept for the next prompt.
 Sub-agents that the stream tells apart have circuits of their own, so that what one of them does is
 not held against another; a stream has no way to stop one alone, so it ends with the agent.
 """
@@ -27,18 +27,12 @@ _GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
 
 
 class Lane:
-    """One agent of the stream: its circuits, and what it was seen to do since its last step."""
+    """One agent of the stream: its circuit, and what it was seen to do since its last step."""
 
-    def __init__(self, circuit: Breaker, progress: Breaker | None) -> None:
+    def __init__(self, circuit: Breaker) -> None:
         self.circuit = circuit
-        self.progress = progress
         self.unmeasured = 0
         self.thought = ""
-
-    @property
-    def circuits(self) -> tuple[Breaker, ...]:
-        """The stuck score, and the ledger unless that is switched off."""
-        return (self.circuit,) if self.progress is None else (self.circuit, self.progress)
 
     def thought_so_far(self) -> str:
         """What was said before this step, once."""
@@ -47,11 +41,11 @@ class Lane:
 
 
 class StuckWatch:
-    """Feeds a session's circuits with the events of an iteration. Used by one thread.
+    """Feeds a session's circuit with the events of an iteration. Used by one thread.
 
     `changed` measures how many files differ since it was last called, `None`: not known; `state`
-    is a key of what it found. `progress` is the circuit of the ledger; `None`: it is switched off.
-    `sub_agent` makes the circuits of a sub-agent; `None`: what they do counts as the agent's own.
+    is a key of what it found. `sub_agent` makes the circuit of a sub-agent; `None`: what they do
+    counts as the agent's own.
     """
 
     def __init__(
@@ -59,11 +53,10 @@ class StuckWatch:
         circuit: Breaker,
         changed: Callable[[], int | None],
         *,
-        progress: Breaker | None = None,
         state: Callable[[], str | None] = lambda: None,
-        sub_agent: Callable[[str], tuple[Breaker, Breaker | None]] | None = None,
+        sub_agent: Callable[[str], Breaker] | None = None,
     ) -> None:
-        self._own = Lane(circuit, progress)
+        self._own = Lane(circuit)
         self._lanes: dict[str, Lane] = {}
         self._changed = changed
         self._state = state
@@ -74,11 +67,12 @@ class StuckWatch:
 
     @property
     def warning(self) -> str | None:
-        """What the ledger warns of now: the debt, and what to do differently."""
-        progress = self._own.progress
-        if progress is None or progress.snapshot().phase is not Phase.TRIPPING:
+        """What the circuit warns of now: the evidence, and what to do differently."""
+        circuit = self._own.circuit
+        found = circuit.snapshot()
+        if found.phase is not Phase.TRIPPING:
             return None
-        return max(progress.readings().values(), key=lambda reading: reading.heat).reason
+        return circuit.policy.reason(found.memories, found.seen_s)
 
     def see(self, event: StreamEvent) -> str | None:
         """Tell an event. Returns `STUCK` when the agent must be stopped now."""
@@ -98,9 +92,9 @@ class StuckWatch:
         return None if self._running else self._tell(self._own.circuit, Signal(idle_s=idle_s))
 
     def validated(self, tests: Tally | None, *, ok: bool | None) -> None:
-        """Tell the ledger which tests fail when the agent is done."""
-        if self._own.progress is not None and tests is not None:
-            self._tell(self._own.progress, Signal(ok, failing_tests=key_of(tests)))
+        """Record which tests fail when the agent is done."""
+        if tests is not None:
+            self._tell(self._own.circuit, Signal(ok, failing_tests=key_of(tests)))
 
     def _lane(self, agent: str) -> Lane:
         if not agent or self._sub_agent is None:
@@ -108,32 +102,37 @@ class StuckWatch:
         if agent not in self._lanes:
             while len(self._lanes) >= MOST_SUB_AGENTS:
                 del self._lanes[next(iter(self._lanes))]
-            self._lanes[agent] = Lane(*self._sub_agent(agent))
+            self._lanes[agent] = Lane(self._sub_agent(agent))
         return self._lanes[agent]
 
     def _stepped(self, event: ToolStep, lane: Lane) -> str | None:
         self._running = max(0, self._running - 1)
-        thought = lane.thought_so_far()
         error = None if event.error is None else redact(event.error)
         files = self._files(event, lane)
-        act = Act(event.tool, event.call_key or event.arguments, event.output_key)
-        signal = Signal(event.ok, error=error, act=act, files_changed=files)
-        stuck = self._tell(lane.circuit, signal)
-        if stuck or lane.progress is None:
-            return stuck
         result = event.output or event.error
-        act = Act(event.tool, event.arguments, result, thought or None)
-        state = None if files is None else self._state()
-        tests = failing_tests(result or "")
-        return self._tell(lane.progress, signal._replace(act=act, state=state, failing_tests=tests))
+        act = Act(
+            *(event.tool, event.arguments, result, lane.thought_so_far() or None),
+            *(event.call_key, event.output_key),
+        )
+        return self._tell(
+            lane.circuit,
+            Signal(
+                event.ok,
+                error=error,
+                act=act,
+                files_changed=files,
+                state=None if files is None else self._state(),
+                failing_tests=failing_tests(result or ""),
+            ),
+        )
 
     def _talked(self, text: str) -> str | None:
         """The agent's last words: told as a reply without a tool."""
         thought = self._own.thought_so_far()
-        text, progress = text or thought, self._own.progress
-        if progress is None or not text.strip():
+        text = text or thought
+        if not text.strip():
             return None
-        return self._tell(progress, Signal(act=Act(thought=text[-_KEPT_THOUGHT:])))
+        return self._tell(self._own.circuit, Signal(act=Act(thought=text[-_KEPT_THOUGHT:])))
 
     def _files(self, step: ToolStep, lane: Lane) -> int | None:
         lane.unmeasured += 1
@@ -156,8 +155,6 @@ class StuckWatch:
         return STUCK
 
     def _begin_anew(self, opened: Breaker) -> None:
-        """One incident, one rung: what the other circuits hold against the agents is answered."""
+        """One incident, one escalation step: the evidence against all agents is answered."""
         for lane in (self._own, *self._lanes.values()):
-            for circuit in lane.circuits:
-                if circuit is not opened:
-                    circuit.reset(by="switchgear", why=f"{opened.name} has opened")
+            lane.circuit.reset(by="switchgear", why=f"{opened.name} has opened: a step is taken")

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from switchgear.awake_clock import AWAKE
 from switchgear.clock import Clock
 from switchgear.runner.interrupt import Interrupt
 from switchgear.runner.view import View
@@ -15,11 +16,13 @@ SLICE_S = 0.2
 class Time(NamedTuple):
     """Where a run's time comes from."""
 
-    clock: Clock = time.monotonic
-    """For spans: never runs backwards."""
+    clock: Clock = AWAKE
+    """For spans: never runs backwards, and stands still while the process is suspended."""
     wall: Clock = time.time
     """For dates: seconds since the epoch."""
     sleep: Callable[[float], None] = time.sleep
+    took: Callable[[float, float], None] = AWAKE.took
+    """Told of each sleep: how long it took, and how long it was to take."""
 
 
 def wait(why: str, seconds: float, *, on: Time, view: View, interrupt: Interrupt) -> bool:
@@ -33,5 +36,9 @@ def wait(why: str, seconds: float, *, on: Time, view: View, interrupt: Interrupt
         if math.ceil(left_s) != shown:
             shown = math.ceil(left_s)
             view.waiting(why, float(shown))
-        on.sleep(min(SLICE_S, left_s))
+        slice_s, before_s = min(SLICE_S, left_s), on.clock()
+        on.sleep(slice_s)
+        now_s = on.clock()
+        on.took(now_s - before_s, slice_s)
+        until_s -= now_s - on.clock()  # what is waited for went on while we were suspended
     return False

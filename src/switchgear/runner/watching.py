@@ -22,6 +22,7 @@ from switchgear.agents.events import (
     ToolStep,
     Usage,
 )
+from switchgear.agents.price_snapshot import Rates
 from switchgear.agents.prices import cost_of
 from switchgear.core.fingerprint import fingerprint, gist
 from switchgear.redact import redact
@@ -63,7 +64,7 @@ class Watch:
 
     - `promise`: the text that says "done"; it may be spread over several pieces of output.
     - `same_error`: after so many equal failures of steps in a row the agent is stopped.
-    - `left_micros`: what may still be spent.
+    - `left_micros`: what may still be spent. `rates`: the user's own prices of tokens.
     - `clock`: seconds that only ever grow.
     """
 
@@ -73,6 +74,7 @@ class Watch:
         promise: str | None = None,
         same_error: int | None = None,
         left_micros: int | None = None,
+        rates: Rates | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
@@ -82,6 +84,7 @@ class Watch:
         self._promise = promise
         self._same_error = same_error
         self._left_micros = left_micros
+        self._rates = rates
         self._row_key: str | None = None
         self._row_step: ToolStep | None = None
         self._row: Repeated | None = None
@@ -197,7 +200,7 @@ class Watch:
         self._usages[usage.model] = usage
         if self._left_micros is None:
             return None
-        known = sum(cost_of([each]).micros or 0 for each in self._usages.values())
+        known = sum(cost_of([each], self._rates).micros or 0 for each in self._usages.values())
         return "budget" if known > self._left_micros else None
 
     def _say(self, text: str) -> None:

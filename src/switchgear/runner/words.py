@@ -55,18 +55,22 @@ def shortened(text: str, longest: int) -> str:
 def last_lines(text: str, longest: int) -> str:
     r"""The last whole lines of a text, of at most so many characters; a single long line is cut.
 
-    >>> last_lines("first line\\nsecond\\nthird", 14)
-    'second\\nthird'
+    >>> last_lines("first line\nsecond\nthird", 14)
+    'second\nthird'
     """
     text = text.strip()
     if len(text) <= longest:
         return text
-    tail = text[-longest:]
-    if text[-longest - 1] not in "\n ":  # it begins inside a word
+    tail, before = text[-longest:], text[-longest - 1]
+    if before == "\n":
+        return tail.strip()
+    _, newline, lines = tail.partition("\n")
+    if newline and len(lines) > longest // 3:
+        return lines.strip()
+    if before != " ":  # it begins inside a word
         rest = re.search(r"\s", tail)
         tail = tail[rest.end() :] if rest else tail
-    _, newline, lines = tail.partition("\n")
-    return (lines if newline and len(lines) > longest // 3 else f"…{tail}").strip()
+    return f"…{tail}".strip()
 
 
 def error_line(output: str) -> str:
@@ -120,6 +124,17 @@ def spent(micros: int, unknown: int = 0) -> str:
     if not micros:
         return f"{UNKNOWN} cost"
     return f"at least {dollars(micros)} (cost of {plural(unknown, 'iteration')} {UNKNOWN})"
+
+
+def spend(micros: int, unknown: int = 0) -> str:
+    """The same for a column.
+
+    >>> spend(1_200_000), spend(0, 2), spend(50_000, 1)
+    ('$1.20', 'unknown', 'over $0.05')
+    """
+    if not unknown:
+        return dollars(micros)
+    return f"over {dollars(micros)}" if micros else UNKNOWN
 
 
 def iteration(facts: Mapping[str, Any]) -> list[str]:

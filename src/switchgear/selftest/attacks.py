@@ -64,7 +64,8 @@ def _limited(detector: Any) -> list[Attack]:
 
 def _slow(detector: Any) -> list[Attack]:
     # Many callers at once wait for the same slow provider, so calls end close to each other.
-    return _again("slow provider", Signal(ok=True, seconds=2.0 * detector.slow_from_s + 1.0))
+    slow_s = getattr(detector, "slow_s", detector.slow_from_s)
+    return _again("slow provider", Signal(ok=True, seconds=2.0 * slow_s + 1.0))
 
 
 def _same_error(detector: Any) -> list[Attack]:
@@ -159,6 +160,7 @@ _ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
     kinds.ContextBurn.kind: _burn,
     kinds.ErrorsDebt.kind: _errors,
     kinds.FailureRate.kind: _dead,
+    kinds.FailureShare.kind: _dead,
     kinds.FailuresInWindow.kind: _dead,
     kinds.LatencyP95.kind: _slow,
     kinds.LockWait.kind: _growing("lock convoy", "waited_s"),
@@ -168,6 +170,7 @@ _ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
     kinds.SameError.kind: _same_error,
     kinds.SameTool.kind: _loop,
     kinds.Silence.kind: _growing("hang", "idle_s"),
+    kinds.SlowCallShare.kind: _slow,
     kinds.SlowCalls.kind: _slow,
     kinds.Spend.kind: _overspend,
     kinds.StuckProbability.kind: _stuck,

@@ -13,11 +13,14 @@ from switchgear.selftest.virtual_hooks import EPOCH_S, VirtualHooks
 from switchgear.stores.memory import MemoryStore
 from switchgear.testing import FakeClock
 
-FAILURES = ("consecutive_failures", "failure_rate", "failures_in_window", "same_error")
+FAILURES = (
+    *("consecutive_failures", "failure_rate", "failure_share", "failures_in_window"),
+    "same_error",
+)
 """The detectors that see calls fail."""
 LOOPS = ("same_tool", "tool_flood", "actions_debt", "stuck_probability")
 """The detectors that see the same call again and again."""
-SLOW = ("slow_calls", "latency_p95")
+SLOW = ("slow_calls", "slow_call_share", "latency_p95")
 """The detectors that see calls take long."""
 PATIENCE = 1000
 """Calls or iterations after which a guard that has not fired will not."""

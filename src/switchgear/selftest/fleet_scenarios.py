@@ -40,7 +40,7 @@ def dead_provider(bench: Bench) -> Iterator[Row]:
     """For each way that work can go: its first provider fails, then all of them."""
     for name, providers in bench.fleet().chains.items():
         stage = bench.fleet()
-        trial = FleetTrial(stage, name, f"dep/{providers[0]}", "dead provider")
+        trial = FleetTrial(stage, name, f"provider/{providers[0]}", "dead provider")
         with stage.fleet:
             blind = trial.unwatched((*FAILURES, "retry_after"))
             if blind is not None:
@@ -82,7 +82,7 @@ def _nobody(stage: VirtualFleet, name: str, providers: list[str]) -> Row:
     for _ in range(PATIENCE):
         ended = stage.call(name, work)
         if isinstance(ended, NoRoute):
-            kinds = {hot(stage.panel.breaker(f"dep/{one}").readings()) for one in providers}
+            kinds = {hot(stage.panel.breaker(f"provider/{one}").readings()) for one in providers}
             by, seconds = " + ".join(sorted(filter(None, kinds))), stage.clock() - began_s
             return Row(guard, attack, PATH, by, made, seconds, reason=str(ended))
     why = f"{made:,} calls to {', '.join(providers)}, all dead, and the router goes on asking"
@@ -103,7 +103,7 @@ def slow_provider(bench: Bench) -> Iterator[Row]:
 def hang(bench: Bench) -> Iterator[Row]:
     """Callers that wait for a provider which says nothing, until their own time is over."""
     stage = bench.fleet()
-    trial = FleetTrial(stage, stage.first.name, f"dep/{stage.first.model.provider}", "hang")
+    trial = FleetTrial(stage, stage.first.name, f"provider/{stage.first.model.provider}", "hang")
     with stage.fleet:
         blind = trial.unwatched((*FAILURES, *SLOW))
         yield blind or _waited_for(trial, _TIMEOUT_S, error=TimeoutError("no answer"))

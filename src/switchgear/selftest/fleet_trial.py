@@ -24,7 +24,7 @@ class FleetTrial(NamedTuple):
     @property
     def guard(self) -> str:
         """The circuit; that of the stand-in stands for all of its family."""
-        return self.circuit.replace(NAME, "*").replace(f"dep/{FIRST}", "dep/*")
+        return self.circuit.replace(NAME, "*").replace(f"provider/{FIRST}", "provider/*")
 
     def unwatched(self, sees: Iterable[str]) -> Row | None:
         """Why it is not tried: the category is off, or the policy looks for something else."""

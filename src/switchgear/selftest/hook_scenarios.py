@@ -8,7 +8,6 @@ from switchgear.core.rules_builtin import BUILTIN
 from switchgear.guards.rules import broken_rule, place_at
 from switchgear.hooks.facts import Moment
 from switchgear.hooks.ruling import Ruling
-from switchgear.hooks.sessions import progress_name
 from switchgear.selftest.bench import LOOPS, PATIENCE, Bench, blind, watchers
 from switchgear.selftest.rows import Row, failed, skipped
 from switchgear.selftest.rule_trials import breach_of
@@ -19,8 +18,8 @@ from switchgear.selftest.virtual_hooks import CIRCUIT, VirtualHooks
 PATH = "hooks"
 GUARD = "session/*"
 OPERATION = "op/network"
-LEDGER = ("progress/*", progress_name(CIRCUIT))
-"""The guard beside it, and its circuit."""
+PROGRESS = "session/* progress"
+"""The progress detectors of the same circuit."""
 _ERRORS = (
     *("same_error", "consecutive_failures", "failures_in_window", "failure_rate", "errors_debt"),
     "stuck_probability",
@@ -42,7 +41,7 @@ def loop(bench: Bench) -> Iterator[Row]:
     outcome = {"result": "make: nothing to be done"}
     yield _repeated(bench, "loop", LOOPS, outcome)
     if bench.config.interventions.progress:
-        yield _repeated(bench, "loop", LOOPS, outcome, LEDGER)
+        yield _repeated(bench, "loop", LOOPS, outcome, PROGRESS)
 
 
 def same_error(bench: Bench) -> Iterator[Row]:
@@ -55,13 +54,13 @@ def _repeated(
     attack: str,
     sees: tuple[str, ...],
     outcome: dict[str, Any],
-    guard: tuple[str, str] = (GUARD, CIRCUIT),
+    name: str = GUARD,
 ) -> Row:
-    name, circuit = guard
     agent = bench.hooks()
-    if circuit == CIRCUIT:
+    policy = agent.known.listed_policy("progress/selftest")
+    if name == GUARD:
         agent.by_score_alone()
-    policy = agent.known.policy_for(circuit)
+        policy = agent.known.policy_for(CIRCUIT)
     if not watchers(policy, sees):
         return skipped(name, attack, PATH, blind(name, policy))
     began_s = agent.clock()
@@ -69,11 +68,9 @@ def _repeated(
     for number in range(1, PATIENCE + 1):
         heard = agent.call("Bash", {"command": "make all"}, **outcome)
         agent.clock.advance(1.0)
-        if agent.opened(circuit):
-            return _cut(agent, attack, number, began_s, heard, guard=guard)
         if agent.opened():
-            return skipped(name, attack, PATH, f"{GUARD} is faster: it opens at call {number}")
-    kinds, reason = agent.hot(circuit)
+            return _cut(agent, attack, number, began_s, heard, name=name)
+    kinds, reason = agent.hot()
     warm = f" ({', '.join(kinds)} trip)" if kinds else ""
     return failed(name, attack, PATH, f"{PATIENCE:,} such calls go on{warm}: {reason}")
 
@@ -143,11 +140,10 @@ def _cut(
     began_s: float,
     heard: Ruling | None = None,
     *,
-    guard: tuple[str, str] = (GUARD, CIRCUIT),
+    name: str = GUARD,
 ) -> Row:
     """The row of a session that has opened; the agent must hear of it, now or at its next step."""
-    name, circuit = guard
-    kinds, reason = agent.hot(circuit)
+    kinds, reason = agent.hot()
     seconds = agent.clock() - began_s
     by = " + ".join(kinds)
     if heard is None or heard.action == "allow":

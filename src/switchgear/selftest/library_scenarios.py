@@ -35,12 +35,9 @@ _CALLERS = 200
 
 def dead_provider(bench: Bench) -> Iterator[Row]:
     """Calls that fail, one after the other, until one is refused without being made."""
-    for name in ("provider/selftest", "dep/selftest"):
-        if name.startswith("dep/") and bench.config.policy_for(name) is None:
-            continue
-        panel, clock = bench.panel()
-        with panel:
-            yield _failing(panel.breaker(name), clock)
+    panel, clock = bench.panel()
+    with panel:
+        yield _failing(panel.breaker("provider/selftest"), clock)
 
 
 def _failing(breaker: CircuitBreaker, clock: FakeClock) -> Row:
@@ -86,7 +83,7 @@ def _slow_targets(bench: Bench) -> Iterator[tuple[str, str, Policy | None]]:
         if name is not None and not owned and watchers(rule.policy, SLOW):
             yield rule.match, name, None
     if bench.config.source is None:
-        yield "preset latency", "dep/selftest", preset_policy("latency")
+        yield "preset latency", "provider/selftest", preset_policy("latency")
 
 
 def _waiting(guard: str, breaker: CircuitBreaker, clock: FakeClock) -> Row:

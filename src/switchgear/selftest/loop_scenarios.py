@@ -6,6 +6,7 @@ from switchgear.agents.events import AgentError, ToolStep
 from switchgear.agents.process import End, Run
 from switchgear.config import preset_policy
 from switchgear.core.policy import Policy
+from switchgear.core.score import session_policy
 from switchgear.errors import Rejected
 from switchgear.runner.budget import Budget
 from switchgear.runner.circuits import Circuits, Measured, policy_of
@@ -31,22 +32,20 @@ def loop(bench: Bench) -> Iterator[Row]:
     """Inside one iteration: the same call with the same outcome, as `run --stuck` watches it."""
     policy_for, wanted = bench.config.policy_for, bench.config.interventions.progress
     score = policy_for("session/run") or preset_policy("stuck")
-    ledger = policy_for("progress/run") or preset_policy("progress")
-    yield _repeated(bench, "session/*", score, None)
+    progress = policy_for("progress/run") or preset_policy("progress")
+    yield _repeated(bench, "session/*", score, session_policy(score, None))
     if wanted:
-        yield _repeated(bench, "progress/*", score, ledger)
+        yield _repeated(bench, "session/* progress", progress, session_policy(score, progress))
 
 
-def _repeated(bench: Bench, guard: str, score: Policy, ledger: Policy | None) -> Row:
-    """Steps of one agent until its watch says stop."""
-    judge_by = score if ledger is None else ledger
-    if not watchers(judge_by, LOOPS):
-        return skipped(guard, "loop", PATH, blind(guard, judge_by))
+def _repeated(bench: Bench, guard: str, part: Policy, policy: Policy) -> Row:
+    """Steps of one agent until its watch says stop; `part` is what has to see it."""
+    if not watchers(part, LOOPS):
+        return skipped(guard, "loop", PATH, blind(guard, part))
     panel, clock = bench.panel()
     with panel:
-        progress = None if ledger is None else panel.breaker("progress/selftest", ledger)
-        session = panel.breaker("session/selftest", score)
-        watch, began_s = StuckWatch(session, lambda: 0, progress=progress), clock()
+        session = panel.breaker("session/selftest", policy)
+        watch, began_s = StuckWatch(session, lambda: 0), clock()
         step = ToolStep("Bash", "make all", ok=True, error=None, output="nothing to be done")
         for number in range(1, PATIENCE + 1):
             clock.advance(1.0)
@@ -54,7 +53,7 @@ def _repeated(bench: Bench, guard: str, score: Policy, ledger: Policy | None) ->
                 by = " + ".join(each.kind for each in watch.score.shares if each.trips)
                 reason = "; ".join(watch.score.evidence)
                 return Row(guard, "loop", PATH, by, number, clock() - began_s, reason=reason)
-        readings = (session if progress is None else progress).readings().values()
+        readings = session.readings().values()
         why = "; ".join(reading.reason for reading in readings)
     return failed(guard, "loop", PATH, f"{PATIENCE:,} such steps go on: {why}")
 

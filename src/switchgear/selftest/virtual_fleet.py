@@ -75,7 +75,7 @@ class VirtualFleet:
         """Agents, and the providers that work for each, in turn; of those that go the same way one."""
         ways: dict[tuple[str, ...], str] = {}
         for one in self.crew.agents.values() if self.is_configured else (self.first,):
-            chain = self.fleet.router.chain(one)
+            chain = self.fleet.router.settings.chain(one)
             way = dict.fromkeys(model.provider for each in chain for model in each.models)
             ways.setdefault(tuple(way), one.name)
         return {name: list(way) for way, name in ways.items()}

@@ -34,7 +34,10 @@ class VirtualHooks:
     """
 
     def __init__(self, config: Config, root: str, store: MemoryStore, clock: FakeClock) -> None:
-        self.known: Compiled = loaded(compile_config(config, root), root)
+        known: Compiled = loaded(compile_config(config, root), root)
+        # No nudge before the stop: a nudge closes the circuit again, and what opened it is asked.
+        plan = known.interventions._replace(when_alone=())
+        self.known = known._replace(interventions=plan)
         self.clock = clock
         self.store = store
         self.root = root
@@ -42,7 +45,7 @@ class VirtualHooks:
         """Tool calls that were begun."""
 
     def by_score_alone(self) -> None:
-        """Switch the ledger off: it is the faster guard, and would hide whether the score can fire."""
+        """Switch the progress detectors off: they are faster, and would hide whether the score fires."""
         plan = self.known.interventions._replace(progress=False)
         self.known = self.known._replace(interventions=plan)
 

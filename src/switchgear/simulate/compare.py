@@ -9,6 +9,7 @@ from switchgear.configured import PolicyOf
 from switchgear.core import record
 from switchgear.core.detectors import LatencyP95, LockWait
 from switchgear.core.policy import Policy
+from switchgear.event_log import silenced
 from switchgear.fleet.categories import Breakers, default_breakers
 from switchgear.fleet.manifest import near
 from switchgear.simulate.engine import Engine
@@ -94,7 +95,7 @@ def simulate(
     on = default_breakers() if breakers is None else breakers
     crew = world.crew()
     plain, guarded = Tally(world, *_limits(on)), Tally(world, *_limits(on))
-    with _few_collections():
+    with _few_collections(), silenced():
         Engine(world, plain).run(Unguarded(crew), _told(progress, "without breakers"))
         engine = Engine(world, guarded)
         gate = Guarded(crew, on, policies, engine.clock, guarded.hear)

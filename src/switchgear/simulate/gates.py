@@ -28,6 +28,10 @@ ASK_AGAIN_S = 30.0
 """How long work waits that nobody may do, if no circuit says how long."""
 
 
+MOST_BREAKERS = 10**7
+"""All circuits of a simulated fleet are in use: none is released."""
+
+
 class Chosen(NamedTuple):
     """Who does a piece of work; without a worker, when to ask again."""
 
@@ -129,7 +133,9 @@ class Guarded:
         sink: Callable[[Event], object],
     ) -> None:
         judged_by = policies or policies_of(breakers, crew)
-        self.panel = Panel("memory:", policies=judged_by, sinks=[sink], clock=clock)
+        self.panel = Panel(
+            "memory:", policies=judged_by, sinks=[sink], clock=clock, keep=MOST_BREAKERS
+        )
         self._router = Router(self.panel, crew, breakers, clock=clock)
         self._crew = crew
         self._locks = breakers.resource_lock.enabled

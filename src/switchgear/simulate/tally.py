@@ -175,9 +175,9 @@ class Tally:
         name = rest.partition("/")[0]
         is_slow = circuit.endswith("/latency")
         if span.kind == OUTAGE:
-            return head == "dep" and name in span.about and not is_slow
+            return head == "provider" and name in span.about and not is_slow
         if span.kind == SLOW:
-            provider = name if head == "dep" else self._world.provider_of(name)
+            provider = name if head == "provider" else self._world.provider_of(name)
             return is_slow and provider in span.about
         if span.kind == CONVOY:
             return head == "lock" and name in span.about

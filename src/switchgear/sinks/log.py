@@ -1,8 +1,11 @@
 """Events as lines of Python's `logging`."""
 
+from typing import ClassVar
+
 from switchgear.core import record
 from switchgear.core.types import Event, EventKind
 from switchgear.errors import duration
+from switchgear.event_log import printable
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 LOGGER = "switchgear.events"
@@ -11,7 +14,8 @@ LOGGER = "switchgear.events"
 class Log(record.Record):
     """Logs one line per event to the logger `switchgear.events`, at `level` (default info).
 
-    Whether and where the line appears is up to the program's set-up of `logging`. Thread-safe.
+    Whether and where the line appears is up to the program's set-up of `logging`. A breaker with
+    this sink logs its events here, and no longer on the logger `switchgear`. Thread-safe.
 
     >>> Log("warning").level
     'warning'
@@ -19,6 +23,8 @@ class Log(record.Record):
 
     __slots__ = ("level",)
     level: str
+    logs_events: ClassVar[bool] = True
+    """Events are logged by this sink, and not by default as well."""
 
     def __init__(self, level: str = "info") -> None:
         if level not in LEVELS:
@@ -52,16 +58,3 @@ def one_line(event: Event) -> str:
     if event.retry_after_s is not None:
         parts.append(f"; next try in {duration(event.retry_after_s)}")
     return printable("".join(parts))
-
-
-def printable(text: str) -> str:
-    r"""The text with everything escaped that a terminal or a log reader might obey.
-
-    >>> printable("red \x1b[31m")
-    'red \\x1b[31m'
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else ascii(character)[1:-1] for character in text
-    )

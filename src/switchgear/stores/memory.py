@@ -127,6 +127,16 @@ class MemoryStore:
         """One circuit as it was left."""
         return self._found.get(key)
 
+    def release(self, key: str) -> None:
+        """Forget a circuit that nobody uses any more, if it is as good as new.
+
+        It has only ever succeeded: no failure, no event, nothing that a detector remembers.
+        """
+        with self._lock.taken():
+            found = self._found.get(key)
+            if found is not None and _is_as_good_as_new(found):
+                del self._found[key]
+
     def find(self, glob: str = "*") -> list[Found]:
         """The circuits whose names match, sorted by name."""
         matches = matcher(glob)
@@ -279,3 +289,12 @@ def _fitted(found: Found, policy: Policy) -> Circuit:
 
     data: Any = dump_circuit(found.policy, found.circuit)
     return load_circuit(policy, data)
+
+
+def _is_as_good_as_new(found: Found) -> bool:
+    circuit = found.circuit
+    totals = circuit.totals._replace(succeeded=0)
+    fresh = found.policy.start(circuit.key, circuit.seen_s)
+    return circuit == fresh._replace(version=circuit.version, totals=circuit.totals) and not any(
+        totals
+    )

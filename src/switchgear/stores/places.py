@@ -2,6 +2,8 @@
 
 import os
 
+from switchgear.core.digest import digest
+
 FOLDER = ".switchgear"
 PROJECT_MARKS = (FOLDER, "switchgear.yaml", "switchgear.yml", "switchgear.toml", ".git")
 
@@ -10,9 +12,10 @@ def default_file(start: str | None = None) -> str:
     """`.switchgear/state.db` of the project around `start` (default: the working directory).
 
     A project is the nearest folder above that has a `.switchgear` folder, a configuration or a
-    `.git`; outside any project it is `switchgear/state.db` in the user's state folder (XDG).
+    `.git`. Outside any project each folder has a file of its own in the user's state folder (XDG),
+    `switchgear/folders/<name>-<key>/state.db`; the home folder has `switchgear/state.db` there.
     """
-    here = os.path.abspath(start or os.getcwd())
+    begin = here = os.path.abspath(start or os.getcwd())
     home = os.path.expanduser("~")
     while here != home:
         if any(os.path.exists(os.path.join(here, mark)) for mark in PROJECT_MARKS):
@@ -22,7 +25,11 @@ def default_file(start: str | None = None) -> str:
             break
         here = parent
     state = os.environ.get("XDG_STATE_HOME") or os.path.join(home, ".local", "state")
-    return os.path.join(state, "switchgear", "state.db")
+    if begin == home:
+        return os.path.join(state, "switchgear", "state.db")
+    name = "".join(sign for sign in os.path.basename(begin) if sign.isalnum() or sign in "_-")
+    folder = f"{name[:40] or 'folder'}-{digest(os.path.realpath(begin))}"
+    return os.path.join(state, "switchgear", "folders", folder, "state.db")
 
 
 def default_url() -> str:

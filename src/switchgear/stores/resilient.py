@@ -145,6 +145,16 @@ class Resilient(Guarded):
         if listen is not None:
             listen(listener)
 
+    def release(self, key: str) -> None:
+        """No breaker of this process uses the circuit any more: keep nothing for it here."""
+        if self._is_memory:
+            self.inner.release(key)  # type: ignore[attr-defined]
+            return
+        with self._lock.taken():
+            if key not in self._away and key not in self._news:
+                self._known.pop(key, None)
+                self._shift.pop(key, None)
+
     def forget_fork(self) -> None:
         """In a forked child: locks that another thread of the parent held are held by nobody."""
         self.submitter.forget_fork()

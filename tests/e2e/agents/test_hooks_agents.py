@@ -62,6 +62,9 @@ def test_a_loop_of_failing_calls_is_warned_and_then_stopped(guard: Guard) -> Non
     assert "the same error" in opened[-1]
     assert model.was_told("AGENT APPEARS STUCK"), model.bodies[-1][-3000:]
     assert model.was_told("the same error 4 times in a row")
+    # It ran headless: a person reads on its error output why it ended, and what to do.
+    assert "Switchgear stopped session " in ended.output, ended.output[-3000:]
+    assert " --why TEXT" in ended.output
 
 
 def test_an_open_circuit_of_git_blocks_git_and_nothing_else(guard: Guard, project: Path) -> None:

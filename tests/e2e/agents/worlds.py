@@ -37,6 +37,7 @@ def world_of(name: str, url: str, home: Path) -> World:
         "NO_COLOR": "1",
         "XDG_CACHE_HOME": str(home / ".cache"),
         "NO_PROXY": "127.0.0.1",
+        "SWITCHGEAR_TRUST": "1",  # for commands; hooks go by what `hooks install` trusted
     }
     model, special = WORLDS[name](url, home)
     return World(AGENTS[name], model, {**plain, **special})

@@ -1,11 +1,12 @@
 """The detectors, one class a file. Adding one: see CONTRIBUTING."""
 
 from switchgear.core.detectors.actions_debt import ActionsDebt
-from switchgear.core.detectors.base import Detector
+from switchgear.core.detectors.base import Detector, Measure
 from switchgear.core.detectors.consecutive_failures import ConsecutiveFailures
 from switchgear.core.detectors.context_burn import ContextBurn
 from switchgear.core.detectors.errors_debt import ErrorsDebt
 from switchgear.core.detectors.failure_rate import FailureRate
+from switchgear.core.detectors.failure_share import FailureShare
 from switchgear.core.detectors.failures_in_window import FailuresInWindow
 from switchgear.core.detectors.latency_p95 import LatencyP95
 from switchgear.core.detectors.lock_wait import LockWait
@@ -15,6 +16,7 @@ from switchgear.core.detectors.retry_after import RetryAfter
 from switchgear.core.detectors.same_error import SameError
 from switchgear.core.detectors.same_tool import SameTool
 from switchgear.core.detectors.silence import Silence
+from switchgear.core.detectors.slow_call_share import SlowCallShare
 from switchgear.core.detectors.slow_calls import SlowCalls
 from switchgear.core.detectors.spend import Spend
 from switchgear.core.detectors.stuck_probability import StuckProbability
@@ -30,6 +32,7 @@ ALL: tuple[type[Detector], ...] = (
     ErrorsDebt,
     ContextBurn,
     FailureRate,
+    FailureShare,
     FailuresInWindow,
     LatencyP95,
     LockWait,
@@ -39,6 +42,7 @@ ALL: tuple[type[Detector], ...] = (
     SameError,
     SameTool,
     Silence,
+    SlowCallShare,
     SlowCalls,
     Spend,
     TotalCost,
@@ -58,15 +62,18 @@ __all__ = [
     "Detector",
     "ErrorsDebt",
     "FailureRate",
+    "FailureShare",
     "FailuresInWindow",
     "LatencyP95",
     "LockWait",
+    "Measure",
     "NoProgress",
     "OutputDecline",
     "RetryAfter",
     "SameError",
     "SameTool",
     "Silence",
+    "SlowCallShare",
     "SlowCalls",
     "Spend",
     "StuckProbability",

@@ -1,11 +1,21 @@
 """What every detector is: a value that folds signals into a small memory and judges it."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from switchgear.core.record import CENTURY_S, Record
 from switchgear.core.types import Signal
 
 Memory = Any  # what a detector remembers: immutable, bounded, its own business
+
+
+class Measure(NamedTuple):
+    """What a detector compares, in numbers."""
+
+    value: float
+    threshold: float
+    """It trips when the value reaches or exceeds this; the heat says when exactly."""
+    unit: str
+    """Such as `failures`, `share` (0 to 1), `s` or `micros` (millionths of a dollar)."""
 
 
 class Detector(Record):
@@ -46,6 +56,11 @@ class Detector(Record):
     def reason(self, memory: Memory, now_s: float) -> str:
         """The evidence in words, with the threshold it is held against."""
         raise NotImplementedError
+
+    def measure(self, memory: Memory, now_s: float) -> Measure | None:
+        """The evidence in numbers; `None`: it has none that can be compared."""
+        del memory, now_s
+        return None
 
     def judges_after(self, memory: Memory, signal: Signal, now_s: float) -> int:
         """After how many more such signals it begins to judge, and may be hot at once.

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import Detector, plural
+from switchgear.core.detectors.base import Detector, Measure, plural
 from switchgear.core.types import Signal
 
 
@@ -41,6 +41,11 @@ class ConsecutiveFailures(Detector):
         """The row's length in words."""
         del now_s
         return f"{plural(memory, 'failure')} in a row (threshold {self.threshold})"
+
+    def measure(self, memory: int, now_s: float) -> Measure:
+        """The row."""
+        del now_s
+        return Measure(memory, self.threshold, "failures")
 
     def dump(self, memory: int) -> int:
         """The row's length."""

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, NamedTuple
 
 from switchgear.core import record
-from switchgear.core.detectors.base import LAST_CHANCE, Detector
+from switchgear.core.detectors.base import LAST_CHANCE, Detector, Measure
 from switchgear.core.types import Signal
 
 EXACT = 9
@@ -67,6 +67,11 @@ class ContextBurn(Detector):
         del now_s
         rate = f"{memory.per_minute:.1%} of the context window a minute"
         return f"{rate} (more than {self.per_minute * 100:g}% trips)"
+
+    def measure(self, memory: Burn, now_s: float) -> Measure:
+        """The share of the context window a minute."""
+        del now_s
+        return Measure(memory.per_minute, self.per_minute, "share per minute")
 
     def dump(self, memory: Burn) -> list[Any]:
         """The fields."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from switchgear.core import record
 from switchgear.core.act_facts import MOST, ActFacts, excerpt, number_of
 from switchgear.core.detectors import numbers as packed
-from switchgear.core.detectors.base import Detector
+from switchgear.core.detectors.base import Detector, Measure
 from switchgear.core.detectors.numbers import ROOM, Numbers, known
 from switchgear.core.types import Signal
 
@@ -167,6 +167,11 @@ class Debt(Detector):
             return debt
         steps = ", ".join(f'"{text}" (+{points / STEP:.2f})' for points, text in memory.evidence)
         return f"{debt}: {steps}; {self.advice}"
+
+    def measure(self, memory: Book, now_s: float) -> Measure:
+        """The debt."""
+        del now_s
+        return Measure(memory.points / STEP, self.limit, "steps")
 
     def dump(self, memory: Book) -> list[Any]:
         """The fields."""

@@ -1,11 +1,21 @@
-"""How often each error came: the memory of `SameError`, bounded however many errors there are."""
+"""How often each error came: the memory of `SameError`, bounded however many errors there are.
+
+The most frequent errors are kept with a sample of their text. The others are counted exactly as well, by a
+short key and without a text, up to a few thousand: so an error that comes again and again among many
+others is found. No error without a text has come more often than one with a text since the last
+recovery, so that what is shown has a text.
+"""
 
 from typing import Any, NamedTuple, Self
 
 from switchgear.core import record
+from switchgear.core.digest import digest
 
 SAMPLE = 200
 """Characters kept of the first text of each error."""
+MOST = 2000
+"""Errors counted without a text. Beyond it the rarest are forgotten, the oldest of them first."""
+_LONGEST_KEY = 40
 
 
 class Seen(NamedTuple):
@@ -20,65 +30,125 @@ class Errors(NamedTuple):
     """Counts by key, and the row of equal errors that is still going on."""
 
     seen: tuple[Seen, ...] = ()
-    """In the order they first came."""
+    """The most frequent, in the order they first came."""
     forgotten: int = 0
-    """How many others came that are no longer remembered."""
+    """How often an error was forgotten: above 0, the number of different errors is a lower bound."""
     row_key: str = ""
     row: int = 0
     """How often the last error came in a row."""
+    row_text: str = ""
+    """How the first of the row read, if it is not among those with a text."""
+    others: tuple[tuple[str, int], ...] = ()
+    """The rest, as short keys and counts, in the order they came."""
+
+    @property
+    def different(self) -> int:
+        """How many different errors are known; exact unless some were forgotten."""
+        return len(self.seen) + len(self.others)
 
     def plus(self, key: str, text: str, times: int, *, room: int) -> "Errors":
-        """The error came so many times more; the rarest of the others makes room for it."""
-        others = tuple(error for error in self.seen if error.key != key)
+        """The error came so many times more."""
+        row = self.row + times if key == self.row_key else times
+        for error in self.seen:
+            if error.key == key:
+                more = error._replace(times=error.times + times)
+                seen = tuple(more if each is error else each for each in self.seen)
+                return Errors(seen, self.forgotten, key, row, "", self.others)
+        row_text = self.row_text if key == self.row_key and self.row_text else text[:SAMPLE]
+        counts = dict(self.others)
+        times += counts.pop(short := digest(key), 0)
+        rarest = min(self.seen, key=lambda error: error.times, default=None)
         forgotten = self.forgotten
-        if len(others) == len(self.seen):
-            others, forgotten = _fitted(others, forgotten, room - 1)
-            seen = (*others, Seen(key, times, text[:SAMPLE]))
-        else:
-            seen = tuple(
-                error._replace(times=error.times + times) if error.key == key else error
-                for error in self.seen
-            )
-        return Errors(seen, forgotten, key, self.row + times if key == self.row_key else times)
+        if rarest is not None and len(self.seen) >= room:
+            if times <= rarest.times:
+                counts = {**dict(self.others), short: times}
+                others, forgotten = _fitted(counts, forgotten)
+                return Errors(self.seen, forgotten, key, row, row_text, others)
+            counts[digest(rarest.key)] = rarest.times
+        kept = tuple(error for error in self.seen if len(self.seen) < room or error is not rarest)
+        others, forgotten = _fitted(counts, forgotten)
+        return Errors((*kept, Seen(key, times, text[:SAMPLE])), forgotten, key, row, "", others)
 
     def end_row(self) -> "Errors":
         """Something else happened than the last error."""
-        return self._replace(row_key="", row=0)
+        return self._replace(row_key="", row=0, row_text="")
 
     def last(self) -> Seen | None:
         """The error of the row, counted in the row."""
+        if not self.row_key:
+            return None
         for error in self.seen:
             if error.key == self.row_key:
                 return error._replace(times=self.row)
-        return None
+        return Seen(self.row_key, self.row, self.row_text)
+
+    def worst(self) -> Seen | None:
+        """The error that came most often; without a text, if a recovery forgave all that have one."""
+        worst = max(self.seen, key=lambda error: error.times, default=None)
+        for key, times in self.others:
+            if worst is None or times > worst.times:
+                worst = Seen(key, times, "")
+        return worst
+
+    def forgiven(self, threshold: int) -> "Errors":
+        """The errors that came so often begin again from 0; the row is over."""
+        seen = [each._replace(times=0) if each.times >= threshold else each for each in self.seen]
+        others = [(key, 0 if times >= threshold else times) for key, times in self.others]
+        return Errors(tuple(seen), self.forgotten, others=tuple(others))
 
     def dump(self) -> list[Any]:
-        """The fields."""
-        return [[list(error) for error in self.seen], self.forgotten, self.row_key, self.row]
+        """The fields; those that few have are left out where they are empty."""
+        fields = [[list(error) for error in self.seen], self.forgotten, self.row_key, self.row]
+        if not self.row_text and not self.others:
+            return fields
+        return [*fields, self.row_text, [list(other) for other in self.others]]
 
     @classmethod
     def load(cls, data: Any, *, room: int) -> Self:
         """The inverse of `dump`, as far as there is room; raises ValueError on anything else."""
-        rows, forgotten, row_key, row = record.row("the errors", data, 4)
+        rows, forgotten, row_key, row, *rest = record.row(
+            "the errors", data, 6 if isinstance(data, list) and len(data) > 4 else 4
+        )
+        row_text, others = rest or ("", [])
         seen = []
         for error in record.row("the errors seen", rows):
             key, times, text = record.row("an error", error, 3)
-            if not isinstance(text, str) or len(text) > SAMPLE:
-                raise ValueError(f"{text!r} must be a text of at most {SAMPLE} characters")
             count = record.whole("its count", times, least=0)
-            seen.append(Seen(record.text("its key", key), count, text))
+            seen.append(Seen(record.text("its key", key), count, _sample(text)))
         if len({error.key for error in seen}) != len(seen):
             raise ValueError("an error is remembered twice")
         forgotten = record.whole("errors forgotten", forgotten, least=0)
         row = record.whole("errors in a row", row, least=0)
         if not isinstance(row_key, str) or bool(row_key) is not bool(row):
             raise ValueError(f"{row} errors in a row cannot be of the key {row_key!r}")
-        return cls(*_fitted(tuple(seen), forgotten, room), row_key, row)
+        counts = _counts(others)
+        while len(seen) > room:
+            rarest = min(seen, key=lambda error: error.times)
+            seen.remove(rarest)
+            counts[digest(rarest.key)] = rarest.times
+        fitted, forgotten = _fitted(counts, forgotten)
+        return cls(tuple(seen), forgotten, row_key, row, _sample(row_text), fitted)
 
 
-def _fitted(seen: tuple[Seen, ...], forgotten: int, room: int) -> tuple[tuple[Seen, ...], int]:
+def _sample(text: Any) -> str:
+    if not isinstance(text, str) or len(text) > SAMPLE:
+        raise ValueError(f"{text!r} must be a text of at most {SAMPLE} characters")
+    return text
+
+
+def _counts(data: Any) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for other in record.row("the other errors", data):
+        key, times = record.row("another error", other, 2)
+        if not isinstance(key, str) or len(key) > _LONGEST_KEY or key in counts:
+            raise ValueError(f"{key!r} must be the key of one error")
+        counts[key] = record.whole("its count", times, least=0)
+    return counts
+
+
+def _fitted(counts: dict[str, int], forgotten: int) -> tuple[tuple[tuple[str, int], ...], int]:
     """Without those that came least often, the oldest of such first, until the others fit."""
-    while len(seen) > room:
-        rarest = min(seen, key=lambda error: error.times)
-        seen, forgotten = tuple(error for error in seen if error is not rarest), forgotten + 1
-    return seen, forgotten
+    while len(counts) > MOST:
+        del counts[min(counts, key=counts.__getitem__)]
+        forgotten += 1
+    return tuple(counts.items()), forgotten

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import Detector, plural, span
+from switchgear.core.detectors.base import Detector, Measure, plural, span
 from switchgear.core.types import Signal
 from switchgear.core.window import TimeQueue
 
@@ -70,6 +70,10 @@ class FailuresInWindow(Detector):
     def _kept(self, memory: TimeQueue) -> TimeQueue:
         extra = memory.length - self.threshold
         return memory.drop(extra) if extra > 0 else memory
+
+    def measure(self, memory: TimeQueue, now_s: float) -> Measure:
+        """The failures still inside the window."""
+        return Measure(self._inside(memory, now_s), self.threshold, "failures")
 
     def dump(self, memory: TimeQueue) -> list[float]:
         """The times of the failures, oldest first."""

@@ -4,7 +4,7 @@ import math
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import Detector, span
+from switchgear.core.detectors.base import Detector, Measure, span
 from switchgear.core.types import Signal
 from switchgear.core.window import TimeWindow
 
@@ -98,6 +98,11 @@ class LatencyP95(Detector):
         if signal.seconds is None or signal.seconds <= self.limit_s:
             return None
         return f"took {span(signal.seconds)}, longer than {span(self.limit_s)}"
+
+    def measure(self, memory: TimeWindow, now_s: float) -> Measure:
+        """The share of calls over the limit; more than 5 % put the p95 over it."""
+        now = memory.at(now_s, self.window_s)
+        return Measure(now.hits / now.total if now.total else 0.0, 0.05, "share")
 
     def dump(self, memory: TimeWindow) -> dict[str, Any]:
         """The slices, and the window that gives them their length."""

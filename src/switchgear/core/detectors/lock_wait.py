@@ -3,12 +3,12 @@
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import LAST_CHANCE, Detector, span
+from switchgear.core.detectors.base import LAST_CHANCE, Detector, Measure, span
 from switchgear.core.types import Signal
 
 
 class LockWait(Detector):
-    """Trips when something waited longer than `limit_s` seconds (60) for what others held.
+    """Trips when something waited `limit_s` seconds (60) or longer for what others held.
 
     Only the last wait counts: one that was short says that the resource is free again. A probe that
     waited too long has failed.
@@ -35,9 +35,9 @@ class LockWait(Detector):
         return memory if signal.waited_s is None or not signal.count else max(0.0, signal.waited_s)
 
     def heat(self, memory: float, now_s: float) -> float:
-        """The wait against the limit; exactly at it, it does not trip yet."""
+        """The wait against the limit."""
         del now_s
-        if memory > self.limit_s:
+        if memory >= self.limit_s:
             return memory / self.limit_s
         return LAST_CHANCE * memory / self.limit_s
 
@@ -48,9 +48,14 @@ class LockWait(Detector):
 
     def objection(self, signal: Signal) -> str | None:
         """A probe that waited too long has failed."""
-        if signal.waited_s is None or signal.waited_s <= self.limit_s:
+        if signal.waited_s is None or signal.waited_s < self.limit_s:
             return None
-        return f"waited {span(signal.waited_s)}, longer than {span(self.limit_s)}"
+        return f"waited {span(signal.waited_s)} (threshold {span(self.limit_s)})"
+
+    def measure(self, memory: float, now_s: float) -> Measure:
+        """The last wait."""
+        del now_s
+        return Measure(memory, self.limit_s, "s")
 
     def dump(self, memory: float) -> float:
         """The seconds."""

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import LAST_CHANCE, Detector, plural
+from switchgear.core.detectors.base import LAST_CHANCE, Detector, Measure, plural
 from switchgear.core.detectors.outputs import BASELINE, DECLINED, NEEDED
 from switchgear.core.detectors.standstill import Standstill
 from switchgear.core.types import Signal
@@ -86,6 +86,11 @@ class NoProgress(Detector):
     def objection(self, signal: Signal) -> str | None:
         """A probe that changed no file has failed, whatever it reports."""
         return "made no progress" if signal.files_changed == 0 else None
+
+    def measure(self, memory: Standstill, now_s: float) -> Measure:
+        """The standstill, and the first iteration that is too many."""
+        del now_s
+        return Measure(memory.iterations, self.threshold + 1, "iterations")
 
     def dump(self, memory: Standstill) -> list[Any]:
         """The fields."""

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import LAST_CHANCE, Detector, plural
+from switchgear.core.detectors.base import LAST_CHANCE, Detector, Measure, plural
 from switchgear.core.detectors.outputs import BASELINE, DECLINED, NEEDED, Outputs, median
 from switchgear.core.types import Signal
 
@@ -67,6 +67,11 @@ class OutputDecline(Detector):
             f"output of {plural(chars, 'character')}, {share} of the usual {middle:g} "
             f"(threshold {self.threshold:.0%})"
         )
+
+    def measure(self, memory: Outputs, now_s: float) -> Measure:
+        """Short outputs in a row."""
+        del now_s
+        return Measure(memory.low, 2, "outputs")
 
     def dump(self, memory: Outputs) -> list[Any]:
         """The lengths, and the row of low ones."""

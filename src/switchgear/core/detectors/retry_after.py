@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import Detector, plural
+from switchgear.core.detectors.base import Detector, Measure, plural
 from switchgear.core.types import Signal
 
 
@@ -49,6 +49,11 @@ class RetryAfter(Detector):
         del now_s
         asked = plural(memory, "request")
         return f"{asked} to stay away in a row (threshold {self.threshold})"
+
+    def measure(self, memory: int, now_s: float) -> Measure:
+        """The row."""
+        del now_s
+        return Measure(memory, self.threshold, "requests")
 
     def dump(self, memory: int) -> int:
         """The requests."""

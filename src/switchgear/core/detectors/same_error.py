@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import Detector, plural
+from switchgear.core.detectors.base import Detector, Measure, plural
 from switchgear.core.detectors.error_counts import Errors, Seen
 from switchgear.core.fingerprint import FINGERPRINTS
 from switchgear.core.types import Signal
@@ -15,8 +15,9 @@ class SameError(Detector):
     """Trips when one error has come `threshold` times (default 5), whatever came in between.
 
     Errors are told apart by their `fingerprint`: `"default"` or `"documented"` (seed 001). With
-    `scope="consecutive"` another error or a success ends the count. `remember` errors are kept
-    (32), the rarest forgotten first. A recovery forgives the error that caused the trip, no other.
+    `scope="consecutive"` another error or a success ends the count. The `remember` most
+    frequent errors (32) are kept with a sample of their text; some thousands more are counted
+    without one. A recovery forgives the error that caused the trip, no other.
 
     >>> SameError().reason(Errors((Seen("a3f1", 2, "no such table"),)), now_s=0.0)
     'the same error 2 times (threshold 5): "no such table"'
@@ -63,7 +64,7 @@ class SameError(Detector):
         """The error that counts most, as often as it counts; `None`: there was none."""
         if self.scope == "consecutive":
             return memory.last()
-        return max(memory.seen, key=lambda error: error.times, default=None)
+        return memory.worst()
 
     def heat(self, memory: Errors, now_s: float) -> float:
         """Its count against the threshold."""
@@ -79,16 +80,23 @@ class SameError(Detector):
             return f"no error is counted (threshold {self.threshold})"
         in_a_row = " in a row" if self.scope == "consecutive" else ""
         times = f"{plural(worst.times, 'time')}{in_a_row} (threshold {self.threshold})"
-        return f'the same error {times}: "{worst.text}"'
+        return (
+            f'the same error {times}: "{worst.text}"' if worst.text else f"the same error {times}"
+        )
 
     def recovered(self, memory: Errors) -> Errors:
         """Counts outlast a trip, but for the error that reached the threshold."""
-        seen = [e._replace(times=0) if e.times >= self.threshold else e for e in memory.seen]
-        return Errors(tuple(seen), memory.forgotten)
+        return memory.forgiven(self.threshold)
 
     def probed(self, memory: Errors, signal: Signal, now_s: float) -> Errors:
         """The error of a failed probe counts like any other."""
         return self.fold(memory, signal, now_s)
+
+    def measure(self, memory: Errors, now_s: float) -> Measure:
+        """How often the error came that counts most."""
+        del now_s
+        worst = self.worst(memory)
+        return Measure(0 if worst is None else worst.times, self.threshold, "times")
 
     def dump(self, memory: Errors) -> list[Any]:
         """The counts."""

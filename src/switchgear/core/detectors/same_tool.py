@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, NamedTuple
 
 from switchgear.core import record
-from switchgear.core.detectors.base import Detector, plural
+from switchgear.core.detectors.base import Detector, Measure, plural
 from switchgear.core.digest import digest
 from switchgear.core.fingerprint import fingerprint
 from switchgear.core.types import Act, Signal
@@ -60,10 +60,12 @@ class SameTool(Detector):
     def _key(self, act: Act, signal: Signal) -> str:
         parts = [act.tool]
         if self.match != "tool":
-            parts.append(act.args)
+            parts.append(act.call_key or act.args)
         if self.match == "outcome":
             failed = signal.ok is False and signal.error is not None
-            parts.append(fingerprint(signal.error or "") if failed else act.result or "")
+            parts.append(
+                fingerprint(signal.error or "") if failed else act.result_key or act.result or ""
+            )
         return digest("\0".join(parts))
 
     def heat(self, memory: Row, now_s: float) -> float:
@@ -77,6 +79,11 @@ class SameTool(Detector):
         same = {"outcome": " with the same outcome", "call": " with the same arguments"}
         what = f"{memory.tool or 'no tool'} called {plural(memory.times, 'time')} in a row"
         return f"{what}{same.get(self.match, '')} (more than {self.threshold} trips)"
+
+    def measure(self, memory: Row, now_s: float) -> Measure:
+        """The row, and the first that is too many."""
+        del now_s
+        return Measure(memory.times, self.threshold + 1, "calls")
 
     def dump(self, memory: Row) -> list[Any]:
         """The fields."""

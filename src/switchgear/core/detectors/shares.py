@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from switchgear.core import record
-from switchgear.core.detectors.base import Detector
+from switchgear.core.detectors.base import LAST_CHANCE, Detector, Measure, plural
 from switchgear.core.types import Signal
 from switchgear.core.window import CountWindow
 
@@ -12,12 +12,12 @@ from switchgear.core.window import CountWindow
 class ShareOfCalls(Detector):
     """Trips when more than `threshold` of the last `window` calls are hits, strictly.
 
-    So `threshold` is below 1: no share is more than all. Silent until `min_calls` calls are in
-    the window. Subclasses say what a hit is.
+    So `threshold` is below 1: no share is more than all. Until `min_calls` calls are in the window
+    it only warns: the hits are held against what would trip by then. Subclasses say what a hit is.
     """
 
     # A hit lengthens the window by one and what is needed by one at most, so below 1 the heat never
-    # falls; anything else makes it fall. Only when the window becomes long enough does it jump.
+    # falls; anything else makes it fall, or leaves it. Only when it begins to judge may it jump.
 
     __slots__ = ()
     window: int
@@ -58,20 +58,32 @@ class ShareOfCalls(Detector):
         """The hits against the fewest that are more than the threshold."""
         del now_s
         if memory.total < self.min_calls:
-            return 0.0
+            return min(LAST_CHANCE, memory.hits / self._fewest(self.min_calls))
+        return memory.hits / self._fewest(memory.total)
+
+    def _fewest(self, total: int) -> int:
+        """The fewest hits that are more than the threshold."""
         # Rounded: 0.29 * 100 is 28.999999999999996, and 29 of 100 is not more than 0.29.
-        return memory.hits / (math.floor(round(self.threshold * memory.total, 9)) + 1)
+        return math.floor(round(self.threshold * total, 9)) + 1
 
     def reason(self, memory: CountWindow, now_s: float) -> str:
         """The share in words."""
         del now_s
         total, hits = memory.total, memory.hits
         if total < self.min_calls:
-            return f"{total} of the {self.min_calls} calls needed to judge"
+            limit = (
+                f"threshold {self.threshold:.0%}, judges from {plural(self.min_calls, 'call')} on"
+            )
+            return f"{hits} of {plural(total, 'call')} {self._verb()} ({limit})"
         return (
             f"{hits} of the last {total} calls {self._verb()} "
             f"({hits / total:.0%}, threshold {self.threshold:.0%})"
         )
+
+    def measure(self, memory: CountWindow, now_s: float) -> Measure:
+        """The share of hits."""
+        del now_s
+        return Measure(memory.hits / memory.total if memory.total else 0.0, self.threshold, "share")
 
     def _hit(self, signal: Signal) -> bool | None:
         """Whether the signal is a hit; `None`: it is no evidence of that kind."""

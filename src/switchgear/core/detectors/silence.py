@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import LAST_CHANCE, Detector, span
+from switchgear.core.detectors.base import LAST_CHANCE, Detector, Measure, span
 from switchgear.core.types import Signal
 
 
@@ -46,6 +46,11 @@ class Silence(Detector):
         """The silence in words."""
         del now_s
         return f"no tool call for {span(round(memory))} (more than {span(self.limit_s)} trips)"
+
+    def measure(self, memory: float, now_s: float) -> Measure:
+        """The silence."""
+        del now_s
+        return Measure(memory, self.limit_s, "s")
 
     def dump(self, memory: float) -> float:
         """The seconds."""

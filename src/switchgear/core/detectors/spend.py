@@ -4,7 +4,7 @@ import math
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import Detector, span
+from switchgear.core.detectors.base import Detector, Measure, span
 from switchgear.core.money import dollars
 from switchgear.core.types import Signal
 from switchgear.core.window import TimeWindow
@@ -65,6 +65,10 @@ class Spend(Detector):
         spent = memory.at(now_s, self.window_s).total
         cap = dollars(self.hard_cap_micros)
         return f"{dollars(spent)} spent in {span(self.window_s)} (threshold {self.threshold:g} of {cap})"
+
+    def measure(self, memory: TimeWindow, now_s: float) -> Measure:
+        """What was spent."""
+        return Measure(memory.at(now_s, self.window_s).total, self.limit_micros, "micros")
 
     def dump(self, memory: TimeWindow) -> dict[str, Any]:
         """The slices, and the window that gives them their length."""

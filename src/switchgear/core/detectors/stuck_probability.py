@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from switchgear.core import record
 from switchgear.core.act_facts import alike, facts_of, failure_of, words_of
-from switchgear.core.detectors.base import Detector
+from switchgear.core.detectors.base import Detector, Measure
 from switchgear.core.detectors.debt import RING, Book
 from switchgear.core.detectors.numbers import known, new_of
 from switchgear.core.types import Act, Signal
@@ -127,6 +127,11 @@ class StuckProbability(Detector):
         most = sorted([part for part in parts if part[0] > 0.0], reverse=True)[:3]
         held = ", ".join(f"{name.replace('_', ' ')} {value:.0%}" for _, name, value in most)
         return f"{said.replace('%', ' %')}{': ' if held else ''}{held.replace('%', ' %')}"
+
+    def measure(self, memory: Trail, now_s: float) -> Measure:
+        """The probability."""
+        del now_s
+        return Measure(self.probability(memory.averages), self.threshold, "probability")
 
     def dump(self, memory: Trail) -> list[Any]:
         """The averages, and what was seen."""

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import Detector, plural
+from switchgear.core.detectors.base import Detector, Measure, plural
 from switchgear.core.types import Signal
 
 
@@ -44,6 +44,11 @@ class ToolFlood(Detector):
         """The calls in words."""
         del now_s
         return f"{plural(memory, 'call')} without a file change (more than {self.threshold} trips)"
+
+    def measure(self, memory: int, now_s: float) -> Measure:
+        """The calls, and the first that is too many."""
+        del now_s
+        return Measure(memory, self.threshold + 1, "calls")
 
     def dump(self, memory: int) -> int:
         """The calls."""

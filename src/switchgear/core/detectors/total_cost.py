@@ -4,7 +4,7 @@ import math
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import Detector
+from switchgear.core.detectors.base import Detector, Measure
 from switchgear.core.money import dollars
 from switchgear.core.types import Signal
 
@@ -64,6 +64,11 @@ class TotalCost(Detector):
     def recovered(self, memory: int) -> int:
         """What is spent stays spent; only a reset forgets it."""
         return memory
+
+    def measure(self, memory: int, now_s: float) -> Measure:
+        """What was spent, and the least that is too much."""
+        del now_s
+        return Measure(memory, self.limit_micros + 1, "micros")
 
     def dump(self, memory: int) -> int:
         """The micro-dollars."""

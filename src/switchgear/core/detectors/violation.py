@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from switchgear.core import record
-from switchgear.core.detectors.base import Detector
+from switchgear.core.detectors.base import Detector, Measure
 from switchgear.core.types import Signal
 
 LONGEST = 300
@@ -47,6 +47,11 @@ class Violation(Detector):
     def recovered(self, memory: str | None) -> str | None:
         """Only a reset forgets it."""
         return memory
+
+    def measure(self, memory: str | None, now_s: float) -> Measure:
+        """Whether a rule is broken."""
+        del now_s
+        return Measure(0 if memory is None else 1, 1, "violations")
 
     def dump(self, memory: str | None) -> str | None:
         """The rule, or nothing."""

@@ -138,5 +138,5 @@ def _said(ruling: Ruling, facts: HookFacts) -> dict[str, Any]:
     if facts.moment is Moment.PROMPT and ruling.action in {Action.DENY, Action.STOP}:
         output = {"decision": "block", "reason": ruling.text}
     if stops:
-        output |= {"continue": False, "stopReason": ruling.text}
+        output |= {"continue": False, "stopReason": ruling.for_user or ruling.text}
     return output

@@ -75,5 +75,5 @@ def write(ruling: Ruling, facts: HookFacts) -> Reply:
     if blocks and facts.moment in _STOPPED_BY and facts.moment is not Moment.AFTER_TOOL:
         output |= {"decision": "deny", "reason": ruling.text}
     if ruling.action is Action.STOP and facts.moment in _STOPPED_BY:
-        output |= {"continue": False, "stopReason": ruling.text}
+        output |= {"continue": False, "stopReason": ruling.for_user or ruling.text}
     return Reply(json.dumps(output) if output else "", ruling.remark)

@@ -30,10 +30,13 @@ def base(agent: str, data: Mapping[str, Any], moments: Mapping[str, Moment]) -> 
     session = data.get("session_id")
     if not isinstance(session, str) or not session:
         raise BadInput("the field 'session_id' is missing, or no text")
+    ok, error = sub_agent_end(data) if moments[event] is Moment.AGENT_STOP else (None, None)
     return HookFacts(
         agent=agent,
         event=event,
         moment=moments[event],
+        ok=ok,
+        error=error,
         session=safe_id(session),
         subagent=safe_id(data["agent_id"]) if data.get("agent_id") else "",
         cwd=text(data.get("cwd")),
@@ -41,6 +44,27 @@ def base(agent: str, data: Mapping[str, Any], moments: Mapping[str, Moment]) -> 
         transcript=text(data.get("agent_transcript_path") or data.get("transcript_path")),
         model=text(data.get("model"))[:200],
     )
+
+
+_FAILED = frozenset({"failed", "failure", "error", "errored", "crashed", "timeout", "timed_out"})
+_CUT_OFF = frozenset({"cancelled", "canceled", "interrupted", "killed", "aborted", "stopped"})
+
+
+def sub_agent_end(data: Mapping[str, Any]) -> tuple[bool | None, str | None]:
+    """How a sub-agent ended, as far as the event says, and the error; one that was cut off: `None`.
+
+    Without a word of failure it has succeeded: agents send the event when its work is done.
+    """
+    error = whole_text(data.get("error") or None)
+    status = text(data.get("status")).lower()
+    tasks = data.get("background_tasks")
+    for task in tasks if isinstance(tasks, list) else ():
+        if isinstance(task, dict) and task.get("id") == data.get("agent_id") and not status:
+            status = text(task.get("status")).lower()
+            error = error or whole_text(task.get("error") or None)
+    if error is not None or status in _FAILED:
+        return False, error or f"the sub-agent ended: {status}"
+    return (None if status in _CUT_OFF else True), None
 
 
 def tool_name(data: Mapping[str, Any]) -> str:

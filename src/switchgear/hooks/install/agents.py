@@ -6,22 +6,38 @@ a word if it is not to their liking, Gemini CLI does not start, Codex says so in
 
 import os
 import shlex
+import stat
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
 from switchgear.hooks.command import AGENTS as NAMES
-from switchgear.hooks.command import hook_command
+from switchgear.hooks.command import OR_REFUSE, hook_command
 from switchgear.hooks.install.edit import Group
 
-PROJECT, USER = "project", "user"
-SCOPES = (PROJECT, USER)
+PROJECT, LOCAL, USER = "project", "local", "user"
+SCOPES = (PROJECT, LOCAL, USER)
+"""Shared with everyone who works on the project, this checkout only, every project of the user."""
+ALIASES = {
+    "claude": "claude-code",
+    "claudecode": "claude-code",
+    "claude_code": "claude-code",
+    "cc": "claude-code",
+    "codex-cli": "codex",
+    "openai-codex": "codex",
+    "gemini-cli": "gemini",
+    "qwen-code": "qwen",
+    "open-code": "opencode",
+    "pi-coding-agent": "pi",
+}
+"""Other names by which people call the agents."""
 TIMEOUT_S = 15
 """How long an agent waits for a hook; it takes some 30 milliseconds, and longer on a busy machine."""
 LARGEST_SETTINGS = 4_000_000
 """Characters of settings that are looked through for a hook."""
 _ENTRY = "switchgear/hooks/entry.py"
 _SCRIPT = "switchgear-hook"
+_BEFORE_TOOL = ("PreToolUse", "BeforeTool")
 
 
 class HookedAgent(NamedTuple):
@@ -38,6 +54,8 @@ class HookedAgent(NamedTuple):
     user_folder: str
     home_variable: str
     """The environment variable by which the agent is told another folder than `user_folder`."""
+    local_file: str = ""
+    """From the project's folder: the settings of this checkout only; empty: the agent has none."""
     tool_events: tuple[str, ...] = ()
     """Those that have a matcher, for all tools."""
     other_events: tuple[str, ...] = ()
@@ -55,14 +73,25 @@ class HookedAgent(NamedTuple):
     """Whether the file is a plugin and ours alone, not settings that we share."""
 
     @property
+    def before_tool(self) -> tuple[str, ...]:
+        """The events at which a hook that fails must refuse."""
+        return tuple(event for event in self.tool_events if event in _BEFORE_TOOL)
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The scopes that the agent has."""
+        return SCOPES if self.local_file else (PROJECT, USER)
+
+    @property
     def events(self) -> tuple[str, ...]:
         """All events that are hooked."""
         return (*self.tool_events, *self.other_events)
 
     def file(self, scope: str, folder: str, environment: Mapping[str, str] | None = None) -> str:
         """The file of a scope, for the project in `folder`."""
-        if scope == PROJECT:
-            return os.path.join(os.path.abspath(folder), self.project_file)
+        if scope in {PROJECT, LOCAL}:
+            name = self.local_file if scope == LOCAL else self.project_file
+            return os.path.join(os.path.abspath(folder), name)
         known = os.environ if environment is None else environment
         told = known.get(self.home_variable)
         home = os.path.expanduser(told or self.user_folder)
@@ -70,7 +99,7 @@ class HookedAgent(NamedTuple):
 
     def command(self, scope: str, folder: str) -> str:
         """The command line that belongs into the settings."""
-        root = os.path.abspath(folder) if scope == PROJECT else None
+        root = None if scope == USER else os.path.abspath(folder)
         return shlex.join(hook_command(self.name, root=root))
 
     def groups(self, command: str) -> dict[str, Group]:
@@ -79,18 +108,23 @@ class HookedAgent(NamedTuple):
         if self.named:
             hook = {"name": "switchgear", **hook}
         matched = {event: {"matcher": "*", "hooks": [hook]} for event in self.tool_events}
+        for event in self.before_tool:
+            matched[event] = {"matcher": "*", "hooks": [{**hook, "command": command + OR_REFUSE}]}
         return {**matched, **{event: {"hooks": [hook]} for event in self.other_events}}
 
 
 def wired(folder: str) -> list[str]:
     """The settings and plugins of all agents in which there is a hook of ours."""
-    files = {agent.file(scope, folder) for agent in HOOKED.values() for scope in SCOPES}
+    files = {agent.file(scope, folder) for agent in HOOKED.values() for scope in agent.scopes}
     return sorted(path for path in files if _mentions_us(path))
 
 
 def _mentions_us(path: str) -> bool:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, encoding="utf-8", errors="replace") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return False
             text = file.read(LARGEST_SETTINGS)
     except OSError:
         return False
@@ -111,6 +145,7 @@ HOOKED = {
             "Claude Code",
             "claude",
             project_file=".claude/settings.json",
+            local_file=".claude/settings.local.json",
             user_file="settings.json",
             user_folder="~/.claude",
             home_variable="CLAUDE_CONFIG_DIR",

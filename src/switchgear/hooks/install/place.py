@@ -3,27 +3,32 @@
 import os
 
 from switchgear.hooks.command import AGENTS
-from switchgear.hooks.install.agents import HOOKED, SCOPES, USER
+from switchgear.hooks.install.agents import HOOKED, PROJECT, USER
 from switchgear.hooks.install.plugins import Plugin
 from switchgear.hooks.install.settings import Settings
 from switchgear.hooks.install.standing import Place
 
 
-def place(agent: str, scope: str, folder: str, on_trouble: str = "admit") -> Place:
-    """Where the hook of an agent belongs, for `project` (the one in `folder`) or `user`.
+def place(agent: str, scope: str, folder: str) -> Place:
+    """Where the hook of an agent belongs, for `project` or `local` (in `folder`) or `user`.
 
-    `on_trouble` is for plugins: `admit` or `refuse` what the hook could not be asked about.
     Raises ValueError for an agent that has no hooks.
     """
     if agent not in HOOKED:
         raise ValueError(f"agent is {agent!r}: it must be one of {', '.join(AGENTS)}")
     hooked = HOOKED[agent]
     if hooked.is_plugin:
-        return Plugin(hooked, scope, folder, on_trouble)
+        return Plugin(hooked, scope, folder)
     return Settings(hooked, scope, folder)
 
 
 def scopes_of(agent: str, folder: str) -> tuple[str, ...]:
     """The scopes that differ in a folder: in one's home, most projects' settings are the user's."""
-    files = {os.path.realpath(HOOKED[agent].file(scope, folder)) for scope in SCOPES}
-    return SCOPES if len(files) > 1 else (USER,)
+    hooked = HOOKED[agent]
+    shared = os.path.realpath(hooked.file(USER, folder))
+    apart = [
+        scope
+        for scope in hooked.scopes
+        if scope == USER or os.path.realpath(hooked.file(scope, folder)) != shared
+    ]
+    return tuple(apart) if PROJECT in apart else (USER,)

@@ -26,16 +26,12 @@ _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plugin_files
 
 
 class Plugin:
-    """The plugin of one agent for one scope; see `Place`. Used by one thread.
+    """The plugin of one agent for one scope; see `Place`. Used by one thread."""
 
-    `on_trouble`: `admit` or `refuse`, what it does when the hook cannot be asked.
-    """
-
-    def __init__(self, agent: HookedAgent, scope: str, folder: str, on_trouble: str) -> None:
+    def __init__(self, agent: HookedAgent, scope: str, folder: str) -> None:
         self.agent = agent
         self.path = agent.file(scope, folder)
         root = os.path.abspath(folder) if scope == PROJECT else None
-        self._on_trouble = on_trouble
         self._command = hook_command(agent.name, root=root)
         self._memory = Memory(self.path)
 
@@ -96,11 +92,7 @@ class Plugin:
         return dict.fromkeys(self.agent.events, command) if command else {}
 
     def _made(self) -> bytes:
-        facts = {
-            "command": self._command,
-            "timeout_s": self.agent.timeout,
-            "on_trouble": self._on_trouble,
-        }
+        facts = {"command": self._command, "timeout_s": self.agent.timeout}
         asking = _part("asking").replace(_MARK + "{}", _MARK + json.dumps(facts))
         head = _HEAD.format(title=self.agent.title, name=self.agent.name)
         return f"{head}{asking}\n{_part(self.agent.name)}".encode()

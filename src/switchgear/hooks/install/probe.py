@@ -116,6 +116,8 @@ def event_of(agent: str, when: str) -> str:
 def read(agent: str, stdout: str, stderr: str, code: int) -> Answer:
     """The answer as the agent takes it."""
     remark = " ".join(stderr.split())
+    if code == 2 and agent not in {"opencode", "pi"}:
+        return Answer("deny", stderr.strip(), remark=remark)
     if code != 0:
         return Answer(trouble=f"exit code {code}: {remark or 'no word about why'}")
     text = stdout.strip()

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from switchgear.hooks.command import OR_REFUSE
 from switchgear.hooks.install import edit, files
 from switchgear.hooks.install.agents import HookedAgent, is_ours
 from switchgear.hooks.install.files import CannotChange, Journal, Memory
@@ -67,7 +68,7 @@ class Settings:
             found = self._found(data)
         except CannotChange as error:
             return Standing(self.path, trouble=error.args[1])
-        commands = tuple(dict.fromkeys(each.command for each in found))
+        commands = tuple(dict.fromkeys(each.command.removesuffix(OR_REFUSE) for each in found))
         events = tuple(dict.fromkeys(each.event for each in found))
         return Standing(
             self.path,

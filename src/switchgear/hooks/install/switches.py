@@ -5,26 +5,31 @@ import tomllib
 from typing import Any
 
 from switchgear.hooks.install import files
-from switchgear.hooks.install.agents import SCOPES, HookedAgent
+from switchgear.hooks.install.agents import HookedAgent
 from switchgear.hooks.install.files import CannotChange
 from switchgear.hooks.install.jsonc import NotJson, parse
 
 _MARK = "\ufeff"
-_OTHER_FILES = {"claude-code": "settings.local.json", "codex": "config.toml"}
+OTHER_FILES = {"claude-code": "settings.local.json", "codex": "config.toml"}
 """Beside the file that we change, also read by the agent."""
 
 
 def switched_off(agent: HookedAgent, folder: str) -> str:
     """The setting and its file; empty: hooks are not switched off. What cannot be read says nothing."""
-    for scope in SCOPES:
+    for scope in agent.scopes:
         path = agent.file(scope, folder)
-        other = _OTHER_FILES.get(agent.name)
+        other = OTHER_FILES.get(agent.name)
         beside = [] if other is None else [os.path.join(os.path.dirname(path), other)]
         for each in (path, *beside):
             found = _switch_in(agent, _read(each))
             if found:
                 return f"{found} in {each}"
     return ""
+
+
+def switch_in(agent: HookedAgent, path: str) -> str:
+    """The setting in one file by which the agent runs no hooks; empty: there is none."""
+    return _switch_in(agent, _read(path))
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -3,9 +3,10 @@ import { spawn } from "node:child_process"
 const SWITCHGEAR = {}
 const LONGEST = 20000
 
-// One event to the hook process, its ruling back. Never throws and never waits for ever: what
-// cannot be decided is admitted or refused, as configured, and said aloud.
-function ask(message, say) {
+// One event to the hook process, its ruling back. Never throws and never waits for ever. If the hook
+// cannot be asked, a call about to be made (`before`) is refused and any other event goes on; both are
+// said aloud.
+function ask(message, say, before) {
   return new Promise((resolve) => {
     let output = ""
     let child
@@ -17,11 +18,14 @@ function ask(message, say) {
     }
     const fail = (why) => {
       if (done) return
-      const refused = SWITCHGEAR.on_trouble === "refuse"
-      const then = refused ? "refused, as configured" : "admitted without a check"
-      const remark = `switchgear: the hook could not decide: ${why}; ${then}`
-      say(remark)
-      end(refused ? { action: "deny", text: remark } : { action: "allow" })
+      const then = before ? "the call is refused" : "the event is not recorded"
+      const remark = `switchgear: the hook gave no answer: ${why}; ${then}. Run 'switchgear hooks doctor'`
+      end(before ? { action: "deny", text: remark } : { action: "allow" })
+      try {
+        say(remark)
+      } catch {
+        // nothing can be said here
+      }
     }
     const timer = setTimeout(() => {
       fail(`no answer within ${SWITCHGEAR.timeout_s} s`)
@@ -38,10 +42,11 @@ function ask(message, say) {
         if (done) return
         const ruling = understood(output)
         if (!ruling) return fail(`its answer could not be read, exit code ${code}`)
-        if (ruling.remark) say(ruling.remark)
         end(ruling)
+        if (ruling.remark) say(ruling.remark)
       })
-      child.stdin.end(JSON.stringify(message, cut))
+      // What a call about to be made is given is judged as a whole, or refused as too long.
+      child.stdin.end(JSON.stringify(message, before ? undefined : cut))
     } catch (error) {
       fail(error.message)
     }

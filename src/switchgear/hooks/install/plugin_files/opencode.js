@@ -33,13 +33,13 @@ export const Switchgear = async ({ client, directory }) => {
   }
 
   // What an event is sent with: who sent the session, what it has used since the last time.
-  const told = (message, sessionID) => {
+  const told = (message, sessionID, before = false) => {
     if (roots.has(sessionID)) message.rootID = roots.get(sessionID)
     if (costs.get(sessionID)) message.cost = costs.get(sessionID)
     costs.delete(sessionID)
     if (used.has(sessionID)) message.usage = { tokens: used.get(sessionID), contextWindow: windows.get(sessionID) }
     if (words.get(sessionID)) message.thought = words.get(sessionID)
-    return ask({ ...message, cwd: directory }, say)
+    return ask({ ...message, cwd: directory }, say, before)
   }
 
   const hear = (part) => {
@@ -62,8 +62,8 @@ export const Switchgear = async ({ client, directory }) => {
       if (ruling.action === "stop") await abort(input.sessionID)
     },
     "tool.execute.before": async (input, output) => {
-      const message = { k: "tool.execute.before", input, output: { args: output.args } }
-      const ruling = await told(message, input.sessionID)
+      const message = { k: "tool.execute.before", input, output: { args: output.args ?? {} } }
+      const ruling = await told(message, input.sessionID, true)
       if (ruling.action === "stop") await abort(input.sessionID)
       if (ruling.action === "stop" || ruling.action === "deny") throw new Error(ruling.text)
       begun.set(input.callID, Date.now())

@@ -3,13 +3,13 @@ export default function switchgear(pi) {
   let spent = 0
   let words = ""
 
-  const tell = (k, event, ctx, more) => {
+  const tell = (k, event, ctx, more, before = false) => {
     const message = { k, event, cwd: ctx.cwd, session: ctx.sessionManager.getSessionId(), ...more }
     const usage = ctx.getContextUsage()
     if (usage) message.usage = usage
     if (spent) message.cost = spent
     spent = 0
-    return ask(message, (text) => (ctx.hasUI ? ctx.ui.notify(text, "warning") : console.error(text)))
+    return ask(message, (text) => (ctx.hasUI ? ctx.ui.notify(text, "warning") : console.error(text)), before)
   }
 
   pi.on("message_end", (event) => {
@@ -20,10 +20,14 @@ export default function switchgear(pi) {
   })
 
   pi.on("tool_call", async (event, ctx) => {
-    const { toolName, toolCallId, input } = event
-    const ruling = await tell("tool_call", { toolName, toolCallId, input }, ctx)
-    if (ruling.action === "stop") ctx.abort()
-    if (ruling.action === "stop" || ruling.action === "deny") return { block: true, reason: ruling.text }
+    const { toolName, toolCallId, input = {} } = event
+    try {
+      const ruling = await tell("tool_call", { toolName, toolCallId, input }, ctx, {}, true)
+      if (ruling.action === "stop") ctx.abort()
+      if (ruling.action === "stop" || ruling.action === "deny") return { block: true, reason: ruling.text }
+    } catch (error) {
+      return { block: true, reason: `switchgear: the call could not be checked: ${error}; it is refused` }
+    }
     begun.set(toolCallId, Date.now())
   })
 

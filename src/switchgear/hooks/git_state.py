@@ -1,0 +1,135 @@
+"""Which of the guard's files git would throw away: those it does not track, ignores, or sees changed.
+
+`git clean -fd` deletes a settings file that was installed a minute ago and is not committed yet, and
+leaves one that is tracked. Only a look at the index tells them apart. Every read is bounded; what
+cannot be read counts as not tracked.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+
+LARGEST_INDEX = 32_000_000
+"""Bytes of an index that is searched."""
+LARGEST_IGNORE = 100_000
+LARGEST_FILE = 1_000_000
+_FILES = (
+    *("switchgear.yaml", "switchgear.yml", "switchgear.toml", ".claude/settings.json"),
+    *(".claude/settings.local.json", ".codex/config.toml", ".codex/hooks.json"),
+    *(".gemini/settings.json", ".qwen/settings.json", "opencode.json", ".pi/settings.json"),
+)
+_FOLDERS = (
+    ".switchgear",
+    ".claude/hooks",
+    ".opencode/plugin",
+    ".opencode/plugins",
+    ".pi/extensions",
+)
+MOST_FILES = 50
+"""Files of one folder that are looked at."""
+
+
+def swept(sweeps: Sequence[str], root: str) -> str:
+    """The first of the guard's files in the project that these would throw away, or nothing.
+
+    `sweeps` are `kind:folder`, of the kinds `untracked`, `ignored` and `modified`.
+    """
+    project = _project(root)
+    if not project:
+        return ""
+    index = _read(os.path.join(_git_folder(project), "index"), LARGEST_INDEX)
+    ignored = _ignored_names(project)
+    for name in _present(root):
+        path = os.path.join(root, name)
+        kind = _kind(os.path.relpath(path, project), path, index, ignored)
+        for sweep in sweeps:
+            what, _, folder = sweep.partition(":")
+            if what == kind and (path == folder or path.startswith(folder.rstrip("/") + "/")):
+                return name
+    return ""
+
+
+def _project(root: str) -> str:
+    """The folder with the `.git`, at or above a folder."""
+    folder = os.path.abspath(root)
+    while True:
+        if os.path.exists(os.path.join(folder, ".git")):
+            return folder
+        above = os.path.dirname(folder)
+        if above == folder:
+            return ""
+        folder = above
+
+
+def _git_folder(project: str) -> str:
+    """The folder of git itself; a worktree has a file that names it."""
+    place = os.path.join(project, ".git")
+    if os.path.isdir(place):
+        return place
+    named = _read(place, 4096).decode(errors="replace").partition("gitdir:")[2].strip()
+    return os.path.join(project, named) if named else place
+
+
+def _present(root: str) -> Iterator[str]:
+    """The guard's files that are there, relative to the project's root."""
+    for name in _FILES:
+        if os.path.lexists(os.path.join(root, name)):
+            yield name
+    for folder in _FOLDERS:
+        try:
+            found = sorted(os.listdir(os.path.join(root, folder)))[:MOST_FILES]
+        except OSError:
+            continue
+        yield from (f"{folder}/{name}" for name in found)
+
+
+def _kind(name: str, path: str, index: bytes, ignored: frozenset[str]) -> str:
+    """`untracked`, `ignored`, `modified`, or nothing for a tracked file as git knows it."""
+    at = index.find(name.encode(errors="surrogateescape") + b"\0")
+    if at < 0:
+        parts = name.split("/")
+        above = {"/".join(parts[:length]) for length in range(1, len(parts) + 1)}
+        in_ours = ".switchgear" in parts and os.path.exists(
+            os.path.join(path[: path.index(".switchgear")], ".switchgear", ".gitignore")
+        )
+        return "ignored" if in_ours or above & ignored or parts[-1] in ignored else "untracked"
+    recorded = index[at - 22 : at - 2]  # the name follows two bytes of flags, and they the digest
+    return "" if recorded == _blob_digest(path) else "modified"
+
+
+def _blob_digest(path: str) -> bytes:
+    from hashlib import sha1  # noqa: PLC0415  only where a tracked file may be thrown away
+
+    data = _read(path, LARGEST_FILE)
+    return sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest()
+
+
+def _ignored_names(project: str) -> frozenset[str]:
+    """The plain names and paths that the project's ignore files list."""
+    found: set[str] = set()
+    for place in (
+        os.path.join(project, ".gitignore"),
+        os.path.join(_git_folder(project), "info", "exclude"),
+        os.path.expanduser("~/.config/git/ignore"),
+    ):
+        for line in _read(place, LARGEST_IGNORE).decode(errors="replace").splitlines():
+            plain = line.strip().removeprefix("**/").strip("/").removesuffix("/*")
+            if plain and not plain.startswith(("#", "!")):
+                found.add(plain.removesuffix("/**"))
+    return frozenset(found)
+
+
+def _read(path: str, most: int) -> bytes:
+    """What is in a file, or nothing for one that is too large or cannot be read."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return b""
+    try:
+        if os.fstat(file).st_size > most:
+            return b""
+        parts = iter(lambda: os.read(file, most), b"")
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)

@@ -1,0 +1,437 @@
+"""Every way out of the hook process is an answer: agents take silence, and any code but 2, for approval."""
+
+import json
+import os
+import re
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from e2e.hook_process import PATIENCE_S, command, hook
+from switchgear.hooks.command import AGENTS, OR_REFUSE
+from unit.hook_calls import after, before, claude
+
+FORBIDDEN = {"command": "rm -rf /etc"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    return project
+
+
+def call(agent: str, args: Any, **more: Any) -> dict[str, Any]:
+    """A shell command about to run, as the agent sends it."""
+    if agent == "opencode":
+        asked = {"tool": "bash", "sessionID": "s1", "callID": "c1"}
+        return {"k": "tool.execute.before", "input": asked, "output": {"args": args}, **more}
+    if agent == "pi":
+        event = {"toolName": "bash", "toolCallId": "c1", "input": args}
+        return {"k": "tool_call", "event": event, "session": "s1", **more}
+    if agent == "gemini":
+        return claude("BeforeTool", tool_name="run_shell_command", tool_input=args, **more)
+    return {**before("Bash", args), **more}
+
+
+def installed(project: Path, agent: str = "claude-code") -> list[str]:
+    """The command as settings hold it for events before a tool, and as the agent's shell runs it."""
+    return ["/bin/sh", "-c", shlex.join(command(project, agent)) + OR_REFUSE]
+
+
+def start(words: list[str], **named: Any) -> "subprocess.Popen[bytes]":
+    named = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | named
+    process: Any = subprocess.Popen(words, **named)
+    return cast("subprocess.Popen[bytes]", process)
+
+
+def refuses(agent: str, code: int | None, stdout: bytes) -> bool:
+    """Whether the agent would not call the tool; our plugins refuse whatever they cannot read."""
+    try:
+        told = json.loads(stdout or b"{}")
+    except ValueError:
+        told = {}
+    if agent in {"opencode", "pi"}:
+        return bool(told.get("action") != "allow")
+    specific = told.get("hookSpecificOutput", {})
+    denied = specific.get("permissionDecision") == "deny" or told.get("decision") in {
+        "deny",
+        "block",
+    }
+    return code == 2 or (code == 0 and denied)
+
+
+def finished(
+    process: "subprocess.Popen[bytes]", raw: bytes | None = None
+) -> tuple[int, bytes, bytes]:
+    out, err = process.communicate(raw, timeout=PATIENCE_S)
+    assert b"Traceback" not in err
+    return process.returncode, out, err
+
+
+# Standard streams
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_closed_standard_input_is_refused(project: Path, agent: str) -> None:
+    shell = ["/bin/sh", "-c", '"$@" <&-', "sh", *command(project, agent)]
+    code, out, err = finished(start(shell, stdin=subprocess.DEVNULL))
+    assert refuses(agent, code, out)
+    assert b"it is empty" in err
+
+
+def test_a_standard_input_that_cannot_be_read_is_refused(project: Path) -> None:
+    with (project / "out").open("wb") as written:
+        code, out, _ = finished(start(installed(project), stdin=written))
+    assert refuses("claude-code", code, out)
+    folder = os.open(project, os.O_RDONLY)
+    try:
+        code, out, _ = finished(start(installed(project), stdin=folder))
+    finally:
+        os.close(folder)
+    assert refuses("claude-code", code, out)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_standard_input_that_never_closes_is_answered_when_its_json_is_whole(
+    project: Path, agent: str
+) -> None:
+    with start(command(project, agent)) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        raw = json.dumps(call(agent, FORBIDDEN)).encode()
+        process.stdin.write(raw[:40])
+        process.stdin.flush()
+        process.stdin.write(raw[40:] + b"\n")
+        process.stdin.flush()
+        out = process.stdout.read()  # ends with the process, though its input is open still
+        assert refuses(agent, process.wait(PATIENCE_S), out)
+        assert b"deletes/outside" in out
+
+
+def test_an_input_that_never_ends_and_is_no_json_is_refused_in_time(project: Path) -> None:
+    for part in (b"", b'{"hook_event_name": "PreToolUse", "tool_input": {}'):
+        with start(command(project)) as process:
+            assert process.stdin is not None
+            process.stdin.write(part)
+            process.stdin.flush()
+            began_s = time.monotonic()
+            assert process.wait(PATIENCE_S) == 2
+            assert time.monotonic() - began_s < 15, "an agent would have given up"
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    "closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", ">/dev/full", ">/dev/full 2>/dev/full"]
+)
+def test_a_refusal_that_cannot_be_written_is_an_exit_code(
+    project: Path, agent: str, closed: str
+) -> None:
+    if "full" in closed and not os.path.exists("/dev/full"):  # noqa: PTH110
+        pytest.skip("no /dev/full here")
+    shell = ["/bin/sh", "-c", f'"$@" {closed}', "sh", *command(project, agent)]
+    for _ in range(2):
+        code, out, _ = finished(start(shell), json.dumps(call(agent, FORBIDDEN)).encode())
+        if agent in {"opencode", "pi"}:
+            assert refuses(agent, code, out)
+        else:
+            assert code == (
+                0 if ">&-" not in closed.replace("2>&-", "") and "full" not in closed else 2
+            )
+            assert refuses(agent, code, out)
+
+
+def test_nothing_is_written_into_a_file_that_took_the_place_of_a_closed_stream(
+    project: Path,
+) -> None:
+    shell = ["/bin/sh", "-c", '"$@" >&- 2>&-', "sh", *command(project)]
+    finished(start(shell), json.dumps(before("Bash", FORBIDDEN)).encode())
+    ran = hook(project, before("Bash", {"command": "make"}, "t2"))
+    assert ran == (0, "", "")
+
+
+# Its surroundings
+
+
+def in_removed_folder(project: Path, tmp_path: Path) -> Callable[[], None]:
+    folder = tmp_path / "gone"
+    folder.mkdir(exist_ok=True)
+
+    def enter() -> None:
+        os.chdir(folder)
+        folder.rmdir()
+
+    return enter
+
+
+@pytest.mark.parametrize("with_root", [True, False])
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_removed_working_directory_does_not_switch_the_rules_off(
+    project: Path, tmp_path: Path, agent: str, *, with_root: bool
+) -> None:
+    words = command(project, agent) if with_root else command(project, agent)[:-2]
+    for cwd in (str(tmp_path / "gone"), str(project), "", 7):
+        raw = json.dumps(call(agent, FORBIDDEN, cwd=cwd)).encode()
+        process = start(
+            words, preexec_fn=in_removed_folder(project, tmp_path), env={"HOME": str(tmp_path)}
+        )
+        code, out, _ = finished(process, raw)
+        assert refuses(agent, code, out), (cwd, out)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {},
+        {"HOME": ""},
+        {"HOME": "/nonexistent"},
+        {"HOME": "relative"},
+        {"HOME": "/dev/null"},
+        {"HOME": "/proc"},
+        {"HOME": "/", "TMPDIR": "/nonexistent", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"},
+        {"SWITCHGEAR_STORE": "redis://127.0.0.1:1/0"},
+        {"SWITCHGEAR_STORE": "nonsense://"},
+        {"SWITCHGEAR_STORE": "sqlite:////proc/x/state.db"},
+        {"SWITCHGEAR_CONFIG": "/nonexistent.yaml"},
+        {"SWITCHGEAR_CONFIG": "/proc/self/mem"},
+        {"XDG_STATE_HOME": "/dev/null/x"},
+        {"CLAUDE_PROJECT_DIR": "/nonexistent"},
+        {"SWITCHGEAR_TIME": "x", "SWITCHGEAR_WATCHED": "1", "SWITCHGEAR_STORY": "../x"},
+    ],
+    ids=repr,
+)
+def test_no_environment_switches_the_rules_off(
+    project: Path, tmp_path: Path, env: dict[str, str]
+) -> None:
+    for words in (command(project), command(project)[:-2]):
+        for _ in range(2):
+            raw = json.dumps({**before("Bash", FORBIDDEN), "cwd": str(project)}).encode()
+            code, out, _ = finished(start(words, env=env, cwd=project), raw)
+            assert refuses("claude-code", code, out), out
+
+
+def test_a_project_that_cannot_be_written_is_guarded_by_the_rules(project: Path) -> None:
+    (project / ".switchgear").write_text("a file in the place of the folder")
+    ran = hook(project, before("Bash", FORBIDDEN))
+    assert ran.told["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_FSIZE, 4096),
+        (resource.RLIMIT_NOFILE, 8),
+        (resource.RLIMIT_NPROC, 0),
+    ],
+    ids=["no files", "small files", "few files open", "no threads"],
+)
+def test_limits_of_the_process_do_not_admit(project: Path, limit: tuple[int, int]) -> None:
+    def limited() -> None:
+        resource.setrlimit(limit[0], (limit[1], limit[1]))
+
+    for _ in range(3):
+        process = start(command(project), preexec_fn=limited)
+        code, out, _ = finished(process, json.dumps(before("Bash", FORBIDDEN)).encode())
+        assert refuses("claude-code", code, out)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep to the limit")
+@pytest.mark.parametrize("megabytes", [24, 32, 40, 60, 120])
+def test_want_of_memory_does_not_admit(project: Path, megabytes: int) -> None:
+    hook(project, before("Bash", {"command": "make"}))
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+
+    long = "rm -rf /etc; " + "echo x; " * 100_000
+    process = start(installed(project), preexec_fn=limited)
+    out, _ = process.communicate(json.dumps(before("Bash", {"command": long})).encode(), PATIENCE_S)
+    assert refuses("claude-code", process.returncode, out)
+
+
+def test_a_hook_that_cannot_start_or_is_killed_refuses(project: Path, tmp_path: Path) -> None:
+    words = command(project)
+    for broken in (
+        ["/no/such/python", *words[1:]],
+        [*words[:3], str(tmp_path / "none.py"), *words[4:]],
+        ["/bin/sh", "-c", "kill -KILL $$"],
+        ["/bin/sh", "-c", "kill -SEGV $$"],
+        ["/bin/false"],
+    ):
+        line = ["/bin/sh", "-c", shlex.join(broken) + OR_REFUSE]
+        done = subprocess.run(line, input=b"{}", capture_output=True, check=False)
+        assert done.returncode == 2
+
+
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.SIGUSR1],
+)
+def test_a_hook_that_is_ended_by_a_signal_refuses(project: Path, number: signal.Signals) -> None:
+    with start(command(project)) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"{")
+        process.stdin.flush()
+        status, until_s = Path(f"/proc/{process.pid}/status"), time.monotonic() + PATIENCE_S
+        if not status.exists():
+            pytest.skip("no /proc here")
+        while time.monotonic() < until_s:
+            (mask,) = re.findall(r"SigCgt:\s*(\w+)", status.read_text())
+            if int(mask, 16) >> signal.SIGXCPU - 1 & 1:
+                break  # the last of those that the hook sees to
+            time.sleep(0.005)
+        process.send_signal(number)
+        assert process.wait(PATIENCE_S) == 2
+
+
+# Its own parts
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A copy of Switchgear whose files may be damaged."""
+    package = tmp_path / "lib" / "switchgear"
+    shutil.copytree(
+        Path(command(tmp_path)[3]).parents[1], package, ignore=shutil.ignore_patterns("*.bin")
+    )
+    return package
+
+
+def run_copy(
+    copied: Path, project: Path, data: Any, agent: str = "claude-code"
+) -> tuple[int, bytes, bytes]:
+    words = command(project, agent)
+    words[3] = str(copied / "hooks" / "entry.py")
+    done = subprocess.run(
+        words, input=json.dumps(data).encode(), capture_output=True, check=False, timeout=PATIENCE_S
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+DAMAGE = [
+    *(
+        "process",
+        "answering",
+        "decide",
+        "compiled",
+        "lean",
+        "bundle",
+        "regexes",
+        "looking",
+        "pending",
+    ),
+    *(
+        "dialects/claude_code",
+        "dialects/pi",
+        "trouble",
+        "readable",
+        "built_in",
+        "command",
+        "deadline",
+    ),
+]
+
+
+@pytest.mark.parametrize("agent", ["claude-code", "pi"])
+@pytest.mark.parametrize(
+    "damage", ["raise TypeError('broken')\n", "def (", "import nowhere\n", "raise SystemExit(0)\n"]
+)
+def test_a_part_that_cannot_be_imported_does_not_admit(
+    copied: Path, project: Path, agent: str, damage: str
+) -> None:
+    for name in DAMAGE:
+        part = copied / "hooks" / f"{name}.py"
+        whole = part.read_text()
+        part.write_text(damage)
+        for _ in range(2):
+            code, out, err = run_copy(copied, project, call(agent, FORBIDDEN), agent)
+            assert refuses(agent, code, out), (name, code, out, err)
+        part.write_text(whole)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["core/rules.py", "core/deeds.py", "stores/sqlite/store.py", "redact.py", "core/types.py"],
+)
+def test_a_part_of_the_core_that_cannot_be_imported_does_not_admit(
+    copied: Path, project: Path, part: str
+) -> None:
+    run_copy(copied, project, before("Bash", {"command": "make"}))
+    run_copy(copied, project, before("Bash", {"command": "make"}, "t2"))
+    (copied / part).write_text("raise ImportError('broken')\n")
+    for _ in range(2):
+        code, out, _ = run_copy(copied, project, before("Bash", FORBIDDEN))
+        assert refuses("claude-code", code, out)
+
+
+def test_a_stand_in_that_is_broken_costs_only_time(copied: Path, project: Path) -> None:
+    """The hook starts over without stand-ins, and answers as ever."""
+    lean = copied / "hooks" / "lean.py"
+    for _ in range(2):
+        run_copy(copied, project, before("Bash", {"command": "make"}))
+    text = lean.read_text()
+    for broken in (
+        text.replace(
+            "def _loads(*args, **named):",
+            "def _loads(*args, **named):\n    raise TypeError('stand-in')\n",
+        ),
+        text.replace(
+            "def _dumps(*args, **named):",
+            "def _dumps(*args, **named):\n    raise KeyError('stand-in')\n",
+        ),
+        text.replace(
+            "def _blake2b(*args, **named):",
+            "def _blake2b(*args, **named):\n    raise NameError('stand-in')\n",
+        ),
+        text.replace("    def _replace(self, **changes):", "    def _replace(self):"),
+        text.replace('"TYPE_CHECKING": False,', '"TYPE_CHECKING": 1 / 0,'),
+    ):
+        assert broken != text
+        lean.write_text(broken)
+        for number in range(4):
+            told = run_copy(copied, project, before("Bash", FORBIDDEN, f"f{number}"))
+            assert refuses("claude-code", *told[:2]), told
+            assert b"deletes/outside" in told[1] or b"STUCK" in told[1]
+            harmless = {**before("Bash", {"command": "make"}), "session_id": f"s-{number}"}
+            assert run_copy(copied, project, harmless) == (0, b"", b"")
+
+
+def test_an_event_that_is_not_before_a_tool_is_never_refused_by_the_last_resort(
+    copied: Path, project: Path
+) -> None:
+    (copied / "hooks" / "answering.py").write_text("raise TypeError('broken')\n")
+    code, _, _ = run_copy(copied, project, before())
+    assert code == 2
+    (copied / "hooks" / "answering.py").write_text(
+        "LARGEST_BYTES = 1 << 20\ndef overdue(*_): ...\ndef answer(*_): raise TypeError('broken')\n"
+    )
+    assert run_copy(copied, project, after())[0] == 0
+    assert run_copy(copied, project, claude("Stop"))[0] == 0
+    assert run_copy(copied, project, before())[0] == 2
+
+
+def test_unknown_arguments_refuse(project: Path) -> None:
+    for words in (
+        [],
+        ["vim"],
+        ["claude-code", "--root"],
+        ["claude-code", "--plain"],
+        ["claude-code", "--plain", "x"],
+    ):
+        done = subprocess.run(
+            [*command(project)[:4], *words],
+            input=json.dumps(before()).encode(),
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 2, words

@@ -1,0 +1,167 @@
+"""What the rules refuse and admit over whole sets of commands, however these are written."""
+
+import os
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from rules import grammar
+from rules.attacks import ADMITTED, ATTACKS, TOOL_ATTACKS
+from rules.evasions import WRAPPERS, offences, rewritten, wrapped
+from rules.harmless import COMMANDS
+from rules.project import Project
+from switchgear.core.deeds import UNREADABLE, Place
+from switchgear.core.rules import Rule, judge
+
+FUZZED = int(os.environ.get("SWITCHGEAR_FUZZ_COMMANDS", "1500"))
+"""Random commands; `SWITCHGEAR_FUZZ_COMMANDS=100000` for a thorough run."""
+SAME_TEXT = [name for name in WRAPPERS if name not in {"base64", "ssh"}]
+"""Ways to run a command that leave its meaning as it is: a decoder is refused for itself, and
+`ssh` runs at home."""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return Project(tmp_path_factory.mktemp("project"))
+
+
+def test_every_plain_offence_is_refused(project: Project) -> None:
+    assert [text for text in offences() if project.refusal(text) is None] == []
+
+
+def test_an_offence_is_refused_however_its_path_is_written(project: Project) -> None:
+    assert [text for text in rewritten() if project.refusal(text) is None] == []
+
+
+def test_an_offence_is_refused_by_whatever_means_it_is_run(project: Project) -> None:
+    assert [text for text in wrapped() if project.refusal(text) is None] == []
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_attacks_of_every_kind_are_refused(project: Project, kind: str) -> None:
+    assert [text for text in ATTACKS[kind] if project.refusal(text) is None] == []
+
+
+def test_attacks_by_other_tools_are_refused(project: Project) -> None:
+    assert [call for call in TOOL_ATTACKS if project.tool_refusal(*call) is None] == []
+
+
+def test_the_known_limits_are_as_the_documentation_says(project: Project) -> None:
+    assert [text for text in ADMITTED if project.refusal(text) is not None] == []
+
+
+def test_harmless_commands_are_admitted(project: Project) -> None:
+    refused = {text: rule for text in COMMANDS if (rule := project.refusal(text))}
+    assert refused == {}
+
+
+@pytest.mark.parametrize("name", SAME_TEXT)
+def test_a_harmless_command_stays_so_however_it_is_run(project: Project, name: str) -> None:
+    random = Random(name)
+    plain = [text for text in COMMANDS if "{}" not in text]
+    texts = [WRAPPERS[name](text) for text in random.sample(plain, 60)]
+    refused = {text: rule for text in texts if (rule := project.refusal(text))}
+    assert refused == {}
+
+
+def test_random_commands_are_judged_without_failing_and_alike_behind_padding(
+    project: Project,
+) -> None:
+    random = Random(FUZZED)
+    for _ in range(FUZZED):
+        text = grammar.text(random)
+        begun = time.process_time()
+        broken = project.refusal(text)
+        assert time.process_time() - begun < 2.0, text
+        assert UNREADABLE not in (broken or ""), text
+        if broken is not None:
+            padded = "true\n" * 20 + f":\n{text}"
+            assert project.refusal(padded) is not None, text
+
+
+def test_tools_with_random_inputs_are_judged_without_failing(project: Project) -> None:
+    random = Random(5)
+    keys = ("command", "path", "chars", "code", "url", "content", "patch", "args", "x", "cwd")
+    tools = (
+        "Bash",
+        "Write",
+        "write_stdin",
+        "mcp__x__run",
+        "find_and_replace",
+        "apply_patch",
+        "Read",
+    )
+    for _ in range(FUZZED // 5):
+        args = {random.choice(keys): grammar.text(random, 4) for _ in range(random.randint(0, 3))}
+        broken = project.tool_refusal(random.choice(tools), args)
+        assert UNREADABLE not in (broken or ""), args
+
+
+@pytest.mark.parametrize(
+    "tool", ["find_and_replace", "search_replace", "view_edit", "read_write", "get_or_create"]
+)
+def test_a_tool_whose_name_also_reads_is_no_reader(project: Project, tool: str) -> None:
+    assert project.tool_refusal(tool, {"path": ".claude/settings.json"}) is not None
+    assert project.tool_refusal(tool, {"path": "src/app.py"}) is None
+
+
+@pytest.mark.parametrize("tool", ["read_file", "search_files", "grep_search", "view", "list_dir"])
+def test_a_tool_that_only_reads_may_read_the_guard(project: Project, tool: str) -> None:
+    assert project.tool_refusal(tool, {"path": ".claude/settings.json"}) is None
+
+
+@pytest.mark.parametrize(
+    "chars",
+    [
+        *("rm .claude/settings.json\n", "rm -rf .cla", "rm -rf ", "switchgear reset x\n", "switch"),
+        *("echo x > switchgear.yaml\r", "\x03rm -rf .claude\n", "cd .claude; rm settings.json\n"),
+    ],
+)
+def test_what_is_typed_into_a_shell_is_a_command(project: Project, chars: str) -> None:
+    assert project.tool_refusal("write_stdin", {"session_id": 1, "chars": chars}) is not None
+
+
+@pytest.mark.parametrize(
+    "chars", ["y\n", "q", "\x03", "npm test\n", "print(1)\n", "", "\x1b[A", "ls"]
+)
+def test_what_is_typed_harmlessly_is_admitted(project: Project, chars: str) -> None:
+    assert project.tool_refusal("write_stdin", {"session_id": 1, "chars": chars}) is None
+
+
+def test_a_tracked_guard_survives_a_cleaning_and_an_untracked_one_does_not(tmp_path: Path) -> None:
+    import subprocess  # noqa: PLC0415
+
+    project = Project(tmp_path)
+    assert project.refusal("git clean -fd") is not None
+    subprocess.run(["git", "add", "-f", "."], cwd=tmp_path, check=True, capture_output=True)
+    assert project.refusal("git clean -fd") is None
+    assert project.refusal("git stash") is None
+    (tmp_path / "switchgear.yaml").write_text("hooks: {lease: 5m}\n")
+    assert project.refusal("git stash") is not None
+    assert project.refusal("git checkout -- .") is not None
+    assert project.refusal("git reset --hard") is not None
+
+
+def test_a_patch_file_that_changes_the_guard_is_not_applied(project: Project) -> None:
+    patch = project.folder / "x.diff"
+    patch.write_text("--- a/switchgear.yaml\n+++ b/switchgear.yaml\n@@ -1 +1 @@\n-a\n+b\n")
+    assert project.refusal("git apply x.diff") is not None
+    assert project.refusal("patch -p1 < x.diff") is not None
+    patch.write_text("--- a/src/app.py\n+++ b/src/app.py\n@@ -1 +1 @@\n-a\n+b\n")
+    assert project.refusal("git apply x.diff") is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("--context=prod-eu get po", "--context prod-eu get po", "get po --context prod-eu"),
+        *("-n prod delete po x", "-nprod delete po x", "-n=prod delete po x"),
+    ],
+)
+def test_an_option_of_a_rule_is_found_in_every_spelling(words: str) -> None:
+    rule = Rule("not-production", commands=("kubectl --context=prod*", "kubectl -n=prod"))
+    place = Place("/w")
+    assert judge([rule], "Bash", {"command": f"kubectl {words}"}, place) is not None
+    assert judge([rule], "Bash", {"command": "kubectl --context dev get po"}, place) is None
