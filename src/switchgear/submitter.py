@@ -8,6 +8,7 @@ by the first warm circuit and ended when none is left: a calm process has no thr
 import threading
 from collections.abc import Callable
 from time import monotonic
+from weakref import WeakMethod
 
 from switchgear.listeners import log_exception
 
@@ -27,7 +28,8 @@ class Submitter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._woken = threading.Event()
-        self._ticks: dict[int, Tick] = {}
+        self._ticks: dict[int, WeakMethod[Tick]] = {}
+        """Weak, because a panel lets go of breakers that nothing else refers to."""
         self._thread: threading.Thread | None = None
         self._stopped = False
 
@@ -36,9 +38,9 @@ class Submitter:
         if self._stopped:
             return
         known = self._ticks.get(id(owner))
-        if known is None:
+        if known is None or known() is None:
             with self._lock:
-                self._ticks[id(owner)] = tick
+                self._ticks[id(owner)] = WeakMethod(tick)
                 thread = self._thread
                 if thread is None or not thread.is_alive():
                     self._thread = threading.Thread(
@@ -66,9 +68,11 @@ class Submitter:
         while not self._stopped:
             self._woken.wait(TICK_S if self._ticks else LINGER_S)
             self._woken.clear()
-            for owner, tick in list(self._ticks.items()):
-                if not _attempt(tick):
+            for owner, method in list(self._ticks.items()):
+                tick = method()
+                if tick is None or not _attempt(tick):
                     self._ticks.pop(owner, None)
+                del tick
                 idle_since_s = monotonic()
             if not self._ticks and monotonic() - idle_since_s >= LINGER_S:
                 with self._lock:
