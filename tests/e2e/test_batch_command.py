@@ -285,6 +285,25 @@ def test_parallel_tasks_do_not_overspend_the_budget(project: Project) -> None:
     assert [task["spent_micros"] for task in result["tasks"]] == [400_000, 400_000]
 
 
+def test_a_budget_for_a_cost_that_cannot_be_known_is_refused_before_the_start(
+    project: Project,
+) -> None:
+    (project.path / "tasks.yaml").write_text(
+        "budget: 1\ntasks:\n  - {name: a, task: x, agent_cmd: 'true'}\n"
+    )
+    command = [sys.executable, "-m", "switchgear", "batch", "tasks.yaml"]
+    run = partial(subprocess.run, cwd=project.path, env=project.env, capture_output=True, text=True)
+    refused = run(command, check=False)
+    assert refused.returncode == 2
+    assert "task 'a': its budget cannot be enforced" in refused.stderr
+    assert "allow_unknown_price: true" in refused.stderr
+    (project.path / "tasks.yaml").write_text(
+        "tasks:\n  - {name: a, task: x, agent_cmd: 'true', max_iterations: 1, budget: 1,"
+        " allow_unknown_price: true}\n"
+    )
+    assert run(command, check=False).returncode == 21
+
+
 def test_batches_at_once_cannot_overspend_a_node(project: Project) -> None:
     command = [sys.executable, "-m", "switchgear", "budgets"]
     run = partial(subprocess.run, cwd=project.path, env=project.env, check=True)

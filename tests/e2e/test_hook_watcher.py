@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from switchgear.hooks.command import hook_command
+from switchgear.hooks.install import saved
+from switchgear.hooks.install.place import place
 from switchgear.hooks.sessions import Notes
 from switchgear.stores.sqlite import SqliteStore
 from trusted_config import write_config
@@ -91,6 +93,26 @@ def test_a_real_watcher_hears_a_silent_agent_and_its_hint_is_delivered_once(
     assert len(hinted) == 1
     assert "no tool call for" in hinted[0]
     assert _until_gone(notes.watcher or 0)
+
+
+def test_a_watcher_repairs_the_guard_of_a_silent_agent_and_stops_it(tmp_path: Path) -> None:
+    hooks = place("claude-code", "project", str(tmp_path))
+    hooks.install()
+    saved.save("claude-code", "project", str(tmp_path))
+    good = Path(hooks.path).read_bytes()
+    process = started(tmp_path, CONFIG)
+    try:
+        assert process.stdout is not None
+        for _ in range(14):
+            process.stdout.readline()  # from then on it is silent
+        _until(tmp_path, lambda notes: bool(notes.watcher))
+        Path(hooks.path).unlink()
+        stopped = _until(tmp_path, lambda notes: "changed without" in (notes.stop or ""))
+        assert "settings.json was removed: restored from the saved copy" in (stopped.stop or "")
+        assert Path(hooks.path).read_bytes() == good
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_killed_agent_is_over_and_not_silent(tmp_path: Path) -> None:

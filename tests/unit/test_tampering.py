@@ -17,6 +17,7 @@ from switchgear.cli import main
 from switchgear.config.trust import record_of, trust_file
 from switchgear.hooks import answering
 from switchgear.hooks.command import hook_command
+from switchgear.hooks.compiled import compiled
 from switchgear.hooks.install import saved
 from switchgear.hooks.install.agents import HOOKED
 from switchgear.hooks.process import open_store
@@ -252,11 +253,74 @@ def test_settings_that_an_agent_writes_for_itself_stay(project: Path) -> None:
 
 
 def test_other_settings_stay_when_our_hooks_are_put_back(project: Path) -> None:
-    path = install("claude-code", "project", project)
-    path.write_text('{\n  "model": "opus", // mine\n  "hooks": {}\n}\n')
+    path = install("gemini", "project", project)
+    path.write_text('{\n  "model": "pro", // mine\n  "hooks": {}\n}\n')
     saved.repair(str(project))
-    assert '"model": "opus"' in path.read_text()
+    assert '"model": "pro", // mine' in path.read_text()
     assert ours(path)
+
+
+def test_settings_that_the_agent_would_ignore_as_a_whole_are_restored(project: Path) -> None:
+    path = install("claude-code", "project", project)
+    good = path.read_text()
+    path.write_text("// Claude Code takes no comments, and runs no hook then\n" + good)
+    [told] = saved.repair(str(project)).done
+    assert "cannot be parsed" in told
+    assert path.read_text() == good
+
+
+@pytest.mark.parametrize("name", ["settings.json", "settings.local.json"])
+def test_a_pipe_in_the_place_of_settings_keeps_no_hook_waiting(project: Path, name: str) -> None:
+    path = install("claude-code", "project", project)
+    hook(project, before())
+    place = path.parent / name
+    place.unlink(missing_ok=True)
+    os.mkfifo(place)
+    hook(project, after())
+    assert path.is_file()
+    assert ours(path)
+
+
+def test_hooks_at_the_same_moment_repair_once_and_all_answer(project: Path) -> None:
+    path = install("claude-code", "project", project)
+    good = path.read_bytes()
+    hook(project, before())
+    shutil.rmtree(path.parent)
+    command = [sys.executable, *hook_command("claude-code", root=str(project))[1:]]
+    started = [
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for _ in range(6)
+    ]
+    for number, process in enumerate(started):
+        call = {**before(call=f"p{number}", session=f"s{number}"), "cwd": str(project)}
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(call).encode())
+        process.stdin.close()
+        process.stdin = None
+    for process in started:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode in {0, 2}, errors
+        assert b"Traceback" not in errors
+    assert path.read_bytes() == good
+    assert saved.repair(str(project)) == saved.Repaired()
+    assert events(project)
+
+
+def test_a_watcher_that_sees_a_changed_configuration_leaves_it_to_the_end_of_the_call(
+    project: Path,
+) -> None:
+    config = project / "switchgear.yaml"
+    config.write_text("hooks: {lease_s: 60}\n")
+    trust_file(str(config))
+    hook(project, before())
+    config.write_text("hooks: {lease_s: 61}\n")
+    assert compiled(str(project)).lease_s == 60, "as the watcher looks"
+    assert config.read_text() == "hooks: {lease_s: 61}\n"
+    hook(project, after())
+    assert config.read_text() == "hooks: {lease_s: 60}\n"
+    assert is_stopped(project)
 
 
 def test_an_operators_uninstall_is_no_tampering(project: Path) -> None:
@@ -270,7 +334,8 @@ def test_an_operators_uninstall_is_no_tampering(project: Path) -> None:
 
 def test_an_installation_of_an_earlier_version_is_saved_by_the_first_hook(project: Path) -> None:
     path = install("claude-code", "project", project)
-    saved.forget("claude-code", "project", str(project))
+    [copy] = (Path(os.environ["HOME"]) / ".local/state/switchgear/guard").glob("*.json")
+    copy.unlink()
     hook(project, before())
     path.unlink()
     hook(project, after())
@@ -451,6 +516,35 @@ def test_a_link_that_the_user_had_is_kept(project: Path, tmp_path: Path) -> None
     assert len(saved.repair(str(project)).done) == 1
     assert path.is_symlink()
     assert ours(real)
+
+
+@pytest.mark.parametrize("what", ["guard", "trust", "all"])
+def test_removing_the_saved_copies_or_the_trust_stops_the_session(
+    project: Path, tmp_path: Path, what: str
+) -> None:
+    config = project / "switchgear.yaml"
+    config.write_text("hooks: {lease_s: 60}\n")
+    path = install("claude-code", "project", project)
+    assert hook(project, before()) == {}
+    state = tmp_path / "home/.local/state/switchgear"
+    shutil.rmtree(state if what == "all" else state / what)
+    path.write_text(path.read_text() + "\n")
+    told = json.dumps(hook(project, after()))
+    assert "was removed" in told
+    assert is_stopped(project)
+
+
+def test_a_change_with_the_same_size_and_time_is_found(project: Path) -> None:
+    path = install("claude-code", "project", project)
+    hook(project, before())
+    found = path.stat()
+    with path.open("r+") as file:
+        file.write(path.read_text().replace('"PreToolUse"', '"PreToolUsX"'))
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert path.stat().st_size == found.st_size
+    hook(project, after())
+    assert "PreToolUsX" not in path.read_text() or '"PreToolUse"' in path.read_text()
+    assert is_stopped(project)
 
 
 def test_a_home_that_cannot_be_written_stops_no_hook(

@@ -14,7 +14,14 @@ from switchgear.cli.text import clean, say
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
 # ruff: noqa: PLC0415, PTH100, PTH111, PTH112
 
-_AGENT_MARKS = ("CLAUDECODE", "GEMINI_CLI", "QWEN_CODE", "OPENCODE", "CODEX_SANDBOX")
+_AGENT_MARKS = (
+    "CLAUDECODE",
+    "GEMINI_CLI",
+    "QWEN_CODE",
+    "OPENCODE",
+    "CODEX_SANDBOX",
+    "SWITCHGEAR_ITERATION",
+)
 """Variables that agents set for the commands that they run."""
 
 

@@ -100,11 +100,11 @@ class Unconfigured(SwitchgearError):
         self.last = last
 
 
-def compiled(root: str, *, during_call: bool | None = False) -> Compiled:
+def compiled(root: str, *, during_call: bool | None = None) -> Compiled:
     """What holds for the project at `root`. Raises `Unconfigured`.
 
-    `during_call`: a tool call has just ended, so what has changed changed during it; `None`: not
-    known, for a process that only watches.
+    `during_call`: a tool call has just ended, so what has changed changed during it; false: an event
+    outside a call; `None`: not known, for a process that only looks.
     """
     place = place_of(root)
     data = read(place)
@@ -181,7 +181,8 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
             found = os.stat(path)
         except (OSError, ValueError):
             continue
-        marks.append([path, found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode])
+        # The time of change, because that of modification can be set to what it was.
+        marks.append([path, found.st_ctime_ns, found.st_size, found.st_ino, found.st_mode])
     return marks
 
 

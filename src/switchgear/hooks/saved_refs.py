@@ -62,10 +62,15 @@ def _values(git: str, refs: dict[str, str]) -> dict[str, str]:
         pass  # nothing is packed
     for name in refs:
         try:
-            with open(os.path.join(git, name), encoding="utf-8", errors="replace") as file:
-                found[name] = file.read(200).strip()
+            handle = os.open(os.path.join(git, name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             continue
+        try:
+            found[name] = os.read(handle, 200).decode(errors="replace").strip()
+        except OSError:
+            found[name] = ""
+        finally:
+            os.close(handle)
     return found
 
 

@@ -6,6 +6,7 @@ a word if it is not to their liking, Gemini CLI does not start, Codex says so in
 
 import os
 import shlex
+import stat
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
@@ -120,7 +121,10 @@ def wired(folder: str) -> list[str]:
 
 def _mentions_us(path: str) -> bool:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, encoding="utf-8", errors="replace") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return False
             text = file.read(LARGEST_SETTINGS)
     except OSError:
         return False

@@ -57,7 +57,9 @@ def digest(data: bytes) -> str:
 def read(path: str) -> bytes | None:
     """What a file holds; `None`: there is none. Raises `CannotChange`."""
     try:
-        with open(path, "rb") as file:
+        # A pipe in its place must not keep us waiting for a writer.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise CannotChange(path, "it is no file", "move it away")
             data = file.read(LARGEST_BYTES + 1)

@@ -13,7 +13,7 @@ import secrets
 import stat
 import tomllib
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -74,9 +74,18 @@ def is_saved(agent: str, scope: str, folder: str) -> bool:
 
 
 def forget(agent: str, scope: str, folder: str) -> None:
-    """Drop the copy: an operator takes our hooks out. Raises OSError."""
-    with suppress(FileNotFoundError):
-        os.unlink(_record(_path(agent, scope, folder)))
+    """Drop the copy: an operator takes our hooks out. Raises OSError.
+
+    An empty record stays, which tells it from a copy that something else removed.
+    """
+    record = _record(_path(agent, scope, folder))
+    if os.path.lexists(record):
+        write_private(record, b"null")
+
+
+def lost(paths: Iterable[str]) -> list[str]:
+    """Those of the files that had a copy, which was removed by no operator."""
+    return [path for path in paths if not os.path.lexists(_record(path))]
 
 
 def watched(folder: str) -> list[str]:
@@ -151,13 +160,13 @@ def _repair_file(saved: Saved) -> Iterator[str]:
         return
     expected = _entries(saved.data)
     try:
-        found = _entries(now)
+        found = _entries(now, hooked)
         if all(entry in found for entry in expected):
             if now != saved.data:
                 _write(saved._replace(data=now))  # others' settings are theirs
             return
         repaired = _with_entries(now, saved.data)
-        if not all(entry in _entries(repaired) for entry in expected):
+        if not all(entry in _entries(repaired, hooked) for entry in expected):
             raise ValueError("our entries do not fit in")
     except (NotJson, ValueError):
         keep_aside(saved.path, now)
@@ -200,11 +209,17 @@ def _text(data: bytes) -> str:
     return data.decode().removeprefix(_MARK)
 
 
-def _entries(data: bytes) -> list[tuple[str, str, str]]:
-    """Our entries in settings: the event, the matcher and the hook. Raises ValueError, NotJson."""
+def _entries(data: bytes, reader: HookedAgent | None = None) -> list[tuple[str, str, str]]:
+    """Our entries in settings: the event, the matcher and the hook. Raises ValueError, NotJson.
+
+    `reader`: only as this agent could read them. One that takes no comments ignores the whole file.
+    """
     text = _text(data)
+    if reader is not None and data.startswith(_MARK.encode()) and not reader.byte_order_mark:
+        raise ValueError("it begins with a byte order mark")
+    comments = reader is None or reader.comments
     found: list[tuple[str, str, str]] = []
-    for each in edit.find(text, is_ours) if text.strip() else []:
+    for each in edit.find(text, is_ours, comments=comments) if text.strip() else []:
         matcher = json.dumps(each.group.get("matcher"))
         found += [
             (each.event, matcher, json.dumps(hook, sort_keys=True))
