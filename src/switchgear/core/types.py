@@ -187,7 +187,8 @@ class Order(NamedTuple):
 
         The kind alone does not decide: a remark that also sets the mode or resets is an override.
         """
-        return self.kind not in REMARKS or self.mode is not None or self.reset
+        changes = self.mode is not None or self.reset or self.probe
+        return self.kind not in REMARKS or changes
 
 
 Message = Ask | Tell | Order
