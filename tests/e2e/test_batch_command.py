@@ -285,6 +285,25 @@ def test_parallel_tasks_do_not_overspend_the_budget(project: Project) -> None:
     assert [task["spent_micros"] for task in result["tasks"]] == [400_000, 400_000]
 
 
+def test_a_budget_for_a_cost_that_cannot_be_known_is_refused_before_the_start(
+    project: Project,
+) -> None:
+    (project.path / "tasks.yaml").write_text(
+        "budget: 1\ntasks:\n  - {name: a, task: x, agent_cmd: 'true'}\n"
+    )
+    command = [sys.executable, "-m", "switchgear", "batch", "tasks.yaml"]
+    run = partial(subprocess.run, cwd=project.path, env=project.env, capture_output=True, text=True)
+    refused = run(command, check=False)
+    assert refused.returncode == 2
+    assert "task 'a': its budget cannot be enforced" in refused.stderr
+    assert "allow_unknown_price: true" in refused.stderr
+    (project.path / "tasks.yaml").write_text(
+        "tasks:\n  - {name: a, task: x, agent_cmd: 'true', max_iterations: 1, budget: 1,"
+        " allow_unknown_price: true}\n"
+    )
+    assert run(command, check=False).returncode == 21
+
+
 def test_batches_at_once_cannot_overspend_a_node(project: Project) -> None:
     command = [sys.executable, "-m", "switchgear", "budgets"]
     run = partial(subprocess.run, cwd=project.path, env=project.env, check=True)
@@ -548,3 +567,17 @@ def test_a_plan_that_is_a_pipe_is_refused_before_anything_is_started(project: Pr
     assert done.returncode == 2
     assert "task 'a': --plan 'plan.md': is not a regular file" in done.stderr
     assert project.log == []
+
+
+def test_a_repository_without_a_commit_inside_a_worktree_does_not_lose_the_rest(
+    project: Project,
+) -> None:
+    nests = "subprocess.run(['git', 'init', '-q', 'nested'], check=True); write('nested/f')"
+    project.tasks(
+        "defaults: {worktree: true, stuck: false}",
+        a=f"{nests}; {DONE}",
+        b=f"needs: [a] | until('a', 1); {DONE}",
+    )
+    done = project()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not everything was committed to" in done.stdout

@@ -56,6 +56,8 @@ def test_what_cannot_be_followed_is_said_before_anything_is_made(project: Path) 
         run_loop(RunOptions("x"), panel=Panel("memory:"))
     with pytest.raises(LoopRefused, match="no program 'no-such-agent'"):
         run_loop(RunOptions("x", agent_cmd="no-such-agent"), panel=Panel("memory:"))
+    with pytest.raises(LoopRefused, match="the budget cannot be enforced"):
+        run_loop(RunOptions("x", agent_cmd="true", budget_micros=5), panel=Panel("memory:"))
     with pytest.raises(ValueError, match="--notify"):
         run_loop(RunOptions("x", agent="demo"), panel=Panel("memory:"), notify=["pager"])
     assert not (project / ".switchgear").exists()

@@ -99,7 +99,7 @@ def test_a_plan_is_done_when_every_box_is_ticked(stage: Stage) -> None:
     body = "p = pathlib.Path('PLAN.md'); p.write_text(p.read_text().replace('[ ]', '[x]', 1))"
     result = stage.run(body, plan="PLAN.md")
     assert (result.exit_reason, result.state.iterations) == ("completed", 2)
-    assert "1 boxes are ticked, 2 are open. The next one: build it" in stage.prompt(1)
+    assert "1 box is ticked, 2 are open. The next one: build it" in stage.prompt(1)
     assert "The next one: test it" in stage.prompt(2)
 
 

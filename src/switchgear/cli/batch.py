@@ -13,9 +13,10 @@ from switchgear.cli.text import clean, say
 
 if TYPE_CHECKING:
     from switchgear.batch.attempt import Workplace
-    from switchgear.batch.model import Batch, End
+    from switchgear.batch.model import Batch, End, Task
     from switchgear.batch.record import BatchFolder, Kept
     from switchgear.cli.opening import Session
+    from switchgear.runner.options import RunOptions
     from switchgear.runner.run_lock import RunLock
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
@@ -146,10 +147,31 @@ def _wanted(
         read = read._replace(tasks=tuple(task._replace(on_timeout=choice) for task in read.tasks))
     for task in read.tasks:
         try:
-            check_plan(Path(task.cwd or "."), options_of(place, task).plan)
+            options = options_of(place, task)
+            check_plan(Path(task.cwd or "."), options.plan)
         except ValueError as problem:
             fail(f"task {task.name!r}: {problem}")
+        _refuse_unknown_cost(place, task, options, limited=read.budget_micros is not None)
     return read if parallel is None else read._replace(parallel=parallel)
+
+
+def _refuse_unknown_cost(
+    place: "Workplace", task: "Task", options: "RunOptions", *, limited: bool
+) -> None:
+    """End the command if a task has a budget, or the batch, and its cost cannot be known."""
+    from switchgear.cli.run import agent_of
+    from switchgear.runner.price_coverage import coverage
+
+    if options.allow_unknown_price or not (limited or options.budget_micros is not None):
+        return
+    priced = coverage(options, agent_of(options), Path(task.cwd or ".").absolute(), place.runs)
+    if not priced.known:
+        fail(
+            f"task {task.name!r}: its budget cannot be enforced: {priced.why}; nothing was started\n"
+            '- let its agent print {"type": "usage", "cost_usd": …}\n'
+            "- allow_unknown_price: true enforces it on the cost that is reported\n"
+            "- leave out the budget, and limit the task by max_iterations and timeout"
+        )
 
 
 def _paid_from(place: "Workplace", wanted: "Batch", node: str | None) -> "Batch":

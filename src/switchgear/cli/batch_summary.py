@@ -6,7 +6,7 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 
 from switchgear.batch.model import SATISFIED, End, Progress, Status
-from switchgear.cli.text import clean
+from switchgear.cli.text import clean, plural
 from switchgear.errors import elapsed
 from switchgear.runner.words import UNKNOWN, spend
 
@@ -62,7 +62,7 @@ def in_words(batch: str, end: End, progress: Mapping[str, Progress], resume: str
         sum(each.unknown_prices for each in progress.values()),
     )
     spent = f"{spent} cost" if spent == UNKNOWN else spent
-    lines = [f"batch {batch}: {end.name}: {done} of {len(progress)} tasks done, {spent}"]
+    lines = [f"batch {batch}: {end.name}: {done} of {plural(len(progress), 'task')} done, {spent}"]
     if end.code:
         failed = any(each.status in {Status.FAILED, Status.SKIPPED} for each in progress.values())
         lines.append(f"  go on: {resume}{' --retry-failed' if failed else ''}")

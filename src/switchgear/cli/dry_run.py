@@ -158,7 +158,7 @@ def _estimate(past: "Estimate | None") -> str:
     if past is None:
         return "none: there are no past runs of this agent here"
     task = "this task" if past.same_task else "other tasks"
-    span = f"{past.iterations:g} iterations in {elapsed(past.seconds)}"
+    span = f"{plural(past.iterations, 'iteration')} in {elapsed(past.seconds)}"
     about = f"{plural(past.runs, 'past run')} of {task}, median {span}"
     if past.micros is None or past.micros_per_iteration is None:
         return f"{about}; their cost is unknown"

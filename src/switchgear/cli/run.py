@@ -130,7 +130,7 @@ def _dry_run(
     return dry_run(
         session,
         options,
-        _agent(options),
+        agent_of(options),
         folder,
         policy=configured(session, options, folder),
         targets=tuple(each.name for each in (*session.config.notifications, *targets)),
@@ -183,7 +183,7 @@ def check_budget(options: "RunOptions", folder: Path) -> None:
 
     if options.budget_micros is None or options.allow_unknown_price:
         return
-    priced = coverage(options, _agent(options), folder, runs_root(Path.cwd()))
+    priced = coverage(options, agent_of(options), folder, runs_root(Path.cwd()))
     if not priced.known:
         ways = "\n".join(f"- {option}" for option in priced.options)
         fail(f"--budget cannot be enforced: {priced.why}; nothing was started\n{ways}")
@@ -205,7 +205,7 @@ def _demo(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
 
     task, flags = _demo_task(task, flags)
     options, note = _options(session, task, flags)
-    _agent(options)  # an unknown scenario is said before anything is made
+    agent_of(options)  # an unknown scenario is said before anything is made
     record = new_run(runs_root(Path.cwd()))
     make_repository(record.path / "work")
     return Start(options, record.path / "work", record, note=note)
@@ -228,7 +228,7 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     from switchgear.runner.record import runs_root
     from switchgear.runner.run_lock import RunConflict, task_lock
 
-    agent = _agent(start.options)
+    agent = agent_of(start.options)
     check_plan(start.folder, start.options.plan)
     name = start.circuit or loop_name(start.folder, start.options)
     if problem := missing_program(agent, start.folder):  # before anything is made or changed
@@ -472,7 +472,8 @@ def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_js
     return code
 
 
-def _agent(options: "RunOptions") -> "Agent":
+def agent_of(options: "RunOptions") -> "Agent":
+    """The agent that the options name. Raises ValueError for one that there is not."""
     from switchgear.agents.registry import agent_named, agent_of_command
 
     if options.agent_cmd is not None:

@@ -39,7 +39,7 @@ class Estimate(NamedTuple):
     micros: int | None
     """`None`: their cost is unknown."""
     micros_per_iteration: int | None
-    iterations: float
+    iterations: int
     seconds: float
 
 

@@ -57,7 +57,8 @@ def _plan(options: RunOptions, plan: Plan | None) -> str:
     then = "Take the first box that is open, do it, and tick it when it is really done."
     if plan is None:
         return f"The plan is {options.plan}, which cannot be read yet: write it as a checklist first, with a box `- [ ]` for each step."
-    left = f"{plan.done} boxes are ticked, {len(plan.open)} are open."
+    ticked = "1 box is ticked" if plan.done == 1 else f"{plan.done} boxes are ticked"
+    left = f"{ticked}, {len(plan.open)} {'is' if len(plan.open) == 1 else 'are'} open."
     following = f" The next one: {plan.open[0]}" if plan.open else ""
     return f"The plan is the checklist in {options.plan}. {left}{following}\n{then}"
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from switchgear.agents.events import LIMITED, AgentError
 from switchgear.breaker import Breaker
+from switchgear.core.detectors.base import plural
 from switchgear.core.types import Phase
 from switchgear.errors import duration
 from switchgear.runner.ends import ExitReason
@@ -34,7 +35,9 @@ def pause_for(trouble: AgentError, state: RunState, provider: Breaker) -> Pause:
     growing_s = FIRST_PAUSE_S * 2.0 ** min(max(state.provider_failures - 1, 0), 16)
     if trouble.kind not in LIMITED:
         if provider.snapshot().phase is Phase.OPEN:
-            words = f"{provider.name} is down, {state.provider_failures} iterations in a row"
+            words = (
+                f"{provider.name} is down, {plural(state.provider_failures, 'iteration')} in a row"
+            )
             return Pause(0.0, f"{words}: {trouble.text}", ExitReason.AGENT_ERROR)
         seconds = max(trouble.retry_after_s or 0.0, growing_s)
         why = f"for {provider.name} to come back ({trouble.kind})"

@@ -12,6 +12,7 @@ from switchgear.panel import Panel
 from switchgear.runner.circuits import loop_breaker, loop_name, policy_of, task_name
 from switchgear.runner.interrupt import Interrupt
 from switchgear.runner.options import RunOptions, checked
+from switchgear.runner.price_coverage import coverage
 from switchgear.runner.receipt import receipt_of
 from switchgear.runner.record import new_run, runs_root
 from switchgear.runner.result import RunResult
@@ -23,7 +24,10 @@ from switchgear.runner.view import View
 
 
 class LoopRefused(SwitchgearError):
-    """A loop did not start: its circuit is open, or its agent is not installed. Nothing was run."""
+    """A loop did not start, and nothing was run.
+
+    Its circuit is open, its agent is not installed, or its budget cannot be enforced.
+    """
 
 
 def run_loop(
@@ -61,6 +65,10 @@ def run_loop(
     if problem := missing_program(agent, place):
         raise LoopRefused(problem)
     runs = runs_root(place)
+    if options.budget_micros is not None and not options.allow_unknown_price:
+        priced = coverage(options, agent, place, runs)
+        if not priced.known:
+            raise LoopRefused(f"the budget cannot be enforced: {priced.why}")
     with (
         nullcontext(panel) if panel is not None else Panel() as circuits,
         task_lock(runs, task_name(place, options)) as lock,
