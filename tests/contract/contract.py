@@ -98,6 +98,33 @@ class StoreContract(KeepingContract, TransactionContract):
             assert same(POLICY, done.circuit, circuit)
         assert [entry.event for entry in store.events()] == events
 
+    def test_holds_with_an_end_shares_of_probes_and_probe_now_are_kept(self, store: Store) -> None:
+        policy = POLICY.replace(recovery=Cooldown(10.0, successes=2, of=4))
+        circuit = policy.start("api", NOW_S)
+        held = Order("ada", "deploy", Mode.HELD_OPEN, until_s=NOW_S + 30.0)
+        messages: list[tuple[float, Message]] = [
+            (0.0, Tell(Signal(ok=False, count=20))),
+            (1.0, Order("ada", "it is back", probe=True)),
+            (2.0, Tell(Signal(ok=False))),
+            (3.0, Tell(Signal(ok=True))),
+            (4.0, held),
+            (5.0, Ask()),
+            (29.9, Ask()),
+            (30.0, Tell(Signal(count=0))),
+            (31.0, Tell(Signal(ok=True))),
+        ]
+        events: list[Event] = []
+        for after_s, message in messages:
+            wanted = step(policy, circuit, message, NOW_S + after_s)
+            done = store.apply("api", policy, message, NOW_S + after_s)
+            circuit = wanted.circuit
+            events.extend(wanted.events)
+            assert (done.verdict, done.events) == (wanted.verdict, wanted.events)
+            assert same(policy, done.circuit, circuit)
+        assert [entry.event for entry in store.events()] == events
+        assert circuit.phase is Phase.CLOSED
+        assert EventKind.HOLD_ENDED in {event.kind for event in events}
+
     def test_asking_a_calm_circuit_writes_nothing(self, store: Store) -> None:
         assert store.apply("api", POLICY, Ask(), NOW_S).verdict.admitted
         assert store.get("api") is None, "asking must not make a circuit exist"

@@ -111,3 +111,8 @@ def test_the_account_says_who_set_a_budget(folder: Path) -> None:
     lines = json.loads(run(folder, "budgets", "show", "atlas", "--json")[1])["lines"]
     assert lines[0]["who"] == "ada"
     assert lines[1]["who"] not in {"", "ada", "switchgear budgets set"}
+
+
+def test_a_provider_that_is_held_is_shown_as_held_and_not_by_its_evidence(folder: Path) -> None:
+    assert run(folder, "hold", "open", "provider/p", "--create", "--why", "maintenance")[0] == 0
+    assert "\nprovider p: held open by " in run(folder, "fleet", "status")[1]

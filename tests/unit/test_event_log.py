@@ -101,12 +101,13 @@ def test_a_program_that_never_heard_of_logging_shows_a_trip_in_one_line() -> Non
 
 def test_a_command_says_a_trip_once(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/state.db"
-    args = ["record", "api", "--fail", "--count", "5", "--create", "--store", store]
+    args = ["record", "api", "failure", "--count", "5", "--store", store]
     done = subprocess.run(
         [sys.executable, "-m", "switchgear", *args],
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
         timeout=60,
     )
-    assert "retries in" not in done.stderr
+    assert "closed → open: 5 failures in a row" in done.stdout
+    assert not done.stderr

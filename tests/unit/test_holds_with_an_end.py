@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from switchgear.cli import main
 from switchgear.core.message_wire import dump_message, load_message
 from switchgear.core.types import EventKind, Order
 from switchgear.core.wire import WireError, dump_circuit, load_circuit
+from switchgear.errors import OrderRefused
 from switchgear.stores.memory import MemoryStore
 from switchgear.testing import FakeClock
 
@@ -244,3 +246,21 @@ def test_a_hold_that_ended_shows_in_the_events(tmp_path: Path) -> None:
     shown = run(store, "events")
     assert "mode held open ended, held by ada: deploy" in shown.output
     assert Cooldown().of is None
+
+
+def test_where_a_token_is_configured_holds_and_probes_need_it(tmp_path: Path) -> None:
+    digest = sha256(b"secret").hexdigest()
+    url = f"sqlite:///{tmp_path}/state.db"
+    with Panel(url, operator_token_sha256=digest, token="secret") as panel:
+        panel.breaker("api").tell(Signal(ok=False, count=5))
+    with Panel(url) as panel:
+        with pytest.raises(OrderRefused):
+            panel.order("api", by="agent", why="x", probe=True)
+        with pytest.raises(OrderRefused):
+            panel.breaker("api").probe_now(by="agent", why="x")
+        with pytest.raises(OrderRefused):
+            panel.breaker("api").hold_closed(by="agent", why="x", for_s=60.0)
+        assert panel.breaker("api").state == "open"
+    refused = run(tmp_path / "state.db", "probe", "api", "--why", "x")
+    assert refused.exit_code == 2
+    assert "operator token" in refused.output

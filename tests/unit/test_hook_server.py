@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from switchgear.cli.serve import read_or_make_token, serve
+from switchgear.hooks import server as serving
 from switchgear.hooks.answering import LARGEST_BYTES, answer
+from switchgear.hooks.command import AGENTS
 from switchgear.hooks.compiled import compiled
 from switchgear.hooks.process import open_store
 from switchgear.hooks.server import HookServer
@@ -136,28 +139,104 @@ def test_a_store_that_cannot_be_reached_is_said_over_http_too(
     assert "could not decide" in told["systemMessage"]
 
 
+def is_refused(told: Any, agent: str = "claude-code") -> bool:
+    """Whether the agent does not make the call that this is the answer to."""
+    if agent in {"opencode", "pi"}:
+        return bool(told["action"] == "deny")
+    return bool(told["decision"] == ("deny" if agent == "gemini" else "block") and told["reason"])
+
+
 @pytest.mark.parametrize("header", ["", "Bearer wrong", "Bearer ", TOKEN[:-1], "x" * 10_000])
-def test_nothing_is_answered_without_the_token(server: HookServer, header: str) -> None:
+def test_nothing_is_decided_without_the_token(server: HookServer, header: str) -> None:
     status, told = ask(server, raw(before()), Authorization=header)
-    assert status == 401
-    assert "Authorization: Bearer TOKEN" in told["error"]
+    assert status == 200, "agents take every other status for approval"
+    assert is_refused(told)
+    assert "Authorization: Bearer TOKEN" in told["reason"]
+    assert server.root not in json.dumps(told)
+    assert not (Path(server.root) / ".switchgear" / "state.db").exists(), "strangers write nothing"
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b"x" * 300_000, b'{"a":1}']
+)
+def test_what_has_no_token_and_cannot_be_read_is_refused(
+    server: HookServer, agent: str, body: bytes
+) -> None:
+    status, told = ask(server, body, f"/hooks/{agent}", Authorization="Bearer wrong")
+    assert status == 200
+    assert is_refused(told, agent)
+
+
+@pytest.mark.parametrize("event", ["Stop", "PostToolUse", "UserPromptSubmit", "SessionEnd"])
+def test_an_event_with_nothing_to_refuse_only_tells_what_is_wrong(
+    server: HookServer, event: str
+) -> None:
+    status, told = ask(server, raw(claude(event)), Authorization="Bearer wrong")
+    assert (status, list(told)) == (200, ["systemMessage"])
+    assert "Authorization: Bearer TOKEN" in told["systemMessage"]
 
 
 def test_a_web_page_cannot_ask(server: HookServer) -> None:
-    assert ask(server, raw(before()), Origin="http://evil.example")[0] == 403
-    assert ask(server, raw(before()), Host="evil.example")[0] == 403
-    assert ask(server, raw(before()), Host=f"localhost:{server.port}")[0] == 200
+    for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):
+        status, told = ask(server, raw(before()), **headers)
+        assert status == 200
+        assert is_refused(told)
+        assert server.root not in json.dumps(told)
+    assert ask(server, raw(before()), Host=f"localhost:{server.port}") == (200, {})
+    assert ask(server, None, "/health", "GET", Origin="http://evil.example")[0] == 403
 
 
-def test_what_has_no_length_is_not_read(server: HookServer) -> None:
-    assert ask(server, b"", Content_Length="many")[0] == 411
-    assert ask(server, b"", Content_Length="9" * 40)[0] == 411
+@pytest.mark.parametrize("length", ["many", "9" * 40, "-1", "1e3", "\uff10"])
+def test_what_has_no_length_is_refused_unread(server: HookServer, length: str) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
+        head = f"POST /hooks/claude-code HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+        head += f"Authorization: Bearer {TOKEN}\r\nContent-Length: {length}\r\n\r\n"
+        line.sendall(head.encode())
+        found = line.recv(65536)
+    assert found.startswith(b"HTTP/1.1 200 ")
+    assert is_refused(json.loads(found.partition(b"\r\n\r\n")[2]))
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/hooks", "/hooks/", "/hooks/vim", "/hooks/claude-code/", "claude-code", "*"]
+)
+def test_a_call_to_another_path_is_refused(server: HookServer, path: str) -> None:
+    status, told = ask(server, raw(before()), path)
+    assert status == 200
+    assert is_refused(told)
+    assert "the path must be /hooks/" in told["reason"]
 
 
 def test_other_paths_are_not_there(server: HookServer) -> None:
-    assert ask(server, raw(before()), "/hooks/vim")[0] == 404
-    assert ask(server, raw(before()), "/")[0] == 404
     assert ask(server, None, "/hooks/codex", "GET")[0] == 404
+    assert ask(server, None, "/health", "GET", Authorization="Bearer wrong")[0] == 401
+
+
+def test_a_defect_of_the_server_refuses_the_call(
+    server: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise AssertionError("a defect")
+
+    monkeypatch.setattr(serving, "answer", broken)
+    status, told = ask(server, raw(before()))
+    assert status == 200
+    assert is_refused(told)
+    assert "AssertionError: a defect" in told["reason"]
+
+
+def test_what_is_done_after_a_decision_cannot_change_the_answer(
+    server: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(serving, "hand_over", broken)
+    monkeypatch.setattr(serving, "run_errand", broken)
+    assert ask(server, raw(claude("UserPromptSubmit", prompt="go"))) == (200, {})
+    _, told = ask(server, raw(before("Bash", {"command": "rm -rf /etc"})))
+    assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
 def test_its_health_can_be_asked(server: HookServer) -> None:

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,9 @@ def head(server: HookServer, *lines: str) -> bytes:
     return (HEAD.format(server.port, TOKEN) + "".join(f"{line}\r\n" for line in lines)).encode()
 
 
-def ask(server: HookServer) -> tuple[int, Any]:
+def ask(server: HookServer, command: str = "ls") -> tuple[int, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
-    body = json.dumps(before()).encode()
+    body = json.dumps(before("Bash", {"command": command})).encode()
     connection.request("POST", "/hooks/codex", body, {"Authorization": f"Bearer {TOKEN}"})
     response = connection.getresponse()
     found = response.status, json.loads(response.read())
@@ -72,8 +73,8 @@ def drip(line: socket.socket, stopped: threading.Event) -> bytes:
 @pytest.mark.parametrize(
     ("begin", "answer"),
     [
-        (lambda _: b"POST /hooks", b"HTTP/1.1 408 "),
-        (lambda server: head(server) + b"X-Slow: ", b"HTTP/1.1 408 "),
+        (lambda _: b"POST /hooks", b"HTTP/1.1 200 "),
+        (lambda server: head(server) + b"X-Slow: ", b"HTTP/1.1 200 "),
         (lambda server: head(server, "Content-Length: 100000") + b"\r\n{", b"HTTP/1.1 200 "),
     ],
 )
@@ -88,7 +89,7 @@ def test_a_request_that_drips_is_answered_and_closed_at_the_deadline(
         found = drip(line, stopped)
         timer.cancel()
     assert found.startswith(answer)
-    assert json.loads(found.partition(b"\r\n\r\n")[2])
+    assert json.loads(found.partition(b"\r\n\r\n")[2])["decision"] == "block"
 
 
 def test_a_body_that_never_comes_is_counted_as_undecided(server: HookServer) -> None:
@@ -128,8 +129,10 @@ def test_when_too_many_are_connected_the_slowest_is_told_so_and_the_new_one_is_a
             line.sendall(b"POST /ho")
         assert ask(server) == (200, {})
         found = lines[0].recv(65536)
-        assert found.startswith(b"HTTP/1.1 503 ")
-        assert json.loads(found.partition(b"\r\n\r\n")[2])["error"].startswith("192 connections")
+        assert found.startswith(b"HTTP/1.1 200 "), "agents take every other status for approval"
+        told = json.loads(found.partition(b"\r\n\r\n")[2])
+        assert told["decision"] == "block"
+        assert "192 connections are open" in told["reason"]
         assert threading.active_count() < MOST_CONNECTIONS + 50
     finally:
         for line in lines:
@@ -149,16 +152,18 @@ def test_a_decision_that_takes_too_long_is_answered_as_the_process_would(
     monkeypatch.setattr(server, "open_store", slow)
     try:
         status, told = ask(server)
+        forbidden = ask(server, "rm -rf /etc")[1]
     finally:
         released.set()
     assert status == 200
     assert "the circuits could not be consulted in time" in json.dumps(told)
+    assert forbidden["hookSpecificOutput"]["permissionDecision"] == "deny", "the rule stands"
 
 
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        (b"nonsense\r\n\r\n", b"400"),
+        (b"GET nonsense / \r\n\r\n", b"400"),
         (b"PUT /hooks/codex HTTP/1.1\r\n\r\n", b"501"),
         (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", b"414"),
         (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", b"431"),
@@ -178,14 +183,75 @@ def test_what_is_no_request_gets_an_answer_in_json(
 def test_a_chunked_body_is_refused_with_a_reason(server: HookServer) -> None:
     with connect(server) as line:
         line.sendall(head(server, "Transfer-Encoding: chunked") + b"\r\n5\r\nhello\r\n")
-        assert line.recv(65536).startswith(b"HTTP/1.1 411")
+        found = line.recv(65536)
+    assert found.startswith(b"HTTP/1.1 200 ")
+    told = json.loads(found.partition(b"\r\n\r\n")[2])
+    assert told["decision"] == "block"
+    assert "Content-Length is missing" in told["reason"]
 
 
 def test_who_has_no_token_reads_its_refusal_though_its_body_is_long(server: HookServer) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     connection.request("POST", "/hooks/codex", b"x" * 3_000_000, {"Authorization": "Bearer no"})
-    assert connection.getresponse().status == 401
+    response = connection.getresponse()
+    assert (response.status, json.loads(response.read())["decision"]) == (200, "block")
     connection.close()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"nonsense\r\n\r\n",
+        b"POST /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        b"POST /hooks/claude-code HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n",
+        b"POST /hooks/claude-code HTTP/1.1\r\nA: " + b"x" * 70_000 + b"\r\n\r\n",
+        b"POST /hooks/claude-code HTTP/9.0\r\n\r\n",
+        b"POST /hooks/claude-code HTTP/x\r\n\r\n",
+        b"POST /hooks/claude-code\r\n\r\n",
+        b"POST /hooks/claude-code HTTP/1.0\r\n\r\n",
+        b"POST /hooks/claude-code HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+    ],
+)
+def test_a_post_that_is_no_proper_request_is_refused_in_words_that_agents_obey(
+    server: HookServer, request_: bytes
+) -> None:
+    with connect(server) as line:
+        line.sendall(request_)
+        found = line.recv(65536)
+    assert found.startswith(b"HTTP/1.1 200 ")
+    assert json.loads(found.partition(b"\r\n\r\n")[2])["decision"] == "block"
+
+
+def test_a_refusal_that_cannot_be_counted_in_time_is_given_all_the_same(
+    server: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending, "CIRCUITS_S", 0.2)
+    released = threading.Event()
+
+    def jammed(*_: Any) -> Any:
+        released.wait(30)
+        raise OSError("late")
+
+    monkeypatch.setattr(server, "open_store", jammed)
+    try:
+        with connect(server) as line:
+            line.sendall(head(server, "Transfer-Encoding: chunked") + b"\r\n")
+            found = line.recv(65536)
+    finally:
+        released.set()
+    assert json.loads(found.partition(b"\r\n\r\n")[2])["decision"] == "block"
+
+
+def test_a_hook_that_no_thread_can_be_started_for_is_refused(
+    server: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ThreadingHTTPServer, "process_request", full)
+    with connect(server) as line:
+        found = line.recv(65536)
+    assert json.loads(found.partition(b"\r\n\r\n")[2])["decision"] == "block"
 
 
 def test_who_hangs_up_in_the_middle_hurts_nobody(server: HookServer) -> None:

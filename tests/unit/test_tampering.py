@@ -334,7 +334,8 @@ def test_an_operators_uninstall_is_no_tampering(project: Path) -> None:
 
 def test_an_installation_of_an_earlier_version_is_saved_by_the_first_hook(project: Path) -> None:
     path = install("claude-code", "project", project)
-    saved.forget("claude-code", "project", str(project))
+    [copy] = (Path(os.environ["HOME"]) / ".local/state/switchgear/guard").glob("*.json")
+    copy.unlink()
     hook(project, before())
     path.unlink()
     hook(project, after())
@@ -515,6 +516,35 @@ def test_a_link_that_the_user_had_is_kept(project: Path, tmp_path: Path) -> None
     assert len(saved.repair(str(project)).done) == 1
     assert path.is_symlink()
     assert ours(real)
+
+
+@pytest.mark.parametrize("what", ["guard", "trust", "all"])
+def test_removing_the_saved_copies_or_the_trust_stops_the_session(
+    project: Path, tmp_path: Path, what: str
+) -> None:
+    config = project / "switchgear.yaml"
+    config.write_text("hooks: {lease_s: 60}\n")
+    path = install("claude-code", "project", project)
+    assert hook(project, before()) == {}
+    state = tmp_path / "home/.local/state/switchgear"
+    shutil.rmtree(state if what == "all" else state / what)
+    path.write_text(path.read_text() + "\n")
+    told = json.dumps(hook(project, after()))
+    assert "was removed" in told
+    assert is_stopped(project)
+
+
+def test_a_change_with_the_same_size_and_time_is_found(project: Path) -> None:
+    path = install("claude-code", "project", project)
+    hook(project, before())
+    found = path.stat()
+    with path.open("r+") as file:
+        file.write(path.read_text().replace('"PreToolUse"', '"PreToolUsX"'))
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert path.stat().st_size == found.st_size
+    hook(project, after())
+    assert "PreToolUsX" not in path.read_text() or '"PreToolUse"' in path.read_text()
+    assert is_stopped(project)
 
 
 def test_a_home_that_cannot_be_written_stops_no_hook(

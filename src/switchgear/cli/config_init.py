@@ -222,17 +222,18 @@ def _target_lines(targets: list[str], quoted: Any) -> list[str]:
     if not targets:
         example = '#   - webhook: {url: "https://ops.example.com/hook", secret_env: HOOK_KEY}'
         return [*head, "# notifications:", example, ""]
-    rows = []
-    for word in targets:
+    rows: list[str] = []
+    for number, word in enumerate(targets, 1):
         kind, _, rest = word.partition(":")
+        name = f"name: {'webhook' if kind in {'http', 'https'} else kind}-{number}"
         if word == "desktop":
             rows.append("  - desktop")
         elif kind == "slack":
-            rows.append(f"  - slack: {{url_env: {quoted(rest)}}}")
+            rows.append(f"  - slack: {{{name}, url_env: {quoted(rest)}}}")
         elif kind == "command":
-            rows.append(f"  - command: {{run: {quoted(rest)}}}")
+            rows.append(f"  - command: {{{name}, run: {quoted(rest)}}}")
         else:
-            rows.append(f"  - webhook: {{url: {quoted(word)}}}   # add secret_env: NAME to sign")
+            rows.append(f"  - webhook: {{{name}, url: {quoted(word)}}}   # secret_env: NAME signs")
     return [*head, "notifications:", *rows, ""]
 
 

@@ -11,6 +11,7 @@ from switchgear.core.money import dollars
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Session
+    from switchgear.config import Config
     from switchgear.fleet.delivery import Pending
     from switchgear.fleet.fleet import Fleet
     from switchgear.fleet.watching import Watcher
@@ -85,7 +86,7 @@ def watch(*, once: bool, every_s: float) -> None:
             return
         say(clean(f"watching {plural(len(watched.crew.agents), 'agent')}; files in {folder}"))
         with watcher:
-            _follow(watched, watcher, max(every_s, 1.0), seen)
+            _follow(watched, watcher, max(every_s, 1.0), seen, session.config)
 
 
 @fleet.command(short_help="Send pending notifications now, and report what is left.")
@@ -102,6 +103,7 @@ def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
     from switchgear.cli.opening import open_session
     from switchgear.fleet.watching import Watcher, folder_of
 
+    _quiet()
     with open_session() as session:
         session.drains = False
         if not session.config.notifications:
@@ -125,6 +127,13 @@ def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
                 say(clean(line, 1000))
     if any(pending.waiting or pending.aside for _, pending in found):
         raise SystemExit(NOT_ALL_WORK)
+
+
+def _quiet() -> None:
+    """Let the report speak: what the log would say of failed attempts is in it."""
+    import logging
+
+    logging.getLogger("switchgear").setLevel(logging.ERROR)
 
 
 def pending_lines(pending: "Pending", now_s: float, sent: str = "") -> list[str]:
@@ -212,7 +221,9 @@ def fleet_of(session: "Session") -> "Fleet":
     return Fleet(session.panel, session.config.crew, session.config.breakers)
 
 
-def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> None:
+def _follow(
+    watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any, before: "Config"
+) -> None:
     """Until it is stopped: notice when the configuration file changes."""
     from switchgear.cli.opening import allowed_retention, chosen_config_file, load_chosen_config
     from switchgear.config import ConfigError
@@ -224,8 +235,11 @@ def _follow(watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any) -> 
         seen = now
         try:
             config = load_chosen_config()
+            if config == before:
+                continue  # not trusted, or nothing but a comment: what was read before holds
             watched.reload(config._replace(retention=allowed_retention(watched.panel, config)))
             watcher.retarget(config.notifications)
+            before = config
         except (ConfigError, ValueError) as error:
             for line in str(error).splitlines():
                 say(f"switchgear: {clean(line, 1000)}", err=True)
@@ -270,7 +284,11 @@ def _show(found: dict[str, Any]) -> None:
         for name, one in found[kind].items():
             why = f": {one['why']}" if one["why"] else ""
             queue = _queue(one, found["at_s"]) if kind == "locks" else ""
-            say(clean(f"{title} {name}: {one['phase'].replace('_', '-')}{why}{queue}"))
+            held = "" if one["mode"] == "auto" else one["mode"].replace("_", " ")
+            state = held or one["phase"].replace("_", "-")
+            why = "" if held and one["why"].startswith(held) else why
+            by = one["why"].removeprefix(held) if held and not why else ""
+            say(clean(f"{title} {name}: {state}{by}{why}{queue}"))
 
 
 def _queue(lock: dict[str, Any], now_s: float) -> str:

@@ -154,12 +154,17 @@ def review(since: str | None, *, as_json: bool) -> None:
     if since is not None and len(stored) >= keeps and stored[0].at_s > from_s:
         oldest = clock_time(stored[0].at_s, from_s)
         say(f"The store keeps events since {oldest} only; raise retention.events for more.")
+    quiet = [one for one in findings if not one.trips + one.false_negatives + one.tests]
     for one in findings:
+        if one in quiet:
+            continue
         counts = f"{plural(one.trips, 'trip')}, {one.false_positives} false, {one.false_negatives} missed"
-        tests = f"{one.failed_tests} of {one.tests} tests failed"
+        tests = f"{one.failed_tests} of {one.tests} probes failed"
         say(f"{shown_name(one.category)}: {counts}, {tests}")
         for why in one.why:
             say(f"  {why}")
+    if quiet:
+        say(f"no trips, misses or probes: {', '.join(shown_name(one.category) for one in quiet)}")
     say(f"\n{as_configuration(findings) or 'No change is proposed.'}".rstrip())
 
 

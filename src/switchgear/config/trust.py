@@ -208,11 +208,16 @@ def trust_file(path: str, *, variables: Iterable[str] = (), expected: str | None
 
 def revoke(path: str) -> bool:
     """Trust a file no longer; false: it was not trusted. Raises OSError."""
-    try:
-        os.unlink(_place(key_path(path)))
-    except FileNotFoundError:
-        return False
-    return True
+    was = record_of(path) is not None
+    place = _place(key_path(path))
+    if os.path.lexists(place):
+        write_private(place, b"null")  # tells it from a record that something else removed
+    return was
+
+
+def is_lost(path: str) -> bool:
+    """Whether there is no record of a file at all, not even that it was revoked."""
+    return not os.path.lexists(_place(key_path(path)))
 
 
 def may_read(name: str, allowed: Iterable[str] = ()) -> bool:

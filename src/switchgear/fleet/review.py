@@ -153,7 +153,7 @@ def _cooldown(policy: Policy, tested: tuple[int, int]) -> tuple[dict[str, float]
     to = min(recovery.base_s * 2, recovery.max_s)
     if to <= recovery.base_s:
         return None
-    why = f"{failed} of {tests} tests failed: cooldown {recovery.base_s:g} s → {to:g} s"
+    why = f"{failed} of {tests} probes failed: cooldown {recovery.base_s:g} s → {to:g} s"
     return {"cooldown_seconds": to}, why
 
 

@@ -187,9 +187,11 @@ def _unreadable(
     return trouble.blind_reply(agent, ruling)
 
 
-def refused_unread(agent: str, why: str, root: str | None, open_store: Opener) -> Reply:
+def refused_unread(
+    agent: str, why: str, root: str | None, open_store: Opener, so_far: Pending | None = None
+) -> Reply:
     """The reply to a call whose input is not even read: refused, and counted."""
-    return _unreadable(agent, why, root, open_store, Pending())
+    return _unreadable(agent, why, root, open_store, Pending() if so_far is None else so_far)
 
 
 def overdue(agent: str, so_far: Pending) -> Reply:

@@ -181,7 +181,8 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
             found = os.stat(path)
         except (OSError, ValueError):
             continue
-        marks.append([path, found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode])
+        # The time of change, because that of modification can be set to what it was.
+        marks.append([path, found.st_ctime_ns, found.st_size, found.st_ino, found.st_mode])
     return marks
 
 

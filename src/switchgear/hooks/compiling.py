@@ -28,7 +28,9 @@ def compile_for(root: str) -> dict[str, Any]:
     """What hooks of the project at `root` need to know, as JSON values. Raises `ConfigError`."""
     found = effective_config(root)
     made = compile_config(found.config, root)
-    return {**made, "untrusted": list(found.notices), "source": found.path}
+    return {**made, "untrusted": list(found.notices), "source": found.path} | {
+        "trusted": None if found.trusted is None else found.path
+    }
 
 
 def compile_config(config: Config, root: str) -> dict[str, Any]:

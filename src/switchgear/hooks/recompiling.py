@@ -23,7 +23,7 @@ BROKEN_S = 2.0
 """For how long it is believed that a configuration cannot be read, without reading it."""
 _APART = frozenset(
     {"mark", "wired", "changed", "broken", "format", "own", "source"}
-    | {"watched", "tampered", "unrepaired", "unsettled", "seen"}
+    | {"watched", "tampered", "unrepaired", "unsettled", "seen", "copied", "trusted"}
 )
 """What of the file is not the configuration itself, or goes with other parts of it."""
 
@@ -88,7 +88,13 @@ def _guarded(root: str, data: dict[str, Any] | None, *, during_call: bool | None
     from switchgear.hooks.tampering import look  # noqa: PLC0415  only after a change
 
     before = {} if data is None else data
-    found = look(root, seen=str(before.get("seen", "")), during_call=during_call)
+    found = look(
+        root,
+        seen=str(before.get("seen", "")),
+        during_call=during_call,
+        copied=before.get("copied", ()),
+        trusted=before.get("trusted"),
+    )
     told = [*before.get("tampered", ()), *found.reverted, *found.failed]
     return {
         "tampered": list(dict.fromkeys(told))[-MOST_TOLD:],
@@ -96,6 +102,7 @@ def _guarded(root: str, data: dict[str, Any] | None, *, during_call: bool | None
         "unsettled": found.unsettled,
         "seen": found.seen,
         "watched": found.watched,
+        "copied": found.copied,
     }
 
 

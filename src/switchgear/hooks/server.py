@@ -5,7 +5,11 @@ mode 0600, and refuses what a web page in a browser could send (another `Host`, 
 request is bounded in size; reading all of it has one deadline and deciding about it another. Every
 request is answered, in a single write. Clients that are slow hold nobody up: they take up no place
 while they send, and when there are too many connections, the one that has been sending for longest
-is told so and closed.
+is refused and closed.
+
+Agents treat every status but 2xx as approval. So a `POST` that is not decided, for whatever reason
+(a wrong token, host or path, no length, too many connections, a defect), gets status 200 and a body
+that refuses the call; it contains nothing about the project. Error statuses are for other methods.
 
 - `POST /hooks/<agent>`: a hook's JSON in, the agent's own JSON out.
 - `GET /health`: whether it is there, and for which project.
@@ -14,6 +18,7 @@ is told so and closed.
 import json
 import os
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -35,12 +40,14 @@ from switchgear.hooks.answering import (
 from switchgear.hooks.command import AGENTS
 from switchgear.hooks.committed import Recorder, hand_over
 from switchgear.hooks.compiled import Compiled, compiled
+from switchgear.hooks.dialects import dialect_of
 from switchgear.hooks.errands import run as run_errand
 from switchgear.hooks.errands import start_help
 from switchgear.hooks.pending import Pending
 from switchgear.hooks.rounds import Rounds
 from switchgear.hooks.ruling import Reply
 from switchgear.hooks.sessions import note_name
+from switchgear.hooks.trouble import blind_reply, unreadable
 from switchgear.hooks.watching import Look, at_work, look_for_a_watcher
 from switchgear.hooks.whereabouts import folder_mark
 from switchgear.stores.base import Store
@@ -57,8 +64,13 @@ MOST_CONNECTIONS = 192
 LET_GO_S = 2.0
 """How long the rest of a body is read that nobody needs, so that the client reads its answer."""
 LONGEST_TOKEN = 200
+LONGEST_STRANGER = 256 * 1024
+"""Bytes of a body without a valid token that are read, only to find out which event it is."""
 MOST_DROPPED = 64 * 1024 * 1024
 """Bytes of a body that is too large which are still taken from the line."""
+
+
+_NO_HOOK_CALLS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"PATCH", b"DELETE", b"TRACE"))
 
 
 class Answer(NamedTuple):
@@ -128,7 +140,11 @@ class HookServer(ThreadingHTTPServer):
             _Line(request).turn_away()
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be started
+            self.line(request).turn_away("no thread can be started for this request")
+            self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
         """The end of a connection."""
@@ -209,13 +225,13 @@ class _Line:
         if asked is not None:
             self._send_and_close(_answer(asked[0], overdue(*asked)))
 
-    def turn_away(self) -> None:
-        """Say that there are too many connections, and close."""
+    def turn_away(self, why: str = "") -> None:
+        """Refuse without reading any further, and close. Default: too many connections are open."""
         with self._lock:
             was_answered, self._is_answered = self._is_answered, True
         if not was_answered:
-            why = f"{MOST_CONNECTIONS} connections are open, and this one was the slowest"
-            self._send_and_close(_error(503, why))
+            why = why or f"{MOST_CONNECTIONS} connections are open, and this one was the slowest"
+            self._send_and_close(_refusal(AGENTS[0], why))
 
     def _send_and_close(self, given: Answer) -> None:
         # Whoever reads nothing gets what the line can hold: nobody waits for it.
@@ -289,9 +305,10 @@ class _Handler(BaseHTTPRequestHandler):
         except TimeoutError:
             self.close_connection = True
             if self._reader.has_begun:
-                self._reply(_error(408, f"the request was not complete after {PATIENCE_S:g} s"))
+                self._object(408, f"the request was not complete after {PATIENCE_S:g} s")
 
     def _read_request(self) -> None:
+        self.raw_requestline = b""
         self.raw_requestline = self.rfile.readline(65537)
         if len(self.raw_requestline) > 65536:
             self.requestline = self.request_version = self.command = ""
@@ -309,7 +326,12 @@ class _Handler(BaseHTTPRequestHandler):
         """What the server's own parser objects to, in the same form as all other answers."""
         self.close_connection = True
         status = int(code)
-        self._reply(_error(status, explain or message or self.responses[status][0]))
+        self._object(status, explain or message or self.responses[status][0])
+
+    def _object(self, status: int, why: str) -> None:
+        """Answer a request that is not even complete; one that may be a hook call is refused."""
+        is_other = self.raw_requestline.split(b" ")[0] in _NO_HOOK_CALLS
+        self._reply(_error(status, why) if is_other else _refusal(AGENTS[0], why))
 
     def do_GET(self) -> None:
         """The health of the server."""
@@ -323,14 +345,46 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(_error(404, "there is nothing here"))
 
     def do_POST(self) -> None:
-        """A hook call."""
+        """A hook call. Whatever is wrong with it, the agent gets an answer that it obeys."""
+        afterwards: list[Callable[[], object]] = []
+        agent = self.path.removeprefix("/hooks/")
         refused = self._refused()
-        if refused is not None:
+        if refused is None and (agent not in AGENTS or agent == self.path):
+            why = f"the path must be /hooks/ and one of {', '.join(AGENTS)}"
+            refused = _error(404, why)
+        try:
+            if refused is None:
+                given = self._hook(agent, afterwards)
+            else:
+                given = self._undecided(agent, refused)
+        except TimeoutError:
+            raise
+        except Exception as error:  # noqa: BLE001  a connection that just closes approves the call
             self.close_connection = True
-            self._unread = self._length() or 0
-        self._reply(self._hook() if refused is None else refused)
+            given = _refusal(agent, f"{type(error).__name__}: {error}")
+        self._reply(given)
+        for each in afterwards:
+            with suppress(Exception):  # it is answered: what comes after changes nothing
+                each()
         if self._unread:
             self._let_go()
+
+    def _undecided(self, agent: str, refused: Answer) -> Answer:
+        """The answer to a call that is not looked at: only which event it is, is read."""
+        self.close_connection = True
+        length = self._length() or 0
+        why = json.loads(refused.body)["error"]
+        if length > LONGEST_STRANGER:
+            self._unread = length
+            return _refusal(agent, why)
+        agent = agent if agent in AGENTS else AGENTS[0]
+        try:
+            data = json.loads(self.rfile.read(length))
+        except (ValueError, RecursionError):
+            data = None
+        if dialect_of(agent).is_surely_not_before_a_tool(data):
+            return Answer(200, json.dumps({"systemMessage": f"switchgear: {why}"}).encode())
+        return _refusal(agent, why)
 
     def _refused(self) -> Answer | None:
         """Why a request is not even looked at."""
@@ -343,11 +397,8 @@ class _Handler(BaseHTTPRequestHandler):
             return _error(401, "the header 'Authorization: Bearer TOKEN' is missing or wrong")
         return None
 
-    def _hook(self) -> Answer:
-        agent = self.path.removeprefix("/hooks/")
-        if not self.path.startswith("/hooks/") or agent not in AGENTS:
-            self._unread, self.close_connection = self._length() or 0, True
-            return _error(404, f"the path must be /hooks/ and one of {', '.join(AGENTS)}")
+    def _hook(self, agent: str, afterwards: list[Callable[[], object]]) -> Answer:
+        """The decision about a call; `afterwards` gets what is to be done once it is answered."""
         raw = self._body(agent)
         if isinstance(raw, Answer):
             return raw
@@ -362,12 +413,13 @@ class _Handler(BaseHTTPRequestHandler):
             reply = answer(agent, raw, self.server.root, opening, so_far)
         finally:
             self.server.places.release()
-        hand_over(self.server.root, committed)
-        if reply.errand is not None:
+        afterwards.append(lambda: hand_over(self.server.root, committed))
+        errand = reply.errand
+        if errand is not None:
             # The agent is nobody's parent here: its session is watched by the server itself.
-            if reply.errand.watch:
-                self.server.rounds.add(reply.errand.session)
-            run_errand(reply.errand._replace(watch=False))
+            if errand.watch:
+                afterwards.append(lambda: self.server.rounds.add(errand.session))
+            afterwards.append(lambda: run_errand(errand._replace(watch=False)))
         return _answer(agent, reply)
 
     def _recording(self, committed: list[Event]) -> Opener:
@@ -383,8 +435,8 @@ class _Handler(BaseHTTPRequestHandler):
         """The body of a hook call, or the answer to one that has none that can be read."""
         length = self._length()
         if length is None:
-            self.close_connection = True
-            return _error(411, "the header Content-Length is missing, or no number")
+            why = "the header Content-Length is missing, or no number"
+            return self._refused_unread(agent, 0, why)
         if length > LARGEST_BYTES:
             return self._refused_unread(
                 agent, length, f"{agent} sent what cannot be used: {TOO_LARGE}"
@@ -409,7 +461,10 @@ class _Handler(BaseHTTPRequestHandler):
         """The answer to a call whose body is not read: it is said and counted all the same."""
         self.close_connection = True
         self._unread = length
-        return _answer(agent, refused_unread(agent, why, self.server.root, self.server.open_store))
+        so_far = Pending()
+        self._line.decide(agent, so_far)
+        opening = self.server.open_store
+        return _answer(agent, refused_unread(agent, why, self.server.root, opening, so_far))
 
     def _let_go(self) -> None:
         """Take what is still sent, so that the client reads its answer before the line is cut."""
@@ -453,6 +508,12 @@ def _as_bytes(given: Answer, *, is_last: bool) -> bytes:
         f"Content-Length: {len(given.body)}\r\n{close}\r\n"
     )
     return head.encode() + given.body
+
+
+def _refusal(agent: str, why: str) -> Answer:
+    """Refuse a call about which nothing is known but the agent, if that."""
+    agent = agent if agent in AGENTS else AGENTS[0]
+    return _answer(agent, blind_reply(agent, unreadable(why)))
 
 
 def _error(status: int, why: str) -> Answer:

@@ -7,10 +7,11 @@ call; a change between calls is left as it is, and waits for `switchgear trust`.
 """
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from switchgear.config.places import PROJECT, candidates
-from switchgear.config.trust import Trusted, content, digest_of, record_of
+from switchgear.config.trust import Trusted, content, digest_of, is_lost, is_own, record_of
 from switchgear.hooks.install import saved
 from switchgear.hooks.saved_refs import repair_refs, watched_refs
 
@@ -27,11 +28,26 @@ class Found(NamedTuple):
     """The digest of a changed configuration that was there outside a call; empty: none."""
     watched: list[str]
     """The files whose change is noticed by the next hook."""
+    copied: list[str]
+    """The files that have a saved copy."""
 
 
-def look(root: str, *, seen: str, during_call: bool | None) -> Found:
-    """Look at everything that guards the project at `root`, and revert what no operator did."""
-    reverted: list[str] = []
+def look(
+    root: str,
+    *,
+    seen: str,
+    during_call: bool | None,
+    copied: Sequence[str] = (),
+    trusted: str | None = None,
+) -> Found:
+    """Look at everything that guards the project at `root`, and revert what no operator did.
+
+    `copied` are the files that had a saved copy at the last look, `trusted` the configuration that
+    was in effect.
+    """
+    reverted = [f"the saved copy of {path} was removed" for path in saved.lost(copied)]
+    if trusted is not None and not is_own(trusted) and is_lost(trusted):
+        reverted.append(f"the record that {trusted} is trusted was removed")
     failed: list[str] = []
     watched: list[str] = []
     for step in (saved.repair, repair_refs):
@@ -58,7 +74,8 @@ def look(root: str, *, seen: str, during_call: bool | None) -> Found:
         watched = [*saved.watched(root), *watched_refs(root)]
     except OSError as error:
         failed.append(f"the files that guard {root} could not be checked: {error}")
-    return Found(tuple(reverted), tuple(failed), unsettled, now_seen, watched)
+    copies = [each.path for each in saved.saved_in(root)]
+    return Found(tuple(reverted), tuple(failed), unsettled, now_seen, watched, copies)
 
 
 def _changed_config(root: str) -> tuple[Trusted, str] | None:

@@ -13,7 +13,7 @@ import secrets
 import stat
 import tomllib
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -74,9 +74,18 @@ def is_saved(agent: str, scope: str, folder: str) -> bool:
 
 
 def forget(agent: str, scope: str, folder: str) -> None:
-    """Drop the copy: an operator takes our hooks out. Raises OSError."""
-    with suppress(FileNotFoundError):
-        os.unlink(_record(_path(agent, scope, folder)))
+    """Drop the copy: an operator takes our hooks out. Raises OSError.
+
+    An empty record stays, which tells it from a copy that something else removed.
+    """
+    record = _record(_path(agent, scope, folder))
+    if os.path.lexists(record):
+        write_private(record, b"null")
+
+
+def lost(paths: Iterable[str]) -> list[str]:
+    """Those of the files that had a copy, which was removed by no operator."""
+    return [path for path in paths if not os.path.lexists(_record(path))]
 
 
 def watched(folder: str) -> list[str]:
