@@ -104,8 +104,8 @@ end
 local mail = false
 if token ~= '' then mail = redis.call('LPOP', answers .. token) end
 if entry ~= '' and not mail then
-  local known = false
-  for i = 1, #waiting do known = known or waiting[i] == entry end
+  local known, line = false, token .. '\\n'
+  for i = 1, #waiting do known = known or waiting[i]:sub(1, #line) == line end
   if not known then
     redis.call('RPUSH', inbox, entry)
     redis.call('PEXPIRE', inbox, aside_ms)
