@@ -140,7 +140,7 @@ def test_tasks_run_in_order_and_end_in_a_table(project: Project) -> None:
     assert head.split() == ["TASK", "END", "ITERATIONS", "TIME", "SPEND", "CHECKPOINT"]
     assert [line.split()[:3] for line in (b, a, c)] == [[n, "done", "1"] for n in "bac"]
     assert "git diff" in a
-    assert end.endswith("done: 3 of 3 tasks done, $0.00")
+    assert end.endswith("done: 3 of 3 tasks done, unknown cost")
 
 
 def test_a_failure_blocks_what_needs_it_and_says_so(project: Project) -> None:
