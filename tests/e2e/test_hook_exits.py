@@ -435,3 +435,23 @@ def test_unknown_arguments_refuse(project: Path) -> None:
             check=False,
         )
         assert done.returncode == 2, words
+
+
+TWICE = [
+    (b'"command": "rm -rf /etc"', b'"command": "rm -rf /etc", "command": "ls"'),
+    (b'"command": "rm -rf /etc"', b'"command": "rm -rf /etc", "\\u0063ommand": "ls"'),
+    (b'"tool_input": {', b'"tool_input": {"command": "ls"}, "tool_input": {'),
+    (b'"PreToolUse"', b'"PreToolUse", "hook_event_name": "PostToolUse"'),
+    (b'"tool_name": "Bash"', b'"tool_name": "Bash", "tool_name": "Read"'),
+    (b'"cwd":', b'"cwd": "/", "cwd":'),
+]
+
+
+@pytest.mark.parametrize(("found", "instead"), TWICE, ids=[repr(pair[1]) for pair in TWICE])
+def test_a_key_that_is_there_twice_is_refused(project: Path, found: bytes, instead: bytes) -> None:
+    """Which of the values holds, readers of JSON do not agree on."""
+    raw = json.dumps(before("Bash", FORBIDDEN)).encode()
+    assert raw.count(found) == 1
+    ran = hook(project, raw.replace(found, instead))
+    assert refuses("claude-code", ran.code, ran.stdout.encode())
+    assert "twice in one object" in ran.stdout + ran.stderr
