@@ -374,6 +374,33 @@ def test_a_part_of_the_core_that_cannot_be_imported_does_not_admit(
         assert refuses("claude-code", code, out)
 
 
+def test_a_file_of_ours_that_cannot_be_read_in_time_does_not_admit(
+    copied: Path, project: Path
+) -> None:
+    """The deadline begins with the process, not with the modules that it imports."""
+    entry = copied / "hooks" / "entry.py"
+    text = entry.read_text()
+    assert text.count("LAST_S = 13\n") == 1
+    entry.write_text(text.replace("LAST_S = 13\n", "LAST_S = 2\n"))
+    blocks = copied / "hooks" / "__pycache__" / f"process.{sys.implementation.cache_tag}.pyc"
+    blocks.parent.mkdir(exist_ok=True)
+    blocks.unlink(missing_ok=True)
+    os.mkfifo(blocks)
+    code, out, err = run_copy(copied, project, before("Bash", FORBIDDEN))
+    assert refuses("claude-code", code, out)
+    assert b"no answer after 2 s" in err
+
+
+def test_what_a_hook_does_after_its_answer_is_not_refused(copied: Path, project: Path) -> None:
+    entry = copied / "hooks" / "entry.py"
+    entry.write_text(
+        entry.read_text()
+        .replace("LAST_S = 13\n", "LAST_S = 7\n")
+        .replace("lambda: bundle.keep(modules)", "lambda: __import__('time').sleep(8)")
+    )
+    assert run_copy(copied, project, before("Bash", {"command": "make"})) == (0, b"", b"")
+
+
 def test_a_stand_in_that_is_broken_costs_only_time(copied: Path, project: Path) -> None:
     """The hook starts over without stand-ins, and answers as ever."""
     lean = copied / "hooks" / "lean.py"
