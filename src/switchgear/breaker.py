@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from switchgear.clock import Clock, Shifted, monotonic
 from switchgear.core import record
+from switchgear.core.evidence import LIVE_S
 from switchgear.core.policy import Policy
 from switchgear.core.types import (
     Act,
@@ -27,6 +28,7 @@ from switchgear.core.types import (
 from switchgear.listeners import Sink, checked_sinks
 from switchgear.live import TIME_PASSES, LiveCircuit
 from switchgear.redact import redact, redact_lines
+from switchgear.shared import isolation_reason
 from switchgear.stores.base import Remembers
 from switchgear.stores.memory import MemoryCell
 
@@ -167,6 +169,25 @@ class Breaker(LiveCircuit):
     def flush(self) -> None:
         """Fold what was counted and not yet told."""
         self._fold_pending()
+
+    @property
+    def is_unknown_to_others(self) -> bool:
+        """Whether this process has counted something, and has not reported for long."""
+        shared, run = self._shared, self._run
+        if shared is None or run is None or not run.is_pending:
+            return False
+        return self._clock() - shared.submitted_s >= LIVE_S
+
+    @property
+    def isolation(self) -> str | None:
+        """Why this process stays away although the shared circuit is closed; `None`: it does not.
+
+        Its own calls fail while those of other processes succeed.
+        """
+        shared = self._shared
+        if shared is None or shared.own is None or not shared.is_isolated(self._circuit):
+            return None
+        return isolation_reason(shared.own.outage.reason)
 
     def adopt(self, circuit: Circuit) -> None:
         """Take note of a newer state that a shared store pushed."""

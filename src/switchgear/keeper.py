@@ -6,6 +6,7 @@ and that a store that is gone is tried again: no caller waits for a server that 
 Over SQLite the calls themselves do, and no thread is needed.
 """
 
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,9 @@ from switchgear.listeners import log_exception
 from switchgear.runs import FOLD_EVERY_S
 from switchgear.stores.resilient import Resilient
 
+LOOKS = 4
+"""How often in that time it looks for circuits on which this process begins to make calls: the others
+wait only for the reports of processes that they know."""
 KEPT_BREAKERS = 2000
 """How many breakers a panel keeps that nothing else refers to."""
 B = TypeVar("B", bound=Breaker)
@@ -130,6 +134,7 @@ class Keeper:
         if self._store.pushes:
             self._store.is_kept = True
             self._store.on_change(self._pushed, self._missing)
+            self._store.on_warm(self._failed_elsewhere)
         self._thread.start()
 
     def stop(self) -> None:
@@ -149,6 +154,11 @@ class Keeper:
         for breaker in self._named(circuit.key):
             breaker.adopt(circuit)
 
+    def _failed_elsewhere(self, key: str) -> None:
+        """Report the successes of a circuit that another process saw failing."""
+        for breaker in self._named(key):
+            breaker.warm()
+
     def _missing(self, key: str) -> None:
         """Give a circuit back that the store has lost, although nobody uses it just now."""
         for breaker in self._named(key):
@@ -159,8 +169,19 @@ class Keeper:
         return [breaker for breaker in named if breaker is not None]
 
     def _run(self) -> None:
-        while not self._stopped.wait(FOLD_EVERY_S):
-            self.look()
+        for number in itertools.count(1):
+            if self._stopped.wait(FOLD_EVERY_S / LOOKS):
+                return
+            if not number % LOOKS:
+                self.look()
+            elif self._store.pushes:
+                self._introduce()
+
+    def _introduce(self) -> None:
+        """Report on circuits on which this process begins to make calls, so that others know it."""
+        for breaker in [each for kind in self._breakers for each in list(kind.values())]:
+            if breaker.is_unknown_to_others:
+                self._attempt(breaker.flush, breaker.name)
 
     def look(self) -> None:
         """Look after every breaker, once."""

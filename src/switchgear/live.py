@@ -5,19 +5,26 @@ folded in later. Everything else is a message to the store.
 """
 
 import math
+import os
 from collections import deque
 from collections.abc import Iterator
 from operator import length_hint
+from time import sleep
 
+from switchgear.core.evidence import HOLD_S, is_final, is_pending, others
+from switchgear.core.machine import step
 from switchgear.core.standing import standing
 from switchgear.core.types import (
     Ask,
     Circuit,
+    EventKind,
     Message,
     Mode,
+    Order,
     Permit,
     Phase,
     Signal,
+    Source,
     Step,
     Tell,
     Verdict,
@@ -25,8 +32,10 @@ from switchgear.core.types import (
 from switchgear.errors import Refusal, Rejected
 from switchgear.event_log import log_events
 from switchgear.listeners import emit
-from switchgear.runs import MANY, Run
+from switchgear.runs import FOLD_EVERY_S, MANY, Run
+from switchgear.shared import MOST_TIMES, WARM_S, SharedEvidence, dates, isolation_reason
 from switchgear.snapshot import NO_REFUSALS, Snapshot
+from switchgear.submitter import EVERY_S
 
 TIME_PASSES = Tell(Signal(count=0))
 
@@ -43,21 +52,156 @@ class LiveCircuit(Snapshot):
     def _fresh_run(self) -> Run | None:
         """The run to count a call in, if the circuit is closed: as far as is known, and we look."""
         run = self._run
-        if run is not None and self._polls and self._clock() >= run.due_s:
-            self._fold_pending()
-            self._apply(TIME_PASSES)
-            run.due_s = self._due_s()
+        if run is not None and self._polls:
+            self._notice_failures()
+            if self._clock() >= run.due_s:
+                self._fold_pending()
+                self._apply(TIME_PASSES)
+                run.due_s = self._due_s()
             return self._run
         return run
 
     async def _afresh_run(self) -> Run | None:
         run = self._run
-        if run is not None and self._polls and self._clock() >= run.due_s:
-            await self._afold_pending()
-            await self._aapply(TIME_PASSES)
-            run.due_s = self._due_s()
+        if run is not None and self._polls:
+            self._notice_failures()
+            if self._clock() >= run.due_s:
+                await self._afold_pending()
+                await self._aapply(TIME_PASSES)
+                run.due_s = self._due_s()
             return self._run
         return run
+
+    # Evidence that several processes share
+
+    def _notice_failures(self) -> None:
+        """Become warm if the store says, without being asked, that the circuit failed elsewhere."""
+        shared = self._shared
+        if shared is None:
+            return
+        failed_s = self._store.failed_s(self.name)  # type: ignore[attr-defined]
+        if failed_s > shared.failed_s:
+            shared.failed_s = failed_s
+            self.warm()
+
+    def _notice_failure(self, circuit: Circuit) -> None:
+        """Become warm if the circuit that was just read has failed a moment ago."""
+        shared, failures = self._shared, circuit.failures
+        if shared is None or not failures or circuit.phase not in _FLOWING:
+            return
+        failed_s = failures[-1].at_s
+        if failed_s > shared.failed_s and self._now_s() - failed_s < WARM_S:
+            shared.failed_s = failed_s
+            self.warm()
+
+    def warm(self) -> None:
+        """Report successes soon, each with its time: the circuit has just failed somewhere."""
+        shared = self._shared
+        if shared is None or self._lock.is_mine():
+            return
+        shared.warm_until_s = self._clock() + WARM_S
+        with self._lock.taken():
+            run = self._run
+            if run is not None and run.issued:
+                warm = Run(run.permit, run.due_s, 0)
+                self._set_run(warm)
+                warm.take_over(run, 0)
+        self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
+
+    def _tick(self) -> bool:
+        """Submit what is due; whether there may be more."""
+        shared = self._shared
+        if shared is None:
+            return False
+        now_s, run = self._clock(), self._run
+        if run is not None and run.is_pending and now_s - shared.submitted_s >= EVERY_S:
+            self._fold_pending()
+        if now_s >= shared.settle_at_s:
+            shared.settle_at_s = math.inf
+            self._apply(TIME_PASSES)
+        return now_s < shared.warm_until_s or shared.settle_at_s < math.inf
+
+    def settle(self) -> None:
+        """Wait until evidence is final that this process sent a moment ago, and have it judged.
+
+        For a process that ends: what it reported last is judged before that, within `HOLD_S`.
+        """
+        shared = self._shared
+        if shared is None or shared.settle_at_s == math.inf:
+            return
+        sleep(max(0.0, min(HOLD_S, shared.settle_at_s - self._clock())))
+        shared.settle_at_s = math.inf
+        self._apply(TIME_PASSES)
+
+    def _with_source(self, message: Message, now_s: float) -> Message:
+        """A report with who reports it and when it happened, where others share the circuit."""
+        shared = self._shared
+        if shared is None or not isinstance(message, Tell) or not message.signal.count:
+            return message
+        if message.source is None:
+            times = ((now_s, message.signal.count),)
+            message = message._replace(source=Source(shared.process(), now_s, times))
+        shared.since_s, shared.submitted_s = now_s, self._clock()
+        if message.signal.ok is False:
+            shared.failed_s = max(shared.failed_s, now_s)
+            self.warm()
+        return message
+
+    def _judge_own(self, message: Message, circuit: Circuit, now_s: float) -> None:
+        """Judge this process by its own calls, and look again at evidence that is not final."""
+        shared = self._shared
+        if shared is None:
+            return
+        if is_pending(circuit):
+            shared.settle_at_s = self._clock() + HOLD_S
+            self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
+        if circuit.phase not in _FLOWING or circuit.mode is not Mode.AUTO:
+            shared.own, shared.isolated = None, False
+            return
+        own = shared.own
+        if isinstance(message, Tell) and message.signal.count and message.source is not None:
+            own = self.policy.start(self.name, now_s) if own is None else own
+            shared.own = own = step(self.policy, own, Tell(message.signal), now_s).circuit
+        if own is None:
+            return
+        was, is_cut = shared.isolated, own.phase not in _FLOWING
+        if is_cut and not was and is_final(circuit, own.outage.opened_at_s):
+            if others(circuit, shared.process(), now_s) and own.outage.retry_at_s is not None:
+                shared.isolated = True
+            else:
+                shared.own = None  # alone: the shared circuit has heard all that there is
+        elif was and not is_cut:
+            shared.isolated = False
+        if was or shared.isolated:
+            self._look_again(circuit, tell=shared.isolated and not was)
+
+    def _look_again(self, circuit: Circuit, *, tell: bool = False) -> None:
+        """Set the snapshot anew, because this process has been isolated or is no longer."""
+        late = self._adopt(circuit)
+        if late is not None:
+            self._fold(late)
+        shared = self._shared
+        if tell and shared is not None and shared.own is not None:
+            why = isolation_reason(shared.own.outage.reason)
+            place = f"process {os.getpid()} on {os.uname().nodename}"
+            remark = Order("switchgear", f"{place} is isolated: {why}", kind=EventKind.ISOLATED)
+            self._take(self._store.apply(self.name, self.policy, remark, self._now_s()))
+
+    def _ask_own(self) -> None:
+        """Raise `Rejected` while this process is isolated, unless it may probe."""
+        shared = self._shared
+        if shared is None or not shared.isolated or shared.own is None:
+            return
+        now_s = self._now_s()
+        with self._lock.taken():
+            done = step(self.policy, shared.own, Ask(), now_s)
+            shared.own = done.circuit
+        self._look_again(self._circuit)
+        if done.verdict.permit is None:
+            wait_s = done.verdict.retry_after_s or 0.0
+            clock_s, reason = self._clock(), isolation_reason(done.verdict.reason)
+            refusal = Refusal(done.verdict.phase, reason, clock_s + wait_s, None, False)
+            raise Rejected(self.name, refusal, clock_s)
 
     # Asking
 
@@ -69,6 +213,7 @@ class LiveCircuit(Snapshot):
         nested = self._nested_permit()
         if nested is not None:
             return nested
+        self._ask_own()
         self._fold_pending()
         return self._permit(self._apply(Ask()))
 
@@ -79,6 +224,7 @@ class LiveCircuit(Snapshot):
         nested = self._nested_permit()
         if nested is not None:
             return nested
+        self._ask_own()
         await self._afold_pending()
         return self._permit(await self._aapply(Ask()))
 
@@ -125,7 +271,10 @@ class LiveCircuit(Snapshot):
         now_s = self._now_s() - ago_s
         if self._lock.is_mine() or self._store.is_mine():
             return self._defer(message, now_s)
-        return self._follow(self._store.apply(self.name, self.policy, message, now_s))
+        message = self._with_source(message, now_s)
+        done = self._store.apply(self.name, self.policy, message, now_s)
+        self._judge_own(message, done.circuit, now_s)
+        return self._follow(done)
 
     def _fold(self, message: Tell, ago_s: float = 0.0) -> None:
         """Tell what was counted. An interrupt before it is committed leaves it to be told."""
@@ -133,11 +282,13 @@ class LiveCircuit(Snapshot):
         if self._lock.is_mine() or self._store.is_mine():
             self._defer(message, now_s)
             return
+        report = self._with_source(message, now_s)
         try:
-            done = self._store.apply(self.name, self.policy, message, now_s)
+            done = self._store.apply(self.name, self.policy, report, now_s)
         except BaseException:
             self._put_back(message)
             raise
+        self._judge_own(report, done.circuit, now_s)
         self._follow(done)
 
     def _put_back(self, message: Tell) -> None:
@@ -161,7 +312,9 @@ class LiveCircuit(Snapshot):
         if self._wall is None:
             return self._apply(message, ago_s)  # in memory: nothing to wait for
         now_s = self._now_s() - ago_s
+        message = self._with_source(message, now_s)
         done = await self._store.aapply(self.name, self.policy, message, now_s)
+        self._judge_own(message, done.circuit, now_s)
         late = self._take(done)
         if late is not None:
             await self._aapply(late)
@@ -213,6 +366,8 @@ class LiveCircuit(Snapshot):
                 late = ended.end()
             # Last: a fork or an interrupt before this leaves a snapshot that the next message mends.
             self._circuit = circuit
+        if self._shared is not None:
+            self._notice_failure(circuit)
         return Tell(self._success(late), ended.permit) if ended is not None and late else None
 
     # What the circuit has yet to hear
@@ -235,6 +390,8 @@ class LiveCircuit(Snapshot):
         one of them a detector begins to judge. Elsewhere nobody keeps: put off, they would all look
         as old as the first of them.
         """
+        if self._put_off_dated(run, more):
+            return True
         if not self._store.pushes or self._polls or self._lock.is_mine():
             return False
         with self._lock.taken():
@@ -243,6 +400,23 @@ class LiveCircuit(Snapshot):
                 return True
         return False
 
+    def _put_off_dated(self, run: Run, more: int) -> bool:
+        """Whether a success on a warm circuit could be left to the submitter, with its time."""
+        shared = self._shared
+        if shared is None or self._clock() >= shared.warm_until_s or self._lock.is_mine():
+            return False
+        now_s = self._now_s()
+        with self._lock.taken():
+            now = self._run
+            if now is None or now.permit != run.permit:
+                return False
+            pending = len(now.times) + now.owed + more
+            if pending >= min(MOST_TIMES, self._limit(self._circuit)):
+                return False
+            now.times += (now_s,) * more
+        self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
+        return True
+
     def _counted(self, run: Run, more: int) -> Iterator[tuple[Tell, float]]:
         """What a run has counted as a message, and how long ago that was.
 
@@ -250,17 +424,40 @@ class LiveCircuit(Snapshot):
         does not make its successes new.
         """
         now_s, due_s, taken, was_due_s = self._clock(), self._due_s(), 0, run.due_s
+        times: tuple[float, ...] = ()
         if not self._lock.is_mine():
             with self._lock.taken():
                 if run is self._run:
                     taken = run.count(self._most(self._circuit) - more)
+                    times = run.taken_times()
                 run.due_s = due_s
+        shared = self._shared
+        if shared is not None:
+            if taken + more + len(times):
+                yield self._dated_report(shared, run, times, before=taken, after=more), 0.0
+            return
         overdue_s = max(0.0, now_s - was_due_s)
         if taken and more and overdue_s:
             yield Tell(self._success(taken), run.permit), overdue_s
             yield Tell(self._success(more), run.permit), 0.0
         elif taken + more:
             yield Tell(self._success(taken + more), run.permit), 0.0 if more else overdue_s
+
+    def _dated_report(
+        self, shared: SharedEvidence, run: Run, times: tuple[float, ...], *, before: int, after: int
+    ) -> Tell:
+        """The successes of this process with their times.
+
+        Those that took tickets have none. They happened before anything failed elsewhere, as far as
+        is known, so they are as old as the report before this one.
+        """
+        now_s = self._now_s()
+        since_s = min(
+            now_s, times[0] if times else now_s, max(shared.since_s, now_s - FOLD_EVERY_S)
+        )
+        when = ((since_s, before), *dates(times), (now_s, after))
+        source = Source(shared.process(), now_s, tuple(part for part in when if part[1]))
+        return Tell(self._success(before + len(times) + after), run.permit, source)
 
     def _fold_pending(self) -> None:
         """Fold the successes and refusals that the circuit has not heard of yet."""

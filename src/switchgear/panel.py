@@ -387,6 +387,8 @@ class Panel:
         """Tell what is pending and let go of the store. Idempotent."""
         self._keeper.stop()
         self.flush()
+        for breaker in self._all():
+            breaker.settle()
         self.store.close()
         _panels.discard(self)
 

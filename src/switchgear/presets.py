@@ -24,6 +24,29 @@ PRESETS: dict[str, dict[str, Any]] = {
         "detectors": [{"failures_in_window": {"threshold": 3, "window_s": 60.0}}],
         "recovery": {"cooldown": {"base_s": 30.0, "max_s": 30.0, "probes": 1}},
     },
+    "service": {
+        "detectors": [
+            {"failure_share": {"window_s": 60.0, "threshold": 0.5, "min_calls": 10}},
+            {
+                "slow_call_share": {
+                    "slow_s": 10.0,
+                    "window_s": 60.0,
+                    "threshold": 0.8,
+                    "min_calls": 10,
+                }
+            },
+        ],
+        "recovery": {
+            "cooldown": {
+                "base_s": 15.0,
+                "max_s": 300.0,
+                "factor": 2.0,
+                "probes": 3,
+                "successes": 5,
+                "of": 8,
+            }
+        },
+    },
     "failure_rate": {
         "detectors": [{"failure_rate": {"window": 20, "threshold": 0.5}}],
         "recovery": {"cooldown": {"base_s": 300.0, "max_s": 3600.0, "factor": 2.0, "probes": 1}},
@@ -109,6 +132,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 DESCRIPTIONS: dict[str, str] = {
     "provider": "A model provider: 5 failures in a row cut it for 60 s, doubling up to 300 s.",
     "operation": "An operation such as spawning an agent: 3 failures in 60 s cut it for 30 s.",
+    "service": "A busy service: half of the calls of 60 s failed, or 80 % took over 10 s; 15 s, up to 300 s; 5 of 8 probes.",
     "failure_rate": "An agent: more than half of 20 calls failed; 300 s, doubling up to 1 h.",
     "budget": "An agent: $5 spent in 60 s halt it for 600 s, doubling up to 1 h; set your cap.",
     "story_cost": "A story: more than 1.5 times its budget pauses it until it is reset.",

@@ -34,7 +34,7 @@ as it was when the call began, cannot have been slow, and comparing with `due_s`
 class Run:
     """Successes under one permit. Any thread may take tickets; counting needs the owner's lock."""
 
-    __slots__ = ("counted", "due_s", "issued", "owed", "permit", "plain", "tickets")
+    __slots__ = ("counted", "due_s", "issued", "owed", "permit", "plain", "tickets", "times")
     issued: int
     counted: int
     tickets: Iterator[None]
@@ -44,6 +44,8 @@ class Run:
         self._hand_out(most)
         self.owed = 0
         """What was counted and put off until the next count."""
+        self.times: tuple[float, ...] = ()
+        """When successes on a warm circuit happened, which take no tickets: see `submitter.py`."""
         self.due_s = due_s
         self.plain: type | None = None
         """The type of the last result that was no coroutine or generator, to check it once."""
@@ -51,11 +53,12 @@ class Run:
     @property
     def is_pending(self) -> bool:
         """Whether there is anything to count."""
-        return length_hint(self.tickets) + self.counted < self.issued or self.owed > 0
+        taken = length_hint(self.tickets) + self.counted < self.issued
+        return taken or self.owed > 0 or bool(self.times)
 
     def fits(self, most: int) -> bool:
         """Whether no more than `most` successes can be in it that nobody has told."""
-        return self.issued - self.counted + self.owed <= most
+        return self.issued - self.counted + self.owed + len(self.times) <= most
 
     def count(self, most: int = MANY) -> int:
         """How many tickets were taken since the last count; hands out new ones if all were.
@@ -77,12 +80,18 @@ class Run:
     def end(self) -> int:
         """The last count. What comes back after it finds no ticket."""
         left = len(list(self.tickets))  # taken by C code, each exactly once: by us or by a call
-        taken = self.issued - left - self.counted + self.owed
-        self.counted, self.owed = self.issued, 0
+        taken = self.issued - left - self.counted + self.owed + len(self.times)
+        self.counted, self.owed, self.times = self.issued, 0, ()
         return taken
+
+    def taken_times(self) -> tuple[float, ...]:
+        """When successes happened on a warm circuit since the last count."""
+        times, self.times = self.times, ()
+        return times
 
     def take_over(self, ended: "Run", most: int) -> None:
         """Go on for a run that had too many tickets: owe what it has counted."""
+        self.times = ended.taken_times()
         self.owed = ended.end()
         self._hand_out(most - self.owed)
 

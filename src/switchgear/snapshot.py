@@ -16,6 +16,7 @@ from switchgear.errors import Refusal
 from switchgear.listeners import CallHook, Sink
 from switchgear.locks import ForkSafeLock
 from switchgear.runs import FOLD_EVERY_S, MANY, Run
+from switchgear.shared import isolation_reason, shared_evidence
 from switchgear.stores.base import Remembers
 from switchgear.stores.memory import MemoryCell
 
@@ -52,6 +53,7 @@ class Snapshot:
         "_refusals_folded",
         "_refuse_until_s",
         "_run",
+        "_shared",
         "_slow_from_s",
         "_store",
         "_wall",
@@ -89,6 +91,8 @@ class Snapshot:
         self._refusals: Iterator[None] = NO_REFUSALS
         """Counts refusals by what is left of it: taking one is atomic and needs no lock."""
         self._refusals_folded = 0
+        self._shared = None if wall is None else shared_evidence(self._store)
+        """What this process has yet to report, where others share the circuit."""
         self._circuit = policy.start(self.name, self._now_s())
         self._look_at(self._circuit, self._times())
 
@@ -127,6 +131,12 @@ class Snapshot:
         """Set what the fast paths read; returns the run that this ends, if it ends one."""
         run = self._run
         closed = circuit.phase is Phase.CLOSED and circuit.mode is not Mode.HELD_OPEN
+        if self._shared is not None and self._shared.is_isolated(circuit):
+            self._set_run(None)
+            if self._refusals is NO_REFUSALS:
+                self._refusals = repeat(None, MANY)
+            self._probe_refusal, self._refusal = None, self._isolation(times)
+            return run
         if closed and not self._asks_always:
             most = self._most(circuit)
             if run is not None and run.permit.generation == circuit.generation:
@@ -149,6 +159,13 @@ class Snapshot:
         return run
 
     def _most(self, circuit: Circuit) -> int:
+        """How many successes may take tickets: on a warm circuit none, as each has its time."""
+        shared = self._shared
+        if shared is not None and self._clock() < shared.warm_until_s:
+            return 0
+        return self._limit(circuit)
+
+    def _limit(self, circuit: Circuit) -> int:
         """How many successes may go untold: the next one could make a detector begin to judge."""
         try:
             before = self.policy.judges_after(circuit.memories, self._success(1), circuit.seen_s)
@@ -169,6 +186,19 @@ class Snapshot:
         last_error = circuit.failures[-1].error if circuit.failures else None
         held = circuit.mode is Mode.HELD_OPEN
         return Refusal(verdict.phase, verdict.reason, until_s, last_error, held)
+
+    def _isolation(self, times: Times) -> Refusal | None:
+        """What this process is told while its own calls fail and those of others succeed."""
+        own = None if self._shared is None else self._shared.own
+        if own is None:
+            return None
+        until_s = refuses_until_s(self.policy, own)
+        if until_s == -math.inf:
+            return None
+        self._refuse_until_s = until_s + times.ahead_s
+        last_error = own.failures[-1].error if own.failures else None
+        reason = isolation_reason(standing(self.policy, own, own.seen_s).reason)
+        return Refusal(own.phase, reason, self._refuse_until_s, last_error, False)
 
     def _set_run(self, run: Run | None) -> None:
         self._run = run

@@ -140,7 +140,7 @@ def test_tasks_run_in_order_and_end_in_a_table(project: Project) -> None:
     assert head.split() == ["TASK", "END", "ITERATIONS", "TIME", "SPEND", "CHECKPOINT"]
     assert [line.split()[:3] for line in (b, a, c)] == [[n, "done", "1"] for n in "bac"]
     assert "git diff" in a
-    assert end.endswith("done: 3 of 3 tasks done, $0.00")
+    assert end.endswith("done: 3 of 3 tasks done, unknown cost")
 
 
 def test_a_failure_blocks_what_needs_it_and_says_so(project: Project) -> None:
@@ -567,3 +567,17 @@ def test_a_plan_that_is_a_pipe_is_refused_before_anything_is_started(project: Pr
     assert done.returncode == 2
     assert "task 'a': --plan 'plan.md': is not a regular file" in done.stderr
     assert project.log == []
+
+
+def test_a_repository_without_a_commit_inside_a_worktree_does_not_lose_the_rest(
+    project: Project,
+) -> None:
+    nests = "subprocess.run(['git', 'init', '-q', 'nested'], check=True); write('nested/f')"
+    project.tasks(
+        "defaults: {worktree: true, stuck: false}",
+        a=f"{nests}; {DONE}",
+        b=f"needs: [a] | until('a', 1); {DONE}",
+    )
+    done = project()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not everything was committed to" in done.stdout

@@ -32,11 +32,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def begin(cooldown_s: float = 300.0) -> Terminal:
         config = CONFIGURED.replace("COOLDOWN", str(cooldown_s))
         (folder / "switchgear.yaml").write_text(config)
-        words = ("run", "write it", "--agent-cmd")
-        first = Terminal(folder, *words, "false", HOME=home, TERM="dumb")
+        agent = tmp_path / "agent.sh"
+        agent.write_text("exit 1\n")
+        words = ("run", "write it", "--agent-cmd", f"sh {agent}")
+        first = Terminal(folder, *words, HOME=home, TERM="dumb")
         opened.append(first)
         assert first.wait() == 10, first.output
-        again = Terminal(folder, *words, "sh -c 'date > written'", HOME=home, TERM="dumb")
+        agent.write_text("date > written\n")
+        again = Terminal(folder, *words, HOME=home, TERM="dumb")
         opened.append(again)
         return again
 
@@ -47,7 +50,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def test_abort_leaves_it_as_it_is(start: Start) -> None:
     screen = start()
-    screen.read_until("is open: Circuit breaker tripped: 1 consecutive failure (threshold: 1)")
+    screen.read_until("is open: Circuit breaker tripped: 1")
     screen.read_until("What now")
     screen.type("abort\n")
     assert screen.wait() == 10

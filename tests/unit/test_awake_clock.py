@@ -20,18 +20,27 @@ def test_a_wait_that_took_far_too_long_was_a_suspension() -> None:
     raw = Raw()
     clock = AwakeClock(raw)
     before_s = clock()
-    with clock.waiting(1.0):
-        raw.now_s += 3600.0
-    assert clock() - before_s == 1.0
+    raw.now_s += 3600.0
+    assert clock.looked(before_s, 1.0) - before_s == 1.0
 
 
 def test_a_busy_machine_is_no_suspension() -> None:
     raw = Raw()
     clock = AwakeClock(raw)
     before_s = clock()
-    with clock.waiting(1.0):
-        raw.now_s += 1.0 + SLACK_S
-    assert clock() - before_s == 1.0 + SLACK_S
+    raw.now_s += 1.0 + SLACK_S
+    assert clock.looked(before_s, 1.0) - before_s == 1.0 + SLACK_S
+
+
+def test_threads_that_were_suspended_together_count_it_once() -> None:
+    raw = Raw()
+    clock = AwakeClock(raw)
+    before_s = [clock() for _ in range(3)]
+    raw.now_s += 3600.0
+    for number in range(3):
+        raw.now_s += 0.1
+        clock.looked(before_s[number], 1.0)
+    assert 1.0 <= clock() - before_s[0] <= 1.5
 
 
 def test_the_clock_never_runs_backwards_for_who_did_not_wait() -> None:
@@ -39,9 +48,8 @@ def test_the_clock_never_runs_backwards_for_who_did_not_wait() -> None:
     clock = AwakeClock(raw)
     seen = [clock()]
     for took_s in (0.5, 600.0, 0.1, 7.0):
-        with clock.waiting(1.0):
-            raw.now_s += took_s
-        seen.append(clock())
+        raw.now_s += took_s
+        seen.append(clock.looked(seen[-1], 1.0))
     assert seen == sorted(seen)
 
 

@@ -51,8 +51,8 @@ def test_a_block_keeps_its_columns_and_nothing_that_a_terminal_obeys() -> None:
     BatchLines(stream, wall=lambda: NIGHT_S).said(
         "TASK TIMED OUT\n\n[Resume]             - more \x1b[2J time"
     )
-    shown = ("TASK TIMED OUT", "", "[Resume]             - more  [2J time")
-    assert stream.getvalue() == "".join(f"{NIGHT}  {line}\n" for line in shown)
+    shown = "TASK TIMED OUT\n\n[Resume]             - more  [2J time\n"
+    assert stream.getvalue() == f"{NIGHT}  {shown}", "a block has one time, in front of it"
 
 
 def test_a_countdown_is_told_at_its_start_and_every_half_minute() -> None:

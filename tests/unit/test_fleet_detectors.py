@@ -6,6 +6,9 @@ import pytest
 
 from switchgear import CircuitBreaker, Latched, Phase, Policy, Signal, detectors
 from switchgear.core.detectors import Detector
+from switchgear.core.machine import step
+from switchgear.core.types import Tell
+from switchgear.fleet.categories import CATEGORIES
 from switchgear.testing import FakeClock
 
 
@@ -158,3 +161,20 @@ def test_a_paused_story_is_resumed_by_a_reset() -> None:
 def test_less_than_nothing_was_never_stored(detector: Detector, data: object, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         detector.load(data)
+
+
+def test_a_threshold_of_two_seconds_trips_at_two_seconds() -> None:
+    policy = CATEGORIES["resource_lock"](threshold_seconds=2).policy
+    for waited_s, phase in ((1.99, Phase.TRIPPING), (2, Phase.OPEN), (2.01, Phase.OPEN)):
+        told = Tell(Signal(ok=True, waited_s=waited_s))
+        assert step(policy, policy.start("lock/db", 0.0), told, 0.0).circuit.phase is phase
+
+
+def test_the_failure_rate_of_an_agent_warns_before_its_window_is_full() -> None:
+    policy = CATEGORIES["failure_rate"]().policy
+    circuit = policy.start("agent/coder/failure_rate", 0.0)
+    phases = []
+    for at_s in range(20):
+        circuit = step(policy, circuit, Tell(Signal(ok=False)), float(at_s)).circuit
+        phases.append(circuit.phase)
+    assert phases == [Phase.CLOSED] * 8 + [Phase.TRIPPING] * 11 + [Phase.OPEN]

@@ -212,7 +212,46 @@ def conduct(policy: Policy) -> list[Any]:
     ):
         seen.append(_story(policy, count, gap_s, fact))
     seen += [_tale(policy, acts) for acts in TALES]
+    seen += [_rounds(policy, results) for results in ("ffff", "fssfsss", "sssss", "ssssfff")]
+    for gap_s, seconds in (
+        (1.0, 7.0),
+        (1.0, 11.0),
+        (1.0, 15.0),
+        (4.0, 15.0),
+        (5.0, 15.0),
+        (7.0, 15.0),
+    ):
+        calls = [(gap_s, Signal(ok=True, seconds=seconds))] * 16
+        seen.append(_agents_story(policy, calls))
+        mixed = [(gap_s, Signal(ok=bool(number % 3), seconds=1.0)) for number in range(40)]
+        mixed += [(gap_s, Signal(ok=False, seconds=1.0))] * 14
+        seen.append(_agents_story(policy, mixed))
     return [*seen, *(_agents_story(policy, story) for story in AGENTS)]
+
+
+def _rounds(policy: Policy, results: str) -> list[Any]:
+    """How many probes are admitted at once, and what their results do, round after round."""
+    circuit, now_s, seen = policy.start("k", 0.0), 0.0, list[Any]()
+    circuit = step(policy, circuit, Tell(Signal(ok=False, seconds=1.0, count=40)), now_s).circuit
+    for _ in range(7):
+        if circuit.outage.retry_at_s is None:
+            break
+        now_s = circuit.outage.retry_at_s
+        for result in results:
+            permits = []
+            for _ in range(9):
+                asked = step(policy, circuit, Ask(), now_s)
+                circuit = asked.circuit
+                permits.append(asked.verdict.permit)
+            seen.append((circuit.phase, sum(permit is not None for permit in permits)))
+            told = (
+                Tell(Signal(ok=result == "s", seconds=1.0), circuit.probing.permits[0])
+                if circuit.probing.permits
+                else Tell(Signal(count=0))
+            )
+            circuit = step(policy, circuit, told, now_s).circuit
+        seen.append((circuit.phase, circuit.outage.retry_at_s))
+    return seen
 
 
 def _tale(policy: Policy, acts: list[Signal]) -> list[Phase]:

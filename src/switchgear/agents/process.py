@@ -182,15 +182,15 @@ class AgentProcess:
         """Reads all there is until the warden and every holder of the pipes is gone."""
         outputs = {cast("IO[bytes]", process.stdout).fileno(): (Lines(), False)}
         outputs[cast("IO[bytes]", process.stderr).fileno()] = (Lines(), True)
-        last_output_s = began_s
+        last_output_s = looked_s = began_s
         with selectors.DefaultSelector() as ready:
             for descriptor in (*outputs, status):
                 os.set_blocking(descriptor, False)
                 ready.register(descriptor, selectors.EVENT_READ)
             while status in ready.get_map():
                 patience_s = min(_TICK_S, self._patience_s(began_s, last_output_s))
-                with AWAKE.waiting(patience_s):
-                    found = ready.select(patience_s)
+                found = ready.select(patience_s)
+                looked_s = AWAKE.looked(looked_s, patience_s)
                 for key, _ in found:
                     chunk = os.read(key.fd, _CHUNK)
                     if not chunk:

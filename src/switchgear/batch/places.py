@@ -77,14 +77,20 @@ class Places:
         if not task.worktree or progress.folder is None:
             return None
         tree = Path(progress.folder)
+        problem = None
         try:
-            run_git(tree, ["add", "--all", ":/"])
+            try:
+                run_git(tree, ["add", "--all", ":/"])
+            except GitError as error:  # such as a repository inside that has no commit yet
+                problem = f"not everything was committed to {progress.branch}: {error}"
+                with contextlib.suppress(GitError):
+                    run_git(tree, ["add", "--all", "--ignore-errors", ":/"])
             if run_git(tree, ["status", "--porcelain", "--untracked-files=no"]).strip():
                 first = " ".join(task.words.split())[:60]
                 _commit(tree, ["commit", "--quiet", "-m", f"{task.name}: {first}"])
         except GitError as error:
             return f"what was done could not be committed to {progress.branch}: {error}"
-        return None
+        return problem
 
     def _worktree(self, task: Task, progress: Progress, needed: list[str]) -> Progress:
         top = self._top(task)

@@ -100,10 +100,12 @@ class BatchLines(BatchView):
         return Lines(_Prefixed(self, name), wall=None)
 
     def said(self, text: str) -> None:
-        """As it is, line by line, with the blanks that put its columns in order."""
-        for line in text.splitlines():
-            shown = "".join(sign if sign.isprintable() else " " for sign in line[:_LONGEST])
-            self.write(f"{shown.rstrip()}\n")
+        """As it is, with the blanks that put its columns in order; a block has one time, in front."""
+        lines = (
+            "".join(sign if sign.isprintable() else " " for sign in line[:_LONGEST]).rstrip()
+            for line in text.splitlines()
+        )
+        self._print([f"{local_time(self._wall())}  " + "\n".join(lines)])
 
     def waiting(self, why: str, left_s: float) -> None:
         """At its start, and every half minute."""
@@ -114,9 +116,11 @@ class BatchLines(BatchView):
     def write(self, text: str) -> None:
         """Print whole lines at once, each with the local time, whichever thread they come from."""
         at = local_time(self._wall())
-        stamped = "".join(f"{at}  {line}\n" for line in text.splitlines())
+        self._print([f"{at}  {line}" for line in text.splitlines()])
+
+    def _print(self, lines: list[str]) -> None:
         with self._lock:
-            self._stream.write(stamped)
+            self._stream.write("".join(f"{line}\n" for line in lines))
             self._stream.flush()
 
 

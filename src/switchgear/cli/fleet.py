@@ -293,11 +293,11 @@ def _show(found: dict[str, Any]) -> None:
 
 def _queue(lock: dict[str, Any], now_s: float) -> str:
     """Who has a lock, how many wait, and how long the first of them does."""
-    from switchgear.errors import duration
+    from switchgear.errors import elapsed
 
     holder, waiting = lock["holder"], lock["waiting"]
     text = "" if holder is None else f", held by {holder['owner']}"
     if waiting:
-        waited = duration(max(0.0, now_s - waiting[0]["since_s"]))
+        waited = elapsed(max(0.0, now_s - waiting[0]["since_s"]))
         text += f", {len(waiting)} waiting for up to {waited}"
     return text

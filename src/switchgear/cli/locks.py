@@ -7,7 +7,7 @@ import click
 from switchgear.cli.entry import fail
 from switchgear.cli.options import json_option, store_options, token_option
 from switchgear.cli.text import clean, say
-from switchgear.errors import duration
+from switchgear.errors import duration, elapsed
 
 if TYPE_CHECKING:
     from switchgear.resource_locks import Seen
@@ -70,14 +70,14 @@ def _show(seen: "Seen", now_s: float) -> None:
         say(clean(f"{seen.resource}: free, last token {tenure.token}"))
     else:
         owner, since_s, until_s = tenure.holder[1:]
-        held, left = duration(max(0.0, now_s - since_s)), duration(max(0.0, until_s - now_s))
+        held, left = elapsed(max(0.0, now_s - since_s)), duration(max(0.0, until_s - now_s))
         say(
             clean(
                 f"{seen.resource}: {owner} for {held}, lease ends in {left}, token {tenure.token}"
             )
         )
     for place, waiter in enumerate(tenure.waiting, 1):
-        waited = duration(max(0.0, now_s - waiter.since_s))
+        waited = elapsed(max(0.0, now_s - waiter.since_s))
         say(clean(f"  {place}. {waiter.owner} waits for {waited}"))
 
 

@@ -195,6 +195,8 @@ def _hosts(program: str, rest: list[str]) -> Iterator[str]:
 
 def _named(program: str, rest: list[str]) -> Iterator[str]:
     """Hosts among the words of a program that calls one; one that is not known is `SOMEWHERE`."""
+    if program == "openssl" and "s_client" not in rest:
+        return
     before, found = "", False
     for word in rest:
         is_plain = "://" not in word and not word.startswith("-") and before not in _CALL_VALUED

@@ -36,12 +36,15 @@ EXPIRED_PROBES = 16
 """How many hung probes are remembered, to be heard once each if they come back after all."""
 
 
-def step(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> Step:
+def step(
+    policy: Policy, circuit: Circuit, message: Message, now_s: float, *, hold: bool = False
+) -> Step:
     """Fold one message into a circuit at a time. Pure.
 
+    `hold`: the evidence may be incomplete, so it is counted and opens nothing; see `evidence.py`.
     Returns the same circuit object when nothing changed, so that a store need not write it.
     """
-    draft = Draft(policy, circuit, now_s)
+    draft = Draft(policy, circuit, now_s, hold=hold)
     _advance(draft)
     if isinstance(message, Ask):
         verdict = _ask(draft)
@@ -236,6 +239,8 @@ def _judge(draft: Draft, signal: Signal) -> None:
     """Let the evidence move the circuit; while it probes, only cut the load."""
     policy, now_s = draft.policy, draft.now_s
     draft.heat = heat = policy.heat(draft.memories, now_s)
+    if draft.hold and (draft.phase is Phase.CLOSED or draft.phase is Phase.TRIPPING):
+        return
     warn_at = policy.calm_below if draft.phase is Phase.TRIPPING else policy.tripping_at
     if draft.phase is Phase.OPEN or draft.phase is Phase.HALF_OPEN:
         if heat >= 1.0 and policy.admit(draft.memories, now_s) < draft.outage.admit:

@@ -24,10 +24,14 @@ LEGAL_MOVES: dict[tuple[Phase, Phase], str] = {
 class Draft:
     """The circuit while a message is being folded in: its fields, to be changed. One `step` long."""
 
-    __slots__ = (*Circuit._fields, "before", "events", "now_s", "policy")
+    __slots__ = (*Circuit._fields, "before", "events", "hold", "now_s", "policy")
 
-    def __init__(self, policy: Policy, circuit: Circuit, now_s: float) -> None:
+    def __init__(
+        self, policy: Policy, circuit: Circuit, now_s: float, *, hold: bool = False
+    ) -> None:
         self.policy = policy
+        self.hold = hold
+        """Whether evidence is only counted and moves nothing yet."""
         self.before = circuit
         self.now_s = max(now_s, circuit.seen_s)
         self.events: list[Event] = []
@@ -46,6 +50,7 @@ class Draft:
             self.probing,
             self.failures,
             self.totals,
+            self.recent,
         ) = circuit
 
     def circuit(self) -> Circuit:
@@ -65,6 +70,7 @@ class Draft:
             self.probing,
             self.failures,
             self.totals,
+            self.recent,
         )
 
     def note(

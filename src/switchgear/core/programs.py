@@ -4,7 +4,7 @@ Programs that only start another (`sudo`, `env`, `timeout`, `xargs`, `sh -c`, `d
 looked through; what the one that really runs touches is told by `touches.py`.
 """
 
-# ruff: noqa: PLR0911  one answer for each form of a command
+# ruff: noqa: PLR0911, PLR0912  one answer for each form of a command
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -22,9 +22,11 @@ from switchgear.core.patterns import ANY
 from switchgear.core.readers import only_reads
 from switchgear.core.shell import (
     DEEPEST,
+    FILE,
     MOST_WORDS,
     UNKNOWN,
     Command,
+    Redirect,
     Setting,
     TooLong,
     Work,
@@ -137,6 +139,8 @@ _TEXT_OPTIONS: dict[str, tuple[str, ...]] = {
 """Options whose value is a shell text."""
 _CLUSTERS = frozenset(("su", "runuser", "script", "sg", "flock"))
 """Those of which `-c` may be the last of several letters."""
+_PROMPTED = frozenset(("claude", "codex", "gemini", "qwen", "opencode", "aider", "goose", "llm"))
+"""Agents, which are given a task in words."""
 _ONLY_TEXTS = _CLUSTERS | {"ssh", "nix-shell", "nix", "npm", "npx", "tmux", "screen", "zellij"}
 """Those that do nothing themselves to what the text names."""
 _TEXT_WORDS = frozenset(("watch", "parallel", "trap", "hyperfine", "concurrently", "forkrun"))
@@ -232,6 +236,18 @@ _ORDERS = frozenset(
     )
 )
 """Verbs of Switchgear that are looked for in a text that is no command."""
+MOST_SOURCES = 32
+"""Files that another is made of."""
+RUN_FILES = (
+    ".bashrc",
+    ".zshrc",
+    ".profile",
+    ".bash_profile",
+    ".zprofile",
+    ".bash_login",
+    ".zshenv",
+)
+"""Files whose text the next shell runs."""
 MOST_WRAPPERS = 64
 """Programs that start another, one in the other."""
 MOST_TOKENS = 64
@@ -287,6 +303,7 @@ def _gather(commands: list[Command], setting: Setting) -> Effects:
     read: list[tuple[str, str]] = []  # in which pipe, and what
     keys: list[tuple[str, str]] = []
     calling: dict[str, list[str]] = {}
+    copied: dict[str, list[str]] = {}  # files, and what they were made of
     ran = list(_looked_through(commands, setting, 0))
     runs = dict.fromkeys(path for command in (*commands, *ran) for path in _scripts(command))
     for command in ran:
@@ -300,10 +317,21 @@ def _gather(commands: list[Command], setting: Setting) -> Effects:
             if values:
                 found[field].update(dict.fromkeys(values))
         read += [(command.pipe, path) for path in touch.reads]
-        keys += [(command.pipe, name) for name in _keys_of(command)]
+        for name in _keys_of(command):
+            if name.startswith(FILE):
+                read.append((command.pipe, name.removeprefix(FILE)))
+            else:
+                keys.append((command.pipe, name))
+        if touch.writes:
+            sources = [path for pipe, path in read[-MOST_SOURCES:] if pipe == command.pipe]
+            for path in touch.writes[:MOST_SOURCES]:
+                copied.setdefault(path, []).extend(sources)
         if touch.hosts:
             calling.setdefault(command.pipe, []).extend(touch.hosts)
     sends = [path for pipe, path in read if path != UNKNOWN and _goes_into(pipe, calling)]
+    for path in sends if copied else ():
+        if len(sends) < MOST_WORDS:
+            sends += copied.pop(path, [])  # what a file was made of goes with it
     leaks = [leak for pipe, name in keys for leak in _leaks(pipe, name, calling)]
     for paths in found.values():
         paths.pop(UNKNOWN, None)
@@ -449,6 +477,9 @@ def _looked_through(commands: list[Command], setting: Setting, depth: int) -> It
             for op, path in command.redirects:
                 if op.startswith((">", "&>")):
                     written[join(command.cwd, path)] = command.written
+                    if path.endswith(RUN_FILES):
+                        inner = commands_of(command.written, setting, depth + 1)
+                        yield from _looked_through(inner, setting, depth + 1)
         for each in _with_piped(_with_script(command, written) if written else command):
             yield from _looked_into(each, setting, depth)
 
@@ -460,6 +491,8 @@ def _with_script(command: Command, written: dict[str, str]) -> Command:
         text = written.get(path)
         if text is None:
             continue
+        if words[0] in {"make", "gmake"}:
+            return command._replace(redirects=(*command.redirects, Redirect("<<<", text)))
         if words[0].startswith(INTERPRETERS):
             return command._replace(words=(words[0], "-c", text, *words[2:]))
         if words[0] in _RUNS_TEXT or path == join(command.cwd, command.words[0]):
@@ -535,7 +568,14 @@ def _with_piped(command: Command) -> list[Command]:
     sign = _replaced_by(words)
     if sign and any(sign in word for word in words[1:]):
         return [
-            command._replace(words=tuple(word.replace(sign, token) for word in words))
+            command._replace(
+                words=tuple(
+                    word
+                    if word.startswith(("-I", "--replace")) or before == "-I"
+                    else word.replace(sign, token)
+                    for before, word in zip(("", *words), words, strict=False)
+                )
+            )
             for token in tokens[:MOST_TOKENS]
         ]
     return [command._replace(words=(*words, *tokens))]
@@ -781,7 +821,8 @@ def _inner_commands(command: Command, setting: Setting) -> Iterator[Command]:
         code = code_of(command)
         if computes_code(code):
             yield Command((DECODED, program))
-        yield from (here._replace(words=words) for words in _started_by_code(code))
+        quotes = program.startswith(("perl", "ruby", "php")) and "`" in code
+        yield from (here._replace(words=words) for words in _started_by_code(code, quotes=quotes))
     if _inner_text(command) is None:
         texts = _texts_in(command)
         if program.startswith(INTERPRETERS):
@@ -948,7 +989,7 @@ def _carried(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """The guard's own command behind a program that may run it: `ssh host`, `tmux send-keys`."""
     if not any(GUARD_NAME in word.lower() for word in words[1:]):
         return
-    if only_reads(words[0], words[1:]):
+    if only_reads(words[0], words[1:]) or words[0] in _PROMPTED:
         return
     for at, word in enumerate(words[1:], 1):
         if GUARD_NAME not in word.lower():
@@ -969,9 +1010,9 @@ def _orders_in(text: str) -> Iterator[tuple[str, ...]]:
             yield (GUARD_NAME, *tokens[at + 1 : at + 4])
 
 
-def _started_by_code(code: str) -> Iterator[tuple[str, ...]]:
-    """`os.system("…")` as a shell, `subprocess.run(["git", …])` as words."""
-    if not any(word in code for word in STARTS):
+def _started_by_code(code: str, *, quotes: bool) -> Iterator[tuple[str, ...]]:
+    """`os.system("…")` as a shell, `subprocess.run(["git", …])` as words; backquotes run, too."""
+    if not quotes and not any(word in code for word in STARTS):
         return
     for text in quoted_in(code):
         if " " in text:

@@ -51,6 +51,7 @@ READERS = frozenset(
             "shift",
         ),
         *("break", "continue", "read", "mapfile", "readarray", "let", "kill", "pkill", "killall"),
+        *("pbcopy", "xclip", "xsel", "wl-copy", "cowsay", "notify-send", "say", "logger"),
         *("inotifywait", "fswatch", "mdls", "mdfind", "open", "xdg-open", "exiftool", "identify"),
     )
 )

@@ -37,6 +37,7 @@ from switchgear.core.shell_words import (
 
 __all__ = [
     "DEEPEST",
+    "FILE",
     "LONGEST_PATH",
     "MOST_WORDS",
     "UNKNOWN",
@@ -50,6 +51,8 @@ __all__ = [
     "within",
 ]
 
+FILE = "\ue008"
+"""Before the path of a file whose contents a command's words are made of."""
 TEMPORARY = "/tmp/mktemp"  # noqa: S108  nothing is written there
 """What `$(mktemp)` is taken for."""
 MOST_WORDS = 4_096
@@ -207,8 +210,8 @@ class _Reader(WordReader):
         self._known: Mapping[str, str] | None = None
         self._socket = ""
         """The host that a stream was opened to: `exec 3<>/dev/tcp/host/80`."""
-        self._loops: list[int] = []
-        """For each open loop, its first command."""
+        self._loops: list[tuple[int, int]] = []
+        """For each open loop, its first command, and the pipe that feeds it."""
         self._dots = False
         """Whether a star is also a name that begins with a dot."""
 
@@ -238,9 +241,13 @@ class _Reader(WordReader):
         if text.startswith("<") and not text.startswith("<<"):  # $(< file)
             text = f"cat {text}"
         inner = self._inner(text)
-        for command in inner.commands:
-            if command.secrets and command.words[:1] and command.words[0] in _PASSES_ON:
+        for command in inner.commands[:MOST_DOCUMENTS]:
+            if command.words[:1] and command.words[0] in _PASSES_ON:
                 self._secrets.update(command.secrets)
+                named = [word for word in command.words[1:9] if word[:1] not in {"-", ""}]
+                named += [target for op, target in command.redirects if op == "<"]
+                if command.words[0] not in {"echo", "printf", "printenv"}:
+                    self._secrets.update(FILE + join(command.cwd, word) for word in named)
         if inner.printed is not None:
             return inner.printed.rstrip("\n")
         return UNKNOWN if inner.commands else ""
@@ -350,16 +357,16 @@ class _Reader(WordReader):
             later, self._later_cwd = self._later_cwd, ""
             self._remember(words, command, sign)
             self._cwd = later or self._cwd
-        self._pipe += sign != "|"
+        self._pipe += sign != "|" and not (sign == "(" and not words and not redirects)
 
     def _without_reserved(self, words: list[str], redirects: list[Redirect]) -> list[str]:
         """The words of the simple command in what a shell's grammar puts around it."""
         while words and words[0] in _RESERVED:
             word = words.pop(0)
             if word in {"while", "until"}:
-                self._loops.append(len(self.commands))
+                self._loops.append((len(self.commands), self._pipe if self._is_piped else -1))
             elif word == "done" and self._loops:
-                self._feed_loop(self._loops.pop(), redirects)
+                self._feed_loop(*self._loops.pop(), redirects)
             if word == "done" and self._names_read and not self.line_values:
                 for op, target in redirects:
                     self._reads_lines(op, target)
@@ -384,13 +391,18 @@ class _Reader(WordReader):
             return words[2:] if words[2:3] != ["{"] else words[3:]
         return words
 
-    def _feed_loop(self, start: int, redirects: list[Redirect]) -> None:
+    def _feed_loop(self, start: int, pipe: int, redirects: list[Redirect]) -> None:
         """What a loop reads goes to the commands in it."""
         files = [redirect for redirect in redirects if redirect.op == "<"]
-        if files:
+        sources = [Command((), files, self._cwd)] if files else []
+        if pipe >= 0:
+            before = self.commands[max(start - 8, 0) : start]
+            sources += [command for command in before if command.pipe == str(pipe)]
+        if sources:
             pipes = dict.fromkeys(command.pipe for command in self.commands[start:][:MOST_LINES])
-            for pipe in pipes:
-                self._keep(Command((), files, self._cwd, None, pipe))
+            for inner in pipes:
+                for source in sources:
+                    self._keep(source._replace(pipe=inner))
 
     def _reads_lines(self, op: str, target: str) -> None:
         """A loop reads its lines from a text behind it: then everything is read once more."""
@@ -421,9 +433,11 @@ class _Reader(WordReader):
         if first in {"cd", "pushd", "popd", "chdir"}:
             self._change_folder(first, rest, sign)
         elif first in _DECLARE:
+            self._secrets.update(command.secrets)
             for word in rest:
                 if name := _assigned(word):
                     self._assign(name, word)
+            self._secrets.clear()
         elif first == "set" and "--" in rest:
             given = rest[rest.index("--") + 1 :]
             self._variables.update({"@": parted(given), "*": parted(given)})

@@ -56,6 +56,14 @@ _PROMPTED = frozenset(
     )
 )
 """Programs whose words are no files: agents are given a task in words, servers a query."""
+_USED_HERE_BY = ("--cacert=", "--cert=", "--key=", "--ca-certificate=", "--private-key=")
+_USED_HERE = frozenset(
+    (
+        *("-i", "--cacert", "--cert", "--key", "-E", "--netrc-file", "--capath", "--identity"),
+        *("--ca-certificate", "--certificate", "--private-key", "--rsh", "--proxy-cacert"),
+    )
+)
+"""Options whose file proves who we are, and stays here."""
 _SEPARATORS = "\"'`()[]{}<>|;&,=\n\t"
 _GENTLE_MODES = frozenset("+rwxXugoast=,01234567")
 ENVIRONMENT = "/proc/self/environ"
@@ -155,7 +163,8 @@ def _significant(program: str, rest: Sequence[str]) -> Iterator[str]:
             skips = False
             continue
         name, equals, _ = word.partition("=")
-        leaves_out = name.startswith("--") and any(part in name for part in _LEAVES_OUT)
+        small = name.lower()
+        leaves_out = name.startswith("--") and any(part in small for part in _LEAVES_OUT)
         if (
             (leaves_out and not name.startswith(("--no-", "--skip-")))
             or word in short
@@ -171,17 +180,26 @@ def _read_by(call: _Call, *, is_calling: bool) -> tuple[str, ...]:
     if call.command.words[0] in {"env", "printenv", "export", "declare", "set", "typeset"}:
         shows = not words or words[0] in {"-p", "-x", "-0"}
         return (ENVIRONMENT,) if shows or call.command.words[0] == "printenv" else ()
+    if call.command.words[0] in {"echo", "printf"}:
+        return ()  # their words are texts
     if not is_calling:
         return tuple(call.seen(word) for word in words if word and "://" not in word)
     texts = [target for op, target in call.command.redirects if op == "<<<"]
-    sent = [path for word in words if len(word) < LONGEST_PATH for path in _sent_in(word)]
+    used = [value for name, value in zip(words, words[1:], strict=False) if name in _USED_HERE]
+    sent = [
+        path
+        for word in words
+        if len(word) < LONGEST_PATH and word not in used and not word.startswith(_USED_HERE_BY)
+        for path in _sent_in(word)
+    ]
     sent += [path for text in texts for path in _paths_in_text(text)]
     return tuple(map(call.seen, sent))
 
 
 def _sent_in(word: str) -> Iterator[str]:
     """The files that a word may have sent: `@file`, `name=<file`, `--post-file=file`, `-Tfile`."""
-    yield word
+    if " " not in word:
+        yield word
     for sign in "=@<:":
         if sign in word:
             yield word.rpartition(sign)[2].partition(";")[0]
@@ -192,6 +210,7 @@ def _sent_in(word: str) -> Iterator[str]:
 def _handles(call: _Call) -> Touch:
     """It is not known what it does with what it is given, in its words or as a here document."""
     texts = [target for op, target in call.command.redirects if op == "<<<"]
+    texts.append(call.command.piped or "")
     return Touch(given=tuple(_tokens(call, [*call.rest, *texts])))
 
 
@@ -342,8 +361,7 @@ def _unpacks(call: _Call) -> Touch:
     )
     if packs or {"--create", "--list"} & set(call.rest) or (program == "unzip" and "l" in letters):
         gone = call.paths[1:] if "--remove-files" in call.rest else ()
-        written = call.paths[:1] if "f" in letters and "c" in letters else ()
-        return Touch(deletes=tuple(gone), writes=tuple(written))
+        return Touch(deletes=tuple(gone), writes=tuple(_archives(call)))
     into = [
         call.seen(value)
         for name, value in zip(call.rest, call.rest[1:], strict=False)
@@ -351,6 +369,22 @@ def _unpacks(call: _Call) -> Touch:
     ]
     landed = tuple(f"{folder}/*" for folder in into if folder != call.command.cwd)
     return Touch(writes=landed, given=_handles(call).given)
+
+
+def _archives(call: _Call) -> Iterator[str]:
+    """The archive that `tar` writes: `czf file`, `-cf file`, `--file=file`."""
+    for at, word in enumerate(call.rest):
+        if word.startswith("--file="):
+            yield call.seen(word.partition("=")[2])
+        elif word == "--file" or (word[:2] != "--" and word.endswith("f") and at < 3):
+            yield from (call.seen(value) for value in call.rest[at + 1 : at + 2])
+
+
+def _zips(call: _Call) -> Touch:
+    """The archive is written, the files are read; unless they are moved into it."""
+    if only_reads("zip", call.command.words[1:]):
+        return Touch(writes=tuple(call.paths[:1]))
+    return _handles(call)
 
 
 def _patches(call: _Call) -> Touch:
@@ -614,7 +648,8 @@ def _interpreted(call: _Call) -> Touch:
     writes = paths if any(word in small for word in WRITES) else ()
     script = bool(call.paths) and not code
     changes = may_change(code)
-    named = [text for text in texts if " " not in text]  # others are commands, or are said
+    plain = [text.lstrip("<>+ ") for text in texts]
+    named = [text for text in plain if " " not in text]  # others are commands, or are said
     given = tuple(call.seen(path) for path in (*named, *_joined_paths(named))) if changes else ()
     if changes and call.command.words[0] == "tclsh":  # its texts need no quotes
         given += tuple(map(call.seen, _paths_in_text(code)))
@@ -625,7 +660,10 @@ def _interpreted(call: _Call) -> Touch:
         at = len(call.rest)
         args = [word for word in call.rest[:at] if word not in code and not word.startswith("-")]
         others = tuple(_tokens(call, args)) if changes or in_place else ()
-    return Touch(paths, writes, deletes, tuple(hosts_in(code)), (*given, *others))
+    hosts = tuple(hosts_in(code))
+    named = _paths_in_text(code) if hosts else []
+    reads = (*paths, *map(call.seen, named))
+    return Touch(reads, writes, deletes, hosts, (*given, *others))
 
 
 def _joined_paths(texts: Sequence[str]) -> Iterator[str]:
@@ -662,6 +700,7 @@ _HOW: dict[str, Callable[[_Call], Touch]] = {
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _awk),
     "ln": _links,
     "patch": _patches,
+    "zip": _zips,
     "json": _formats,
     "find": _finding,
     "mv": _moves,

@@ -54,6 +54,8 @@ class EventKind(StrEnum):
     """A tool call of an agent has begun and its end was never told; it is given up."""
     RULE_BROKEN = "rule_broken"
     """An agent tried what a rule forbids; it was refused."""
+    ISOLATED = "isolated"
+    """One process fails while others succeed: it stays away by itself, and the circuit is closed."""
     GUARD_CHANGED = "guard_changed"
     """What guards an agent has changed: its configuration, or the settings that hold its hooks."""
     INTERVENED = "intervened"
@@ -133,11 +135,22 @@ class Ask(NamedTuple):
     """May I do one thing."""
 
 
+class Source(NamedTuple):
+    """Which process reports a signal to a circuit that several share, and when it happened."""
+
+    process: str
+    upto_s: float
+    """Up to when this process has now reported everything."""
+    times: tuple[tuple[float, int], ...] = ()
+    """When how many of the signal's `count` happened; none: all of them now."""
+
+
 class Tell(NamedTuple):
     """What happened. Without a permit: seen from outside, now."""
 
     signal: Signal
     permit: Permit | None = None
+    source: Source | None = None
 
 
 REMARKS = frozenset(
@@ -174,7 +187,8 @@ class Order(NamedTuple):
 
         The kind alone does not decide: a remark that also sets the mode or resets is an override.
         """
-        return self.kind not in REMARKS or self.mode is not None or self.reset
+        changes = self.mode is not None or self.reset or self.probe
+        return self.kind not in REMARKS or changes
 
 
 Message = Ask | Tell | Order
@@ -245,6 +259,27 @@ class Totals(NamedTuple):
     """What was told of costs, in millionths of a dollar."""
 
 
+class Dated(NamedTuple):
+    """A signal and when it happened."""
+
+    at_s: float
+    tell: Tell
+
+
+class Recent(NamedTuple):
+    """The latest evidence on a shared circuit: other processes may yet report what came before it."""
+
+    version: int
+    """The version of the circuit that has it folded in."""
+    base: "Circuit | None"
+    """The circuit before it; `None`: nothing is waited for."""
+    tells: tuple[Dated, ...]
+    final: int
+    """How many of them are judged; a report that is very late is still put in its place."""
+    reports: tuple[tuple[str, float], ...]
+    """The processes that take part, and up to when each has reported everything."""
+
+
 NO_OUTAGE = Outage()
 NO_PROBES = Probing()
 NO_TOTALS = Totals()
@@ -271,6 +306,8 @@ class Circuit(NamedTuple):
     probing: Probing = NO_PROBES
     failures: tuple[Failure, ...] = ()
     totals: Totals = NO_TOTALS
+    recent: Recent | None = None
+    """What may still be preceded by reports of other processes; see `evidence.py`."""
 
 
 class Verdict(NamedTuple):

@@ -10,7 +10,9 @@ from typing import Any
 from switchgear.core import record
 from switchgear.core.policy import Policy
 from switchgear.core.types import (
+    Act,
     Circuit,
+    Dated,
     Event,
     EventKind,
     Failure,
@@ -20,6 +22,9 @@ from switchgear.core.types import (
     Permit,
     Phase,
     Probing,
+    Recent,
+    Signal,
+    Tell,
     Totals,
 )
 
@@ -37,6 +42,8 @@ def dump_circuit(policy: Policy, circuit: Circuit) -> dict[str, Any]:
     """A circuit as JSON values; detectors are named, so that a changed policy finds its own."""
     pairs = zip(Circuit._fields, circuit, strict=True)
     data = {name: dump_field(policy, name, value) for name, value in pairs}
+    if circuit.recent is None:
+        del data["recent"]  # most circuits have nothing recent
     data["schema"] = SCHEMA
     return data
 
@@ -57,9 +64,9 @@ def dump_field(policy: Policy, name: str, value: Any) -> Any:
         return data
     if name == "failures":
         return [*map(list, value)]
-    if name == "order" and value is not None:
-        return _dump_order(value)
-    return value
+    if name == "recent" and value is not None:
+        return _dump_recent(policy, value)
+    return _dump_order(value) if name == "order" and value is not None else value
 
 
 def load_circuit(policy: Policy, data: Any) -> Circuit:
@@ -86,12 +93,52 @@ def load_circuit(policy: Policy, data: Any) -> Circuit:
                 _failure(failure) for failure in record.row("failures", data["failures"])
             ),
             totals=Totals(**{name: _count(value) for name, value in data["totals"].items()}),
+            recent=_recent(policy, data.get("recent")),
         )
     except WireError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WireError(f"not the state of a circuit: {error!r}") from error
     return circuit
+
+
+def _dump_recent(policy: Policy, recent: Recent) -> dict[str, Any]:
+    tells = [
+        [at_s, list(tell.signal), None if tell.permit is None else list(tell.permit)]
+        for at_s, tell in recent.tells
+    ]
+    base = None if recent.base is None else dump_circuit(policy, recent.base)
+    reports = [*map(list, recent.reports)]
+    return {
+        "version": recent.version,
+        "base": base,
+        "tells": tells,
+        "final": recent.final,
+        "reports": reports,
+    }
+
+
+def _recent(policy: Policy, data: Any) -> Recent | None:
+    """What is recent; `None` for what cannot be read: the circuit itself has it folded in."""
+    if data is None:
+        return None
+    try:
+        tells = tuple(
+            Dated(_number(at_s), Tell(_signal(signal), None if permit is None else Permit(*permit)))
+            for at_s, signal, permit in data["tells"]
+        )
+        base = None if data["base"] is None else load_circuit(policy, data["base"])
+        reports = tuple((_text(name), _number(at_s)) for name, at_s in data["reports"])
+        if base is None:
+            return Recent(_count(data["version"]), None, (), 0, reports)
+        return Recent(_count(data["version"]), base, tells, _count(data["final"]), reports)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _signal(fields: list[Any]) -> Signal:
+    signal = Signal(*fields)
+    return signal if signal.act is None else signal._replace(act=Act(*signal.act))
 
 
 def dump_event(event: Event) -> dict[str, Any]:

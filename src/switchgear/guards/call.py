@@ -60,7 +60,7 @@ class CircuitBreaker(OutcomeBreaker):
     breaker counts once. Raises ValueError when an argument is out
     of range. Thread-safe, task-safe, fork-safe; pickles with its state. No lock is held while a
     guarded function runs. A guarded function may call another that the same breaker guards: each
-    counts for itself, and what runs inside a probe is part of it.
+    success counts, and what runs inside a probe is part of it.
 
     >>> breaker = CircuitBreaker("anthropic", threshold=5, base_timeout=60.0, max_timeout=300.0)
     >>> breaker.call(max, 1, 2), breaker.state

@@ -94,6 +94,8 @@ class GitTree:
         self._known: dict[str, _Known] = {}
         self._read = 0
         self._opened_s = time.time() - 1.0
+        self._committed: tuple[State, str] | None = None
+        """The state that was saved last, and its commit."""
         self.too_slow: GitError | None = None
         """Why the last look did not end in time, if so."""
         self._complaints: dict[str, None] = {}
@@ -197,6 +199,7 @@ class GitTree:
             )
             if read.strip() != commit:
                 raise GitError(f"{reference} is {read.strip()}, not {commit}")
+            self._committed = (state, commit)
             return Saved(f"git diff HEAD {reference}", self._unread(missed))
         except (GitError, OSError) as error:
             problem = str(error)
@@ -231,7 +234,11 @@ class GitTree:
             start = (self._notes / "start").read_text(encoding="ascii").strip()
             if not start:
                 return None
-            commit, _ = self._commit(self._look(deadline), "lines", deadline, parent=None)
+            state = self._look(deadline)
+            known = self._committed
+            if known is None or known[0] != state:
+                known = (state, self._commit(state, "lines", deadline, parent=None)[0])
+            commit = known[1]
             listed = self._base(
                 *("diff-tree", "-r", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv"),
                 *(start, commit),

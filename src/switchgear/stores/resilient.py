@@ -36,6 +36,7 @@ from switchgear.stores.base import Found, Store, Transaction, Vacuumed, checked_
 from switchgear.stores.guarded import Guarded
 from switchgear.stores.memory import MemoryStore
 from switchgear.stores.operator import OperatorLock
+from switchgear.submitter import Submitter
 
 T = TypeVar("T")
 
@@ -76,6 +77,9 @@ class Resilient(Guarded):
         """What is added to versions, so that they rise for our readers even if the store's fell."""
         self._away: dict[str, Backlog] = {}
         """Circuits that live here while the store is gone, or has trouble with them."""
+        self.submitter = Submitter()
+        self.process: Callable[[], str] | None = getattr(store, "process", None)
+        """The name under which this process reports to shared circuits; `None`: it shares none."""
         self._news: dict[str, tuple[Event, ...]] = {}
         """Events of a return that the circuit's breaker has not heard yet."""
 
@@ -130,6 +134,17 @@ class Resilient(Guarded):
                 self._note(Found(circuit, known.policy))
             return self._shifted(circuit)
 
+    def failed_s(self, key: str) -> float:
+        """When some process last reported a failure of a circuit, if the store knows unasked."""
+        look = getattr(self.inner, "failed_s", None)
+        return 0.0 if look is None else float(look(key))
+
+    def on_warm(self, listener: Callable[[str], object]) -> None:
+        """Call the listener with circuits on which other processes report failures, if pushed."""
+        listen = getattr(self.inner, "on_warm", None)
+        if listen is not None:
+            listen(listener)
+
     def release(self, key: str) -> None:
         """No breaker of this process uses the circuit any more: keep nothing for it here."""
         if self._is_memory:
@@ -142,6 +157,7 @@ class Resilient(Guarded):
 
     def forget_fork(self) -> None:
         """In a forked child: locks that another thread of the parent held are held by nobody."""
+        self.submitter.forget_fork()
         self._returning = threading.Lock()
         self._inside.clear()
 
@@ -196,6 +212,7 @@ class Resilient(Guarded):
     def close(self) -> None:
         """Tell what is queued, once more, and let go. What could not be told is in the log."""
         failures = self._failures
+        self.submitter.stop()
         if self._away and self._returning.acquire(timeout=CLOSE_S):  # after who is telling it now
             try:
                 if self._failures == failures:  # else they found that nobody is there
@@ -272,6 +289,8 @@ class Resilient(Guarded):
     ) -> Step:
         """Fold a message into the last known state, and queue what must be told later."""
         in_doubt = None if error is None else error.in_doubt
+        if isinstance(message, Tell) and message.source is not None:
+            message = message._replace(source=None)  # while the store is gone nobody shares it
         with self._lock.taken():
             backlog = self._away.get(key)
             error = error or (backlog.error if backlog else None) or self._lost

@@ -35,6 +35,9 @@ class Detector(Record):
     """The share of calls still admitted after this detector trips: 0 cuts."""
     advice: ClassVar[str] = ""
     """What to do differently when it is hot, for whoever tells an agent; empty: nothing to say."""
+    needs_successes: ClassVar[bool] = True
+    """Whether a success that is reported late could change its judgement. If not, it trips a shared
+    circuit without waiting for the reports of other processes."""
     slow_from_s: ClassVar[float | None] = None
     """Durations up to this one are all the same to the detector; `None`: all durations are."""
 

@@ -19,6 +19,7 @@ class LockWait(Detector):
 
     __slots__ = ("limit_s",)
     kind: ClassVar[str] = "lock_wait"
+    needs_successes: ClassVar[bool] = False
     limit_s: float
 
     def __init__(self, limit_s: float = 60.0) -> None:

@@ -19,6 +19,7 @@ class RetryAfter(Detector):
 
     __slots__ = ("threshold",)
     kind: ClassVar[str] = "retry_after"
+    needs_successes: ClassVar[bool] = False
     threshold: int
 
     def __init__(self, threshold: int = 1) -> None:

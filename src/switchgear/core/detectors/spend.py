@@ -23,6 +23,7 @@ class Spend(Detector):
 
     __slots__ = ("hard_cap_micros", "threshold", "window_s")
     kind: ClassVar[str] = "spend"
+    needs_successes: ClassVar[bool] = False
     hard_cap_micros: int
     threshold: float
     window_s: float

@@ -21,6 +21,7 @@ class TotalCost(Detector):
 
     __slots__ = ("budget_micros", "threshold")
     kind: ClassVar[str] = "total_cost"
+    needs_successes: ClassVar[bool] = False
     budget_micros: int
     threshold: float
 

@@ -20,6 +20,7 @@ class Violation(Detector):
 
     __slots__ = ()
     kind: ClassVar[str] = "violation"
+    needs_successes: ClassVar[bool] = False
 
     def start(self) -> None:
         """No rule is broken."""

@@ -11,13 +11,16 @@ import secrets
 from collections import deque
 
 from switchgear.core.policy import Policy
-from switchgear.core.types import Circuit
+from switchgear.core.types import Circuit, Message, Tell
 from switchgear.locks import ForkSafeLock
 from switchgear.stores.redis.envelope import Sealed, loaded, opened, refitted
 from switchgear.stores.redis.script import CONFIRMED, PLUS
 
 KEEP = 10_000
 """How many circuits are remembered; the least recently written is forgotten first."""
+REPORT = "r"
+"""Behind which the identity of a report has its times. In the inbox a message is what older versions
+can read, and they take an identity as it is."""
 GONE = b"gone"
 """How the value begins that a circuit which was removed on purpose does not have."""
 
@@ -43,9 +46,17 @@ class KnownCircuits:
             self._sign()
         return f"{self._writer}-{next(self._numbers)}"
 
-    def identity(self) -> str:
+    def process(self) -> str:
+        """The name of this process."""
+        return self.token().partition("-")[0]
+
+    def identity(self, message: Message) -> str:
         """A name for one message, by which the server knows it when it is sent again."""
-        return self.token().replace("-", PLUS)
+        name = self.token().replace("-", PLUS)
+        source = message.source if isinstance(message, Tell) else None
+        if source is None:
+            return name
+        return name + REPORT + "|".join(f"{at_s!r}*{count}" for at_s, count in source.times)
 
     def confirm(self, identity: str) -> None:
         """Note that the reply to a message has arrived: its receipt may go."""

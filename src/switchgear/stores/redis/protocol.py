@@ -9,6 +9,7 @@ from collections.abc import Generator, Sequence
 from time import monotonic
 from typing import Any
 
+from switchgear.core.evidence import fold
 from switchgear.core.machine import step
 from switchgear.core.policy import Policy
 from switchgear.core.standing import standing
@@ -24,7 +25,7 @@ from switchgear.core.types import (
     Tell,
 )
 from switchgear.core.wire import WireError
-from switchgear.errors import StoreTooNew, StoreUnavailable
+from switchgear.errors import StoreError, StoreTooNew, StoreUnavailable
 from switchgear.stores.base import Found, is_abandoned, start_anew
 from switchgear.stores.redis import envelope, script
 from switchgear.stores.redis.basis import (
@@ -119,7 +120,7 @@ class Protocol:
         if self._clock.is_guess(now_s):
             yield from self.look()
             now_s = self._clock.corrected(now_s)
-        name = identity or self.known.identity()
+        name = identity or self.known.identity(message)
         mail = Mail(name, message, now_s, self.texts.text(policy))
         tries = TRIES_AFTER_CUT
         again = identity is not None
@@ -134,6 +135,9 @@ class Protocol:
                     cut.identity = name
                     raise
                 continue
+            except StoreError as error:
+                error.in_doubt = name  # it may wait in the queue, and be folded by somebody
+                raise
             if not again:
                 # A message that was sent twice keeps its receipt: the first may still be on its way.
                 self.known.confirm(name)
@@ -187,7 +191,11 @@ class Protocol:
             tries -= 1
             done = yield from self._fold(key, policy, base, message, now_s)
             exchange = self._commit(policy, base, done.circuit, done.events)
-            exchange = exchange._replace(identity=mail.token, outcome=_outcome(message, done))
+            exchange = exchange._replace(
+                identity=mail.token,
+                outcome=_outcome(message, done),
+                warm=_warm(key, message),
+            )
             lost = yield from self._exchange(key, exchange if tries else self._join(mail, exchange))
             if lost is None:
                 if exchange.new:
@@ -286,6 +294,7 @@ class Protocol:
         own = folded.steps.get(mail.token.encode())
         exchange = exchange._replace(
             answers=folded.answers(mail.token.encode()),
+            warm=_warm(key, mail.message),
             token=mail.token,
             identity=mail.token,
             outcome=script.APPLIED if own is None else _outcome(mail.message, own),
@@ -388,7 +397,7 @@ class Protocol:
         self, key: str, policy: Policy, base: Base, message: Message, now_s: float
     ) -> Generator[Call, Any, Step]:
         start = yield from self._start(key, policy, base, now_s)
-        done = step(policy, start.circuit, message, now_s)
+        done = fold(policy, start.circuit, message, now_s)
         return done._replace(events=start.events + done.events) if start.events else done
 
     def _start(
@@ -448,3 +457,11 @@ def _outcome(message: Message, done: Step) -> bytes:
     if done.events or isinstance(message, Ask):
         return envelope.seal_answer(done.verdict, done.events)
     return script.APPLIED
+
+
+def _warm(key: str, message: Message) -> bytes:
+    """What other processes are told when a process that shares a circuit reports a failure."""
+    if isinstance(message, Tell) and message.signal.ok is False and message.signal.count:
+        process = "" if message.source is None else message.source.process
+        return f"{process}\n{key}".encode()
+    return b""

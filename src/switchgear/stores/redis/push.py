@@ -39,6 +39,7 @@ class Push:
         self._known = known
         self._timeout_s = timeout_s
         self._listeners: list[Listener] = []
+        self._on_warm: list[Callable[[str], object]] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
@@ -60,11 +61,16 @@ class Push:
         """Call this with every circuit that somebody else moved, or that the server has lost."""
         if self._pid != os.getpid():  # the thread stayed with the parent, and so did who listened
             self._pid, self._thread, self._listeners = os.getpid(), None, []
+            self._on_warm = []
         self._listeners.append(listener)
         if self._thread is None or not self._thread.is_alive():
             self._stop = threading.Event()
             self._thread = threading.Thread(target=self._run, name="switchgear-push", daemon=True)
             self._thread.start()
+
+    def add_warm(self, listener: Callable[[str], object]) -> None:
+        """Call this with the name of every circuit on which another process reports a failure."""
+        self._on_warm.append(listener)
 
     def stop(self) -> None:
         """End the thread and wait for it, a little."""
@@ -79,7 +85,7 @@ class Push:
         while not stop.is_set():
             try:
                 with closing(self._connect()) as client, closing(client.pubsub()) as channel:
-                    channel.subscribe(self._names.channel)
+                    channel.subscribe(self._names.channel, self._names.warm)
                     self._hear(channel, until_subscribed=True)
                     self._hearing = threading.current_thread()
                     self._read_again(client)
@@ -103,7 +109,10 @@ class Push:
             message = channel.get_message(timeout=LISTEN_S)
             if message is not None:
                 if message["type"] == "message":
-                    self._moved(message["data"])
+                    if message["channel"] == self._names.warm.encode():
+                        self._failed(message["data"])
+                    else:
+                        self._moved(message["data"])
                 if not until_subscribed or message["type"] == "subscribe":
                     return
             elif monotonic() >= deadline_s:
@@ -111,6 +120,17 @@ class Push:
                     raise TimeoutError(f"silent for {2 * self._timeout_s:g} s")
                 channel.ping()
                 asked, deadline_s = True, monotonic() + self._timeout_s
+
+    def _failed(self, raw: bytes) -> None:
+        """A process reported a failure: those that share the circuit report their successes."""
+        process, _, key = raw.decode(errors="replace").partition("\n")
+        if process == self._known.process():
+            return
+        for listener in list(self._on_warm):
+            try:
+                listener(key)
+            except Exception:
+                log.exception("a listener failed on circuit %r", key)
 
     def _moved(self, raw: bytes) -> None:
         try:

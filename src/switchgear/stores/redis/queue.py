@@ -1,12 +1,14 @@
 """Folding a queue of other people's messages, each by the policy it came with."""
 
 from switchgear.core.detectors.opaque import OpaqueDetector
-from switchgear.core.machine import step
+from switchgear.core.evidence import fold
 from switchgear.core.policy import Policy
-from switchgear.core.types import Circuit, Event, Step
+from switchgear.core.types import Circuit, Event, Message, Source, Step, Tell
 from switchgear.core.wire import WireError
 from switchgear.stores.redis import envelope
 from switchgear.stores.redis.envelope import PolicyTexts
+from switchgear.stores.redis.known import REPORT
+from switchgear.stores.redis.script import PLUS
 
 
 class Folded:
@@ -24,7 +26,7 @@ class Folded:
     def fold(self, mail: envelope.Mail, policy: Policy) -> None:
         """Fold one more message."""
         before = envelope.refitted(self.circuit, self.policy, policy)
-        done = step(policy, before, mail.message, mail.now_s)
+        done = fold(policy, before, _with_source(mail), mail.now_s)
         self.circuit, self.policy = done.circuit, policy
         self.events += done.events
         self.steps[mail.token.encode()] = done
@@ -82,3 +84,14 @@ def _judge(texts: PolicyTexts, text: str) -> Policy | None:
         return None
     opaque = any(isinstance(detector, OpaqueDetector) for detector in policy.detectors)
     return None if opaque else policy
+
+
+def _with_source(mail: envelope.Mail) -> Message:
+    """The message with what its identity says: which process reports all that it has counted."""
+    process, _, number = mail.token.partition(PLUS)
+    _, is_report, dates = number.partition(REPORT)
+    if not is_report or not isinstance(mail.message, Tell):
+        return mail.message
+    pairs = [date.partition("*") for date in dates.split("|") if date]
+    times = tuple((float(at_s), int(count)) for at_s, _, count in pairs)
+    return mail.message._replace(source=Source(process, mail.now_s, times))

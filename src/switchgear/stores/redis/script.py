@@ -34,14 +34,14 @@ local aside, aside_ms, entry, token = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local answers, channel, keep, lines = ARGV[10], ARGV[11], ARGV[12], tonumber(ARGV[13])
 local until_us = tonumber(ARGV[14])
 local nonce, receipts, identity, outcome = ARGV[15], ARGV[16], ARGV[17], ARGV[18]
-local confirmed = tonumber(ARGV[19])
-local taken = (#ARGV - 19 - confirmed - lines) / 2
-local pairs_at = 19 + confirmed + lines
+local confirmed, warm, warm_channel = tonumber(ARGV[19]), ARGV[20], ARGV[21]
+local taken = (#ARGV - 21 - confirmed - lines) / 2
+local pairs_at = 21 + confirmed + lines
 
 local now = redis.call('TIME')
 -- After the first write, never before: a full server refuses only a script that has not written yet.
 local function clear_confirmed()
-  for i = 1, confirmed do redis.call('DEL', receipts .. ARGV[19 + i]) end
+  for i = 1, confirmed do redis.call('DEL', receipts .. ARGV[21 + i]) end
 end
 if until_us and now[1] * 1000000 + now[2] > until_us then return {{2, now[1], now[2], nonce}} end
 local have = redis.call('GET', value)
@@ -80,8 +80,9 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
   if ttl_ms == '' then redis.call('SET', value, new) else redis.call('SET', value, new, 'PX', ttl_ms) end
   if identity ~= '' and taken == 0 then redis.call('SET', receipts .. identity, outcome, 'PX', {RECEIPT_MS}) end
   clear_confirmed()
-  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[19 + confirmed + i]) end
+  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[21 + confirmed + i]) end
   if channel ~= '' then redis.call('PUBLISH', channel, new) end
+  if warm ~= '' then redis.call('PUBLISH', warm_channel, warm) end
   if taken > 0 then
     redis.call('LTRIM', inbox, taken, -1)
     -- Who leads next is woken first: everybody else in the queue waits for them.
@@ -248,6 +249,11 @@ class Names(NamedTuple):
         return self.root + "moves"
 
     @property
+    def warm(self) -> str:
+        """Where failures are published, so that every process reports its successes."""
+        return self.root + "warm"
+
+    @property
     def answers(self) -> str:
         """What the keys of answers begin with."""
         return self.root + "answer:"
@@ -306,6 +312,8 @@ class Exchange(NamedTuple):
     """The message that this applies, or asks for the receipt of."""
     outcome: bytes = APPLIED
     """What its receipt says."""
+    warm: bytes = b""
+    """What those who share a circuit that fails are told: which process, which circuit."""
 
     def call(
         self,
@@ -340,6 +348,8 @@ class Exchange(NamedTuple):
             self.identity,
             self.outcome,
             len(confirmed),
+            self.warm,
+            names.warm,
             *confirmed,
             *self.events,
         ]

@@ -145,6 +145,14 @@ class RedisStore:
         """Call the listener, in a thread of ours, with circuits that others moved."""
         self._push.add(listener)
 
+    def on_warm(self, listener: Callable[[str], object]) -> None:
+        """Call the listener, in a thread of ours, with circuits on which others report failures."""
+        self._push.add_warm(listener)
+
+    def process(self) -> str:
+        """The name under which this process reports to shared circuits."""
+        return self._protocol.known.process()
+
     # Reading
 
     def get(self, key: str) -> Found | None:

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from switchgear.core.machine import step
+from switchgear.core.evidence import fold
 from switchgear.core.policy import Policy
 from switchgear.core.types import Ask, Circuit, Event, Message, Step
 from switchgear.stores.base import NOTE_S, Found, Transaction, is_only_time, start_anew
@@ -129,7 +129,7 @@ class Folding:
                 return None
             if circuit is not known.circuit:
                 self._remember(key, known._replace(circuit=circuit, state=row.state))
-        done = step(policy, circuit, message, now_s)
+        done = fold(policy, circuit, message, now_s)
         return done if done.circuit is circuit else None
 
     def _fold_in(
@@ -144,7 +144,7 @@ class Folding:
             self._check_policy(db, seen.key, Row(*row), now_s)
         try:
             circuit = seen if row[0] == state else rows.read_circuit(policy, seen.key, row[0])
-            done = step(policy, circuit, message, now_s)
+            done = fold(policy, circuit, message, now_s)
             if done.events and done.events[0].seq <= self._last_seq(db, seen.key):
                 raise Unreadable("its events have gone on further than its stored state knows")
         except Unreadable as why:
@@ -166,7 +166,7 @@ class Folding:
             done = start_anew(policy, key, message, now_s, why=why, event_seq=seq)
         else:
             fresh = policy.start(key, now_s)._replace(event_seq=seq)
-            done = step(policy, fresh, message, now_s)
+            done = fold(policy, fresh, message, now_s)
             if done.circuit is fresh:
                 return done, None
         return done, self._save(db, known, None, done.circuit, done.events)

@@ -73,7 +73,7 @@ class Written(NamedTuple):
 
     def text(self) -> str:
         """The circuit as it is stored."""
-        return f'{{"schema":{SCHEMA},{",".join(self.texts)}}}'
+        return f'{{"schema":{SCHEMA},{",".join(filter(None, self.texts))}}}'
 
 
 UNWRITTEN = Written(None, [])
@@ -94,6 +94,8 @@ def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
 
 
 def _field_text(policy: Policy, name: str, value: Any) -> str:
+    if value is None and name == "recent":
+        return ""  # most circuits have nothing recent
     return f'"{name}":{_encode(dump_field(policy, name, value))}'
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from switchgear.clock import Clock
 from switchgear.core.policy import Policy
-from switchgear.core.types import Circuit, Event, Message, Step
+from switchgear.core.types import Circuit, Event, Message, Step, Tell
 from switchgear.errors import StoreCorrupt, StoreError
 from switchgear.glob import is_plain, matcher, prefix
 from switchgear.stores.base import KEEP_EVENTS, Entry, Found, Transaction, Vacuumed
@@ -21,6 +21,7 @@ from switchgear.stores.sqlite.file import DatabaseFile
 from switchgear.stores.sqlite.fold import Folding
 from switchgear.stores.sqlite.ledger import SqliteLedger
 from switchgear.stores.sqlite.link import Link
+from switchgear.stores.sqlite.marks import Marks
 from switchgear.stores.sqlite.rows import ROW, Newer, Row, Unreadable
 
 T = TypeVar("T")
@@ -77,9 +78,13 @@ class SqliteStore:
         self._folding = Folding(self._link, keep_events)
         self._policies: dict[bytes, Policy] = {}
         self._path = absolute
+        self._marks = Marks(absolute)
+        self._process = 0, ""
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Load the circuit (or start it), `step` it, save it with its events: all or nothing."""
+        if isinstance(message, Tell) and message.signal.ok is False and message.signal.count:
+            self._marks.set(key, now_s)
         return self._link.run(self._folding.fold, key, policy, message, now_s)
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
@@ -176,6 +181,16 @@ class SqliteStore:
     def ledger(self) -> SqliteLedger:
         """Where budgets and locks are kept."""
         return SqliteLedger(self._link, self.now_s)
+
+    def failed_s(self, key: str) -> float:
+        """When some process last reported a failure of a circuit; 0: nothing is known of one."""
+        return self._marks.get(key)
+
+    def process(self) -> str:
+        """The name under which this process reports to shared circuits."""
+        if self._process[0] != os.getpid():
+            self._process = os.getpid(), os.urandom(4).hex()
+        return self._process[1]
 
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
         """A file does not push: breakers look again every `refresh_s` seconds."""
