@@ -25,7 +25,7 @@ from switchgear.core.types import (
     Tell,
 )
 from switchgear.core.wire import WireError
-from switchgear.errors import StoreTooNew, StoreUnavailable
+from switchgear.errors import StoreError, StoreTooNew, StoreUnavailable
 from switchgear.stores.base import Found, is_abandoned, start_anew
 from switchgear.stores.redis import envelope, script
 from switchgear.stores.redis.basis import (
@@ -135,6 +135,9 @@ class Protocol:
                     cut.identity = name
                     raise
                 continue
+            except StoreError as error:
+                error.in_doubt = name  # it may wait in the queue, and be folded by somebody
+                raise
             if not again:
                 # A message that was sent twice keeps its receipt: the first may still be on its way.
                 self.known.confirm(name)
