@@ -317,7 +317,9 @@ def released(circuit: SessionCircuit, notes: Notes) -> Notes:
 def open_if_stopped(circuit: SessionCircuit, notes: Notes) -> None:
     """Open the circuit of a session that is stopped for a definite reason, such as its time."""
     if notes.stop is not None and not circuit.is_open():
-        why = texts.one_line(notes.stop.removeprefix(texts.SAID), LONGEST_REASON)
+        why = texts.one_line(
+            notes.stop.removeprefix(texts.SAID).removesuffix(texts.UNTIL), LONGEST_REASON
+        )
         circuit.send(Tell(Signal(violation=why)))
 
 

@@ -13,6 +13,8 @@ from switchgear.redact import redact
 
 SAID = "Switchgear: "
 """How a text begins that an agent reads among others."""
+UNTIL = ". The session is stopped until the user looks at it."
+"""How the text about changed files ends, for the agent."""
 LONGEST_TAMPERING = 1000
 """Characters of what is said of changed files."""
 
@@ -329,6 +331,6 @@ def tampering_text(changes: Sequence[str]) -> str:
     """What an agent is told when the files that guard it were changed without an operator."""
     return redact(
         f"{SAID}the files that guard this project were changed without an operator: "
-        f"{'; '.join(changes)}. The session is stopped until the user looks at it.",
+        f"{'; '.join(changes)}{UNTIL}",
         LONGEST_TAMPERING,
     )
