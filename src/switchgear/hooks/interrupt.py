@@ -153,7 +153,7 @@ def _error_output(pid: int) -> int:
     A terminal or a pipe is opened anew, so that a full one cannot make us wait.
     """
     path = f"/proc/{pid}/fd/2"
-    if S_ISREG(os.stat(path).st_mode):
+    if hasattr(os, "pidfd_open") and S_ISREG(os.stat(path).st_mode):
         try:
             return _shared(pid, 2)
         except OSError:
@@ -163,8 +163,6 @@ def _error_output(pid: int) -> int:
 
 def _shared(pid: int, number: int) -> int:
     """The very file that another process has open as `number`, with its position. Raises OSError."""
-    if not hasattr(os, "pidfd_open"):
-        raise OSError("this system has no pidfd_open")
     import ctypes  # noqa: PLC0415  only when an agent is stopped
 
     there = os.pidfd_open(pid)
