@@ -138,7 +138,7 @@ def _entry(module: "Any") -> Entry:
         # Without docstrings and line numbers: half the size, and nobody reads them here.
         code = compile(file.read(), source, "exec", dont_inherit=True, optimize=2)
     is_package = hasattr(module, "__path__")
-    kept: object = _bare(code)
+    kept = _bare(code)
     if module.__name__.startswith(_SOMETIMES):
         kept = marshal.dumps(kept)
     return source, found.st_mtime_ns, found.st_size, is_package, kept
