@@ -9,6 +9,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 
 from hypothesis import HealthCheck, Phase, settings
@@ -36,3 +37,8 @@ settings.load_profile(
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="switchgear-tests-")
 os.environ["SWITCHGEAR_TRUST"] = "1"
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+
+# A shell starts background jobs with SIGINT ignored, and children inherit that: a test that
+# interrupts a command would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

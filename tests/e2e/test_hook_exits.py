@@ -374,6 +374,33 @@ def test_a_part_of_the_core_that_cannot_be_imported_does_not_admit(
         assert refuses("claude-code", code, out)
 
 
+def test_a_file_of_ours_that_cannot_be_read_in_time_does_not_admit(
+    copied: Path, project: Path
+) -> None:
+    """The deadline begins with the process, not with the modules that it imports."""
+    entry = copied / "hooks" / "entry.py"
+    text = entry.read_text()
+    assert text.count("LAST_S = 13\n") == 1
+    entry.write_text(text.replace("LAST_S = 13\n", "LAST_S = 2\n"))
+    blocks = copied / "hooks" / "__pycache__" / f"process.{sys.implementation.cache_tag}.pyc"
+    blocks.parent.mkdir(exist_ok=True)
+    blocks.unlink(missing_ok=True)
+    os.mkfifo(blocks)
+    code, out, err = run_copy(copied, project, before("Bash", FORBIDDEN))
+    assert refuses("claude-code", code, out)
+    assert b"no answer after 2 s" in err
+
+
+def test_what_a_hook_does_after_its_answer_is_not_refused(copied: Path, project: Path) -> None:
+    entry = copied / "hooks" / "entry.py"
+    entry.write_text(
+        entry.read_text()
+        .replace("LAST_S = 13\n", "LAST_S = 7\n")
+        .replace("lambda: bundle.keep(modules)", "lambda: __import__('time').sleep(8)")
+    )
+    assert run_copy(copied, project, before("Bash", {"command": "make"})) == (0, b"", b"")
+
+
 def test_a_stand_in_that_is_broken_costs_only_time(copied: Path, project: Path) -> None:
     """The hook starts over without stand-ins, and answers as ever."""
     lean = copied / "hooks" / "lean.py"
@@ -435,3 +462,23 @@ def test_unknown_arguments_refuse(project: Path) -> None:
             check=False,
         )
         assert done.returncode == 2, words
+
+
+TWICE = [
+    (b'"command": "rm -rf /etc"', b'"command": "rm -rf /etc", "command": "ls"'),
+    (b'"command": "rm -rf /etc"', b'"command": "rm -rf /etc", "\\u0063ommand": "ls"'),
+    (b'"tool_input": {', b'"tool_input": {"command": "ls"}, "tool_input": {'),
+    (b'"PreToolUse"', b'"PreToolUse", "hook_event_name": "PostToolUse"'),
+    (b'"tool_name": "Bash"', b'"tool_name": "Bash", "tool_name": "Read"'),
+    (b'"cwd":', b'"cwd": "/", "cwd":'),
+]
+
+
+@pytest.mark.parametrize(("found", "instead"), TWICE, ids=[repr(pair[1]) for pair in TWICE])
+def test_a_key_that_is_there_twice_is_refused(project: Path, found: bytes, instead: bytes) -> None:
+    """Which of the values holds, readers of JSON do not agree on."""
+    raw = json.dumps(before("Bash", FORBIDDEN)).encode()
+    assert raw.count(found) == 1
+    ran = hook(project, raw.replace(found, instead))
+    assert refuses("claude-code", ran.code, ran.stdout.encode())
+    assert "twice in one object" in ran.stdout + ran.stderr

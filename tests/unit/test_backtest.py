@@ -1,6 +1,8 @@
 """What a backtest says of recorded runs: where a policy trips, what it saves, what it gets wrong."""
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -375,3 +377,93 @@ def test_live_shows_what_shadowed_circuits_would_have_done(
     assert "agent/b" not in done.output
     with pytest.raises(Exception, match="takes no PATH"):
         cli("backtest", "--live", "x")
+
+
+MODULE = """
+from typing import Any, ClassVar
+
+from switchgear import Policy, Signal, detectors
+
+
+class AllFailures(detectors.Detector):
+    __slots__ = ("threshold",)
+    kind: ClassVar[str] = "all_failures"
+    threshold: int
+
+    def __init__(self, threshold: int = 10) -> None:
+        super().__init__(threshold=threshold)
+
+    def start(self) -> int:
+        return 0
+
+    def fold(self, memory: int, signal: Signal, now_s: float) -> int:
+        return memory + signal.count if signal.ok is False else memory
+
+    def heat(self, memory: int, now_s: float) -> float:
+        return memory / self.threshold
+
+    def reason(self, memory: int, now_s: float) -> str:
+        return f"{memory} failures in all"
+
+    def dump(self, memory: int) -> int:
+        return memory
+
+    def load(self, data: Any) -> int:
+        return int(data)
+
+
+strict = Policy(detectors=[AllFailures(threshold=2)])
+"""
+
+
+def refused(*arguments: str) -> str:
+    done = CliRunner().invoke(main, list(arguments))
+    assert done.exit_code == 2
+    return done.stderr
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module with a policy; what its import leaves behind is removed."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "own_policy_of_a_test", raising=False)
+    file = tmp_path / "own_policy_of_a_test.py"
+    file.write_text(MODULE)
+    yield file
+    sys.modules.pop("own_policy_of_a_test", None)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_policy_of_a_python_module_with_its_own_detector_judges(
+    tmp_path: Path, empty_home: Path, module: Path, jobs: str
+) -> None:
+    path = samples.write("plain", tmp_path)
+    done = cli("backtest", str(path), "--policy", str(module), "--jobs", jobs)
+    assert done.return_value == 0
+    assert "strict" in done.output
+    assert "all_failures 1" in done.output
+    both = refused("backtest", str(path), "--policy", f"{module}#lax")
+    assert "the file has no such policy; it has strict" in both
+    tuned = refused("tune", str(path), "--false-stops", "5%", "--policy", str(module))
+    assert "`switchgear backtest` only" in tuned
+
+
+def test_a_python_module_that_cannot_be_imported_is_named_with_its_error(
+    tmp_path: Path, empty_home: Path, module: Path
+) -> None:
+    module.write_text("import no_such_module_at_all\n")
+    done = refused("backtest", str(samples.write("plain", tmp_path)), "--policy", str(module))
+    assert "ModuleNotFoundError: No module named 'no_such_module_at_all'" in done
+    module.with_name("json.py").write_text(MODULE)
+    taken = refused("backtest", str(tmp_path), "--policy", str(module.with_name("json.py")))
+    assert "another module is named 'json'; rename the file" in taken
+
+
+def test_every_policy_to_compare_has_a_column(tmp_path: Path, empty_home: Path) -> None:
+    path = samples.write("plain", tmp_path)
+    more = ("--compare", "provider", "--compare", "stuck")
+    done = cli("backtest", str(path), "--policy", "operation", *more, "--json")
+    named = [each["name"] for each in json.loads(done.output)["policies"]]
+    assert named == ["operation", "provider", "stuck"]
+    twice = refused("backtest", str(path), "--policy", "stuck", *more)
+    assert "name the same policy twice" in twice

@@ -49,6 +49,11 @@ class Project:
         self.hear(before("Bash", {"command": "make test"}, "t1"), session)
         self.hear(after("Bash", {"command": "make test"}, "t1"), session)
 
+    def spend(self, session: str, micros: int) -> None:
+        policy = self.known.policy_for("session/x")
+        told = Tell(Signal(ok=True, cost_micros=micros))
+        self.store.apply(f"session/{session}", policy, told, self.store.now_s())
+
     def stop(self, session: str) -> None:
         """The same failing command until the agent is stopped, past the nudge."""
         self.work(session)
@@ -162,7 +167,9 @@ def test_an_ended_session_is_reported_as_ended(project: Project) -> None:
     refused = run("intervene", FIRST, "--do", "nudge")
     assert refused.exit_code == 2
     assert "--do nudge is not possible any more" in refused.stderr
-    assert run("sessions").output == "No guarded session is active; --all includes ended ones.\n"
+    assert run("sessions").output == (
+        "No guarded session is active; 1 ended session: `switchgear sessions --all`.\n"
+    )
     assert rows()[FIRST]["state"] == "ended"
 
 
@@ -188,7 +195,7 @@ def test_an_agent_is_paused_with_what_it_started_and_continued(project: Project)
         project.change(FIRST, pid=agent.pid, pid_began=began, host=here())
         assert "[Pause agent]" in run("intervene", FIRST).output
         paused = run("intervene", FIRST, "--do", "pause")
-        assert paused.output.startswith(f"paused process {agent.pid} and its children")
+        assert paused.output.startswith(f"paused process {agent.pid}")
         os.waitpid(agent.pid, os.WUNTRACED)
         assert state_of(agent.pid) == "T"
         assert rows()[FIRST]["state"] == "paused"
@@ -255,3 +262,41 @@ def test_a_calm_session_has_no_step_to_take(project: Project) -> None:
     )
     done = run("intervene", FIRST)
     assert done.output.startswith(f"Session {FIRST} (claude-code) is working.")
+
+
+def test_a_session_that_ended_while_stopped_still_shows_why(project: Project) -> None:
+    project.stop(FIRST)
+    project.work(SECOND)
+    for each in (FIRST, SECOND):
+        project.hear(claude("SessionEnd", reason="exit"), each)
+    assert "2 ended sessions, 1 of them stopped: `switchgear sessions" in run("sessions").output
+    assert "2 ended sessions, 1 of them stopped: `switchgear sessions" in run("status").output
+    listed = " ".join(run("sessions", "--all").output.split())
+    assert "and has ended: " in listed
+    assert f"continue it with a new message: claude --resume {FIRST}" in listed
+    assert rows()[FIRST]["reason"]
+    assert rows()[SECOND]["reason"] == ""
+    told = run("intervene", FIRST).output
+    assert f", stopped: {rows()[FIRST]['reason']}"[:60] in told
+    assert f"to continue it: claude --resume {FIRST}" in told
+
+
+def test_the_cost_since_a_reset_is_not_shown_as_that_of_the_session(project: Project) -> None:
+    project.work(FIRST)
+    project.spend(FIRST, 500_000)
+    assert "since the last reset" not in run("show", FIRST).output
+    assert run("reset", FIRST, "--why", "looked at it").exit_code == 0
+    project.spend(FIRST, 500_000)
+    assert "$0.50 since the last reset" in run("show", FIRST).output
+
+
+def test_a_hint_for_an_agent_that_is_not_stuck_does_not_call_it_stuck(project: Project) -> None:
+    project.work(FIRST)
+    assert run("intervene", FIRST, "--do", "nudge", "--hint", "Use b.txt").exit_code == 0
+    (told,) = Notes.load(note_of(project)).pending
+    assert told == "Switchgear: a hint from your operator: Use b.txt"
+    assert 'nudge: hint "Use b.txt", requested by' in run("events", f"session/{FIRST}").output
+
+
+def note_of(project: Project) -> str | None:
+    return project.store.transact(f"session/{FIRST}", lambda tx: tx.note)

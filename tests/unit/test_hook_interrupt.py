@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from switchgear.hooks import interrupt
 from switchgear.hooks.interrupt import agent_process, is_agent
 from trusted_config import write_config
 
@@ -88,3 +90,31 @@ def test_an_agent_that_no_output_stops_is_interrupted(tmp_path: Path) -> None:
     assert "interrupted" in done.stdout, done
     assert "went on" not in done.stdout
     assert '"permissionDecision": "deny"' in done.stdout, "the deny was written before"
+
+
+def test_what_a_headless_agent_writes_next_to_its_log_does_not_replace_our_text(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "log"
+    code = "import os; os.write(2, b'one\\n'); input(); os.write(2, b'two\\n')"
+    with (
+        log.open("wb") as file,
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=file) as agent,
+    ):
+        while not log.read_bytes():
+            time.sleep(0.01)
+        ours = interrupt._error_output(agent.pid)
+        os.write(ours, b"ours\n")
+        os.close(ours)
+        agent.communicate(b"\n", 60)
+    if not _can_share():
+        pytest.skip("this system does not let a process share another one's files")
+    assert log.read_text() == "one\nours\ntwo\n"
+
+
+def _can_share() -> bool:
+    try:
+        os.close(interrupt._shared(os.getpid(), 1))
+    except OSError:
+        return False
+    return True

@@ -96,6 +96,9 @@ def test_json_is_read_as_the_original_reads_it(text: Any) -> None:
     [
         {"parse_float": str},
         {"object_pairs_hook": list},
+        {"object_pairs_hook": dict},
+        {"object_pairs_hook": lambda pairs: [name for name, _ in pairs]},
+        {"object_pairs_hook": None},
         {"cls": json.JSONDecoder},
         {"parse_constant": repr},
     ],

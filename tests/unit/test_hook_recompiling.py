@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from switchgear.cli import main
 from switchgear.config import trust
 from switchgear.hooks import compiled, compiling, recompiling
 from switchgear.hooks.answering import answer
@@ -136,3 +138,24 @@ def test_hooks_that_are_taken_out_are_told(project: Path) -> None:
     hear(project, before(call="t2"))
     (told,) = changes(project)
     assert told.startswith(f"{settings} has no hook of Switchgear any more")
+
+
+def test_hooks_that_an_operator_takes_out_are_no_change_under_the_hooks(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    for words in (["install", "claude"], ["install", "codex"]):
+        assert CliRunner().invoke(main, ["hooks", *words]).exit_code == 0
+    hear(project, before())
+    assert CliRunner().invoke(main, ["hooks", "uninstall", "claude"]).exit_code == 0
+    hear(project, after())
+    assert changes(project) == []
+
+
+def test_an_edit_that_waits_for_trust_is_told_as_that(project: Path) -> None:
+    hear(project, before())
+    (project / "switchgear.yaml").write_text("hooks: {lease_s: 61}\n")
+    hear(project, before(call="t2"))
+    (told,) = changes(project)
+    assert f"{project / 'switchgear.yaml'} has changed" in told
+    assert "other values" not in told

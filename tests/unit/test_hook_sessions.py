@@ -1,12 +1,14 @@
 """The note of a session: silence, warnings and hints that come once, rungs and what they mean."""
 
+from typing import Any, cast
+
 import pytest
 
 from switchgear.config import preset_policy
 from switchgear.core.policy import Policy
 from switchgear.core.score import Score, Share, session_policy
 from switchgear.core.types import Act, Message, Order, Signal, Step, Tell
-from switchgear.hooks import open_calls, sessions, watching
+from switchgear.hooks import open_calls, sessions, texts, watching
 from switchgear.hooks.facts import Moment
 from switchgear.hooks.open_calls import Call, State
 from switchgear.hooks.sessions import Notes, attend, deliver, extended, silent_s
@@ -307,3 +309,21 @@ def test_a_session_that_is_over_or_unknown_needs_no_watcher() -> None:
     assert watching.look(store, "s1", POLICY, PLAN).ends
     with_note(store, attend(at_work(1000.0), Moment.SESSION_END, 1000.0))
     assert watching.look(store, "s1", POLICY, PLAN).ends
+
+
+def test_the_reason_of_a_stop_is_whole_and_without_what_only_the_agent_reads() -> None:
+    changes = (f"/home/ada/{'x' * 150} was changed during a tool call, and the text is in /aside",)
+    sent: list[str] = []
+
+    class Circuit:
+        def is_open(self) -> bool:
+            return False
+
+        def send(self, message: Any) -> None:
+            sent.append(message.signal.violation)
+
+    notes = Notes(stop=texts.tampering_text(changes))
+    sessions.open_if_stopped(cast("sessions.SessionCircuit", Circuit()), notes)
+    (why,) = sent
+    assert why.startswith("the files that guard this project were changed")
+    assert why.endswith("and the text is in /aside")

@@ -12,8 +12,10 @@ from click.testing import CliRunner, Result
 from switchgear.budgets import Budgets
 from switchgear.cli import main
 from switchgear.config import load_config
+from switchgear.core.deeds import Place
 from switchgear.core.detectors import ALL, ConsecutiveFailures, ContextBurn
 from switchgear.core.policy import Policy
+from switchgear.core.rules_builtin import BUILTIN
 from switchgear.core.types import Signal
 from switchgear.hooks import decide as deciding
 from switchgear.hooks import sessions, signals
@@ -25,6 +27,7 @@ from switchgear.selftest.attacks import MOST, attacks_on
 from switchgear.selftest.bench import Bench
 from switchgear.selftest.plan import SCENARIOS, perform
 from switchgear.selftest.rows import Row, Status
+from switchgear.selftest.rule_trials import breach_of
 from switchgear.selftest.trial import against
 
 DEAD = "{detectors: [{consecutive_failures: {threshold: 3}}]}"
@@ -446,7 +449,7 @@ def test_a_hook_command_that_does_nothing_is_a_failure(
     monkeypatch.setattr(live_hooks, "installed_commands", lambda _: {"claude-code": "true"})
     (row,) = live_hooks.attacked(bench(project))
     assert row.status is Status.FAILED
-    assert "answers allow to 'git push --force origin main'" in row.reason
+    assert "'git push --force origin main' is not refused: it answers allow" in row.reason
 
 
 def test_a_hook_command_that_fails_is_a_failure(
@@ -456,3 +459,9 @@ def test_a_hook_command_that_fails_is_a_failure(
     (row,) = live_hooks.attacked(bench(project))
     assert row.status is Status.FAILED
     assert "exit code 3" in row.reason
+
+
+def test_a_call_can_be_made_up_for_every_built_in_rule() -> None:
+    place = Place("/w", protected=("/w/switchgear.yaml",))
+    rules = [rule for group in BUILTIN.values() for rule in group]
+    assert [rule.name for rule in rules if breach_of(rule, place).breach is None] == []

@@ -445,3 +445,15 @@ def test_the_users_own_file_needs_no_trust(project: Path, tmp_path: Path) -> Non
     assert effective_config(str(inside)).config.hooks.lease_s == 33
     done = run("trust", str(tmp_path / "home" / "switchgear.yaml"))
     assert "is your own configuration" in done.stderr
+
+
+def test_what_a_file_takes_away_from_the_built_in_rules_is_shown(project: Path) -> None:
+    file = project / "switchgear.yaml"
+    file.write_text(
+        "rules:\n  builtin: [secrets, deletes, guard]\n  allow: {deletes: {paths: ['~/x/**']}}\n"
+    )
+    shown = run("trust", "--yes").output
+    assert "  weakens    the built-in rules 'deletes' excuse paths: ~/x/**\n" in shown
+    assert "the built-in rules 'force-push' are off" in shown
+    file.write_text("rules: {own: [{name: no-curl, commands: [curl]}]}\n")
+    assert "weakens" not in run("trust", "--yes").output

@@ -30,8 +30,13 @@ FORMATS = (
 @click.command(short_help="What a policy would have done with recorded sessions.")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--policy", metavar="NAME|FILE", help="What judges [default: the preset ledger].")
-@click.option("--compare", metavar="NAME|FILE", help="A second policy, side by side.")
-@click.option("--format", "force", type=click.Choice(FORMATS), help="Take all files to have it.")
+@click.option(
+    "--compare",
+    metavar="NAME|FILE",
+    multiple=True,
+    help="Another policy, side by side. Repeatable.",
+)
+@click.option("--format", "force", type=click.Choice(FORMATS), help="Force this input format.")
 @click.option(
     "--outcomes", metavar="FILE", help="Which runs were solved: JSON of ids and true/false."
 )
@@ -57,7 +62,7 @@ FORMATS = (
 def backtest(  # noqa: PLR0917  click passes them by name
     paths: tuple[str, ...],
     policy: str | None,
-    compare: str | None,
+    compare: tuple[str, ...],
     force: str | None,
     outcomes: str | None,
     html: str | None,
@@ -75,7 +80,8 @@ def backtest(  # noqa: PLR0917  click passes them by name
     mini-swe-agent, OpenTelemetry GenAI spans, runs of `switchgear run`, and a plain JSONL
     (docs/backtest.md). The format is told by the content; what is not understood is counted.
 
-    A policy is a preset, a policy of the configuration, or a file: FILE or FILE#NAME.
+    A policy is a preset, a policy of the configuration, or a file: FILE or FILE#NAME. A file
+    that ends in .py is a Python module with a `Policy`; it is run.
 
     Exit code 0: done; 2: bad input; 3: no run was found.
     """
@@ -85,7 +91,9 @@ def backtest(  # noqa: PLR0917  click passes them by name
         fail("--live looks at circuits and takes no PATH")
     if not live and not paths:
         return _say_where()
-    names = [policy or DEFAULT, *([compare] if compare else [])]
+    names = [policy or DEFAULT, *compare]
+    if len(set(names)) < len(names):
+        fail("--policy and --compare name the same policy twice")
     check_paths(paths)
     check_folder("--html", html)
     found = Found(pictures if html else 0)
@@ -129,9 +137,7 @@ def _recorded(
     from switchgear.backtest.outcomes import read_outcomes
     from switchgear.cli.policy_choice import chosen
 
-    policies = tuple(chosen(text) for text in names)
-    if len(names) == 2 and names[0] == names[1]:
-        fail("--policy and --compare are the same")
+    policies = tuple(chosen(text, code=True) for text in names)
     read = Recordings(
         paths,
         {} if reading.outcomes is None else read_outcomes(reading.outcomes),

@@ -79,8 +79,13 @@ class Page:
         told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
         self._field("totals", told or "nothing yet")
         if totals.cost_micros:
-            self._field("cost", dollars(totals.cost_micros))
+            since = " since the last reset" if self._was_reset() else ""
+            self._field("cost", f"{dollars(totals.cost_micros)}{since}")
         self._field("last seen", clock_time(circuit.seen_s, self._now_s))
+
+    def _was_reset(self) -> bool:
+        """Whether the events here tell of a reset: totals begin anew with it."""
+        return any(entry.event.reason.startswith("reset") for entry in self._entries)
 
     def _next_probe(self) -> str:
         circuit, wait = self._view.circuit, self._view.verdict.retry_after_s

@@ -9,6 +9,7 @@ from switchgear.core.types import Mode
 
 if TYPE_CHECKING:
     from switchgear.cli.opening import Session
+    from switchgear.cli.sessions import SessionRow
     from switchgear.views import View
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
@@ -22,6 +23,8 @@ class Current(NamedTuple):
     views: "list[View]"
     runs: int
     sessions: int
+    stopped: str = ""
+    """How many of those sessions were stopped, as the end of a phrase."""
     running: tuple[str, ...] = ()
     """The runs that are running, each as a line."""
 
@@ -32,7 +35,8 @@ class Current(NamedTuple):
         if self.runs:
             parts.append(f"{plural(self.runs, 'finished run')}: `switchgear runs`")
         if self.sessions:
-            parts.append(f"{plural(self.sessions, 'ended session')}: `switchgear sessions --all`")
+            ended = f"{plural(self.sessions, 'ended session')}{self.stopped}"
+            parts.append(f"{ended}: `switchgear sessions --all`")
         return "; ".join(parts)
 
 
@@ -41,6 +45,8 @@ def current(session: "Session", views: "Iterable[View]") -> Current:
 
     One that an operator holds stays: whoever holds it has to release it.
     """
+    from switchgear.cli.sessions import stopped_words
+
     (loops, running), ended = _runs(Path.cwd()), _ended_sessions(session)
     kept: list[View] = []
     runs: set[str] = set()
@@ -57,7 +63,8 @@ def current(session: "Session", views: "Iterable[View]") -> Current:
             sessions.add(owner)
         else:
             kept.append(view)
-    return Current(kept, len(runs), len(sessions), running)
+    stopped = stopped_words([ended[owner] for owner in sessions])
+    return Current(kept, len(runs), len(sessions), stopped, running)
 
 
 def _runs(folder: Path) -> tuple[set[str], tuple[str, ...]]:
@@ -88,12 +95,12 @@ def _running(run: dict[str, Any]) -> str:
     return f"running: {run['id']}{number}, {clean(str(run.get('agent')), 20)}: {task}"
 
 
-def _ended_sessions(session: "Session") -> set[str]:
+def _ended_sessions(session: "Session") -> "dict[str, SessionRow]":
     from switchgear.cli.sessions import session_rows
     from switchgear.errors import StoreError
 
     try:
         rows = session_rows(session, everything=True)
     except StoreError:
-        return set()  # what cannot be read is shown rather than hidden
-    return {row.id for row in rows if row.state == "ended"}
+        return {}  # what cannot be read is shown rather than hidden
+    return {row.id: row for row in rows if row.state == "ended"}

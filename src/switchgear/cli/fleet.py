@@ -1,5 +1,6 @@
 """`switchgear fleet status|watch|deliver|route|resume`: agents, and which stand in for others."""
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +11,8 @@ from switchgear.cli.text import clean, plural, say
 from switchgear.core.money import dollars
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from switchgear.cli.opening import Session
     from switchgear.config import Config
     from switchgear.fleet.delivery import Pending
@@ -103,8 +106,7 @@ def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
     from switchgear.cli.opening import open_session
     from switchgear.fleet.watching import Watcher, folder_of
 
-    _quiet()
-    with open_session() as session:
+    with _quiet(), open_session() as session:
         session.drains = False
         if not session.config.notifications:
             fail("the configuration names no targets: add some under 'notifications'")
@@ -129,11 +131,18 @@ def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
         raise SystemExit(NOT_ALL_WORK)
 
 
-def _quiet() -> None:
-    """Let the report speak: what the log would say of failed attempts is in it."""
+@contextmanager
+def _quiet() -> "Iterator[None]":
+    """Log errors only: failed attempts are in the report."""
     import logging
 
-    logging.getLogger("switchgear").setLevel(logging.ERROR)
+    logger = logging.getLogger("switchgear")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def pending_lines(pending: "Pending", now_s: float, sent: str = "") -> list[str]:

@@ -85,8 +85,8 @@ def hooks() -> None:
 def install(agent: str, scope: str) -> None:
     """Put the hooks of AGENT into its settings, or its plugin into its folder.
 
-    Everything else in the settings stays as it is, to the byte; a copy is kept. Twice is as good as
-    once. Settings that are broken are left alone. The project's configuration is shown and trusted,
+    Everything else in the settings stays as it is, to the byte; a copy is kept. Idempotent.
+    Settings that are broken are left alone. The project's configuration is shown and trusted,
     see 'switchgear trust'.
     """
     from switchgear.hooks.install.agents import HOOKED
@@ -142,13 +142,17 @@ def uninstall(agent: str, scope: str) -> None:
     title, path = HOOKED[agent].title, _short(change.path)
     if not change.changed:
         say(clean(f"{title}: there are no hooks of ours in {path}"))
+        for other in _scopes(agent):
+            if other != scope and _place(agent, other).look().installed:
+                again = f"switchgear hooks uninstall {agent} --scope {other}"
+                say(f"  They are installed with --scope {other}: '{again}' removes them.")
         return
     if change.removed:
         say(clean(f"{title}: {path} is removed; it was there for the hooks only"))
     else:
         say(clean(f"{title}: the hooks are out of {path}; everything else in it is as it was"))
     say(clean(f"  backup   {_short(change.backup or '')}"))
-    say("  An agent that is running now may go on with them until it is started anew.")
+    say("  An agent that is running now keeps using them until it is restarted.")
 
 
 @hooks.command(short_help="What is installed where.")
@@ -262,7 +266,7 @@ def _say_installed(agent: str, scope: str, change: "Change") -> None:
         say(clean(f"  backup   {_short(change.backup)}"))
     if hooked.trust and (scope == PROJECT or agent == "codex"):
         say(clean(f"  Note: {hooked.trust}."))
-    say("  An agent that is running now must be started anew to notice.")
+    say("  Restart an agent that is running now: it reads its hooks when it starts.")
     say(f"  'switchgear hooks doctor {agent}' proves that it works.")
 
 

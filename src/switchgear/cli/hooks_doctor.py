@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 # ruff: noqa: PTH109, PTH120  paths are texts, as in the stores
 
 
+_FOR = {
+    "project": "for the project",
+    "local": "for the project, on this machine only",
+    "user": "for the user",
+}
+"""What a scope covers, in words."""
+
+
 def examine(name: str, only: str | None, *, wanted: bool) -> Iterator[Finding]:
     """Everything about one agent, in one scope or both; `wanted`: somebody asked for it by name."""
     agent, folder = HOOKED[name], os.getcwd()
@@ -42,12 +50,13 @@ def examine(name: str, only: str | None, *, wanted: bool) -> Iterator[Finding]:
             what = f"{standings[scope].path}: {standings[scope].trouble}"
             yield Finding(PROBLEM, what, "mend it: the agent cannot read it either")
     if not installed:
-        where = "neither for this project nor for the user" if only is None else f"for the {only}"
+        where = "neither for this project nor for the user" if only is None else _FOR[only]
         what = f"no hooks of {agent.title} are installed, {where}"
         yield Finding(PROBLEM, what, f"switchgear hooks install {name}")
     if len(installed) > 1:
-        what = f"{agent.title}: installed for the project and for the user: each call counts twice"
-        yield Finding(PROBLEM, what, f"switchgear hooks uninstall {name} --scope user")
+        twice = " and ".join(f"--scope {scope}" for scope in installed)
+        what = f"{agent.title}: installed with {twice}: each call counts more than once"
+        yield Finding(PROBLEM, what, f"switchgear hooks uninstall {name} --scope {installed[-1]}")
     for scope in installed:
         yield from _standing(agent, scope, standings[scope])
         yield from _proved(agent, scope, places[scope], folder)
@@ -73,7 +82,7 @@ def _standing(agent: HookedAgent, scope: str, standing: Standing) -> Iterator[Fi
     elif standing.outdated:
         yield Finding(WARNING, f"{standing.path} is of another installation or version", again)
     else:
-        yield Finding(GOOD, f"{standing.path} has {count}, for the {scope}")
+        yield Finding(GOOD, f"{standing.path} has {count}, {_FOR[scope]}")
     if standing.switched_off:
         what = f"{agent.title} runs no hooks: {standing.switched_off}"
         yield Finding(PROBLEM, what, "change that setting")

@@ -116,9 +116,13 @@ def _session(
     if state is sessions.State.ENDED:
         heard_s = notes.heard_s or view.circuit.seen_s
         ended = f"session {clean(task)} ended at {clock_time(heard_s, session.now_s())}"
+        if sessions.is_stopped(view.circuit):
+            ended += f", stopped: {texts.one_line(view.verdict.reason, 500)}"
+        again = texts.resume_command(notes.agent, task)
+        to_continue = f"; to continue it: {again}" if again else ""
         if choice is not None:
-            fail(f"{ended}: --do {choice} is not possible any more")
-        say(f"{ended}: nothing to do")
+            fail(f"{ended}; --do {choice} is not possible any more{to_continue}")
+        say(f"{ended}; nothing to do here{to_continue}")
         return 0
     score = grounds_of(view.policy, view.readings)
     calm = not score.evidence
@@ -202,7 +206,6 @@ def _done(
 
 def _signalled(session: "Session", name: str, notes: "Notes", *, pause: bool) -> str:
     """Suspend or continue the agent's process; its silence is no sign while it is paused."""
-    from switchgear.core.detectors.base import plural
     from switchgear.hooks import interrupt, sessions
 
     send = interrupt.pause if pause else interrupt.resume
@@ -216,8 +219,9 @@ def _signalled(session: "Session", name: str, notes: "Notes", *, pause: bool) ->
 
     session.panel.store.transact(name, work)
     what = "paused" if pause else "continued"
-    again = " (switchgear intervene … --do continue)" if pause else ""
-    return f"{what} process {notes.pid} and its children ({plural(count, 'process')}){again}"
+    children = f" and {count - 1} started by it" if count > 1 else ""
+    again = f"; to continue: switchgear intervene {name.removeprefix(SESSION)} --do continue"
+    return f"{what} process {notes.pid}{children}{again if pause else ''}"
 
 
 def _decided(

@@ -1,5 +1,8 @@
 """From what was typed behind `--policy` to a policy: a name, or a file with policies in it."""
 
+import importlib
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from switchgear.backtest.replay import Named
@@ -8,14 +11,22 @@ from switchgear.cli.opening import load_chosen_config
 from switchgear.config import load_config
 from switchgear.config.policies import preset_policy
 from switchgear.config.problems import suggestion
+from switchgear.core.policy import Policy
 from switchgear.presets import PRESETS
 
 _ENDINGS = (".yaml", ".yml", ".toml")
 
 
-def chosen(text: str) -> Named:
-    """The policy: of a file (`FILE`, `FILE#NAME`), of the configuration by its name, or a preset."""
+def chosen(text: str, *, code: bool = False) -> Named:
+    """The policy: of a file (`FILE`, `FILE#NAME`), of the configuration by its name, or a preset.
+
+    `code`: the file may be a Python module, which is run.
+    """
     path, _, name = text.partition("#")
+    if path.endswith(".py"):
+        if not code:
+            raise Fail(f"--policy {text!r}: a Python file works with `switchgear backtest` only")
+        return _of_module(path, name)
     if path.endswith(_ENDINGS) or Path(path).is_file():
         return _of_file(path, name)
     named = load_chosen_config().policies
@@ -27,15 +38,35 @@ def chosen(text: str) -> Named:
     raise Fail(f"--policy {text!r}: there is no such policy, preset or file; {near}")
 
 
+def _of_module(path: str, name: str) -> Named:
+    """A policy of a Python module, imported by its name: other processes import it again."""
+    file = Path(path).resolve()
+    if not file.is_file() or not file.stem.isidentifier():
+        raise Fail(f"--policy {path!r}: there is no such file, or its name is no name of a module")
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    try:
+        module = importlib.import_module(file.stem)
+    except Exception as error:
+        raise Fail(f"--policy {path!r}: {type(error).__name__}: {error}") from error
+    if Path(module.__file__ or "").resolve() != file:
+        raise Fail(f"--policy {path!r}: another module is named {file.stem!r}; rename the file")
+    policies = {key: value for key, value in vars(module).items() if isinstance(value, Policy)}
+    return _one_of(path, name, policies, "a variable that holds a Policy is one")
+
+
 def _of_file(path: str, name: str) -> Named:
-    policies = load_config(path).policies
+    return _one_of(path, name, load_config(path).policies, "`policies:` names them")
+
+
+def _one_of(path: str, name: str, policies: Mapping[str, Policy], how: str) -> Named:
     if name in policies:
         return Named(name, policies[name])
     if not name and len(policies) == 1:
         [(only, policy)] = policies.items()
         return Named(only, policy)
     if not policies:
-        raise Fail(f"--policy {path!r}: the file has no policies; `policies:` names them")
+        raise Fail(f"--policy {path!r}: the file has no policies; {how}")
     known = ", ".join(sorted(policies))
     if name:
         raise Fail(f"--policy {path + '#' + name!r}: the file has no such policy; it has {known}")

@@ -31,7 +31,7 @@ class SessionRow(NamedTuple):
     task: str
     state: str
     reason: str
-    """Why it is stopped or struggling; empty: it is neither."""
+    """Why it is stopped or struggling, or was stopped when it ended; empty: it is neither."""
     since_s: float | None
     """When it was stopped, in seconds since the epoch."""
     heat: float
@@ -66,7 +66,10 @@ def sessions(*, everything: bool, last: int | None, as_json: bool) -> None:
             say(printed([row._asdict() for row in rows]))
             return
         if not rows:
-            say("No guarded session is active; --all includes ended ones.")
+            ended = [row for row in session_rows(session, everything=True) if row.state == "ended"]
+            count = f"{plural(len(ended), 'ended session')}{stopped_words(ended)}"
+            more = f"; {count}: `switchgear sessions --all`" if ended else ", and none has ended"
+            say(f"No guarded session is active{more}.")
             return
         _draw(session, _ordered(rows))
 
@@ -80,6 +83,12 @@ def session_rows(session: "Session", *, everything: bool) -> list[SessionRow]:
         if "/" not in found.circuit.key.removeprefix(PREFIX)
     ]
     return [row for row in rows if everything or row.state != "ended"]
+
+
+def stopped_words(ended: "list[SessionRow]") -> str:
+    """How many of the ended sessions were stopped, as the end of a phrase; empty: none."""
+    count = sum(bool(row.reason) for row in ended)
+    return f", {count} of them stopped" if count else ""
 
 
 def _notes(session: "Session", name: str) -> "Notes":
@@ -97,7 +106,7 @@ def _row(found: "Found", notes: "Notes", now_s: float) -> SessionRow:
     heard_s = notes.heard_s or circuit.seen_s
     if now_s - heard_s >= gone_after_s(policy) and not guarded.is_watched(notes):
         state = guarded.State.ENDED  # its end was never reported
-    stopped = state is guarded.State.STOPPED
+    stopped = state in {guarded.State.STOPPED, guarded.State.ENDED} and guarded.is_stopped(circuit)
     heat = min(1.0, policy.heat(circuit.memories, max(now_s, circuit.seen_s)))
     reason = ""
     if stopped:
@@ -131,7 +140,7 @@ def _draw(session: "Session", rows: list[SessionRow]) -> None:
     from rich.text import Text
 
     from switchgear.cli.screen import Screen
-    from switchgear.hooks.texts import what_next
+    from switchgear.hooks.texts import resume_command, what_next
 
     screen, now_s = Screen(), session.now_s()
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -154,12 +163,19 @@ def _draw(session: "Session", rows: list[SessionRow]) -> None:
     screen.console.print(table)
     escalate = session.config.interventions.escalate is not None
     for row in rows:
-        if row.state != "stopped":
+        if not row.reason or row.state not in {"stopped", "ended"}:
             continue
-        since = "" if row.since_s is None else f" since {clock_time(row.since_s, now_s)}"
+        at = "" if row.since_s is None else clock_time(row.since_s, now_s)
+        again = resume_command(row.agent, row.id)
+        if row.state == "stopped":
+            what = f"is stopped since {at}" if at else "is stopped"
+            lines = what_next(row.id[:SHOWN_ID], escalate=escalate, again=again)
+        else:
+            what = f"was stopped at {at} and has ended" if at else "was stopped and has ended"
+            lines = (f"continue it with a new message: {again}",) if again else ()
         screen.line()
-        screen.line(f"{clean(row.id[:SHOWN_ID])} is stopped{since}: {clean(row.reason, 500)}", 2)
-        for line in what_next(row.id[:SHOWN_ID], escalate=escalate):
+        screen.line(f"{clean(row.id[:SHOWN_ID])} {what}: {clean(row.reason, 500)}", 2)
+        for line in lines:
             screen.line(f"  - {line}", 4)
     screen.line()
     counts = ", ".join(

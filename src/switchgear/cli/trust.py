@@ -3,13 +3,18 @@
 import os
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from switchgear.cli.entry import fail
 from switchgear.cli.options import json_option, token_option
 from switchgear.cli.text import clean, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from switchgear.core.rules import Rule
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
 # ruff: noqa: PLC0415, PTH100, PTH111, PTH112
@@ -119,8 +124,34 @@ def show_file(file: str, variables: tuple[str, ...] = ()) -> str:
     ):
         for number, row in enumerate(rows or ("nothing",)):
             say(clean(f"  {title if not number else '':10} {row}", 1000))
-    load_config(file, text=text, may_read=lambda name: may_read(name, allowed))
+    config = load_config(file, text=text, may_read=lambda name: may_read(name, allowed))
+    for number, row in enumerate(_weakened(config.rules.rules)):
+        say(clean(f"  {'weakens' if not number else '':10} {row}", 1000))
     return digest
+
+
+def _weakened(rules: "Sequence[Rule]") -> list[str]:
+    """What a configuration takes away from the built-in rules: groups that are off, and excuses."""
+    from switchgear.core.rules import ALLOWED
+    from switchgear.core.rules_builtin import BUILTIN
+
+    here = {rule.name: rule for rule in rules}
+    rows: list[str] = []
+    for group, built_in in BUILTIN.items():
+        if any(rule.name not in here for rule in built_in):
+            rows.append(f"the built-in rules {group!r} are off")
+            continue
+        for name in ALLOWED:
+            key = f"allow_{name}"
+            more = {
+                pattern: None
+                for rule in built_in
+                for pattern in getattr(here[rule.name], key)
+                if pattern not in getattr(rule, key)
+            }
+            if more:
+                rows.append(f"the built-in rules {group!r} excuse {name}: {', '.join(more)}")
+    return rows
 
 
 def trust_and_say(file: str, digest: str, variables: tuple[str, ...] = ()) -> None:

@@ -39,7 +39,7 @@ NAME = "tuned"
 @click.option(
     "--outcomes", metavar="FILE", help="Which runs were solved: JSON of ids and true/false."
 )
-@click.option("--format", "force", type=click.Choice(FORMATS), help="Take all files to have it.")
+@click.option("--format", "force", type=click.Choice(FORMATS), help="Force this input format.")
 @click.option("--jobs", type=click.IntRange(1, 256), help="Processes [default: one for each core].")
 @json_option
 @store_options
@@ -186,7 +186,7 @@ def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
     held = result.held
     screen.line(f"asked for: at most {asked:.2%} false stops")
     screen.line()
-    screen.line("on tasks that had no say in it (5 folds):")
+    screen.line("held-out result (5-fold cross-validation by task):")
     screen.line(f"  false stops  {_rate(held.false_stops)}", 15)
     screen.line(f"  caught       {_rate(held.caught)}", 15)
     saved = held.saved_steps / held.unsolved_steps if held.unsolved_steps else 0.0

@@ -213,7 +213,8 @@ def parsed(raw: bytes) -> Mapping[str, Any]:
     if not raw.strip():
         raise BadInput("it is empty")
     try:
-        data = json.loads(raw.decode(errors="replace").removeprefix("\ufeff"))
+        text = raw.decode(errors="replace").removeprefix("\ufeff")
+        data = json.loads(text, object_pairs_hook=_without_repetition)
     except RecursionError:
         raise BadInput("it is nested too deeply") from None
     except ValueError as error:
@@ -221,6 +222,16 @@ def parsed(raw: bytes) -> Mapping[str, Any]:
     if not isinstance(data, dict):
         raise BadInput(f"it is not a JSON object but {type(data).__name__}")
     return data
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Raises `BadInput` for a repeated key: readers differ in which value they take."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in made if names.count(name) > 1)
+        raise BadInput(f"it has the key {repeated[:60]!r} twice in one object")
+    return made
 
 
 def project_of(cwd: str, environ: Mapping[str, str] | None = None) -> str:

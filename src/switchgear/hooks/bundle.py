@@ -16,7 +16,7 @@ TYPE_CHECKING = False  # `typing` is one of the modules that a hook does without
 if TYPE_CHECKING:
     from typing import Any
 
-FORMAT = 4
+FORMAT = 5
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 PLACE = os.path.join(_FOLDER, "__pycache__", f"bundle.{sys.implementation.cache_tag}.bin")
 LARGEST_BYTES = 16_000_000
@@ -35,8 +35,11 @@ _SLOW = (
     *("switchgear.agents", "switchgear.hooks.recompiling"),
 )
 """Who has loaded one of these has done what hooks seldom do, and is no example for the others."""
-Entry = tuple[str, int, int, bool, bytes]
-"""The source, its time in nanoseconds and its size, whether it is a package, and its code."""
+Entry = tuple[str, int, int, bool, object]
+"""The source, its time in nanoseconds and its size, whether it is a package, and its code.
+
+The code of modules that every hook runs is loaded with the file; that of the others is bytes.
+"""
 
 
 class Bundle:
@@ -73,14 +76,15 @@ class Bundle:
 
     def exec_module(self, module: "Any") -> None:
         """Run its code."""
-        source, _, _, is_package, code = self.entries[module.__name__]
+        entry = self.entries[module.__name__]
+        source, is_package = entry[0], entry[3]
         module.__file__ = source
         module.__package__ = module.__name__ if is_package else module.__name__.rpartition(".")[0]
         if is_package:
             module.__path__ = [os.path.dirname(source)]
         if self._builtins is not None:
             module.__builtins__ = self._builtins
-        exec(marshal.loads(code), module.__dict__)  # noqa: S102, S302  as trusted as a .pyc
+        exec(_code(entry), module.__dict__)  # noqa: S102  as trusted as a .pyc
 
 
 def use() -> Bundle:
@@ -134,7 +138,15 @@ def _entry(module: "Any") -> Entry:
         # Without docstrings and line numbers: half the size, and nobody reads them here.
         code = compile(file.read(), source, "exec", dont_inherit=True, optimize=2)
     is_package = hasattr(module, "__path__")
-    return source, found.st_mtime_ns, found.st_size, is_package, marshal.dumps(_bare(code))
+    kept = _bare(code)
+    if module.__name__.startswith(_SOMETIMES):
+        kept = marshal.dumps(kept)
+    return source, found.st_mtime_ns, found.st_size, is_package, kept
+
+
+def _code(entry: Entry) -> "Any":
+    code = entry[4]
+    return marshal.loads(code) if isinstance(code, bytes) else code  # noqa: S302  our own file
 
 
 def _bare(code: "Any") -> "Any":
@@ -151,7 +163,7 @@ def _in_order(entries: dict[str, Entry]) -> dict[str, Entry]:
             return
         under_way.add(name)
         add(name.rpartition(".")[0])
-        for needed in _imports(marshal.loads(entries[name][4])):  # noqa: S302
+        for needed in _imports(_code(entries[name])):
             add(needed)
         ordered[name] = entries[name]
 

@@ -148,7 +148,9 @@ class _Hearing(Agent):
         """What a person reads about a stop: why, and what to do next."""
         reason = self.apply(self.session, _LOOK).verdict.reason or text
         escalate = self.known.interventions.escalate is not None
-        return stopped_for_people(self.facts.session, reason, escalate=escalate)
+        return stopped_for_people(
+            self.facts.session, reason, escalate=escalate, agent=self.facts.agent
+        )
 
     def _leave_errand(self, *, watched: bool) -> None:
         """A watcher for a session that has none, the help where it was called."""

@@ -20,6 +20,9 @@ _AFTER = (
     *("AfterTool", "AfterModel", "AfterAgent", "BeforeAgent", "BeforeModel"),
 )
 """Events that are not before a tool: there is nothing to refuse."""
+LAST_S = 13
+"""After this many seconds the process refuses, whatever it waits for: the deadline in `pending` begins
+when the modules are imported, and a file that cannot be read in time would delay that for ever."""
 _SIGNALS = ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "XCPU")
 
 
@@ -28,7 +31,7 @@ def run() -> None:
     heard: list[bytes] = []
     try:
         _see_to_the_streams()
-        _see_to_signals()
+        _see_to_signals(heard)
         if "switchgear" not in sys.modules:
             package = type(sys)("switchgear")
             package.__path__ = [__file__.rpartition("/hooks/")[0]]
@@ -124,17 +127,23 @@ def _see_to_the_streams() -> None:
             os.open(os.devnull, os.O_RDONLY)  # takes the lowest number that is free
 
 
-def _see_to_signals() -> None:
+def _see_to_signals(heard: "list[bytes]") -> None:
     """A hook that is ended from outside refuses: otherwise its end would approve the call."""
     import _signal  # type: ignore[import-not-found]  # noqa: PLC0415  `signal` is slow to import
 
     def end(number: int, _: object) -> None:
-        refuse(f"it was ended by signal {number}", [])
+        late = number == _signal.SIGALRM
+        refuse(
+            f"no answer after {LAST_S} s" if late else f"it was ended by signal {number}",
+            heard if late else [],
+        )
 
     for name in _SIGNALS:
         number = getattr(_signal, f"SIG{name}", None)
         if number is not None:
             _signal.signal(number, end)
+    if PLAIN not in sys.argv:  # starting over does not start the clock again
+        _signal.alarm(LAST_S)
 
 
 if __name__ == "__main__":

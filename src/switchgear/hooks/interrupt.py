@@ -7,9 +7,12 @@ cannot be told for sure is not signalled.
 
 import os
 from collections.abc import Sequence
+from stat import S_ISREG
 
 FURTHEST = 12
 """How many ancestors are looked at."""
+_PIDFD_GETFD = 438
+"""The number of this system call on Linux."""
 GRACE_S = 0.3
 """How long the agent has to hear the refusal before it is interrupted."""
 _NAMES = {
@@ -130,8 +133,7 @@ def show_headless(agent: str, text: str) -> bool:
     if not is_headless(agent, found[2]) and _has_screen(pid):
         return False
     try:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        file = os.open(f"/proc/{pid}/fd/2", flags)
+        file = _error_output(pid)
     except OSError:
         return False
     try:
@@ -141,6 +143,36 @@ def show_headless(agent: str, text: str) -> bool:
     finally:
         os.close(file)
     return True
+
+
+def _error_output(pid: int) -> int:
+    """The error output of another process, opened for writing. Raises OSError.
+
+    A file is shared with that process where the system allows it: what the process writes next
+    would otherwise replace our text, because each opening of a file has a position of its own.
+    A terminal or a pipe is opened anew, so that a full one cannot make us wait.
+    """
+    path = f"/proc/{pid}/fd/2"
+    if hasattr(os, "pidfd_open") and S_ISREG(os.stat(path).st_mode):
+        try:
+            return _shared(pid, 2)
+        except OSError:
+            pass  # the text may be overwritten; better than none
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+
+
+def _shared(pid: int, number: int) -> int:
+    """The very file that another process has open as `number`, with its position. Raises OSError."""
+    import ctypes  # noqa: PLC0415  only when an agent is stopped
+
+    there = os.pidfd_open(pid)
+    try:
+        file = int(ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, there, number, 0))
+        if file < 0:
+            raise OSError(ctypes.get_errno(), "pidfd_getfd")
+        return file
+    finally:
+        os.close(there)
 
 
 def pause(pid: int, began: str) -> int:

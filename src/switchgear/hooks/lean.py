@@ -294,14 +294,22 @@ _scan = _json.make_scanner(_Decoding)
 _DUMPED = frozenset(("ensure_ascii", "separators", "sort_keys"))
 
 
+def _scanner(pairs_hook):
+    """A scanner of JSON whose objects `pairs_hook` makes of their pairs."""
+    how = type("_DecodingPairs", (_Decoding,), {"object_pairs_hook": staticmethod(pairs_hook)})
+    return _json.make_scanner(how)
+
+
 def _loads(*args, **named):
-    text = args[0] if len(args) == 1 and not named else None
+    text = args[0] if len(args) == 1 and named.keys() <= {"object_pairs_hook"} else None
     if type(text) is bytes and text[:1] in {b"{", b"["} and b"\0" not in text[:4]:
         text = text.decode("utf-8", "surrogatepass")
     if type(text) is str:
         text = text.strip(" \t\n\r")
+        pairs_hook = named.get("object_pairs_hook")
+        scan = _scan if pairs_hook is None else _scanner(pairs_hook)
         try:
-            value, end = _scan(text, 0)
+            value, end = scan(text, 0)
         except (StopIteration, ValueError):
             end = -1
         if end == len(text):

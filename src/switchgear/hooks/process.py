@@ -72,6 +72,7 @@ def main(
     heard.append(_input(so_far.began_s + INPUT_S))
     reply = answer(agent, heard[0], root, opening, so_far)
     may_answer()
+    _end_alarm()
     code = _say(reply)
     try:
         if reply.interrupt:
@@ -109,6 +110,13 @@ def open_store(known: Compiled) -> Store:
     from switchgear.stores.open import open_store as open_any  # noqa: PLC0415  seldom
 
     return open_any(url)
+
+
+def _end_alarm() -> None:
+    """Stop the clock of `entry`: the call is answered, and what comes after must not refuse it."""
+    import _signal  # type: ignore[import-not-found]  # noqa: PLC0415  `signal` is slow to import
+
+    _signal.alarm(0)
 
 
 def _arguments(words: list[str]) -> tuple[str, str | None]:

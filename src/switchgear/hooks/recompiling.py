@@ -26,6 +26,8 @@ _APART = frozenset(
     | {"watched", "tampered", "unrepaired", "unsettled", "seen", "copied", "trusted"}
 )
 """What of the file is not the configuration itself, or goes with other parts of it."""
+_NOTICES = "untrusted"
+"""The key of the sentences about files that wait for trust."""
 
 
 def recompiled(root: str, place: str, *, during_call: bool | None = None) -> compiled.Compiled:
@@ -164,9 +166,18 @@ def _changes(before: dict[str, Any] | None, now: dict[str, Any]) -> str:
     if before is None or "store" not in before:
         return ""
     names = sorted(name for name in now.keys() - _APART if before.get(name) != now[name])
+    notices: list[str] = []
+    if _NOTICES in names:
+        names.remove(_NOTICES)
+        notices = [str(each) for each in now[_NOTICES]]
     gone = [path for path in before.get("wired", ()) if path not in now["wired"]]
+    if gone:
+        from switchgear.hooks.install.saved import is_forgotten  # noqa: PLC0415  only after a change
+
+        gone = [path for path in gone if not is_forgotten(path)]
     told = [before.get("changed", "")]
     told += [f"the configuration has other values of {', '.join(names)}"] if names else []
+    told += notices
     told += [f"{path} has no hook of Switchgear any more" for path in gone]
     return "; ".join(text for text in told if text)
 

@@ -45,6 +45,8 @@ from switchgear.hooks.facts import Moment
 from switchgear.hooks.whereabouts import here, lives
 from switchgear.ladder import Apply, Interventions
 
+LONGEST_REASON = 500
+"""Characters of why a session is stopped, as its circuit shows it."""
 _GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
 _LOOK = Tell(Signal(count=0))
 MOST_PENDING = 8
@@ -167,12 +169,17 @@ class State(StrEnum):
     ENDED = "ended"
 
 
+def is_stopped(circuit: Circuit) -> bool:
+    """Whether the circuit of a session refuses its calls, whether its agent still runs or not."""
+    refuses = circuit.phase is Phase.OPEN and circuit.mode not in _GOES_ON
+    return refuses or circuit.mode is Mode.HELD_OPEN
+
+
 def state_of(notes: Notes, circuit: Circuit) -> State:
     """How a session stands: its circuit decides, its note has the rest."""
     if notes.ended:
         return State.ENDED
-    refuses = circuit.phase is Phase.OPEN and circuit.mode not in _GOES_ON
-    if refuses or circuit.mode is Mode.HELD_OPEN:
+    if is_stopped(circuit):
         return State.STOPPED
     if notes.paused:
         return State.PAUSED
@@ -310,7 +317,10 @@ def released(circuit: SessionCircuit, notes: Notes) -> Notes:
 def open_if_stopped(circuit: SessionCircuit, notes: Notes) -> None:
     """Open the circuit of a session that is stopped for a definite reason, such as its time."""
     if notes.stop is not None and not circuit.is_open():
-        circuit.send(Tell(Signal(violation=texts.one_line(notes.stop))))
+        why = texts.one_line(
+            notes.stop.removeprefix(texts.SAID).removesuffix(texts.UNTIL), LONGEST_REASON
+        )
+        circuit.send(Tell(Signal(violation=why)))
 
 
 def stuck(
@@ -345,7 +355,8 @@ def step_in(
     by: str = "switchgear",
 ) -> tuple[Notes, ladder.Climb]:
     """Take this escalation step: an event, the circuit closed or open, the texts for the agent."""
-    why = "; ".join(notes.indicators) or f"score {notes.points:g}"
+    said = f'hint "{texts.one_line(plan.hint)}"' if rung == ladder.NUDGE else "nothing found"
+    why = "; ".join(notes.indicators) or f"{said}, requested by {by}"
     taken = ladder.Climb(rung, notes.tried)
     goes_on = rung == ladder.NUDGE
     circuit.send(Order(by, f"{rung}: {why}", reset=goes_on, kind=EventKind.INTERVENED))

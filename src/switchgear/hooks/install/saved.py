@@ -83,6 +83,15 @@ def forget(agent: str, scope: str, folder: str) -> None:
         write_private(record, b"null")
 
 
+def is_forgotten(path: str) -> bool:
+    """Whether an operator took our hooks out of a file, and nothing has put them back since."""
+    try:
+        with open(_record(path), "rb") as file:
+            return file.read(8).strip() == b"null"
+    except OSError:
+        return False
+
+
 def lost(paths: Iterable[str]) -> list[str]:
     """Those of the files that had a copy, which was removed by no operator."""
     return [path for path in paths if not os.path.lexists(_record(path))]
@@ -371,15 +380,21 @@ def _move_aside(here: int, name: str) -> None:
     os.rename(name, aside, src_dir_fd=here, dst_dir_fd=here)
 
 
-def keep_aside(path: str, data: bytes) -> None:
-    """Keep a changed file in the state folder before it is repaired; the last few are kept."""
+def keep_aside(path: str, data: bytes) -> str:
+    """Keep a changed file in the state folder before it is repaired; the last few are kept.
+
+    Returns where it is; empty: it could not be kept.
+    """
     folder = state_folder("guard", "aside")
     name = f"{os.path.basename(path)}-{sha256(data).hexdigest()[:12]}"
     with suppress(OSError):
-        write_private(os.path.join(folder, name), data[: files.LARGEST_BYTES])
+        place = os.path.join(folder, name)
+        write_private(place, data[: files.LARGEST_BYTES])
         kept = [os.path.join(folder, each) for each in os.listdir(folder)]
         for old in sorted(kept, key=os.path.getmtime)[:-ASIDE]:
             os.unlink(old)
+        return place
+    return ""
 
 
 # Records
