@@ -258,6 +258,7 @@ class RedisStore:
     def facts(self) -> dict[str, str]:
         """Versions, sizes and settings, with a word where a setting endangers circuits."""
         with self._translated():
+            self._reader()
             shown = facts(self._clients.blocking(), self._names, cluster=self._address.cluster)
         shown["pushes"] = "arrive" if self._push.is_healthy else "nobody listens"
         if self._push.has_listeners and not self._push.is_healthy:
@@ -374,6 +375,7 @@ class RedisStore:
 
     def _ask(self, text: str, keys: tuple[str, ...], *args: Any) -> Any:
         """The reply to a script that does the same when it is sent twice."""
+        self._reader()  # the server has told the time
         return self._run(asked(self._protocol.script(text, keys, *args)))
 
     def _values(self, glob: str) -> Iterator[tuple[str, bytes]]:
