@@ -39,7 +39,7 @@ for number in range({MESSAGES}):
     elif kind < 0.85:
         store.vacuum(keep_events=50, idle_s=0.0, now_s=store.now_s())
     elif kind < 0.9:
-        store.ledger().amend("s", key, lambda value, now_s: Amended(None, {{"n": number}}, []))
+        store.ledger().amend("s", key, lambda value, now_s: Amended(None, {{"n": number}}, ()))
     else:
         store.close()
         with closing(SqliteStore(path, busy_timeout_s=60.0)) as other:

@@ -51,7 +51,7 @@ def together():
             inside.apply("api", policy, Tell(Signal(ok=False)))
     store.transact("session", work)
 def amend():
-    store.ledger().amend("budgets", "team", lambda value, now_s: Amended(None, {"spent": 5}, []))
+    store.ledger().amend("budgets", "team", lambda value, now_s: Amended(None, {"spent": 5}, ()))
 def token():
     store.set_operator_digest("a" * 64, instead_of=None)
 for word in sys.argv[2:]:
@@ -116,13 +116,13 @@ def replace_by_another(path: Path) -> None:
     shutil.copy(path.with_name("another.db"), path)
 
 
-LOSSES: dict[str, Callable[[Path], None]] = {
+LOSSES: dict[str, Callable[[Path], object]] = {
     "log removed": lambda path: remove(path, "-wal"),
     "log and index removed": lambda path: remove(path, "-wal", "-shm"),
     "log emptied": lambda path: cut(path, 0.0),
     "log cut in half": lambda path: cut(path, 0.5),
     "log cut at the end": lambda path: cut(path, 0.99),
-    "log overwritten": lambda path: side(path, "-wal").write_bytes(b"\0" * 9000) and None,
+    "log overwritten": lambda path: side(path, "-wal").write_bytes(b"\0" * 9000),
     "database replaced by an older copy": replace_by_older,
     "database overwritten by an older copy": overwrite_by_older,
     "database replaced by another store": replace_by_another,
@@ -180,7 +180,7 @@ def test_a_log_of_an_earlier_moment_is_not_enough(path: Path) -> None:
         assert store.lost() is not None
 
 
-HARMLESS: dict[str, Callable[[Path], None]] = {
+HARMLESS: dict[str, Callable[[Path], object]] = {
     "nothing": lambda _: None,
     "index removed": lambda path: remove(path, "-shm"),
     "head removed": lambda path: remove(path, ".head"),
@@ -361,7 +361,7 @@ def test_a_file_of_an_older_switchgear_gets_a_head(path: Path) -> None:
         db.execute("DELETE FROM meta WHERE name IN ('commits', 'deleted')")
     with closing(SqliteStore(path)) as store:
         assert store.lost() is None
-        amended = store.ledger().amend("s", "k", lambda *_: Amended("done", {"a": 1}, []))
+        amended = store.ledger().amend("s", "k", lambda *_: Amended("done", {"a": 1}, ()))
         assert amended == "done"
     assert description(path)[2] == b""
 
