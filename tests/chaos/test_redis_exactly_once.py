@@ -3,6 +3,7 @@
 SWITCHGEAR_DEEP=1 sends more than 100,000 messages in all.
 """
 
+import asyncio
 import os
 import random
 import threading
@@ -13,7 +14,7 @@ from contextlib import contextmanager, suppress
 import pytest
 import redis
 
-from servers.faulty_proxy import FAULTS, FaultyProxy
+from servers.faulty_proxy import FAULTS, STALE, FaultyProxy
 from servers.server import Server, eventually, running
 from switchgear.core.detectors import ConsecutiveFailures, FailuresInWindow
 from switchgear.core.policy import Policy
@@ -21,6 +22,8 @@ from switchgear.core.recovery import Cooldown
 from switchgear.core.types import Ask, Phase, Signal, Tell
 from switchgear.errors import StoreError
 from switchgear.panel import Panel
+from switchgear.stores.base import Transaction
+from switchgear.stores.ledger import Amended
 from switchgear.stores.redis import RedisStore
 
 DEEP = bool(os.environ.get("SWITCHGEAR_DEEP"))
@@ -168,10 +171,130 @@ def _receipts(server: Server) -> int:
         return sum(1 for _ in client.scan_iter(match="{switchgear}:receipt:*"))
 
 
+# Replies to another call
+
+
+def _told(store: RedisStore, message: Tell = FAILED, key: str = "api") -> None:
+    """Tell it until it is heard, as a sender does that knows what is in doubt."""
+    in_doubt: str | None = None
+    for _ in range(20):
+        try:
+            store.apply(key, CALM, message, store.now_s(), identity=in_doubt)
+        except StoreError as error:
+            in_doubt = in_doubt or error.in_doubt
+        else:
+            return
+    raise AssertionError("it is never heard")
+
+
+@pytest.mark.parametrize("hot", [False, True], ids=["compares", "queues"])
+@pytest.mark.parametrize("fault", STALE)
+def test_a_message_that_gets_the_reply_to_another_call_is_counted_once(
+    server: Server, fault: str, hot: bool
+) -> None:
+    with store_behind(server) as (store, proxy):
+        _told(store)
+        for position in range(12):
+            proxy.next_fault = ["pass"] * position + [fault]
+            for _ in range(4):
+                store._protocol.known.heat("api", hot=hot)
+                _told(store)
+            proxy.next_fault = []
+        assert proxy.counts[fault] >= 4
+    assert failed_of(server) == 1 + 12 * 4
+    assert server.say("LLEN", "{switchgear}:inbox:api").startswith(":0")
+
+
+@pytest.mark.parametrize("fault", STALE)
+def test_the_same_holds_for_tasks(server: Server, fault: str) -> None:
+    async def tell(store: RedisStore, proxy: FaultyProxy) -> None:
+        for position in range(12):
+            proxy.next_fault = ["pass"] * position + [fault]
+            for _ in range(4):
+                store._protocol.known.heat("api", hot=position % 2 == 0)
+                in_doubt: str | None = None
+                while True:
+                    try:
+                        await store.aapply("api", CALM, FAILED, store.now_s(), identity=in_doubt)
+                    except StoreError as error:
+                        in_doubt = in_doubt or error.in_doubt
+                    else:
+                        break
+            proxy.next_fault = []
+        await store.aclose()
+
+    with store_behind(server) as (store, proxy):
+        asyncio.run(asyncio.wait_for(tell(store, proxy), 60.0))
+        assert proxy.counts[fault] >= 4
+    assert failed_of(server) == 12 * 4
+
+
+@pytest.mark.parametrize("fault", ["duplicate", *STALE])
+def test_two_writers_are_counted_once_whichever_reply_is_not_theirs(
+    server: Server, fault: str
+) -> None:
+    for position in range(30):
+        key = f"api {position}"
+        with store_behind(server) as (one, proxy), store_behind(server) as (two, _):
+            proxy.next_fault = ["pass"] * position + [fault]
+
+            def work(store: RedisStore, key: str = key) -> None:
+                for _ in range(6):
+                    store._protocol.known.heat(key, hot=True)
+                    _told(store, key=key)
+
+            crew = [threading.Thread(target=work, args=(store,)) for store in (one, two)]
+            for thread in crew:
+                thread.start()
+            for thread in crew:
+                thread.join(60.0)
+        assert failed_of(server, key) == 12, f"reply {position}"
+
+
+@pytest.mark.parametrize("fault", STALE)
+def test_what_is_read_is_what_was_asked_for(server: Server, fault: str) -> None:
+    with store_behind(server) as (store, proxy):
+        for key, count in (("a", 1), ("b", 2)):
+            for _ in range(count):
+                _told(store, key=key)
+        budgets = store.ledger()
+        budgets.amend("shelf", "x", lambda _, __: Amended(None, 1, ("line",)))
+        store.set_operator_digest("old", instead_of=None)
+        for position in range(10):
+            proxy.next_fault = ["pass"] * position + [fault]
+            a, b = store.get("a"), store.get("b")
+            assert a is not None
+            assert b is not None
+            assert (a.circuit.totals.failed, b.circuit.totals.failed) == (1, 2)
+            assert [found.circuit.key for found in store.find("*")] == ["a", "b"]
+            assert store.events() == []
+            assert store.operator_digest() == "old"
+            assert not store.set_operator_digest("new", instead_of="another")
+            assert budgets.keys("shelf") == ["x"]
+            assert budgets.value("shelf", "x") == 1
+            assert list(budgets.lines("shelf", "x")) == ["line"]
+            proxy.next_fault = []
+        assert proxy.counts[fault] == 10
+
+
+@pytest.mark.parametrize("fault", ["cut", *STALE])
+def test_a_note_is_written_once_whichever_reply_is_not_its_own(server: Server, fault: str) -> None:
+    def count(inside: Transaction) -> None:
+        inside.note = str(int(inside.note or 0) + 1)
+
+    with store_behind(server) as (store, proxy):
+        store.get("api")
+        for position in range(12):
+            proxy.next_fault = ["pass"] * (position % 4) + [fault]
+            store.transact("counter", count)
+            proxy.next_fault = []
+        assert store.transact("counter", lambda inside: inside.note) == "12"
+
+
 # Money
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [*FAULTS, *STALE])
 def test_an_amendment_whose_reply_is_lost_is_made_once(server: Server, fault: str) -> None:
     with store_behind(server) as (store, proxy):
         panel = Panel(store)

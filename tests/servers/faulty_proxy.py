@@ -12,6 +12,12 @@ from collections.abc import Iterator
 from servers.proxy import Proxy
 
 FAULTS = ("drop", "cut", "delay", "duplicate")
+STALE = ("late copy", "error", "unknown script")
+"""Faults after which a call gets the reply to another one, and the connection is out of step."""
+ERRORS = {
+    "error": b"-ERR unknown subcommand of another call\r\n",
+    "unknown script": b"-NOSCRIPT No matching script. Please use EVAL.\r\n",
+}
 
 
 class FaultyProxy(Proxy):
@@ -21,6 +27,8 @@ class FaultyProxy(Proxy):
     - `cut`: the connection is closed instead of the reply.
     - `delay`: the reply arrives after up to `delay_s` seconds.
     - `duplicate`: the reply arrives twice.
+    - `late copy`: the same, and the second only once the client has sent the next request.
+    - `error`, `unknown script`: an error arrives first, as a copy of the reply to an earlier call.
     """
 
     def __init__(
@@ -49,7 +57,7 @@ class FaultyProxy(Proxy):
             return fault
 
     def _relay(self, link: socket.socket, other: socket.socket) -> None:
-        left, era = b"", self._era
+        left, owed, era = b"", b"", self._era
         while not self._stop.is_set() and era == self._era:
             for end in select.select([link, other], [], [], 0.05)[0]:
                 data = end.recv(1 << 16)
@@ -57,16 +65,19 @@ class FaultyProxy(Proxy):
                     return
                 if end is link:
                     other.sendall(data)
+                    link.sendall(owed)
+                    owed = b""
                     continue
                 left += data
                 for reply, rest in _replies(left):
                     left = rest
-                    if not self._pass_on(link, reply):
+                    fault = self._draw()
+                    owed += reply if fault == "late copy" else b""
+                    if not self._pass_on(link, reply, fault):
                         return
 
-    def _pass_on(self, link: socket.socket, reply: bytes) -> bool:
+    def _pass_on(self, link: socket.socket, reply: bytes, fault: str) -> bool:
         """Whether the connection goes on."""
-        fault = self._draw()
         if fault == "cut":
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
@@ -74,6 +85,7 @@ class FaultyProxy(Proxy):
         if fault == "delay":
             time.sleep(self._luck.uniform(0.0, self._delay_s))
         if fault != "drop":
+            link.sendall(ERRORS.get(fault, b""))
             link.sendall(reply * 2 if fault == "duplicate" else reply)
         return True
 

@@ -11,7 +11,7 @@ from switchgear.core.types import Ask, Permit, Phase, Signal, Tell, Verdict
 from switchgear.errors import StoreUnavailable
 from switchgear.stores.redis import envelope, script
 from switchgear.stores.redis.protocol import Protocol
-from switchgear.stores.redis.script import LEAD, Command, Script
+from switchgear.stores.redis.script import LEAD, Script, Wait
 from switchgear.stores.redis.server_clock import ServerClock
 from switchgear.testing import FakeClock
 
@@ -113,12 +113,11 @@ def test_the_first_in_the_queue_folds_everybody_and_answers_the_others(rules: Pr
 def test_who_is_not_the_first_waits_and_is_answered(rules: Protocol) -> None:
     work, entry = queued(rules)
     call = work.send(lost(value(rules, "6-x-3", 6), b"a-1\n...", entry))
-    assert isinstance(call, Command)
-    assert call.name == "blpop"
+    assert isinstance(call, Wait)
     verdict = Verdict(True, Phase.CLOSED, permit=Permit(1))
     answer = envelope.seal_answer(verdict, ()) + b"\n" + value(rules, "9-x-4", 9)
     with pytest.raises(StopIteration) as done:
-        work.send((call.args[0].encode(), answer))
+        work.send((call.answers.encode(), answer))
     assert done.value.value.verdict == verdict
     assert done.value.value.circuit.totals.succeeded == 9
 
@@ -126,7 +125,7 @@ def test_who_is_not_the_first_waits_and_is_answered(rules: Protocol) -> None:
 def test_who_is_told_to_lead_leads(rules: Protocol) -> None:
     work, entry = queued(rules)
     call = work.send(lost(value(rules, "6-x-3", 6), b"a-1\n...", entry))
-    look = work.send((call.args[0].encode(), LEAD))
+    look = work.send((call.answers.encode(), LEAD))
     assert look.args[0] == b"?"
     call = work.send(lost(value(rules, "8-x-4", 8), entry))
     assert call.args[0] == b'={"stamp":"8-x-4",'
@@ -160,11 +159,11 @@ def test_who_waits_too_long_takes_the_message_back_or_finds_it_answered(
     assert call.args[0] == entry
     if removed:
         with pytest.raises(StoreUnavailable, match="more writers"):
-            work.send([1, None, None, None])
+            work.send([1, None, None, None, b""])
         return
     answer = envelope.seal_answer(Verdict(True, Phase.CLOSED), ())
     with pytest.raises(StopIteration) as done:
-        work.send([0, answer + b"\n" + value(rules, "9-x-4", 9), None, None])
+        work.send([0, answer + b"\n" + value(rules, "9-x-4", 9), None, None, b""])
     assert done.value.value.circuit.totals.succeeded == 9
 
 

@@ -61,7 +61,7 @@ def last_seq(key: str, entries: Any) -> int:
     """The number of the newest event of a circuit among these entries of the stream."""
     for _, fields in entries:
         try:
-            event = envelope.unseal_event(fields.get(b"e", b""))
+            event = envelope.unseal_event(fields[1])
         except WireError:
             continue
         if event.circuit == key:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,11 +24,15 @@ class Clients:
         self._address = address
         self._timeout_s = timeout_s
         self.no_script = exceptions.NoScriptError
+        self.refusals = exceptions.ResponseError
+        """Errors that the server replied."""
         self.errors = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
-        """What the redis package raises when something is wrong with the server."""
+        """What the redis package raises when something is wrong with the server.
+
+        After each of them nobody knows whether the server did what it was sent. An error that the
+        server replied may be the reply to another call: it repeats no nonce.
+        """
         self.timeouts = (exceptions.TimeoutError, TimeoutError)
-        self.cuts = (exceptions.ConnectionError, *self.timeouts, OSError)
-        """Those after which nobody knows whether the server did what it was sent."""
         self._begin()
 
     def _begin(self) -> None:
@@ -51,18 +56,21 @@ class Clients:
         return self._blocking is not None and self._pid == os.getpid()
 
     def hang_up(self, client: Any) -> None:
-        """Close the connections of a client whose replies are out of step; the next call connects."""
-        if self._address.cluster:
-            client.disconnect_connection_pools()
-        else:
-            client.connection_pool.disconnect()
+        """Close the connections of a client whose replies are out of step; the next call connects.
+
+        Those in use stay: each of their users finds out what arrives there.
+        """
+        pools = [client.connection_pool] if not self._address.cluster else _pools(client)
+        for pool in pools:
+            with suppress(OSError):
+                pool.disconnect(inuse_connections=False)
 
     async def ahang_up(self, client: Any) -> None:
         """The same for tasks."""
         if self._address.cluster:
             await client.aclose()
         else:
-            await client.connection_pool.disconnect()
+            await client.connection_pool.disconnect(inuse_connections=False)
 
     def another(self) -> Any:
         """A client of one's own, to be closed by whoever made it."""
@@ -158,3 +166,9 @@ class Clients:
     def _cluster_options(self, node: Callable[[str, int], Any]) -> dict[str, Any]:
         nodes = [node(host, port) for host, port in self._address.more_nodes]
         return {**self._options(), "startup_nodes": nodes}
+
+
+def _pools(client: Any) -> list[Any]:
+    """The pools of the nodes of a Cluster."""
+    nodes = (node.redis_connection for node in client.get_nodes())
+    return [connection.connection_pool for connection in nodes if connection is not None]

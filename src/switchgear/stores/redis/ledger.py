@@ -20,8 +20,10 @@ from switchgear.clock import Clock
 from switchgear.errors import StoreUnavailable
 from switchgear.stores.ledger import Work, as_text, from_text
 from switchgear.stores.redis.clients import Clients
+from switchgear.stores.redis.reader import VerifiedReader
 from switchgear.stores.redis.reading import escaped
 from switchgear.stores.redis.script import PLUS, RECEIPT_MS, Names
+from switchgear.stores.redis.trouble import is_known
 
 PATIENCE_S = 10.0
 """How long to try while others are quicker each time."""
@@ -56,7 +58,8 @@ class RedisLedger:
         names: Names,
         clock: Clock,
         *,
-        reader: Callable[[], Any],
+        reader: Callable[[], VerifiedReader],
+        client: Callable[[], Any],
         translated: Callable[[], AbstractContextManager[None]],
         clients: Clients,
         until_s: Callable[[], float | None],
@@ -65,6 +68,7 @@ class RedisLedger:
         self.now_s = clock
         self._names = names
         self._reader = reader
+        self._client = client
         self._translated = translated
         self._clients = clients
         self._until_s = until_s
@@ -84,6 +88,7 @@ class RedisLedger:
         deadline_s = time.monotonic() + PATIENCE_S
         tries = 0
         with self._translated():
+            self._reader()  # the server has told the time
             _, have, _ = self._ask(keys, (b"?", b""))
             while True:
                 number, value = self._read(shelf, key, have)
@@ -115,14 +120,16 @@ class RedisLedger:
         while True:
             sent += 1
             nonce = os.urandom(4).hex()
-            client = self._reader()
+            client = self._client()
             until_s = self._until_s()
             until_us = b"" if until_s is None else int(until_s * 1e6)
             given = (*keys, *args, nonce, until_us, confirmed, *lines)
             try:
                 reply = client.eval(AMEND, len(keys), *given)
-            except self._clients.cuts:
-                if sent >= TRIES_AFTER_CUT:
+            except self._clients.errors as error:
+                self._clients.hang_up(client)
+                known = isinstance(error, self._clients.refusals) and is_known(error)
+                if known or sent >= TRIES_AFTER_CUT:
                     raise
                 continue
             if isinstance(reply, list) and reply[-1] == nonce.encode():

@@ -42,12 +42,12 @@ from switchgear.stores.redis.known import KnownCircuits
 from switchgear.stores.redis.queue import fold_queue
 from switchgear.stores.redis.script import (
     Call,
-    Command,
     Exchange,
     Lost,
     Names,
     Received,
     Script,
+    Wait,
 )
 from switchgear.stores.redis.server_clock import ServerClock
 
@@ -66,14 +66,19 @@ TAIL = 1000
 
 
 class Cut(Exception):
-    """The connection broke before the reply: whether the server did it is unknown. Why."""
+    """Whether the server did what it was sent is unknown, and why.
+
+    The connection broke before the reply, the reply belongs to another call, or it is an error: that
+    does not say which call it is the reply to.
+    """
 
     identity: str | None = None
     """The message whose outcome is unknown."""
 
-    def __init__(self, why: object, *, timed_out: bool = False) -> None:
+    def __init__(self, why: object, *, final: bool = False) -> None:
         super().__init__(why)
-        self.timed_out = timed_out
+        self.final = final
+        """Whether it is of no use to ask again at once."""
 
 
 class Protocol:
@@ -131,7 +136,7 @@ class Protocol:
                     done = yield from self._apply(key, policy, mail)
             except Cut as cut:
                 again, tries = True, tries - 1
-                if cut.timed_out or not tries:
+                if cut.final or not tries:
                     cut.identity = name
                     raise
                 continue
@@ -225,14 +230,41 @@ class Protocol:
 
     def forget(self, begins: bytes, key: str) -> Generator[Call, Any, bool]:
         """Remove a circuit, if it is still as it was."""
-        removed = yield Script(script.FORGET, (self.names.circuit(key),), (begins,))
+        removed, _ = yield self.script(script.FORGET, (self.names.circuit(key),), begins)
         if removed:
             self.known.forget(key)
         return bool(removed)
 
     def look(self) -> Generator[Call, Any, None]:
         """Ask for nothing but the time, of the node that holds our keys."""
-        yield Exchange(b"?").call(self.names, "", keep=1, idle_ms=1)
+        nonce = self.known.token()
+        yield from asked(Exchange(b"?").call(self.names, "", keep=1, idle_ms=1, nonce=nonce))
+
+    def script(self, text: str, keys: tuple[str, ...], *args: Any) -> Script:
+        """A call of one of the scripts whose last argument is the nonce."""
+        nonce = self.known.token()
+        return Script(text, keys, (*args, nonce), nonce)
+
+    def on_keys(self, command: str, *keys: str) -> Generator[Call, Any, Any]:
+        """What a command that takes nothing but keys answers."""
+        nonce = self.known.token()
+        reply = yield from asked(Script(script.ON_KEYS, keys, (nonce, command), nonce))
+        return reply[0]
+
+    def on_key(self, command: str, key: str, *args: Any) -> Generator[Call, Any, Any]:
+        """What a command on one key answers; it does the same when it is sent twice."""
+        nonce = self.known.token()
+        call = Script(script.ON_KEY, (key,), (nonce, command, *args), nonce)
+        reply = yield from asked(call)
+        return reply[0]
+
+    def scan(self, cursor: bytes, pattern: str, count: int) -> Generator[Call, Any, Any]:
+        """The next cursor, and the names behind this one that match."""
+        nonce = self.known.token()
+        # The key says only on which node of a Cluster: ours are all on one.
+        call = Script(script.SCAN, (self.names.root,), (nonce, cursor, pattern, count), nonce)
+        reply = yield from asked(call)
+        return reply[0]
 
     # The queue
 
@@ -258,9 +290,7 @@ class Protocol:
                     return done
                 continue
             answers = self.names.answers + mail.token
-            popped = yield Command("blpop", (answers, min(PATIENCE_S, max(left_s, 0.01))))
-            if popped is not None and popped[0] != answers.encode():
-                raise Cut("the reply to another command arrived")
+            popped = yield Wait(answers, min(PATIENCE_S, max(left_s, 0.01)))
             if popped is not None and popped[1] != script.LEAD:
                 return self._answered(policy, popped[1])
             patient = popped is not None
@@ -322,7 +352,7 @@ class Protocol:
 
     def _withdraw(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step]:
         """Give up waiting. Either the message is out of the queue, or its answer is there."""
-        removed, answer, receipt, have = yield self._withdrawal(key, mail)
+        removed, answer, receipt, have, _ = yield self._withdrawal(key, mail)
         if not removed and receipt is not None:
             return self._received(key, policy, mail, Received(have, receipt))
         if not removed and answer not in (None, script.LEAD):
@@ -337,7 +367,7 @@ class Protocol:
         names = self.names
         keys = (names.inbox(key), names.answers + mail.token, names.circuit(key))
         receipt = names.receipts + mail.token
-        return Script(script.WITHDRAW, keys, (envelope.seal_mail(mail), names.answers, receipt))
+        return self.script(script.WITHDRAW, keys, envelope.seal_mail(mail), names.answers, receipt)
 
     # One exchange
 
@@ -405,7 +435,8 @@ class Protocol:
     ) -> Generator[Call, Any, Start]:
         """The circuit before the message, and the remarks that it needs."""
         if base.broken:
-            newest = yield Command("xrevrange", (self.names.log, "+", "-", TAIL))
+            log = self.names.log
+            newest = yield from self.on_key("XREVRANGE", log, "+", "-", "COUNT", TAIL)
             seq = max(last_seq(key, newest), base.event_seq)
             only_time = Tell(Signal(count=0))
             done = start_anew(policy, key, only_time, now_s, why=base.broken, event_seq=seq)
@@ -450,6 +481,17 @@ class Protocol:
             raise StoreTooNew(self.label, f"circuit {key!r}: {error}", what_to_do) from error
         except WireError as error:
             return str(error)
+
+
+def asked(call: Script) -> Generator[Call, Any, Any]:
+    """The reply to a call that does the same when it is sent twice: one that is lost is repeated."""
+    for left in reversed(range(TRIES_AFTER_CUT)):
+        try:
+            return (yield call)
+        except Cut as cut:
+            if cut.final or not left:
+                raise
+    raise AssertionError  # the last try returns or raises
 
 
 def _outcome(message: Message, done: Step) -> bytes:

@@ -10,6 +10,7 @@ from switchgear.errors import StoreCorrupt, StoreTooNew
 from switchgear.glob import is_plain, matcher, prefix
 from switchgear.stores.base import Entry
 from switchgear.stores.redis.envelope import Sealed, TooNewError, unseal, unseal_event
+from switchgear.stores.redis.reader import VerifiedReader
 from switchgear.stores.redis.script import Names
 
 PAGE = 500
@@ -48,7 +49,7 @@ def corrupt(label: str, why: str) -> StoreCorrupt:
     return StoreCorrupt(label, why, what)
 
 
-def values(client: Any, names: Names, glob: str) -> Iterator[tuple[str, bytes]]:
+def values(client: VerifiedReader, names: Names, glob: str) -> Iterator[tuple[str, bytes]]:
     """The circuits whose names match, sorted by name, as stored; a page at a time."""
     if is_plain(glob):
         keys = [glob]
@@ -67,7 +68,7 @@ def values(client: Any, names: Names, glob: str) -> Iterator[tuple[str, bytes]]:
                 yield key, raw
 
 
-def newest(client: Any, stream: str, glob: str, limit: int) -> list[Entry]:
+def newest(client: VerifiedReader, stream: str, glob: str, limit: int) -> list[Entry]:
     """The last events of circuits whose names match, oldest first."""
     found: list[Entry] = []
     before = "+"
@@ -80,7 +81,7 @@ def newest(client: Any, stream: str, glob: str, limit: int) -> list[Entry]:
     return found[:limit][::-1]
 
 
-def behind(client: Any, stream: str, after: str, glob: str, limit: int) -> list[Entry]:
+def behind(client: VerifiedReader, stream: str, after: str, glob: str, limit: int) -> list[Entry]:
     """The events behind a cursor, oldest first. Raises ValueError for what is no cursor."""
     if not re.fullmatch(r"\d{1,19}-\d{1,19}", after):
         raise ValueError(f"after is {after!r}: it must be a cursor of this stream")

@@ -8,6 +8,7 @@ Each message has an identity. The commit that applies it writes a receipt under 
 the same script: a message that is sent again, because its reply was lost, finds the receipt and is
 not applied again. A receipt goes when its sender confirms the reply with a later call, or after
 `RECEIPT_MS`. Every reply repeats the nonce of its call, so that a reply to another call is noticed.
+An error repeats nothing: it may be the reply to another call, and proves nothing about this one.
 """
 
 import hashlib
@@ -118,23 +119,44 @@ return {{0, now[1], now[2], have, waiting, mail, nonce}}
 """
 
 FORGET = """
-local have = redis.call('GET', KEYS[1])
-if have and have:sub(1, #ARGV[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
-return 0
+local have, removed = redis.call('GET', KEYS[1]), 0
+if have and have:sub(1, #ARGV[1]) == ARGV[1] then removed = redis.call('DEL', KEYS[1]) end
+return {removed, ARGV[2]}
 """
 
 REPLACE = """
 local have = redis.call('GET', KEYS[1]) or ''
-if have ~= ARGV[1] then return 0 end
+if have ~= ARGV[1] then return {0, ARGV[3]} end
 if ARGV[2] == '' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], ARGV[2]) end
-return 1
+return {1, ARGV[3]}
 """
 
-NOTE = """
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+TAKE = """
+redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {0, false, ARGV[3]} end
+return {1, redis.call('GET', KEYS[2]), ARGV[3]}
+"""
+
+NOTE = f"""
+if redis.call('GET', KEYS[3]) then return {{1, ARGV[4]}} end
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {{0, ARGV[4]}} end
 if ARGV[3] == '' then redis.call('DEL', KEYS[2]) else redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3]) end
+redis.call('SET', KEYS[3], '1', 'PX', {ANSWER_MS})
 redis.call('DEL', KEYS[1])
-return 1
+return {{1, ARGV[4]}}
+"""
+
+ON_KEYS = """
+local reply = redis.call(ARGV[2], unpack(KEYS))
+return {reply, ARGV[1]}
+"""
+
+ON_KEY = """
+return {redis.call(ARGV[2], KEYS[1], unpack(ARGV, 3)), ARGV[1]}
+"""
+
+SCAN = """
+return {redis.call('SCAN', ARGV[2], 'MATCH', ARGV[3], 'COUNT', ARGV[4]), ARGV[1]}
 """
 
 WITHDRAW = f"""
@@ -145,7 +167,7 @@ if removed == 1 and next_one then
   redis.call('RPUSH', theirs, '{LEAD.decode()}')
   redis.call('PEXPIRE', theirs, {ANSWER_MS})
 end
-return {{removed, redis.call('LPOP', KEYS[2]), redis.call('GET', ARGV[3]), redis.call('GET', KEYS[3])}}
+return {{removed, redis.call('LPOP', KEYS[2]), redis.call('GET', ARGV[3]), redis.call('GET', KEYS[3]), ARGV[4]}}
 """
 
 RECALL = f"""
@@ -169,7 +191,10 @@ def sha(script: str) -> str:
     return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
-SHAS = {script: sha(script) for script in (EXCHANGE, FORGET, WITHDRAW, RECALL)}
+SHAS = {
+    script: sha(script)
+    for script in (EXCHANGE, FORGET, REPLACE, TAKE, NOTE, ON_KEYS, ON_KEY, SCAN, WITHDRAW, RECALL)
+}
 
 
 class Script(NamedTuple):
@@ -178,13 +203,11 @@ class Script(NamedTuple):
     text: str
     keys: tuple[str, ...]
     args: tuple[Any, ...]
-    nonce: str = ""
+    nonce: str
     """What the reply ends with, if it is the reply to this call."""
 
     def is_answered_by(self, reply: Any) -> bool:
-        """Whether this is the reply to this very call, as far as it says."""
-        if not self.nonce:
-            return True
+        """Whether this is the reply to this very call."""
         return isinstance(reply, list) and bool(reply) and reply[-1] == self.nonce.encode()
 
     def arguments(self) -> tuple[Any, ...]:
@@ -192,14 +215,25 @@ class Script(NamedTuple):
         return (len(self.keys), *self.keys, *self.args)
 
 
-class Command(NamedTuple):
-    """Call a method of the client."""
+class Wait(NamedTuple):
+    """Wait for an answer. A script cannot wait, so no nonce tells this reply from an earlier one.
 
-    name: str
-    args: tuple[Any, ...]
+    An earlier reply about the same message is as good, and that nothing came only means to look.
+    """
+
+    answers: str
+    """The key of the answers to one message."""
+    wait_s: float
+
+    def is_answered_by(self, reply: Any) -> bool:
+        """Whether this is a reply about this message, or that nothing came."""
+        if reply is None:
+            return True
+        pair = isinstance(reply, list | tuple) and len(reply) == 2
+        return pair and reply[0] == self.answers.encode() and isinstance(reply[1], bytes)
 
 
-Call = Script | Command
+Call = Script | Wait
 
 
 class Lost(NamedTuple):
@@ -323,7 +357,7 @@ class Exchange(NamedTuple):
         keep: int,
         idle_ms: int,
         until_s: float | None = None,
-        nonce: str = "",
+        nonce: str,
         confirmed: Sequence[str] = (),
     ) -> Script:
         """The call of the script that does it, unless it is later than that on the server."""

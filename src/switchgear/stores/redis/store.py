@@ -23,11 +23,12 @@ from switchgear.stores.redis import address, reading, script, turn
 from switchgear.stores.redis.clients import Clients
 from switchgear.stores.redis.facts import facts
 from switchgear.stores.redis.ledger import RedisLedger
-from switchgear.stores.redis.protocol import Cut, Protocol
+from switchgear.stores.redis.protocol import Cut, Protocol, asked
 from switchgear.stores.redis.push import Push
-from switchgear.stores.redis.script import Call, Command, Script
+from switchgear.stores.redis.reader import VerifiedReader
+from switchgear.stores.redis.script import Call, Script, Wait
 from switchgear.stores.redis.server_clock import ServerClock
-from switchgear.stores.redis.trouble import store_error
+from switchgear.stores.redis.trouble import is_known, store_error
 
 T = TypeVar("T")
 
@@ -82,6 +83,9 @@ class RedisStore:
         self._names = self._protocol.names
         self._clients = Clients(self._address, self._timeout_s)
         self._clock = clock
+        self._read = VerifiedReader(self._run, self._protocol)
+        self._loaded: set[str] = set()
+        """The scripts that the server has: they are sent by name."""
         self._push = Push(self._clients.another, self._names, self._protocol.known, self._timeout_s)
 
     # Messages
@@ -120,13 +124,11 @@ class RedisStore:
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Messages to several circuits and a note: one caller at a time, each message by itself."""
-        with self._translated():
-            client = self._reader()
-            ours = turn.taken(
-                client, self._names, name, self.apply, now_s=self.now_s, label=self.label
-            )
-            with ours as inside:
-                return work(inside)
+        ours = turn.taken(
+            self._ask, self._names, name, self.apply, now_s=self.now_s, label=self.label
+        )
+        with ours as inside:
+            return work(inside)
 
     # Time and pushes
 
@@ -211,19 +213,17 @@ class RedisStore:
                 continue  # not ours to judge
             if is_abandoned(sealed.circuit, idle_s, now_s):
                 gone += self._run(self._protocol.forget(sealed.begins, key))
-        with self._translated():
-            client = self._reader()
-            trimmed = client.xtrim(self._names.log, maxlen=keep_events, approximate=False)
+        trim = self._protocol.on_key("XTRIM", self._names.log, "MAXLEN", keep_events)
+        trimmed = self._run(trim)
         return Vacuumed(gone, int(trimmed))
 
     def forget(self, key: str) -> bool:
         """Remove one circuit and its events, whatever its state; false: there was none."""
         with self._translated():
-            client = self._reader()
-            raw = client.get(self._names.circuit(key))
+            raw = self._reader().get(self._names.circuit(key))
             told = [found.cursor for found in self.events() if found.event.circuit == key]
             if told:
-                client.xdel(self._names.log, *told)
+                self._run(self._protocol.on_key("XDEL", self._names.log, *told))
         if raw is None:
             return False
         return self._run(self._protocol.forget(reading.circuit(self.label, key, raw).begins, key))
@@ -236,9 +236,8 @@ class RedisStore:
 
     def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
         """Remember another digest, unless it is no longer the one named."""
-        names = self._names.operator, instead_of or "", digest or ""
-        with self._translated():
-            return bool(self._reader().eval(script.REPLACE, 1, *names))
+        reply = self._ask(script.REPLACE, (self._names.operator,), instead_of or "", digest or "")
+        return bool(reply[0])
 
     def ledger(self) -> RedisLedger:
         """Where budgets and locks are kept."""
@@ -247,6 +246,7 @@ class RedisStore:
             self._names,
             self.now_s,
             reader=self._reader,
+            client=self._clients.blocking,
             translated=self._translated,
             clients=self._clients,
             until_s=self._until_s,
@@ -258,7 +258,8 @@ class RedisStore:
     def facts(self) -> dict[str, str]:
         """Versions, sizes and settings, with a word where a setting endangers circuits."""
         with self._translated():
-            shown = facts(self._reader(), self._names, cluster=self._address.cluster)
+            self._reader()
+            shown = facts(self._clients.blocking(), self._names, cluster=self._address.cluster)
         shown["pushes"] = "arrive" if self._push.is_healthy else "nobody listens"
         if self._push.has_listeners and not self._push.is_healthy:
             shown["pushes"] = f"do not arrive; polling every {POLL_UNHEARD_S:g} s"
@@ -303,21 +304,21 @@ class RedisStore:
                     return cast("T", done.value)
                 cut, asked_s = None, monotonic()
                 try:
-                    if isinstance(call, Command):
-                        reply = getattr(client, call.name)(*call.args)
-                        continue
-                    try:
+                    if isinstance(call, Wait):
+                        reply = client.blpop(call.answers, call.wait_s)
+                    elif call.text in self._loaded:
                         reply = client.evalsha(script.SHAS[call.text], *call.arguments())
-                    except self._clients.no_script:
+                    else:
                         reply = client.eval(call.text, *call.arguments())
-                except self._clients.cuts as error:
+                except self._clients.errors as error:
                     cut = self._cut(error)
-                    continue
-                if not call.is_answered_by(reply):
-                    cut = Cut(_MIXED_UP)
+                else:
+                    if not call.is_answered_by(reply):
+                        cut = Cut(_MIXED_UP)
+                if cut is None:
+                    self._learn(call, reply, asked_s)
+                else:
                     self._clients.hang_up(client)
-                    continue
-                self._learn_time(call, reply, asked_s)
 
     async def _arun(self, work: Generator[Call, Any, T]) -> T:
         """The same by the client for tasks."""
@@ -332,37 +333,50 @@ class RedisStore:
                     return cast("T", done.value)
                 cut, asked_s = None, monotonic()
                 try:
-                    if isinstance(call, Command):
-                        reply = await getattr(client, call.name)(*call.args)
-                        continue
-                    try:
+                    if isinstance(call, Wait):
+                        reply = await client.blpop(call.answers, call.wait_s)
+                    elif call.text in self._loaded:
                         reply = await client.evalsha(script.SHAS[call.text], *call.arguments())
-                    except self._clients.no_script:
+                    else:
                         reply = await client.eval(call.text, *call.arguments())
-                except self._clients.cuts as error:
+                except self._clients.errors as error:
                     cut = self._cut(error)
-                    continue
-                if not call.is_answered_by(reply):
-                    cut = Cut(_MIXED_UP)
+                else:
+                    if not call.is_answered_by(reply):
+                        cut = Cut(_MIXED_UP)
+                if cut is None:
+                    self._learn(call, reply, asked_s)
+                else:
                     await self._clients.ahang_up(client)
-                    continue
-                self._learn_time(call, reply, asked_s)
 
     def _cut(self, error: BaseException) -> Cut:
-        cut = Cut(error, timed_out=isinstance(error, self._clients.timeouts))
+        """What an error means: nobody knows what was done. Known troubles are said, not retried."""
+        known = isinstance(error, self._clients.refusals) and is_known(error)
+        cut = Cut(error, final=known or isinstance(error, self._clients.timeouts))
         cut.__cause__ = error
+        if isinstance(error, self._clients.no_script):
+            self._loaded.clear()  # a server that was restarted has none of them
         return cut
 
-    def _learn_time(self, call: Script, reply: Any, asked_s: float) -> None:
+    def _learn(self, call: Call, reply: Any, asked_s: float) -> None:
+        """Note the server's time, and that it has the script."""
+        if not isinstance(call, Script):
+            return
+        self._loaded.add(call.text)
         if call.text is script.EXCHANGE:
             server_s = int(reply[1]) + int(reply[2]) / 1e6
             self._server_clock.learn(server_s, asked_s, monotonic())
 
-    def _reader(self) -> Any:
-        """The client for threads, after it has told us the time: what is read is judged by it."""
+    def _reader(self) -> VerifiedReader:
+        """What reads, after the server has told us the time: what is read is judged by it."""
         if not self._server_clock.is_set:
             self._run(self._protocol.look())
-        return self._clients.blocking()
+        return self._read
+
+    def _ask(self, text: str, keys: tuple[str, ...], *args: Any) -> Any:
+        """The reply to a script that does the same when it is sent twice."""
+        self._reader()  # the server has told the time
+        return self._run(asked(self._protocol.script(text, keys, *args)))
 
     def _values(self, glob: str) -> Iterator[tuple[str, bytes]]:
         with self._translated():

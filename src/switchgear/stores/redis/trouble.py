@@ -114,9 +114,8 @@ def store_error(
     text = str(error) or type(error).__name__
     if secret:
         text = text.replace(secret, "***")
-    said = [WORDS.get(kind.__name__, "") for kind in type(error).__mro__]
     for words, kind, why, what_to_do in BY_WORD:
-        if any(word in said or re.search(rf"\b{word}\b", text) for word in words):
+        if _says(error, text, words):
             return kind(label, why, what_to_do)
     if isinstance(error, of_redis.TimeoutError | TimeoutError):
         return StoreUnavailable(
@@ -125,3 +124,13 @@ def store_error(
     if isinstance(error, of_redis.ConnectionError | of_redis.RedisClusterException | OSError):
         return StoreUnavailable(label, text, "check that it runs and that the URL is right")
     return StoreError(label, text, "look into the server's log")
+
+
+def is_known(error: BaseException) -> bool:
+    """Whether the error says what is wrong with the server, so that asking again does not help."""
+    return any(_says(error, str(error), words) for words, *_ in BY_WORD)
+
+
+def _says(error: BaseException, text: str, words: tuple[str, ...]) -> bool:
+    said = [WORDS.get(kind.__name__, "") for kind in type(error).__mro__]
+    return any(word in said or re.search(rf"\b{word}\b", text) for word in words)

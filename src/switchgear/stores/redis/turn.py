@@ -22,6 +22,8 @@ TURN_MS = 5000
 LOOK_S = 0.002
 """How often one who waits looks whether it is their turn."""
 
+Ask = Callable[..., Any]
+"""Sends a script with its keys and arguments, until its own reply arrives."""
 Apply = Callable[[str, Policy, Message, float], Step]
 
 
@@ -43,19 +45,21 @@ class Turn:
 
 @contextmanager
 def taken(
-    client: Any, names: Names, name: str, apply: Apply, *, now_s: Callable[[], float], label: str
+    ask: Ask, names: Names, name: str, apply: Apply, *, now_s: Callable[[], float], label: str
 ) -> Iterator[Turn]:
     """Our turn with the note of that name. Raises `StoreUnavailable` if it does not come."""
     turn, note, token = names.turn(name), names.note(name), os.urandom(8).hex()
     until_s = monotonic() + 2 * TURN_MS / 1000
-    while not client.set(turn, token, nx=True, px=TURN_MS):
+    while True:
+        is_ours, kept, _ = ask(script.TAKE, (turn, note), token, TURN_MS)
+        if is_ours:
+            break
         if monotonic() >= until_s:
             why = f"others have kept the note {name!r} to themselves for {2 * TURN_MS / 1000:g} s"
             raise StoreUnavailable(label, why, "try again, or look for a stopped process")
         sleep(LOOK_S)
     done = False
     try:
-        kept = client.get(note)
         before = None if kept is None else bytes(kept).decode(errors="replace")
         inside = Turn(apply, now_s(), before)
         yield inside
@@ -63,10 +67,11 @@ def taken(
             return
         text = inside.note or ""
         ttl_ms = "" if inside.note is None else max(1, int(inside.keep_s * 1000))
-        done = bool(client.eval(script.NOTE, 2, turn, note, token, text, ttl_ms))
+        keys = (turn, note, names.receipts + token)
+        done = bool(ask(script.NOTE, keys, token, text, ttl_ms)[0])
         if not done:
             why = f"the turn with the note {name!r} took longer than {TURN_MS / 1000:g} s"
             raise StoreUnavailable(label, why, "try again")
     finally:
         if not done:
-            client.eval(script.FORGET, 1, turn, token)
+            ask(script.FORGET, (turn,), token)
