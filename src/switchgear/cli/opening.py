@@ -211,7 +211,8 @@ def _was_there(file: str) -> bool:
     folder, name = os.path.split(file)
     if os.path.lexists(file) or not os.path.isdir(folder):
         return os.path.lexists(file)
-    return any(other.startswith(f"{name}.corrupt-") for other in os.listdir(folder))
+    beside = (f"{name}.corrupt-", f"{name}.head")
+    return any(other.startswith(beside) for other in os.listdir(folder))
 
 
 def _panel(url: str | None, config: "Config") -> "Panel":

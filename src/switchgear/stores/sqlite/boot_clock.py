@@ -44,6 +44,11 @@ class BootClock:
             return time.time()
         return time.clock_gettime(time.CLOCK_BOOTTIME) + self._anchor_s
 
+    @property
+    def name(self) -> str | None:
+        """Which start of which machine this is; `None`: not known."""
+        return self._name
+
     def learn(self, db: sqlite3.Connection) -> bool:
         """Take the anchor that others use; false if there is none yet. ValueError: not a number."""
         if self._name is None:

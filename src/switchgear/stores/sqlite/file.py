@@ -9,6 +9,7 @@ import os
 import sqlite3
 import stat
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from switchgear.errors import StoreCorrupt, StoreError, StoreReadOnly
@@ -20,6 +21,7 @@ from switchgear.stores.sqlite.errors import (
     is_for_want_of_space,
     locked_too_long,
 )
+from switchgear.stores.sqlite.head import MISSING, SUFFIX, Commit, Head, lacks
 
 SIDES = ("-wal", "-shm", "")
 """The files of a database, in the order in which they are moved: a database that has lost its
@@ -36,6 +38,14 @@ class Opened(NamedTuple):
     db: sqlite3.Connection
     identity: tuple[int, int] | None
     read_only: bool
+    head: Head | None = None
+    """Where the last commit is described; `None`: nowhere."""
+
+    def close(self) -> None:
+        """Let go of the file and of what lies beside it."""
+        self.db.close()
+        if self.head is not None:
+            self.head.close()
 
 
 class DatabaseFile:
@@ -69,25 +79,25 @@ class DatabaseFile:
         try:
             # Looked at again, because only now nobody else moves it.
             if not self._look():
-                self._begin()
+                self._begin(self._if_removed())
             elif not os.access(self.path, os.W_OK):
                 return self._open_to_read()
             try:
                 return self._connect()
-            except Damaged:
-                self._move_away()
+            except Damaged as damage:
+                whys = self._move_away(str(damage))
             except sqlite3.Error as error:
                 if not is_for_want_of_space(error, self._folder):
                     raise
                 return self._open_to_read()
-            self._begin()
+            self._begin(whys)
             return self._connect()
         except Damaged as damage:
             raise StoreCorrupt(self.label, str(damage), "see what else writes this file") from None
         finally:
             os.close(lock)
 
-    def set_aside(self, damaged: tuple[int, int] | None) -> None:
+    def set_aside(self, damaged: tuple[int, int] | None, why: str = "") -> None:
         """Move the damaged file away, unless somebody has done so already, and begin a new one.
 
         Connections to the old file go on with the old one; SQLite leaves the new one alone when
@@ -96,8 +106,7 @@ class DatabaseFile:
         lock = self._lock()
         try:
             if damaged is not None and damaged == self.identity():
-                self._move_away()
-                self._begin()
+                self._begin(self._move_away(why))
         finally:
             os.close(lock)
 
@@ -129,7 +138,7 @@ class DatabaseFile:
     def _lock(self) -> int:
         import fcntl  # noqa: PLC0415  not on every system
 
-        lock = self._open_lock()
+        lock = self._open_beside("lock file", f"{self.path}.lock")
         try:
             deadline_s = time.monotonic() + self._busy_timeout_s
             while True:
@@ -145,12 +154,11 @@ class DatabaseFile:
             os.close(lock)
             raise
 
-    def _open_lock(self) -> int:
-        """The lock file, made if need be. Raises `StoreError` for anything but a regular file.
+    def _open_beside(self, what: str, path: str) -> int:
+        """A file beside, made if need be. Raises `StoreError` for anything but a regular file.
 
-        A link would let whoever made it choose which file of this user is created and locked.
+        A link would let its maker choose which file of this user is created and written.
         """
-        path = f"{self.path}.lock"
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             lock = os.open(path, flags, 0o600)
@@ -158,18 +166,31 @@ class DatabaseFile:
             kind = _kind(path)
             if kind is None:
                 raise
-            raise self._not_a_lock(path, kind) from error
+            raise self._not_regular(what, path, kind) from error
         if stat.S_ISREG(os.fstat(lock).st_mode):
             return lock
         os.close(lock)
-        raise self._not_a_lock(path, _kind(path) or "no ordinary file")
+        raise self._not_regular(what, path, _kind(path) or "no ordinary file")
 
-    def _not_a_lock(self, path: str, kind: str) -> StoreError:
-        why = f"its lock file {path} is {kind}"
+    def _open_head(self) -> Head | None:
+        """The description of the last commit; `None`: there can be none, as on a full disk."""
+        try:
+            file = self._open_beside("head file", self.path + SUFFIX)
+        except PermissionError:
+            raise
+        except OSError:
+            return None
+        return Head(file, self._clock.name)
+
+    def _not_regular(self, what: str, path: str, kind: str) -> StoreError:
+        why = f"its {what} {path} is {kind}"
         return StoreError(self.label, why, "find out who put it there, then remove it")
 
-    def _begin(self) -> None:
-        """Make a new file beside the place and move it there whole: a kill leaves no half one."""
+    def _begin(self, whys: Mapping[str, str]) -> None:
+        """Make a new file beside the place and move it there whole: a kill leaves no half one.
+
+        `whys`: the reason for which a file was set aside just now, by its stamp.
+        """
         new = f"{self.path}.new"
         for side in SIDES:
             if os.path.lexists(new + side):
@@ -182,7 +203,7 @@ class DatabaseFile:
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 db.execute("PRAGMA journal_mode = WAL")
                 schema.migrate(db, self.label)
-                schema.remember_set_aside(db, self._stamps())
+                schema.remember_set_aside(db, self._stamps(), whys)
                 self._share_clock(db)
             finally:
                 db.close()
@@ -195,6 +216,19 @@ class DatabaseFile:
         there = os.stat(self.path)
         if not there.st_size:
             raise Damaged("the file is empty")
+        # Read before the database is, which others may write meanwhile.
+        head = self._open_head()
+        try:
+            last = None if head is None else head.read()
+            db = self._connected(last)
+        except BaseException:
+            if head is not None:
+                head.close()
+            raise
+        return Opened(db, (there.st_dev, there.st_ino), read_only=False, head=head)
+
+    def _connected(self, last: Commit | None) -> sqlite3.Connection:
+        """A connection to the file. Raises `Damaged` if it is, or lacks this commit."""
         db = self._connection(self.path, "rw")
         try:
             # Ours are moved here whole. SQLite takes a stump of a file for an empty database.
@@ -203,6 +237,8 @@ class DatabaseFile:
             schema.migrate(db, self.label)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
+            if last is not None and lacks(db, last, self._clock.name):
+                raise Damaged(MISSING)
             self._share_clock(db)
         except sqlite3.Error as error:
             db.close()
@@ -216,7 +252,7 @@ class DatabaseFile:
         except BaseException:
             db.close()
             raise
-        return Opened(db, (there.st_dev, there.st_ino), read_only=False)
+        return db
 
     def _share_clock(self, db: sqlite3.Connection) -> None:
         try:
@@ -231,7 +267,25 @@ class DatabaseFile:
         except ValueError:
             raise Damaged("its clock cannot be read") from None
 
-    def _move_away(self) -> None:
+    def _if_removed(self) -> dict[str, str]:
+        """Leave a mark aside if the file was there since the machine started; else nothing."""
+        last = self._last_commit()
+        return {} if last is None else self._move_away(MISSING)
+
+    def _last_commit(self) -> Commit | None:
+        """The last commit that is described, as far as this process may read it."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            head = Head(os.open(self.path + SUFFIX, flags), self._clock.name)
+        except OSError:
+            return None
+        try:
+            return head.read()
+        finally:
+            head.close()
+
+    def _move_away(self, why: str) -> dict[str, str]:
+        """Move the file and its log aside; the reason by the stamp in the new name."""
         now_s = time.time()
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_s)) + f".{int(now_s % 1 * 1e6):06}Z"
         while os.path.lexists(self.aside(stamp)):
@@ -240,7 +294,14 @@ class DatabaseFile:
             try:
                 os.rename(self.path + side, self.aside(stamp) + side)
             except FileNotFoundError:
-                continue
+                if not side:  # removed: what lies aside instead is an empty file
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                    os.close(os.open(self.aside(stamp), flags, 0o600))
+        try:  # noqa: SIM105  a hook does without contextlib
+            os.unlink(self.path + SUFFIX)  # it describes a commit to the file that is away
+        except FileNotFoundError:
+            pass
+        return {stamp: why}
 
     def _stamps(self) -> list[str]:
         """When files were set aside that still lie here."""
@@ -252,6 +313,7 @@ class DatabaseFile:
 
     def _open_to_read(self) -> Opened:
         """A connection for one look at a file that this process may not, or cannot, write."""
+        last = self._last_commit()
         log = self.path + "-wal"
         logged = os.path.exists(log) and os.path.getsize(log) > 0
         db = self._connection(self.path, "ro" if logged else "ro&immutable=1")
@@ -262,6 +324,9 @@ class DatabaseFile:
             if layout < len(schema.MIGRATIONS):
                 why = "its layout is an older one, and it cannot be brought up to date"
                 raise StoreReadOnly(self.label, why, "open it once where it can be written")
+            if last is not None and lacks(db, last, self._clock.name):
+                what = "open it once where it can be written: it is set aside, and a new one begun"
+                raise StoreCorrupt(self.label, MISSING, what)
         except sqlite3.Error as error:
             db.close()
             raise self.trouble(error) from error

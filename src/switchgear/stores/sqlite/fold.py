@@ -6,6 +6,7 @@ and its circuit starts anew and says so.
 """
 
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -14,6 +15,7 @@ from switchgear.core.policy import Policy
 from switchgear.core.types import Ask, Circuit, Event, Message, Step
 from switchgear.stores.base import NOTE_S, Found, Transaction, is_only_time, start_anew
 from switchgear.stores.sqlite import notes, rows
+from switchgear.stores.sqlite.head import count
 from switchgear.stores.sqlite.link import Link, undo
 from switchgear.stores.sqlite.rows import ROW, UNWRITTEN, Row, Unreadable, Written
 
@@ -63,12 +65,14 @@ class Folding:
         db.execute("BEGIN IMMEDIATE")
         try:
             done, seen = self._fold_in(db, known, message, now_s)
+            at_ns = time.monotonic_ns()
             db.execute("COMMIT")
         except BaseException:
             undo(db)
             raise
         if seen is not None:
             self._remember(key, seen)
+            self._link.committed(key, seen.circuit.version, at_ns)
         return done
 
     def transact(
@@ -83,13 +87,19 @@ class Folding:
         try:
             inside = _Inside(self, db, name, clock())
             result = work(inside)
-            inside.keep_note()
+            # Of what is committed together, one thing stands for all.
+            number = count(db) if inside.keep_note() and not inside.seen else 0
+            at_ns = time.monotonic_ns()
             db.execute("COMMIT")
         except BaseException:
             undo(db)
             raise
+        key = ""
         for key, seen in inside.seen.items():
             self._remember(key, seen)
+            number = seen.circuit.version
+        if number:
+            self._link.committed(key, number, at_ns)
         return result
 
     def fold_inside(
@@ -163,6 +173,7 @@ class Folding:
         asides = self._link.asides()
         if asides:
             why = f"the store's file was damaged and is set aside as {asides[-1]}"
+            why += self._link.why_aside()
             done = start_anew(policy, key, message, now_s, why=why, event_seq=seq)
         else:
             fresh = policy.start(key, now_s)._replace(event_seq=seq)
@@ -304,10 +315,12 @@ class _Inside:
         folding, db = self._folding, self._db
         return folding.fold_inside(db, key, policy, message, self.now_s, seen=self.seen)
 
-    def keep_note(self) -> None:
-        """Write the note, if it is another one."""
-        if self.note != self._before:
-            notes.write(self._db, self._name, self.note, self.now_s + self.keep_s)
+    def keep_note(self) -> bool:
+        """Write the note, if it is another one; whether it was written."""
+        if self.note == self._before:
+            return False
+        notes.write(self._db, self._name, self.note, self.now_s + self.keep_s)
+        return True
 
 
 def _fitted(known: _Known | None, key: str, policy: Policy, now_s: float) -> _Known:

@@ -66,6 +66,7 @@ class SqliteLedger:
             return from_text(self.label, f"{shelf} {key!r}", text)
         if asides := self._link.asides():
             why = f"{shelf} {key!r} may have been in a damaged file, set aside as {asides[-1]}"
+            why += self._link.why_aside()
             raise StoreCorrupt(self.label, why, "look at it, then move it away")
         return None
 

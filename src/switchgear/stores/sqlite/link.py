@@ -19,6 +19,7 @@ from switchgear.stores.sqlite.errors import (
     locked_too_long,
 )
 from switchgear.stores.sqlite.file import DatabaseFile, Opened
+from switchgear.stores.sqlite.head import Commit, count
 from switchgear.stores.sqlite.rows import Newer
 from switchgear.stores.sqlite.schema import set_aside_stamps
 
@@ -26,18 +27,6 @@ T = TypeVar("T")
 
 LOOK_S = 0.05
 """How often a busy process looks whether its file is still the one at the path."""
-
-
-def write(db: sqlite3.Connection, work: Callable[..., T], *arguments: Any) -> T:
-    """Do something in a transaction: all or nothing."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        result = work(db, *arguments)
-        db.execute("COMMIT")
-    except BaseException:
-        undo(db)
-        raise
-    return result
 
 
 def undo(db: sqlite3.Connection) -> None:
@@ -56,7 +45,7 @@ class Link:
         self._lock = ForkSafeLock()
         self._opened: Opened | None = None
         self._opened_by = 0
-        self._stamps: list[str] = []
+        self._stamps: dict[str, str] = {}
         self._gave_up_s = 0.0
         self._look_at_s = 0.0
 
@@ -97,8 +86,30 @@ class Link:
 
     def write(self, work: Callable[..., T], *arguments: Any) -> T:
         """Do something with the connection in a transaction."""
-        done: T = self.run(write, work, *arguments)
+        done: T = self.run(self._write, work, *arguments)
         return done
+
+    def _write(self, db: sqlite3.Connection, work: Callable[..., T], *arguments: Any) -> T:
+        """Do something in a transaction: all or nothing."""
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            before = db.total_changes
+            result = work(db, *arguments)
+            number = count(db) if db.total_changes != before else 0
+            at_ns = time.monotonic_ns()
+            db.execute("COMMIT")
+        except BaseException:
+            undo(db)
+            raise
+        if number:
+            self.committed("", number, at_ns)
+        return result
+
+    def committed(self, key: str, number: int, at_ns: int) -> None:
+        """Describe a commit that was made just now. Under the lock."""
+        opened = self._opened
+        if opened is not None and opened.head is not None:
+            opened.head.write(Commit(key, number, at_ns))
 
     def _connection(self) -> Opened:
         opened = self._opened
@@ -120,7 +131,7 @@ class Link:
         opened = self._opened
         if opened is not None and is_damage(error) and not opened.read_only:
             try:
-                self._file.set_aside(opened.identity)
+                self._file.set_aside(opened.identity, str(error))
             except OSError as cause:
                 raise from_system(self.label, cause) from error
             except sqlite3.Error as cause:
@@ -138,7 +149,7 @@ class Link:
         self._look_at_s = 0.0
         if opened is not None:
             if self._opened_by == os.getpid():
-                opened.db.close()
+                opened.close()
             else:
                 _never_close(opened.db)
 
@@ -150,6 +161,11 @@ class Link:
         """Files that were set aside before this one was begun, and that nobody has taken away."""
         stamps = [stamp for stamp in self._stamps if self._file.lies_aside(stamp)]
         return [self._file.aside(stamp) for stamp in stamps]
+
+    def why_aside(self) -> str:
+        """Why the newest of them was set aside, in parentheses; "": not known."""
+        whys = [why for stamp, why in self._stamps.items() if self._file.lies_aside(stamp)]
+        return f" ({whys[-1]})" if whys and whys[-1] else ""
 
     def close(self) -> None:
         """Let go of the file. Idempotent; the next use opens it again."""

@@ -5,7 +5,7 @@ are never edited, only followed by the next one: golden files in the tests keep 
 """
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from switchgear.errors import StoreCorrupt, StoreTooNew
 
@@ -113,16 +113,22 @@ def migrate(db: sqlite3.Connection, label: str) -> None:
         db.execute("COMMIT")
 
 
-def remember_set_aside(db: sqlite3.Connection, stamps: Sequence[str]) -> None:
-    """Note when files were set aside before this one was begun."""
-    rows = [(f"corrupt:{stamp}", "set aside") for stamp in stamps]
+_UNKNOWN = "set aside"
+
+
+def remember_set_aside(
+    db: sqlite3.Connection, stamps: Sequence[str], whys: Mapping[str, str]
+) -> None:
+    """Note when files were set aside before this one was begun, and why, where that is known."""
+    rows = [(f"corrupt:{stamp}", whys.get(stamp) or _UNKNOWN) for stamp in stamps]
     db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", rows)
 
 
-def set_aside_stamps(db: sqlite3.Connection) -> list[str]:
-    """When files were set aside before this one was begun, oldest first."""
+def set_aside_stamps(db: sqlite3.Connection) -> dict[str, str]:
+    """When files were set aside before this one was begun, oldest first; and why, or ""."""
     rows = db.execute(
-        "SELECT CAST(name AS TEXT) FROM meta "
+        "SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM meta "
         "WHERE name >= 'corrupt:' AND name < 'corrupt;' ORDER BY name"
     ).fetchall()
-    return [bytes(name).decode(errors="replace").removeprefix("corrupt:") for (name,) in rows]
+    texts = [[bytes(column).decode(errors="replace") for column in row] for row in rows]
+    return {name.removeprefix("corrupt:"): why.removeprefix(_UNKNOWN) for name, why in texts}

@@ -19,6 +19,7 @@ from switchgear.stores.sqlite import notes, rows
 from switchgear.stores.sqlite.boot_clock import BootClock
 from switchgear.stores.sqlite.file import DatabaseFile
 from switchgear.stores.sqlite.fold import Folding
+from switchgear.stores.sqlite.head import remember_deletion
 from switchgear.stores.sqlite.ledger import SqliteLedger
 from switchgear.stores.sqlite.link import Link
 from switchgear.stores.sqlite.marks import Marks
@@ -46,8 +47,9 @@ class SqliteStore:
     seconds (`synchronous=NORMAL`: the file stays whole, its newest transactions may be missing),
     because waiting for the disk would cost each message milliseconds.
 
-    A damaged file is moved aside and a new one begun; circuits then start anew with an event that
-    says so, until somebody has taken the file that was moved aside away.
+    A damaged file, or one that lacks commits, is moved aside and a new one begun; circuits then
+    start anew with an event that says so, until somebody has taken the file that was moved aside
+    away.
 
     >>> import tempfile, os
     >>> store = SqliteStore(os.path.join(tempfile.mkdtemp(), "state.db"))
@@ -138,7 +140,8 @@ class SqliteStore:
         asides = self._link.asides()
         if not asides:
             return None
-        why = f"a damaged file was set aside as {asides[-1]}; what it held is lost to this one"
+        aside = asides[-1] + self._link.why_aside()
+        why = f"a damaged file was set aside as {aside}; what it held is lost to this one"
         return StoreCorrupt(self.label, why, "look at it, then move it away")
 
     def events(
@@ -162,13 +165,13 @@ class SqliteStore:
 
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """Remove the oldest events and abandoned circuits, and give the space back."""
-        gone = self._link.write(_vacuum, keep_events, idle_s, now_s)
+        gone = self._link.write(_vacuum, keep_events, idle_s, now_s, self._boot_clock.name)
         self._link.run(_shrink)
         return gone
 
     def forget(self, key: str) -> bool:
         """Remove one circuit and its events, whatever its state; false: there was none."""
-        return self._link.write(_forget, key)
+        return self._link.write(_forget, key, self._boot_clock.name)
 
     def operator_digest(self) -> str | None:
         """The digest of the token that orders need."""
@@ -202,7 +205,8 @@ class SqliteStore:
             raise self._corrupt(f"the check of the file says {facts['integrity']!r}")
         facts["file"] = self._path
         facts["size"] = f"{os.stat(self._path).st_size} bytes"
-        facts["set aside"] = ", ".join(self._link.asides()) or "nothing"
+        asides = ", ".join(self._link.asides())
+        facts["set aside"] = f"{asides}{self._link.why_aside()}" if asides else "nothing"
         return facts
 
     def close(self) -> None:
@@ -277,20 +281,27 @@ def _events(db: sqlite3.Connection, behind: int | None, glob: str, limit: int) -
     return entries[::-1] if behind is None else entries
 
 
-def _vacuum(db: sqlite3.Connection, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
+def _vacuum(
+    db: sqlite3.Connection, keep_events: int, idle_s: float, now_s: float, boot: str | None
+) -> Vacuumed:
     (last,) = db.execute("SELECT max(cursor) FROM events").fetchone()
     events = db.execute("DELETE FROM events WHERE cursor <= ?", ((last or 0) - keep_events,))
     circuits = db.execute(
         "DELETE FROM circuits WHERE mode = 'auto' AND phase = 'closed' AND ? - seen_s >= ?",
         (now_s, idle_s),
     )
+    if circuits.rowcount:
+        remember_deletion(db, boot)
     notes.forget(db, now_s)
     return Vacuumed(circuits.rowcount, events.rowcount)
 
 
-def _forget(db: sqlite3.Connection, key: str) -> bool:
+def _forget(db: sqlite3.Connection, key: str, boot: str | None) -> bool:
     db.execute("DELETE FROM events WHERE circuit = ?", (key,))
-    return bool(db.execute("DELETE FROM circuits WHERE key = ?", (key,)).rowcount)
+    if not db.execute("DELETE FROM circuits WHERE key = ?", (key,)).rowcount:
+        return False
+    remember_deletion(db, boot)
+    return True
 
 
 def _operator_digest(db: sqlite3.Connection) -> str | None:
