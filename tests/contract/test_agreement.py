@@ -43,8 +43,8 @@ TOLD = st.builds(
 MESSAGES = st.one_of(
     st.just(Ask()),
     st.just(Ask()),
-    st.builds(Tell, signal=TOLD, permit=st.none()),
-    st.builds(Tell, signal=TOLD, permit=st.just(Permit(0))),
+    st.builds(Tell, signal=TOLD, permit=st.none(), source=st.none()),
+    st.builds(Tell, signal=TOLD, permit=st.just(Permit(0)), source=st.none()),
     ORDERS,
 )
 SCRIPTS = st.lists(

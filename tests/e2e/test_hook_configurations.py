@@ -27,6 +27,7 @@ BLOCK = re.compile(r"^```(yaml|toml)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 DETECTORS = {
     "latency_p95": "latency_p95: {baseline_s: 5}",
     "slow_calls": "slow_calls: {slow_s: 5}",
+    "slow_call_share": "slow_call_share: {slow_s: 5}",
     "spend": "spend: {hard_cap_micros: 5000000}",
     "total_cost": "total_cost: {budget_micros: 5000000}",
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from switchgear.config.trust import trust_file
 from e2e.hook_process import hook
 from e2e.terminal import ENTER, LEAVE, Terminal
 from unit.hook_calls import after, before
@@ -71,6 +72,7 @@ def with_help(folder: Path, **more: object) -> None:
     plan = {"escalate": f"{sys.executable} -S {folder / 'klaus.py'} {{prompt}}", **more}
     told = {"interventions": plan, "timeouts": {"session_s": 600}}
     (folder / "switchgear.yaml").write_text(json.dumps(told))
+    trust_file(str(folder / "switchgear.yaml"))
 
 
 def test_more_time_a_hint_and_the_help_are_given_as_they_are_chosen(

@@ -80,8 +80,8 @@ def test_fifty_hooks_of_one_session_lose_nothing(project: Path) -> None:
 def test_fifty_hooks_that_cannot_decide_are_all_counted(project: Path) -> None:
     bad = [claude("MadeUp", number=number) for number in range(MANY)]
     answers = all_at_once(project, bad)
-    assert {code for code, _, _ in answers} == {0}
-    assert all("could not decide" in err for _, _, err in answers)
+    assert {code for code, _, _ in answers} == {2}, "what cannot be read is refused"
+    assert all("refused" in err for _, _, err in answers)
     found = SqliteStore(project / ".switchgear" / "state.db").get("hooks/claude-code")
     assert found is not None
     assert found.circuit.totals.ignored == MANY

@@ -138,8 +138,8 @@ def _dated(message: Tell, source: Source | None, now_s: float) -> tuple[Dated, .
     dated = []
     for at_s, count in () if source is None else source.times:
         part = min(count, left)
-        left -= part
-        if part:
+        if part > 0:  # a report of another version may say anything
+            left -= part
             dated.append(Dated(min(at_s, now_s), _part(message, signal, part)))
     if left:
         dated.append(Dated(now_s, _part(message, signal, left)))
