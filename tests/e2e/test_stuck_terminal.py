@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from switchgear.config.trust import trust_file
 from e2e.hook_process import hook
 from e2e.terminal import ENTER, LEAVE, Terminal
+from switchgear.config.trust import trust_file
 from unit.hook_calls import after, before
 
 AGENT = """
