@@ -264,7 +264,8 @@ def test_an_open_circuit_of_spawning_is_dealt_with_by_policy(
         "CIRCUIT BREAKER TRIPPED\n\nOperation: agent_spawn\nFailures: 1 in last 60" in done.stderr
     )
     assert ("Circuit CLOSED. Resuming normal operations." in done.stderr) == (on_open == "wait")
-    assert ("waiting 1 s for op/agent_spawn" in done.stderr) == (on_open == "wait")
+    if on_open != "wait":  # on a busy machine the second may be over before the next task asks
+        assert "s for op/agent_spawn" not in done.stderr
 
 
 def test_a_stuck_task_climbs_the_ladder_and_is_skipped(project: Project) -> None:
