@@ -108,7 +108,7 @@ def test_local_settings_are_this_checkout_s_alone(project: Path) -> None:
     assert "already installed in scope local" in refused.stderr
     other = run("uninstall", "claude").output
     assert "'switchgear hooks uninstall claude-code --scope local' removes them" in other
-    examined = run("doctor", "claude", "--scope", "local").output
+    examined = " ".join(run("doctor", "claude", "--scope", "local").output.split())
     assert "10 of 10 events, for the project, on this machine only" in examined
     assert run("uninstall", "claude", "--scope", "local").exit_code == 0
     assert not (project / ".claude" / "settings.local.json").exists()
