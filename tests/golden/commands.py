@@ -93,7 +93,7 @@ STARTED = (
     "runs show last --receipt --json",
     "batch tasks.yaml --json",
 )
-"""What starts agents and shows what they did, in processes of their own."""
+"""What starts agents, in processes of their own, and shows what they did."""
 ENDED = {
     "--version": 0,
     "--help": 0,
@@ -283,7 +283,8 @@ def shapes() -> dict[str, Any]:
     found: dict[str, Any] = {}
     with stage(fleet="") as made:
         for line in STARTED:
-            done = made.start(*shlex.split(line.replace("{agent}", made.agent)))
+            words = shlex.split(line.replace("{agent}", made.agent))
+            done = made.type(*words) if words[0] == "runs" else made.start(*words)
             found[line] = shape_of(line, done)
     with stage() as made:
         for line in SHOWN:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from golden import commands, hook_replies, stores
+from golden.place import project
 from golden.regenerate import FILES, HERE, as_text
 from servers.server import running
 from switchgear.cli import main
@@ -36,9 +38,9 @@ def test_what_others_depend_on_is_what_the_golden_file_says(name: str) -> None:
 
 
 def test_every_agent_with_hooks_has_golden_replies() -> None:
-    with commands.stage() as stage:
-        listed = json.loads(stage.type("hooks", "status", "--json").stdout)
-    assert {each["agent"] for each in listed} == set(hook_replies.EVENTS)
+    with project():
+        done = CliRunner().invoke(main, ["hooks", "status", "--json"])
+    assert {each["agent"] for each in json.loads(done.stdout)} == set(hook_replies.EVENTS)
 
 
 def test_every_verb_has_a_golden_exit_code() -> None:
