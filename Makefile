@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e check format bench docs mutants rules stuck clean
+.PHONY: help demo test stress e2e check format bench docs mutants rules stuck clean
 
 help:  ## list these verbs
 	@awk -F':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,9 +16,14 @@ demo:  ## watch an agent get stuck and be stopped (about 20 seconds, no key, not
 	  if [ $$code -ne 10 ]; then exit $$code; fi; \
 	  echo "Stopped by the breaker, exit code 10: that is how this demonstration should end."
 
-test:  ## set up and pass all tests
+test:  ## set up and run the tests, all but the long ones (about 4 minutes)
 	@scripts/venv $(VENV) -e '.[dev]'
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+stress:  ## the long tests: stress, chaos, and property tests at full depth
+	@scripts/venv $(VENV) -e '.[dev]'
+	@SWITCHGEAR_DEEP=1 HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-stress} \
+	  $(BIN)/python -m pytest -n 2 --dist worksteal -m '(stress or hypothesis) and not e2e_agents'
 
 e2e:  ## real agent CLIs against a scripted model API on loopback (needs node and npm)
 	@scripts/venv $(VENV) -e '.[dev]'
@@ -28,12 +33,13 @@ e2e:  ## real agent CLIs against a scripted model API on loopback (needs node an
 	  code=$$?; [ $$code -eq 1 ] || exit $$code; echo "once more, one at a time, what failed:"; \
 	  $(BIN)/python -m pytest -m e2e_agents --last-failed --last-failed-no-failures none tests/e2e/agents; }
 
-check:  ## format, lint, strict types, import rules
+check:  ## format, lint, strict types, import rules; of the sources and of the examples in the docs
 	@scripts/venv $(VENV) -e '.[dev]'
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tests/architecture/check_examples.py
 
 format:  ## rewrite the sources in the house format
 	@scripts/venv $(VENV) -e '.[dev]'

@@ -1,9 +1,10 @@
-"""How hard hypothesis tries: chosen by HYPOTHESIS_PROFILE, `ci` where the environment says CI.
+"""Hypothesis profiles, chosen by HYPOTHESIS_PROFILE (`ci` where the environment variable CI is set).
 
-- `default`: a developer's run; new examples each time.
-- `ci`: the same examples each time, so that a change is judged by itself and not by luck.
+- `default`: `make test` on a developer's machine; new examples in each run.
+- `ci`: the same examples in each run, so that a change is not judged by chance.
+- `stress`: `make stress`; many examples, the same in each run.
 - `mutants`: few and fixed examples, no shrinking; one run per mutant must be quick.
-- `deep`: for a night, or after a change of the machine.
+- `deep`: for a night, or after a change of the state machine.
 """
 
 import atexit
@@ -18,6 +19,9 @@ QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 
 settings.register_profile("default", deadline=None, max_examples=100)
 settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, print_blob=True)
+settings.register_profile(
+    "stress", deadline=None, max_examples=500, derandomize=True, suppress_health_check=QUIET
+)
 settings.register_profile("deep", deadline=None, max_examples=3000, suppress_health_check=QUIET)
 settings.register_profile(
     "mutants",

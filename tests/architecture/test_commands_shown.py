@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from architecture.test_examples import PAGES, blocks, page_name
+from architecture.pages import PAGES, blocks, page_name
 from switchgear.cli import main
 
 INLINE = re.compile(r"`((?:[A-Z_]+=\S+ )?switchgear [^`\n]+)`")

@@ -9,76 +9,20 @@ that the block prints. Nothing may sleep or open a connection: examples use the 
 import ast
 import asyncio
 import io
-import re
 import socket
-import subprocess
 import sys
-import textwrap
 import time
 import tokenize
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
-PAGES = [*sorted(DOCS.rglob("*.md")), *TOP]
+from architecture.pages import PAGES, Block, Example, examples, page_name
 
 ARROW = "# →"
-FENCE = re.compile(r"^(\s*)(```+)\s*(\w*).*$")
-
-
-class Block(NamedTuple):
-    """A fenced block of a page."""
-
-    line: int
-    """The line of the page on which its first line stands."""
-    language: str
-    text: str
-    follows_block: bool
-    """Only blank lines lie between it and the block before it."""
-
-
-def blocks(page: str) -> Iterator[Block]:
-    fence: re.Match[str] | None = None
-    start, body, last_end = 0, list[str](), -1
-    lines = page.splitlines()
-    for number, line in enumerate(lines, 1):
-        found = FENCE.match(line)
-        if fence is None and found:
-            fence, start, body = found, number, []
-        elif fence is not None and line.strip() == fence[2]:
-            between = lines[last_end : start - 1] if last_end > 0 else ["first"]
-            text = textwrap.dedent("\n".join(body))
-            yield Block(start + 1, fence[3], text, follows_block=not any(map(str.strip, between)))
-            fence, last_end = None, number
-        elif fence is not None:
-            body.append(line)
-    assert fence is None, f"the block that begins in line {start} never ends"
-
-
-class Example(NamedTuple):
-    """A Python block and the output that the page shows for it."""
-
-    block: Block
-    output: str
-
-
-def examples(page: str) -> list[Example]:
-    found: list[Example] = []
-    before = ""
-    for block in blocks(page):
-        if block.language == "python":
-            found.append(Example(block, ""))
-        elif block.language == "text" and block.follows_block and before == "python":
-            found[-1] = Example(found[-1].block, block.text)
-        before = block.language
-    return found
 
 
 class Runner:
@@ -161,10 +105,6 @@ def quiet_world(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", never)
 
 
-def page_name(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
-
-
 @pytest.mark.usefixtures("quiet_world")
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_example_of_a_page_runs_and_gives_what_it_shows(
@@ -187,18 +127,3 @@ def test_the_runner_notices_output_that_the_page_does_not_show() -> None:
     page = "```python\nprint('a')\n```\n\n```text\nb\n```\n"
     with pytest.raises(AssertionError, match=r"prints \['a'\].*shows 'b'"):
         Runner(ModuleType("wrong"), "wrong.md").run(examples(page)[0])
-
-
-def test_the_examples_pass_a_strict_type_checker(tmp_path: Path) -> None:
-    for page in (
-        page for page in PAGES if page.name != "CONTRIBUTING.md"
-    ):  # its recipes are checked
-        code = [example.block.text for example in examples(page.read_text(encoding="utf-8"))]
-        (tmp_path / f"page_{page.stem.replace('-', '_')}.py").write_text("\n".join(code))
-    # What is only shown may be taken for granted there: that it was found, and its kind.
-    shown = ("union-attr", "attr-defined", "var-annotated")
-    options = [word for code in shown for word in ("--disable-error-code", code)]
-    cache = str(ROOT / ".mypy_cache" / "examples")
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, *options, "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr

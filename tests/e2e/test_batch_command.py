@@ -582,3 +582,40 @@ def test_a_repository_without_a_commit_inside_a_worktree_does_not_lose_the_rest(
     done = project()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not everything was committed to" in done.stdout
+
+
+def test_a_batch_notifies_its_targets_at_its_end(project: Project) -> None:
+    project.tasks(a="|" + DONE, b="needs: [a] |fail('no such table')")
+    taken = project.beside / "taken.jsonl"
+    result = project.json("--notify", f"command:tee {taken}", "--notify", "command:no-such-program")
+    told = json.loads(taken.read_text())
+    assert (told["kind"], told["severity"]) == ("batch_ended", "SEV3")
+    assert told["circuit"] == f"batch/{result['batch']}"
+    assert told["owners"]
+    assert "incomplete: 1 of 2 tasks done" in told["text"]
+    assert f"--resume {result['batch']}" in told["text"]
+    assert told["result"]["tasks"][1]["status"] == "failed"
+    sent, lost = result["notifications"]
+    assert sent["sent"]
+    assert not lost["sent"]
+    assert "no-such-program" in lost["why"]
+
+
+def test_configured_targets_hear_of_the_end_of_a_batch(project: Project) -> None:
+    project.tasks(a="|" + DONE)
+    taken, other = project.beside / "taken.jsonl", project.beside / "other.jsonl"
+    (project.path / "switchgear.yaml").write_text(
+        f"notifications:\n  - command: {{run: 'tee {taken}', match: 'batch/*'}}\n"
+        f"  - command: {{run: 'tee {other}', match: 'provider/*'}}\n"
+    )
+    assert project().returncode == 0
+    assert json.loads(taken.read_text())["severity"] == "INFO"
+    assert not other.exists()
+
+
+def test_a_target_that_is_none_ends_a_batch_before_anything_starts(project: Project) -> None:
+    project.tasks(a="|" + DONE)
+    done = project("--notify", "pigeon")
+    assert done.returncode == 2
+    assert "--notify: target is 'pigeon'" in done.stderr
+    assert not (project.beside / "log").exists()

@@ -182,3 +182,21 @@ def _until_gone(pid: int) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def test_the_silence_that_a_watcher_records_reaches_the_configured_sink(tmp_path: Path) -> None:
+    heard = tmp_path / "heard.jsonl"
+    process = started(tmp_path, f"{CONFIG}sinks: [{{jsonl: {{path: '{heard}'}}}}]\n")
+    try:
+        give_up_s = time.monotonic() + 60
+        while not (heard.exists() and "no tool call for" in heard.read_text()):
+            assert time.monotonic() < give_up_s, "the sink never heard of the silence"
+            time.sleep(0.05)
+        events = [json.loads(line) for line in heard.read_text().splitlines()]
+        (tmp_path / "go-on").touch()
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    told = [event for event in events if "no tool call for" in event["reason"]]
+    assert told[0]["circuit"] == "session/s1"

@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 from itertools import islice, takewhile
-from math import ceil, floor
+from math import ceil, floor, isclose
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -617,7 +617,11 @@ def judgement(policy: Policy, history: History, eras: Eras, now_s: float) -> Jud
         reason = next(reading.reason for reading in alone if reading.heat == hottest_alone)
         return Judgement(hottest_alone, reason, admit, reason)
     parts = [f"{reading.reason} (+{weights[d.kind]:g})" for d, reading in weighed]
-    reason = ": ".join(filter(None, [f"score {score:g} of {needed:g}", "; ".join(parts)]))
+    trips = score > needed or isclose(score, needed)
+    limit = f"(trips at {needed:g})" if trips else f"of {needed:g}"
+    reason = ": ".join(filter(None, [f"score {score:g} {limit}", "; ".join(parts)]))
+    if trips and len(weighed) == 1:
+        reason = weighed[0][1].reason
     return Judgement(score / needed, reason, admit, reason)
 
 

@@ -7,22 +7,14 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from servers.binary import server_binary
+from timeouts import TIMEOUT_S, eventually
 
-PATIENCE_S = 30.0
-
-
-def eventually(is_so: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Wait until it is so; fail with what was waited for."""
-    deadline_s = time.monotonic() + patience_s
-    while not is_so():
-        assert time.monotonic() < deadline_s, f"still not so after {patience_s:g} s: {what}"
-        time.sleep(0.005)
+__all__ = ["Server", "eventually", "free_port", "running"]
 
 
 def free_port() -> int:
@@ -72,7 +64,7 @@ class Server:
     def say(self, *words: str) -> str:
         """Send one command without any client library; the answer as it came."""
         text = f"*{len(words)}\r\n" + "".join(f"${len(w.encode())}\r\n{w}\r\n" for w in words)
-        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S) as link:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S) as link:
             link.sendall(text.encode())
             return link.recv(1 << 16).decode(errors="replace")
 
@@ -86,7 +78,7 @@ class Server:
         """As a crash: nothing is saved, nobody is told."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(PATIENCE_S)
+            self._process.wait(TIMEOUT_S)
             self._process = None
 
     def stop(self) -> None:

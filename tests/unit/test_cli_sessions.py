@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -301,3 +302,108 @@ def test_a_hint_for_an_agent_that_is_not_stuck_does_not_call_it_stuck(project: P
 
 def note_of(project: Project) -> str | None:
     return project.store.transact(f"session/{FIRST}", lambda tx: tx.note)
+
+
+@pytest.mark.parametrize("columns", [40, 64, 80, 100, 150, 200])
+def test_sessions_fit_the_terminal_and_every_column_can_be_read(
+    project: Project, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    long = project.folder / "a-project-with-a-very-long-name-indeed"
+    project.stop(FIRST)
+    project.work(SECOND, "make the parser accept comments in every place where blanks may stand")
+    project.change(FIRST, project=str(long), agent="an-agent-with-a-long-name")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = run("sessions").output.splitlines()
+    assert all(len(line) <= columns for line in lines), lines
+    text = " ".join(" ".join(lines).split())
+    for word in (FIRST[:13], SECOND[:13], "stopped", "working", "unknown", "parser", "make test"):
+        assert word in text, (word, lines)
+    if columns >= 80:
+        assert lines[0].split()[:6] == ["SESSION", "AGENT", "STATE", "PROJECT", "SPENT", "SEEN"]
+        [row] = [line for line in lines if line.startswith(SECOND[:13])]
+        at = lines[0].index("STATE")
+        assert row[at:].startswith("working"), "long names move no column"
+
+
+def test_in_a_pipe_a_session_is_a_line_and_nothing_is_cut(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    task = "make the parser accept comments in every place where blanks may stand"
+    project.work(FIRST, task)
+    lines = run("sessions").output.splitlines()
+    assert lines[1].startswith(FIRST[:13])
+    assert f"{task} > Bash make test" in lines[1]
+    assert lines[2:] == ["", "1 session: 1 working"]
+
+
+def test_status_leaves_out_ended_sessions_unless_they_are_held_or_asked_for(
+    project: Project,
+) -> None:
+    project.work(FIRST)
+    project.work(SECOND)
+    project.hear(claude("SessionEnd", reason="other"), FIRST)
+    shown = run("status").output
+    assert f"session/{SECOND}" in shown
+    assert f"session/{FIRST}" not in shown
+    assert "1 ended session: `switchgear sessions --all`" in shown
+    names = [row["name"] for row in json.loads(run("status", "--json").output)]
+    assert f"session/{FIRST}" not in names
+    assert f"session/{SECOND}" in names
+    assert f"session/{FIRST}" in run("status", "--all").output
+    assert f"session/{FIRST}" in run("status", f"session/{FIRST}").output
+    held = run("hold", "open", f"session/{FIRST}", "--why", "I want to look at it")
+    assert held.exit_code == 0, held.output
+    assert f"session/{FIRST}" in run("status").output, "whoever holds it has to release it"
+
+
+def test_a_session_that_was_not_heard_of_for_long_is_left_out_too(project: Project) -> None:
+    project.work(FIRST)
+    assert f"session/{FIRST}" in run("status").output
+    project.change(FIRST, heard_s=project.store.now_s() - 100_000, watcher=0)
+    assert f"session/{FIRST}" not in run("status").output
+
+
+def test_a_session_of_no_batch_is_not_offered_to_continue_one(project: Project) -> None:
+    project.stop(FIRST)
+    block = run("intervene", FIRST).output
+    assert "[Abort task]         - Mark failed, stop agent" in block
+    assert "batch" not in block
+
+
+def test_an_intervention_reaches_the_configured_sinks(project: Project) -> None:
+    from switchgear.config.trust import trust_file  # noqa: PLC0415
+
+    project.stop(FIRST)
+    heard = project.folder / "heard.jsonl"
+    config = project.folder / "switchgear.yaml"
+    config.write_text(f"sinks: [{{jsonl: {{path: '{heard}'}}}}]\n")
+    trust_file(str(config))
+    done = run("intervene", FIRST, "--do", "resume", "--why", "I looked at it")
+    assert done.exit_code == 0, done.output
+    events = [json.loads(line) for line in heard.read_text().splitlines()]
+    assert any(event["kind"] == "intervened" for event in events)
+
+
+def test_silence_that_watch_records_reaches_the_configured_sinks(project: Project) -> None:
+    from switchgear.cli.opening import Choice, Session  # noqa: PLC0415
+    from switchgear.cli.silent_sessions import rounds_of  # noqa: PLC0415
+    from switchgear.config import DEFAULT  # noqa: PLC0415
+    from switchgear.core.types import Event  # noqa: PLC0415
+    from switchgear.panel import Panel  # noqa: PLC0415
+
+    heard: list[Event] = []
+    for number in range(6):
+        project.hear(before("Read", {"file_path": "a"}, f"r{number}"), FIRST)
+        project.hear(after("Read", {"file_path": "a"}, f"r{number}"), FIRST)
+    project.change(FIRST, works=True, heard_s=project.store.now_s() - 130, watcher=0)
+    panel = Panel(project.known.store)
+    config = DEFAULT._replace(sinks=(heard.append,))
+    with Session(panel, config, store=Choice(project.known.store, "given")) as session:
+        tick = rounds_of(session)
+        give_up_s = time.monotonic() + 60
+        while not heard and time.monotonic() < give_up_s:
+            tick()
+            time.sleep(0.05)
+    assert [event.circuit for event in heard] == [f"session/{FIRST}"]
+    assert "no tool call for" in heard[0].reason

@@ -374,9 +374,7 @@ def test_the_world_is_written_whole_and_says_who_works(stage: Stage, tmp_path: P
         "junior",
         "google/flash",
     )
-    assert coder["why"][0].startswith(
-        "coder on anthropic/opus: provider/anthropic: score 2 of 2: 1 "
-    )
+    assert coder["why"][0].startswith("coder on anthropic/opus: provider/anthropic: 1 ")
     assert found["stories"]["S-1"]["paused"] is True
     assert found["stories"]["S-1"]["owners"] == ["cy"]
     assert found["dependencies"]["anthropic"]["phase"] == "open"

@@ -92,7 +92,7 @@ def test_failures_among_many_successes_are_noise_and_not_an_outage() -> None:
         failures += 1
     assert failures == 8
     assert circuit.outage.reason == (
-        "score 2 of 2: 3 failures in 60 s, 10 s apart (threshold 3) (+1); "
+        "score 2 (trips at 2): 3 failures in 60 s, 10 s apart (threshold 3) (+1); "
         "11 of the last 20 calls failed (55%, threshold 50%) (+1)"
     )
 

@@ -49,7 +49,7 @@ def test_a_failing_provider_is_left_for_the_fallback_and_with_all_dead_nobody_is
     assert nobody.status is Status.OK
     assert nobody.reason.startswith("no agent available for 'coder' (requeue)")
     for provider in ("anthropic", "openai", "google"):
-        assert f"provider/{provider}: score 2 of 2: 3 failures" in nobody.reason
+        assert f"provider/{provider}: score 2 (trips at 2): 3 failures" in nobody.reason
     assert "fallbacks of twin" not in rows, "its work goes the same way"
     assert rows["provider/google"].reason.endswith("junior has no other provider")
 

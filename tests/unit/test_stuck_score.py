@@ -72,7 +72,7 @@ def test_sixty_points_open_the_circuit_and_less_only_worry_it() -> None:
     circuit, score = told(looping)
     assert circuit.phase is Phase.OPEN
     assert score.points == 90
-    assert circuit.outage.reason.startswith("score 90 of 60: Read called 21 times in a row")
+    assert circuit.outage.reason.startswith("score 90 (trips at 60): Read called 21 times in a row")
     assert told(looping[:20])[0].phase is Phase.TRIPPING
 
 

@@ -457,3 +457,27 @@ def test_what_a_file_takes_away_from_the_built_in_rules_is_shown(project: Path) 
     assert "the built-in rules 'force-push' are off" in shown
     file.write_text("rules: {own: [{name: no-curl, commands: [curl]}]}\n")
     assert "weakens" not in run("trust", "--yes").output
+
+
+def test_a_changed_file_names_the_command_to_type_and_reading_goes_on(project: Path) -> None:
+    file = project / "switchgear.yaml"
+    file.write_text("store: sqlite:///own.db\n")
+    assert run("trust", "--yes").exit_code == 0
+    assert run("record", "x", "failure").exit_code == 0
+    file.write_text("store: sqlite:///own.db\nretention: {events: 5000}\n")
+    way_out = f"switchgear trust {file}"
+    for acts in (
+        ("record", "x", "failure"),
+        ("hold", "open", "y", "--create", "--why", "w"),
+        ("intervene", "x"),
+    ):
+        refused = run(*acts)
+        assert refused.exit_code == 2, acts
+        assert "has changed since you trusted it" in refused.stderr
+        assert way_out in " ".join(refused.stderr.split()), acts
+    for reads in (("status",), ("show", "x"), ("events",), ("sessions",), ("check", "x")):
+        done = run(*reads)
+        assert done.exit_code == 0, (reads, done.output)
+        assert way_out in " ".join(done.stderr.split()), reads
+    assert run(*way_out.split()[1:], "--yes").exit_code == 0
+    assert run("record", "x", "failure").exit_code == 0

@@ -431,8 +431,45 @@ def test_a_desktop_that_is_not_there_is_said_and_blocks_nothing(
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.setattr(sys, "platform", "linux")
-    with pytest.raises(Unsendable, match="notify-send"):
+    with pytest.raises(Unsendable, match="notify-send") as caught:
         Desktop().send(notice("x"), 0.0)
+    said = str(caught.value)
+    assert "Errno" not in said
+    assert "is not installed" in said
+    assert "apt install libnotify-bin" in said
+    assert "command:PROGRAM" in said, "another way to be notified"
+
+
+def test_a_desktop_on_macos_gets_its_text_as_arguments_of_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "args"
+    program = tmp_path / "osascript"
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$3" "$4" > {out}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    Desktop().send(notice('x" & quit', severity="SEV1", circuit="loop/a"), 0.0)
+    assert out.read_text().splitlines() == ["Switchgear: loop/a", '[SEV1] x" & quit']
+
+
+def test_a_desktop_that_refuses_a_popup_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "notify-send"
+    program.write_text("#!/bin/sh\necho no display >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(sys, "platform", "linux")
+    with pytest.raises(Unsendable, match="exit code 1: no display"):
+        Desktop().send(notice("x"), 0.0)
+
+
+def test_a_command_that_is_not_there_is_named_with_what_to_do() -> None:
+    with pytest.raises(NotSent, match="'no-such-program' cannot be started") as caught:
+        Command("no-such-program --x").send(notice("x"), 0.0)
+    assert "Errno" not in str(caught.value)
+    assert caught.value.may_help, "it may be installed meanwhile"
 
 
 def test_a_notice_goes_to_all_targets_at_once_and_none_holds_another_up() -> None:

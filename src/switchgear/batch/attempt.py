@@ -166,6 +166,7 @@ def _runner(place: Workplace, attempt: Attempt) -> Runner:
             progress_policy=place.policy_for("progress/run"),
             choose=attempt.choose,
             locks=locks,
+            in_batch=True,
         ),
     )
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from switchgear.batch.model import Batch, End, Task
     from switchgear.batch.record import BatchFolder, Kept
     from switchgear.cli.opening import Session
+    from switchgear.fleet.targets import Target
     from switchgear.runner.options import RunOptions
     from switchgear.runner.run_lock import RunLock
 
@@ -59,6 +60,12 @@ class Prepared(NamedTuple):
     metavar="NODE",
     help="Set the money of each task aside from this node of the budgets; beats the file.",
 )
+@click.option(
+    "--notify",
+    multiple=True,
+    metavar="TARGET",
+    help="Notify TARGET when the batch ended: desktop, a URL, slack:VARIABLE, command:PROGRAM.",
+)
 @json_option
 @token_option
 @store_options
@@ -70,6 +77,7 @@ def batch(
     retry_failed: bool,
     when_alone: tuple[str, ...],
     budget_node: str | None,
+    notify: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Run the tasks of TASKS.YAML: those that need others after them, --parallel of them at a time.
@@ -88,6 +96,12 @@ def batch(
         fail("TASKS.YAML is missing: name the file with the tasks")
     if retry_failed and resumed is None:
         fail("--retry-failed belongs to --resume")
+    from switchgear.runner.run_notice import targets_of
+
+    try:
+        targets = targets_of(notify)
+    except ValueError as problem:
+        fail(str(problem))
     with open_session() as session:
         place = _workplace(session)
         wanted = _wanted(place, tasks, parallel, when_alone)
@@ -96,7 +110,7 @@ def batch(
             _share(session)
         prepared = _prepared(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
         with prepared.lock:
-            code = _conduct(session, place, prepared, as_json=as_json)
+            code = _conduct(session, place, prepared, targets, as_json=as_json)
     raise SystemExit(code)
 
 
@@ -280,7 +294,14 @@ def _refuse_clash(wanted: "Batch", home: "BatchFolder | None", base: str) -> Non
         )
 
 
-def _conduct(session: "Session", place: "Workplace", prepared: Prepared, *, as_json: bool) -> int:
+def _conduct(
+    session: "Session",
+    place: "Workplace",
+    prepared: Prepared,
+    targets: "tuple[Target, ...]",
+    *,
+    as_json: bool,
+) -> int:
     from switchgear.batch.conductor import Company, Conductor
     from switchgear.batch.door import Door
     from switchgear.batch.places import Places
@@ -324,23 +345,37 @@ def _conduct(session: "Session", place: "Workplace", prepared: Prepared, *, as_j
             if not conductor.has_begun:
                 raise
             return defect(error, f"batch {shlex.quote(kept.file)} --resume {prepared.home.id}")
-    _tell(prepared, end, door.aborted, as_json=as_json)
+    _tell(prepared, end, door.aborted, (*session.config.notifications, *targets), as_json=as_json)
     return end.code
 
 
-def _tell(prepared: Prepared, end: "End", aborted: str | None, *, as_json: bool) -> None:
+def _tell(
+    prepared: Prepared,
+    end: "End",
+    aborted: str | None,
+    targets: "tuple[Target, ...]",
+    *,
+    as_json: bool,
+) -> None:
     from switchgear.cli.batch_summary import as_values, in_words, table
+    from switchgear.cli.run_choices import who
     from switchgear.cli.values import printed
+    from switchgear.runner.run_notice import announce_batch, failures
 
     kept: Any = prepared.kept
     resume = f"switchgear batch {shlex.quote(kept.file)} --resume {prepared.home.id}"
     notes = [*prepared.notes, *([] if aborted is None else [f"aborted: {aborted}"])]
+    values = as_values(prepared.home.id, end, kept.progress, notes, resume)
+    words = in_words(prepared.home.id, end, kept.progress, resume)
+    outcomes = announce_batch(targets, values, " | ".join(line.strip() for line in words), [who()])
+    for failure in failures(outcomes):
+        say(clean(f"switchgear: {failure}", 1000), err=True)
     if as_json:
-        say(printed(as_values(prepared.home.id, end, kept.progress, notes, resume)))
+        say(printed({**values, "notifications": [each._asdict() for each in outcomes]}))
         return
     for line in table(kept.progress):
         say(line)
-    for line in in_words(prepared.home.id, end, kept.progress, resume):
+    for line in words:
         say(line)
     for note in notes:
         say(f"  note: {clean(note, 600)}")

@@ -136,6 +136,7 @@ def _session(
         stopped=stopped,
         pausable=_pausable(notes),
         paused=notes.paused,
+        in_batch=False,
     )
     block = texts.agent_stuck(seen, options)
     if calm and not stopped:
@@ -195,7 +196,7 @@ def _done(
         tx.note = after.dump()
         return sentence, taken, after
 
-    sentence, taken, notes = session.panel.store.transact(view.name, work)
+    sentence, taken, notes = session.transact(view.name, work)
     if taken is not None and taken.rung == ESCALATE and plan.escalate is not None:
         from switchgear.hooks.errands import start_help
 
@@ -217,7 +218,7 @@ def _signalled(session: "Session", name: str, notes: "Notes", *, pause: bool) ->
         now = sessions.Notes.load(tx.note)
         tx.note = now._replace(paused=pause, heard_s=tx.now_s).dump()
 
-    session.panel.store.transact(name, work)
+    session.transact(name, work)
     what = "paused" if pause else "continued"
     children = f" and {count - 1} started by it" if count > 1 else ""
     again = f"; to continue: switchgear intervene {name.removeprefix(SESSION)} --do continue"
@@ -372,4 +373,4 @@ def _every_session(session: "Session", change: "Callable[[Notes], Notes]") -> st
 
     names = [found.circuit.key for found in session.panel.store.find(f"{SESSION}*")]
     whole = [name for name in names if "/" not in name.removeprefix(SESSION)]
-    return plural(sum(session.panel.store.transact(name, work) for name in whole), "agent")
+    return plural(sum(session.transact(name, work) for name in whole), "agent")

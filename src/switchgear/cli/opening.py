@@ -8,7 +8,7 @@ itself and fails when the store does: a breaker may go on without it, an operato
 import os
 import re
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import click
 
@@ -17,6 +17,8 @@ from switchgear.cli.options import given
 from switchgear.cli.text import clean, say
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from switchgear.config import Config
     from switchgear.config.effective import Effective
     from switchgear.config.model import Retention
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
     from switchgear.core.types import Event, Message, Step
     from switchgear.errors import StoreError
     from switchgear.panel import Panel
+    from switchgear.stores.base import Transaction
     from switchgear.views import View
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
 # ruff: noqa: PLC0415, PTH100, PTH109, PTH111, PTH112, PTH123, PTH208
 
+T = TypeVar("T")
 STORE_VARIABLE, TOKEN_VARIABLE = "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN"
 _SQLITE = "sqlite:///"
 _SAID = "switchgear.notices"
@@ -88,6 +92,16 @@ class Session:
         self.panel.store.operator.keep_in(store)
         done = store.apply(name, self._policy_for(name), message, store.now_s())
         for event in done.events:
+            self._tell_sinks(event)
+        return done
+
+    def transact(self, name: str, work: "Callable[[Transaction], T]") -> T:
+        """Do `work` on a circuit, its neighbours and its note at once, and call the sinks after it."""
+        from switchgear.hooks.committed import Recorder
+
+        committed: list[Event] = []
+        done: T = Recorder(self.panel.store, committed).transact(name, work)
+        for event in committed:
             self._tell_sinks(event)
         return done
 

@@ -10,7 +10,10 @@ from switchgear.cli.text import clean, clock_time, plural, say
 from switchgear.core.money import dollars
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from switchgear.cli.opening import Session
+    from switchgear.cli.text import Signs
     from switchgear.hooks.sessions import Notes
     from switchgear.stores.base import Found
 
@@ -41,7 +44,7 @@ class SessionRow(NamedTuple):
     """When its last event arrived."""
 
 
-@click.command(short_help="Guarded agent sessions: who works, who is stopped, and why.")
+@click.command(short_help="Guarded agent sessions: which work, which are stopped, and why.")
 @click.option("--all", "everything", is_flag=True, help="Include ended sessions.")
 @click.option(
     "--last", type=click.IntRange(1), metavar="N", help="Show only the newest N sessions."
@@ -135,32 +138,61 @@ def _ordered(rows: list[SessionRow]) -> list[SessionRow]:
     return sorted(rows, key=lambda row: (_ORDER.index(row.state), -row.heard_s))
 
 
-def _draw(session: "Session", rows: list[SessionRow]) -> None:
-    from rich.table import Table
+_HEAD = ("SESSION", "AGENT", "STATE", "PROJECT", "SPENT", "SEEN")
+_STYLES = {"stopped": "bold red", "struggling": "yellow", "trying again": "yellow"}
+_SHORTENED = {3: 8, 1: 6}
+"""Columns that lose their middle on a narrow terminal, and how many characters stay."""
+
+
+def _table(rows: list[SessionRow], now_s: float, width: int | None, signs: "Signs") -> "list[Text]":
+    """The lines of the table: the task and the last step stand below, or behind if there is room."""
+    from rich.cells import cell_len
     from rich.text import Text
 
+    from switchgear.cli.screen import WIDE, fitted, wrapped
+
+    cells = [_cells(row, now_s) for row in rows]
+    widths = [max(cell_len(row[at]) for row in (_HEAD, *cells)) for at in range(len(_HEAD))]
+    for at, least in _SHORTENED.items():
+        over = 0 if width is None else sum(widths) + 2 * (len(widths) - 1) - width
+        widths[at] = max(min(widths[at], least), widths[at] - max(over, 0))
+    one_line = width is None or width >= WIDE
+    head = "  ".join(fitted(cell, size, signs) for cell, size in zip(_HEAD, widths, strict=True))
+    head = head + "  TASK AND LAST STEP" if one_line else head.rstrip()
+    lines = wrapped(Text(head, "dim"), width, 2)
+    for row, line_cells in zip(rows, cells, strict=True):
+        line = Text()
+        for at, (cell, size) in enumerate(zip(line_cells, widths, strict=True)):
+            style = _STYLES.get(row.state, "") if at == _HEAD.index("STATE") else ""
+            line.append("  " if at else "").append(fitted(cell, size, signs), style)
+        work = " > ".join(clean(text, 70) for text in (row.task, row.last_step) if text)
+        if one_line:
+            indent = cell_len(line.plain) + 2
+            lines += wrapped(line.append(f"  {work}"), width, indent)
+            continue
+        lines += wrapped(line, width, 2)
+        lines += wrapped(Text(f"  {signs.corner} {work}", "dim"), width, 4) if work else []
+    return lines
+
+
+def _cells(row: SessionRow, now_s: float) -> tuple[str, ...]:
+    return (
+        clean(row.id[:SHOWN_ID]),
+        clean(row.agent, 20),
+        row.state,
+        clean(os.path.basename(row.project.rstrip("/")), 40),
+        "unknown" if row.spent_micros is None else dollars(row.spent_micros),
+        clock_time(row.heard_s, now_s),
+    )
+
+
+def _draw(session: "Session", rows: list[SessionRow]) -> None:
     from switchgear.cli.screen import Screen
     from switchgear.hooks.texts import resume_command, what_next
 
     screen, now_s = Screen(), session.now_s()
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for head in ("SESSION", "AGENT", "STATE"):
-        table.add_column(head, no_wrap=True)
-    table.add_column("PROJECT", no_wrap=True, overflow="ellipsis", max_width=24)
-    table.add_column("SPENT", justify="right", no_wrap=True)
-    table.add_column("SEEN", no_wrap=True)
-    table.add_column("TASK AND LAST STEP", overflow="fold", ratio=1)
-    styles = {"stopped": "bold red", "struggling": "yellow", "trying again": "yellow"}
-    for row in rows:
-        work = " > ".join(clean(text, 70) for text in (row.task, row.last_step) if text)
-        table.add_row(
-            *(Text(clean(row.id[:SHOWN_ID])), Text(clean(row.agent, 20))),
-            Text(row.state, styles.get(row.state, "")),
-            Text(clean(os.path.basename(row.project.rstrip("/")), 24)),
-            Text("unknown" if row.spent_micros is None else dollars(row.spent_micros)),
-            *(Text(clock_time(row.heard_s, now_s)), Text(work)),
-        )
-    screen.console.print(table)
+    for drawn in _table(rows, now_s, screen.width, screen.signs):
+        screen.console.print(drawn, soft_wrap=True)
     escalate = session.config.interventions.escalate is not None
     for row in rows:
         if not row.reason or row.state not in {"stopped", "ended"}:

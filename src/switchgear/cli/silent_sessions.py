@@ -21,7 +21,7 @@ def rounds_of(session: Session) -> Callable[[], None]:
         found = store.get(note_name(name))
         if found is None:
             return Look(Notes(), known=False)
-        return look_for_a_watcher(store, name, found.policy)
+        return look_for_a_watcher(session, name, found.policy)
 
     rounds = Rounds(look, find=lambda: at_work(session.panel.store))
     return lambda: rounds.tick(time.monotonic())

@@ -16,8 +16,6 @@ from switchgear.config.trust import (
     record_of,
 )
 
-TRUST = "'switchgear trust' shows what it does and asks"
-
 
 class Effective(NamedTuple):
     """The configuration in effect, and what has no effect."""
@@ -77,13 +75,26 @@ def _project_file(path: str, notices: list[str], *, for_command: bool) -> Effect
     if data is not None and for_command and is_trusted_by_environment(digest):
         return Effective(load_config(path, text=_text(data), may_read=allowed), path)
     if record is None:
-        notices.append(f"{path} is not trusted and has no effect; {TRUST}")
+        notices.append(f"{path} is not trusted and has no effect; {_how_to_trust(path)}")
         return None
     what = "is gone" if data is None else "has changed since you trusted it"
-    way_out = f"'switchgear trust --revoke {path}' drops it" if data is None else TRUST
+    way_out = _how_to_trust(path)
+    if data is None:
+        way_out = f"to do without it, run: switchgear trust --revoke {_quoted(path)}"
     notices.append(f"{path} {what}: the content that you trusted stays in effect; {way_out}")
     config = load_config(path, text=record.text, may_read=allowed)
     return Effective(config, path, (), record, digest)
+
+
+def _how_to_trust(path: str) -> str:
+    does = "'switchgear trust' shows what it does and, if you agree, puts it in effect"
+    return f"{does}: switchgear trust {_quoted(path)}"
+
+
+def _quoted(path: str) -> str:
+    import shlex  # noqa: PLC0415  most configurations are trusted, and hooks load this module
+
+    return shlex.quote(path)
 
 
 def _allowing(record: Trusted | None) -> Callable[[str], bool]:

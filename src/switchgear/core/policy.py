@@ -160,19 +160,27 @@ class WeightedSum(Combine):
         return 1.0 if math.isclose(share, 1.0) else share
 
     def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
-        """The score, and what each detector adds to it; of one that counts alone, its own."""
+        """Why the circuit trips or warns: the score and what each detector adds to it.
+
+        Where one detector is enough, its own reason says it all.
+        """
         weights = dict(self.weights)
         heats = [reading.heat for reading in readings]
         score = self.score(detectors, heats)
         alone, place = self._hottest_alone(detectors, heats)
         if alone > self._share(score):
             return readings[place].reason
-        evidence = "; ".join(
-            f"{reading.reason} (+{weights[detector.kind]:g})"
+        evidence = [
+            (reading.reason, weights[detector.kind])
             for detector, reading in zip(detectors, readings, strict=True)
             if reading.heat >= 1.0 and detector.kind in weights
-        )
-        return f"score {score:g} of {self.threshold:g}" + (f": {evidence}" if evidence else "")
+        ]
+        trips = self._share(score) >= 1.0
+        if trips and len(evidence) == 1:
+            return evidence[0][0]
+        limit = f"(trips at {self.threshold:g})" if trips else f"of {self.threshold:g}"
+        parts = "; ".join(f"{reason} (+{points:g})" for reason, points in evidence)
+        return f"score {score:g} {limit}" + (f": {parts}" if parts else "")
 
     def score(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
         """The sum of the weights of those that trip; what counts alone adds nothing."""

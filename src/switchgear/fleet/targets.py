@@ -203,10 +203,15 @@ class Desktop(Target):
     def send(self, message: Message, now_s: float) -> None:
         """Show its line; SEV1 and SEV2 stay until they are dismissed."""
         del now_s
+        import shutil
+
         text = redact(str(message.get("text", "")), 800)
         title = redact(f"Switchgear: {message.get('circuit') or message.get('kind') or 'notice'}")
+        argv = _desktop_argv(title, text, message.get("severity"))
+        if shutil.which(argv[0]) is None:
+            raise Unsendable(_no_popup(argv[0]))
         try:
-            _run(_desktop_argv(title, text, message.get("severity")), b"", self.timeout_s)
+            _run(argv, b"", self.timeout_s)
         except NotSent as error:
             raise Unsendable(str(error)) from None
 
@@ -310,6 +315,9 @@ def _run(argv: list[str], body: bytes, timeout_s: float) -> None:
             )
         except (OSError, ValueError) as error:
             why = redact(str(error))
+            if isinstance(error, FileNotFoundError):
+                name = redact(repr(argv[0]))
+                why = f"{name} cannot be started ({error.strerror}): install it, or correct 'run'"
             raise Unsendable(why) if isinstance(error, ValueError) else NotSent(why, True) from None
     said = bytearray()
     try:
@@ -373,6 +381,15 @@ def _desktop_argv(title: str, text: str, severity: Any) -> list[str]:
         return ["osascript", "-e", script, title, text]
     urgency = "critical" if severity in {"SEV1", "SEV2"} else "normal"
     return ["notify-send", "--app-name=Switchgear", f"--urgency={urgency}", "--", title, text]
+
+
+def _no_popup(program: str) -> str:
+    """Why no popup can be shown on this computer, and what to do."""
+    how = " (Debian, Ubuntu: sudo apt install libnotify-bin)" if program == "notify-send" else ""
+    return (
+        f"the program {program} is not installed, which shows popups; install it{how}, or choose "
+        "another target: a URL, slack:VARIABLE or command:PROGRAM"
+    )
 
 
 def _digest(text: str) -> str:

@@ -148,11 +148,12 @@ def stuck_options(
     stopped: bool = False,
     pausable: bool = False,
     paused: bool = False,
+    in_batch: bool = True,
 ) -> tuple[Option, ...]:
     """What can be done about a stuck agent: only what is possible.
 
     `limited`: it has a time limit; `stopped`: its circuit is open; `pausable`: its process is known,
-    on this machine; `paused`: that process was paused.
+    on this machine; `paused`: that process was paused; `in_batch`: other tasks continue after an abort.
     """
     possible = {
         "resume": stopped,
@@ -170,7 +171,9 @@ def stuck_options(
         Option("escalate", "Hand over", f"Escalate to {_helper(plan)}"),
         Option("pause", "Pause agent", "Suspend its process (SIGSTOP)"),
         Option("continue", "Continue agent", "Continue its process (SIGCONT)"),
-        Option("abort", "Abort task", "Mark failed, continue batch"),
+        Option(
+            "abort", "Abort task", f"Mark failed, {'continue batch' if in_batch else 'stop agent'}"
+        ),
     )
     return tuple(option for option in options if possible[option.key])
 
@@ -217,8 +220,8 @@ def stopped(stuck: Stuck, what: str) -> str:
 def stopped_for_people(session: str, reason: str, *, escalate: bool, agent: str = "") -> str:
     """What a person reads about a stopped session: why, and what to do next.
 
-    >>> print(stopped_for_people("7f3a", "score 90 of 60", escalate=False).splitlines()[0])
-    Switchgear stopped session 7f3a: score 90 of 60
+    >>> print(stopped_for_people("7f3a", "score 90 (trips at 60)", escalate=False).splitlines()[0])
+    Switchgear stopped session 7f3a: score 90 (trips at 60)
     """
     lines = [f"Switchgear stopped session {one_line(session, 80)}: {one_line(reason, 500)}"]
     next_steps = what_next(session, escalate=escalate, again=resume_command(agent, session))

@@ -6,7 +6,7 @@ the agent's process is not known there is no watcher: then whoever runs anyway l
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from switchgear.core.detectors import Silence
 from switchgear.core.policy import Policy
@@ -59,6 +59,14 @@ class Look(NamedTuple):
         return not self.known or self.notes.ended
 
 
+class Transacts(Protocol):
+    """A store, or what stands before one, as far as a look needs it."""
+
+    def transact(self, name: str, work: Callable[[Transaction], Look], /) -> Look:
+        """Do `work` on a circuit and its note at once."""
+        ...
+
+
 def at_work(store: Store) -> list[str]:
     """The sessions that may be silent, as far as their circuits tell: told of something lately."""
     prefix, now_s = sessions.note_name(""), store.now_s()
@@ -101,7 +109,7 @@ def stop_for_tampering(
 
 
 def look_for_a_watcher(
-    store: Store,
+    store: Transacts,
     session: str,
     policy: Policy,
     plan: Interventions | None = None,
@@ -125,7 +133,7 @@ def look_for_a_watcher(
 
 
 def _looked(
-    store: Store, session: str, policy: Policy, work: Callable[[Transaction, Notes], Look]
+    store: Transacts, session: str, policy: Policy, work: Callable[[Transaction, Notes], Look]
 ) -> Look:
     def inside(tx: Transaction) -> Look:
         if tx.note is None:

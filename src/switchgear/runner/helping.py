@@ -41,7 +41,8 @@ class Help(NamedTuple):
 class Helper:
     """Steps in for one run. Used by one thread.
 
-    `subject` is the loop's circuit; `choose` asks a person, where there is one.
+    `subject` is the loop's circuit; `choose` asks a person, where there is one; `in_batch`: the run
+    is a task of a batch, which continues without it.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class Helper:
         *,
         agent: str,
         choose: Choose | None = None,
+        in_batch: bool = False,
     ) -> None:
+        self._in_batch = in_batch
         self._store = store
         self._subject = subject
         self._plan = plan
@@ -72,7 +75,7 @@ class Helper:
         seen = Stuck(self._agent, task, score.points, score.evidence)
         idle = {ESCALATE} if self._plan.escalate is None else set[str]()
         idle |= set() if limited else {EXTEND}
-        shown = texts.stuck_options(self._plan)
+        shown = texts.stuck_options(self._plan, in_batch=self._in_batch)
         options = tuple(option for option in shown if option.key not in idle)
         block = texts.agent_stuck(seen, options)
         chosen = None if self._choose is None else self._choose(block, options)

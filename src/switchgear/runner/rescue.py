@@ -41,7 +41,9 @@ class Rescue:
         label = shop.options.agent_label
         self._loop = loop
         self._panel = panel
-        self._helper = Helper(panel.store, loop, plan, agent=label, choose=setting.choose)
+        self._helper = Helper(
+            panel.store, loop, plan, agent=label, choose=setting.choose, in_batch=setting.in_batch
+        )
         self._help = None if plan.escalate is None else helper_named(plan.escalate)
         self._desk = Desk(panel.store, shop.record.id, label, shop.options.timeout_s)
         progress = setting.progress_policy or preset_policy("progress")

@@ -1,4 +1,4 @@
-"""The notice that a run ended: to the configured targets and to those of `--notify`."""
+"""The notice that a run or a batch ended: to the configured targets and to those of `--notify`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -50,6 +50,33 @@ def announce(
         reason=str(receipt["why"]),
         owners=owners,
         receipt=dict(receipt),
+    )
+    return deliver(targets, message, TIMEOUT_S)
+
+
+_BATCH_SEVERITY = {
+    "done": "INFO",
+    "interrupted": "INFO",
+    "aborted": "SEV2",
+    "disk_full": "SEV2",
+}
+"""Of each end of a batch; SEV3 where it is not listed."""
+
+
+def announce_batch(
+    targets: Sequence[Target], result: Mapping[str, Any], words: str, owners: Iterable[str]
+) -> list[Outcome]:
+    """Send what a batch came to. Never raises; each target's outcome is returned."""
+    if not targets:
+        return []
+    message = notice(
+        words,
+        severity=_BATCH_SEVERITY.get(str(result["end"]), "SEV3"),
+        kind="batch_ended",
+        circuit=f"batch/{result['batch']}",
+        reason=str(result["reason"]),
+        owners=owners,
+        result=dict(result),
     )
     return deliver(targets, message, TIMEOUT_S)
 

@@ -42,3 +42,5 @@ class Setting(NamedTuple):
     """Asks a person what to do about a stuck agent; `None`: nobody is there."""
     locks: tuple[RunLock, ...] = ()
     """The locks of the task and of the run, if the caller took them; the run releases them at its end."""
+    in_batch: bool = False
+    """Whether the run is a task of a batch, which continues without it."""
