@@ -17,6 +17,7 @@ WARNINGS = frozenset(
     (
         *(EventKind.LOAD_CUT, EventKind.STORE_LOST, EventKind.STATE_UNREADABLE),
         *(EventKind.UNDECIDED, EventKind.RULE_BROKEN, EventKind.GUARD_CHANGED),
+        EventKind.ISOLATED,
     )
 )
 

@@ -5,7 +5,6 @@ folded in later. Everything else is a message to the store.
 """
 
 import math
-import os
 from collections import deque
 from collections.abc import Iterator
 from operator import length_hint
@@ -33,7 +32,14 @@ from switchgear.errors import Refusal, Rejected
 from switchgear.event_log import log_events
 from switchgear.listeners import emit
 from switchgear.runs import FOLD_EVERY_S, MANY, Run
-from switchgear.shared import MOST_TIMES, WARM_S, SharedEvidence, dates, isolation_reason
+from switchgear.shared import (
+    MOST_TIMES,
+    WARM_S,
+    SharedEvidence,
+    dates,
+    isolation_reason,
+    this_process,
+)
 from switchgear.snapshot import NO_REFUSALS, Snapshot
 from switchgear.submitter import EVERY_S
 
@@ -127,6 +133,9 @@ class LiveCircuit(Snapshot):
         For a process that ends: what it reported last is judged before that, within `HOLD_S`.
         """
         shared = self._shared
+        if shared is not None and shared.is_isolated(self._circuit):
+            shared.isolated = False
+            self._remark(EventKind.REJOINED, f"{this_process()} was isolated and has ended")
         if shared is None or shared.settle_at_s == math.inf:
             return
         sleep(max(0.0, min(HOLD_S, shared.settle_at_s - self._clock())))
@@ -155,7 +164,8 @@ class LiveCircuit(Snapshot):
         if is_pending(circuit):
             shared.settle_at_s = self._clock() + HOLD_S
             self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
-        if circuit.phase not in _FLOWING or circuit.mode is not Mode.AUTO:
+        is_moot = circuit.phase not in _FLOWING or circuit.mode is not Mode.AUTO
+        if is_moot or (shared.isolated and not shared.is_isolated(circuit)):
             shared.own, shared.isolated = None, False
             return
         own = shared.own
@@ -167,30 +177,44 @@ class LiveCircuit(Snapshot):
         was, is_cut = shared.isolated, own.phase not in _FLOWING
         if is_cut and not was and is_final(circuit, own.outage.opened_at_s):
             if others(circuit, shared.process(), now_s) and own.outage.retry_at_s is not None:
-                shared.isolated = True
+                shared.isolated, shared.generation = True, circuit.generation
             else:
                 shared.own = None  # alone: the shared circuit has heard all that there is
         elif was and not is_cut:
             shared.isolated = False
         if was or shared.isolated:
-            self._look_again(circuit, tell=shared.isolated and not was)
+            self._look_again(circuit)
+            self._remark_isolation(shared, own, was=was)
 
-    def _look_again(self, circuit: Circuit, *, tell: bool = False) -> None:
+    def _look_again(self, circuit: Circuit) -> None:
         """Set the snapshot anew, because this process has been isolated or is no longer."""
         late = self._adopt(circuit)
         if late is not None:
             self._fold(late)
-        shared = self._shared
-        if tell and shared is not None and shared.own is not None:
-            why = isolation_reason(shared.own.outage.reason)
-            place = f"process {os.getpid()} on {os.uname().nodename}"
-            remark = Order("switchgear", f"{place} is isolated: {why}", kind=EventKind.ISOLATED)
-            self._take(self._store.apply(self.name, self.policy, remark, self._now_s()))
+
+    def _remark_isolation(self, shared: SharedEvidence, own: Circuit, *, was: bool) -> None:
+        """Record in the shared circuit that this process is isolated, until when, or no longer."""
+        place, retry_at_s = this_process(), own.outage.retry_at_s
+        if shared.isolated and own.phase is Phase.OPEN and retry_at_s != shared.remarked_s:
+            shared.remarked_s = retry_at_s
+            why = f"{place} is isolated: {own.outage.reason}; other processes succeed"
+            self._remark(EventKind.ISOLATED, why, retry_at_s)
+        elif was and not shared.isolated:
+            shared.remarked_s = None
+            self._remark(EventKind.REJOINED, f"{place} is no longer isolated: its probe succeeded")
+
+    def _remark(self, kind: EventKind, why: str, until_s: float | None = None) -> None:
+        remark = Order("switchgear", why, kind=kind, until_s=until_s, process=this_process())
+        self._take(self._store.apply(self.name, self.policy, remark, self._now_s()))
+
+    @property
+    def _is_isolated(self) -> bool:
+        return self._shared is not None and self._shared.is_isolated(self._circuit)
 
     def _ask_own(self) -> None:
         """Raise `Rejected` while this process is isolated, unless it may probe."""
         shared = self._shared
-        if shared is None or not shared.isolated or shared.own is None:
+        if shared is None or shared.own is None or not shared.is_isolated(self._circuit):
             return
         now_s = self._now_s()
         with self._lock.taken():
@@ -213,7 +237,9 @@ class LiveCircuit(Snapshot):
         nested = self._nested_permit()
         if nested is not None:
             return nested
-        self._ask_own()
+        if self._is_isolated:
+            self._apply(TIME_PASSES)  # an operator may have reset the shared circuit
+            self._ask_own()
         self._fold_pending()
         return self._permit(self._apply(Ask()))
 
@@ -224,7 +250,9 @@ class LiveCircuit(Snapshot):
         nested = self._nested_permit()
         if nested is not None:
             return nested
-        self._ask_own()
+        if self._is_isolated:
+            await self._aapply(TIME_PASSES)
+            self._ask_own()
         await self._afold_pending()
         return self._permit(await self._aapply(Ask()))
 

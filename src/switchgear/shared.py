@@ -1,6 +1,7 @@
 """What one process knows of its own part in a circuit that several share."""
 
 import math
+import os
 from typing import Any
 
 from switchgear.core.types import Circuit, Mode, Phase
@@ -20,9 +21,11 @@ class SharedEvidence:
 
     __slots__ = (
         "failed_s",
+        "generation",
         "isolated",
         "own",
         "process",
+        "remarked_s",
         "settle_at_s",
         "since_s",
         "submitted_s",
@@ -45,15 +48,29 @@ class SharedEvidence:
         """The circuit as the calls of this process alone make it."""
         self.isolated = False
         """Whether this process stays away although the shared circuit is closed."""
+        self.remarked_s: float | None = None
+        """The next probe, on the circuit's clock, that was last recorded in the shared circuit."""
+        self.generation = 0
+        """The generation of the shared circuit in which it isolated itself: a reset begins another."""
 
     def is_isolated(self, circuit: Circuit) -> bool:
         """Whether this process stays away although that circuit is closed."""
-        return self.isolated and circuit.phase in _FLOWING and circuit.mode is Mode.AUTO
+        return (
+            self.isolated
+            and circuit.generation == self.generation
+            and circuit.phase in _FLOWING
+            and circuit.mode is Mode.AUTO
+        )
 
 
 def shared_evidence(store: Any) -> SharedEvidence | None:
     """The part of a breaker over this store; `None` where no other process can take part."""
     return SharedEvidence(store) if getattr(store, "process", None) is not None else None
+
+
+def this_process() -> str:
+    """The name of this process in remarks, such as `process 17 on web-3`."""
+    return f"process {os.getpid()} on {os.uname().nodename}"
 
 
 def isolation_reason(reason: str) -> str:

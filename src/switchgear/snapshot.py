@@ -195,10 +195,11 @@ class Snapshot:
         until_s = refuses_until_s(self.policy, own)
         if until_s == -math.inf:
             return None
-        self._refuse_until_s = until_s + times.ahead_s
+        until_s += times.ahead_s
+        self._refuse_until_s = min(until_s, times.due_s) if self._polls else until_s
         last_error = own.failures[-1].error if own.failures else None
         reason = isolation_reason(standing(self.policy, own, own.seen_s).reason)
-        return Refusal(own.phase, reason, self._refuse_until_s, last_error, False)
+        return Refusal(own.phase, reason, until_s, last_error, False)
 
     def _set_run(self, run: Run | None) -> None:
         self._run = run

@@ -2,12 +2,23 @@
 
 from typing import NamedTuple
 
-from switchgear.core.machine import step
+from switchgear.core.machine import FORGET_ISOLATED_S, step
 from switchgear.core.policy import Policy
 from switchgear.core.standing import standing
-from switchgear.core.types import Circuit, Reading, Verdict
+from switchgear.core.types import Circuit, Mode, Phase, Reading, Verdict
 from switchgear.live import TIME_PASSES
 from switchgear.stores.base import Found
+
+
+class IsolatedView(NamedTuple):
+    """A process that refuses its own calls although the shared circuit is closed."""
+
+    process: str
+    """Such as `process 17 on web-3`."""
+    reason: str
+    since_s: float
+    retry_after_s: float
+    """Seconds until it probes; 0: its next call is the probe."""
 
 
 class View(NamedTuple):
@@ -21,6 +32,8 @@ class View(NamedTuple):
 
     hold_left_s: float | None = None
     """For how many seconds an operator's hold still lasts; `None`: no hold, or one without an end."""
+    isolated: tuple[IsolatedView, ...] = ()
+    """The processes that refuse their own calls although the circuit is closed."""
 
     @property
     def name(self) -> str:
@@ -39,4 +52,15 @@ def view_of(found: Found, now_s: float) -> View:
         standing(found.policy, circuit, at_s),
         found.policy.readings(circuit.memories, at_s),
         None if ends_s is None else max(0.0, ends_s - at_s),
+        _isolated(circuit, at_s),
+    )
+
+
+def _isolated(circuit: Circuit, at_s: float) -> tuple[IsolatedView, ...]:
+    if circuit.mode is not Mode.AUTO or circuit.phase not in {Phase.CLOSED, Phase.TRIPPING}:
+        return ()
+    return tuple(
+        IsolatedView(one.process, one.reason, one.since_s, max(0.0, one.retry_at_s - at_s))
+        for one in circuit.isolated
+        if at_s < one.retry_at_s + FORGET_ISOLATED_S
     )

@@ -26,13 +26,14 @@ def value(policy: Policy, circuit: Circuit) -> str:
     """All of a circuit in words; of the memories, what the detectors make of them."""
     readings = policy.readings(circuit.memories, circuit.seen_s)
     fields = circuit._replace(memories=())
-    # Golden files are older than `recent`: a circuit without it is what it was.
-    known = fields if circuit.recent is not None else fields[:-1]
+    # Golden files are older than `recent` and `isolated`: a circuit without them is what it was.
+    added = (circuit.recent is None) + (not circuit.isolated)
+    known = fields[: len(fields) - added] if not circuit.isolated else fields
     parts = (*known, *(reading[:2] for reading in readings))
     return "\n".join(map(shown, (*parts,))) + "\n"
 
 
-ADDED = {"Probing": ("failures",), "Order": ("until_s", "probe")}
+ADDED = {"Probing": ("failures",), "Order": ("until_s", "probe", "process")}
 """Fields that came later: left out where they have their default, so that old texts stay as they are."""
 
 

@@ -1,6 +1,7 @@
 """Panels by globs, with a timer, and without a breaker for every name that was ever used."""
 
 import gc
+import os
 import time
 import tracemalloc
 import weakref
@@ -175,33 +176,44 @@ def test_events_go_on_without_gaps_after_a_release() -> None:
 # The default place
 
 
-def test_folders_outside_any_project_do_not_share_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder outside any project, whatever lies above the temporary folders of this machine."""
+    exists = os.path.exists
+
+    def exists_below(path: str) -> bool:
+        return Path(path).parent not in tmp_path.parents and exists(path)
+
+    monkeypatch.setattr(os.path, "exists", exists_below)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+def test_folders_outside_any_project_do_not_share_a_file(
+    outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(outside / "home"))
     files = set()
     for name in ("one", "two", "deep/one", "home"):
-        (tmp_path / name).mkdir(parents=True, exist_ok=True)
-        files.add(default_file(str(tmp_path / name)))
+        (outside / name).mkdir(parents=True, exist_ok=True)
+        files.add(default_file(str(outside / name)))
     assert len(files) == 4
-    assert all(file.startswith(f"{tmp_path}/state/switchgear/") for file in files)
-    assert default_file(str(tmp_path / "home")) == f"{tmp_path}/state/switchgear/state.db"
-    assert default_file(str(tmp_path / "one")) == default_file(str(tmp_path / "two" / ".." / "one"))
-    (tmp_path / "one" / ".switchgear").mkdir()
-    (tmp_path / "one" / "sub").mkdir()
-    assert default_file(str(tmp_path / "one" / "sub")) == f"{tmp_path}/one/.switchgear/state.db"
+    assert all(file.startswith(f"{outside}/state/switchgear/") for file in files)
+    assert default_file(str(outside / "home")) == f"{outside}/state/switchgear/state.db"
+    assert default_file(str(outside / "one")) == default_file(str(outside / "two" / ".." / "one"))
+    (outside / "one" / ".switchgear").mkdir()
+    (outside / "one" / "sub").mkdir()
+    assert default_file(str(outside / "one" / "sub")) == f"{outside}/one/.switchgear/state.db"
 
 
 def test_two_programs_in_two_folders_do_not_meet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for name, expected in (("one", "closed"), ("two", "closed"), ("one", "open")):
-        (tmp_path / name).mkdir(exist_ok=True)
-        monkeypatch.chdir(tmp_path / name)
+        (outside / name).mkdir(exist_ok=True)
+        monkeypatch.chdir(outside / name)
         with Panel() as panel:
             assert panel.breaker("api").state == expected
             if name == "one" and expected == "closed":
                 panel.breaker("api").tell(Signal(ok=False, count=5))
-    assert not list((tmp_path / "one").iterdir())
+    assert not list((outside / "one").iterdir())

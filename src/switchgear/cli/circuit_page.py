@@ -6,7 +6,7 @@ from rich.text import Text
 
 from switchgear.cli.event_lines import event_line
 from switchgear.cli.screen import Screen
-from switchgear.cli.status_table import detail_of, lamp
+from switchgear.cli.status_table import detail_of, isolation, lamp, tag_of
 from switchgear.cli.text import bar, clean, clock_time, percent, plural, words
 from switchgear.cli.values import heat_of
 from switchgear.core.money import dollars
@@ -33,10 +33,9 @@ class Page:
     def draw(self) -> None:
         """The whole page."""
         view, signs = self._view, self._screen.signs
-        mode = view.circuit.mode
         head = Text.assemble(lamp(view, signs), "  ", (clean(view.name, 1000), "bold"))
-        if mode not in {Mode.AUTO, Mode.HELD_OPEN}:
-            head.append(f"  [{words(mode)}]", "magenta")
+        if tag := tag_of(view):
+            head.append(f" {tag}", "magenta")
         self._screen.line(head, 2)
         if detail := detail_of(view):
             self._screen.line(f"  {signs.corner} {detail}", 4)
@@ -74,6 +73,9 @@ class Page:
             left_s = self._view.hold_left_s
             ends = "" if left_s is None else f"; ends in {duration(left_s)}"
             self._field("held", held + ends)
+        for one in self._view.isolated:
+            since = clock_time(one.since_s, self._now_s)
+            self._field("isolated", f"{isolation(one)}; isolated since {since}")
         totals = circuit.totals
         counts = {name: count for name, count in totals._asdict().items() if name != "cost_micros"}
         told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)

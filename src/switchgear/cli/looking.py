@@ -97,7 +97,10 @@ def _draw(session: "Session", views: "list[View]", *, everything: bool) -> None:
 
 
 def _most_important(ordered: "list[View]") -> "list[View]":
-    trouble = sum(view.circuit.phase != "closed" or view.circuit.mode != "auto" for view in ordered)
+    trouble = sum(
+        view.circuit.phase != "closed" or view.circuit.mode != "auto" or bool(view.isolated)
+        for view in ordered
+    )
     return ordered[: max(SHOWN, trouble)]
 
 

@@ -16,7 +16,7 @@ from switchgear.cli.text import Signs, bar, clean, percent, plural, words
 from switchgear.cli.values import heat_of
 from switchgear.core.types import Mode, Phase
 from switchgear.errors import duration
-from switchgear.views import View
+from switchgear.views import IsolatedView, View
 
 STYLES = {
     Phase.CLOSED: "green",
@@ -44,13 +44,14 @@ class Row(NamedTuple):
 
 
 def by_trouble(views: Iterable[View]) -> list[View]:
-    """Those that need somebody first: held open, open, probing, worried, held otherwise, hot."""
+    """Those that need somebody first: held open, open, probing, worried, held otherwise, with isolated processes, hot."""
     return sorted(
         views,
         key=lambda view: (
             view.circuit.mode is not Mode.HELD_OPEN,
             _TROUBLE[view.circuit.phase],
             view.circuit.mode is Mode.AUTO,
+            not view.isolated,
             -heat_of(view),
             view.name,
         ),
@@ -89,6 +90,9 @@ def summary(views: Sequence[View]) -> str:
     held = sum(view.circuit.mode is not Mode.AUTO for view in views)
     if held:
         parts.append(f"{held:,} held by an operator")
+    isolated = sum(len(view.isolated) for view in views)
+    if isolated:
+        parts.append(f"{isolated:,} isolated process{'' if isolated == 1 else 'es'}")
     return f"{plural(len(views), 'circuit')}: {', '.join(parts)}"
 
 
@@ -120,7 +124,14 @@ def detail_of(view: View, longest_error: int = 100) -> str:
         parts.append(clean(reason))
     if parts and circuit.failures and circuit.failures[-1].error and reason:
         parts.append(f'last "{clean(circuit.failures[-1].error, longest_error)}"')
-    return "; ".join([*parts, *_next_try(view)])
+    return "; ".join([*parts, *_next_try(view), *map(isolation, view.isolated)])
+
+
+def isolation(one: IsolatedView) -> str:
+    """Which process refuses its own calls, why, and when it probes."""
+    wait_s = one.retry_after_s
+    then = f"it probes in {duration(wait_s)}" if wait_s else "its next call is a probe"
+    return f"{clean(one.reason)}; {then}"
 
 
 def _next_try(view: View) -> list[str]:
@@ -146,16 +157,24 @@ def _holder(view: View) -> str:
 
 
 def _row(view: View, signs: Signs) -> Row:
-    totals, mode = view.circuit.totals, view.circuit.mode
+    totals = view.circuit.totals
     return Row(
         lamp(view, signs),
         clean(view.name, 1000),
-        "" if mode in {Mode.AUTO, Mode.HELD_OPEN} else f" [{words(mode)}]",
+        tag_of(view),
         heat_of(view),
         tuple(f"{count:,}" for count in (totals.succeeded, totals.failed, totals.refused)),
         detail_of(view),
-        calm=view.circuit.phase is Phase.CLOSED,
+        calm=view.circuit.phase is Phase.CLOSED and not view.isolated,
     )
+
+
+def tag_of(view: View) -> str:
+    """What stands behind a name: an operator's override, or how many processes are isolated."""
+    mode = view.circuit.mode
+    if mode not in {Mode.AUTO, Mode.HELD_OPEN}:
+        return f" [{words(mode)}]"
+    return f" [{len(view.isolated)} isolated]" if view.isolated else ""
 
 
 def _named(row: Row) -> str:

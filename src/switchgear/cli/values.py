@@ -35,6 +35,15 @@ def of_view(view: View) -> dict[str, Any]:
         "held_by": _held(circuit, 0),
         "held_why": _held(circuit, 1),
         "hold_left_s": view.hold_left_s,
+        "isolated": [
+            {
+                "process": one.process,
+                "reason": one.reason,
+                "since": iso(one.since_s),
+                "retry_after_s": one.retry_after_s,
+            }
+            for one in view.isolated
+        ],
         "totals": circuit.totals._asdict(),
         "generation": circuit.generation,
         "version": circuit.version,

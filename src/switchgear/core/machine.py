@@ -19,6 +19,7 @@ from switchgear.core.types import (
     Circuit,
     EventKind,
     Failure,
+    Isolated,
     Message,
     Mode,
     Order,
@@ -34,6 +35,10 @@ from switchgear.core.types import (
 RECENT_FAILURES = 5
 EXPIRED_PROBES = 16
 """How many hung probes are remembered, to be heard once each if they come back after all."""
+MOST_ISOLATED = 16
+"""How many isolated processes a circuit lists."""
+FORGET_ISOLATED_S = 600.0
+"""How long after it may probe an isolated process is listed, if it reports nothing: it may be gone."""
 
 
 def step(
@@ -348,6 +353,7 @@ def _close(draft: Draft, reason: str) -> None:
     draft.heat = draft.policy.heat(draft.memories, draft.now_s)
     draft.outage = NO_OUTAGE
     draft.probing = NO_PROBES
+    draft.isolated = ()
     if draft.phase is not Phase.CLOSED:
         draft.move(Phase.CLOSED, reason)
 
@@ -366,6 +372,8 @@ def _obey(draft: Draft, order: Order) -> None:
         draft.note(order.kind, draft.phase, order.why, by=order.by)
     else:
         draft.note(EventKind.ORDERED, draft.phase, _what(draft, order), by=order.by, why=order.why)
+    if order.process:
+        draft.isolated = _isolated(draft, order)
     _end_hold(draft)  # one that came too late holds nothing
     if order.probe and draft.phase is Phase.OPEN and draft.policy.recovery.probes:
         _half_open(draft, f"probe asked for by {order.by}")
@@ -374,6 +382,21 @@ def _obey(draft: Draft, order: Order) -> None:
         draft.failures = ()
         draft.memories = draft.policy.fresh_memories()
         _close(draft, f"reset by {order.by}")
+
+
+def _isolated(draft: Draft, order: Order) -> tuple[Isolated, ...]:
+    """The isolated processes after a remark about one of them; it is kept since when it is so."""
+    since_s = draft.now_s
+    left = []
+    for one in draft.isolated:
+        if one.process == order.process:
+            since_s = one.since_s
+        elif draft.now_s < one.retry_at_s + FORGET_ISOLATED_S:
+            left.append(one)
+    if order.kind is not EventKind.ISOLATED or order.until_s is None:
+        return tuple(left)
+    new = Isolated(order.process, order.why, since_s, order.until_s)
+    return (*left[1 - MOST_ISOLATED :], new)
 
 
 def _what(draft: Draft, order: Order) -> str:

@@ -6,14 +6,27 @@ and what it cannot read it refuses with `WireError`.
 
 from typing import Any
 
-from switchgear.core.types import Act, Ask, EventKind, Message, Mode, Order, Permit, Signal, Tell
+from switchgear.core.types import (
+    Act,
+    Ask,
+    EventKind,
+    Message,
+    Mode,
+    Order,
+    Permit,
+    Signal,
+    Source,
+    Tell,
+)
 from switchgear.core.wire import WireError
 
 
 def dump_message(message: Message) -> list[Any]:
     """A message as JSON values."""
     if isinstance(message, Tell):
-        return ["tell", list(message.signal), None if message.permit is None else [*message.permit]]
+        permit = None if message.permit is None else [*message.permit]
+        told = ["tell", list(message.signal), permit]
+        return told if message.source is None else [*told, list(message.source)]
     return [type(message).__name__.lower(), list(message)]
 
 
@@ -28,8 +41,9 @@ def load_message(data: Any) -> Message:
             mode = None if mode is None else Mode(mode)
             return Order(by, why, mode, reset, EventKind(event), *rest)
         if kind == "tell":
-            (permit,) = rest
-            return Tell(_signal(fields), None if permit is None else Permit(*permit))
+            permit, *source = rest
+            tell = Tell(_signal(fields), None if permit is None else Permit(*permit))
+            return tell._replace(source=_source(*source)) if source else tell
     except (TypeError, ValueError) as error:
         raise WireError(f"not a message: {error!r}") from error
     raise WireError(f"not a message: it begins with {kind!r}")
@@ -38,3 +52,8 @@ def load_message(data: Any) -> Message:
 def _signal(fields: list[Any]) -> Signal:
     signal = Signal(*fields)
     return signal if signal.act is None else signal._replace(act=Act(*signal.act))
+
+
+def _source(fields: list[Any]) -> Source:
+    process, upto_s, times = fields
+    return Source(process, upto_s, tuple((at_s, count) for at_s, count in times))

@@ -51,6 +51,7 @@ class Draft:
             self.failures,
             self.totals,
             self.recent,
+            self.isolated,
         ) = circuit
 
     def circuit(self) -> Circuit:
@@ -71,6 +72,7 @@ class Draft:
             self.failures,
             self.totals,
             self.recent,
+            self.isolated,
         )
 
     def note(
@@ -102,6 +104,8 @@ class Draft:
         if (before, to) not in LEGAL_MOVES:
             raise AssertionError(f"no circuit moves from {before} to {to}")
         self.phase = to
+        if to is Phase.OPEN:
+            self.isolated = ()  # it refuses the calls of all processes
         self.note(EventKind.MOVED, before, reason)
 
     def count(

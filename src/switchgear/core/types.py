@@ -56,6 +56,8 @@ class EventKind(StrEnum):
     """An agent tried what a rule forbids; it was refused."""
     ISOLATED = "isolated"
     """One process fails while others succeed: it stays away by itself, and the circuit is closed."""
+    REJOINED = "rejoined"
+    """A process that was isolated calls again, or has ended."""
     GUARD_CHANGED = "guard_changed"
     """What guards an agent has changed: its configuration, or the settings that hold its hooks."""
     INTERVENED = "intervened"
@@ -161,6 +163,8 @@ REMARKS = frozenset(
         EventKind.UNDECIDED,
         EventKind.CALL_EXPIRED,
         EventKind.RULE_BROKEN,
+        EventKind.ISOLATED,
+        EventKind.REJOINED,
         EventKind.GUARD_CHANGED,
     }
 )
@@ -180,6 +184,8 @@ class Order(NamedTuple):
     """When the mode ends by itself, on the circuit's clock; `None`: not before it is released."""
     probe: bool = False
     """Let an open circuit probe now, before its wait is over."""
+    process: str = ""
+    """The process that a remark is about, such as `process 17 on web-3`; `until_s` is its next probe."""
 
     @property
     def is_override(self) -> bool:
@@ -280,6 +286,17 @@ class Recent(NamedTuple):
     """The processes that take part, and up to when each has reported everything."""
 
 
+class Isolated(NamedTuple):
+    """A process that refuses its own calls although the shared circuit is closed."""
+
+    process: str
+    """Such as `process 17 on web-3`."""
+    reason: str
+    since_s: float
+    retry_at_s: float
+    """From when on its next call is a probe."""
+
+
 NO_OUTAGE = Outage()
 NO_PROBES = Probing()
 NO_TOTALS = Totals()
@@ -308,6 +325,8 @@ class Circuit(NamedTuple):
     totals: Totals = NO_TOTALS
     recent: Recent | None = None
     """What may still be preceded by reports of other processes; see `evidence.py`."""
+    isolated: tuple[Isolated, ...] = ()
+    """The processes that refuse their own calls, the latest last."""
 
 
 class Verdict(NamedTuple):

@@ -16,6 +16,7 @@ from switchgear.core.types import (
     Event,
     EventKind,
     Failure,
+    Isolated,
     Mode,
     Order,
     Outage,
@@ -44,6 +45,8 @@ def dump_circuit(policy: Policy, circuit: Circuit) -> dict[str, Any]:
     data = {name: dump_field(policy, name, value) for name, value in pairs}
     if circuit.recent is None:
         del data["recent"]  # most circuits have nothing recent
+    if not circuit.isolated:
+        del data["isolated"]
     data["schema"] = SCHEMA
     return data
 
@@ -62,7 +65,7 @@ def dump_field(policy: Policy, name: str, value: Any) -> Any:
         if not value.failures:
             del data["failures"]  # only a policy with `of` has any
         return data
-    if name == "failures":
+    if name == "failures" or name == "isolated":  # noqa: PLR1714
         return [*map(list, value)]
     if name == "recent" and value is not None:
         return _dump_recent(policy, value)
@@ -94,6 +97,7 @@ def load_circuit(policy: Policy, data: Any) -> Circuit:
             ),
             totals=Totals(**{name: _count(value) for name, value in data["totals"].items()}),
             recent=_recent(policy, data.get("recent")),
+            isolated=tuple(map(_isolated, record.row("isolated", data.get("isolated", [])))),
         )
     except WireError:
         raise
@@ -252,6 +256,11 @@ def _permit(data: Any) -> Permit:
 def _failure(data: Any) -> Failure:
     at_s, error = record.row("failure", data, 2)
     return Failure(_number(at_s), _maybe_text(error))
+
+
+def _isolated(data: Any) -> Isolated:
+    process, reason, since_s, retry_at_s = record.row("isolated process", data, 4)
+    return Isolated(_text(process), _text(reason), _number(since_s), _number(retry_at_s))
 
 
 def _count(value: Any) -> int:

@@ -94,8 +94,8 @@ def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
 
 
 def _field_text(policy: Policy, name: str, value: Any) -> str:
-    if value is None and name == "recent":
-        return ""  # most circuits have nothing recent
+    if (value is None and name == "recent") or (value == () and name == "isolated"):
+        return ""  # most circuits have neither
     return f'"{name}":{_encode(dump_field(policy, name, value))}'
 
 
