@@ -671,6 +671,9 @@ def test_a_run_whose_process_was_killed_is_broken_off_and_can_be_resumed(project
     process = project.start("run", "x", "--max-iterations", "3", agent=body + GOES_ON)
     wait_for(project.path / "started")
     assert project.json("runs")["runs"][0]["status"] == "running"
+    [listed] = project("runs").stdout.splitlines()
+    assert re.search(r"  running +since \d{4}-\d\d-\d\d \d\d:\d\d  1 iteration ended, ", listed)
+    assert "took: running since" in project("runs", "show", "last").stdout
     busy = project("resume", "last")
     assert busy.returncode == 19
     assert f"is already running: run {runs(project)[0]['id']}, process {process.pid}" in busy.stderr

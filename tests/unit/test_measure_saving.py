@@ -333,6 +333,22 @@ def test_rules_of_the_agents_hide_nothing_from_the_save(project: Path) -> None:
     assert listed == [".gitignore", "a", "b", "src/.gitignore", "src/work"]
 
 
+@pytest.mark.parametrize("cache", [".pytest_cache", ".mypy_cache", ".ruff_cache", ".venv"])
+def test_caches_that_hide_themselves_are_not_part_of_the_save_and_of_its_lines(
+    project: Path, cache: str
+) -> None:
+    tree = tree_of(project)
+    tree.mark()
+    (project / cache / "v").mkdir(parents=True)
+    (project / cache / ".gitignore").write_text("*\n")
+    (project / cache / "v" / "lastfailed").write_text("one\ntwo\n")
+    (project / "a").write_text("another\n")
+    assert tree.keep("runs/1", "kept").notes == ()
+    listed = git(project, "ls-tree", "-r", "--name-only", "refs/switchgear/runs/1").split()
+    assert listed == ["a", "b"]
+    assert tree.lines_since_start() == (1, 1)
+
+
 # Archives
 
 

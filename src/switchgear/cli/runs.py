@@ -187,11 +187,13 @@ def _lines(run: dict[str, Any]) -> tuple[str, str]:
     from switchgear.runner.words import spent
 
     row, state = _row(run), run.get("state") or {}
-    cost = spent(row["cost_micros"] or 0, state.get("unknown_prices") or 0)
+    cost = f", {spent(row['cost_micros'] or 0, state.get('unknown_prices') or 0)}"
+    if row["status"] == "running":
+        cost = f" ended{cost} so far" if row["iterations"] else " ended"
     task = clean(" ".join(str(row["task"]).split()), 80)
     count = plural(row["iterations"] or 0, "iteration")
     first = f"{row['id']}  {row['status']:15}  {when(row)}"
-    return first, f"{count}, {cost}, {clean(str(row['agent']), 20)}: {task}"
+    return first, f"{count}{cost}, {clean(str(row['agent']), 20)}: {task}"
 
 
 def when(row: dict[str, Any]) -> str:
@@ -203,6 +205,8 @@ def when(row: dict[str, Any]) -> str:
     took = f", {elapsed(seconds)}" if isinstance(seconds, int | float) else ""
     if began is None:
         return f"start unknown{took}"
+    if row.get("status") == "running":  # how long its present iteration takes is not recorded yet
+        return f"since {began:%Y-%m-%d %H:%M}"
     if ended is None:
         return f"{began:%Y-%m-%d %H:%M}{took}"
     end = f"{ended:%H:%M}" if began.date() == ended.date() else f"{ended:%Y-%m-%d %H:%M}"
@@ -255,6 +259,9 @@ def _took(run: dict[str, Any]) -> str:
     from switchgear.errors import elapsed
 
     seconds = (run.get("state") or {}).get("seconds")
+    if status(run) == "running":
+        began = _local(run.get("started_at"))
+        return "not yet known" if began is None else f"running since {began:%Y-%m-%d %H:%M:%S}"
     return elapsed(seconds) if isinstance(seconds, int | float) else "unknown"
 
 

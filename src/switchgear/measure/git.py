@@ -63,6 +63,8 @@ SETTLED_S = 0.1
 """A file that was written less than so long ago is read again next time."""
 SKIPPED = frozenset({"node_modules", ".venv", "__pycache__"})
 """Folders that nobody misses when rules of the agent's hide them."""
+CACHES = SKIPPED | {".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox"}
+"""Folders whose tools write a rule into them that hides them: a save has no use for their files."""
 MOST_HIDDEN = 20_000
 """Files of one folder that are saved although rules of the agent's hide them."""
 Identity = tuple[int, int, int, int]
@@ -454,7 +456,7 @@ class GitTree:
                 if now in {ignoring.get(source), entries.get(source, ("", ""))[1]}:
                     continue
                 inside = _files_below(base.top, path) if path.endswith("/") else [path]
-                found += [prefix + each for each in inside if not SKIPPED & set(each.split("/"))]
+                found += [prefix + each for each in inside if not CACHES & set(each.split("/"))]
         return found
 
     def _bases(self) -> dict[str, Base]:
@@ -569,7 +571,7 @@ def _files_below(top: Path, folder: str) -> list[str]:
     """The files below a folder, the first so many; repositories and caches are left out."""
     found: list[str] = []
     for here, folders, files in os.walk(top / folder):
-        folders[:] = [each for each in folders if each not in SKIPPED | {OURS, ".git"}]
+        folders[:] = [each for each in folders if each not in CACHES | {OURS, ".git"}]
         found += [Path(here, each).relative_to(top).as_posix() for each in files]
         if len(found) > MOST_HIDDEN:
             break
