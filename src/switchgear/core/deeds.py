@@ -19,6 +19,20 @@ _TYPED_KEYS = frozenset(
     ("input", "text", "", "chars", "keys", "stdin", "data", "keystrokes", "line")
 )
 """Inputs of a tool that types into a shell."""
+_NAMED_KEYS = {
+    **dict.fromkeys(("enter", "return", "c-m", "c-j", "kpenter", "{enter}", "<enter>"), "\n"),
+    "space": " ",
+    "tab": "\t",
+    "c-i": "\t",
+    "bspace": "\x7f",
+    "backspace": "\x7f",
+    "c-c": "\x03",
+    "c-u": "\x15",
+    "c-w": "\x17",
+    "c-h": "\x7f",
+    "c-d": "\x04",
+    **dict.fromkeys(("up", "down", "left", "right", "home", "end", "escape", "c-a", "c-r"), "\x1b"),
+}
 _PATH_KEYS = frozenset(
     (
         *("file_path", "path", "notebook_path", "filepath", "filename", "file", "target_file"),
@@ -245,8 +259,8 @@ class _Gathering:
         last = lines.rpartition("\n")[2]
         if last.strip():  # more may follow: any end of the last word, and any further word
             self._effects(effects_of(f"{last}*", self._setting))
-            if last.endswith(" ") or " " in last.strip():
-                self._effects(effects_of(f"{last.rstrip()} .*", self._setting))
+            if last.endswith(" "):
+                self._effects(effects_of(f"{last}.*", self._setting))
             first = last.split()[0].rpartition("/")[2]
             if len(first) >= 3 and GUARD_NAME.startswith(first):
                 self._add(commands=[(OPERATED, first)])
@@ -296,6 +310,36 @@ class _Gathering:
     def _add(self, **found: Any) -> None:
         for field, values in found.items():
             self._found[field].update(dict.fromkeys(values))
+
+
+def types_into_shell(tool: str, inputs: Any) -> str | None:
+    """The name of the input that a call types into a running shell; `None`: it types nothing.
+
+    >>> types_into_shell("write_stdin", {"session_id": 1, "chars": "ls"})
+    'chars'
+    """
+    if not _has_word(tool, _SHELL_WORDS):
+        return None
+    if isinstance(inputs, str):
+        return None  # taken for a command
+    if not isinstance(inputs, Mapping) or not _SHELL_KEYS.isdisjoint(map(_lower, inputs)):
+        return None
+    names = (key for key, value in inputs.items() if isinstance(value, str | list))
+    return next((key for key in names if key.lower() in _TYPED_KEYS), None)
+
+
+def typed_keys(value: Any) -> str:
+    r"""What a call types, as one text; keys may have names, as those of tmux have.
+
+    >>> typed_keys(["rm x", "Enter"])
+    'rm x\n'
+    """
+    parts = value if isinstance(value, list) else [value]
+    return "".join(_NAMED_KEYS.get(_lower(part), str(part)) for part in parts)
+
+
+def _lower(name: Any) -> str:
+    return str(name).lower()
 
 
 def _values(inputs: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from switchgear.core.digest import digest
 from switchgear.hooks import kinds, signals
 from switchgear.hooks.compiled import Compiled
-from switchgear.hooks.facts import HookFacts
+from switchgear.hooks.facts import HookFacts, Moment
 from switchgear.redact import redact
 
 if TYPE_CHECKING:
@@ -39,27 +39,54 @@ class Looked(NamedTuple):
 
 def look_at(facts: HookFacts, known: Compiled) -> Looked:
     """What a call would do, and the rule that it would break, if any."""
-    from switchgear.core.deeds import deed_of  # noqa: PLC0415  only before a tool
+    from switchgear.core.deeds import deed_of, types_into_shell  # noqa: PLC0415  only before a tool
     from switchgear.core.rules import judge_deed  # noqa: PLC0415
     from switchgear.guards.rules import place_at  # noqa: PLC0415
 
+    is_before = facts.moment is Moment.BEFORE_TOOL
+    typed = is_before and types_into_shell(facts.tool, facts.args) is not None
     place = place_at(known.root, cwd=facts.cwd, protected=known.protected)
     deed = deed_of(facts.tool, facts.args, place)
     broken: object = (
         judge_deed(known.rules_about(deed), deed, place)
+        or (typed and _typed(facts, known, place))
         or _killed(deed.commands)
         or _swept(deed.sweeps, known.root)
         or _patched(deed.patches, known, place)
     )
-    for script in deed.runs[:MOST_SCRIPTS] if broken is None else ():
+    for script in deed.runs[:MOST_SCRIPTS] if not broken else ():
         text = _orders_in(script)
-        if text and broken is None:
+        if text and not broken:
             inner = deed_of(facts.tool, {"command": text}, place)
             own = [rule for rule in known.rules_about(inner) if rule.name.startswith("guard/")]
             broken = None if inner.unread else judge_deed(own, inner, place)
+    if is_before and not broken and facts.agent == "codex":  # the one that writes to shells
+        from switchgear.hooks.shell_input import keep_start  # noqa: PLC0415
+
+        keep_start(facts, known.root)
     touched = {path for path in (*deed.writes, *deed.deletes) if not path.startswith("/dev/")}
     kind = kinds.kind_of(facts.tool, deed.commands)
-    return Looked(kind, len(touched), None if broken is None else redact(str(broken)))
+    return Looked(kind, len(touched), redact(str(broken)) if broken else None)
+
+
+def _typed(facts: HookFacts, known: Compiled, place: "Place") -> str | None:
+    """The rule that a piece of input to a running shell breaks, together with all before it."""
+    from switchgear.core.deeds import deed_of  # noqa: PLC0415  only before a tool
+    from switchgear.core.rules import Broken, judge_deed  # noqa: PLC0415
+    from switchgear.hooks.shell_input import keep_piece, piece  # noqa: PLC0415
+
+    found = piece(facts, known.root)
+    if found is None:
+        return None
+    if found.unread:
+        return str(Broken("readable", found.unread, "what cannot be read cannot be judged"))
+    for inputs in found.calls:
+        deed = deed_of(facts.tool, inputs, place)
+        broken = judge_deed(known.rules_about(deed), deed, place)
+        if broken is not None:
+            return str(broken)
+    keep_piece(facts, known.root)
+    return None
 
 
 def _orders_in(script: str) -> str:
