@@ -41,6 +41,7 @@ from switchgear.shared import (
     this_process,
 )
 from switchgear.snapshot import NO_REFUSALS, Snapshot
+from switchgear.stores.base import was_committed
 from switchgear.submitter import EVERY_S
 
 TIME_PASSES = Tell(Signal(count=0))
@@ -314,7 +315,8 @@ class LiveCircuit(Snapshot):
         try:
             done = self._store.apply(self.name, self.policy, report, now_s)
         except BaseException:
-            self._put_back(message)
+            if not was_committed(report):
+                self._put_back(message)
             raise
         self._judge_own(report, done.circuit, now_s)
         self._follow(done)

@@ -6,9 +6,11 @@ front of it here runs there too.
 
 import gc
 import signal
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -18,9 +20,13 @@ import pytest
 
 import switchgear
 from stress.crew import in_time
-from switchgear import CircuitBreaker, Policy, Rejected, Signal, detectors
+from switchgear import CircuitBreaker, Panel, Policy, Rejected, Signal, detectors
 from switchgear.core.machine import step
+from switchgear.core.types import Tell
+from switchgear.errors import StoreUnavailable
 from switchgear.stores import memory
+from switchgear.stores.resilient import Resilient
+from switchgear.stores.sqlite import SqliteStore
 from switchgear.testing import FakeClock
 
 SOURCE = str(Path(switchgear.__file__).parent)
@@ -300,3 +306,87 @@ def test_an_interrupted_sink_does_not_make_successes_count_twice() -> None:
         breaker.call(int)
     assert breaker.state == "open"
     assert breaker.totals[:2] == (1, 2)
+
+
+# Never twice, wherever the interrupt comes
+
+
+def interrupted_report(panel: Panel, moment: int) -> tuple[bool, int]:
+    """Interrupt the report of 3 successes at the n-th moment; how many are counted in the end."""
+    breaker = panel.breaker(f"api-{moment}")
+    breaker.tell(Signal(ok=None))  # the circuit is known before
+    for _ in range(3):
+        breaker.call(int)
+    was = interrupted_at(moment, breaker._fold_pending)
+    breaker.flush()
+    totals = breaker.totals
+    return was, totals.succeeded + totals.late
+
+
+# An interrupt in a generator that is being closed cannot be raised on, and is printed.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("store", ["memory:", "sqlite"])
+def test_an_interrupt_at_any_moment_of_a_report_never_counts_it_twice(
+    store: str, tmp_path: Path
+) -> None:
+    url = store if store == "memory:" else f"sqlite:///{tmp_path}/state.db"
+    counted = list[int]()
+    gc.disable()  # so that no finalizer is what is interrupted
+    try:
+        with Panel(url) as panel:
+            was = True
+            while was:
+                was, count = interrupted_report(panel, len(counted) + 1)
+                counted.append(count)
+            assert not panel.store.is_lost, "a transaction was left open"
+    finally:
+        gc.enable()
+    assert len(counted) > 20, "hardly anything was interrupted"
+    assert set(counted) <= {0, 3}
+    assert counted[-1] == 3
+
+
+def test_an_interrupt_right_behind_a_commit_of_the_backlog_tells_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "state.db")
+    resilient = Resilient(store, retry_s=0.0)
+    policy = Policy([detectors.ConsecutiveFailures(5)])
+    usual, happened = store.apply, list[str]()
+
+    def lost(*_: Any) -> Any:
+        raise StoreUnavailable("sqlite:", "locked", "wait")
+
+    def interrupted(*args: Any) -> Any:
+        done = usual(*args)
+        if not happened:
+            happened.append("happened")
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(store, "apply", lost)
+    resilient.apply("api", policy, Tell(Signal(ok=False)), resilient.now_s())
+    monkeypatch.setattr(store, "apply", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        resilient.try_again()
+    resilient.try_again()
+    found = store.get("api")
+    assert happened
+    assert found is not None
+    assert found.circuit.totals.failed == 1
+    resilient.close()
+
+
+def test_an_interrupt_right_behind_a_begin_leaves_no_transaction_open(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "state.db", busy_timeout_s=0.2)
+    policy = Policy([detectors.ConsecutiveFailures(5)])
+    for moment in range(1, 400):
+        tell = partial(store.apply, "api", policy, Tell(Signal(ok=False)), store.now_s())
+        was = interrupted_at(moment, tell)
+        with closing(sqlite3.connect(tmp_path / "state.db", timeout=0.2)) as other:
+            other.execute("BEGIN IMMEDIATE")  # fails with "database is locked" if one is open
+            other.execute("ROLLBACK")
+        if not was:
+            break
+    assert moment > 20
+    store.close()

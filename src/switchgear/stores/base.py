@@ -5,6 +5,7 @@ their policies and one ordered stream of events, and is shared by processes or m
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from threading import local
 from typing import NamedTuple, Protocol, TypeVar
 
 from switchgear.core import record
@@ -151,6 +152,24 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections. Idempotent."""
+
+
+class _LastCommit(local):
+    """The message of this thread that a store has committed last; see `was_committed`."""
+
+    message: object = None
+
+
+last_commit = _LastCommit()
+
+
+def was_committed(message: object) -> bool:
+    """Whether a store has committed this very message of this thread.
+
+    An interrupt may arrive between a commit and the return to the caller. What the caller would then
+    send again would be counted twice.
+    """
+    return last_commit.message is message
 
 
 def checked_name(name: str) -> str:

@@ -19,6 +19,7 @@ from switchgear.stores.base import (
     Transaction,
     Vacuumed,
     is_abandoned,
+    last_commit,
 )
 from switchgear.stores.ledger import MemoryLedger
 
@@ -48,7 +49,7 @@ class MemoryCell:
         with self._lock.taken():
             circuit = self._circuit or policy.start(key, now_s)
             done = step(policy, circuit, message, now_s)
-            self._circuit = done.circuit
+            self._circuit, last_commit.message = done.circuit, message
         return done
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
@@ -101,6 +102,7 @@ class MemoryStore:
             changed: dict[str, Found] = {}
             done = self._folded(key, policy, message, now_s, changed)
             self._found |= changed
+            last_commit.message = message
             self._write(done.events)
         return done
 

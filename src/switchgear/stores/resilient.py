@@ -32,7 +32,15 @@ from switchgear.core.types import (
 from switchgear.errors import OrderRefused, StoreCorrupt, StoreError, StoreTooNew, duration
 from switchgear.listeners import log_warning
 from switchgear.stores.backlog import LISTED, Backlog
-from switchgear.stores.base import Found, Store, Transaction, Vacuumed, checked_name
+from switchgear.stores.base import (
+    Found,
+    Store,
+    Transaction,
+    Vacuumed,
+    checked_name,
+    last_commit,
+    was_committed,
+)
 from switchgear.stores.guarded import Guarded
 from switchgear.stores.memory import MemoryStore
 from switchgear.stores.operator import OperatorLock
@@ -93,8 +101,8 @@ class Resilient(Guarded):
         if _is_override(message):
             self.operator.demand(self, key)
         me = threading.get_ident()
-        self._inside.add(me)
         try:
+            self._inside.add(me)  # inside: an interrupt behind it must not leave it there
             if self._is_memory:
                 return self.inner.apply(key, policy, message, now_s)
             if self._is_away(key):
@@ -288,7 +296,7 @@ class Resilient(Guarded):
         error: StoreError | None = None,
     ) -> Step:
         """Fold a message into the last known state, and queue what must be told later."""
-        in_doubt = None if error is None else error.in_doubt
+        in_doubt, told = None if error is None else error.in_doubt, message
         if isinstance(message, Tell) and message.source is not None:
             message = message._replace(source=None)  # while the store is gone nobody shares it
         with self._lock.taken():
@@ -311,6 +319,7 @@ class Resilient(Guarded):
             backlog.circuit = done.circuit
             if isinstance(message, Tell):
                 backlog.add(message, in_doubt)
+                last_commit.message = told
             elif not done.verdict.admitted:
                 backlog.add(Tell(Signal(count=0, refused=1)), in_doubt)
         return done._replace(events=events + done.events)
@@ -380,14 +389,20 @@ class Resilient(Guarded):
         if known is not None:
             self.inner.put(known)  # does nothing when the store has not lost it
         while (message := self._first_of(backlog)) is not None:
+            before = backlog.told
             try:
                 done = self._send(key, policy, message, backlog.identity_of(message))
+                self._was_told(backlog, message, done)
             except StoreError as error:
                 with self._lock.taken():
                     if error.in_doubt is not None:
                         backlog.doubt(message, error.in_doubt)
                 raise
-            self._was_told(backlog, message, done)
+            except BaseException:
+                with self._lock.taken():
+                    if was_committed(message) and backlog.told == before:
+                        backlog.drop_first(message)
+                raise
         if not backlog.remarked:
             gone = duration(self._clock() - backlog.since_s)
             told = f"it was told {backlog.told} things that it had missed"

@@ -13,7 +13,14 @@ from typing import NamedTuple, TypeVar
 from switchgear.core.evidence import fold
 from switchgear.core.policy import Policy
 from switchgear.core.types import Ask, Circuit, Event, Message, Step
-from switchgear.stores.base import NOTE_S, Found, Transaction, is_only_time, start_anew
+from switchgear.stores.base import (
+    NOTE_S,
+    Found,
+    Transaction,
+    is_only_time,
+    last_commit,
+    start_anew,
+)
 from switchgear.stores.sqlite import notes, rows
 from switchgear.stores.sqlite.head import count
 from switchgear.stores.sqlite.link import Link, undo
@@ -62,12 +69,20 @@ class Folding:
             done = self._peek(db, known, message, now_s)
             if done is not None:
                 return done
-        db.execute("BEGIN IMMEDIATE")
+        committing = False
         try:
+            db.execute("BEGIN IMMEDIATE")
             done, seen = self._fold_in(db, known, message, now_s)
             at_ns = time.monotonic_ns()
+            committing = True
             db.execute("COMMIT")
+            last_commit.message = message
+        except sqlite3.Error:
+            undo(db)
+            raise
         except BaseException:
+            if committing and not db.in_transaction:
+                last_commit.message = message  # an interrupt right behind the commit
             undo(db)
             raise
         if seen is not None:
@@ -83,8 +98,8 @@ class Folding:
         work: Callable[[Transaction], T],
     ) -> T:
         """Fold several messages and a note in one transaction."""
-        db.execute("BEGIN IMMEDIATE")
         try:
+            db.execute("BEGIN IMMEDIATE")
             inside = _Inside(self, db, name, clock())
             result = work(inside)
             # Of what is committed together, one thing stands for all.

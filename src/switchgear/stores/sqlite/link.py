@@ -71,6 +71,9 @@ class Link:
                     continue
                 except Newer as newer:
                     raise self.too_new(newer) from None
+                except BaseException:
+                    self._undo()  # an interrupt right behind a BEGIN
+                    raise
                 if asked_s < self._look_at_s:
                     return result
                 # Asked after the commit: what went into a file that was moved away is done anew.
@@ -91,8 +94,8 @@ class Link:
 
     def _write(self, db: sqlite3.Connection, work: Callable[..., T], *arguments: Any) -> T:
         """Do something in a transaction: all or nothing."""
-        db.execute("BEGIN IMMEDIATE")
         try:
+            db.execute("BEGIN IMMEDIATE")
             before = db.total_changes
             result = work(db, *arguments)
             number = count(db) if db.total_changes != before else 0
@@ -111,10 +114,16 @@ class Link:
         if opened is not None and opened.head is not None:
             opened.head.write(Commit(key, number, at_ns))
 
+    def _undo(self) -> None:
+        """Leave a transaction that an interrupt left open: it would lock out all other processes."""
+        if self._opened is not None and self._opened_by == os.getpid():
+            undo(self._opened.db)
+
     def _connection(self) -> Opened:
         opened = self._opened
         if opened is not None:
             if self._opened_by == os.getpid():
+                undo(opened.db)  # a second interrupt may have come in the middle of an undo
                 return opened
             _never_close(opened.db)  # the parent's: not even closing it would be safe here
             self._opened = None
