@@ -2,6 +2,8 @@
 PYTHON ?= python3
 export PYTHON
 VENV := .venv
+# Compiled modules are kept, whatever the environment says: tests start Python a thousand times.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
@@ -18,12 +20,13 @@ demo:  ## watch an agent get stuck and be stopped (about 20 seconds, no key, not
 
 test:  ## set up and run the tests, all but the long ones (about 4 minutes)
 	@scripts/venv $(VENV) -e '.[dev]'
+	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 stress:  ## the long tests: stress, chaos, and property tests at full depth
 	@scripts/venv $(VENV) -e '.[dev]'
 	@SWITCHGEAR_DEEP=1 HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-stress} \
-	  $(BIN)/python -m pytest -n 2 --dist worksteal -m '(stress or hypothesis) and not e2e_agents'
+	  $(BIN)/python -m pytest -n 2 --dist worksteal -m '(stress or deep or hypothesis) and not e2e_agents'
 
 e2e:  ## real agent CLIs against a scripted model API on loopback (needs node and npm)
 	@scripts/venv $(VENV) -e '.[dev]'

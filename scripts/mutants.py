@@ -174,6 +174,7 @@ CPU_S = 160
 MEMORY_BYTES = 3 * 2**30  # a mutant that never stops growing is stopped, and counts as killed
 OPTIONS = (
     *("-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist"),
+    *("-m", "not e2e_agents"),  # what make stress runs, too
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # imported before the fork, on purpose
 )
 
@@ -387,6 +388,7 @@ def main() -> int:
         print(f"\n{len(mutants)} mutants")
         return 0
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"
+    os.environ["SWITCHGEAR_DEEP"] = "1"
     started_s, results, progress = time.monotonic(), list[Result](), sys.stderr.isatty()
     due = [mutant for mutant in mutants if options.explained or mutant.key not in why]
     results += [

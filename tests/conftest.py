@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, Phase, settings
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
-settings.register_profile("default", deadline=None, max_examples=100)
-settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, print_blob=True)
+settings.register_profile("default", deadline=None, max_examples=30)
+settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, print_blob=True)
 settings.register_profile(
     "stress", deadline=None, max_examples=500, derandomize=True, suppress_health_check=QUIET
 )

@@ -52,6 +52,10 @@ def log_events(events: Sequence[Event], sinks: tuple[Sink, ...]) -> None:
                 raise
 
 
+_REMARKS = frozenset({EventKind.STORE_LOST, EventKind.STORE_BACK})
+"""What Switchgear itself remarks: a sentence, and no order of anybody's."""
+
+
 def is_warning(event: Event) -> bool:
     """Whether somebody should look: the circuit opened, admits less, or lost its state."""
     moved = event.kind is EventKind.MOVED
@@ -72,9 +76,10 @@ def sentence(event: Event) -> str:
     parts = [f"circuit {event.circuit!r} is {state}" if moved else f"circuit {event.circuit!r}"]
     if not moved:
         parts.append(f": {event.kind.replace('_', ' ')}")
+    is_order = bool(event.by) and event.kind not in _REMARKS
     if event.reason:
-        parts.append(f": {event.reason.replace('_', '-') if event.by else event.reason}")
-    if event.by:
+        parts.append(f": {event.reason.replace('_', '-') if is_order else event.reason}")
+    if is_order:
         parts.append(f" by {event.by}")
     if event.why:
         parts.append(f": {event.why}")

@@ -55,8 +55,8 @@ def checked_sinks(field: str, sinks: Any) -> tuple[Any, ...]:
             raise ValueError(f"{field} holds {sink!r}: a sink must be callable")
         if _is_async(sink):
             raise ValueError(
-                f"{field} holds {sink!r}: a sink must not be a coroutine function, for nobody would "
-                "await it; put the event into a queue, or start a task in a plain function"
+                f"{field} holds {sink!r}: a sink must not be a coroutine function, which would never "
+                "be awaited; put the event into a queue, or start a task in a plain function"
             )
     return checked
 

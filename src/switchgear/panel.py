@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
+from switchgear.beside import beside
 from switchgear.breaker import Breaker, check_probes
 from switchgear.clock import Clock, monotonic
 from switchgear.configured import Configured, PolicyOf, Retained
@@ -397,6 +398,16 @@ class Panel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    async def aclose(self) -> None:
+        """The same as `close`, without blocking the event loop."""
+        await beside(self.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     def __repr__(self) -> str:
         return f"<Panel {self.store.label} circuits={len({*self._breakers, *self._loops})}>"

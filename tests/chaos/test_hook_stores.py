@@ -104,18 +104,21 @@ def in_transaction(file: Path, kind: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.stress
 def test_a_lock_on_the_stores_lock_file_admits_nothing_that_a_rule_forbids(project: Path) -> None:
     file = ready(project)
     with locked(Path(f"{file}.lock")):
         holds(project)
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("kind", ["IMMEDIATE", "EXCLUSIVE"])
 def test_a_foreign_transaction_admits_nothing_that_a_rule_forbids(project: Path, kind: str) -> None:
     with in_transaction(ready(project), kind):
         holds(project)
 
 
+@pytest.mark.stress
 def test_a_blocked_store_refuses_where_that_is_configured(project: Path) -> None:
     with in_transaction(ready(project, "refuse"), "IMMEDIATE"):
         told, seconds = ask(project, before("Bash", HARMLESS))
@@ -128,6 +131,7 @@ def test_a_blocked_store_refuses_where_that_is_configured(project: Path) -> None
         assert "hookSpecificOutput" not in told, "what has been done is not refused"
 
 
+@pytest.mark.stress
 def test_a_writer_that_was_stopped_in_the_middle_admits_nothing_that_a_rule_forbids(
     project: Path,
 ) -> None:
@@ -264,6 +268,7 @@ def test_a_redis_server_that_is_not_there_admits_nothing_that_a_rule_forbids(pro
 # The other files that a hook waits for
 
 
+@pytest.mark.stress
 def test_a_lock_on_the_compiled_configuration_admits_nothing_that_a_rule_forbids(
     project: Path,
 ) -> None:
@@ -275,6 +280,7 @@ def test_a_lock_on_the_compiled_configuration_admits_nothing_that_a_rule_forbids
     assert seconds < IN_TIME_S
 
 
+@pytest.mark.stress
 def test_a_configuration_that_never_ends_admits_nothing(project: Path) -> None:
     ready(project)
     (project / "switchgear.yaml").unlink()
@@ -310,6 +316,7 @@ def test_a_damaged_compiled_configuration_is_made_anew(project: Path, damage: st
     assert ask(project, before("Bash", HARMLESS, "t9"))[0] == {}
 
 
+@pytest.mark.stress
 def test_a_compiled_configuration_that_lacks_parts_is_made_anew(project: Path) -> None:
     ready(project)
     compiled = project / ".switchgear" / "hooks.json"

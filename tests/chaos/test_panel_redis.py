@@ -16,6 +16,8 @@ from switchgear.errors import StoreError
 from switchgear.panel import Panel
 from switchgear.stores.redis import RedisStore
 
+pytestmark = pytest.mark.stress
+
 POLICY = Policy([detectors.ConsecutiveFailures(3)], Cooldown(60.0))
 STRICT = POLICY.replace(strict=True)
 BAD = Signal(ok=False, error="529 overloaded")

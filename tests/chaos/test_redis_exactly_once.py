@@ -26,6 +26,8 @@ from switchgear.stores.base import Transaction
 from switchgear.stores.ledger import Amended
 from switchgear.stores.redis import RedisStore
 
+pytestmark = pytest.mark.stress
+
 DEEP = bool(os.environ.get("SWITCHGEAR_DEEP"))
 TIMEOUT_S = 0.25
 POLICY = Policy([ConsecutiveFailures(5)], Cooldown(60.0))

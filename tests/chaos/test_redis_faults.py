@@ -21,6 +21,8 @@ from switchgear.errors import StoreError, StoreReadOnly, StoreUnavailable
 from switchgear.stores.redis import RedisStore
 from switchgear.stores.redis.server_clock import ServerClock
 
+pytestmark = pytest.mark.stress
+
 POLICY = Policy([ConsecutiveFailures(3)], Cooldown(30.0))
 FAILED = Tell(Signal(ok=False, error="529"))
 SUCCEEDED = Tell(Signal(ok=True))

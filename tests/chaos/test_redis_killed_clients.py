@@ -12,6 +12,8 @@ from servers.server import Server, running
 from stress.redis_crew import POLICY, SUCCEEDED, tell_until_killed
 from switchgear.stores.redis import RedisStore
 
+pytestmark = pytest.mark.stress
+
 CREW, KILLS = 4, 20
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from depth import sample
 from e2e.hook_process import command
 from switchgear.config import ConfigError, load_config
 from switchgear.config.trust import trust_file
@@ -126,7 +127,10 @@ def test_most_of_what_the_pages_show_is_tried(tmp_path: Path) -> None:
     assert {"agents", "glob in the middle", "all sections", "own rules"} <= {*valid}
 
 
-@pytest.mark.parametrize("name", CASES)
+KEPT = {"nothing", "all sections", "agents", "own rules", "glob in the middle"}
+
+
+@pytest.mark.parametrize("name", sample(CASES, KEPT))
 def test_the_hook_answers_alike_cold_bundled_and_cached(name: str, tmp_path: Path) -> None:
     suffix, text = CASES[name]
     if not is_valid(suffix, text, tmp_path / "try"):

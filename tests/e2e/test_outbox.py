@@ -187,6 +187,8 @@ def test_what_is_set_aside_is_reported_sent_again_or_dropped(project: Path) -> N
     assert code == 1
     assert "1 notification undeliverable and set aside, last: " in text
     assert "notify-send" in text
+    said = run(project, "doctor")[1]
+    assert "target desktop: nothing pending; 1 notification undeliverable" in " ".join(said.split())
     assert run(project, "fleet", "deliver", "--drop")[0] == 0
     found = json.loads(run(project, "fleet", "deliver", "--json")[1])
     assert found[0]["aside"] == 0

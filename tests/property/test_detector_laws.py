@@ -267,6 +267,7 @@ def conduct(detector: Detector, history: naive.History) -> list[Any]:
     return seen
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize(("kind", "field"), FIELDS, ids=lambda part: getattr(part, "kind", part))
 def test_every_field_is_alive(kind: type[Detector], field: str) -> None:
     def changes_something(case: tuple[Detector, Detector, list[tuple[float, Signal]]]) -> bool:

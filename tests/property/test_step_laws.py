@@ -4,6 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from depth import scaled
 from property.corpus import walk, walk_loops
 from property.strategies import COOLDOWNS, FEW_SIGNALS, TICKS, policies
 from property.walker import Walker
@@ -14,11 +15,12 @@ from switchgear.core.recovery import Latched, Recovery, WindowEnd
 from switchgear.core.standing import refuses_until_s
 from switchgear.core.types import Ask, Circuit, Event, Mode, Phase, Signal, Tell, Totals
 
-SEEDS = range(120)
+SEEDS = range(scaled(120, 20))
 # Drawing a state means walking there, which a busy machine does slowly.
 patiently = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("block", range(4))
 def test_the_corpus_walks_as_the_oracle_says(block: int) -> None:
     for seed in SEEDS[block::4]:
@@ -27,7 +29,7 @@ def test_the_corpus_walks_as_the_oracle_says(block: int) -> None:
 
 
 def test_the_corpus_makes_every_legal_move_and_no_other() -> None:
-    moves = set().union(*(walk(seed).moves for seed in SEEDS[::2]))
+    moves = set().union(*(walk(seed).moves for seed in range(60)))
     assert moves == set(LEGAL_MOVES)
 
 

@@ -14,6 +14,8 @@ from stress.redis_crew import in_processes
 from switchgear.budgets import Budgets
 from switchgear.core.book import Line
 
+pytestmark = pytest.mark.stress
+
 PROCESSES, TIMES = 16, 40
 TEAM, WAVE, STORY = 4_000, 2_400, 500
 SCRIPT = Path(__file__).with_name("budget_crew.py")

@@ -170,6 +170,7 @@ def operator(breaker: CircuitBreaker, dice: random.Random) -> None:
     breaker.release(by="ann", why="done")
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("with_orders", [False, True], ids=["left alone", "with an operator"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_threads_in_every_shape_with_every_outcome(policy: str, with_orders: bool) -> None:
@@ -237,6 +238,7 @@ def test_a_run_longer_than_its_tickets_loses_none_at_the_change() -> None:
     assert breaker.totals.succeeded == 40_000
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("policy", POLICIES)
 def test_tasks_with_cancellations_and_streams_left_early(policy: str) -> None:
     book = Book()

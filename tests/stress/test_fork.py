@@ -181,6 +181,7 @@ def test_the_first_threads_of_a_child_do_not_fight_over_its_fresh_lock() -> None
         in_a_child(child)
 
 
+@pytest.mark.stress
 def test_forking_while_sixteen_threads_are_at_work_never_hurts_the_child() -> None:
     breaker = CircuitBreaker("api", threshold=3, base_timeout=0.001, max_timeout=0.001)
     stop = threading.Event()

@@ -13,6 +13,8 @@ from switchgear.hooks.sessions import Notes, note_name
 from switchgear.stores.sqlite import SqliteStore
 from unit.hook_calls import after, before, claude, failed
 
+pytestmark = pytest.mark.stress
+
 MANY = 50
 PATIENCE_S = 100.0
 

@@ -63,6 +63,7 @@ def half_read_stream_in_a_cycle(breaker: CircuitBreaker) -> None:
     cycle.append(cycle)
 
 
+@pytest.mark.stress
 def test_a_stream_collected_in_the_middle_of_a_message_does_not_deadlock_and_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_stream_collected_in_the_middle_of_a_message_does_not_deadlock_and_is_
     assert breaker.totals.ignored == 1
 
 
+@pytest.mark.stress
 def test_a_probe_stream_collected_in_the_middle_of_a_message_leaves_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -199,6 +201,7 @@ SCENARIOS: dict[str, Callable[[CircuitBreaker], object]] = {
 }
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("phase", ["closed", "half_open"])
 @pytest.mark.parametrize("policy", [Policy([detectors.ConsecutiveFailures(1)]), TIMED])
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -13,6 +13,8 @@ from stress.lock_crew import noted, take_turns
 from stress.redis_crew import in_processes
 from switchgear import Panel
 
+pytestmark = pytest.mark.stress
+
 PROCESSES, TIMES = 8, 10
 SCRIPT = Path(__file__).with_name("lock_crew.py")
 

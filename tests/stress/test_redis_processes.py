@@ -19,6 +19,8 @@ from stress.redis_crew import (
 from switchgear.core.types import Phase
 from switchgear.stores.redis import RedisStore
 
+pytestmark = pytest.mark.stress
+
 PROCESSES, TELLS = 8, 2000
 
 

@@ -27,6 +27,8 @@ from stress.evidence_crew import (
 )
 from switchgear import CircuitBreaker, Rejected
 
+pytestmark = pytest.mark.stress
+
 SETTLED_S = 0.4
 """How long the last evidence may take until all have heard of it."""
 

@@ -9,7 +9,11 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from switchgear.stores.sqlite import SqliteStore
+
+pytestmark = pytest.mark.stress
 
 MESSAGES = 500
 PROCESSES = 4

@@ -7,9 +7,13 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from switchgear.core.types import Ask
 from switchgear.stores.base import Found
 from switchgear.stores.sqlite import SqliteStore
+
+pytestmark = pytest.mark.stress
 
 SCRIPT = Path(__file__).with_name("sqlite_victims.py")
 AT_RANDOM, INSIDE, AFTER_ASKING = 100, 60, 40

@@ -6,10 +6,14 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from servers.server import eventually
 from stress.sqlite_teller import POLICY
 from switchgear.core.types import EventKind, Signal, Tell
 from switchgear.stores.sqlite import SqliteStore
+
+pytestmark = pytest.mark.stress
 
 SCRIPT = Path(__file__).with_name("sqlite_teller.py")
 PROCESSES, TIMES = 8, 2000

@@ -145,6 +145,9 @@ def test_an_unknown_circuit_is_named_with_what_was_meant() -> None:
             )
         )
         assert "did you mean 'provider/anthropic'?" in said
+    assert "did you mean 'provider/anthropic'?" in one_sentence(
+        run("show", "anthropic", panel=panel)
+    )
     assert [view.name for view in panel] == ["provider/anthropic"]
 
 

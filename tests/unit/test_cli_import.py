@@ -237,3 +237,21 @@ def test_an_export_through_a_link_leaves_the_link(tmp_path: Path) -> None:
         assert link.is_symlink()
         assert target.read_bytes().splitlines() == LINES
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+def test_budgets_of_the_configuration_do_not_keep_exported_accounts_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "switchgear.yaml").write_text("budgets:\n  atlas: {limit_dollars: 5}\n")
+    monkeypatch.setenv("SWITCHGEAR_CONFIG", str(tmp_path / "switchgear.yaml"))
+    with Panel("sqlite:///old.db") as old:
+        old.budgets.open("atlas", 5_000_000)
+        old.budgets.charge("atlas", 1_200_000)
+    command = CliRunner()
+    moved = command.invoke(main, ["--store", "sqlite:///old.db", "export", "-o", "all.jsonl"])
+    assert moved.exit_code == 0, moved.output
+    moved = command.invoke(main, ["--store", "sqlite:///new.db", "import", "all.jsonl"])
+    assert "1 account taken" in moved.output
+    shown = command.invoke(main, ["--store", "sqlite:///new.db", "budgets", "list"]).output
+    assert "$1.20" in shown

@@ -176,10 +176,17 @@ def test_an_ended_session_is_reported_as_ended(project: Project) -> None:
 
 def test_an_action_that_is_not_possible_is_refused(project: Project) -> None:
     project.work(FIRST)
-    for key in ("escalate", "extend", "pause", "continue", "resume"):
+    for key, why in (
+        ("escalate", "names no agent under interventions.escalate"),
+        ("extend", "has no time limit"),
+        ("pause", "no running process of the agent is known"),
+        ("continue", "is not paused"),
+        ("resume", "is not stopped"),
+    ):
         done = run("intervene", FIRST, "--do", key)
         assert done.exit_code == 2, key
-        assert f"--do {key} is not possible here" in done.stderr
+        assert f"--do {key} is not possible here (" in done.stderr
+        assert why in done.stderr
 
 
 def state_of(pid: int) -> str:
@@ -280,6 +287,12 @@ def test_a_session_that_ended_while_stopped_still_shows_why(project: Project) ->
     told = run("intervene", FIRST).output
     assert f", stopped: {rows()[FIRST]['reason']}"[:60] in told
     assert f"to continue it: claude --resume {FIRST}" in told
+
+
+def test_one_ended_session_is_one_and_not_one_of_them(project: Project) -> None:
+    project.stop(FIRST)
+    project.hear(claude("SessionEnd", reason="other"), FIRST)
+    assert "1 ended session, which was stopped: `switchgear" in run("sessions").output
 
 
 def test_the_cost_since_a_reset_is_not_shown_as_that_of_the_session(project: Project) -> None:

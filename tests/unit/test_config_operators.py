@@ -149,6 +149,34 @@ def test_init_asks_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(asked) == 6
 
 
+def test_an_answer_that_is_wrong_is_asked_again_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    answers = iter(
+        [
+            *("coder=anthropic/opus,openai/large", "junior=opus", "junior", "opus", "openai/small"),
+            *("", "ana", "pigeon", "desktop", "state.db", "sqlite:///state.db"),
+        ]
+    )
+    monkeypatch.setattr(
+        "switchgear.cli.config_init.click.prompt",
+        lambda _, default="", **__: next(answers) or default,
+    )
+    context = main.make_context("switchgear", ["config", "init"])
+    with context:
+        main.invoke(context)
+    assert next(answers, None) is None
+    said = " ".join(capsys.readouterr().err.split())
+    assert "'junior=opus': it must be NAME=PROVIDER/MODEL" in said
+    assert "target is 'pigeon'" in said
+    assert "it must be a URL: sqlite:///path" in said
+    config = load_config("switchgear.yaml")
+    assert list(config.crew.agents) == ["coder", "junior"]
+    assert [one.kind for one in config.notifications] == ["desktop"]
+    assert str(config.store).endswith("state.db")
+
+
 # check
 
 

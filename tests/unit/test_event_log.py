@@ -10,7 +10,7 @@ import pytest
 from switchgear import CircuitBreaker, Panel, Signal
 from switchgear.event_log import silenced
 from switchgear.sinks import Log
-from switchgear.testing import FakeClock
+from switchgear.testing import FakeClock, FlakyStore
 
 
 def lived(breaker: CircuitBreaker, clock: FakeClock) -> None:
@@ -111,3 +111,17 @@ def test_a_command_says_a_trip_once(tmp_path: Path) -> None:
     )
     assert "closed → open: 5 failures in a row" in done.stdout
     assert not done.stderr
+
+
+def test_a_lost_store_is_a_sentence_of_its_own_and_nobody_s_order(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = FlakyStore()
+    with Panel(store) as panel:
+        breaker = panel.breaker("api")
+        breaker.tell(Signal(ok=True))
+        store.cut()
+        breaker.tell(Signal(ok=False))
+    said = [each.getMessage() for each in caplog.records if "store lost" in each.getMessage()]
+    assert len(said) == 1
+    assert said[0].endswith("; goes on from the last known state")

@@ -454,3 +454,13 @@ def test_three_sub_agents_that_fail_open_the_circuit_and_the_next_is_refused(
         agent.hear(claude("SubagentStop", agent_id=f"a{number}", status="failed"))
     ruling = agent.hear(before("Task", {"prompt": "again"}, "t9"))
     assert "agent_spawn" in ruling.text
+
+
+def test_a_command_that_fails_is_no_failure_of_the_rules(tmp_path: Path) -> None:
+    agent = Guarded(tmp_path, "agents: {coder: {owner: ana, provider: p, model: m}}\n")
+    assert agent.known.is_configured("rules"), "a fleet guards its rules"
+    agent.call("Bash", {"command": "make test"}, "t1", error="Exit code 2")
+    agent.call("Bash", {"command": "make test"}, "t2")
+    totals = agent.totals("rules")
+    assert (totals.succeeded, totals.failed) == (2, 0)
+    assert agent.phase("rules") == "closed"

@@ -1,8 +1,11 @@
 """Many circuits over one store, in one process."""
 
+import asyncio
 import hashlib
 import pickle
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -411,3 +414,34 @@ def test_what_succeeded_in_memory_counts_at_the_time_it_did(panel: Panel, clock:
     breaker.tell(Signal(ok=True, seconds=4.0))
     [reading] = breaker.readings().values()
     assert reading.reason == "1 of 292 calls in 300 s took longer than 3 s (3 x baseline), 14 may"
+
+
+def test_a_panel_is_closed_by_async_with_beside_the_event_loop(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"
+    closed_by: list[int] = []
+
+    async def work() -> int:
+        async with Panel(url) as panel:
+            breaker = panel.breaker("api")
+
+            @breaker
+            async def call() -> None:
+                raise TimeoutError("slow")
+
+            for _ in range(5):
+                with pytest.raises(TimeoutError):
+                    await call()
+            inner = panel.store.close
+
+            def close() -> None:
+                closed_by.append(threading.get_ident())
+                inner()
+
+            panel.store.close = close  # type: ignore[method-assign]
+        return threading.get_ident()
+
+    loop_thread = asyncio.run(work())
+    assert closed_by
+    assert loop_thread not in closed_by
+    with Panel(url) as again:
+        assert again.breaker("api").state == "open"

@@ -99,3 +99,10 @@ def test_a_changed_validation_may_begin_where_the_old_one_tripped(stage: Stage) 
     assert stage.run("write('n', str(n))", validate=bad).exit_reason == "circuit_breaker"
     stage.record = None
     assert stage.run("write('n', 'new')", validate="true").exit_reason == "completed"
+
+
+def test_the_program_of_a_command_is_no_provider(stage: Stage) -> None:
+    stage.run(FAILS, consecutive_failures=2)
+    names = [view.name for view in stage.panel.circuits()]
+    assert [name for name in names if name.startswith("loop/")]
+    assert not [name for name in names if name.startswith("provider/")], names

@@ -36,7 +36,13 @@ FORMATS = (
     multiple=True,
     help="Another policy, side by side. Repeatable.",
 )
-@click.option("--format", "force", type=click.Choice(FORMATS), help="Force this input format.")
+@click.option(
+    "--format",
+    "force",
+    metavar="NAME",
+    type=click.Choice(FORMATS),
+    help=f"Force this input format: {', '.join(FORMATS)}.",
+)
 @click.option(
     "--outcomes", metavar="FILE", help="Which runs were solved: JSON of ids and true/false."
 )

@@ -1,17 +1,22 @@
 """`switchgear config init`: asks a few questions and writes a commented configuration file."""
 
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from switchgear.cli.entry import fail
 from switchgear.cli.text import clean, say
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # What the verb needs is imported when it is used; paths are texts, as in the stores.
 # ruff: noqa: PLC0415, PTH100, PTH107, PTH111, PTH112, PTH118, PTH120, PTH123
 
 DEFAULT_NAME = "switchgear.yaml"
+DEFAULT_STORE = ".switchgear/state.db"
+NONE = "none"
 
 
 class Answers(NamedTuple):
@@ -95,14 +100,19 @@ def _check_place(path: str, shown: str) -> None:
 
 
 def _agents(words: tuple[str, ...]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for word in words:
-        name, _, models = word.partition("=")
-        listed = [model.strip() for model in models.split(",") if model.strip()]
-        if not name.strip() or not listed or not all("/" in model for model in listed):
-            fail(f"--agent {word!r}: it must be NAME=PROVIDER/MODEL, with commas between models")
-        found[name.strip()] = listed
-    return found
+    try:
+        return dict(_agent(word) for word in words)
+    except ValueError as problem:
+        fail(f"--agent {problem}")
+
+
+def _agent(word: str) -> tuple[str, list[str]]:
+    """An agent and its models. Raises ValueError."""
+    name, _, models = word.partition("=")
+    listed = [model.strip() for model in models.split(",") if model.strip()]
+    if not name.strip() or not listed or not all("/" in model for model in listed):
+        raise ValueError(f"{word!r}: it must be NAME=PROVIDER/MODEL, with commas between models")
+    return name.strip(), listed
 
 
 def _budgets(words: tuple[str, ...]) -> dict[str, float]:
@@ -128,6 +138,8 @@ def _check_targets(words: list[str]) -> None:
 
 def _asked(given: Answers, asks_owner: bool) -> Answers:  # noqa: FBT001
     """The answers of the person at the terminal; an empty one takes the default."""
+    from switchgear.fleet.notify import target_from_text
+
     say("An empty answer takes what stands in brackets. Ctrl-C writes nothing.")
     agents = dict(given.agents)
     if not agents:
@@ -136,27 +148,61 @@ def _asked(given: Answers, asks_owner: bool) -> Answers:  # noqa: FBT001
         name = click.prompt("Agent (empty: no more)", default="", show_default=False)
         if not name:
             break
-        models = click.prompt(f"Models of {name}, the first one first", default="anthropic/opus")
-        agents |= _agents((f"{name}={models}",))
+        try:
+            agent, models = _agent(name) if "=" in name else _models_of(name)
+        except ValueError as problem:
+            say(clean(str(problem)), err=True)
+            continue
+        agents[agent] = models
     owner = given.owner
     if agents and asks_owner:
         owner = click.prompt("Who is told about them", default=owner)
     targets = list(given.targets)
     if not targets:
-        word = click.prompt(
-            "Notifications to (desktop, a URL, slack:VARIABLE, command:PROGRAM)",
-            default="none",
-        )
-        targets = [] if word == "none" else [word]
-    store = given.store or click.prompt("Where state is kept", default=".switchgear/state.db")
+        where = "Notifications to (desktop, a URL, slack:VARIABLE, command:PROGRAM)"
+        word = _answer(where, NONE, target_from_text)
+        targets = [] if word == NONE else [word]
+    store = given.store or _answer("Where state is kept", DEFAULT_STORE, _check_store)
     return Answers(agents, owner, targets, store, given.budgets)
+
+
+def _check_store(url: str) -> None:
+    """Raise ValueError unless this can be the URL of a store."""
+    from switchgear.stores.schemes import STORE_URLS
+
+    if not url.startswith(STORE_URLS):
+        raise ValueError("it must be a URL: sqlite:///path, redis://host or memory:")
+
+
+def _models_of(name: str) -> tuple[str, list[str]]:
+    """An agent with the models that are answered, asked until they are models."""
+
+    def check(models: str) -> None:
+        _agent(f"{name}={models}")
+
+    asked = f"Models of {name}, the first one first"
+    return _agent(f"{name}={_answer(asked, 'anthropic/opus', check)}")
+
+
+def _answer(text: str, default: str, check: "Callable[[str], object]") -> str:
+    """An answer that passes `check`, or the default; asked again, with the reason, until it does."""
+    while True:
+        word = str(click.prompt(text, default=default)).strip()
+        if word == default:
+            return word
+        try:
+            check(word)
+        except ValueError as problem:
+            say(clean(str(problem)), err=True)
+            continue
+        return word
 
 
 def written(given: Answers) -> str:
     """The file: every section with a comment, what was not asked for commented out."""
     import json
 
-    store = given.store if given.store != ".switchgear/state.db" else ""
+    store = given.store if given.store != DEFAULT_STORE else ""
     lines = [
         "# Switchgear. Check this file with: switchgear config check",
         "# Every key: docs/configuration.md. Times are in seconds, money in dollars.",

@@ -282,8 +282,9 @@ def _notifications(session: Session) -> Iterator[Finding]:
         to_do = "'switchgear fleet deliver' tries again and says what is left"
         if pending.aside:
             to_do += "; with --retry also what was set aside, --drop forgets it"
+        joint = ": " if pending.waiting else "; "
         yield Finding(
-            WARNING, f"notification {first}{f': {why}' if why else ', not tried yet'}", to_do
+            WARNING, f"notification {first}{f'{joint}{why}' if why else ', not tried yet'}", to_do
         )
 
 

@@ -5,6 +5,7 @@ escalation decides about a stuck agent, and a circuit is left to its cooldown. O
 is offered.
 """
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +16,7 @@ from switchgear.cli.text import clean, say, words
 from switchgear.runner.amounts import seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from switchgear.cli.opening import Session
     from switchgear.hooks import sessions
@@ -71,14 +72,30 @@ def intervene(
         return _tripped(session, view, choice, command, why)
 
 
-def _picked(choice: str | None, block: str, options: "Sequence[Option]") -> str | None:
+_IMPOSSIBLE = {
+    "resume": "the session is not stopped",
+    "extend": "the session has no time limit",
+    "escalate": "the configuration names no agent under interventions.escalate",
+    "pause": "no running process of the agent is known on this machine, or it is paused",
+    "continue": "the agent is not paused, or its process has ended",
+}
+"""Why an action is not offered for a session."""
+
+
+def _picked(
+    choice: str | None,
+    block: str,
+    options: "Sequence[Option]",
+    impossible: "Mapping[str, str]" = MappingProxyType({}),
+) -> str | None:
     """The action to take: as requested, or as chosen at the terminal; `None`: no choice was made."""
     from switchgear.cli.choosing import ask, is_attended
 
     if choice is not None:
         if choice not in {option.key for option in options}:
             known = ", ".join(option.key for option in options)
-            fail(f"--do {choice} is not possible here: choose one of {known}")
+            why = f" ({impossible[choice]})" if choice in impossible else ""
+            fail(f"--do {choice} is not possible here{why}: choose one of {known}")
         return choice
     if is_attended():
         key = ask(block, options, None)
@@ -145,7 +162,7 @@ def _session(
         opened_s = view.circuit.outage.opened_at_s
         since = clock_time(opened_s, session.now_s()) if opened_s else "now"
         block = f"Stopped since {since}: {texts.one_line(view.verdict.reason, 500)}\n\n{block}"
-    key = _picked(choice, block, options)
+    key = _picked(choice, block, options, _IMPOSSIBLE)
     if key is None and (calm or stopped):
         left = "stopped; choose an action with --do" if stopped else "not stuck now"
         say(f"\nNo terminal, and the agent is {left}: nothing done.")

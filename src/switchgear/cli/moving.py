@@ -98,7 +98,8 @@ def import_verb(file: str) -> None:
     from switchgear.stores.ledger import ledger_of
 
     lines = _read(file)
-    with open_session() as session:
+    # Budgets that the configuration opens in a new store would be taken for newer ones.
+    with open_session(applying=False) as session:
         session.demand_operator("import", "an import")
         try:
             found = read_lines(lines, session.now_s())

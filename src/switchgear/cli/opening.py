@@ -428,7 +428,8 @@ def unknown_circuit(session: Session, name: str) -> str:
     import difflib
 
     names = [found.circuit.key for found, _ in zip(session.panel.store.find(), range(10_000))]  # noqa: B905
-    near = difflib.get_close_matches(name, names, n=1)
+    near = [key for key in names if key.endswith(f"/{name}")]
+    near = near or difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"the store has {len(names)} others"
     if not names:
         hint = "the store is empty"

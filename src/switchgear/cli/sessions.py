@@ -91,6 +91,8 @@ def session_rows(session: "Session", *, everything: bool) -> list[SessionRow]:
 def stopped_words(ended: "list[SessionRow]") -> str:
     """How many of the ended sessions were stopped, as the end of a phrase; empty: none."""
     count = sum(bool(row.reason) for row in ended)
+    if count == len(ended) == 1:
+        return ", which was stopped"
     return f", {count} of them stopped" if count else ""
 
 

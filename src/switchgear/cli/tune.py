@@ -39,7 +39,13 @@ NAME = "tuned"
 @click.option(
     "--outcomes", metavar="FILE", help="Which runs were solved: JSON of ids and true/false."
 )
-@click.option("--format", "force", type=click.Choice(FORMATS), help="Force this input format.")
+@click.option(
+    "--format",
+    "force",
+    metavar="NAME",
+    type=click.Choice(FORMATS),
+    help=f"Force this input format: {', '.join(FORMATS)}.",
+)
 @click.option("--jobs", type=click.IntRange(1, 256), help="Processes [default: one for each core].")
 @json_option
 @store_options

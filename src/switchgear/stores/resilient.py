@@ -243,7 +243,8 @@ class Resilient(Guarded):
         with self._lock.taken():
             left = sum(backlog.waiting for backlog in self._away.values())
         if left:
-            log_warning("the store %s was never told %d things: %s", self.label, left, self._lost)
+            updates = f"{left} {'update' if left == 1 else 'updates'}"
+            log_warning("%s could not be saved to %s: %s", updates, self.label, self._lost)
 
     # Here
 

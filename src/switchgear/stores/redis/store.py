@@ -260,7 +260,7 @@ class RedisStore:
         with self._translated():
             self._reader()
             shown = facts(self._clients.blocking(), self._names, cluster=self._address.cluster)
-        shown["pushes"] = "arrive" if self._push.is_healthy else "nobody listens"
+        shown["pushes"] = "arrive" if self._push.is_healthy else "no listener in this process"
         if self._push.has_listeners and not self._push.is_healthy:
             shown["pushes"] = f"do not arrive; polling every {POLL_UNHEARD_S:g} s"
         return shown
