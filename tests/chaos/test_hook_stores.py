@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from e2e.hook_process import command
+from timeouts import LIMIT_S
 from trusted_config import write_config
 from unit.hook_calls import after, before
 
@@ -50,7 +51,7 @@ def ask(
         input=json.dumps(data).encode(),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=LIMIT_S,
         preexec_fn=limit,
         env={
             "HOME": str(project.parent),
@@ -291,7 +292,7 @@ def test_a_configuration_that_never_ends_admits_nothing(project: Path) -> None:
         input=json.dumps(before("Bash", FORBIDDEN)).encode(),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 2 or decision(json.loads(done.stdout)) == "deny"
     assert time.monotonic() - began_s < 15

@@ -174,7 +174,7 @@ def test_an_order_given_elsewhere_arrives_by_push(redis_server: Server) -> None:
                 return True
             return False
 
-        eventually(refuses, "the order has arrived", patience_s=5.0)
+        eventually(refuses, "the order has arrived")
 
 
 def test_closed_successful_calls_send_no_command(redis_server: Server) -> None:

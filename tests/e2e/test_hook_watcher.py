@@ -16,6 +16,7 @@ from switchgear._hooks.install import saved
 from switchgear._hooks.install.place import place
 from switchgear._hooks.session import Notes
 from switchgear._stores.sqlite import SqliteStore
+from timeouts import LIMIT_S
 from trusted_config import write_config
 
 AGENT = """
@@ -69,7 +70,7 @@ def started(folder: Path, config: str, name: str = "claude.py") -> subprocess.Po
 def test_a_silent_agent_is_stopped_when_its_time_is_over(tmp_path: Path) -> None:
     process = started(tmp_path, f"{CONFIG}timeouts: {{session_s: 2}}\n")
     try:
-        process.communicate(timeout=60)
+        process.communicate(timeout=LIMIT_S)
     finally:
         process.kill()
         process.wait()
@@ -85,7 +86,7 @@ def test_a_real_watcher_hears_a_silent_agent_and_its_hint_is_delivered_once(
         notes = _until(tmp_path, lambda notes: bool(notes.pending))
         assert notes.watcher not in {None, 0, process.pid}
         (tmp_path / "go-on").touch()
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=LIMIT_S)
     finally:
         process.kill()
         process.wait()
@@ -150,7 +151,7 @@ def test_where_the_process_is_not_known_whoever_runs_anyway_hears_the_silence(
         assert seen.watcher == 0
         assert seen.untended is (verb[0] == "watch"), "who watches only tells"
         (tmp_path / "go-on").touch()
-        said.append(process.communicate(timeout=60)[0])
+        said.append(process.communicate(timeout=LIMIT_S)[0])
     finally:
         for each in (process, onlooker):
             each.kill()
@@ -161,7 +162,7 @@ def test_where_the_process_is_not_known_whoever_runs_anyway_hears_the_silence(
 
 def _until(folder: Path, fits: Callable[[Notes], bool]) -> Notes:
     """The notes of the session, as soon as they fit; the watcher is a process of its own."""
-    path, until_s = folder / ".switchgear" / "state.db", time.monotonic() + 60
+    path, until_s = folder / ".switchgear" / "state.db", time.monotonic() + LIMIT_S
     while time.monotonic() < until_s:
         if path.exists():
             store = SqliteStore(str(path))
@@ -174,7 +175,7 @@ def _until(folder: Path, fits: Callable[[Notes], bool]) -> Notes:
 
 
 def _until_gone(pid: int) -> bool:
-    until_s = time.monotonic() + 30
+    until_s = time.monotonic() + LIMIT_S
     while time.monotonic() < until_s:
         try:
             os.kill(pid, 0)
@@ -188,13 +189,13 @@ def test_the_silence_that_a_watcher_records_reaches_the_configured_sink(tmp_path
     heard = tmp_path / "heard.jsonl"
     process = started(tmp_path, f"{CONFIG}sinks: [{{jsonl: {{path: '{heard}'}}}}]\n")
     try:
-        give_up_s = time.monotonic() + 60
+        give_up_s = time.monotonic() + LIMIT_S
         while not (heard.exists() and "no tool call for" in heard.read_text()):
             assert time.monotonic() < give_up_s, "the sink never heard of the silence"
             time.sleep(0.05)
         events = [json.loads(line) for line in heard.read_text().splitlines()]
         (tmp_path / "go-on").touch()
-        process.communicate(timeout=60)
+        process.communicate(timeout=LIMIT_S)
     finally:
         process.kill()
         process.wait()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from e2e.test_run_command import GOES_ON, Project, is_running, wait_for
+from timeouts import LIMIT_S
 
 DEADLINE_S = 60 + 15
 """What the end may take after a signal, and what a busy machine adds."""
@@ -244,7 +245,7 @@ def test_time_in_which_everything_was_suspended_is_no_silence(project: Project) 
     time.sleep(10)  # the silence that must not count
     process.send_signal(signal.SIGCONT)
     (project.path / "go").touch()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LIMIT_S)
     assert json.loads(out)["exit_reason"] == "completed", err
     facts = project.json("runs", "show", "last")["iterations"]
     assert [each["outcome"] for each in facts] == ["completed"]

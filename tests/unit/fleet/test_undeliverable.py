@@ -27,6 +27,7 @@ from switchgear._fleet.targets import (
     header_text,
 )
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 HOSTILE = [
@@ -328,7 +329,7 @@ def test_a_name_server_that_never_answers_is_within_the_deadline(
     released = threading.Event()
 
     def hang(*_: Any, **__: Any) -> Any:
-        released.wait(30)
+        released.wait(LIMIT_S)
         raise OSError("late")
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
