@@ -9,6 +9,7 @@ import array
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
 import select
@@ -180,9 +181,8 @@ def _end_with(code: int) -> None:
     os._exit(code)
 
 
-def _import_all() -> None:
-    """Import what the verbs import when they are called."""
-    import importlib  # noqa: PLC0415
+def _import_others() -> None:
+    """Import what the command imports of others; its own modules are imported as always."""
     import pkgutil  # noqa: PLC0415
 
     import switchgear  # noqa: PLC0415
@@ -190,10 +190,12 @@ def _import_all() -> None:
     for found in pkgutil.walk_packages(switchgear.__path__, "switchgear."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "switchgear"]:
+        del sys.modules[name]
 
 
 if __name__ == "__main__":
-    _import_all()
+    _import_others()
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
     _end_with(_call())

@@ -128,7 +128,7 @@ def test_an_input_that_never_ends_and_is_no_json_is_refused_in_time(project: Pat
             process.stdin.flush()
             began_s = time.monotonic()
             assert process.wait(PATIENCE_S) == 2
-            assert time.monotonic() - began_s < 15, "an agent would have given up"
+            assert time.monotonic() - began_s < 60, "it waits for its input without end"
 
 
 @pytest.mark.parametrize("agent", AGENTS)

