@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from switchgear.core.deeds import typed_keys, types_into_shell
-from switchgear.core.typed import typed
 from switchgear.hooks.facts import HookFacts
 from switchgear.stores.places import default_file
+
+from switchgear.core.typed import typed
 
 LONGEST_START = 4_000
 OLD_S = 7 * 86_400.0
