@@ -61,7 +61,7 @@ def look_at(facts: HookFacts, known: Compiled) -> Looked:
             own = [rule for rule in known.rules_about(inner) if rule.name.startswith("guard/")]
             broken = None if inner.unread else judge_deed(own, inner, place)
     if is_before and not broken and facts.agent == "codex":  # the one that writes to shells
-        from switchgear.hooks.shell_input import keep_start  # noqa: PLC0415
+        from switchgear._hooks.shell_input import keep_start  # noqa: PLC0415
 
         keep_start(facts, known.root)
     touched = {path for path in (*deed.writes, *deed.deletes) if not path.startswith("/dev/")}
@@ -71,9 +71,9 @@ def look_at(facts: HookFacts, known: Compiled) -> Looked:
 
 def _typed(facts: HookFacts, known: Compiled, place: "Place") -> str | None:
     """The rule that a piece of input to a running shell breaks, together with all before it."""
+    from switchgear._hooks.shell_input import keep_piece, piece  # noqa: PLC0415
     from switchgear._rules.effects import deed_of  # noqa: PLC0415  only before a tool
     from switchgear._rules.rules import Broken, judge_deed  # noqa: PLC0415
-    from switchgear.hooks.shell_input import keep_piece, piece  # noqa: PLC0415
 
     found = piece(facts, known.root)
     if found is None:

@@ -10,7 +10,7 @@ import pytest
 from rules.project import Project
 from switchgear._agents.hook_dialects import dialect_of
 from switchgear._hooks.inspect_call import look_at
-from switchgear.core.typed import LONGEST_INPUT, typed
+from switchgear._rules.shell.typed_input import LONGEST_INPUT, typed
 
 
 @pytest.fixture

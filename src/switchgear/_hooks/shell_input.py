@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from switchgear.core.deeds import typed_keys, types_into_shell
-from switchgear.hooks.facts import HookFacts
-from switchgear.stores.places import default_file
-
-from switchgear.core.typed import typed
+from switchgear._agents.hook_call import HookFacts
+from switchgear._rules.effects import typed_keys, types_into_shell
+from switchgear._rules.shell.typed_input import typed
+from switchgear._stores.url import default_file
 
 LONGEST_START = 4_000
 OLD_S = 7 * 86_400.0
