@@ -48,12 +48,15 @@ LOOPS = tuple(
 FILES = (
     "core/machine.py",
     "core/moves.py",
+    "core/evidence.py",
     "core/standing.py",
     "core/recovery.py",
     "core/policy.py",
     "core/window.py",
     "core/record.py",
     "core/wire.py",
+    "core/message_wire.py",
+    "core/typed.py",
     "core/fingerprint.py",
     "core/act_facts.py",
     "core/detectors/actions_debt.py",
@@ -85,6 +88,8 @@ FILES = (
     "core/detectors/tool_flood.py",
     "core/digest.py",
     "runs.py",
+    "shared.py",
+    "submitter.py",
 )
 # A mutant first meets the walks of the seeded corpus, without pytest: most end there, in a
 # fraction of a second. The others meet the tests of their own file, then all others by hand, then
@@ -98,7 +103,11 @@ DEBTS = tuple(
         "detectors/words_debt",
     )
 )
+SHARED = "tests/unit/test_isolated_processes.py"
 FIRST = {
+    "core/evidence.py": "tests/unit/test_evidence.py",
+    **dict.fromkeys(("core/message_wire.py", "shared.py", "submitter.py"), SHARED),
+    "core/typed.py": "tests/unit/test_shell_input.py",
     **dict.fromkeys(DEBTS, "tests/property/test_debt_walks.py"),
     "core/recovery.py": "tests/unit/test_recovery.py",
     "core/record.py": "tests/unit/test_recovery.py",
@@ -149,6 +158,7 @@ TESTS = (
     "tests/property/test_debt_walks.py",
     "tests/unit/test_debts.py",
     "tests/unit/test_detectors.py",
+    "tests/unit/test_evidence.py",
     "tests/unit/test_loop_detectors.py",
     "tests/unit/test_loop_seed_000.py",
     "tests/unit/test_loop_seed_001.py",
@@ -228,7 +238,7 @@ class Slot:
 def _batches(mutant: Mutant | None) -> list[list[str]]:
     """The tests in batches: a mutant that survives one meets the next."""
     if mutant is None:
-        return [[*TESTS], [STEP_LAWS], [DETECTOR_LAWS]]
+        return [sorted({*TESTS, *FIRST.values()}), [STEP_LAWS], [DETECTOR_LAWS]]
     first = FIRST.get(mutant.file, "tests/property/test_machine.py")
     others = [test for test in TESTS if test != first]
     laws = [DETECTOR_LAWS, "-k", _concerned(mutant.file)]
