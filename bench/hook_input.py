@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from switchgear.hooks.command import hook_command
+from switchgear._hooks.command import hook_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING
 
 from bench.library import Role
 from bench.result import TIMES, Bar, Row, Section, sorted_by_gauge
-from switchgear.hooks.command import hook_command
-from switchgear.hooks.process import open_store
-from switchgear.hooks.server import HookServer
+from switchgear._hooks.command import hook_command
+from switchgear._hooks.process import open_store
+from switchgear._hooks.server import HookServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from bench.measure import Effort
-    from switchgear.hooks.compiled import Compiled
-    from switchgear.stores.base import Store
+    from switchgear._hooks.compiled import Compiled
+    from switchgear._stores.base import Store
 
 AT_MOST_TIMES = 2.2
 AT_MOST_TIMES_HTTP = 1.2

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 from bench.library import Role
 from bench.result import TIMES, Bar, Row, Section
 from switchgear import Panel
-from switchgear.agents.command import Command
-from switchgear.runner.options import RunOptions
-from switchgear.runner.record import new_run
-from switchgear.runner.runner import Runner
-from switchgear.runner.setting import Setting
-from switchgear.runner.view import View
+from switchgear._agents.command import Command
+from switchgear._run.dependencies import Setting
+from switchgear._run.loop import Runner
+from switchgear._run.options import RunOptions
+from switchgear._run.record import new_run
+from switchgear._run.view import View
 
 if TYPE_CHECKING:
     from bench.measure import Effort

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.library import Role
 from bench.result import Bar, Row, Section
-from switchgear.config import preset_policy
-from switchgear.core.types import Act, Signal
+from switchgear._config import preset_policy
+from switchgear._core.types import Act, Signal
 
 if TYPE_CHECKING:
     from bench.measure import Effort

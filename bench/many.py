@@ -23,7 +23,7 @@ from bench.measure import Contender, Effort, Statement, Timing, interleaved
 from bench.result import TIMES, Bar, Row, Section
 from bench.server import running
 from switchgear import Panel, Signal
-from switchgear.cli import main
+from switchgear._cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.library import Role
 from bench.result import TIMES, Bar, Row, Section
-from switchgear.simulate.compare import simulate
+from switchgear._analysis.simulate.compare import simulate
 
 if TYPE_CHECKING:
     from bench.measure import Effort

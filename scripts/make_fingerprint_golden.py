@@ -8,7 +8,7 @@ Keys are stored with circuits: a key that changes makes every stored count start
 import json
 from pathlib import Path
 
-from switchgear.core.fingerprint import documented, fingerprint, template
+from switchgear._text.fingerprint import documented, fingerprint, template
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "fingerprints-v1.json"
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from switchgear.core.fingerprint import documented, fingerprint
+from switchgear._text.fingerprint import documented, fingerprint
 
 TUNED_ON = {
     *("BGL", "Hadoop", "Linux", "OpenSSH", "OpenStack", "Proxifier"),

@@ -22,13 +22,14 @@ from paste_results import pasted, today_and_commit
 from published_detectors import PUBLISHED
 from stuck_corpus import Run, Score, Step, judged, read, score, signal_of, stops_by
 
-from switchgear.config import preset_policy
-from switchgear.core import act_facts
-from switchgear.core.detectors import actions_debt, errors_debt, words_debt
-from switchgear.core.detectors.debt import Debt
-from switchgear.core.machine import step
-from switchgear.core.policy import Policy
-from switchgear.core.types import Phase, Tell
+from switchgear._config import preset_policy
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy
+from switchgear._core.types import Phase, Tell
+from switchgear._detectors import progress, step_facts
+from switchgear._detectors import progress as errors_debt
+from switchgear._detectors import progress as words_debt
+from switchgear._detectors.progress import Debt
 
 ROOT = Path(__file__).resolve().parents[1]
 LEDGER = "**the ledger**"
@@ -44,10 +45,10 @@ SCALES = {
 RECENT = ("gemini-3", "claude-opus-4", "claude-sonnet-4", "gpt-5")
 """How the names of recent models begin."""
 SIDES = ("half 1", "half 2")
-MODULES = (words_debt, actions_debt, errors_debt)
+MODULES = (words_debt, progress, errors_debt)
 CONSTANTS = (
-    (actions_debt, "RESEMBLES"),
-    (actions_debt, "SILENT"),
+    (progress, "RESEMBLES"),
+    (progress, "SILENT"),
     (errors_debt, "CALM"),
     (errors_debt, "AGAIN"),
     (errors_debt, "FEW"),
@@ -255,7 +256,7 @@ def _part(runs: list[Run], stops: Stops, of: Callable[[Run], object], wanted: ob
 
 def remember_facts() -> None:
     """The numbers of a step are worked out once and not for every detector that is tried."""
-    remembered = lru_cache(maxsize=None)(act_facts.facts_of)
+    remembered = lru_cache(maxsize=None)(step_facts.facts_of)
     for module in MODULES:
         setattr(module, "facts_of", remembered)  # noqa: B010  it is not theirs to export
 

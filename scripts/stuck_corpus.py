@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from switchgear.core.types import Act, Signal
+from switchgear._core.types import Act, Signal
 
 Step = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from switchgear.config.trust import trust_file
+from switchgear._config.trust import trust_file
 
 
 def write_config(path: Path, text: str) -> None:

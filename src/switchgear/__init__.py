@@ -8,20 +8,19 @@
 
 from typing import TYPE_CHECKING, Any
 
-from switchgear.core import detectors
-from switchgear.core.policy import AnyDetector, Policy, WeightedSum
-from switchgear.core.recovery import Cooldown, Latched, WindowEnd
-from switchgear.core.types import Act, Event, EventKind, Mode, Permit, Phase, Reading, Signal
-from switchgear.errors import Rejected, StoreError, SwitchgearError
-from switchgear.guards.call import CircuitBreaker
-from switchgear.guards.loop import LoopBreaker
-from switchgear.guards.loop_facts import Decision, IterationMetrics
-from switchgear.listeners import Call
-from switchgear.panel import Panel
+from switchgear import detectors
+from switchgear._breaker.circuit_breaker import CircuitBreaker
+from switchgear._breaker.loop_breaker import Decision, IterationMetrics, LoopBreaker
+from switchgear._core.errors import Rejected, StoreError, SwitchgearError
+from switchgear._core.policy import AnyDetector, Policy, WeightedSum
+from switchgear._core.recovery import Cooldown, Latched, WindowEnd
+from switchgear._core.types import Act, Event, EventKind, Mode, Permit, Phase, Reading, Signal
+from switchgear._panel.panel import Panel
+from switchgear._sinks.dispatch import Call
 
 if TYPE_CHECKING:
-    from switchgear.runner.options import RunOptions
-    from switchgear.runner.run_loop import run_loop
+    from switchgear._run.options import RunOptions
+    from switchgear._run.run_loop import run_loop
 
 __version__ = "0.1.0"
 
@@ -58,11 +57,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The runner is imported when it is used: most programs only guard their calls."""
     if name == "run_loop":
-        from switchgear.runner.run_loop import run_loop  # noqa: PLC0415
+        from switchgear._run.run_loop import run_loop  # noqa: PLC0415
 
         return run_loop
     if name == "RunOptions":
-        from switchgear.runner.options import RunOptions  # noqa: PLC0415
+        from switchgear._run.options import RunOptions  # noqa: PLC0415
 
         return RunOptions
     raise AttributeError(name)

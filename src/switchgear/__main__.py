@@ -1,5 +1,5 @@
 """`python -m switchgear` is the command `switchgear`."""
 
-from switchgear.cli import main
+from switchgear._cli import main
 
 main(prog_name="switchgear")

@@ -1,304 +1,37 @@
-"""The errors: one root, fields first, prose in `__str__`, all of them picklable.
-
-`Rejected` is raised on the hot path of an open circuit. It has no `__init__` of its own: the
-fields are the exception's `args`, which C code sets, and the sentence is made when it is read.
-"""
-
-import math
-from typing import Any, ClassVar, NamedTuple, Self
-
-from switchgear.core.record import CENTURY_S
-from switchgear.core.types import Phase
-
-
-class SwitchgearError(Exception):
-    """The root of Switchgear's errors."""
-
-
-class Refusal(NamedTuple):
-    """Why a circuit refuses, and until when on its breaker's clock (infinity: not by itself)."""
-
-    phase: Phase
-    reason: str
-    until_s: float
-    last_error: str | None
-    held: bool = False
-    """Whether it refuses because an operator says so, and not the evidence."""
-
-
-class Rejected(SwitchgearError):
-    """A circuit did not admit the call; nothing was run.
-
-    `circuit` is its name, `reason` why, `retry_after_s` when it may admit again (seconds from the
-    refusal; `None`: not by itself), `last_error` the last failure it saw, `phase` its phase.
-
-    >>> print(Rejected("api", Refusal(Phase.OPEN, "5 failures in a row (threshold 5)", 52.0, "529"), 10.0))
-    circuit 'api' is open: 5 failures in a row (threshold 5), last "529"; retries in 42 s
-    """
-
-    args: tuple[str, Refusal, float]
-
-    @property
-    def circuit(self) -> str:
-        """The circuit's name."""
-        return self.args[0]
-
-    @property
-    def phase(self) -> Phase:
-        """The circuit's phase at the refusal."""
-        return self.args[1].phase
-
-    @property
-    def reason(self) -> str:
-        """Why the circuit refuses, with the threshold."""
-        return self.args[1].reason
-
-    @property
-    def retry_after_s(self) -> float | None:
-        """Seconds until it may admit again; `None`: not by itself."""
-        until_s = self.args[1].until_s
-        return None if until_s == math.inf else max(0.0, until_s - self.args[2])
-
-    @property
-    def last_error(self) -> str | None:
-        """The last failure the circuit saw, redacted."""
-        return self.args[1].last_error
-
-    def __str__(self) -> str:
-        args: tuple[Any, ...] = self.args  # as somebody else may have made it
-        if len(args) != 3 or not isinstance(args[1], Refusal):
-            return super().__str__()
-        if self.args[1].held:
-            left_s = self.retry_after_s
-            ends = "stays so until it is released"
-            if left_s is not None:
-                ends = f"the hold ends in {duration(left_s)}"
-            return f"circuit {self.circuit!r} is {self.reason}; {ends}"
-        last = f', last "{self.last_error}"' if self.last_error else ""
-        wait = self.retry_after_s
-        then = "stays so until it is reset" if wait is None else f"retries in {duration(wait)}"
-        phase = self.phase.replace("_", "-")
-        return f"circuit {self.circuit!r} is {phase}: {self.reason}{last}; {then}"
-
-
-class WrongContext(SwitchgearError, RuntimeError):
-    """A `with breaker:` block was left in another context (thread or task) than it was entered."""
-
-    def __str__(self) -> str:
-        name: Any = self.args[0] if self.args else "?"
-        return (
-            f"the block 'with' circuit {name!r} was left in another thread or task than the one "
-            "that entered it; guard the call with breaker.call or @breaker instead"
-        )
-
-
-class OrderRefused(SwitchgearError):
-    """Something needs the operator token, and came without it.
-
-    `args` are the circuit that was meant and, if it was no order to a circuit, what was tried.
-    """
-
-    def __str__(self) -> str:
-        name: Any = self.args[0] if self.args else "?"
-        what: Any = self.args[1] if len(self.args) > 1 else ""
-        way_out = "pass --token-file or set SWITCHGEAR_TOKEN"
-        if what:
-            return f"{what} needs the operator token; {way_out}"
-        return f"circuit {name!r} takes orders only with the operator token; {way_out}"
-
-
-class BudgetRefused(SwitchgearError):
-    """A budget was not given; nothing was set aside.
-
-    `node` is the one that refused, `why` the reason, `free_micros` what it could still give, in
-    millionths of a dollar (`None`: that is not the reason).
-    """
-
-    args: tuple[str, str, int | None]
-
-    @property
-    def node(self) -> str:
-        """The node that refused."""
-        return self.args[0]
-
-    @property
-    def why(self) -> str:
-        """Why it refused."""
-        return self.args[1]
-
-    @property
-    def free_micros(self) -> int | None:
-        """What it could still give."""
-        return self.args[2]
-
-    def __str__(self) -> str:
-        return f"budget {self.node!r} refuses: {self.why}"
-
-
-class NoRoute(SwitchgearError):
-    """Nobody in a fleet may do the work now; nothing was run.
-
-    `agent` is whom it was for, `decision` what is to become of it (`requeue`, `pause` or `halt`),
-    `why` the reasons, `retry_after_s` when it may be tried again (`None`: not by itself).
-    """
-
-    args: tuple[str, str, str, float | None]
-
-    @property
-    def agent(self) -> str:
-        """Whom the work was for."""
-        return self.args[0]
-
-    @property
-    def decision(self) -> str:
-        """What is to become of the work."""
-        return self.args[1]
-
-    @property
-    def why(self) -> str:
-        """Who refused, and why."""
-        return self.args[2]
-
-    @property
-    def retry_after_s(self) -> float | None:
-        """Seconds until it may be tried again; `None`: not by itself."""
-        return self.args[3]
-
-    def __str__(self) -> str:
-        wait_s = self.retry_after_s
-        then = "" if wait_s is None else f"; try again in {duration(wait_s)}"
-        return f"no agent available for {self.agent!r} ({self.decision}): {self.why}{then}"
-
-
-class LockTimeout(SwitchgearError):
-    """A lock was not to be had in the time that was given.
-
-    `args` are the resource, who holds it, and how long was waited, in seconds.
-    """
-
-    def __str__(self) -> str:
-        resource, holder, waited_s = self.args
-        held = f"{holder} holds it" if holder else "others came first"
-        return f"lock {resource!r} was not to be had in {duration(waited_s)}: {held}"
-
-
-class LockLost(SwitchgearError):
-    """A lease ran out before the lock was given back, and somebody else may have had it since.
-
-    `args` are the resource and the fencing token that is no longer valid.
-    """
-
-    def __str__(self) -> str:
-        resource, token = self.args
-        return (
-            f"lock {resource!r} was lost: the lease of token {token} ran out; "
-            "take a longer lease, or renew it"
-        )
-
-
-class StoreError(SwitchgearError):
-    """A store could not do what it was asked. `store` is where, `why` what went wrong."""
-
-    args: tuple[str, str, str]
-    problem: ClassVar[str] = "failed"
-    """What kind of trouble this is, in a word or two."""
-    in_doubt: str | None = None
-    """The identity of a message that may have been applied all the same: its reply was lost."""
-
-    def __init__(self, store: str, why: str, what_to_do: str) -> None:
-        super().__init__(store, why, what_to_do)
-
-    @property
-    def store(self) -> str:
-        """Where: the URL of the store, without a password."""
-        return self.args[0]
-
-    @property
-    def why(self) -> str:
-        """What went wrong."""
-        return self.args[1]
-
-    @property
-    def what_to_do(self) -> str:
-        """The way out."""
-        return self.args[2]
-
-    def again(self) -> Self:
-        """A new one that says the same: an exception is raised once."""
-        return type(self)(*self.args)
-
-    def __str__(self) -> str:
-        return f"store {self.store} {self.problem}: {self.why}; {self.what_to_do}"
-
-
-class StoreUnavailable(StoreError):
-    """It cannot be reached, or did not answer in time. Trying again may help."""
-
-    problem = "cannot be reached"
-
-
-class StoreFull(StoreError):
-    """There is no room left to write."""
-
-    problem = "is full"
-
-
-class StoreReadOnly(StoreError):
-    """It can be read but not written."""
-
-    problem = "is read-only"
-
-
-class StoreCorrupt(StoreError):
-    """What is there is no store of ours, or is damaged."""
-
-    problem = "is corrupt"
-
-
-class StoreTooNew(StoreError):
-    """It was written by a newer Switchgear."""
-
-    problem = "is too new"
-
-
-def duration(seconds: float) -> str:
-    """`0.4 s`, `42 s`, `3 min`, `2 h`: as a person would say it, never shorter than it is.
-
-    >>> duration(0.35), duration(41.2), duration(121.0)
-    ('0.4 s', '42 s', '3 min')
-    """
-    if seconds > CENTURY_S:
-        return "over 100 years"
-    # Rounded first: 60.0000000001 is what sums of floats make of 60, and no reason to say 61.
-    seconds = round(seconds, 6)
-    tenths = math.ceil(round(seconds * 10, 5))
-    if tenths < 100:
-        return f"{tenths / 10:g} s"
-    unit_s, unit = (1, "s") if seconds < 120 else (60, "min") if seconds < 7200 else (3600, "h")
-    return f"{math.ceil(seconds / unit_s)} {unit}"
-
-
-def elapsed(seconds: float) -> str:
-    """`0.4 s`, `41 s`, `2 min`, `2 h 28 min`: time that has passed, rounded to the nearest unit.
-
-    >>> elapsed(0.35), elapsed(41.2), elapsed(121.0), elapsed(8_900.0)
-    ('0.4 s', '41 s', '2 min', '2 h 28 min')
-    """
-    if seconds > CENTURY_S:
-        return "over 100 years"
-    seconds = max(round(seconds, 6), 0.0)
-    if 0 < seconds < 0.05:
-        return "under 0.1 s"
-    if seconds < 9.95:
-        return f"{_half_up(seconds * 10) / 10:g} s"
-    if seconds < 119.5:
-        return f"{_half_up(seconds)} s"
-    minutes = _half_up(seconds / 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    hours, rest = divmod(minutes, 60)
-    return f"{hours} h {rest} min" if rest else f"{hours} h"
-
-
-def _half_up(value: float) -> int:
-    return math.floor(round(value, 5) + 0.5)
+"""The errors that Switchgear raises: one root, `SwitchgearError`; all of them picklable."""
+
+from switchgear._core.errors import (
+    BudgetRefused,
+    LockLost,
+    LockTimeout,
+    NoRoute,
+    OrderRefused,
+    Refusal,
+    Rejected,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnavailable,
+    SwitchgearError,
+    WrongContext,
+)
+
+__all__ = [
+    "BudgetRefused",
+    "LockLost",
+    "LockTimeout",
+    "NoRoute",
+    "OrderRefused",
+    "Refusal",
+    "Rejected",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
+    "StoreReadOnly",
+    "StoreTooNew",
+    "StoreUnavailable",
+    "SwitchgearError",
+    "WrongContext",
+]

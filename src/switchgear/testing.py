@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from switchgear.clock import Clock
-from switchgear.core.policy import Policy
-from switchgear.core.types import Event, Message, Step
-from switchgear.errors import StoreError, StoreUnavailable
-from switchgear.stores.base import Found, Transaction
-from switchgear.stores.memory import MemoryStore
+from switchgear._core.errors import StoreError, StoreUnavailable
+from switchgear._core.policy import Policy
+from switchgear._core.types import Event, Message, Step
+from switchgear._stores.base import Found, Transaction
+from switchgear._stores.memory import MemoryStore
+from switchgear._system.clock import Clock
 
 T = TypeVar("T")
 

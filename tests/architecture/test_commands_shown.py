@@ -8,7 +8,7 @@ import click
 import pytest
 
 from architecture.pages import PAGES, blocks, page_name
-from switchgear.cli import main
+from switchgear._cli import main
 
 INLINE = re.compile(r"`((?:[A-Z_]+=\S+ )?switchgear [^`\n]+)`")
 COMMAND = re.compile(r"(?<![\w./-])switchgear ([^|;&<>#\n)]*)")

@@ -14,8 +14,8 @@ import pytest
 
 import switchgear
 from switchgear import detectors
-from switchgear.agents.registry import AGENTS
-from switchgear.stores.redis.trouble import BY_WORD
+from switchgear._agents.registry import AGENTS
+from switchgear._stores.redis.errors import BY_WORD
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -11,10 +11,10 @@ from servers.cluster import running_cluster
 from servers.proxy import Proxy
 from servers.server import Server, eventually, running
 from switchgear import Cooldown, Mode, Phase, Policy, Rejected, Signal, detectors
-from switchgear.core.types import Circuit, Event, EventKind
-from switchgear.errors import StoreError
-from switchgear.panel import Panel
-from switchgear.stores.redis import RedisStore
+from switchgear._core.errors import StoreError
+from switchgear._core.types import Circuit, Event, EventKind
+from switchgear._panel.panel import Panel
+from switchgear._stores.redis import RedisStore
 
 pytestmark = pytest.mark.stress
 

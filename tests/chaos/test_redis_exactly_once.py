@@ -16,15 +16,15 @@ import redis
 
 from servers.faulty_proxy import FAULTS, STALE, FaultyProxy
 from servers.server import Server, eventually, running
-from switchgear.core.detectors import ConsecutiveFailures, FailuresInWindow
-from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown
-from switchgear.core.types import Ask, Phase, Signal, Tell
-from switchgear.errors import StoreError
-from switchgear.panel import Panel
-from switchgear.stores.base import Transaction
-from switchgear.stores.ledger import Amended
-from switchgear.stores.redis import RedisStore
+from switchgear._core.errors import StoreError
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown
+from switchgear._core.types import Ask, Phase, Signal, Tell
+from switchgear._detectors import ConsecutiveFailures, FailuresInWindow
+from switchgear._panel.panel import Panel
+from switchgear._stores.base import Transaction
+from switchgear._stores.ledger import Amended
+from switchgear._stores.redis import RedisStore
 
 pytestmark = pytest.mark.stress
 

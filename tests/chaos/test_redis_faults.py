@@ -13,13 +13,13 @@ import pytest
 from servers.cluster import running_cluster
 from servers.proxy import Proxy
 from servers.server import Server, eventually, running
-from switchgear.core.detectors import ConsecutiveFailures
-from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown
-from switchgear.core.types import Ask, Circuit, Phase, Signal, Tell
-from switchgear.errors import StoreError, StoreReadOnly, StoreUnavailable
-from switchgear.stores.redis import RedisStore
-from switchgear.stores.redis.server_clock import ServerClock
+from switchgear._core.errors import StoreError, StoreReadOnly, StoreUnavailable
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown
+from switchgear._core.types import Ask, Circuit, Phase, Signal, Tell
+from switchgear._detectors import ConsecutiveFailures
+from switchgear._stores.redis import RedisStore
+from switchgear._stores.redis.server_clock import ServerClock
 
 pytestmark = pytest.mark.stress
 

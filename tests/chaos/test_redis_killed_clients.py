@@ -10,7 +10,7 @@ import pytest
 
 from servers.server import Server, running
 from stress.redis_crew import POLICY, SUCCEEDED, tell_until_killed
-from switchgear.stores.redis import RedisStore
+from switchgear._stores.redis import RedisStore
 
 pytestmark = pytest.mark.stress
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from servers.cluster import running_cluster
 from servers.server import running
-from switchgear.stores.base import Store
-from switchgear.stores.memory import MemoryStore
-from switchgear.stores.redis import RedisStore
-from switchgear.stores.sqlite import SqliteStore
+from switchgear._stores.base import Store
+from switchgear._stores.memory import MemoryStore
+from switchgear._stores.redis import RedisStore
+from switchgear._stores.sqlite import SqliteStore
 
 _numbers = count(1)
 _servers = ExitStack()

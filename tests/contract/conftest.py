@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from servers.server import Server, running
-from switchgear.stores.redis import RedisStore
+from switchgear._stores.redis import RedisStore
 
 
 @pytest.fixture(scope="module")

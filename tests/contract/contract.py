@@ -23,22 +23,12 @@ from contract.words import (
     tell,
 )
 from stress.crew import together
-from switchgear.core.detectors import ConsecutiveFailures, FailureRate
-from switchgear.core.machine import step
-from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown
-from switchgear.core.types import (
-    Ask,
-    Event,
-    EventKind,
-    Message,
-    Mode,
-    Order,
-    Phase,
-    Signal,
-    Tell,
-)
-from switchgear.stores.base import Store
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown
+from switchgear._core.types import Ask, Event, EventKind, Message, Mode, Order, Phase, Signal, Tell
+from switchgear._detectors import ConsecutiveFailures, FailureRate
+from switchgear._stores.base import Store
 
 
 class StoreContract(KeepingContract, TransactionContract):

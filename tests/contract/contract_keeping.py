@@ -7,12 +7,9 @@ import pytest
 
 from contract.backends import Backend
 from contract.words import FAILED, NOW_S, OK, POLICY, hold, numbers, same, tell
-from switchgear.core.machine import step
-from switchgear.core.types import (
-    Event,
-    Mode,
-)
-from switchgear.stores.base import Found, Store
+from switchgear._core.machine import step
+from switchgear._core.types import Event, Mode
+from switchgear._stores.base import Found, Store
 
 
 class KeepingContract:

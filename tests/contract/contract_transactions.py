@@ -9,12 +9,8 @@ import pytest
 from contract.backends import Backend
 from contract.words import FAILED, OK, POLICY, hold, numbers, tell, totals
 from stress.crew import together
-from switchgear.core.types import (
-    Ask,
-    Mode,
-    Totals,
-)
-from switchgear.stores.base import Store, Transaction
+from switchgear._core.types import Ask, Mode, Totals
+from switchgear._stores.base import Store, Transaction
 
 
 class TransactionContract:

@@ -1,9 +1,9 @@
 """What the tests of circuits in a Redis server have in common."""
 
-from switchgear.core.detectors import ConsecutiveFailures
-from switchgear.core.policy import Policy
-from switchgear.core.types import Ask, Circuit, Order, Signal, Tell
-from switchgear.stores.redis import RedisStore
+from switchgear._core.policy import Policy
+from switchgear._core.types import Ask, Circuit, Order, Signal, Tell
+from switchgear._detectors import ConsecutiveFailures
+from switchgear._stores.redis import RedisStore
 
 POLICY = Policy([ConsecutiveFailures(3)])
 STRICT = POLICY.replace(strict=True)

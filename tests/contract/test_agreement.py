@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from contract.backends import BACKENDS
 from property.strategies import SIGNALS, TICKS, policies
-from switchgear.core.detectors import ConsecutiveFailures, FailureRate
-from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown
-from switchgear.core.types import Ask, EventKind, Message, Mode, Order, Permit, Signal, Tell
-from switchgear.core.wire import dump_circuit
-from switchgear.stores.base import Store
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown
+from switchgear._core.types import Ask, EventKind, Message, Mode, Order, Permit, Signal, Tell
+from switchgear._core.wire import dump_circuit
+from switchgear._detectors import ConsecutiveFailures, FailureRate
+from switchgear._stores.base import Store
 
 KEYS = ("provider/a", "op/b")
 NOW_S = 1_750_000_000.0

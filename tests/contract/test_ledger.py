@@ -8,9 +8,9 @@ import pytest
 
 from contract.backends import BACKENDS, Backend
 from stress.crew import together
-from switchgear.budgets import Budgets
-from switchgear.errors import BudgetRefused
-from switchgear.stores.ledger import Amended, Ledger, ledger_of
+from switchgear._budgets.budgets import Budgets
+from switchgear._core.errors import BudgetRefused
+from switchgear._stores.ledger import Amended, Ledger, ledger_of
 
 
 def add(amount: int) -> Any:

@@ -6,8 +6,8 @@ import pytest
 
 from contract.backends import BACKENDS
 from switchgear import Policy, Signal, detectors
-from switchgear.panel import Panel
-from switchgear.stores.base import LONGEST_NAME
+from switchgear._panel.panel import Panel
+from switchgear._stores.base import LONGEST_NAME
 
 POLICY = Policy([detectors.ConsecutiveFailures(3)])
 WRONG = [

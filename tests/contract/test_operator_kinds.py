@@ -10,12 +10,12 @@ import pytest
 
 from contract import backends
 from switchgear import Policy, Signal
-from switchgear.core.detectors import ConsecutiveFailures
-from switchgear.core.recovery import Latched
-from switchgear.core.types import REMARKS, EventKind, Mode, Order, Tell
-from switchgear.errors import OrderRefused
-from switchgear.panel import Panel
-from switchgear.stores.base import Found, Store, Transaction
+from switchgear._core.errors import OrderRefused
+from switchgear._core.recovery import Latched
+from switchgear._core.types import REMARKS, EventKind, Mode, Order, Tell
+from switchgear._detectors import ConsecutiveFailures
+from switchgear._panel.panel import Panel
+from switchgear._stores.base import Found, Store, Transaction
 
 TOKEN = "swg_secret"
 DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()

@@ -11,11 +11,9 @@ import servers.certificates
 from contract.redis_words import POLICY, SUCCEEDED, tell, trip
 from servers.proxy import Proxy
 from servers.server import Server, eventually, running
-from switchgear.core.types import Circuit
-from switchgear.errors import (
-    StoreUnavailable,
-)
-from switchgear.stores.redis import RedisStore
+from switchgear._core.errors import StoreUnavailable
+from switchgear._core.types import Circuit
+from switchgear._stores.redis import RedisStore
 
 
 def test_a_server_that_forgot_the_scripts_is_told_them_again(

@@ -6,15 +6,15 @@ import pytest
 
 from contract.redis_words import FAILED, KEY, POLICY, STRICT, tell, trip
 from servers.server import Server, eventually, running
-from switchgear.core.types import Ask, EventKind, Mode
-from switchgear.errors import (
+from switchgear._core.errors import (
     StoreCorrupt,
     StoreFull,
     StoreReadOnly,
     StoreTooNew,
     StoreUnavailable,
 )
-from switchgear.stores.redis import RedisStore
+from switchgear._core.types import Ask, EventKind, Mode
+from switchgear._stores.redis import RedisStore
 
 
 @pytest.mark.parametrize(

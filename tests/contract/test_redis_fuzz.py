@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servers.server import Server, running
-from switchgear.core.detectors import ConsecutiveFailures
-from switchgear.core.machine import step
-from switchgear.core.policy import Policy
-from switchgear.core.types import EventKind, Order, Signal, Tell
-from switchgear.core.wire import WireError
-from switchgear.errors import StoreTooNew
-from switchgear.stores.redis import RedisStore, envelope
+from switchgear._core.errors import StoreTooNew
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy
+from switchgear._core.types import EventKind, Order, Signal, Tell
+from switchgear._core.wire import WireError
+from switchgear._detectors import ConsecutiveFailures
+from switchgear._stores.redis import RedisStore, envelope
 
 POLICY = Policy([ConsecutiveFailures(3)])
 FAILED = Tell(Signal(ok=False, error="529"))

@@ -13,15 +13,15 @@ import pytest
 from servers.cluster import running_cluster
 from servers.server import Server, eventually, running
 from stress.crew import together
-from switchgear.core.detectors import ConsecutiveFailures
-from switchgear.core.policy import Policy
-from switchgear.core.types import Signal, Tell
-from switchgear.errors import StoreUnavailable
-from switchgear.panel import Panel
-from switchgear.stores.redis import RedisStore
-from switchgear.stores.redis.envelope import Mail
-from switchgear.stores.redis.script import Call
-from switchgear.stores.redis.trouble import CLUSTER_COMMANDS, COMMANDS
+from switchgear._core.errors import StoreUnavailable
+from switchgear._core.policy import Policy
+from switchgear._core.types import Signal, Tell
+from switchgear._detectors import ConsecutiveFailures
+from switchgear._panel.panel import Panel
+from switchgear._stores.redis import RedisStore
+from switchgear._stores.redis.envelope import Mail
+from switchgear._stores.redis.errors import CLUSTER_COMMANDS, COMMANDS
+from switchgear._stores.redis.script import Call
 
 POLICY = Policy([ConsecutiveFailures(3)])
 FAILED = Tell(Signal(ok=False, error="529 overloaded"))

@@ -3,12 +3,12 @@
 from contract.words import Broken
 from servers.server import Server
 from stress.crew import together
-from switchgear.core.detectors import ConsecutiveFailures
-from switchgear.core.policy import Policy
-from switchgear.core.types import Ask, Circuit, Order, Phase, Signal, Tell
-from switchgear.stores.redis import RedisStore
-from switchgear.stores.redis.envelope import Mail, seal_mail
-from switchgear.stores.redis.script import BATCH, Script
+from switchgear._core.policy import Policy
+from switchgear._core.types import Ask, Circuit, Order, Phase, Signal, Tell
+from switchgear._detectors import ConsecutiveFailures
+from switchgear._stores.redis import RedisStore
+from switchgear._stores.redis.envelope import Mail, seal_mail
+from switchgear._stores.redis.script import BATCH, Script
 
 POLICY = Policy([ConsecutiveFailures(3)])
 FAILED = Tell(Signal(ok=False, error="529"))

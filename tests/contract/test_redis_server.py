@@ -6,13 +6,13 @@ import threading
 from contract.redis_words import FAILED, KEY, POLICY, SUCCEEDED, tell, trip
 from servers.proxy import Proxy
 from servers.server import Server, eventually
-from switchgear.core.detectors import ConsecutiveFailures
-from switchgear.core.machine import step
-from switchgear.core.policy import Policy
-from switchgear.core.types import Ask, Circuit, EventKind, Mode, Order, Phase, Signal, Tell
-from switchgear.panel import Panel
-from switchgear.stores.base import Found
-from switchgear.stores.redis import RedisStore
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy
+from switchgear._core.types import Ask, Circuit, EventKind, Mode, Order, Phase, Signal, Tell
+from switchgear._detectors import ConsecutiveFailures
+from switchgear._panel.panel import Panel
+from switchgear._stores.base import Found
+from switchgear._stores.redis import RedisStore
 
 # How it is kept
 

@@ -1,19 +1,11 @@
 """What the contract of stores tells them, and how it looks at what they kept."""
 
-from switchgear.core.detectors import ConsecutiveFailures
-from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown
-from switchgear.core.types import (
-    Circuit,
-    Message,
-    Mode,
-    Order,
-    Signal,
-    Tell,
-    Totals,
-)
-from switchgear.core.wire import dump_circuit
-from switchgear.stores.base import Entry, Store
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown
+from switchgear._core.types import Circuit, Message, Mode, Order, Signal, Tell, Totals
+from switchgear._core.wire import dump_circuit
+from switchgear._detectors import ConsecutiveFailures
+from switchgear._stores.base import Entry, Store
 
 POLICY = Policy([ConsecutiveFailures(threshold=3)], Cooldown(base_s=10.0, max_s=40.0))
 NOW_S = 1_750_000_000.0

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from switchgear.hooks.command import hook_command
+from switchgear._hooks.command import hook_command
 
 PATIENCE_S = 60.0
 

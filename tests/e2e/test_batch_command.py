@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from switchgear.batch.conductor import Conductor
+from switchgear._run.batch.scheduler import Conductor
 
 COMMAND = (sys.executable, "-m", "switchgear", "batch")
 AGENT = """

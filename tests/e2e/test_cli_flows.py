@@ -342,7 +342,7 @@ def test_an_ascii_terminal_gets_ascii(run: Run) -> None:
 
 def test_the_help_of_the_command_loads_nothing_heavy(run: Run, tmp_path: Path) -> None:
     script = (
-        "import sys\nfrom switchgear.cli import main\n"
+        "import sys\nfrom switchgear._cli import main\n"
         "try: main(['--help'], prog_name='switchgear')\nexcept SystemExit: pass\n"
         "print(*sys.modules, file=sys.stderr)"
     )

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from switchgear import Signal
-from switchgear.config import load_config
+from switchgear._config import load_config
 from switchgear.fleet import Fleet
 
 

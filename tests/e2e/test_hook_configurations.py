@@ -16,10 +16,10 @@ import pytest
 
 from depth import sample
 from e2e.hook_process import command
-from switchgear.config import ConfigError, load_config
-from switchgear.config.trust import trust_file
-from switchgear.core.detectors import ALL
-from switchgear.presets import PRESETS
+from switchgear._breaker.presets import PRESETS
+from switchgear._config import ConfigError, load_config
+from switchgear._config.trust import trust_file
+from switchgear._detectors import ALL
 from unit.config_texts import WHOLE_YAML
 from unit.hook_calls import after, before
 

@@ -18,7 +18,7 @@ import pytest
 
 from depth import sample
 from e2e.hook_process import PATIENCE_S, command, hook
-from switchgear.hooks.command import AGENTS, OR_REFUSE
+from switchgear._hooks.command import AGENTS, OR_REFUSE
 from unit.hook_calls import after, before, claude
 
 FORBIDDEN = {"command": "rm -rf /etc"}
@@ -364,7 +364,13 @@ def test_a_part_that_cannot_be_imported_does_not_admit(
 
 @pytest.mark.parametrize(
     "part",
-    ["core/rules.py", "core/deeds.py", "stores/sqlite/store.py", "redact.py", "core/types.py"],
+    [
+        "_rules/rules.py",
+        "_rules/effects.py",
+        "_stores/sqlite/store.py",
+        "redact.py",
+        "_core/types.py",
+    ],
 )
 def test_a_part_of_the_core_that_cannot_be_imported_does_not_admit(
     copied: Path, project: Path, part: str

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from e2e.hook_process import hook
 from servers.server import running
-from switchgear.stores.redis import RedisStore
+from switchgear._stores.redis import RedisStore
 from trusted_config import write_config
 from unit.hook_calls import after, before, failed
 

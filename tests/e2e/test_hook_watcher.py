@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from switchgear.hooks.command import hook_command
-from switchgear.hooks.install import saved
-from switchgear.hooks.install.place import place
-from switchgear.hooks.sessions import Notes
-from switchgear.stores.sqlite import SqliteStore
+from switchgear._hooks.command import hook_command
+from switchgear._hooks.install import saved
+from switchgear._hooks.install.place import place
+from switchgear._hooks.session import Notes
+from switchgear._stores.sqlite import SqliteStore
 from trusted_config import write_config
 
 AGENT = """

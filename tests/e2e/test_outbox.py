@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from e2e.hook_process import hook
 from switchgear import Signal
-from switchgear.cli import main
-from switchgear.config import load_config
-from switchgear.config.trust import trust_file
+from switchgear._cli import main
+from switchgear._config import load_config
+from switchgear._config.trust import trust_file
+from switchgear._hooks import drain
 from switchgear.fleet import Fleet
-from switchgear.hooks import drain
 from unit.hook_calls import before
 
 PATIENCE_S = 60.0

@@ -257,10 +257,10 @@ def test_a_defect_after_an_agent_has_worked_is_not_a_usage_error(project: Projec
     broken = project.path.parent / "broken.py"
     broken.write_text(
         "import sys\n"
-        "from switchgear.runner import runner\n"
+        "from switchgear._run import loop as runner\n"
         "def fails(*_, **__): raise RuntimeError('a defect')\n"
         "runner.for_next = fails\n"
-        "from switchgear.cli import main\n"
+        "from switchgear._cli import main\n"
         "sys.argv = ['switchgear', *sys.argv[1:]]\n"
         "main()\n"
     )

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from switchgear.config.trust import trust_file
-from switchgear.hooks.command import hook_command
+from switchgear._config.trust import trust_file
+from switchgear._hooks.command import hook_command
 from unit.hook_calls import after, before
 
 DOCUMENT = Path(__file__).parents[2] / "SECURITY.md"

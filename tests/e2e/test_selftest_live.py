@@ -13,15 +13,15 @@ from click.testing import CliRunner
 
 from e2e.hook_process import hook
 from servers.server import running
-from switchgear.cli import main
-from switchgear.cli.doctor import PROBLEM
-from switchgear.cli.hooks_doctor import hook_trials
-from switchgear.config import DEFAULT, load_config
-from switchgear.hooks.command import AGENTS
-from switchgear.panel import Panel
-from switchgear.selftest import live_hooks, live_runs, live_store
-from switchgear.selftest.bench import Bench
-from switchgear.selftest.rows import Status
+from switchgear._analysis.selftest import live_hooks, live_runs, live_store
+from switchgear._analysis.selftest.rows import Status
+from switchgear._analysis.selftest.sandbox import Bench
+from switchgear._cli import main
+from switchgear._cli.doctor_checks import PROBLEM
+from switchgear._cli.hooks_doctor import hook_trials
+from switchgear._config import DEFAULT, load_config
+from switchgear._hooks.command import AGENTS
+from switchgear._panel.panel import Panel
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from e2e.hook_process import hook
 from e2e.terminal import ENTER, LEAVE, Terminal
-from switchgear.config.trust import trust_file
+from switchgear._config.trust import trust_file
 from unit.hook_calls import after, before
 
 AGENT = """

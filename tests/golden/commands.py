@@ -20,9 +20,9 @@ from click.testing import CliRunner
 
 from golden.place import project
 from switchgear import Panel, Signal
-from switchgear.cli import main
-from switchgear.config import load_config
-from switchgear.hooks.answering import answer
+from switchgear._cli import main
+from switchgear._config import load_config
+from switchgear._hooks.handler import answer
 
 CONFIG = "store: sqlite:///{folder}/state.db\n"
 FLEET = """

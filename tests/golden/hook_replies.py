@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from golden.place import project, without_place
 from switchgear import Panel
-from switchgear.hooks.answering import answer
+from switchgear._hooks.handler import answer
 from switchgear.testing import FakeClock, FlakyStore
 
 Data = dict[str, Any]

@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from switchgear.core.detectors import (
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy, WeightedSum
+from switchgear._core.recovery import Cooldown, Latched, WindowEnd
+from switchgear._core.types import Ask, Circuit, Event, Message, Mode, Order, Permit, Signal, Tell
+from switchgear._detectors import (
     ConsecutiveFailures,
     FailureRate,
     FailuresInWindow,
     LatencyP95,
     SlowCalls,
 )
-from switchgear.core.machine import step
-from switchgear.core.policy import Policy, WeightedSum
-from switchgear.core.recovery import Cooldown, Latched, WindowEnd
-from switchgear.core.types import Ask, Circuit, Event, Message, Mode, Order, Permit, Signal, Tell
 
 BAD = Signal(ok=False, seconds=0.5, error="529 overloaded")
 GOOD = Signal(ok=True, seconds=0.25)

@@ -15,9 +15,9 @@ import redis
 from click.testing import CliRunner
 
 from switchgear import Cooldown, Latched, Panel, Policy, Signal, detectors
-from switchgear.cli import main
-from switchgear.stores.redis import RedisStore
-from switchgear.stores.sqlite import SqliteStore
+from switchgear._cli import main
+from switchgear._stores.redis import RedisStore
+from switchgear._stores.sqlite import SqliteStore
 
 NOTE = "session/s1"
 NOTE_TEXT = '{"agent":"claude-code","task":"fix the parser","works":true}'

@@ -15,7 +15,7 @@ from golden import commands, hook_replies, stores
 from golden.place import project
 from golden.regenerate import FILES, HERE, as_text
 from servers.server import running
-from switchgear.cli import main
+from switchgear._cli import main
 
 
 def told_apart(name: str, now: str) -> str:

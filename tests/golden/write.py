@@ -13,9 +13,9 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from golden.scenarios import SCENARIOS, lived  # noqa: E402  found by the line above
-from switchgear.core.policy import Policy  # noqa: E402
-from switchgear.core.types import Circuit  # noqa: E402
-from switchgear.core.wire import SCHEMA, dump_circuit, dump_event  # noqa: E402
+from switchgear._core.policy import Policy  # noqa: E402
+from switchgear._core.types import Circuit  # noqa: E402
+from switchgear._core.wire import SCHEMA, dump_circuit, dump_event  # noqa: E402
 
 
 def as_text(data: Any) -> str:

@@ -9,11 +9,11 @@ from random import Random
 
 from property.strategies import failures_apart
 from property.walker import Walker
-from switchgear.core import detectors
-from switchgear.core.detectors import Detector
-from switchgear.core.policy import AnyDetector, Combine, Policy, WeightedSum
-from switchgear.core.recovery import Cooldown, Latched, Recovery, WindowEnd
-from switchgear.core.types import Ask, Mode, Order, Signal, Tell
+from switchgear import _detectors
+from switchgear._core.detector import Detector
+from switchgear._core.policy import AnyDetector, Combine, Policy, WeightedSum
+from switchgear._core.recovery import Cooldown, Latched, Recovery, WindowEnd
+from switchgear._core.types import Ask, Mode, Order, Signal, Tell
 
 TIMES = (0.25, 0.5, 1.0, 1.5, 3.0, 9.0)
 ADMITS = (0.0, 0.1, 0.25, 0.3, 0.5, 0.75, 0.9)
@@ -26,15 +26,15 @@ def a_detector_of_calls(random: Random) -> Detector:
     window = one((1, 2, 3, 5, 10, 20))
     least = one((None, random.randint(1, window)))
     kinds: tuple[Callable[[], Detector], ...] = (
-        lambda: detectors.ConsecutiveFailures(random.randint(1, 6)),
-        lambda: detectors.FailureRate(window, one(SHARES), least),
+        lambda: _detectors.ConsecutiveFailures(random.randint(1, 6)),
+        lambda: _detectors.FailureRate(window, one(SHARES), least),
         lambda: failures_apart(random.randint(1, 6), one(TIMES), one((0.0, 0.0, 0.5, 1.0))),
-        lambda: detectors.SlowCalls(one(TIMES), window, one(SHARES), least, one(ADMITS)),
-        lambda: detectors.FailureShare(one((1.0, 7.5)), one((0.25, 0.5, 1.0)), one((1, 3, 20))),
-        lambda: detectors.SlowCallShare(
+        lambda: _detectors.SlowCalls(one(TIMES), window, one(SHARES), least, one(ADMITS)),
+        lambda: _detectors.FailureShare(one((1.0, 7.5)), one((0.25, 0.5, 1.0)), one((1, 3, 20))),
+        lambda: _detectors.SlowCallShare(
             one(TIMES), one((1.0, 7.5)), one((0.25, 0.5, 1.0)), one((1, 3, 20)), one(ADMITS)
         ),
-        lambda: detectors.LatencyP95(
+        lambda: _detectors.LatencyP95(
             one((0.25, 0.5, 1.0)), one((1.0, 2.0)), one((1.0, 7.5)), one((1, 3, 20)), one(ADMITS)
         ),
     )
@@ -44,9 +44,9 @@ def a_detector_of_calls(random: Random) -> Detector:
 def a_detector_of_loops(random: Random) -> Detector:
     one = random.choice
     kinds: tuple[Callable[[], Detector], ...] = (
-        lambda: detectors.NoProgress(random.randint(1, 5), one((0.5, 0.7, 1.0))),
-        lambda: detectors.OutputDecline(one((0.29, 0.7, 1.0)), random.randint(1, 5)),
-        lambda: detectors.SameError(
+        lambda: _detectors.NoProgress(random.randint(1, 5), one((0.5, 0.7, 1.0))),
+        lambda: _detectors.OutputDecline(one((0.29, 0.7, 1.0)), random.randint(1, 5)),
+        lambda: _detectors.SameError(
             random.randint(1, 6),
             one(("total", "total", "consecutive")),
             one(("default", "documented")),

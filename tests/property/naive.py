@@ -14,12 +14,12 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from property import naive_debts, naive_stuck
-from switchgear.core import detectors
-from switchgear.core.detectors import Detector
-from switchgear.core.fingerprint import FINGERPRINTS
-from switchgear.core.policy import AnyDetector, Policy, WeightedSum
-from switchgear.core.recovery import Cooldown, WindowEnd
-from switchgear.core.types import Reading, Signal
+from switchgear import _detectors
+from switchgear._core.detector import Detector
+from switchgear._core.policy import AnyDetector, Policy, WeightedSum
+from switchgear._core.recovery import Cooldown, WindowEnd
+from switchgear._core.types import Reading, Signal
+from switchgear._text.fingerprint import FINGERPRINTS
 
 History = Sequence[tuple[float, Signal]]
 Eras = Sequence[History]
@@ -52,7 +52,7 @@ def said(seconds: float) -> str:
 
 
 def consecutive_failures(
-    detector: detectors.ConsecutiveFailures, history: History, now_s: float
+    detector: _detectors.ConsecutiveFailures, history: History, now_s: float
 ) -> Reading:
     row = 0
     for _, signal in newest_first(history):
@@ -73,7 +73,7 @@ def those_apart(failed: list[tuple[float, Signal]], apart_s: float) -> list[floa
 
 
 def failures_in_window(
-    detector: detectors.FailuresInWindow, history: History, now_s: float
+    detector: _detectors.FailuresInWindow, history: History, now_s: float
 ) -> Reading:
     failed = [one for one in newest_first(history) if one[1].ok is False]
     counted = reversed(those_apart(failed[::-1], detector.apart_s))
@@ -91,7 +91,7 @@ def fewest_above(threshold: float, total: int) -> int:
 
 
 def share(
-    detector: detectors.FailureRate | detectors.SlowCalls, hits: Iterable[bool], verb: str
+    detector: _detectors.FailureRate | _detectors.SlowCalls, hits: Iterable[bool], verb: str
 ) -> Reading:
     last = [*islice(hits, detector.window)]
     limit = f"threshold {detector.threshold:.0%}"
@@ -117,19 +117,19 @@ def early(  # noqa: PLR0917
     return Reading(heat, f"{hits} of {some(total, 'call')} {verb} {judges}")
 
 
-def failure_rate(detector: detectors.FailureRate, history: History, now_s: float) -> Reading:
+def failure_rate(detector: _detectors.FailureRate, history: History, now_s: float) -> Reading:
     outcomes = (s.ok is False for _, s in newest_first(history) if s.ok is not None)
     return share(detector, outcomes, "failed")
 
 
-def slow_calls(detector: detectors.SlowCalls, history: History, now_s: float) -> Reading:
+def slow_calls(detector: _detectors.SlowCalls, history: History, now_s: float) -> Reading:
     times = (s.seconds for _, s in newest_first(history) if s.seconds is not None)
     verb = f"took longer than {said(detector.slow_s)}"
     return share(detector, (seconds > detector.slow_s for seconds in times), verb)
 
 
 def share_in_time(
-    detector: detectors.FailureShare | detectors.SlowCallShare,
+    detector: _detectors.FailureShare | _detectors.SlowCallShare,
     history: History,
     now_s: float,
     hit: Callable[[Signal], bool | None],
@@ -148,14 +148,14 @@ def share_in_time(
     return Reading(hits / needed, f"{hits} of {some(total, 'call')} {verb} {share}")
 
 
-def failure_share(detector: detectors.FailureShare, history: History, now_s: float) -> Reading:
+def failure_share(detector: _detectors.FailureShare, history: History, now_s: float) -> Reading:
     def failed(signal: Signal) -> bool | None:
         return None if signal.ok is None else not signal.ok
 
     return share_in_time(detector, history, now_s, failed, "failed")
 
 
-def slow_call_share(detector: detectors.SlowCallShare, history: History, now_s: float) -> Reading:
+def slow_call_share(detector: _detectors.SlowCallShare, history: History, now_s: float) -> Reading:
     def slow(signal: Signal) -> bool | None:
         return None if signal.seconds is None else signal.seconds > detector.slow_s
 
@@ -164,7 +164,7 @@ def slow_call_share(detector: detectors.SlowCallShare, history: History, now_s: 
 
 
 def p95_sample(
-    detector: detectors.LatencyP95, history: History, now_s: float
+    detector: _detectors.LatencyP95, history: History, now_s: float
 ) -> list[tuple[float, int]]:
     """The durations in the window and how often each; time is resolved to a thirtieth of it."""
     first = thirtieth(now_s, detector.window_s) - 29
@@ -187,7 +187,7 @@ def fewest_over_p95(size: int) -> int:
     return size - ceil(Fraction(95, 100) * size) + 1
 
 
-def latency_p95(detector: detectors.LatencyP95, history: History, now_s: float) -> Reading:
+def latency_p95(detector: _detectors.LatencyP95, history: History, now_s: float) -> Reading:
     sample = p95_sample(detector, history, now_s)
     limit_s = detector.baseline_s * detector.multiplier
     size = sum(count for _, count in sample)
@@ -205,7 +205,7 @@ def one_by_one(history: History) -> Iterator[tuple[float, Signal]]:
     return ((at_s, signal) for at_s, signal in history for _ in range(signal.count))
 
 
-def no_progress(detector: detectors.NoProgress, history: History, now_s: float) -> Reading:
+def no_progress(detector: _detectors.NoProgress, history: History, now_s: float) -> Reading:
     row, best = 0, None
     lows, baseline = [False], list[int]()
     for _, signal in one_by_one(history):
@@ -236,7 +236,7 @@ def judged(baseline: list[int], chars: int, share: float, needed: int) -> bool:
     return False
 
 
-def output_decline(detector: detectors.OutputDecline, history: History, now_s: float) -> Reading:
+def output_decline(detector: _detectors.OutputDecline, history: History, now_s: float) -> Reading:
     outputs = [s.output_chars for _, s in one_by_one(history) if s.output_chars is not None]
     needed, baseline = detector.min_iterations, list[int]()
     lows = [judged(baseline, chars, detector.threshold, needed) for chars in outputs]
@@ -255,11 +255,11 @@ def key_of(way: str, text: str) -> str:
     return FINGERPRINTS[way](text)
 
 
-def same_error(detector: detectors.SameError, history: History, now_s: float) -> Reading:
+def same_error(detector: _detectors.SameError, history: History, now_s: float) -> Reading:
     return same_error_in_eras(detector, [history])
 
 
-def same_error_in_eras(detector: detectors.SameError, eras: Eras) -> Reading:
+def same_error_in_eras(detector: _detectors.SameError, eras: Eras) -> Reading:
     """Counts outlast a recovery, which forgives what had come too often and ends the row."""
     counts, texts = dict[str, int](), dict[str, str]()
     for era in eras:
@@ -290,7 +290,7 @@ def same_error_in_eras(detector: detectors.SameError, eras: Eras) -> Reading:
 
 
 def show_most_frequent(
-    detector: detectors.SameError,
+    detector: _detectors.SameError,
     counts: dict[str, int],
     texts: dict[str, str],
     key: str,
@@ -317,7 +317,7 @@ def in_dollars(micros: int) -> str:
     return f"${text[:-4]}{text[-4:].rstrip('0')}"
 
 
-def spend(detector: detectors.Spend, history: History, now_s: float) -> Reading:
+def spend(detector: _detectors.Spend, history: History, now_s: float) -> Reading:
     first = thirtieth(now_s, detector.window_s) - 29
     told = [(at_s, (s.cost_micros or 0) * s.count) for at_s, s in history]
     spent = sum(cost for at_s, cost in told if thirtieth(at_s, detector.window_s) >= first)
@@ -326,14 +326,14 @@ def spend(detector: detectors.Spend, history: History, now_s: float) -> Reading:
     return Reading(spent / fewest_reaching(detector.threshold, detector.hard_cap_micros), reason)
 
 
-def total_cost(detector: detectors.TotalCost, history: History, now_s: float) -> Reading:
+def total_cost(detector: _detectors.TotalCost, history: History, now_s: float) -> Reading:
     spent = sum((s.cost_micros or 0) * s.count for _, s in history)
     held = f"of {in_dollars(detector.budget_micros)} (threshold {detector.threshold:g} of it, and more)"
     allowed = floor(exact(detector.threshold) * detector.budget_micros)
     return Reading(spent / (allowed + 1), f"{in_dollars(spent)} spent {held}")
 
 
-def lock_wait(detector: detectors.LockWait, history: History, now_s: float) -> Reading:
+def lock_wait(detector: _detectors.LockWait, history: History, now_s: float) -> Reading:
     waits = [s.waited_s for _, s in newest_first(history) if s.waited_s is not None]
     last_s = waits[0] if waits else 0.0
     reason = f"waited {said(last_s)} (threshold {said(detector.limit_s)})"
@@ -342,12 +342,12 @@ def lock_wait(detector: detectors.LockWait, history: History, now_s: float) -> R
     return Reading(max(1.0, last_s / detector.limit_s), reason)
 
 
-def violation(detector: detectors.Violation, history: History, now_s: float) -> Reading:
+def violation(detector: _detectors.Violation, history: History, now_s: float) -> Reading:
     broken = [s.violation for _, s in newest_first(history) if s.violation]
     return Reading(1.0, broken[0]) if broken else Reading(0.0, "no rule is broken")
 
 
-def retry_after(detector: detectors.RetryAfter, history: History, now_s: float) -> Reading:
+def retry_after(detector: _detectors.RetryAfter, history: History, now_s: float) -> Reading:
     row = 0
     for _, signal in newest_first(history):
         if signal.ok:
@@ -357,7 +357,7 @@ def retry_after(detector: detectors.RetryAfter, history: History, now_s: float) 
     return Reading(row / detector.threshold, reason)
 
 
-def silence(detector: detectors.Silence, history: History, now_s: float) -> Reading:
+def silence(detector: _detectors.Silence, history: History, now_s: float) -> Reading:
     idle_s = 0.0
     for _, signal in newest_first(history):
         if signal.idle_s is not None or (signal.act is not None and signal.act.tool):
@@ -368,7 +368,7 @@ def silence(detector: detectors.Silence, history: History, now_s: float) -> Read
     return Reading(heat if idle_s > detector.limit_s else 0.999 * heat, reason)
 
 
-def what_was_called(detector: detectors.SameTool, signal: Signal) -> tuple[Any, ...]:
+def what_was_called(detector: _detectors.SameTool, signal: Signal) -> tuple[Any, ...]:
     act = signal.act
     assert act is not None
     failed = signal.ok is False and signal.error is not None
@@ -382,7 +382,7 @@ def what_was_called(detector: detectors.SameTool, signal: Signal) -> tuple[Any, 
     ]
 
 
-def same_tool(detector: detectors.SameTool, history: History, now_s: float) -> Reading:
+def same_tool(detector: _detectors.SameTool, history: History, now_s: float) -> Reading:
     calls = [s for _, s in newest_first(history) if s.act is not None and s.act.tool]
     keys = [what_was_called(detector, signal) for signal in calls]
     row = len([*takewhile(lambda key: key == keys[0], keys)])
@@ -393,14 +393,14 @@ def same_tool(detector: detectors.SameTool, history: History, now_s: float) -> R
     return Reading(row / (detector.threshold + 1), reason)
 
 
-def tool_flood(detector: detectors.ToolFlood, history: History, now_s: float) -> Reading:
+def tool_flood(detector: _detectors.ToolFlood, history: History, now_s: float) -> Reading:
     since = takewhile(lambda entry: not entry[1].files_changed, newest_first(history))
     calls = sum(1 for _, signal in since if signal.act is not None and signal.act.tool)
     reason = f"{some(calls, 'call')} without a file change (more than {detector.threshold} trips)"
     return Reading(calls / (detector.threshold + 1), reason)
 
 
-def context_burn(detector: detectors.ContextBurn, history: History, now_s: float) -> Reading:
+def context_burn(detector: _detectors.ContextBurn, history: History, now_s: float) -> Reading:
     rate, since = 0.0, None
     for at_s, signal in one_by_one(history):
         used = signal.context_used
@@ -445,129 +445,129 @@ class Kind(NamedTuple):
 
 
 KINDS: dict[type[Detector], Kind] = {
-    detectors.ActionsDebt: Kind(
+    _detectors.ActionsDebt: Kind(
         naive_debts.reading_by(naive_debts.actions),
         lambda _: 16_000,
         lambda d: f"(threshold {d.limit:g})",
     ),
-    detectors.ConsecutiveFailures: Kind(
+    _detectors.ConsecutiveFailures: Kind(
         consecutive_failures,
         lambda _: 100,
         lambda d: f"(threshold {d.threshold})",
     ),
-    detectors.ErrorsDebt: Kind(
+    _detectors.ErrorsDebt: Kind(
         naive_debts.reading_by(naive_debts.errors),
         lambda _: 12_000,
         lambda d: f"(threshold {d.limit:g})",
     ),
-    detectors.FailureRate: Kind(
+    _detectors.FailureRate: Kind(
         failure_rate,
         lambda d: 400 + d.window // 4,
         lambda d: f"threshold {d.threshold:.0%}",
     ),
-    detectors.FailureShare: Kind(
+    _detectors.FailureShare: Kind(
         failure_share,
         lambda _: 1200,
         lambda d: f"threshold {d.threshold:.0%}",
     ),
-    detectors.SlowCallShare: Kind(
+    _detectors.SlowCallShare: Kind(
         slow_call_share,
         lambda _: 1200,
         lambda d: f"threshold {d.threshold:.0%}",
         lambda d, s: too_long(s, d.slow_s),
     ),
-    detectors.FailuresInWindow: Kind(
+    _detectors.FailuresInWindow: Kind(
         failures_in_window,
         lambda d: 800 + 12 * d.threshold,
         lambda d: f"(threshold {d.threshold})",
     ),
-    detectors.LatencyP95: Kind(
+    _detectors.LatencyP95: Kind(
         latency_p95,
         lambda _: 1200,
         lambda d: said(d.baseline_s * d.multiplier),
         lambda d, s: too_long(s, d.baseline_s * d.multiplier),
     ),
-    detectors.NoProgress: Kind(
+    _detectors.NoProgress: Kind(
         no_progress,
         lambda _: 500,
         lambda d: f"(threshold {d.threshold}, then one more)",
         lambda _, s: "made no progress" if s.files_changed == 0 else None,
     ),
-    detectors.OutputDecline: Kind(
+    _detectors.OutputDecline: Kind(
         output_decline,
         lambda _: 400,
         lambda d: f"(threshold {d.threshold:.0%})",
     ),
-    detectors.SameError: Kind(
+    _detectors.SameError: Kind(
         same_error,
         lambda d: 700 + 330 * d.remember + 40 * 2000,
         lambda d: f"(threshold {d.threshold})",
         in_eras=same_error_in_eras,
     ),
-    detectors.ContextBurn: Kind(
+    _detectors.ContextBurn: Kind(
         context_burn,
         lambda _: 200,
         lambda d: f"(more than {d.per_minute * 100:g}% trips)",
     ),
-    detectors.SameTool: Kind(
+    _detectors.SameTool: Kind(
         same_tool,
         lambda _: 300,
         lambda d: f"(more than {d.threshold} trips)",
     ),
-    detectors.Silence: Kind(
+    _detectors.Silence: Kind(
         silence,
         lambda _: 100,
         lambda d: f"(more than {said(d.limit_s)} trips)",
     ),
-    detectors.ToolFlood: Kind(
+    _detectors.ToolFlood: Kind(
         tool_flood,
         lambda _: 100,
         lambda d: f"(more than {d.threshold} trips)",
     ),
-    detectors.SlowCalls: Kind(
+    _detectors.SlowCalls: Kind(
         slow_calls,
         lambda d: 400 + d.window // 4,
         lambda d: f"threshold {d.threshold:.0%}",
         lambda d, s: too_long(s, d.slow_s),
     ),
-    detectors.Spend: Kind(
+    _detectors.Spend: Kind(
         spend,
         lambda _: 1200,
         lambda d: f"(threshold {d.threshold:g} of {in_dollars(d.hard_cap_micros)})",
     ),
-    detectors.TotalCost: Kind(
+    _detectors.TotalCost: Kind(
         total_cost,
         lambda _: 100,
         lambda d: f"(threshold {d.threshold:g} of it, and more)",
     ),
-    detectors.LockWait: Kind(
+    _detectors.LockWait: Kind(
         lock_wait,
         lambda _: 100,
         lambda d: f"(threshold {said(d.limit_s)})",
         lambda d, s: waited_too_long(s, d.limit_s),
     ),
-    detectors.Violation: Kind(
+    _detectors.Violation: Kind(
         violation,
         lambda _: 1300,
         lambda _: "rule storm",
         lambda _, s: f"broke a rule: {s.violation}" if s.violation else None,
     ),
-    detectors.RetryAfter: Kind(
+    _detectors.RetryAfter: Kind(
         retry_after,
         lambda _: 100,
         lambda d: f"(threshold {d.threshold})",
     ),
-    detectors.StuckProbability: Kind(
+    _detectors.StuckProbability: Kind(
         naive_stuck.stuck_probability,
         lambda _: 24_000,
         lambda d: f"(threshold {100 * d.threshold:.0f} %)",
     ),
-    detectors.TalkDebt: Kind(
+    _detectors.TalkDebt: Kind(
         naive_debts.reading_by(naive_debts.talk),
         lambda d: 1000 + 800 * d.remember,
         lambda d: f"(threshold {d.limit:g})",
     ),
-    detectors.WordsDebt: Kind(
+    _detectors.WordsDebt: Kind(
         naive_debts.reading_by(naive_debts.words),
         lambda d: 4000 + 800 * d.remember,
         lambda d: f"(threshold {d.limit:g})",

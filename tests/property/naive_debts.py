@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from switchgear.core import detectors
-from switchgear.core.fingerprint import fingerprint
-from switchgear.core.types import Act, Reading, Signal
+from switchgear import _detectors
+from switchgear._core.types import Act, Reading, Signal
+from switchgear._text.fingerprint import fingerprint
 
 History = Sequence[tuple[float, Signal]]
 
@@ -107,7 +107,7 @@ class Story:
         self.paths |= one.paths
 
 
-def words(detector: detectors.WordsDebt, story: Story, signal: Signal) -> None:
+def words(detector: _detectors.WordsDebt, story: Story, signal: Signal) -> None:
     is_new, _, new_tests, _ = story.hear(signal)
     points, text = -100 * (is_new + new_tests), ""
     if signal.act is not None and signal.act.tool:
@@ -123,7 +123,7 @@ def words(detector: detectors.WordsDebt, story: Story, signal: Signal) -> None:
     story.settle(points, text, detector.limit)
 
 
-def actions(detector: detectors.ActionsDebt, story: Story, signal: Signal) -> None:
+def actions(detector: _detectors.ActionsDebt, story: Story, signal: Signal) -> None:
     is_new, is_back, new_tests, _ = story.hear(signal)
     points, text = (
         100 * (is_back - is_new - new_tests),
@@ -149,7 +149,7 @@ def actions(detector: detectors.ActionsDebt, story: Story, signal: Signal) -> No
     story.settle(points, text, detector.limit)
 
 
-def errors(detector: detectors.ErrorsDebt, story: Story, signal: Signal) -> None:
+def errors(detector: _detectors.ErrorsDebt, story: Story, signal: Signal) -> None:
     _, _, new_tests, no_better = story.hear(signal)
     points, text = 100 * no_better - 200 * new_tests, "the files changed and the same tests fail"
     if (act := signal.act) is not None and act.tool and signal.ok is not None:
@@ -180,7 +180,7 @@ def errors(detector: detectors.ErrorsDebt, story: Story, signal: Signal) -> None
     story.settle(points, text, detector.limit)
 
 
-def talk(detector: detectors.TalkDebt, story: Story, signal: Signal) -> None:
+def talk(detector: _detectors.TalkDebt, story: Story, signal: Signal) -> None:
     if (act := signal.act) is None:
         return
     if act.tool:

@@ -6,8 +6,8 @@ from math import exp
 from typing import Any
 
 from property.naive_debts import History, Looked, long_words, looked, resemblance
-from switchgear.core.fingerprint import fingerprint
-from switchgear.core.types import Reading, Signal
+from switchgear._core.types import Reading, Signal
+from switchgear._text.fingerprint import fingerprint
 
 NAMES = ("errors", "same_errors", "repeats", "known_output", "silence", "talk", "echo", "habit")
 

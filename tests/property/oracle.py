@@ -10,9 +10,9 @@ from math import floor
 from typing import NamedTuple
 
 from property import naive
-from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown, Latched
-from switchgear.core.types import (
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown, Latched
+from switchgear._core.types import (
     Ask,
     Circuit,
     Event,

@@ -5,11 +5,11 @@ from math import ceil
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from switchgear.core import detectors
-from switchgear.core.detectors import Detector
-from switchgear.core.policy import AnyDetector, Combine, Policy, WeightedSum
-from switchgear.core.recovery import Cooldown, Latched, Recovery, WindowEnd
-from switchgear.core.types import Act, Signal
+from switchgear import _detectors
+from switchgear._core.detector import Detector
+from switchgear._core.policy import AnyDetector, Combine, Policy, WeightedSum
+from switchgear._core.recovery import Cooldown, Latched, Recovery, WindowEnd
+from switchgear._core.types import Act, Signal
 
 # Multiples of a quarter are exact in binary, so sums and differences of times are exact, too.
 DURATIONS = st.sampled_from((0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.5, 9.0))
@@ -28,14 +28,14 @@ def share_fields(draw: st.DrawFn) -> tuple[int, float, int | None]:
 
 
 @st.composite
-def slow_calls(draw: st.DrawFn) -> detectors.SlowCalls:
+def slow_calls(draw: st.DrawFn) -> _detectors.SlowCalls:
     window, threshold, min_calls = draw(share_fields())
-    return detectors.SlowCalls(draw(DURATIONS), window, threshold, min_calls, draw(ADMITS))
+    return _detectors.SlowCalls(draw(DURATIONS), window, threshold, min_calls, draw(ADMITS))
 
 
-def failures_apart(threshold: int, window_s: float, share: float) -> detectors.FailuresInWindow:
+def failures_apart(threshold: int, window_s: float, share: float) -> _detectors.FailuresInWindow:
     """Failures so far apart that they take this share of the window, and fit into it."""
-    return detectors.FailuresInWindow(threshold, window_s, share * window_s / threshold)
+    return _detectors.FailuresInWindow(threshold, window_s, share * window_s / threshold)
 
 
 LIMITS = st.sampled_from((0.5, 1.0, 1.5, 2.0, 3.0, 5.0))
@@ -43,70 +43,70 @@ USUAL = st.sampled_from((0.0, 0.3, 0.5, 0.9))
 CREDITS = st.sampled_from((0.0, 0.05, 0.1, 0.5, 1.0))
 
 CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
-    detectors.ActionsDebt: st.builds(detectors.ActionsDebt, LIMITS, CREDITS),
-    detectors.ConsecutiveFailures: st.builds(detectors.ConsecutiveFailures, st.integers(1, 7)),
-    detectors.ErrorsDebt: st.builds(detectors.ErrorsDebt, LIMITS, CREDITS),
-    detectors.FailureRate: share_fields().map(lambda fields: detectors.FailureRate(*fields)),
-    detectors.FailureShare: st.builds(
-        detectors.FailureShare, WINDOWS_S, REACHED, st.sampled_from((1, 2, 5, 20, 21, 40))
+    _detectors.ActionsDebt: st.builds(_detectors.ActionsDebt, LIMITS, CREDITS),
+    _detectors.ConsecutiveFailures: st.builds(_detectors.ConsecutiveFailures, st.integers(1, 7)),
+    _detectors.ErrorsDebt: st.builds(_detectors.ErrorsDebt, LIMITS, CREDITS),
+    _detectors.FailureRate: share_fields().map(lambda fields: _detectors.FailureRate(*fields)),
+    _detectors.FailureShare: st.builds(
+        _detectors.FailureShare, WINDOWS_S, REACHED, st.sampled_from((1, 2, 5, 20, 21, 40))
     ),
-    detectors.FailuresInWindow: st.builds(
+    _detectors.FailuresInWindow: st.builds(
         failures_apart,
         st.sampled_from((1, 2, 3, 4, 6, 33, 70)),
         DURATIONS,
         st.sampled_from((0.0, 0.0, 0.25, 0.5, 1.0)),
     ),
-    detectors.LatencyP95: st.builds(
-        detectors.LatencyP95,
+    _detectors.LatencyP95: st.builds(
+        _detectors.LatencyP95,
         baseline_s=st.sampled_from((0.25, 0.5, 1.0, 1.5)),
         multiplier=st.sampled_from((1.0, 1.5, 2.0, 3.0)),
         window_s=st.sampled_from((0.25, 1.0, 3.0, 7.5, 30.0, 300.0)),
         min_calls=st.sampled_from((1, 2, 5, 20, 21, 40)),
         admit=ADMITS,
     ),
-    detectors.LockWait: st.builds(detectors.LockWait, DURATIONS),
-    detectors.NoProgress: st.builds(
-        detectors.NoProgress, st.integers(1, 5), st.sampled_from((0.1, 0.5, 0.7, 1.0))
+    _detectors.LockWait: st.builds(_detectors.LockWait, DURATIONS),
+    _detectors.NoProgress: st.builds(
+        _detectors.NoProgress, st.integers(1, 5), st.sampled_from((0.1, 0.5, 0.7, 1.0))
     ),
-    detectors.OutputDecline: st.builds(
-        detectors.OutputDecline, st.sampled_from((0.1, 0.29, 0.5, 0.7, 1.0)), st.integers(1, 20)
+    _detectors.OutputDecline: st.builds(
+        _detectors.OutputDecline, st.sampled_from((0.1, 0.29, 0.5, 0.7, 1.0)), st.integers(1, 20)
     ),
-    detectors.RetryAfter: st.builds(detectors.RetryAfter, st.integers(1, 4)),
-    detectors.SameError: st.builds(
-        detectors.SameError,
+    _detectors.RetryAfter: st.builds(_detectors.RetryAfter, st.integers(1, 4)),
+    _detectors.SameError: st.builds(
+        _detectors.SameError,
         st.integers(1, 7),
         st.sampled_from(("total", "consecutive")),
         st.sampled_from(("default", "documented")),
         st.sampled_from((1, 2, 3, 32)),
     ),
-    detectors.ContextBurn: st.builds(
-        detectors.ContextBurn, st.sampled_from((0.05, 0.25, 0.5)), DURATIONS
+    _detectors.ContextBurn: st.builds(
+        _detectors.ContextBurn, st.sampled_from((0.05, 0.25, 0.5)), DURATIONS
     ),
-    detectors.SameTool: st.builds(
-        detectors.SameTool, st.integers(1, 7), st.sampled_from(("outcome", "call", "tool"))
+    _detectors.SameTool: st.builds(
+        _detectors.SameTool, st.integers(1, 7), st.sampled_from(("outcome", "call", "tool"))
     ),
-    detectors.Silence: st.builds(detectors.Silence, DURATIONS),
-    detectors.SlowCalls: slow_calls(),
-    detectors.SlowCallShare: st.builds(
-        detectors.SlowCallShare,
+    _detectors.Silence: st.builds(_detectors.Silence, DURATIONS),
+    _detectors.SlowCalls: slow_calls(),
+    _detectors.SlowCallShare: st.builds(
+        _detectors.SlowCallShare,
         DURATIONS,
         WINDOWS_S,
         REACHED,
         st.sampled_from((1, 2, 5, 20, 21, 40)),
         ADMITS,
     ),
-    detectors.Spend: st.builds(
-        detectors.Spend,
+    _detectors.Spend: st.builds(
+        _detectors.Spend,
         st.sampled_from((1, 3, 7, 19)),
         st.sampled_from((0.29, 0.5, 1.0, 1.5)),
         st.sampled_from((0.25, 1.0, 3.0, 30.0, 300.0)),
     ),
-    detectors.TotalCost: st.builds(
-        detectors.TotalCost, st.sampled_from((1, 2, 7, 19)), st.sampled_from((0.29, 1.0, 1.5, 2.0))
+    _detectors.TotalCost: st.builds(
+        _detectors.TotalCost, st.sampled_from((1, 2, 7, 19)), st.sampled_from((0.29, 1.0, 1.5, 2.0))
     ),
-    detectors.Violation: st.just(detectors.Violation()),
-    detectors.StuckProbability: st.builds(
-        detectors.StuckProbability,
+    _detectors.Violation: st.just(_detectors.Violation()),
+    _detectors.StuckProbability: st.builds(
+        _detectors.StuckProbability,
         st.sampled_from((0.5, 0.75, 0.9)),
         st.sampled_from((-6.0, -4.0, -3.0)),
         errors=st.sampled_from((0.0, 1.0, 2.0)),
@@ -118,31 +118,35 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
         echo=st.sampled_from((5.0, 7.0)),
         habit=st.sampled_from((0.0, 1.0)),
     ),
-    detectors.TalkDebt: st.builds(detectors.TalkDebt, LIMITS, USUAL, st.sampled_from((1, 2, 8))),
-    detectors.WordsDebt: st.builds(
-        detectors.WordsDebt, LIMITS, USUAL, CREDITS, st.sampled_from((1, 2, 8))
+    _detectors.TalkDebt: st.builds(_detectors.TalkDebt, LIMITS, USUAL, st.sampled_from((1, 2, 8))),
+    _detectors.WordsDebt: st.builds(
+        _detectors.WordsDebt, LIMITS, USUAL, CREDITS, st.sampled_from((1, 2, 8))
     ),
-    detectors.ToolFlood: st.builds(detectors.ToolFlood, st.integers(1, 20)),
+    _detectors.ToolFlood: st.builds(_detectors.ToolFlood, st.integers(1, 20)),
 }
 """How to draw each detector of the registry; a new detector needs a row."""
 
 DEBTS = (
-    detectors.ActionsDebt,
-    detectors.ErrorsDebt,
-    detectors.TalkDebt,
-    detectors.WordsDebt,
+    _detectors.ActionsDebt,
+    _detectors.ErrorsDebt,
+    _detectors.TalkDebt,
+    _detectors.WordsDebt,
 )
-OF_ACTS = (*DEBTS, detectors.StuckProbability)
+OF_ACTS = (*DEBTS, _detectors.StuckProbability)
 
 PECULIAR = {
-    *(*OF_ACTS, detectors.ContextBurn),  # no single signal with a count trips them
-    *(detectors.RetryAfter, detectors.TotalCost, detectors.Violation),  # a recovery forgets nothing
+    *(*OF_ACTS, _detectors.ContextBurn),  # no single signal with a count trips them
+    *(
+        _detectors.RetryAfter,
+        _detectors.TotalCost,
+        _detectors.Violation,
+    ),  # a recovery forgets nothing
 }
-TOGETHER = CONFIGS[detectors.FailuresInWindow].filter(lambda found: not found.fields()["apart_s"])
+TOGETHER = CONFIGS[_detectors.FailuresInWindow].filter(lambda found: not found.fields()["apart_s"])
 """Those that a single signal with a count trips."""
 ANY_DETECTOR = st.one_of(
     *(
-        TOGETHER if kind is detectors.FailuresInWindow else CONFIGS[kind]
+        TOGETHER if kind is _detectors.FailuresInWindow else CONFIGS[kind]
         for kind in CONFIGS
         if kind not in PECULIAR
     )
@@ -260,7 +264,7 @@ def hottest(policy: Policy) -> Signal:
 
 def better_times(policy: Policy) -> list[Signal]:
     """What has to be told so that the worst can be told from it: only outputs are judged so."""
-    needy = any(isinstance(detector, detectors.OutputDecline) for detector in policy.detectors)
+    needy = any(isinstance(detector, _detectors.OutputDecline) for detector in policy.detectors)
     return [Signal(output_chars=1000, count=21)] * needy
 
 
@@ -287,11 +291,11 @@ def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
     good = [Signal(output_chars=1000)] * most_calls(detector)
     bad = [worst_signal()] * most_calls(detector)
     worst = [worst_signal()._replace(output_chars=0)] * 2
-    if isinstance(detector, detectors.TalkDebt):  # whom any action would calm down
+    if isinstance(detector, _detectors.TalkDebt):  # whom any action would calm down
         bad, worst = [Signal(act=ACTS[-1])] * most_calls(detector), []
-    if isinstance(detector, detectors.ContextBurn):
+    if isinstance(detector, _detectors.ContextBurn):
         return [(0.0, Signal(context_used=0.0)), (10.0, Signal(context_used=1.0))]
-    if isinstance(detector, detectors.FailuresInWindow):
+    if isinstance(detector, _detectors.FailuresInWindow):
         step_s = detector.apart_s * (1 + 1e-9)  # or rounding brings two of them too close
         ago_s = [step_s * each for each in range(detector.threshold)]
         return [(-each_s, worst_signal()) for each_s in reversed(ago_s)]
@@ -300,7 +304,7 @@ def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
 
 def most_calls(detector: Detector) -> int:
     """How many equal calls every detector has seen enough of."""
-    if isinstance(detector, detectors.StuckProbability):
+    if isinstance(detector, _detectors.StuckProbability):
         return 80  # after which its averages are what they will ever be
     if isinstance(detector, DEBTS):
         return ceil(detector.limit) * 10 + 2  # of a resemblance of which 0.9 is usual

@@ -7,8 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from switchgear.core.audit import audit
-from switchgear.core.book import (
+from switchgear._budgets.audit import audit
+from switchgear._budgets.fold import turn
+from switchgear._budgets.tree import (
     EMPTY,
     Answer,
     Asked,
@@ -26,7 +27,6 @@ from switchgear.core.book import (
     load_book,
     parent_of,
 )
-from switchgear.core.turning import turn
 
 AMOUNTS = st.sampled_from((0, 1, 5, 10, 33, 50, 100))
 LIMITS = st.sampled_from((None, 0, 10, 100, 100, 250))

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from switchgear.core import detectors
-from switchgear.core.detectors import Detector
-from switchgear.core.machine import step
-from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown
-from switchgear.core.types import Permit, Phase, Signal, Tell
+from switchgear import _detectors
+from switchgear._core.detector import Detector
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown
+from switchgear._core.types import Permit, Phase, Signal, Tell
 
 MILLION = 10**6
 
@@ -17,11 +17,11 @@ MILLION = 10**6
 @pytest.mark.parametrize(
     ("detector", "signal"),
     [
-        (detectors.ConsecutiveFailures(MILLION - 3), Signal(ok=False)),
-        (detectors.FailuresInWindow(MILLION - 3), Signal(ok=False)),
-        (detectors.FailureRate(MILLION, 0.5, 999_997), Signal(ok=False)),
-        (detectors.SlowCalls(1.0, MILLION, 0.5, 999_997), Signal(ok=True, seconds=9.0)),
-        (detectors.LatencyP95(1.0, min_calls=999_997), Signal(ok=True, seconds=9.0)),
+        (_detectors.ConsecutiveFailures(MILLION - 3), Signal(ok=False)),
+        (_detectors.FailuresInWindow(MILLION - 3), Signal(ok=False)),
+        (_detectors.FailureRate(MILLION, 0.5, 999_997), Signal(ok=False)),
+        (_detectors.SlowCalls(1.0, MILLION, 0.5, 999_997), Signal(ok=True, seconds=9.0)),
+        (_detectors.LatencyP95(1.0, min_calls=999_997), Signal(ok=True, seconds=9.0)),
     ],
     ids=lambda part: getattr(part, "kind", ""),
 )
@@ -53,7 +53,7 @@ def _folds_are_counted_from_zero() -> None:
 
 @pytest.mark.parametrize("signal", [Signal(ok=True), Signal(ok=True, seconds=0.1), Signal()])
 def test_a_million_that_change_nothing_are_a_few_folds(signal: Signal) -> None:
-    policy = CountingPolicy([detectors.FailureRate(20), detectors.SlowCalls(1.0, 20)])
+    policy = CountingPolicy([_detectors.FailureRate(20), _detectors.SlowCalls(1.0, 20)])
     circuit = step(policy, policy.start("k", 0.0), Tell(Signal(ok=False)), 0.0).circuit
     done = step(policy, circuit, Tell(signal._replace(count=MILLION)), 0.0)
     assert (done.circuit.phase, done.events) == (Phase.CLOSED, ())
@@ -61,7 +61,7 @@ def test_a_million_that_change_nothing_are_a_few_folds(signal: Signal) -> None:
 
 
 def test_a_window_that_fills_with_successes_trips_at_the_one_that_fills_it() -> None:
-    policy = Policy([detectors.FailureRate(20, 0.5)])
+    policy = Policy([_detectors.FailureRate(20, 0.5)])
     circuit = policy.start("k", 0.0)
     circuit = step(policy, circuit, Tell(Signal(ok=False, count=11), Permit(1)), 0.0).circuit
     assert circuit.phase is Phase.CLOSED
@@ -72,7 +72,7 @@ def test_a_window_that_fills_with_successes_trips_at_the_one_that_fills_it() -> 
 
 
 def test_successes_beyond_those_that_close_a_circuit_are_evidence_in_the_closed_one() -> None:
-    policy = Policy([detectors.FailureRate(4)], Cooldown(60.0, successes=2))
+    policy = Policy([_detectors.FailureRate(4)], Cooldown(60.0, successes=2))
     circuit = step(policy, policy.start("k", 0.0), Tell(Signal(ok=False, count=4)), 0.0).circuit
     done = step(policy, circuit, Tell(Signal(ok=True, count=5)), 60.0)
     assert done.circuit.phase is Phase.CLOSED

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from property import naive, naive_debts, naive_stuck
-from switchgear.core import detectors
-from switchgear.core.types import Act, Signal
+from switchgear import _detectors
+from switchgear._core.types import Act, Signal
 
 WALKS = range(40)
 STEPS = 50
@@ -69,10 +69,10 @@ def configured(kind: type[Any], chance: Random) -> Any:
 @pytest.mark.parametrize(
     ("kind", "tell"),
     [
-        (detectors.WordsDebt, naive_debts.words),
-        (detectors.ActionsDebt, naive_debts.actions),
-        (detectors.ErrorsDebt, naive_debts.errors),
-        (detectors.TalkDebt, naive_debts.talk),
+        (_detectors.WordsDebt, naive_debts.words),
+        (_detectors.ActionsDebt, naive_debts.actions),
+        (_detectors.ErrorsDebt, naive_debts.errors),
+        (_detectors.TalkDebt, naive_debts.talk),
     ],
     ids=lambda part: getattr(part, "kind", ""),
 )
@@ -94,12 +94,12 @@ def test_a_debt_says_what_the_full_history_says(kind: type[Any], tell: Any, walk
 def test_the_stuck_probability_says_what_the_full_history_says(walk: int) -> None:
     chance = Random(walk)
     weights = {name: chance.uniform(0.0, 3.0) for name in naive_stuck.NAMES}
-    detector = detectors.StuckProbability(0.5, chance.uniform(-3.0, -0.5), **weights)
+    detector = _detectors.StuckProbability(0.5, chance.uniform(-3.0, -0.5), **weights)
     memory, history = detector.start(), list[tuple[float, Signal]]()
     for _ in range(STEPS):
         history.append((0.0, signal(chance)))
         memory = detector.fold(memory, history[-1][1], 0.0)
-        expected = naive.KINDS[detectors.StuckProbability].reading(detector, history, 0.0)
+        expected = naive.KINDS[_detectors.StuckProbability].reading(detector, history, 0.0)
         assert detector.heat(memory, 0.0) == expected.heat, history
         assert detector.reason(memory, 0.0) == expected.reason, history
         memory = detector.load(detector.dump(memory))

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from property import naive
 from property.strategies import CONFIGS, SHARES, SIGNALS, histories, worst_history
-from switchgear.core import detectors
-from switchgear.core.detectors import ALL, Detector
-from switchgear.core.machine import step
-from switchgear.core.policy import Policy
-from switchgear.core.types import Act, Permit, Phase, Signal, Tell
+from switchgear import _detectors
+from switchgear._core.detector import Detector
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy
+from switchgear._core.types import Act, Permit, Phase, Signal, Tell
+from switchgear._detectors import ALL
 
 over_the_registry = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.kind)
 
@@ -81,10 +82,10 @@ def test_it_can_fire_from_its_own_fields(kind: type[Detector], data: st.DataObje
     assert detector.heat(remembered(detector, worst_history(detector)), 0.0) >= 1
 
 
-@pytest.mark.parametrize("kind", [detectors.FailureRate, detectors.SlowCalls])
+@pytest.mark.parametrize("kind", [_detectors.FailureRate, _detectors.SlowCalls])
 @pytest.mark.parametrize("threshold", [0.0, 0.999, 1.0])
 def test_a_share_that_no_calls_can_exceed_is_refused(kind: Any, threshold: float) -> None:
-    slow = {"slow_s": 1.0} if kind is detectors.SlowCalls else {}
+    slow = {"slow_s": 1.0} if kind is _detectors.SlowCalls else {}
     if threshold == 1.0:
         with pytest.raises(ValueError, match=f"{kind.__name__}.threshold is 1.0: it must"):
             kind(**slow, window=10, threshold=threshold)
@@ -302,7 +303,7 @@ def test_a_share_trips_strictly_above_its_threshold(
     window: int, threshold: float, data: st.DataObject
 ) -> None:
     failed = data.draw(st.integers(0, window))
-    detector = detectors.FailureRate(window, threshold)
+    detector = _detectors.FailureRate(window, threshold)
     memory = detector.fold(detector.start(), Signal(ok=True, count=window - failed), 0.0)
     memory = detector.fold(memory, Signal(ok=False, count=failed), 0.0)
     success_rate = 1 - naive.exact(failed) / window
@@ -312,7 +313,7 @@ def test_a_share_trips_strictly_above_its_threshold(
 @given(st.data())
 def test_p95_is_the_nearest_rank_of_the_raw_list(data: st.DataObject) -> None:
     sample = data.draw(st.lists(st.sampled_from((0.5, 2.9, 3.0, 3.1, 50.0)), min_size=1))
-    detector = detectors.LatencyP95(baseline_s=1.0, multiplier=3.0, min_calls=1)
+    detector = _detectors.LatencyP95(baseline_s=1.0, multiplier=3.0, min_calls=1)
     memory = remembered(detector, [(5.0, Signal(ok=True, seconds=s)) for s in sample])
     assert (detector.heat(memory, 5.0) >= 1) == (naive.p95(sample) > 3.0)
 

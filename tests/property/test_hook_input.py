@@ -8,16 +8,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from switchgear.errors import StoreUnavailable
-from switchgear.hooks import answering
-from switchgear.hooks.answering import answer
-from switchgear.hooks.command import AGENTS
-from switchgear.hooks.dialects import claude_code, codex, dialect_of, gemini, opencode, pi
-from switchgear.hooks.ruling import Reply
-from switchgear.stores.base import Store
-from switchgear.stores.memory import MemoryStore
+from switchgear._agents.claude_code import hooks
+from switchgear._agents.codex import hooks as codex
+from switchgear._agents.gemini import hooks as gemini
+from switchgear._agents.hook_dialects import dialect_of
+from switchgear._agents.hook_ruling import Reply
+from switchgear._agents.opencode import hooks as opencode
+from switchgear._agents.pi import hooks as pi
+from switchgear._core.errors import StoreUnavailable
+from switchgear._hooks import handler
+from switchgear._hooks.command import AGENTS
+from switchgear._hooks.handler import answer
+from switchgear._stores.base import Store
+from switchgear._stores.memory import MemoryStore
 
-EVENTS = sorted({*claude_code.MOMENTS, *codex.MOMENTS, *gemini.MOMENTS})
+EVENTS = sorted({*hooks.MOMENTS, *codex.MOMENTS, *gemini.MOMENTS})
 PLUGIN_EVENTS = sorted({*pi.MOMENTS, *opencode.MOMENTS})
 texts = st.text(max_size=40) | st.sampled_from(
     ["Bash", "Exit code 1", "git push", "\ud800", "/", "~"]
@@ -284,7 +289,7 @@ def test_no_failure_of_the_analysis_admits_any_call(
     def look(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(answering, "look_at", look)
+    monkeypatch.setattr(handler, "look_at", look)
     store = MemoryStore()
     for agent in AGENTS:
         harmless = json.dumps(forbidden(agent)).replace(FORBIDDEN, "git status").encode()

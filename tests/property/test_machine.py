@@ -7,8 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from property.strategies import FEW_SIGNALS, TICKS, policies
 from property.walker import Walker
-from switchgear.core.policy import Policy
-from switchgear.core.types import Ask, EventKind, Mode, Order, Phase, Signal, Tell
+from switchgear._core.policy import Policy
+from switchgear._core.types import Ask, EventKind, Mode, Order, Phase, Signal, Tell
 
 RETRY_AFTERS = st.sampled_from((None, None, 0.0, -1.0, 2.5, 1e6))
 RESULTS = st.sampled_from(

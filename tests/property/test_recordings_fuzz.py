@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from switchgear.backtest.replay import Named, judge
-from switchgear.config.policies import preset_policy
-from switchgear.recordings.files import Source
-from switchgear.recordings.formats import FORMATS, runs_in
-from switchgear.recordings.recorded import Tally
+from switchgear._agents.recordings.files import Source
+from switchgear._agents.recordings.formats import FORMATS, runs_in
+from switchgear._agents.recordings.recorded import Tally
+from switchgear._analysis.backtest.replay import Named, judge
+from switchgear._config.policies import preset_policy
 from unit.recording_samples import FILES
 
 LEDGER = (Named("ledger", preset_policy("ledger")),)

@@ -6,11 +6,11 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchgear.core.deeds import Place
-from switchgear.core.patterns import name_matches, path_matches
-from switchgear.core.rules import judge
-from switchgear.core.rules_builtin import builtin_rules
-from switchgear.core.shell import Setting, commands_of, join
+from switchgear._rules.builtin import builtin_rules
+from switchgear._rules.effects import Place
+from switchgear._rules.patterns import name_matches, path_matches
+from switchgear._rules.rules import judge
+from switchgear._rules.shell.parser import Setting, commands_of, join
 
 RULES = builtin_rules()
 PLACE = Place("/w", home="/home/me", protected=("/w/switchgear.yaml",))

@@ -8,12 +8,12 @@ from depth import scaled
 from property.corpus import walk, walk_loops
 from property.strategies import COOLDOWNS, FEW_SIGNALS, TICKS, policies
 from property.walker import Walker
-from switchgear.core.machine import step
-from switchgear.core.moves import LEGAL_MOVES, Draft
-from switchgear.core.policy import Policy
-from switchgear.core.recovery import Latched, Recovery, WindowEnd
-from switchgear.core.standing import refuses_until_s
-from switchgear.core.types import Ask, Circuit, Event, Mode, Phase, Signal, Tell, Totals
+from switchgear._core.machine import step
+from switchgear._core.moves import LEGAL_MOVES, Draft
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Latched, Recovery, WindowEnd
+from switchgear._core.types import Ask, Circuit, Event, Mode, Phase, Signal, Tell, Totals
+from switchgear._core.verdicts import refuses_until_s
 
 SEEDS = range(scaled(120, 20))
 # Drawing a state means walking there, which a busy machine does slowly.

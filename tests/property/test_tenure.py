@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from switchgear.core.tenure import (
+from switchgear._locks.state import (
     PLACE_S,
     Asked,
     Break,

@@ -11,11 +11,10 @@ from typing import Any
 
 from property.oracle import Oracle
 from property.strategies import better_times, hottest
-from switchgear.core.machine import step
-from switchgear.core.moves import LEGAL_MOVES
-from switchgear.core.policy import Policy
-from switchgear.core.standing import refuses_until_s
-from switchgear.core.types import (
+from switchgear._core.machine import step
+from switchgear._core.moves import LEGAL_MOVES
+from switchgear._core.policy import Policy
+from switchgear._core.types import (
     Ask,
     Circuit,
     EventKind,
@@ -28,7 +27,8 @@ from switchgear.core.types import (
     Step,
     Tell,
 )
-from switchgear.core.wire import dump_circuit, dump_event, load_circuit, load_event
+from switchgear._core.verdicts import refuses_until_s
+from switchgear._core.wire import dump_circuit, dump_event, load_circuit, load_event
 
 MOMENT_S = 1 / 1024  # exact in binary, and less than any time in a policy
 

@@ -4,9 +4,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from switchgear.hooks.compiled import compiled
-from switchgear.hooks.dialects import dialect_of
-from switchgear.hooks.looking import look_at
+from switchgear._agents.hook_dialects import dialect_of
+from switchgear._hooks.compiled import compiled
+from switchgear._hooks.inspect_call import look_at
 
 FILES = {
     "README.md": "# a project\n",

@@ -12,8 +12,8 @@ from rules.attacks import ADMITTED, ATTACKS, TOOL_ATTACKS
 from rules.evasions import WRAPPERS, offences, rewritten, wrapped
 from rules.harmless import COMMANDS
 from rules.project import Project
-from switchgear.core.deeds import UNREADABLE, Place
-from switchgear.core.rules import Rule, judge
+from switchgear._rules.effects import UNREADABLE, Place
+from switchgear._rules.rules import Rule, judge
 
 FUZZED = int(os.environ.get("SWITCHGEAR_FUZZ_COMMANDS", "1500"))
 """Random commands; `SWITCHGEAR_FUZZ_COMMANDS=100000` for a thorough run."""

@@ -6,8 +6,8 @@ import signal
 from typing import Any
 
 from switchgear import Panel
-from switchgear.budgets import Budgets
-from switchgear.errors import BudgetRefused
+from switchgear._budgets.budgets import Budgets
+from switchgear._core.errors import BudgetRefused
 
 PATIENCE_S = 60.0
 

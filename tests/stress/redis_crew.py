@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from switchgear.core.detectors import ConsecutiveFailures
-from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown
-from switchgear.core.types import Ask, Circuit, Phase, Signal, Tell
-from switchgear.stores.redis import RedisStore
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown
+from switchgear._core.types import Ask, Circuit, Phase, Signal, Tell
+from switchgear._detectors import ConsecutiveFailures
+from switchgear._stores.redis import RedisStore
 
 PATIENCE_S = 60.0
 POLICY = Policy([ConsecutiveFailures(5)], Cooldown(30.0))

@@ -2,11 +2,11 @@
 
 import sys
 
-from switchgear.core.detectors import ConsecutiveFailures
-from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown
-from switchgear.core.types import Signal, Tell
-from switchgear.stores.sqlite import SqliteStore
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown
+from switchgear._core.types import Signal, Tell
+from switchgear._detectors import ConsecutiveFailures
+from switchgear._stores.sqlite import SqliteStore
 
 POLICY = Policy([ConsecutiveFailures(threshold=3)], Cooldown(base_s=1e-3, max_s=1e-3))
 

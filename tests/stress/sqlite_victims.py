@@ -12,11 +12,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from switchgear.core.detectors import ConsecutiveFailures
-from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown
-from switchgear.core.types import Ask, Signal, Tell
-from switchgear.stores.sqlite import SqliteStore
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown
+from switchgear._core.types import Ask, Signal, Tell
+from switchgear._detectors import ConsecutiveFailures
+from switchgear._stores.sqlite import SqliteStore
 
 POLICY = Policy([ConsecutiveFailures(threshold=2)], Cooldown(base_s=1.0, max_s=1.0, lease_s=5.0))
 LEASE_S = 5.0

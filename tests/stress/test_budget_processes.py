@@ -11,8 +11,8 @@ import pytest
 from servers.server import eventually, running
 from stress.budget_crew import budgets_at, spend
 from stress.redis_crew import in_processes
-from switchgear.budgets import Budgets
-from switchgear.core.book import Line
+from switchgear._budgets.budgets import Budgets
+from switchgear._budgets.tree import Line
 
 pytestmark = pytest.mark.stress
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from e2e.hook_process import command
-from switchgear.hooks.open_calls import load
-from switchgear.hooks.sessions import Notes, note_name
-from switchgear.stores.sqlite import SqliteStore
+from switchgear._hooks.open_calls import load
+from switchgear._hooks.session import Notes, note_name
+from switchgear._stores.sqlite import SqliteStore
 from unit.hook_calls import after, before, claude, failed
 
 pytestmark = pytest.mark.stress

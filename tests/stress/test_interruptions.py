@@ -21,12 +21,12 @@ import pytest
 import switchgear
 from stress.crew import in_time
 from switchgear import CircuitBreaker, Panel, Policy, Rejected, Signal, detectors
-from switchgear.core.machine import step
-from switchgear.core.types import Tell
-from switchgear.errors import StoreUnavailable
-from switchgear.stores import memory
-from switchgear.stores.resilient import Resilient
-from switchgear.stores.sqlite import SqliteStore
+from switchgear._core.errors import StoreUnavailable
+from switchgear._core.machine import step
+from switchgear._core.types import Tell
+from switchgear._stores import memory
+from switchgear._stores.fallback import Resilient
+from switchgear._stores.sqlite import SqliteStore
 from switchgear.testing import FakeClock
 
 SOURCE = str(Path(switchgear.__file__).parent)

@@ -16,8 +16,8 @@ from stress.redis_crew import (
     in_processes,
     tell_often,
 )
-from switchgear.core.types import Phase
-from switchgear.stores.redis import RedisStore
+from switchgear._core.types import Phase
+from switchgear._stores.redis import RedisStore
 
 pytestmark = pytest.mark.stress
 

@@ -3,15 +3,15 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from switchgear.config import preset_policy
-from switchgear.core.score import score_of
-from switchgear.core.types import Act, Signal, Tell
-from switchgear.hooks import sessions
-from switchgear.hooks.facts import Moment
-from switchgear.hooks.sessions import Notes, Words
-from switchgear.ladder import Interventions
-from switchgear.stores.base import Transaction
-from switchgear.stores.sqlite import SqliteStore
+from switchgear._agents.hook_call import Moment
+from switchgear._config import preset_policy
+from switchgear._core.types import Act, Signal, Tell
+from switchgear._hooks import session
+from switchgear._hooks.session import Notes, Words
+from switchgear._stores.base import Transaction
+from switchgear._stores.sqlite import SqliteStore
+from switchgear._stuck.escalation import Interventions
+from switchgear._stuck.score import score_of
 
 POLICY, SUBJECT = preset_policy("stuck"), "session/s1"
 CALL = Tell(Signal(ok=True, act=Act("Read", "a")))
@@ -23,15 +23,15 @@ def hook(path: str, calls: int) -> tuple[list[str], list[str]]:
     said, rungs = list[str](), list[str]()
 
     def work(tx: Transaction) -> Words:
-        notes = sessions.attend(Notes.load(tx.note), Moment.AFTER_TOOL, tx.now_s)
+        notes = session.attend(Notes.load(tx.note), Moment.AFTER_TOOL, tx.now_s)
         step = tx.apply(SUBJECT, POLICY, CALL)
-        if sessions.has_opened(step):
+        if session.has_opened(step):
             score = score_of(POLICY, POLICY.readings(step.circuit.memories, tx.now_s))
             assert score is not None
-            circuit = sessions.SessionCircuit(tx.apply, SUBJECT, POLICY)
-            notes, taken = sessions.stuck(circuit, notes, score, Interventions())
+            circuit = session.SessionCircuit(tx.apply, SUBJECT, POLICY)
+            notes, taken = session.stuck(circuit, notes, score, Interventions())
             rungs.append(taken.rung)
-        notes, words = sessions.deliver(notes, tx.now_s)
+        notes, words = session.deliver(notes, tx.now_s)
         tx.note = notes.dump()
         return words
 
@@ -60,7 +60,7 @@ def test_a_warning_is_given_to_one_of_parallel_hooks(tmp_path: Path) -> None:
         tx.note = Notes(began_s=tx.now_s - 75.0, limit_s=100.0).dump()
 
     def deliver(tx: Transaction) -> Words:
-        notes, words = sessions.deliver(Notes.load(tx.note), tx.now_s)
+        notes, words = session.deliver(Notes.load(tx.note), tx.now_s)
         tx.note = notes.dump()
         return words
 

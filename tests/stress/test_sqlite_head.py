@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from switchgear.stores.sqlite import SqliteStore
+from switchgear._stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.stress
 
@@ -22,12 +22,12 @@ KILLS = 12
 WORKER = f"""
 import random, sys
 from contextlib import closing
-from switchgear.core.detectors import ConsecutiveFailures
-from switchgear.core.policy import Policy
-from switchgear.core.recovery import Cooldown
-from switchgear.core.types import Signal, Tell
-from switchgear.stores.ledger import Amended
-from switchgear.stores.sqlite import SqliteStore
+from switchgear._detectors import ConsecutiveFailures
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown
+from switchgear._core.types import Signal, Tell
+from switchgear._stores.ledger import Amended
+from switchgear._stores.sqlite import SqliteStore
 
 path, seed = sys.argv[1], int(sys.argv[2])
 chance = random.Random(seed)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from switchgear.core.types import Ask
-from switchgear.stores.base import Found
-from switchgear.stores.sqlite import SqliteStore
+from switchgear._core.types import Ask
+from switchgear._stores.base import Found
+from switchgear._stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.stress
 

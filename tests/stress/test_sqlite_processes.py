@@ -10,8 +10,8 @@ import pytest
 
 from servers.server import eventually
 from stress.sqlite_teller import POLICY
-from switchgear.core.types import EventKind, Signal, Tell
-from switchgear.stores.sqlite import SqliteStore
+from switchgear._core.types import EventKind, Signal, Tell
+from switchgear._stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.stress
 

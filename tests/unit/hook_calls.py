@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from switchgear.config.trust import trust_file
-from switchgear.hooks.compiled import Compiled, compiled
-from switchgear.hooks.decide import decide
-from switchgear.hooks.dialects import dialect_of
-from switchgear.hooks.facts import HookFacts
-from switchgear.hooks.ruling import Ruling
-from switchgear.stores.base import Store
-from switchgear.stores.memory import MemoryStore
+from switchgear._agents.hook_call import HookFacts
+from switchgear._agents.hook_dialects import dialect_of
+from switchgear._agents.hook_ruling import Ruling
+from switchgear._config.trust import trust_file
+from switchgear._hooks.compiled import Compiled, compiled
+from switchgear._hooks.decide import decide
+from switchgear._stores.base import Store
+from switchgear._stores.memory import MemoryStore
 from switchgear.testing import FakeClock
 
 Data = dict[str, Any]

@@ -1,8 +1,8 @@
 """A store that goes and comes back, and what is heard of it."""
 
 from switchgear import Cooldown, Policy, Signal, detectors
-from switchgear.core.types import Circuit, Event, EventKind
-from switchgear.panel import Panel
+from switchgear._core.types import Circuit, Event, EventKind
+from switchgear._panel.panel import Panel
 from switchgear.testing import FakeClock, FlakyStore
 
 BAD = Signal(ok=False, error="529 overloaded")

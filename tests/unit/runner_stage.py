@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from switchgear.agents.command import Command
-from switchgear.panel import Panel
-from switchgear.runner.options import RunOptions
-from switchgear.runner.record import RunFolder, new_run
-from switchgear.runner.result import RunResult
-from switchgear.runner.runner import Runner
-from switchgear.runner.setting import Setting
-from switchgear.runner.state import RunState
-from switchgear.runner.view import View
-from switchgear.runner.waiting import Time
+from switchgear._agents.command import Command
+from switchgear._panel.panel import Panel
+from switchgear._run.dependencies import Setting
+from switchgear._run.loop import Runner
+from switchgear._run.options import RunOptions
+from switchgear._run.record import RunFolder, new_run
+from switchgear._run.result import RunResult
+from switchgear._run.state import RunState
+from switchgear._run.view import View
+from switchgear._run.wait import Time
 
 PREAMBLE = """
 import json, os, pathlib, subprocess, sys, time

@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from switchgear.core.detectors import ConsecutiveFailures
-from switchgear.core.policy import Policy
-from switchgear.core.types import Signal, Tell
+from switchgear._core.policy import Policy
+from switchgear._core.types import Signal, Tell
+from switchgear._detectors import ConsecutiveFailures
 
 POLICY = Policy([ConsecutiveFailures(threshold=3)])
 STRICT = POLICY.replace(strict=True)

@@ -48,14 +48,14 @@ def _answer(heard: "list[bytes]") -> None:
     if PLAIN in words:
         at = words.index(PLAIN)
         since_s = float(words[at + 1])
-        from switchgear.hooks.process import main  # noqa: PLC0415  found only now
+        from switchgear._hooks.process import main  # noqa: PLC0415  found only now
 
         main(words[:at], lambda: None, heard, since_s=since_s)
     try:
-        from switchgear.hooks import bundle  # noqa: PLC0415
+        from switchgear._hooks import bundle  # noqa: PLC0415
 
         modules = bundle.use()
-        from switchgear.hooks.process import main  # noqa: PLC0415
+        from switchgear._hooks.process import main  # noqa: PLC0415
     except Exception:
         start_over(None, None)
         raise

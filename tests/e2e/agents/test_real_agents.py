@@ -6,9 +6,9 @@ import pytest
 
 from e2e.agents.fake_llm import ScriptedApi
 from e2e.agents.worlds import World
-from switchgear.agents.events import AgentError, ToolStep
-from switchgear.agents.prices import cost_of
-from switchgear.agents.process import AgentProcess, End, Run
+from switchgear._agents.events import AgentError, ToolStep
+from switchgear._agents.prices import cost_of
+from switchgear._agents.process.process import AgentProcess, End, Run
 
 pytestmark = [pytest.mark.e2e_agents, pytest.mark.timeout(240)]
 

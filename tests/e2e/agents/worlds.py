@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from e2e.agents.installing import node_folder, program
-from switchgear.agents.base import Agent
-from switchgear.agents.registry import AGENTS
+from switchgear._agents.base import Agent
+from switchgear._agents.registry import AGENTS
 
 
 class World(NamedTuple):

@@ -1,0 +1,272 @@
+"""What an agent is to us: a command line to start and a stream to read.
+
+An `Agent` is a value without state. Each run gets its own `StreamReader`, which is fed lines as
+they come and answers with `StreamEvent`s. A reader never raises for anything an agent prints: a
+line it does not understand is counted and its length kept as output.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from switchgear._agents.events import (
+    Question,
+    StreamEvent,
+    TextOutput,
+    ToolStarted,
+    ToolStep,
+    Usage,
+)
+from switchgear._agents.provider_messages import known_complaint
+from switchgear._text.agent_text import (
+    LONGEST_ERROR,
+    LONGEST_OUTPUT,
+    asks,
+    call_key,
+    clean,
+    files_of,
+    one_line,
+    says_nothing,
+    summarise,
+)
+from switchgear._text.digest import digest
+
+LONGEST_ARGUMENT_BYTES = 120_000
+"""One argument of a command may have 128 KiB on Linux; a few are left for its option."""
+_MOST_OPEN_CALLS = 1_000
+_LARGEST_COUNT = 2**53
+
+
+class NotUnderstood(Exception):
+    """A line that a reader knows nothing of. It never leaves the reader."""
+
+
+_MISREADINGS = (
+    *(NotUnderstood, ArithmeticError, AttributeError),
+    *(LookupError, TypeError, ValueError, RecursionError),
+)
+
+
+class Invocation(NamedTuple):
+    """One command line: what to run, what it reads, what its environment has in addition."""
+
+    argv: tuple[str, ...]
+    stdin: str | None = None
+    """None: an empty standard input."""
+    env: Mapping[str, str] = {}
+
+
+class Agent(ABC):
+    """An agent that can work alone on a prompt in a directory. Immutable, safe to share."""
+
+    name: ClassVar[str]
+    install: ClassVar[str]
+    """How to get it, as a sentence ends after "install it with:"; empty: who named it knows."""
+
+    @abstractmethod
+    def invocation(
+        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        """The command line of one headless run; `extra` arguments go before the prompt."""
+
+    @abstractmethod
+    def reader(self, *, model: str | None = None) -> "StreamReader":
+        """A reader for one run. `model` names the model where the stream does not."""
+
+
+def as_argument(prompt: str) -> str:
+    """A prompt that no command line mistakes for an option or a file.
+
+    Raises ValueError for a prompt too long to be an argument.
+    """
+    size = len(prompt.encode("utf-8", "surrogatepass"))
+    if size > LONGEST_ARGUMENT_BYTES:
+        raise ValueError(
+            f"the prompt has {size} bytes: as an argument of a command it may have at most"
+            f" {LONGEST_ARGUMENT_BYTES}; put the details into a file and name it in the prompt"
+        )
+    prompt = prompt.replace("\0", " ")
+    return f" {prompt}" if prompt.startswith(("-", "@")) else prompt
+
+
+class StreamReader:
+    """Plain text: every line is something the agent said. One per run, one thread."""
+
+    reads_stdout_errors: ClassVar[bool] = False
+
+    def __init__(self, *, model: str | None = None) -> None:
+        self.model = model
+        self.lines = 0
+        self.unknown_lines = 0
+        """Lines that were not understood; their length is in `output_chars` all the same."""
+        self.output_chars = 0
+        """Characters of what the agent said, without the envelope of its format."""
+        self.meter = Meter()
+        self.speaker = ""
+        """The sub-agent that the line being read is about; empty: the agent itself."""
+        self._calls: dict[str, ToolStarted] = {}
+        self._arguments: dict[str, object] = {}
+
+    def feed(self, line: bytes, *, stderr: bool = False) -> list[StreamEvent]:
+        """What one line tells. Never raises, whatever the line is."""
+        self.lines += 1
+        text = line.decode("utf-8", "replace").rstrip("\r\n")
+        try:
+            return list(self.read_error_line(text) if stderr else self.read_line(text))
+        except _MISREADINGS:
+            self._not_understood(text)
+            return []
+
+    def close(self, exit_code: int | None = None) -> list[StreamEvent]:
+        """The end of the stream: calls without an outcome, and what only the end tells."""
+        left = [
+            ToolStep(call.tool, call.arguments, None, None, (), call.call_key, agent=call.agent)
+            for call in self._calls.values()
+        ]
+        self._calls.clear()
+        self._arguments.clear()
+        return [*left, *self.read_end(exit_code)]
+
+    def read_line(self, text: str) -> Iterator[StreamEvent]:
+        """To be replaced: the events of one line of standard output."""
+        yield from self.said(text)
+
+    def read_error_line(self, text: str) -> Iterator[StreamEvent]:
+        """To be replaced: the events of one line of standard error."""
+        found = known_complaint(text)
+        yield from [found] if found else []
+
+    def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
+        """To be replaced: the events that the end of the stream makes certain."""
+        del exit_code
+        return iter(())
+
+    def said(self, text: str) -> Iterator[StreamEvent]:
+        """Something the agent said, counted."""
+        self.output_chars += len(text)
+        if shown := clean(text):
+            yield TextOutput(shown, self.speaker)
+
+    def started(self, call_id: object, tool: object, arguments: object) -> Iterator[StreamEvent]:
+        """A tool call that has begun, kept until its outcome comes."""
+        name = one_line(str(tool or "tool"), 80)
+        call = ToolStarted(name, summarise(arguments), call_key(name, arguments), self.speaker)
+        if len(self._calls) >= _MOST_OPEN_CALLS:
+            oldest = next(iter(self._calls))
+            del self._calls[oldest], self._arguments[oldest]
+        self._calls[str(call_id)] = call
+        self._arguments[str(call_id)] = arguments
+        yield call
+
+    def finished(
+        self, call_id: object, *, ok: bool, output: str, files: tuple[str, ...] = ()
+    ) -> Iterator[StreamEvent]:
+        """The outcome of a call that was started, once."""
+        call = self._calls.pop(str(call_id), None)
+        if call is None:
+            return
+        arguments = self._arguments.pop(str(call_id), None)
+        changed = (files or files_of(call.tool, arguments)) if ok else ()
+        silent = not ok and says_nothing(output)
+        error = None if ok else clean(output, LONGEST_ERROR)
+        if silent:  # else all such failures would look like one
+            error = f"{call.arguments or call.tool}: failed without a word\n{error}".strip()
+        yield ToolStep(
+            *(call.tool, call.arguments, ok, error, changed, call.call_key),
+            *(len(output), silent, digest(output), clean(output, LONGEST_OUTPUT), call.agent),
+        )
+
+    def question_in(self, text: str) -> Iterator[StreamEvent]:
+        """The question that the agent's last words end with, if they do."""
+        if question := asks(text):
+            yield Question(question, by_tool=False)
+
+    def _not_understood(self, text: str) -> None:
+        self.unknown_lines += 1
+        self.output_chars += len(text)
+
+
+class JsonReader(StreamReader):
+    """One JSON object a line; other lines are counted as not understood."""
+
+    def read_line(self, text: str) -> Iterator[StreamEvent]:
+        """The events of one JSON line."""
+        if not text.strip():
+            return
+        value = json.loads(text)
+        if not isinstance(value, dict):
+            raise NotUnderstood
+        yield from self.read(value)
+
+    def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        """To be replaced: the events of one object."""
+        raise NotImplementedError
+
+
+class Meter:
+    """Running totals of tokens and cost for each model."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[str | None, list[int]] = {}
+        self._dollars: dict[str | None, Decimal] = {}
+
+    def add(self, model: str | None, *tokens: object, dollars: object = None) -> Usage:
+        """Input (cache included), output, cache read, cache write of one more answer."""
+        held = self._tokens.setdefault(model, [0, 0, 0, 0])
+        self._tokens[model] = [
+            have + count(more) for have, more in zip(held, (*tokens, 0, 0, 0, 0), strict=False)
+        ]
+        if (more_dollars := money(dollars)) is not None:
+            self._dollars[model] = self._dollars.get(model, Decimal(0)) + more_dollars
+        return self.usage(model)
+
+    def set(self, model: str | None, *tokens: object, dollars: object = None) -> Usage:
+        """The same as totals that replace what was added up."""
+        self._tokens.pop(model, None)
+        self._dollars.pop(model, None)
+        return self.add(model, *tokens, dollars=dollars)
+
+    def usage(self, model: str | None) -> Usage:
+        """The totals of a model so far."""
+        dollars = self._dollars.get(model)
+        fresh, said, read, written = self._tokens.get(model, [0, 0, 0, 0])
+        micros = None if dollars is None else int((dollars * 1_000_000).to_integral_value())
+        return Usage(model, fresh, said, read, written, micros)
+
+
+def count(value: object) -> int:
+    """A number of tokens out of a stream: 0 for whatever is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return int(value) if 0 <= value <= _LARGEST_COUNT else 0
+
+
+def money(value: object) -> Decimal | None:
+    """Dollars out of a stream: None for whatever is no amount."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e9:
+        return None
+    return Decimal(str(value))
+
+
+def at(value: object, *path: str) -> Any:
+    """What lies under these keys, None where there is nothing."""
+    for key in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
+
+
+def words(value: object) -> str:
+    """The text of a message's content in any of the usual shapes."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        value = [value]
+    if not isinstance(value, list):
+        return "" if value is None else str(value)
+    parts = (part if isinstance(part, str) else at(part, "text") for part in value)
+    return "\n".join(part for part in parts if isinstance(part, str))

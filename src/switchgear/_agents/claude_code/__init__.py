@@ -1,0 +1,1 @@
+"""Claude Code: command line, stream, transcripts and hooks."""

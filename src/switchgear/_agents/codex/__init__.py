@@ -1,0 +1,1 @@
+"""Codex: command line, stream, transcripts and hooks."""

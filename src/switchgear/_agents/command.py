@@ -1,0 +1,216 @@
+"""Any other agent: a command with a place for the prompt, and the stream of the house.
+
+A command that prints plain text is read as such. One that prints JSON lines of these types tells
+more, and `docs/agents.md` has them for whoever writes an agent. Of any other JSON the text in it
+counts as output, wherever it is (`text`, `result`, `content`, `message`, `output`, …, in lists too):
+
+    {"type": "tool", "name": "bash", "arguments": {…}, "ok": false, "error": "…", "files": ["a.py"]}
+    {"type": "text", "text": "…"}
+    {"type": "usage", "model": "…", "input_tokens": 900, "output_tokens": 50, "cost_usd": 0.01}
+    {"type": "error", "message": "…", "status": 429, "retry_after_s": 20, "final": false}
+    {"type": "question", "text": "…"}
+    {"type": "result", "text": "…", "success": true}
+"""
+
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePath
+from typing import Any
+
+from switchgear._agents.base import (
+    Agent,
+    Invocation,
+    StreamReader,
+    as_argument,
+    at,
+    count,
+    money,
+    words,
+)
+from switchgear._agents.events import Question, Result, StreamEvent
+from switchgear._agents.provider_messages import complaint
+from switchgear._text.agent_text import clean, one_line
+
+PLACEHOLDER = "{prompt}"
+_TEXT_KEYS = (
+    *("text", "result", "content", "message", "output", "response", "answer", "completion"),
+    *("delta", "parts", "choices", "messages", "item", "data"),
+)
+"""Where JSON of other agents has what the agent said; the first that holds text counts."""
+_ABOUT = frozenset(
+    (
+        *(
+            "type",
+            "subtype",
+            "id",
+            "uuid",
+            "session_id",
+            "model",
+            "role",
+            "status",
+            "name",
+            "event",
+        ),
+        *("timestamp", "time", "date", "stop_reason", "finish_reason", "version", "level", "path"),
+    )
+)
+"""Keys whose values describe a message and are none of its text."""
+_DEEPEST = 12
+_KEPT_WORDS = 100_000
+_KINDS = frozenset({"tool", "text", "usage", "error", "question", "result"})
+
+
+class CommandReader(StreamReader):
+    """Reads the stream of the house; every other line is something the agent said."""
+
+    def __init__(self, *, model: str | None = None) -> None:
+        super().__init__(model=model)
+        self._last_words = ""
+        self._all_words = ""
+        """The last of what was said, to know a result that only repeats it."""
+        self._steps = 0
+        self._result: Result | None = None
+
+    def read_line(self, text: str) -> Iterator[StreamEvent]:
+        """The events of one line."""
+        value = _object(text)
+        if isinstance(value, dict) and at(value, "type") in _KINDS:
+            yield from self._read(value)
+        else:
+            yield from self._speak(_text_in(value) or text)
+
+    def _speak(self, text: str) -> Iterator[StreamEvent]:
+        """Something the agent said."""
+        self._last_words = text.strip() or self._last_words
+        self._all_words = f"{self._all_words}\n{text}"[-_KEPT_WORDS:]
+        yield from self.said(text)
+
+    def _count_once(self, text: str) -> None:
+        """Count the text of a summary or a question, unless it was said before."""
+        if text.strip() not in self._all_words:
+            self.output_chars += len(text)
+
+    def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
+        """A command that tells no result claims success by its exit code."""
+        if self._result is None and exit_code is not None:
+            if exit_code == 0:
+                yield from self.question_in(self._last_words)
+            yield Result(clean(self._last_words), exit_code == 0, f"exit code {exit_code}")
+
+    def _read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        kind = line["type"]
+        if kind == "tool":
+            yield from self._tool(line)
+        elif kind == "text":
+            yield from self._speak(_text_in(line))
+        elif kind == "usage":
+            yield self.meter.add(
+                line["model"] if isinstance(line.get("model"), str) else self.model,
+                line.get("input_tokens"),
+                line.get("output_tokens"),
+                line.get("cache_read_tokens"),
+                line.get("cache_write_tokens"),
+                dollars=line.get("cost_usd"),
+            )
+        elif kind == "error":
+            wait_s = money(line.get("retry_after_s"))
+            yield complaint(
+                words(line.get("message")),
+                status=count(line.get("status")) or None,
+                retry_after_s=None if wait_s is None else float(wait_s),
+                final=line.get("final") is True,
+            )
+        elif kind == "question":
+            asked = _text_in(line)
+            self._count_once(asked)
+            yield Question(clean(asked), by_tool=True)
+        else:
+            success = line.get("success")
+            claimed = success if isinstance(success, bool) else None
+            summary = _text_in(line)
+            self._count_once(summary)
+            self._result = Result(clean(summary), claimed, "result")
+            yield self._result
+
+    def _tool(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        self._steps += 1
+        files = line.get("files")
+        named = tuple(one_line(str(file)) for file in files) if isinstance(files, list) else ()
+        yield from self.started(self._steps, line.get("name"), line.get("arguments"))
+        yield from self.finished(
+            self._steps,
+            ok=line.get("ok") is not False,
+            output=words(line.get("error") or line.get("output")),
+            files=named,
+        )
+
+
+class Command(Agent):
+    """Whatever a command line starts.
+
+    `{prompt}` stands for the prompt as one argument or a part of one; without it the prompt is on
+    standard input. Raises ValueError for a command that cannot be read.
+    """
+
+    name = "command"
+    install = ""  # whoever named the command knows
+
+    def __init__(self, command: str, reader: Callable[..., StreamReader] = CommandReader) -> None:
+        try:
+            self.argv = tuple(shlex.split(command))
+        except ValueError as problem:
+            raise ValueError(f"the agent's command {command!r} cannot be read: {problem}") from None
+        if not self.argv or PLACEHOLDER in self.argv[0]:
+            raise ValueError(f"the agent's command {command!r} must begin with a program")
+        self._reader = reader
+
+    @property
+    def program(self) -> str:
+        """The name of the program it starts."""
+        return PurePath(self.argv[0]).name
+
+    def invocation(
+        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        """The command with the prompt in its place; `extra` goes to the end of it."""
+        del cwd, model
+        if not any(PLACEHOLDER in part for part in self.argv):
+            return Invocation((*self.argv, *extra), prompt)
+        told = as_argument(prompt)
+        return Invocation((*(part.replace(PLACEHOLDER, told) for part in self.argv), *extra))
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        """A reader for one run."""
+        return self._reader(model=model)
+
+
+def _object(text: str) -> object:
+    """A line as JSON: an object or a list; `None`: it is plain text."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _text_in(value: object, depth: int = 0) -> str:
+    """What the agent says in a JSON value, in any of the usual shapes; empty: nothing.
+
+    >>> _text_in({"type": "assistant", "message": {"content": [{"type": "text", "text": "hi"}]}})
+    'hi'
+    """
+    if isinstance(value, str):
+        return value
+    if depth >= _DEEPEST:
+        return ""
+    if isinstance(value, list):
+        return "\n".join(part for part in (_text_in(each, depth + 1) for each in value) if part)
+    if isinstance(value, dict):
+        found = (_text_in(value[key], depth + 1) for key in _TEXT_KEYS if key in value)
+        known = next((text for text in found if text), "")
+        rest = (key for key in value if key not in _ABOUT and key not in _TEXT_KEYS)
+        others = (_text_in(value[key], depth + 1) for key in rest)
+        return known or max(others, key=len, default="")
+    return ""

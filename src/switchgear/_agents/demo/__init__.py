@@ -1,0 +1,1 @@
+"""The built-in stand-in agent: no key, no network."""

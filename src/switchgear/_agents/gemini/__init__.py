@@ -1,0 +1,1 @@
+"""Gemini CLI: command line, stream, transcripts and hooks."""

@@ -1,0 +1,111 @@
+"""goose, headless: `goose run --output-format stream-json`.
+
+A banner comes before the JSON and names the model; the tokens come with the last line. A provider
+that stays dead is told as if the agent spoke, and the run completes with exit code 0.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from switchgear._agents.base import (
+    Agent,
+    Invocation,
+    JsonReader,
+    NotUnderstood,
+    StreamReader,
+    at,
+    words,
+)
+from switchgear._agents.events import Result, StreamEvent
+from switchgear._agents.provider_messages import complaint
+from switchgear._text.agent_text import clean, one_line
+
+_BANNER = re.compile(r"new session · \S{1,80} (\S{1,120})")
+
+_GAVE_UP = re.compile(
+    r"^Ran into this error: |^Please resend your message to try again", re.MULTILINE
+)
+
+
+class GooseReader(JsonReader):
+    """Reads the messages of one `goose run`."""
+
+    def __init__(self, *, model: str | None = None) -> None:
+        super().__init__(model=model)
+        self._last_words = ""
+
+    def read_line(self, text: str) -> Iterator[StreamEvent]:
+        """The events of a line; the banner's are none."""
+        if not text.lstrip().startswith("{"):
+            if match := _BANNER.search(text[:500]):
+                self.model = self.model or one_line(match[1])
+            return
+        yield from super().read_line(text)
+
+    def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        """The events of one JSON line, by its type."""
+        kind = line.get("type")
+        if kind == "message":
+            content = at(line, "message", "content")
+            for part in content if isinstance(content, list) else []:
+                yield from self._part(part, at(line, "message", "role"))
+        elif kind == "complete":
+            yield self.meter.set(self.model, line.get("input_tokens"), line.get("output_tokens"))
+            if failed := _GAVE_UP.search(self._last_words[-4_000:]) is not None:
+                yield complaint(self._last_words, final=True)
+            else:
+                yield from self.question_in(self._last_words)
+            yield Result(clean(self._last_words), not failed, "complete")
+        elif kind == "error":
+            text = words(line.get("error") or line.get("message"))
+            yield complaint(text, final=True)
+            yield Result(clean(text), claimed_success=False, reason="error")
+        elif kind not in {"notification", "model_change"}:
+            raise NotUnderstood
+
+    def _part(self, part: object, role: object) -> Iterator[StreamEvent]:
+        kind = at(part, "type")
+        if kind == "toolRequest":
+            self._last_words = ""
+            call = at(part, "toolCall", "value")
+            yield from self.started(at(part, "id"), at(call, "name"), at(call, "arguments"))
+        elif kind == "toolResponse":
+            yield from self._response(part)
+        elif kind == "text" and role == "assistant":
+            text = words(at(part, "text"))
+            self._last_words = (self._last_words + text)[-20_000:]
+            yield from self.said(text)
+
+    def _response(self, part: object) -> Iterator[StreamEvent]:
+        result = at(part, "toolResult")
+        value = at(result, "value")
+        code = at(value, "structuredContent", "exit_code")
+        ok = (
+            at(result, "status") == "success"
+            and at(value, "isError") is not True
+            and code in {None, 0}
+        )
+        output = words(at(value, "content")) or words(at(result, "error"))
+        yield from self.finished(at(part, "id"), ok=ok, output=output)
+
+
+class Goose(Agent):
+    """The goose agent."""
+
+    name = "goose"
+    install = "npm install -g @aaif/goose"
+
+    def invocation(
+        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        """Its mode is set to act without asking; the prompt is on stdin."""
+        del cwd
+        argv = ["goose", "run", "--output-format", "stream-json", "--no-session"]
+        argv += ["--model", model] if model else []
+        return Invocation((*argv, *extra, "-i", "-"), prompt, {"GOOSE_MODE": "auto"})
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        """A reader for one run."""
+        return GooseReader(model=model)

@@ -1,0 +1,1 @@
+"""mini-swe-agent: command line and trajectories."""

@@ -1,0 +1,1 @@
+"""OpenCode: command line, stream, transcripts and plugin."""

@@ -1,0 +1,1 @@
+"""pi: command line, stream, transcripts and extension."""

@@ -1,0 +1,109 @@
+"""pi, headless: `pi --mode json -p`.
+
+Every change of a message is a line with the whole message in it, so the stream is long; only the
+ends count. Input tokens do not include the cache. A provider that stays dead ends in exit code 0.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from switchgear._agents.base import (
+    Agent,
+    Invocation,
+    JsonReader,
+    NotUnderstood,
+    StreamReader,
+    as_argument,
+    at,
+    count,
+    words,
+)
+from switchgear._agents.events import Result, StreamEvent
+from switchgear._agents.provider_messages import complaint
+from switchgear._text.agent_text import clean
+
+_SILENT = frozenset({
+    *("session", "agent_start", "turn_start", "turn_end", "message_start", "message_update"),
+    *("tool_execution_update", "auto_compaction_start", "auto_compaction_end", "queue_update"),
+    *("compaction_start", "compaction_end", "auto_retry_end"),
+})  # fmt: skip
+
+
+class PiReader(JsonReader):
+    """Reads the events of one `pi -p`."""
+
+    def __init__(self, *, model: str | None = None) -> None:
+        super().__init__(model=model)
+        self._last_words = ""
+        self._stop_reason = ""
+        self._failed = ""
+
+    def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        """The events of one line, by its type."""
+        kind = line.get("type")
+        if kind == "message_end":
+            if at(line, "message", "role") == "assistant":
+                yield from self._answer(line["message"])
+        elif kind == "tool_execution_start":
+            yield from self.started(line.get("toolCallId"), line.get("toolName"), line.get("args"))
+        elif kind == "tool_execution_end":
+            yield from self.finished(
+                line.get("toolCallId"),
+                ok=line.get("isError") is not True,
+                output=words(at(line, "result", "content")),
+            )
+        elif kind == "auto_retry_start":
+            yield complaint(words(line.get("errorMessage")))
+        elif kind == "agent_end":
+            yield from self._end()
+        elif kind not in _SILENT:
+            raise NotUnderstood
+
+    def _answer(self, message: dict[str, Any]) -> Iterator[StreamEvent]:
+        model = message.get("model") if isinstance(message.get("model"), str) else self.model
+        self._stop_reason = str(message.get("stopReason"))
+        self._last_words = words(message.get("content"))
+        self._failed = words(message.get("errorMessage")) if self._stop_reason == "error" else ""
+        if self._last_words:
+            yield from self.said(self._last_words)
+        if self._failed:
+            yield complaint(self._failed)
+        usage = message.get("usage")
+        read, written = count(at(usage, "cacheRead")), count(at(usage, "cacheWrite"))
+        if fresh := count(at(usage, "input")) + read + written:
+            yield self.meter.add(
+                model,
+                fresh,
+                at(usage, "output"),
+                read,
+                written,
+                dollars=at(usage, "cost", "total") or None,
+            )
+
+    def _end(self) -> Iterator[StreamEvent]:
+        ok = not self._failed and self._stop_reason == "stop"
+        if self._failed:
+            yield complaint(self._failed, final=True)
+        elif ok:
+            yield from self.question_in(self._last_words)
+        yield Result(clean(self._last_words or self._failed), ok, self._stop_reason or None)
+
+
+class Pi(Agent):
+    """The pi coding agent."""
+
+    name = "pi"
+    install = "npm install -g @mariozechner/pi-coding-agent"
+
+    def invocation(
+        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        """It has no permissions to ask for."""
+        del cwd
+        argv = ["pi", "--mode", "json", "-p", *(("--model", model) if model else ())]
+        return Invocation((*argv, *extra, as_argument(prompt)))
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        """A reader for one run."""
+        return PiReader(model=model)

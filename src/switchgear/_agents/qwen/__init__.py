@@ -1,0 +1,1 @@
+"""Qwen Code: command line, stream, transcripts and hooks."""

@@ -1,0 +1,234 @@
+"""OpenTelemetry: spans with the conventions for generative AI, as OTLP JSON or one span a line.
+
+Spans come in the order in which they ended, so a file is read to its end before its runs are put
+together; of each span only what a step needs is kept. A run is a conversation, or a trace where
+no conversation is named; below an `invoke_agent` span it is the run of that agent.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from switchgear._agents.base import at, count, words
+from switchgear._agents.events import Usage
+from switchgear._agents.recordings.files import Source, parsed
+from switchgear._agents.recordings.recorded import Building, Recorded, Tally
+from switchgear._agents.recordings.texts import as_json, body, moment, name, word
+
+NAME = "otel"
+LABEL = "OpenTelemetry GenAI spans"
+PLACES = ()
+PER_LINE = False
+
+MOST_SPANS = 500_000
+_MODEL = frozenset({"chat", "generate_content", "text_completion"})
+_AGENT = frozenset({"invoke_agent", "create_agent", "invoke_workflow"})
+
+
+class _Span(NamedTuple):
+    """What is kept of a span."""
+
+    key: str
+    parent: str
+    trace: str
+    began_s: float
+    ended_s: float | None
+    operation: str
+    facts: dict[str, Any]
+    failed: str | None
+    """What the status says of a failure."""
+
+
+def recognises(head: list[dict[str, Any]], source: Source) -> bool:
+    """Spans, in OTLP or each by itself."""
+    del source
+    first = head[0] if head else {}
+    spans = _spans_in(first.get("[]") if "[]" in first else first)
+    return "resourceSpans" in first or any(_is_span(span) for span in spans)
+
+
+def read(source: Source, tally: Tally) -> Iterator[Recorded]:
+    """The runs of a file."""
+    first = source.head()[0]
+    whole = "[]" in first or len(source.head()) == 1
+    spans: dict[str, _Span] = {}
+    for document in [source.document()] if whole else source.lines(tally, NAME):
+        for raw in _spans_in(document):
+            span = _reduced(raw) if _is_span(raw) else None
+            if span is None:
+                tally.unknown_line(NAME, at(raw, "name"))
+            elif len(spans) < MOST_SPANS:
+                spans[span.key] = span
+            else:
+                tally.unknown_line(NAME, f"spans beyond {MOST_SPANS:,}")
+    groups: dict[tuple[str, str], list[_Span]] = {}
+    for span in sorted(spans.values(), key=lambda span: (span.began_s, span.key)):
+        groups.setdefault(_run_of(span, spans), []).append(span)
+    for (conversation, agent), members in groups.items():
+        if any(span.operation in _MODEL or span.operation == "execute_tool" for span in members):
+            run_id = f"{conversation}/{agent}" if agent else conversation
+            yield _run(Recorded(run_id, source.path, NAME, _agent(agent, spans)), members)
+
+
+def _spans_in(document: object) -> Iterable[Any]:
+    if isinstance(document, list):
+        return [span for each in document[:MOST_SPANS] for span in _spans_in(each)]
+    if isinstance(at(document, "resourceSpans"), list):
+        return [
+            span
+            for resource in at(document, "resourceSpans")
+            for scope in _items(at(resource, "scopeSpans"))
+            for span in _items(at(scope, "spans"))
+        ]
+    return [document]
+
+
+def _items(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _is_span(span: object) -> bool:
+    keys = span.keys() if isinstance(span, dict) else set()
+    named = "name" in keys and "attributes" in keys
+    return named and bool({"spanId", "span_id", "context"} & keys)
+
+
+def _reduced(span: dict[str, Any]) -> _Span | None:
+    facts = _attributes(span.get("attributes"))
+    operation = facts.get("gen_ai.operation.name")
+    if not isinstance(operation, str):
+        operation = str(span.get("name")).partition(" ")[0]
+    context = span.get("context")
+    began_s = moment(span.get("startTimeUnixNano") or span.get("start_time"))
+    status = span.get("status")
+    code = at(status, "code") or at(status, "status_code")
+    failed = code in (2, "STATUS_CODE_ERROR", "ERROR") or bool(facts.get("error.type"))
+    why = words(at(status, "message") or at(status, "description") or facts.get("error.type"))
+    kept = {key: _kept(key, value) for key, value in facts.items() if key.startswith("gen_ai.")}
+    kept["events"] = _said_in_events(span.get("events"))
+    return _Span(
+        key=name(span.get("spanId") or span.get("span_id") or at(context, "span_id")),
+        parent=name(
+            span.get("parentSpanId") or span.get("parent_id") or span.get("parent_span_id")
+        ),
+        trace=name(span.get("traceId") or span.get("trace_id") or at(context, "trace_id")),
+        began_s=began_s or 0.0,
+        ended_s=moment(span.get("endTimeUnixNano") or span.get("end_time")),
+        operation=operation,
+        facts=kept,
+        failed=(why or "failed") if failed else None,
+    )
+
+
+def _kept(key: str, value: Any) -> Any:
+    """A fact, cut; of the messages that went in only the results of tools are of use."""
+    if key in {"gen_ai.output.messages", "gen_ai.input.messages"}:
+        return value if isinstance(value, list) else parsed(str(value).encode("utf-8", "replace"))
+    return body(value) if isinstance(value, str) else value
+
+
+def _attributes(value: object) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    return {
+        str(at(pair, "key")): _value(at(pair, "value"))
+        for pair in _items(value)
+        if isinstance(pair, dict)
+    }
+
+
+def _value(value: object) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if isinstance(at(value, "arrayValue", "values"), list):
+        return [_value(each) for each in at(value, "arrayValue", "values")]
+    if isinstance(at(value, "kvlistValue", "values"), list):
+        return _attributes(at(value, "kvlistValue", "values"))
+    found: Any = next(iter(value.values()), None)
+    return int(found) if "intValue" in value and str(found).isdecimal() else found
+
+
+def _said_in_events(events: object) -> str:
+    """What the model said, where it is told by events as older conventions have it."""
+    said = []
+    for event in _items(events)[-4:]:
+        facts = _attributes(at(event, "attributes"))
+        content = facts.get("gen_ai.completion") or facts.get("content")
+        if word(at(event, "name")) in {"gen_ai.content.completion", "gen_ai.choice"} and content:
+            said.append(as_json(content))
+    return "\n".join(said)[:8000]
+
+
+def _run_of(span: _Span, spans: dict[str, _Span]) -> tuple[str, str]:
+    """The conversation or trace, and the nearest agent above that has another above it."""
+    conversation, agents, here = "", [], span
+    for _ in range(64):
+        conversation = conversation or name(here.facts.get("gen_ai.conversation.id"))
+        if here.operation in _AGENT:
+            agents.append(here.key)
+        if here.parent not in spans:
+            break
+        here = spans[here.parent]
+    return conversation or span.trace, agents[0] if len(agents) > 1 else ""
+
+
+def _agent(key: str, spans: dict[str, _Span]) -> str:
+    return name(spans[key].facts.get("gen_ai.agent.name")) if key in spans else ""
+
+
+def _run(run: Recorded, spans: list[_Span]) -> Recorded:
+    building = Building(run)
+    by_spans = any(span.operation == "execute_tool" for span in spans)
+    for span in spans:
+        if span.operation == "execute_tool":
+            _tool(building, span)
+        elif span.operation in _MODEL:
+            _answer(building, span, calls=not by_spans)
+        else:
+            building.know(agent=name(span.facts.get("gen_ai.agent.name")))
+    return building.finish()
+
+
+def _tool(building: Building, span: _Span) -> None:
+    tool = span.facts.get("gen_ai.tool.name")
+    arguments = span.facts.get("gen_ai.tool.call.arguments")
+    if isinstance(arguments, str) and arguments.startswith("{"):
+        arguments = parsed(arguments.encode("utf-8", "replace")) or arguments
+    building.call(span.key, tool, arguments or "", span.began_s)
+    result = span.facts.get("gen_ai.tool.call.result")
+    output = as_json(result) if result is not None else span.failed or ""
+    ok = False if span.failed is not None else None
+    building.result(span.key, output, span.ended_s, ok=ok)
+
+
+def _answer(building: Building, span: _Span, *, calls: bool) -> None:
+    facts = span.facts
+    if calls:
+        for part in _parts(facts.get("gen_ai.input.messages")):
+            if at(part, "type") == "tool_call_response":
+                result = at(part, "response") or at(part, "result")
+                building.result(at(part, "id"), as_json(result), span.began_s)
+    building.turn(span.began_s)
+    model = name(facts.get("gen_ai.response.model") or facts.get("gen_ai.request.model"))
+    building.know(model=model)
+    building.use(
+        Usage(
+            model or None,
+            count(facts.get("gen_ai.usage.input_tokens", facts.get("gen_ai.usage.prompt_tokens"))),
+            count(
+                facts.get("gen_ai.usage.output_tokens", facts.get("gen_ai.usage.completion_tokens"))
+            ),
+            count(facts.get("gen_ai.usage.cache_read.input_tokens")),
+            count(facts.get("gen_ai.usage.cache_creation.input_tokens")),
+        )
+    )
+    building.say(facts.get("events"))
+    for part in _parts(facts.get("gen_ai.output.messages")):
+        if word(at(part, "type")) in {"text", "reasoning"}:
+            building.say(at(part, "content"))
+        elif at(part, "type") == "tool_call" and calls:
+            building.call(at(part, "id"), at(part, "name"), at(part, "arguments"), span.ended_s)
+
+
+def _parts(messages: object) -> Iterator[Any]:
+    for message in _items(messages):
+        yield from _items(at(message, "parts"))

@@ -1,0 +1,1 @@
+"""Recorded runs replayed, guards attacked on purpose, fleets in virtual time."""

@@ -1,0 +1,238 @@
+"""All runs of all files, on several processes: the texts stay there, only findings come back.
+
+What is under way is bounded, so memory does not grow with what is read. The rows come in the order
+of the files, whatever the number of processes.
+"""
+
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from switchgear._agents.recordings.discovery import find
+from switchgear._agents.recordings.files import Source, Unreadable
+from switchgear._agents.recordings.formats import FORMATS, recognise, runs_in
+from switchgear._agents.recordings.recorded import Recorded, Tally
+from switchgear._analysis.backtest.outcomes import with_outcome
+from switchgear._analysis.backtest.replay import Named, judge
+from switchgear._analysis.backtest.rows import Row
+from switchgear._core.errors import SwitchgearError
+
+T = TypeVar("T")
+
+_BATCH_LINES, _BATCH_BYTES = 16, 4 * 1024 * 1024
+_SMALL_BYTES = 2 * 1024 * 1024
+"""Less than this in all is read here: starting processes takes longer."""
+
+
+class BacktestBroken(SwitchgearError):
+    """A process that read recordings has died. `why` says what is known of it."""
+
+    args: tuple[str]
+
+    def __str__(self) -> str:
+        return (
+            f"a process that read recordings has died ({self.args[0]}): most likely memory ran "
+            "out; try --jobs 1, or fewer files"
+        )
+
+
+class Job(NamedTuple):
+    """A file, or some lines of one in which each line is a run by itself."""
+
+    path: str
+    lines: tuple[bytes, ...] | None = None
+    first_line: int = 1
+
+
+class Recordings(NamedTuple):
+    """What is read, and how."""
+
+    paths: tuple[str, ...]
+    outcomes: Mapping[str, bool] = {}
+    force: str | None = None
+    """The name of a format that all files are taken to have."""
+    jobs: int | None = None
+    """The number of processes; `None`: one for each core."""
+    progress: Callable[[int, int], object] | None = None
+    """Called with the bytes that are done and those of all files; each pass begins at 0."""
+
+
+class Judging(NamedTuple):
+    """The task of a backtest: what each policy would have done with a run."""
+
+    policies: tuple[Named, ...]
+    pictures: bool = False
+
+    def row(self, run: Recorded) -> Row:
+        """The row of one run."""
+        return judge(run, self.policies, pictures=self.pictures)
+
+
+def each_run(read: Recordings, task: Callable[[Recorded], T], tally: Tally) -> Iterator[T]:
+    """What a task makes of each run. `tally` is complete when the last one has come.
+
+    The task runs in other processes, so it must be such that it can be sent there. Raises
+    `BacktestBroken`.
+    """
+    files = list(find(read.paths, tally))
+    count = read.jobs or _cores()
+    jobs = _jobs(files, read.force, tally)
+    working = Working(read.outcomes, read.force, task)
+    done = _Done(files, read.progress)
+    if count <= 1 or _is_small(files, read.jobs):
+        for job in jobs:
+            found, seen = working.work(job)
+            tally.add(seen)
+            done.add(job)
+            yield from found
+    else:
+        yield from _in_processes(jobs, working, tally, count, done)
+    done.all()
+
+
+class _Done:
+    """How much of the files is done. A file counts as it is on disk, packed or not."""
+
+    def __init__(self, files: Sequence[str], tell: Callable[[int, int], object] | None) -> None:
+        self._tell = tell
+        self._left = {} if tell is None else {path: _size(path) for path in files}
+        self._total = sum(self._left.values())
+        self._done = 0
+        self._path = ""
+        if tell is not None:
+            tell(0, self._total)
+
+    def add(self, job: Job) -> None:
+        """A job is done; that of another file says that the file before it is, too."""
+        if self._tell is None:
+            return
+        if self._path != job.path:
+            self._done += self._left.pop(self._path, 0)
+            self._path = job.path
+        left = self._left.get(job.path, 0)
+        part = left if job.lines is None else min(left, sum(map(len, job.lines)))
+        self._left[job.path] = left - part
+        self._done += part
+        self._tell(self._done, self._total)
+
+    def all(self) -> None:
+        """Everything is done."""
+        if self._tell is not None:
+            self._tell(self._total, self._total)
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+class Working(NamedTuple):
+    """What a process does with its jobs."""
+
+    outcomes: Mapping[str, bool]
+    force: str | None
+    task: Callable[[Recorded], Any]
+
+    def work(self, job: Job) -> tuple[list[Any], Tally]:
+        """What the task makes of the runs of one job, and what was met on the way."""
+        tally = Tally()
+        source = Source(job.path, job.lines, job.first_line)
+        tally.files += job.first_line == 1
+        runs = runs_in(source, tally, self.force)
+        return [self.task(with_outcome(run, self.outcomes)) for run in runs], tally
+
+
+def _in_processes(
+    jobs: Iterable[Job], working: Working, tally: Tally, count: int, done: _Done
+) -> Iterator[Any]:
+    # Not by fork: whoever calls us may have threads.
+    spawning = get_context("spawn")
+    with ProcessPoolExecutor(count, spawning, _leave_interrupts_to_the_parent) as pool:
+        under_way: deque[tuple[Job, Future[tuple[list[Any], Tally]]]] = deque()
+
+        def taken() -> list[Any]:
+            job, future = under_way.popleft()
+            found, seen = future.result()
+            tally.add(seen)
+            done.add(job)
+            return found
+
+        try:
+            for job in jobs:
+                under_way.append((job, pool.submit(working.work, job)))
+                if len(under_way) > 2 * count + 2:
+                    yield from taken()
+            while under_way:
+                yield from taken()
+        except BrokenProcessPool as error:
+            raise BacktestBroken(str(error)) from error
+        finally:
+            for _, left in under_way:
+                left.cancel()
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    """Ctrl-C reaches all processes of a terminal; one of them is enough to answer it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _jobs(files: Iterable[str], force: str | None, tally: Tally) -> Iterator[Job]:
+    for path in files:
+        source = Source(path)
+        if Path(path).is_dir() or not _is_per_line(source, force):
+            yield Job(path)
+        else:
+            yield from _batches(source, tally)
+
+
+def _is_per_line(source: Source, force: str | None) -> bool:
+    """Whether the file has several lines, each of them a run."""
+    try:
+        if not (FORMATS[force] if force else recognise(source)).per_line:
+            return False
+        return len(source.head()) > 1 and "[]" not in source.head()[0]
+    except Unreadable:
+        return False
+
+
+def _batches(source: Source, tally: Tally) -> Iterator[Job]:
+    lines: list[bytes] = []
+    first, size = 1, 0
+    try:
+        for number, line in enumerate(source.raw_lines(tally, ""), 1):
+            lines.append(line)
+            size += len(line)
+            if len(lines) >= _BATCH_LINES or size >= _BATCH_BYTES:
+                yield Job(source.path, tuple(lines), first)
+                lines, first, size = [], number + 1, 0
+    except Unreadable as problem:
+        tally.problem(source.path, str(problem))
+    if lines:
+        yield Job(source.path, tuple(lines), first)
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _is_small(files: Sequence[str], jobs: int | None) -> bool:
+    if jobs is not None:
+        return False
+    size = 0
+    for path in files[:1000]:
+        try:
+            size += Path(path).stat().st_size * (20 if path.endswith(".gz") else 1)
+        except OSError:
+            continue
+    return size < _SMALL_BYTES and len(files) < 1000

@@ -1,0 +1,182 @@
+"""One recorded run through the mechanism: the same `step` that judges live circuits.
+
+The circuit hears each step in the order of the recording, at its time, until it opens: from there
+on the run would not have been as it was recorded, so nothing after it is judged.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from switchgear._agents.events import Usage
+from switchgear._agents.prices import cost_of
+from switchgear._agents.recordings.recorded import Recorded, RecordedStep
+from switchgear._analysis.backtest.rows import Judged, Row, RunFacts, Shown
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy
+from switchgear._core.types import Circuit, Phase, Tell
+from switchgear._text.agent_text import one_line
+
+
+class Money(NamedTuple):
+    """An amount in millionths of a dollar, or why it is not known."""
+
+    micros: int | None
+    unknown: str = ""
+
+
+def tokens_of(steps: Iterable[RecordedStep]) -> int:
+    """All tokens, in and out."""
+    return sum(usage.input_tokens + usage.output_tokens for step in steps for usage in step.usages)
+
+
+def cost_of_steps(run: Recorded, after: int) -> Money:
+    """What the steps behind the first `after` of them cost.
+
+    A recording that has only the cost of the whole run is taken to have spent it evenly.
+    """
+    usages = [usage for step in run.steps[after:] for usage in step.usages]
+    if usages and (run.cost_micros is None or any(usage.cost_micros for usage in usages)):
+        if any(usage.model is None and usage.cost_micros is None for usage in usages):
+            return Money(None, "the recording names no model for its tokens, or only their sum")
+        cost = cost_of(_added_up(usages))
+        return Money(cost.micros, cost.unknown)
+    if run.cost_micros is not None and run.steps:
+        return Money(run.cost_micros * (len(run.steps) - after) // len(run.steps))
+    return Money(None, "the recording tells no usage")
+
+
+def _added_up(usages: Iterable[Usage]) -> Iterable[Usage]:
+    """One usage for each model, apart for those that come with a cost."""
+    sums: dict[tuple[str | None, bool], Usage] = {}
+    for usage in usages:
+        key = usage.model, usage.cost_micros is None
+        held = sums.get(key)
+        sums[key] = usage if held is None else _sum(held, usage)
+    return sums.values()
+
+
+def _sum(held: Usage, more: Usage) -> Usage:
+    costs = (held.cost_micros, more.cost_micros)
+    return Usage(
+        held.model,
+        held.input_tokens + more.input_tokens,
+        held.output_tokens + more.output_tokens,
+        held.cache_read_tokens + more.cache_read_tokens,
+        held.cache_write_tokens + more.cache_write_tokens,
+        None if None in costs else sum(cost for cost in costs if cost is not None),
+    )
+
+
+EVIDENCE = 6
+"""Steps shown before a trip."""
+POINTS = 240
+"""Steps of a run whose heat is kept for its picture."""
+APART_S = 1.0
+"""How far apart steps are taken to be that were recorded without times."""
+
+
+class Named(NamedTuple):
+    """A policy and what it is called in reports."""
+
+    name: str
+    policy: Policy
+
+
+def judge(run: Recorded, policies: Sequence[Named], *, pictures: bool = False) -> Row:
+    """What each policy would have done with a run."""
+    whole = cost_of_steps(run, 0)
+    facts = RunFacts(
+        id=run.id,
+        source=run.source,
+        format=run.format,
+        agent=run.agent,
+        model=run.model,
+        task=run.task,
+        solved=run.solved,
+        ended=run.ended,
+        steps=len(run.steps),
+        tokens=tokens_of(run.steps),
+        cost_micros=whole.micros,
+        cost_unknown=whole.unknown,
+        timed=any(each.at_s is not None for each in run.steps),
+    )
+    return Row(facts, tuple(replay(named, run, pictures=pictures) for named in policies))
+
+
+def times(steps: Sequence[RecordedStep]) -> Iterator[float]:
+    """When each step was; without times they are `APART_S` apart."""
+    now_s = 0.0
+    for each in steps:
+        now_s = now_s + APART_S if each.at_s is None else max(each.at_s, now_s)
+        yield now_s
+
+
+def replay(named: Named, run: Recorded, *, pictures: bool = False) -> Judged:
+    """What one policy would have done with a run."""
+    policy = named.policy
+    circuit, stride = policy.start(run.id, 0.0), max(len(run.steps) // POINTS, 1)
+    judged = Judged(named.name, kinds=tuple(detector.kind for detector in policy.detectors))
+    heats: list[tuple[int, tuple[float, ...]]] = []
+    phase, hottest = Phase.CLOSED, 0.0
+    for number, (each, now_s) in enumerate(zip(run.steps, times(run.steps), strict=True), 1):
+        circuit = step(policy, circuit, Tell(each.signal()), now_s).circuit
+        hottest = max(hottest, circuit.heat)
+        opened = circuit.phase is Phase.OPEN
+        if pictures and (opened or number % stride == 0):
+            heats.append((number, _heats(policy, circuit, now_s)))
+        if circuit.phase is Phase.TRIPPING and phase is not Phase.TRIPPING:
+            judged = _warned(judged, circuit, number)
+        phase = circuit.phase
+        if opened:
+            judged = _tripped(judged, run, number, _heats(policy, circuit, now_s))._replace(
+                reason=circuit.outage.reason
+            )
+            break
+    return judged._replace(hottest=min(hottest, 9.99), heats=tuple(heats))
+
+
+def _heats(policy: Policy, circuit: Circuit, now_s: float) -> tuple[float, ...]:
+    pairs = zip(policy.detectors, circuit.memories, strict=True)
+    return tuple(round(min(one.heat(memory, now_s), 9.99), 3) for one, memory in pairs)
+
+
+def _warned(judged: Judged, circuit: Circuit, number: int) -> Judged:
+    if judged.warned_at is None:
+        judged = judged._replace(warned_at=number, reason=circuit.outage.reason)
+    return judged._replace(warnings=judged.warnings + 1)
+
+
+def _tripped(judged: Judged, run: Recorded, number: int, heats: tuple[float, ...]) -> Judged:
+    left = run.steps[number:]
+    money = cost_of_steps(run, number) if left else Money(0)
+    return judged._replace(
+        tripped_at=number,
+        detector=judged.kinds[heats.index(max(heats))],
+        saved_steps=len(left) + run.left_out,
+        saved_tokens=tokens_of(left),
+        saved_micros=money.micros,
+        harmful=_harmful(left) if run.solved else None,
+        evidence=tuple(
+            _shown(place, run.steps[place - 1])
+            for place in range(max(number - EVIDENCE + 1, 1), number + 1)
+        ),
+    )
+
+
+def _harmful(left: Sequence[RecordedStep]) -> bool | None:
+    """Whether anything was still changed; `None`: some step does not tell."""
+    if any(each.changed for each in left):
+        return True
+    return None if any(each.changed is None for each in left) else False
+
+
+def _shown(number: int, each: RecordedStep) -> Shown:
+    told = each.error or (each.result or "")[:1000]
+    return Shown(
+        number,
+        one_line(each.tool, 60),
+        one_line(each.args, 200),
+        each.ok,
+        one_line(told, 200),
+        one_line(each.thought or "", 200),
+    )

@@ -1,0 +1,295 @@
+"""Attacks down the path of the router: who works for whom when something is cut, on virtual time."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from switchgear._analysis.selftest.rows import Row, Status, failed, skipped
+from switchgear._analysis.selftest.rule_trials import breach_of
+from switchgear._analysis.selftest.sandbox import (
+    FAILURES,
+    OVERLOADED,
+    PATIENCE,
+    SLOW,
+    Bench,
+    ProviderDown,
+    blind,
+    hot,
+    lock_in_vain,
+    watchers,
+)
+from switchgear._analysis.selftest.virtual_fleet import FIRST, NAME, VirtualFleet
+from switchgear._breaker.rules import place_at
+from switchgear._core.errors import NoRoute, OrderRefused, Rejected
+from switchgear._fleet.route import Decision, Route
+
+PATH = "router"
+
+
+class FleetTrial(NamedTuple):
+    """Who is attacked, and which circuit should notice. Its fleet is used by one thread."""
+
+    stage: VirtualFleet
+    agent: str
+    circuit: str
+    attack: str
+    where: dict[str, Any] = {}  # noqa: RUF012  nobody changes it
+    """What the router is told of the work: its story, its locks."""
+
+    @property
+    def guard(self) -> str:
+        """The circuit; that of the stand-in stands for all of its family."""
+        return self.circuit.replace(NAME, "*").replace(f"provider/{FIRST}", "provider/*")
+
+    def unwatched(self, sees: Iterable[str]) -> Row | None:
+        """Why it is not tried: the category is off, or the policy looks for something else."""
+        if not self.stage.category(self.circuit).enabled:
+            why = f"switched off in `breakers`: the router does not ask {self.guard}"
+            return skipped(self.guard, self.attack, PATH, why)
+        policy = self.stage.panel.breaker(self.circuit).policy
+        if watchers(policy, sees):
+            return None
+        return skipped(self.guard, self.attack, PATH, blind(self.guard, policy))
+
+    def calls(self, work: Callable[[Route], object]) -> Row:
+        """Calls through the router until the circuit opens."""
+        began_s = self.stage.clock()
+        for number in range(1, PATIENCE + 1):
+            self.stage.call(self.agent, work, **self.where)
+            if self.stage.opened(self.circuit):
+                return self.cut(number, began_s)
+        return self.failed(f"{PATIENCE:,} such calls go on")
+
+    def cut(self, number: int, began_s: float) -> Row:
+        """What the router says after so many calls: it must refuse because of the circuit."""
+        breaker = self.stage.panel.breaker(self.circuit)
+        by, seconds = hot(breaker.readings()), self.stage.clock() - began_s
+        found = self.stage.refusal(self.agent, self.circuit, **self.where)
+        if found is None and self.stage.opened(self.circuit):
+            return self.failed("it opens, and the router goes on as before")
+        if found is None:
+            return self.failed(f"it stays closed after {number:,} of them")
+        route, refused = found
+        went = f" to {route.worker} on {route.model}" if route.admitted else ""
+        reason = f"{route.decision}{went}: {refused}"
+        return Row(self.guard, self.attack, PATH, by, number, seconds, reason=reason)
+
+    def failed(self, why: str) -> Row:
+        """It cannot fire: why, and what its detectors say."""
+        readings = self.stage.panel.breaker(self.circuit).readings().values()
+        said = "; ".join([why, *(reading.reason for reading in readings)])
+        return failed(self.guard, self.attack, PATH, said)
+
+
+_CALLERS = 200
+"""Calls that wait at the same time."""
+_TIMEOUT_S = 600.0
+"""How long a caller waits for a provider that says nothing."""
+_AN_HOUR_S = 3600.0
+_DOLLAR = 1_000_000
+_BUG = "no such table: users"
+"""What the work says when it fails."""
+_COSTS = ("spend", "total_cost")
+
+
+class WorkFailed(Exception):
+    """What the work itself raises in an attack: no provider is to blame."""
+
+
+def dead_provider(bench: Bench) -> Iterator[Row]:
+    """For each way that work can go: its first provider fails, then all of them."""
+    for name, providers in bench.fleet().chains.items():
+        stage = bench.fleet()
+        trial = FleetTrial(stage, name, f"provider/{providers[0]}", "dead provider")
+        with stage.fleet:
+            blind = trial.unwatched((*FAILURES, "retry_after"))
+            if blind is not None:
+                yield blind
+                continue
+            yield _switched(trial, providers)
+            if len(providers) > 1:
+                yield _nobody(stage, name, providers)
+
+
+def _switched(trial: FleetTrial, providers: list[str]) -> Row:
+    """Calls until the router no longer asks the provider that is dead, and somebody else works."""
+
+    def work(route: Route) -> None:
+        trial.stage.clock.advance(0.5)
+        if route.chosen.provider == providers[0]:
+            raise ProviderDown(OVERLOADED)
+
+    row = trial.calls(work)
+    if row.status is not Status.OK:
+        return row
+    if len(providers) == 1:
+        return row._replace(reason=f"{row.reason}; {trial.agent} has no other provider")
+    if not row.reason.startswith(Decision.REROUTED):
+        return trial.failed(f"{trial.circuit} is cut, and no fallback works: {row.reason}")
+    return row
+
+
+def _nobody(stage: VirtualFleet, name: str, providers: list[str]) -> Row:
+    """All are dead: the caller must hear of it without another call to one of them."""
+    guard, attack = f"fallbacks of {name}", "dead provider"
+    made, began_s = 0, stage.clock()
+
+    def work(_: Route) -> None:
+        nonlocal made
+        made += 1
+        raise ProviderDown(OVERLOADED)
+
+    for _ in range(PATIENCE):
+        ended = stage.call(name, work)
+        if isinstance(ended, NoRoute):
+            kinds = {hot(stage.panel.breaker(f"provider/{one}").readings()) for one in providers}
+            by, seconds = " + ".join(sorted(filter(None, kinds))), stage.clock() - began_s
+            return Row(guard, attack, PATH, by, made, seconds, reason=str(ended))
+    why = f"{made:,} calls to {', '.join(providers)}, all dead, and the router goes on asking"
+    return failed(guard, attack, PATH, why)
+
+
+def slow_provider(bench: Bench) -> Iterator[Row]:
+    """Many calls at once that take far too long: less of the load goes to the agent."""
+    stage = bench.fleet()
+    name = stage.first.name
+    trial = FleetTrial(stage, name, f"agent/{name}/latency", "slow provider")
+    with stage.fleet:
+        blind = trial.unwatched(SLOW)
+        slow_s = 2.0 * (stage.panel.breaker(trial.circuit).policy.slow_from_s or 0.0) + 1.0
+        yield blind or _waited_for(trial, slow_s, ok=True)
+
+
+def hang(bench: Bench) -> Iterator[Row]:
+    """Callers that wait for a provider which says nothing, until their own time is over."""
+    stage = bench.fleet()
+    trial = FleetTrial(stage, stage.first.name, f"provider/{stage.first.model.provider}", "hang")
+    with stage.fleet:
+        blind = trial.unwatched((*FAILURES, *SLOW))
+        yield blind or _waited_for(trial, _TIMEOUT_S, error=TimeoutError("no answer"))
+
+
+def _waited_for(trial: FleetTrial, seconds: float, **told: Any) -> Row:
+    """The callers wait together: apart, they would not meet in one window."""
+    stage, began_s = trial.stage, trial.stage.clock()
+    routes = [stage.fleet.route(trial.agent) for _ in range(_CALLERS)]
+    stage.clock.advance(seconds)
+    for route in routes:
+        route.tell(seconds=seconds, **told)
+    stage.panel.breaker(trial.circuit).refresh()
+    return trial.cut(_CALLERS, began_s)
+
+
+def same_error(bench: Bench) -> Iterator[Row]:
+    """The agent's own work fails again and again: another agent works, or nobody."""
+
+    def work(_: Route) -> None:
+        raise WorkFailed(_BUG)
+
+    stage = bench.fleet()
+    name = stage.first.name
+    trial = FleetTrial(stage, name, f"agent/{name}/failure_rate", "same error")
+    with stage.fleet:
+        yield trial.unwatched(FAILURES) or trial.calls(work)
+
+
+def overspend(bench: Bench) -> Iterator[Row]:
+    """Money that an agent spends, that a story costs, and that is set aside from a budget."""
+    stage = bench.fleet()
+    name = stage.first.name
+    with stage.fleet:
+        trial = FleetTrial(stage, name, f"agent/{name}/budget", "overspend")
+        yield trial.unwatched(_COSTS) or trial.calls(_spending(trial))
+    stage = bench.fleet()
+    with stage.fleet:
+        where = {"story": stage.story}
+        trial = FleetTrial(stage, name, f"story/{stage.story}", "overspend", where)
+        # An hour between two calls: what the agent spends in a minute shall not cut it first.
+        yield trial.unwatched(_COSTS) or trial.calls(_spending(trial, wait_s=_AN_HOUR_S))
+    stage = bench.fleet()
+    with stage.fleet:
+        yield _set_aside(stage)
+
+
+def _spending(trial: FleetTrial, wait_s: float = 0.0) -> Callable[[Route], None]:
+    stage = trial.stage
+    detectors = stage.panel.breaker(trial.circuit).policy.detectors
+    limits = [getattr(each, "limit_micros", _DOLLAR) for each in detectors]
+
+    def work(route: Route) -> None:
+        stage.clock.advance(wait_s)
+        route.spent(min(limits) // 8 + 1)
+
+    return work
+
+
+def _set_aside(stage: VirtualFleet) -> Row:
+    """A node of the budgets: the router sets aside before anybody works."""
+    stage.panel.budgets.open(NAME, _DOLLAR)
+    began_s = stage.clock()
+    where = {"budget": NAME, "estimate_micros": _DOLLAR // 8}
+    for number in range(PATIENCE):
+        ended = stage.call(stage.first.name, lambda route: route.spent(_DOLLAR // 8), **where)
+        if isinstance(ended, NoRoute) and ended.decision == Decision.PAUSE:
+            seconds = stage.clock() - began_s
+            return Row("budgets", "overspend", PATH, "budget", number, seconds, reason=str(ended))
+    return failed("budgets", "overspend", PATH, "a budget of $1.00 lets anything be spent")
+
+
+def rule_breach(bench: Bench) -> Iterator[Row]:
+    """An agent that broke an absolute rule is given no more work."""
+    stage = bench.fleet()
+    name, place = stage.first.name, place_at(bench.root)
+    trial = FleetTrial(stage, name, f"rules/{name}", "rule breach")
+    rules = bench.config.rules.rules
+    with stage.fleet:
+        blind = trial.unwatched(("violation",))
+        found = (breach_of(rule, place).breach for rule in rules)
+        breach = next((each for each in found if each is not None), None)
+        if blind is not None or breach is None:
+            why = "no rule holds, so nothing can break one"
+            yield blind or trial.failed(why)
+            return
+        began_s = stage.clock()
+        try:
+            stage.fleet.rule_guard(name, rules, place).ask(breach.tool, breach.inputs)
+        except Rejected:
+            yield trial.cut(1, began_s)
+        else:
+            yield trial.failed("the call was admitted")
+
+
+def self_release(bench: Bench) -> Iterator[Row]:
+    """A halted agent, or one whose story is paused, that gives the order to go on itself."""
+    stage = bench.fleet()
+    guard, attack = "operator token", "self-release"
+    if bench.config.operator_token_sha256 is None:
+        yield skipped(guard, attack, PATH, "none is configured: `switchgear config token`")
+        return
+    with stage.fleet:
+        for circuit in (f"rules/{stage.first.name}", f"story/{stage.story}"):
+            stage.panel.breaker(circuit).call(int)
+            try:
+                stage.panel.order(circuit, by=stage.first.name, why="I am fine", reset=True)
+            except OrderRefused:
+                continue
+            yield failed(guard, attack, PATH, f"a reset of {circuit} was obeyed without a token")
+            return
+        yield Row(guard, attack, PATH, "operator token", 2, reason="resets need the token")
+
+
+def lock_convoy(bench: Bench) -> Iterator[Row]:
+    """Work that needs a resource for which others have waited too long is queued again."""
+    stage = bench.fleet()
+    where = {"locks": [NAME]}
+    trial = FleetTrial(stage, stage.first.name, f"lock/{NAME}", "lock convoy", where)
+    with stage.fleet:
+        blind = trial.unwatched(("lock_wait",))
+        if blind is not None:
+            yield blind
+            return
+        began_s = stage.clock()
+        waited = lock_in_vain(stage.panel, stage.clock)
+        if isinstance(waited.ended, Rejected):
+            yield trial.cut(waited.looks, began_s)
+        else:
+            yield trial.failed("a wait of a day goes on")

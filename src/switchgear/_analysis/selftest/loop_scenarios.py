@@ -1,0 +1,191 @@
+"""Attacks down the path of `switchgear run`: its circuits, its judge, its budget, on virtual time."""
+
+from collections.abc import Callable, Iterator
+
+from switchgear._agents.events import AgentError, ToolStep
+from switchgear._agents.process.process import End, Run
+from switchgear._analysis.selftest.rows import Row, failed, skipped
+from switchgear._analysis.selftest.sandbox import (
+    FAILURES,
+    LOOPS,
+    PATIENCE,
+    Bench,
+    blind,
+    hot,
+    watchers,
+)
+from switchgear._config import preset_policy
+from switchgear._core.errors import Rejected
+from switchgear._core.policy import Policy
+from switchgear._run.budget import Budget
+from switchgear._run.circuits import Circuits, Measured, policy_of
+from switchgear._run.judge import Judgement, Seen, judge
+from switchgear._run.observation import Watch
+from switchgear._run.options import DEFAULT_IDLE_S, RunOptions
+from switchgear._run.stuck import StuckWatch
+from switchgear._stuck.score import session_policy
+
+PATH = "loop runner"
+NAME = "loop/selftest"
+PROVIDER = "provider/demo"
+ITERATION_S = 60.0
+_CENT = 10_000
+_OPTIONS = RunOptions("selftest", agent="demo")
+
+Iterate = Callable[[int], tuple[Judgement, Measured]]
+"""What an iteration comes to, given its number from 1."""
+
+
+def loop(bench: Bench) -> Iterator[Row]:
+    """Inside one iteration: the same call with the same outcome, as `run --stuck` watches it."""
+    policy_for, wanted = bench.config.policy_for, bench.config.interventions.progress
+    score = policy_for("session/run") or preset_policy("stuck")
+    progress = policy_for("progress/run") or preset_policy("progress")
+    yield _repeated(bench, "session/*", score, session_policy(score, None))
+    if wanted:
+        yield _repeated(bench, "session/* progress", progress, session_policy(score, progress))
+
+
+def _repeated(bench: Bench, guard: str, part: Policy, policy: Policy) -> Row:
+    """Steps of one agent until its watch says stop; `part` is what has to see it."""
+    if not watchers(part, LOOPS):
+        return skipped(guard, "loop", PATH, blind(guard, part))
+    panel, clock = bench.panel()
+    with panel:
+        session = panel.breaker("session/selftest", policy)
+        watch, began_s = StuckWatch(session, lambda: 0), clock()
+        step = ToolStep("Bash", "make all", ok=True, error=None, output="nothing to be done")
+        for number in range(1, PATIENCE + 1):
+            clock.advance(1.0)
+            if watch.see(step) is not None and watch.score is not None:
+                by = " + ".join(each.kind for each in watch.score.shares if each.trips)
+                reason = "; ".join(watch.score.evidence)
+                return Row(guard, "loop", PATH, by, number, clock() - began_s, reason=reason)
+        readings = session.readings().values()
+        why = "; ".join(reading.reason for reading in readings)
+    return failed(guard, "loop", PATH, f"{PATIENCE:,} such steps go on: {why}")
+
+
+def same_error(bench: Bench) -> Iterator[Row]:
+    """Every other iteration fails, always in the same way; so it is no row of failures."""
+
+    def iterate(number: int) -> tuple[Judgement, Measured]:
+        measured = Measured(ITERATION_S, files_changed=1, output_chars=1000)
+        if number % 2:
+            return Judgement("failed", ok=False, error="no such table: users"), measured
+        return Judgement("worked", ok=True), measured
+
+    yield _run(bench, "same error", FAILURES, iterate)
+
+
+def standing_still(bench: Bench) -> Iterator[Row]:
+    """Every iteration claims success and changes nothing."""
+
+    def iterate(number: int) -> tuple[Judgement, Measured]:
+        del number
+        return Judgement("no change", ok=True), Measured(
+            ITERATION_S, files_changed=0, output_chars=1000
+        )
+
+    yield _run(bench, "standing still", ("no_progress",), iterate)
+
+
+def output_decline(bench: Bench) -> Iterator[Row]:
+    """Something changes each time, and there is less and less to say."""
+
+    def iterate(number: int) -> tuple[Judgement, Measured]:
+        chars = 4000 if number <= 20 else 40
+        return Judgement("worked", ok=True), Measured(
+            ITERATION_S, files_changed=1, output_chars=chars
+        )
+
+    yield _run(bench, "output decline", ("output_decline",), iterate)
+
+
+def hang(bench: Bench) -> Iterator[Row]:
+    """The agent says nothing until its time without a word is over, again and again."""
+
+    def iterate(number: int) -> tuple[Judgement, Measured]:
+        del number
+        silent = Run(End.IDLE, None, DEFAULT_IDLE_S, (), 0, 0, 0, "", 0, 0, (), None)
+        seen = Seen(silent, Watch(), changed=0, idle_s=DEFAULT_IDLE_S)
+        return judge(seen), Measured(DEFAULT_IDLE_S, files_changed=0)
+
+    yield _run(bench, "hang", (*FAILURES, "no_progress"), iterate)
+
+
+def dead_provider(bench: Bench) -> Iterator[Row]:
+    """Every iteration ends because the provider is down."""
+    panel, clock = bench.panel()
+    trouble = AgentError("overloaded", "529 overloaded", 529, final=True)
+    judged = Judgement("provider", provider=trouble)
+    with panel:
+        circuits = Circuits(panel, NAME, _OPTIONS)
+        policy, began_s = circuits.provider.policy, clock()
+        if not watchers(policy, FAILURES):
+            yield skipped(PROVIDER, "dead provider", PATH, blind(PROVIDER, policy))
+            return
+        for number in range(PATIENCE):
+            try:
+                leave = circuits.ask()
+            except Rejected as refused:
+                by = hot(circuits.provider.readings())
+                yield Row(
+                    PROVIDER,
+                    "dead provider",
+                    PATH,
+                    by,
+                    number,
+                    clock() - began_s,
+                    reason=str(refused),
+                )
+                return
+            clock.advance(5.0)
+            circuits.tell_loop(leave, judged, Measured(5.0))
+            circuits.tell_provider(leave, judged, 5.0)
+    why = f"{PATIENCE:,} iterations without a provider, and it goes on"
+    yield failed(PROVIDER, "dead provider", PATH, why)
+
+
+def overspend(bench: Bench) -> Iterator[Row]:
+    """The budget of a run: the next iteration must fit into what is left."""
+    del bench
+    budget = Budget(limit_micros=100 * _CENT)
+    for number in range(1, PATIENCE):
+        budget = budget.after(7 * _CENT)
+        if budget.objection is not None:
+            yield Row(
+                "run --budget", "overspend", PATH, "budget", number, 0.0, reason=budget.objection
+            )
+            return
+    yield failed("run --budget", "overspend", PATH, "a budget of $1.00 lets anything be spent")
+
+
+def _run(bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate) -> Row:
+    """Iterations until the loop's circuit refuses the next one."""
+    policy = loop_policy_of(bench)
+    if not watchers(policy, sees):
+        return skipped("loop/*", attack, PATH, blind("loop/*", policy))
+    panel, clock = bench.panel()
+    with panel:
+        circuits = Circuits(panel, NAME, _OPTIONS, policy=policy)
+        began_s = clock()
+        for number in range(1, PATIENCE + 1):
+            try:
+                leave = circuits.ask()
+            except Rejected as refused:
+                by = hot(circuits.loop.readings())
+                return Row(
+                    *("loop/*", attack, PATH, by, number - 1, clock() - began_s),
+                    reason=str(refused),
+                )
+            judged, measured = iterate(number)
+            clock.advance(measured.seconds)
+            circuits.tell_loop(leave, judged, measured)
+        evidence = "; ".join(circuits.evidence()) or "no detector is warm"
+    return failed("loop/*", attack, PATH, f"{PATIENCE:,} such iterations go on: {evidence}")
+
+
+def loop_policy_of(bench: Bench) -> Policy:
+    """How loops are judged: as configured, else as the flags of a run say by default."""
+    return bench.config.policy_for(NAME) or policy_of(_OPTIONS)

@@ -1,0 +1,126 @@
+"""The scenarios by name, and running them: one that breaks is a row, not the end of the others."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from switchgear._analysis.selftest import (
+    configured_guards,
+    disabled_guards,
+    fleet_scenarios,
+    hook_scenarios,
+    library_scenarios,
+    loop_scenarios,
+    shared_store,
+)
+from switchgear._analysis.selftest.rows import Row, failed
+from switchgear._analysis.selftest.sandbox import Bench
+
+Act = Callable[[Bench], Iterator[Row]]
+
+
+class Scenario(NamedTuple):
+    """An attack with a name, down every path that should notice it."""
+
+    name: str
+    what: str
+    acts: tuple[Act, ...]
+
+
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            "guards",
+            "Every row of `circuits`, every default and preset: each detector under its attack.",
+            (configured_guards.guards,),
+        ),
+        Scenario(
+            "loop",
+            "An agent makes the same call again and again.",
+            (hook_scenarios.loop, loop_scenarios.loop),
+        ),
+        Scenario(
+            "same-error",
+            "The same error again and again.",
+            (hook_scenarios.same_error, loop_scenarios.same_error, fleet_scenarios.same_error),
+        ),
+        Scenario(
+            "standing-still", "Iterations that change nothing.", (loop_scenarios.standing_still,)
+        ),
+        Scenario("output-decline", "Outputs that dry up.", (loop_scenarios.output_decline,)),
+        Scenario(
+            "hang",
+            "An agent that says nothing any more.",
+            (hook_scenarios.hang, loop_scenarios.hang, fleet_scenarios.hang),
+        ),
+        Scenario(
+            "overspend",
+            "More money than there is.",
+            (library_scenarios.overspend, loop_scenarios.overspend, fleet_scenarios.overspend),
+        ),
+        Scenario(
+            "dead-provider",
+            "A provider, or an operation, that fails every call.",
+            (
+                library_scenarios.dead_provider,
+                loop_scenarios.dead_provider,
+                fleet_scenarios.dead_provider,
+                hook_scenarios.dead_operation,
+                shared_store.trips,
+            ),
+        ),
+        Scenario(
+            "slow-provider",
+            "A provider that answers far too late.",
+            (library_scenarios.slow_provider, fleet_scenarios.slow_provider),
+        ),
+        Scenario(
+            "rule-breach",
+            "Calls that break an absolute rule, each rule by itself.",
+            (
+                hook_scenarios.rule_breach,
+                library_scenarios.rule_breach,
+                fleet_scenarios.rule_breach,
+            ),
+        ),
+        Scenario(
+            "self-release",
+            "An agent that would switch its guard off.",
+            (
+                hook_scenarios.self_release,
+                library_scenarios.self_release,
+                fleet_scenarios.self_release,
+            ),
+        ),
+        Scenario(
+            "lock-convoy",
+            "Waiting for a lock that stays.",
+            (library_scenarios.lock_convoy, fleet_scenarios.lock_convoy),
+        ),
+        Scenario(
+            "standing",
+            "What is off: circuits held closed or in shadow mode, no place to store, hooks missing.",
+            (disabled_guards.held, disabled_guards.stored, disabled_guards.installed),
+        ),
+    )
+}
+"""All of them, in the order in which they are shown."""
+
+
+def perform(bench: Bench, names: Sequence[str] = ()) -> Iterator[Row]:
+    """The rows of these scenarios; without names, of all.
+
+    What a guard raises that it should not is a failure of that guard, told with its name.
+    """
+    for name in names or SCENARIOS:
+        for act in SCENARIOS[name].acts:
+            yield from shielded(act, bench, name)
+
+
+def shielded(act: Act, bench: Bench, name: str) -> Iterator[Row]:
+    """The rows of an act; a defect that it meets is one more, and says so."""
+    try:
+        yield from act(bench)
+    except Exception as error:  # noqa: BLE001  a guard that breaks is what is looked for
+        why = f"it broke: {type(error).__name__}: {error}"
+        yield failed(name, name, act.__module__.rsplit(".", 1)[-1], why)

@@ -1,0 +1,160 @@
+"""Both sides of a scenario, what they differ in, and whether the bars are kept."""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from switchgear._analysis.simulate.engine import Engine
+from switchgear._analysis.simulate.gates import Guarded, Unguarded
+from switchgear._analysis.simulate.scenarios import OUTAGE, SCENARIOS
+from switchgear._analysis.simulate.tally import Harm, Tally
+from switchgear._analysis.simulate.world import FEWEST, MOST, World
+from switchgear._core import values
+from switchgear._core.policy import Policy
+from switchgear._detectors import LatencyP95, LockWait
+from switchgear._fleet.categories import Breakers, default_breakers
+from switchgear._fleet.manifest import near
+from switchgear._panel.settings import PolicyOf
+from switchgear._sinks.log import silenced
+
+NOT_MADE = 0.95
+INTERVALS = 2
+LONGEST_HOURS = 24.0 * 7
+COLLECT = (1_000_000, 20, 1_000_000)
+"""How seldom Python looks for garbage meanwhile: see `gc.set_threshold`."""
+Progress = Callable[[str, float], object]
+"""Hears which side has simulated how many hours."""
+
+
+class Bar(NamedTuple):
+    """A promise, and whether it was kept."""
+
+    kept: bool
+    words: str
+
+
+class Result(NamedTuple):
+    """Both sides of one simulation."""
+
+    world: World
+    plain: Tally
+    """Without breakers."""
+    guarded: Tally
+
+    @property
+    def pairs(self) -> list[tuple[Harm, Harm]]:
+        """Each trouble without breakers and with them."""
+        return list(zip(self.plain.harms, self.guarded.harms, strict=True))
+
+    @property
+    def bars(self) -> list[Bar]:
+        """What is promised of every run."""
+        found: list[Bar] = []
+        for plain, guarded in self.pairs:
+            if plain.span.kind == OUTAGE:
+                found += [_spared(plain, guarded), _recovered(guarded)]
+        well = sorted(self.guarded.halted_well)
+        words = f"{len(well)} healthy agents were halted" if well else "no healthy agent was halted"
+        return [*found, Bar(not well, words)]
+
+    @property
+    def kept(self) -> bool:
+        """Whether all bars are."""
+        return all(bar.kept for bar in self.bars)
+
+
+def simulate(
+    name: str,
+    *,
+    agents: int = 1000,
+    hours: float | None = None,
+    seed: int = 1,
+    noise: float = 0.0,
+    breakers: Breakers | None = None,
+    policies: PolicyOf | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Simulate a scenario without breakers and with them. The same seed, the same result.
+
+    - `agents`: 10 to 100,000; `hours`: above 0 (default: the scenario's own), at most a week.
+    - `noise`: the share of calls that a healthy provider fails, 0 and below 1.
+    - `breakers`, `policies`: how circuits are judged; default: the seven categories as documented.
+
+    Raises ValueError for what is out of range.
+
+    >>> result = simulate("outage", agents=10, hours=0.2)
+    >>> result.guarded.harms[0].wasted < result.plain.harms[0].wasted
+    True
+    """
+    scenario = SCENARIOS.get(name)
+    if scenario is None:
+        raise ValueError(f"there is no scenario {name!r}; {near(name, SCENARIOS)}")
+    _check(agents, hours, seed, noise)
+    world = World(scenario, agents, scenario.hours if hours is None else hours, seed, noise)
+    on = default_breakers() if breakers is None else breakers
+    crew = world.crew()
+    plain, guarded = Tally(world, *_limits(on)), Tally(world, *_limits(on))
+    with _few_collections(), silenced():
+        Engine(world, plain).run(Unguarded(crew), _told(progress, "without breakers"))
+        engine = Engine(world, guarded)
+        gate = Guarded(crew, on, policies, engine.clock, guarded.hear)
+        with gate.panel:
+            engine.run(gate, _told(progress, "with breakers"))
+    return Result(world, plain, guarded)
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Hardly look for garbage.
+
+    A large fleet is a large heap, all of it alive: each look at the whole of it is in vain, and
+    would make ten times the agents take more than ten times as long.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(*COLLECT)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _told(progress: Progress | None, side: str) -> Callable[[float], object] | None:
+    return None if progress is None else lambda hour: progress(side, hour)
+
+
+def _check(agents: Any, hours: Any, seed: Any, noise: Any) -> None:
+    values.whole("agents", agents, least=FEWEST)
+    if agents > MOST:
+        raise ValueError(f"agents is {agents!r}: it must be at most {MOST:,}")
+    if hours is not None and values.positive("hours", hours) > LONGEST_HOURS:
+        raise ValueError(f"hours is {hours!r}: it must be at most {LONGEST_HOURS:g}, a week")
+    values.whole("seed", seed, least=0)
+    values.fraction("noise", noise)
+
+
+def _limits(breakers: Breakers) -> tuple[float, float]:
+    """From which duration a call is late, and from which a wait is too long, in seconds."""
+    late = _detector(breakers.latency.policy, LatencyP95)
+    waits = _detector(breakers.resource_lock.policy, LockWait)
+    return late.limit_s, waits.limit_s
+
+
+def _detector(policy: Policy, kind: type[Any]) -> Any:
+    return next(one for one in policy.detectors if isinstance(one, kind))
+
+
+def _spared(plain: Harm, guarded: Harm) -> Bar:
+    share = 1.0 - guarded.wasted / plain.wasted if plain.wasted else 0.0
+    made = f"{guarded.wasted:,} of {plain.wasted:,}"
+    words = f"{share:.2%} of the doomed calls were not made ({made} were), at least {NOT_MADE:.0%}"
+    return Bar(share >= NOT_MADE, words)
+
+
+def _recovered(guarded: Harm) -> Bar:
+    took_s = guarded.last_s - guarded.span.ends_s
+    most_s = INTERVALS * guarded.interval_s
+    if guarded.detected_s is None:
+        return Bar(False, "the outage was not noticed")
+    words = f"full flow {took_s:.0f} s after healing, at most {most_s:.0f} s (two probe intervals)"
+    return Bar(took_s <= most_s and not guarded.still_open, words)

@@ -1,0 +1,188 @@
+"""The simulated fleet: who there is, what works when, and who is sick. The same for both sides.
+
+All numbers of the model are here. What happens is a function of the seed, the agent and how often
+it was asked, never of which side asks.
+"""
+
+import math
+from random import Random
+from typing import NamedTuple
+
+from switchgear._analysis.simulate.scenarios import BURN, CONVOY, OUTAGE, POISON, SLOW, Scenario
+from switchgear._fleet.manifest import Agent, Crew, agent, crew
+
+NORTH, SOUTH = "north", "south"
+TEAM = 10
+"""Agents of a team; the last of them works in the others' stead."""
+POOLED, LANES = 50, 20
+"""One agent in so many does so many things at a time: a reviewer that all others ask."""
+LOCKED_TEAMS = 5
+"""So many teams share a repository, and so a lock."""
+LOCK_EVERY = 5
+"""One piece of work in so many needs the lock."""
+STORY = 200
+"""Pieces of work in a story."""
+WORK_S, SPREAD, PAUSE_S = 36.0, 0.5, 20.0
+"""A call takes so long at the median (log-normal, p95 82 s), and there is a pause after it."""
+LOG_WORK = math.log(WORK_S)
+COST_MICROS = (10_000, 30_000)
+WORK_FAILS = 0.01
+"""The share of calls that fail by themselves, with nothing wrong."""
+REFUSED_S, HANGS_S, HANGS = (1.0, 5.0), 30.0, 0.2
+"""A provider that is down says so quickly, or lets a share of the calls hang until the time-out."""
+FAILED_COST = 0.2
+"""The share of its price that a call costs which a provider failed: what was sent is paid for."""
+SLOWER = 6.0
+POISONED_FAILS, POISONED_S, BREAKS_RULE = 0.8, 6.0, 0.1
+BROKEN = "rule deletes: outside the workspace"
+BURN_TIMES, BURN_S, BURN_PAUSE_S = 50, 5.0, 1.0
+HELD_S, CONVOY_HELD_S = 2.0, 90.0
+SICK_SHARE, LOCKS_SHARE = 0.01, 0.1
+FEWEST, MOST = 10, 100_000
+
+
+class Span(NamedTuple):
+    """A trouble in seconds, and whom it is about."""
+
+    kind: str
+    begins_s: float
+    ends_s: float
+    about: frozenset[str]
+    """The provider, the agents or the locks."""
+
+    def holds(self, now_s: float) -> bool:
+        """Whether it goes on."""
+        return self.begins_s <= now_s < self.ends_s
+
+
+class Outcome(NamedTuple):
+    """How one call goes."""
+
+    seconds: float
+    cost_micros: int
+    ok: bool
+    provider_failed: bool = False
+    violation: str | None = None
+
+
+class World:
+    """A fleet and what goes wrong with it. Not changed after it was made."""
+
+    def __init__(
+        self, scenario: Scenario, agents: int, hours: float, seed: int, noise: float = 0.0
+    ) -> None:
+        self.scenario, self.agents, self.seed, self.noise = scenario, agents, seed, noise
+        self.length_s = hours * 3600.0
+        self.names = [f"a{number:05}" for number in range(agents)]
+        self.providers = [NORTH if number % 5 < 3 else SOUTH for number in range(agents)]
+        self.number = {name: number for number, name in enumerate(self.names)}
+        random = Random(f"{seed}/world")  # noqa: S311  a simulation, not a secret
+        self.spans = tuple(
+            Span(
+                one.kind,
+                one.begins * self.length_s,
+                one.ends * self.length_s,
+                self._about(one.kind, random),
+            )
+            for one in scenario.troubles
+        )
+        self._down = [span for span in self.spans if span.kind == OUTAGE]
+        self._slow = [span for span in self.spans if span.kind == SLOW]
+        self._sick = [span for span in self.spans if span.kind in {POISON, BURN}]
+        self._held = [span for span in self.spans if span.kind == CONVOY]
+
+    def _about(self, kind: str, random: Random) -> frozenset[str]:
+        if kind in {OUTAGE, SLOW}:
+            return frozenset((NORTH,))
+        if kind == CONVOY:
+            locks = sorted({self.lock_of(number) for number in range(self.agents)})
+            return frozenset(random.sample(locks, math.ceil(len(locks) * LOCKS_SHARE)))
+        # Whoever stands in for others stays well, and so do those that many ask.
+        well = [n for n in range(self.agents) if n % TEAM != TEAM - 1 and not self.is_pooled(n)]
+        sick = random.sample(well, math.ceil(self.agents * SICK_SHARE))
+        return frozenset(self.names[number] for number in sorted(sick))
+
+    def provider_of(self, name: str) -> str | None:
+        """The first provider of an agent; `None`: that is no agent."""
+        number = self.number.get(name)
+        return None if number is None else self.providers[number]
+
+    def is_pooled(self, number: int) -> bool:
+        """Whether an agent does many things at a time."""
+        return number % POOLED == 7
+
+    def lanes_of(self, number: int) -> int:
+        """How many things an agent does at a time."""
+        return LANES if self.is_pooled(number) else 1
+
+    def lock_of(self, number: int) -> str:
+        """The lock that an agent's work sometimes needs."""
+        return f"repo-{number // (TEAM * LOCKED_TEAMS)}"
+
+    def crew(self) -> Crew:
+        """The fleet as its manifests."""
+        return crew(self._manifest(number) for number in range(self.agents))
+
+    def _manifest(self, number: int) -> Agent:
+        provider = self.providers[number]
+        stand_in = number - number % TEAM + TEAM - 1
+        chain = [self.names[stand_in]] if number < stand_in < self.agents else []
+        return agent(
+            name=self.names[number],
+            owner=f"team-{number // TEAM}",
+            provider=provider,
+            model="large",
+            fallback_models=[f"{SOUTH if provider == NORTH else NORTH}/large"],
+            fallback_chain=chain,
+        )
+
+    # What happens
+
+    def call(self, random: Random, worker: str, provider: str, now_s: float) -> Outcome:
+        """How a call goes that a worker makes now."""
+        seconds = random.lognormvariate(LOG_WORK, SPREAD)
+        cost = random.randrange(*COST_MICROS)
+        chance, second = random.random(), random.random()
+        if _meets(self._down, provider, now_s):
+            waits = HANGS_S if chance < HANGS else REFUSED_S[0] + second * (
+                REFUSED_S[1] - REFUSED_S[0]
+            )  # fmt: skip
+            return Outcome(waits, int(cost * FAILED_COST), False, True)
+        if second < self.noise:
+            return Outcome(REFUSED_S[0], int(cost * FAILED_COST), False, True)
+        sick = _meets(self._sick, worker, now_s)
+        if sick is not None:
+            well = Outcome(seconds, cost, chance >= POISONED_FAILS)
+            return self._sick_call(sick, worker, well, second)
+        if _meets(self._slow, provider, now_s):
+            seconds *= SLOWER
+        elif _meets(self._down, provider, now_s + seconds):
+            # It began well, and the provider goes down before it ends.
+            return Outcome(seconds, int(cost * FAILED_COST), False, True)
+        return Outcome(seconds, cost, chance >= WORK_FAILS)
+
+    def _sick_call(self, span: Span, worker: str, well: Outcome, second: float) -> Outcome:
+        """What becomes of a call in the hands of a sick worker; `well`: of a poisoned one's rest."""
+        if span.kind == BURN:
+            return Outcome(BURN_S, well.cost_micros * BURN_TIMES, True)
+        if worker == min(span.about) and second < BREAKS_RULE:
+            return Outcome(POISONED_S, well.cost_micros, False, violation=BROKEN)
+        return well if well.ok else well._replace(seconds=POISONED_S)
+
+    def pause_s(self, random: Random, worker: str, now_s: float) -> float:
+        """How long an agent thinks before its next piece of work."""
+        pause_s = random.expovariate(1.0 / PAUSE_S)
+        sick = _meets(self._sick, worker, now_s)
+        return BURN_PAUSE_S if sick is not None and sick.kind == BURN else pause_s
+
+    def held_s(self, lock: str, now_s: float) -> float:
+        """How long whoever gets a lock now keeps it."""
+        return CONVOY_HELD_S if _meets(self._held, lock, now_s) else HELD_S
+
+
+def _meets(spans: list[Span], name: str, now_s: float) -> Span | None:
+    """The trouble that it is in at that time, if any."""
+    for span in spans:
+        if span.begins_s <= now_s < span.ends_s and name in span.about:
+            return span
+    return None

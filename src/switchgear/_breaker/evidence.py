@@ -1,0 +1,288 @@
+"""What an exception says about the thing that was called: exceptions become signals here.
+
+Only text leaves this room. No exception, traceback or frame is kept, so guarding a call never
+keeps anything of it alive.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from switchgear._core.errors import Rejected
+from switchgear._core.interrupts import (
+    CAUSE,
+    CONTEXT,
+    MEMBERS,
+    NAME,
+    SUPPRESSES_CONTEXT,
+    TRACEBACK,
+    is_interrupt,
+)
+from switchgear._core.types import Signal
+from switchgear._text.redact import redact
+
+ExceptionTypes = type[BaseException] | tuple[type[BaseException], ...]
+ExceptionTest = ExceptionTypes | Callable[[BaseException], bool]
+"""Which exceptions: a type, a tuple of types, or a predicate."""
+
+NEVER_EVIDENCE = (StopIteration, StopAsyncIteration, Rejected)
+"""The end of an iterator is an answer; a refusal by another circuit says nothing was tried."""
+
+
+def check_test(field: str, test: Any) -> None:
+    """Raise ValueError unless `test` is an exception type, a tuple of them or a predicate."""
+    kinds = test if isinstance(test, tuple) else (test,)
+    if all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+        return
+    if isinstance(test, type) or not callable(test):
+        raise ValueError(
+            f"{field} is {test!r}: it must be an exception type, a tuple of exception types, "
+            "or a predicate that takes the exception"
+        )
+
+
+def matches(test: ExceptionTest, error: BaseException) -> bool:
+    """Whether the exception is one of those that `test` means."""
+    if isinstance(test, type | tuple):
+        return issubclass(type(error), test)
+    return bool(test(error))
+
+
+def is_no_evidence(error: BaseException) -> bool:
+    """Whether an exception says nothing about what was called: cancelled, interrupted, closed."""
+    kind = type(error)  # `isinstance` would ask the exception itself, which may raise
+    if not issubclass(kind, Exception) or issubclass(kind, NEVER_EVIDENCE):
+        return True
+    # concurrent.futures.CancelledError is an Exception; naming it spares importing the module.
+    return bool(NAME(kind) == "CancelledError")
+
+
+def outcome_of(
+    error: BaseException,
+    failure_if: ExceptionTest,
+    ignore: ExceptionTest,
+    success_if: ExceptionTest = (),
+) -> bool | None:
+    """What an exception says of what was called: `False` it failed, `True` it is alive.
+
+    `None`: nothing. `ignore` comes before `success_if`, and that before `failure_if`. A group is
+    what its members are: a failure if one of them is, else a success if one of them is. Raises
+    what a predicate raises.
+    """
+    if is_no_evidence(error):
+        return None
+    if not issubclass(type(error), ExceptionGroup):
+        return _outcome(error, failure_if, ignore, success_if)
+    if _names(ignore, error):
+        return None
+    if _names(success_if, error):
+        return True
+    if _names(failure_if, error):
+        failure_if = BaseException
+    members = [one for one in _members(error) if not is_no_evidence(one)]
+    outcomes = {_outcome(one, failure_if, ignore, success_if) for one in members}
+    return False if False in outcomes else True if True in outcomes else None
+
+
+def _outcome(
+    error: BaseException,
+    failure_if: ExceptionTest,
+    ignore: ExceptionTest,
+    success_if: ExceptionTest,
+) -> bool | None:
+    if matches(ignore, error):
+        return None
+    if matches(success_if, error):
+        return True
+    return False if matches(failure_if, error) else None
+
+
+def _names(test: ExceptionTest, group: BaseException) -> bool:
+    """Whether the types of a test mean the group itself; a predicate is asked of its members."""
+    return isinstance(test, type | tuple) and issubclass(type(group), test)
+
+
+def _members(group: Any) -> Iterator[BaseException]:
+    """The exceptions in a group and in the groups in it."""
+    groups = [group]
+    while groups:
+        for one in MEMBERS(groups.pop()):
+            if issubclass(type(one), BaseExceptionGroup):
+                groups.append(one)
+            else:
+                yield one
+
+
+def failure(error: BaseException, seconds: float | None) -> Signal:
+    """The signal of a call that raised."""
+    return Signal(
+        ok=False,
+        seconds=seconds,
+        error=describe(error),
+        retry_after_s=retry_after_s(error),
+    )
+
+
+def describe(error: BaseException) -> str:
+    """`TypeName: message`, one line, redacted, bounded; never raises."""
+    name = NAME(type(error))
+    try:
+        # A text of a subclass could run more code: the plain one is taken.
+        message = redact(str.__str__(str(error)))
+    except BaseException as trouble:  # an error whose text cannot be read is still an error
+        if is_interrupt(trouble):
+            raise
+        message = ""
+    return f"{name}: {message}" if message else name
+
+
+def retry_after_s(error: BaseException) -> float | None:
+    """How long the other side asked us to stay away, if the exception knows.
+
+    Looks for `error.retry_after_s`, `error.retry_after`, and the `Retry-After` (seconds or HTTP
+    date) or `Retry-After-Ms` header of `error.response`, as the SDKs of model providers and
+    httpx, requests and aiohttp have it. Then in what the exception was raised from, in what was
+    being handled when it was raised, and in the members of a group: the first that asks is
+    obeyed, of a group the longest. What is no number, text or duration asks for nothing, and
+    hides nothing that does. Never raises.
+    """
+    looked_at: set[int] = set()
+    level = [error]
+    while level and len(looked_at) < _LOOKED_AT:
+        below: list[BaseException] = []
+        asked: list[float] = []
+        for one in level[:_LOOKED_AT]:
+            if id(one) in looked_at:
+                continue
+            looked_at.add(id(one))
+            wait_s = _asked_by(one)
+            if wait_s is not None:
+                asked.append(wait_s)
+            below += _behind(one)
+        if asked:
+            return max(asked)
+        level = below
+    return None
+
+
+_LOOKED_AT = 50
+"""Exceptions looked at behind one, however long the chain or large the groups."""
+
+
+def _asked_by(error: BaseException) -> float | None:
+    for ask in (_by_attribute, _by_header):
+        try:
+            wait_s = ask(error)
+        except BaseException as trouble:  # a strange exception hides nothing
+            if is_interrupt(trouble):
+                raise
+            continue
+        if wait_s is not None:
+            return wait_s
+    return None
+
+
+def _behind(error: BaseException) -> list[BaseException]:
+    """The exceptions that this one was raised from or holds.
+
+    What was only being handled counts if it was caught inside the call: a fallback that runs in the
+    `except` block of another provider is not asked to stay away by that one.
+    """
+    behind: list[BaseException] = []
+    if issubclass(type(error), BaseExceptionGroup):
+        behind += MEMBERS(error)[:_LOOKED_AT]
+    cause, context = CAUSE(error), CONTEXT(error)
+    if cause is not None:
+        behind.append(cause)
+    elif context is not None and not SUPPRESSES_CONTEXT(error) and _is_inside(context, error):
+        behind.append(context)
+    return behind
+
+
+def _is_inside(context: BaseException, error: BaseException) -> bool:
+    caught = TRACEBACK(context)
+    entry = TRACEBACK(error)
+    if caught is None or entry is None:
+        return True  # it was put together by hand
+    for _ in range(_LOOKED_AT):
+        entry = entry.tb_next
+        if entry is None:
+            return False
+        if entry.tb_frame is caught.tb_frame:
+            return True
+    return False
+
+
+def _by_attribute(error: BaseException) -> float | None:
+    for name in ("retry_after_s", "retry_after"):
+        wait_s = _seconds(getattr(error, name, None))
+        if wait_s is not None:
+            return wait_s
+    return None
+
+
+def _by_header(error: BaseException) -> float | None:
+    response = getattr(error, "response", None)
+    headers = getattr(response, "headers", None) or getattr(error, "headers", None)
+    if headers is None:
+        return None
+    if (milliseconds := _seconds(_header(headers, "retry-after-ms"))) is not None:
+        return milliseconds / 1000.0
+    return _seconds(_header(headers, "retry-after"))
+
+
+_MOST_HEADERS = 1000
+
+
+def _header(headers: Any, name: str) -> Any:
+    """A header whatever the case it is written in; plain dictionaries do not fold it for us."""
+    value = headers.get(name)
+    if value is not None:
+        return value
+    for spelling in islice(headers, _MOST_HEADERS):
+        if isinstance(spelling, str) and spelling.lower() == name:
+            return headers[spelling]
+    return None
+
+
+def _seconds(value: Any) -> float | None:
+    try:
+        if isinstance(value, bytes):
+            value = value.decode("latin-1")
+        if isinstance(value, str):
+            number = _parsed(value.strip())
+        elif _is_a("datetime", "timedelta", value):
+            number = value.total_seconds()
+        elif _is_number(value):
+            number = float(value)
+        else:
+            return None
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) and number > 0 else None
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is one, and not just something with a `__float__`, as every mock has it."""
+    if isinstance(value, int | float):
+        return not isinstance(value, bool)
+    return _is_a("decimal", "Decimal", value)
+
+
+def _is_a(module: str, kind: str, value: Any) -> bool:
+    """Whether it is of that type, whose module must have been imported by whoever made it."""
+    home = sys.modules.get(module)
+    return home is not None and isinstance(value, getattr(home, kind))
+
+
+def _parsed(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        # An HTTP date is rare and its parser is not small: imported when one comes.
+        import time  # noqa: PLC0415
+        from email.utils import parsedate_to_datetime  # noqa: PLC0415
+
+        return parsedate_to_datetime(value).timestamp() - time.time()

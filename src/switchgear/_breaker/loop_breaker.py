@@ -1,0 +1,450 @@
+"""The loop breaker: iterations of an autonomous agent, guarded by one circuit (seeds 000, 001).
+
+Both documented front ends are here, over the one mechanism: metrics of progress and errors in,
+decisions out (000), and successes and failures in, tripped or not out (001).
+"""
+
+from time import time
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+
+from switchgear._breaker.breaker import Breaker
+from switchgear._breaker.live import TIME_PASSES
+from switchgear._core import values
+from switchgear._core.detector import LAST_CHANCE, Detector, plural
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown, Latched, Recovery
+from switchgear._core.types import Circuit, Mode, Permit, Phase, Signal, Tell, Verdict
+from switchgear._detectors import ConsecutiveFailures, NoProgress, OutputDecline, SameError
+from switchgear._sinks.dispatch import Sink
+from switchgear._stores.base import Remembers
+from switchgear._system.clock import Clock, monotonic
+from switchgear._text.fingerprint import DOCUMENTED_LENGTH, gist
+from switchgear._text.redact import redact
+
+if TYPE_CHECKING:
+    from datetime import datetime  # a millisecond or more, and few ask for a date
+
+CIRCUIT_OPEN = "circuit_open"
+"""The exit signal of a loop that its circuit ends."""
+
+
+class Dated(Protocol):
+    """A `datetime`, or whatever else knows its seconds since the epoch."""
+
+    def timestamp(self) -> float:
+        """Seconds since the epoch."""
+
+
+class IterationMetrics(NamedTuple):
+    """What was measured of one iteration; `None` is "not measured", and who needs it abstains.
+
+    >>> IterationMetrics(files_changed=2, tests_passing=14, output_length=1800).files_changed
+    2
+    """
+
+    files_changed: int | None = None
+    """Against the start of the iteration, committed or not."""
+    tests_passing: int | None = None
+    output_length: int | None = None
+    """In characters."""
+    timestamp: Dated | float | None = None
+    """When: a `datetime`, or seconds since the epoch. Default: now."""
+
+    def signal(self) -> Signal:
+        """The same as facts for the mechanism: neither success nor failure."""
+        at_s = self.timestamp
+        return Signal(
+            files_changed=self.files_changed,
+            tests_passing=self.tests_passing,
+            output_chars=self.output_length,
+            at_s=at_s if at_s is None or isinstance(at_s, int | float) else at_s.timestamp(),
+        )
+
+
+class Decision(NamedTuple):
+    """Whether the loop may go on, and why not or what the breaker is worried about."""
+
+    allow_continue: bool
+    state: Phase
+    """CLOSED, HALF_OPEN (watchful: one more chance) or OPEN."""
+    reason: str | None
+    """`None` while all is well."""
+
+    @property
+    def exit_signal(self) -> str | None:
+        """`"circuit_open"` when the loop must end, for its coordinator (seed 000); else `None`."""
+        return None if self.allow_continue else CIRCUIT_OPEN
+
+
+class LoopStatus(NamedTuple):
+    """How a loop stands, in the words of seed 000."""
+
+    state: Phase
+    consecutive_no_progress: int | None
+    """`None`: nothing watches for it, so nobody counted."""
+    error_counts: dict[str, int]
+    """How often each error came, by the text it first had."""
+    output_trend: list[int]
+    """The lengths of the latest outputs, oldest first."""
+    last_progress: "datetime | None"
+    """In UTC."""
+
+
+class LoopStats(NamedTuple):
+    """How a loop failed, in the words of seed 001. `None`: nothing watches for it, nobody counted."""
+
+    consecutive_failures: int | None
+    total_failures: int
+    unique_errors: int | None
+    """How many different errors came; `LoopBreaker.unique_errors_exact` says whether all are counted."""
+
+
+def loop_policy(
+    *,
+    consecutive_failures: int | None = 3,
+    same_error: int | None = 5,
+    no_progress: int | None = 3,
+    output_decline_percent: float | None = 70.0,
+    cooldown_s: float | None = 30.0,
+    scope: str = "total",
+    fingerprint: str = "default",
+) -> Policy:
+    """The policy of `LoopBreaker` with these arguments: `None` leaves a detector out.
+
+    `cooldown_s` is the wait before one retry, the same after each; `None`: until it is reset.
+    The circuit is TRIPPING when one more iteration like the last would open it for standing still
+    or for output in decline. Failures and errors open it without that warning.
+    """
+    share = 0.7
+    if output_decline_percent is not None:
+        percent = values.positive("LoopBreaker.output_decline_percent", output_decline_percent)
+        if percent > 100:
+            raise ValueError(
+                f"LoopBreaker.output_decline_percent is {output_decline_percent!r}: "
+                "it must not be above 100"
+            )
+        share = percent / 100
+    detectors: list[Detector] = []
+    if consecutive_failures is not None:
+        detectors.append(ConsecutiveFailures(consecutive_failures))
+    if same_error is not None:
+        detectors.append(SameError(same_error, scope, fingerprint))
+    if no_progress is not None:
+        detectors.append(NoProgress(no_progress, share))
+    if output_decline_percent is not None:
+        detectors.append(OutputDecline(share))
+    watches = no_progress is not None or output_decline_percent is not None
+    return Policy(
+        detectors,
+        Latched() if cooldown_s is None else _one_retry(cooldown_s),
+        tripping_at=LAST_CHANCE if watches else None,
+    )
+
+
+def stagnation_policy(
+    no_progress: int = 3, same_error: int = 5, output_decline_percent: float = 70.0
+) -> Policy:
+    """Seed 000: standing still, the same error, output in decline; open until it is reset."""
+    return loop_policy(
+        consecutive_failures=None,
+        same_error=same_error,
+        no_progress=no_progress,
+        output_decline_percent=output_decline_percent,
+        cooldown_s=None,
+    )
+
+
+def failures_policy(
+    consecutive_failures: int = 3, same_error: int = 5, cooldown_s: float = 30.0
+) -> Policy:
+    """Seed 001: failures in a row, the same error; after a cooldown one retry decides."""
+    return loop_policy(
+        consecutive_failures=consecutive_failures,
+        same_error=same_error,
+        no_progress=None,
+        output_decline_percent=None,
+        cooldown_s=cooldown_s,
+    )
+
+
+def _one_retry(cooldown_s: float) -> Recovery:
+    wait_s = values.seconds("LoopBreaker.cooldown_s", cooldown_s)
+    # An iteration of an agent takes longer than the wait; the default lease would be the wait.
+    return Cooldown(wait_s, max_s=wait_s, lease_s=max(wait_s, 3600.0))
+
+
+def trip_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None:
+    """What seed 001 shows behind "Circuit breaker tripped: "; `None`: nothing is that hot."""
+    cause = _cause(policy, circuit, now_s)
+    if cause is None:
+        return None
+    detector, memory = cause
+    if isinstance(detector, SameError):
+        worst = detector.worst(memory)
+        times = plural(0 if worst is None else worst.times, "time")
+        return f"Same error repeated {times} (threshold: {detector.threshold})"
+    return _words(detector, memory, circuit, now_s)
+
+
+def decision_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None:
+    """What seed 000 gives as the reason of a decision; `None`: nothing is that hot."""
+    cause = _cause(policy, circuit, now_s)
+    if cause is None:
+        return None
+    detector, memory = cause
+    if isinstance(detector, SameError):
+        worst = detector.worst(memory)
+        text = "" if worst is None else worst.text
+        return f'Same error repeated {plural(detector.threshold, "time")}: "{text}"'
+    return _words(detector, memory, circuit, now_s)
+
+
+def failures_in_a_row(row: int, circuit: Circuit) -> int:
+    """With the retries that failed, which are in the row and not in the detector's memory."""
+    return row + circuit.outage.failed_probes
+
+
+def _cause(policy: Policy, circuit: Circuit, now_s: float) -> tuple[Detector, Any] | None:
+    """The first detector that trips, or that is at its last chance while the circuit is so."""
+    needed = LAST_CHANCE if circuit.phase is Phase.TRIPPING else 1.0
+    for detector, memory in zip(policy.detectors, circuit.memories, strict=True):
+        if detector.heat(memory, now_s) >= needed:
+            return detector, memory
+    return None
+
+
+def _words(detector: Detector, memory: Any, circuit: Circuit, now_s: float) -> str:
+    if isinstance(detector, ConsecutiveFailures):
+        row = plural(failures_in_a_row(memory, circuit), "consecutive failure")
+        return f"{row} (threshold: {detector.threshold})"
+    if isinstance(detector, NoProgress):
+        row = plural(memory.iterations, "iteration")
+        return f"No progress in {row} (threshold: {detector.threshold})"
+    reason = detector.reason(memory, now_s)
+    return f"Output declined: {reason}" if isinstance(detector, OutputDecline) else reason
+
+
+LONGEST_GIST = 600
+"""Characters kept of an error: forty words, unless they are long ones."""
+
+
+class LoopBreaker(Breaker):
+    """Stops a loop that fails, repeats an error, stands still or dries up, and says why.
+
+    - `consecutive_failures` (3): iterations that failed in a row.
+    - `same_error` (5): times that one error came, by its `fingerprint` (`"default"` or
+      `"documented"`), in total or, with `scope="consecutive"`, in a row.
+    - `no_progress` (3): iterations in a row without measured progress; then one more chance.
+    - `output_decline_percent` (70): output under this share of its baseline, twice in a row.
+    - `cooldown_s` (30.0): seconds before one retry; `None`: open until `reset()`.
+    - `policy`: instead of all these, any policy. Each of the first four may be `None`: left out.
+    - `clock`, `sinks`, `store`, `wall`: as for every breaker.
+
+    `LoopBreaker.stagnation(name)` is seed 000, `LoopBreaker.failures(name)` is seed 001. Errors
+    are redacted before they are kept. Raises ValueError when an argument is out of range.
+    Thread-safe, task-safe, fork-safe; pickles with its state.
+
+    >>> breaker = LoopBreaker("loop/7f3a")
+    >>> [breaker.record_failure("no such table: users") for _ in range(3)]
+    [False, False, True]
+    >>> breaker.trip_reason()
+    'Circuit breaker tripped: 3 consecutive failures (threshold: 3)'
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        consecutive_failures: int | None = 3,
+        same_error: int | None = 5,
+        no_progress: int | None = 3,
+        output_decline_percent: float | None = 70.0,
+        cooldown_s: float | None = 30.0,
+        scope: str = "total",
+        fingerprint: str = "default",
+        policy: Policy | None = None,
+        clock: Clock = monotonic,
+        sinks: tuple[Sink, ...] | list[Sink] = (),
+        store: Remembers | None = None,
+        wall: Clock | None = None,
+    ) -> None:
+        given = loop_policy(
+            consecutive_failures=consecutive_failures,
+            same_error=same_error,
+            no_progress=no_progress,
+            output_decline_percent=output_decline_percent,
+            cooldown_s=cooldown_s,
+            scope=scope,
+            fingerprint=fingerprint,
+        )
+        if policy is None:
+            policy = given
+        elif given != loop_policy():
+            raise ValueError(
+                "LoopBreaker.policy is given, and limits of its own too: they belong into the "
+                "policy then"
+            )
+        super().__init__(name, policy, clock=clock, sinks=sinks, store=store, wall=wall)
+
+    @classmethod
+    def stagnation(
+        cls,
+        name: str,
+        no_progress: int = 3,
+        same_error: int = 5,
+        output_decline_percent: float = 70.0,
+        **options: Any,
+    ) -> Self:
+        """Seed 000: one more chance after standing still; open until `reset()`."""
+        policy = stagnation_policy(no_progress, same_error, output_decline_percent)
+        return cls(name, policy=policy, **options)
+
+    @classmethod
+    def failures(
+        cls,
+        name: str,
+        consecutive_failures: int = 3,
+        same_error: int = 5,
+        cooldown_s: float = 30.0,
+        **options: Any,
+    ) -> Self:
+        """Seed 001: after the cooldown one retry decides, whatever its error."""
+        return cls(
+            name, policy=failures_policy(consecutive_failures, same_error, cooldown_s), **options
+        )
+
+    # Telling
+
+    def record_progress(self, metrics: IterationMetrics) -> None:
+        """Say what was measured of an iteration; whether it is progress is not for you to say."""
+        self.tell(metrics.signal())
+
+    def record_error(self, error: str) -> None:
+        """Say which error an iteration ended with; it counts as one that failed."""
+        self.record_failure(error)
+
+    def record_success(self) -> None:
+        """An iteration succeeded: ends a row of failures, clears no history of errors."""
+        self.tell(Signal(ok=True))
+
+    def record_failure(self, error: str) -> bool:
+        """An iteration failed. Returns whether the circuit is tripped now."""
+        return not self.tell(Signal(ok=False, error=error)).admitted
+
+    def tell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
+        """Say everything about one iteration at once; of its error, what `kept` makes of it."""
+        if signal.at_s is None and signal.count:
+            signal = signal._replace(at_s=time())
+        if signal.error is not None:
+            signal = signal._replace(error=self.kept(signal.error))
+        return self.send(Tell(signal, permit))
+
+    def kept(self, error: str) -> str:
+        """What is kept of an error: the lines that tell, on one line, without secrets."""
+        same_error = self._same_error()
+        if same_error is not None and same_error.fingerprint == "documented":
+            return redact(error, DOCUMENTED_LENGTH)
+        return redact(gist(error), LONGEST_GIST)
+
+    # Asking
+
+    @property
+    def state(self) -> Phase:
+        """CLOSED, HALF_OPEN or OPEN: a circuit that is TRIPPING is shown as HALF_OPEN."""
+        return _shown(self.snapshot().phase)
+
+    def check(self) -> Decision:
+        """Whether the loop may go on. Changes nothing: ask as often as you like."""
+        verdict, circuit = self._look()
+        state = _shown(verdict.phase)
+        if circuit.mode is Mode.HELD_OPEN:
+            return Decision(False, state, verdict.reason)
+        if state is Phase.CLOSED:
+            return Decision(True, state, None)
+        reason = decision_words(self.policy, circuit, self._now_s()) or verdict.reason
+        if verdict.phase is Phase.TRIPPING:
+            reason = f"{reason}: one more such iteration opens the circuit"
+        elif verdict.phase is Phase.HALF_OPEN:
+            reason = f"one retry after: {reason}"
+        return Decision(verdict.admitted, state, reason)
+
+    def is_tripped(self) -> bool:
+        """Whether the loop must stop now; not any more when the cooldown is over."""
+        return not self._look()[0].admitted
+
+    def trip_reason(self) -> str | None:
+        """Why the loop must stop, to be shown; `None` while it need not."""
+        verdict, circuit = self._look()
+        if verdict.admitted:
+            return None
+        held = circuit.mode is Mode.HELD_OPEN
+        reason = None if held else trip_words(self.policy, circuit, self._now_s())
+        return f"Circuit breaker tripped: {reason or verdict.reason}"
+
+    def status(self) -> LoopStatus:
+        """How the loop stands: seed 000's numbers."""
+        circuit = self.snapshot()
+        memories = self._memories(circuit)
+        standstill, outputs = memories.get(NoProgress), memories.get(OutputDecline)
+        if outputs is None and standstill is not None:
+            outputs = standstill.outputs
+        errors = memories.get(SameError)
+        return LoopStatus(
+            state=_shown(circuit.phase),
+            consecutive_no_progress=None if standstill is None else standstill.iterations,
+            error_counts={}
+            if errors is None
+            else {e.text: e.times for e in errors.seen if e.times},
+            output_trend=[] if outputs is None else list(outputs.latest),
+            last_progress=_date(None if standstill is None else standstill.progress_at_s),
+        )
+
+    def stats(self) -> LoopStats:
+        """How the loop failed: seed 001's numbers."""
+        circuit = self.snapshot()
+        memories = self._memories(circuit)
+        row, errors = memories.get(ConsecutiveFailures), memories.get(SameError)
+        return LoopStats(
+            consecutive_failures=None if row is None else failures_in_a_row(row, circuit),
+            total_failures=circuit.totals.failed,
+            unique_errors=None if errors is None else errors.different,
+        )
+
+    @property
+    def unique_errors_exact(self) -> bool:
+        """Whether `stats().unique_errors` is exact; else more came, and it is a lower bound."""
+        errors = self._memories(self.snapshot()).get(SameError)
+        return errors is None or not errors.forgotten
+
+    # Steering
+
+    def reset(self, *, by: str = "the loop", why: str = "started from scratch") -> None:
+        """Forget everything and close, as when a loop is started from scratch."""
+        super().reset(by=by, why=why)
+
+    # Inside
+
+    def _look(self) -> tuple[Verdict, Circuit]:
+        verdict = self.send(TIME_PASSES)
+        return verdict, self._circuit
+
+    def _memories(self, circuit: Circuit) -> dict[type[Detector], Any]:
+        pairs = zip(self.policy.detectors, circuit.memories, strict=True)
+        return {type(detector): memory for detector, memory in pairs}
+
+    def _same_error(self) -> SameError | None:
+        return next((d for d in self.policy.detectors if isinstance(d, SameError)), None)
+
+
+def _shown(phase: Phase) -> Phase:
+    return Phase.HALF_OPEN if phase is Phase.TRIPPING else phase
+
+
+def _date(at_s: float | None) -> "datetime | None":
+    if at_s is None:
+        return None
+    from datetime import UTC, datetime  # noqa: PLC0415  a millisecond or more, and few ask
+
+    return datetime.fromtimestamp(at_s, UTC)

@@ -1,0 +1,147 @@
+"""Policies that are ready to use, as data: no class, branch or loop.
+
+Each has the shape of a policy in the configuration file, with the numbers of the documents that
+Switchgear unites, so that it can be read, copied and changed there. Every key is alive: a test
+changes each of them and sees the circuit behave otherwise.
+"""
+
+from typing import Any
+
+_DEBTS: list[dict[str, Any]] = [
+    {"words_debt": {"limit": 3.0, "usual": 0.25, "credit": 0.05, "remember": 8}},
+    {"actions_debt": {"limit": 7.0, "credit": 0.1}},
+    {"errors_debt": {"limit": 6.0, "credit": 0.1}},
+    {"talk_debt": {"limit": 2.0, "usual": 0.3, "remember": 8}},
+]
+"""The progress ledger."""
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "provider": {
+        "detectors": [{"consecutive_failures": {"threshold": 5}}],
+        "recovery": {"cooldown": {"base_s": 60.0, "max_s": 300.0, "factor": 2.0, "probes": 1}},
+    },
+    "operation": {
+        "detectors": [{"failures_in_window": {"threshold": 3, "window_s": 60.0}}],
+        "recovery": {"cooldown": {"base_s": 30.0, "max_s": 30.0, "probes": 1}},
+    },
+    "service": {
+        "detectors": [
+            {"failure_share": {"window_s": 60.0, "threshold": 0.5, "min_calls": 10}},
+            {
+                "slow_call_share": {
+                    "slow_s": 10.0,
+                    "window_s": 60.0,
+                    "threshold": 0.8,
+                    "min_calls": 10,
+                }
+            },
+        ],
+        "recovery": {
+            "cooldown": {
+                "base_s": 15.0,
+                "max_s": 300.0,
+                "factor": 2.0,
+                "probes": 3,
+                "successes": 5,
+                "of": 8,
+            }
+        },
+    },
+    "failure_rate": {
+        "detectors": [{"failure_rate": {"window": 20, "threshold": 0.5}}],
+        "recovery": {"cooldown": {"base_s": 300.0, "max_s": 3600.0, "factor": 2.0, "probes": 1}},
+    },
+    "latency": {
+        "detectors": [
+            {
+                "latency_p95": {
+                    "baseline_s": 90.0,
+                    "multiplier": 3.0,
+                    "window_s": 300.0,
+                    "admit": 0.5,
+                }
+            }
+        ],
+        "recovery": {"cooldown": {"base_s": 180.0, "max_s": 3600.0, "factor": 2.0, "probes": 1}},
+    },
+    "budget": {
+        "detectors": [
+            {"spend": {"hard_cap_micros": 5_000_000, "threshold": 1.0, "window_s": 60.0}}
+        ],
+        "recovery": {"cooldown": {"base_s": 600.0, "max_s": 3600.0, "factor": 2.0, "probes": 1}},
+    },
+    "story_cost": {
+        "detectors": [{"total_cost": {"budget_micros": 10_000_000, "threshold": 1.5}}],
+        "recovery": "latched",
+    },
+    "resource_lock": {
+        "detectors": [{"lock_wait": {"limit_s": 60.0}}],
+        "recovery": {"cooldown": {"base_s": 60.0, "max_s": 3600.0, "factor": 2.0, "probes": 1}},
+    },
+    "external_dep": {
+        "detectors": [
+            {"retry_after": {"threshold": 1}},
+            {"failures_in_window": {"threshold": 3, "window_s": 60.0, "apart_s": 10.0}},
+            {"failure_rate": {"window": 20, "threshold": 0.5, "min_calls": 3}},
+        ],
+        "combine": {
+            "weighted_sum": {
+                "weights": {"retry_after": 2.0, "failures_in_window": 1.0, "failure_rate": 1.0},
+                "threshold": 2.0,
+            }
+        },
+        "recovery": {"cooldown": {"base_s": 60.0, "max_s": 120.0, "factor": 2.0, "probes": 1}},
+    },
+    "constitutional": {"detectors": ["violation"], "recovery": "latched"},
+    "ledger": {
+        "detectors": _DEBTS,
+        "recovery": "latched",
+        "tripping_at": 0.7,
+    },
+    "progress": {
+        "detectors": _DEBTS,
+        "recovery": {"window_end": {"window_s": 0.001}},
+        "tripping_at": 0.7,
+    },
+    "stuck": {
+        "detectors": [
+            {"silence": {"limit_s": 120.0}},
+            {"same_tool": {"threshold": 5}},
+            {"tool_flood": {"threshold": 20}},
+            {"same_error": {"threshold": 4, "scope": "consecutive"}},
+            {"context_burn": {"per_minute": 0.05, "window_s": 60.0}},
+        ],
+        "combine": {
+            "weighted_sum": {
+                "weights": {
+                    "silence": 30.0,
+                    "same_tool": 40.0,
+                    "tool_flood": 50.0,
+                    "same_error": 60.0,
+                    "context_burn": 20.0,
+                },
+                "threshold": 60.0,
+            }
+        },
+        "recovery": "latched",
+        "tripping_at": 0.3,
+    },
+}
+"""The presets by name."""
+
+DESCRIPTIONS: dict[str, str] = {
+    "provider": "A model provider: 5 failures in a row cut it for 60 s, doubling up to 300 s.",
+    "operation": "An operation such as spawning an agent: 3 failures in 60 s cut it for 30 s.",
+    "service": "A busy service: half of the calls of 60 s failed, or 80 % took over 10 s; 15 s, up to 300 s; 5 of 8 probes.",
+    "failure_rate": "An agent: more than half of 20 calls failed; 300 s, doubling up to 1 h.",
+    "budget": "An agent: $5 spent in 60 s halt it for 600 s, doubling up to 1 h; set your cap.",
+    "story_cost": "A story: more than 1.5 times its budget pauses it until it is reset.",
+    "resource_lock": "A lock: a wait over 60 s re-queues for 60 s, doubling up to 1 h.",
+    "external_dep": "A dependency: a Retry-After, or 3 failures in 60 s, 10 s apart, and most of 20 calls; 60, then 120 s.",
+    "constitutional": "Absolute rules: the first one broken halts until an operator resets.",
+    "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
+    "ledger": "An agent that goes nowhere: warns at 70 % of a debt, stops at all of it, for good.",
+    "progress": "The ledger of a guarded agent: at all of a debt the ladder steps in, and it begins anew.",
+    "stuck": "An agent's session: a stuck score of 60, of five signals, calls for an intervention.",
+}
+"""One line about each."""

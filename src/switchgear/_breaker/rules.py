@@ -1,0 +1,110 @@
+"""Rules asked about a real machine: where home is, what the variables are, where links lead.
+
+The core judges values; this is where they come from. Imports little: a hook asks it each time.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from switchgear._core.types import Act, Signal
+from switchgear._rules.effects import Place
+from switchgear._rules.rules import Rule, judge
+from switchgear._text.redact import redact
+
+if TYPE_CHECKING:
+    from switchgear._breaker.breaker import Breaker
+
+# ruff: noqa: PTH100, PTH111  pathlib is slow to import, and hooks come here
+
+
+def place_at(
+    workspace: str,
+    *,
+    cwd: str = "",
+    protected: Iterable[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> Place:
+    """The place of an agent that works in a folder of this machine.
+
+    `cwd` is where its commands run (default: the workspace), `protected` are paths of the guard
+    itself: the configuration that holds, the file of the store, the settings with the hooks.
+    """
+    env = os.environ if env is None else env
+    return Place(
+        os.path.abspath(workspace),
+        cwd,
+        os.path.expanduser("~"),
+        env,
+        _real,
+        tuple(protected),
+        os.path.isdir,
+    )
+
+
+def _real(path: str) -> str:
+    """A path with its links followed; one that the system does not let us follow, as it is."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return path
+
+
+def broken_rule(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> str | None:
+    """The rule that a call would break, in one line without secrets, or `None`.
+
+    >>> rule = Rule("no-curl", commands=("curl",))
+    >>> broken_rule([rule], "Bash", {"command": "curl example.com"}, place_at("."))
+    'rule no-curl: curl example.com'
+    """
+    broken = judge(rules, tool, inputs, place)
+    return None if broken is None else redact(str(broken))
+
+
+def broken_by_act(rules: Iterable[Rule], act: Act, place: Place) -> str | None:
+    """The same for an `Act`, whose `args` may be JSON or a text."""
+    return broken_rule(rules, act.tool, inputs_of(act.args), place)
+
+
+def violation(rules: Iterable[Rule], act: Act, place: Place) -> Signal | None:
+    """What to tell the circuit of the rules: a signal if the act breaks one, else `None`."""
+    line = broken_by_act(rules, act, place)
+    return None if line is None else Signal(violation=line, act=act)
+
+
+class RuleGuard:
+    """Asks the rules before an act, and lets a circuit remember that one was broken. Thread-safe.
+
+    `breaker` is the circuit of the rules, such as `rules/coder` under the preset `constitutional`:
+    the first broken rule halts whoever answers to it, until an operator resets it.
+    """
+
+    def __init__(self, breaker: "Breaker", rules: Iterable[Rule], place: Place) -> None:
+        self._breaker = breaker
+        self._rules = tuple(rules)
+        self._place = place
+
+    def ask(self, tool: str, inputs: Any) -> str | None:
+        """Before a call is made: raises `Rejected` if it, or one before it, broke a rule.
+
+        Returns the broken rule where the circuit admits it all the same: in shadow mode, or when an
+        operator holds it closed. `None`: no rule is broken.
+        """
+        permit = self._breaker.enter()
+        line = broken_rule(self._rules, tool, inputs, self._place)
+        if line is None and not permit.probe:
+            return None
+        verdict = self._breaker.tell(Signal(ok=line is None, violation=line), permit)
+        if not verdict.admitted:
+            self._breaker.enter()
+        return line
+
+
+def inputs_of(args: str) -> Any:
+    """The inputs in a text: what JSON says, or the text itself."""
+    import json  # noqa: PLC0415  a hook has parsed its inputs already
+
+    try:
+        return json.loads(args)
+    except ValueError:
+        return args

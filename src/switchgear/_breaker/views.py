@@ -1,0 +1,66 @@
+"""A circuit of a store as it stands now, for all who only look."""
+
+from typing import NamedTuple
+
+from switchgear._breaker.live import TIME_PASSES
+from switchgear._core.machine import FORGET_ISOLATED_S, step
+from switchgear._core.policy import Policy
+from switchgear._core.types import Circuit, Mode, Phase, Reading, Verdict
+from switchgear._core.verdicts import standing
+from switchgear._stores.base import Found
+
+
+class IsolatedView(NamedTuple):
+    """A process that refuses its own calls although the shared circuit is closed."""
+
+    process: str
+    """Such as `process 17 on web-3`."""
+    reason: str
+    since_s: float
+    retry_after_s: float
+    """Seconds until it probes; 0: its next call is the probe."""
+
+
+class View(NamedTuple):
+    """A circuit as it stands now, read without changing it."""
+
+    circuit: Circuit
+    policy: Policy
+    verdict: Verdict
+    readings: tuple[Reading, ...]
+    """What each detector of the policy sees, in the policy's order."""
+
+    hold_left_s: float | None = None
+    """For how many seconds an operator's hold still lasts; `None`: no hold, or one without an end."""
+    isolated: tuple[IsolatedView, ...] = ()
+    """The processes that refuse their own calls although the circuit is closed."""
+
+    @property
+    def name(self) -> str:
+        """The circuit's name."""
+        return self.circuit.key
+
+
+def view_of(found: Found, now_s: float) -> View:
+    """The circuit of the store, at this time of its clock."""
+    circuit = step(found.policy, found.circuit, TIME_PASSES, now_s).circuit
+    at_s = max(now_s, circuit.seen_s)
+    ends_s = None if circuit.order is None else circuit.order.until_s
+    return View(
+        circuit,
+        found.policy,
+        standing(found.policy, circuit, at_s),
+        found.policy.readings(circuit.memories, at_s),
+        None if ends_s is None else max(0.0, ends_s - at_s),
+        _isolated(circuit, at_s),
+    )
+
+
+def _isolated(circuit: Circuit, at_s: float) -> tuple[IsolatedView, ...]:
+    if circuit.mode is not Mode.AUTO or circuit.phase not in {Phase.CLOSED, Phase.TRIPPING}:
+        return ()
+    return tuple(
+        IsolatedView(one.process, one.reason, one.since_s, max(0.0, one.retry_at_s - at_s))
+        for one in circuit.isolated
+        if at_s < one.retry_at_s + FORGET_ISOLATED_S
+    )

@@ -1,0 +1,292 @@
+"""Results that have not happened yet: an awaitable or generator is guarded when it runs.
+
+Calling a coroutine function only makes a coroutine. Who counts that as a success has guarded
+nothing, so what a guarded function gives is looked at, and replaced by its guarded self.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from functools import partial
+from types import (
+    AsyncGeneratorType,
+    CodeType,
+    CoroutineType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+)
+from typing import TYPE_CHECKING, Any
+
+from switchgear._breaker.streams import guard_items, guarded_async_generator, guarded_generator
+from switchgear._core.errors import Rejected
+from switchgear._core.types import Permit, Signal
+
+if TYPE_CHECKING:
+    from switchgear._breaker.circuit_breaker import CircuitBreaker
+
+LAZY = frozenset({AsyncGeneratorType, CoroutineType, GeneratorType})
+_GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200  # the code flags of `inspect`
+
+
+def lazy_code(function: Any) -> CodeType | None:
+    """The code of a function that runs nothing yet when it is called; `None`: it is none."""
+    while isinstance(function, partial):
+        function = function.func
+    if type(function) is not FunctionType and type(function) is not MethodType:
+        function = getattr(type(function), "__call__", None)  # noqa: B004  an object may have a lazy one
+    if type(function) is MethodType:
+        function = function.__func__
+    if type(function) is not FunctionType:
+        return None
+    code = function.__code__
+    return code if code.co_flags & (_GENERATOR | _COROUTINE | _ASYNC_GENERATOR) else None
+
+
+def call_lazily(
+    breaker: "CircuitBreaker",
+    function: Callable[..., Any],
+    code: CodeType,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """What the function with this code gives, guarded: it asks for leave when it runs."""
+    if code.co_flags & _COROUTINE:
+        return _named(breaker._acall(function, args, kwargs), code.co_name, code.co_qualname)
+    guard: Callable[..., Any] = (
+        guarded_generator if code.co_flags & _GENERATOR else guarded_async_generator
+    )
+    return _named(guard(breaker, function)(*args, **kwargs), code.co_name, code.co_qualname)
+
+
+class Made:
+    """A coroutine or generator that was made and has not started, with its permit if it has one.
+
+    If it never starts (refused, cancelled, dropped), its permit is given back, and it is closed
+    so that nobody is warned of a coroutine that was rightly not awaited.
+    """
+
+    __slots__ = ("_breaker", "_lazy", "_permit")
+
+    def __init__(self, breaker: "CircuitBreaker", lazy: Any, permit: Permit | None) -> None:
+        self._breaker = breaker
+        self._lazy = lazy
+        self._permit = permit
+
+    def enter(self) -> Permit | None:
+        """Its permit, or leave asked for now."""
+        permit, self._permit = self._permit, None
+        return self._breaker.enter_or_fall_back() if permit is None else permit
+
+    async def aenter(self) -> Permit | None:
+        """The same without blocking the event loop."""
+        permit, self._permit = self._permit, None
+        return await self._breaker.aenter_or_fall_back() if permit is None else permit
+
+    def start(self, *_: Any, **__: Any) -> Any:
+        """The coroutine or generator, to be run now."""
+        lazy, self._lazy = self._lazy, None
+        return lazy
+
+    def __del__(self) -> None:
+        if type(self._lazy) is CoroutineType:
+            self._lazy.close()
+        if self._permit is not None:
+            self._breaker.tell(Signal(), self._permit)
+
+
+class GuardedAwaitable:
+    """A future, task or other awaitable, guarded: to await it is the call.
+
+    What can be entered by `async with` instead, as the requests of some clients, is guarded when
+    it is entered. Everything else is the awaitable's own.
+    """
+
+    __slots__ = ("_args", "_awaitable", "_breaker", "_kwargs", "_made")
+
+    def __init__(
+        self, breaker: "CircuitBreaker", made: Made, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._breaker = breaker
+        self._made: Made | None = made
+        self._awaitable = made.start()
+        self._args = args
+        self._kwargs = kwargs
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        waiting: Generator[Any, Any, Any] = self._guarded(
+            lambda *_, **__: self._awaitable
+        ).__await__()
+        return waiting
+
+    async def __aenter__(self) -> Any:
+        return await self._guarded(lambda *_, **__: self._awaitable.__aenter__())
+
+    async def __aexit__(self, *error: object) -> Any:
+        return await self._awaitable.__aexit__(*error)
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        items: AsyncIterator[Any] = guard_items(self._breaker, self._awaitable)
+        return items
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._awaitable, name)
+
+    def __repr__(self) -> str:
+        return f"<{self._awaitable!r} guarded by circuit {self._breaker.name!r}>"
+
+    def _guarded(self, start: Callable[..., Any]) -> Any:
+        """The call, the first time; what is awaited again has happened already."""
+        made, self._made = self._made, None
+        if made is None:
+            return start()
+        return self._breaker._acall(start, self._args, self._kwargs, made.aenter)
+
+
+def guard_lazy(
+    breaker: "CircuitBreaker",
+    lazy: Any,
+    permit: Permit | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """A guarded coroutine or generator in place of the bare one that a function returned."""
+    made = Made(breaker, lazy, permit)
+    if type(lazy) not in LAZY:
+        return GuardedAwaitable(breaker, made, args, kwargs)
+    if type(lazy) is CoroutineType:
+        guarded: Any = breaker._acall(made.start, args, kwargs, made.aenter)
+    elif type(lazy) is GeneratorType:
+        guarded = guarded_generator(breaker, made.start, made.enter)(*args, **kwargs)
+    else:
+        guarded = guarded_async_generator(breaker, made.start, made.aenter)(*args, **kwargs)
+    return _named(guarded, lazy.__name__, lazy.__qualname__)
+
+
+def _named(lazy: Any, name: str, qualname: str) -> Any:
+    """With the name of what it guards, which is what Python's warnings speak of."""
+    lazy.__name__, lazy.__qualname__ = name, qualname
+    return lazy
+
+
+def wrapper(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable[..., Any]:
+    """The wrapper that fits the function's shape."""
+    # A process that guards by `call` alone never pays for this import.
+    import inspect  # noqa: PLC0415
+
+    method = getattr(function, "__call__", None)  # noqa: B004  an object may have an async one
+    for is_kind, wrap in (
+        (inspect.isasyncgenfunction, guarded_async_generator),
+        (inspect.isgeneratorfunction, guarded_generator),
+        (inspect.iscoroutinefunction, _guarded_coroutine),
+    ):
+        if is_kind(function) or is_kind(method):
+            return wrap(breaker, function)
+    if not breaker.takes_time or breaker._failure_if_result is not None:
+        return _guarded(breaker, function)
+    if breaker._wall is None:
+        return _guarded_timed(breaker, function)
+    return _guarded_timed_and_shared(breaker, function)
+
+
+def _guarded(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable[..., Any]:
+    """`breaker.call` with the method call taken out. Few free variables: each costs every call."""
+
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        run = breaker._fast
+        if run is None:
+            refused = breaker._refused() if breaker._fallback is None else None
+            if refused is not None:
+                raise Rejected(*refused)
+            return breaker._call(function, args, kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            breaker.failed(run.permit, error, None)
+            raise
+        if type(result) is not run.plain:
+            if type(result) in LAZY or hasattr(type(result), "__await__"):
+                return guard_lazy(breaker, result, None, args, kwargs)
+            run.plain = type(result)
+        for _ in run.tickets:
+            break
+        else:
+            breaker._fold_run(run, more=1)
+        return result
+
+    return guarded
+
+
+def _guarded_timed(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a policy that takes times."""
+    clock = breaker._clock
+
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        run = breaker._timed
+        if run is None:
+            refused = breaker._refused() if breaker._fallback is None else None
+            if refused is not None:
+                raise Rejected(*refused)
+            return breaker._call(function, args, kwargs)
+        due_s = run.due_s
+        started_s = clock()
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            breaker.failed(run.permit, error, breaker.seconds_since(started_s))
+            raise
+        if type(result) is not run.plain:
+            if type(result) in LAZY or hasattr(type(result), "__await__"):
+                return guard_lazy(breaker, result, None, args, kwargs)
+            run.plain = type(result)
+        try:
+            if clock() < due_s:
+                for _ in run.tickets:
+                    return result
+        except Exception:  # noqa: BLE001  the clock's own trouble
+            breaker.log_trouble()
+        breaker.succeeded(run.permit, breaker.seconds_since(started_s))
+        return result
+
+    return guarded
+
+
+def _guarded_timed_and_shared(
+    breaker: "CircuitBreaker", function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The same where others share the circuit: a run that is due is looked at before the call.
+
+    So it needs not to know whether changes are pushed, which may begin or cease at any time.
+    """
+    clock, timed = breaker._clock, _guarded_timed(breaker, function)
+
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        run = breaker._run
+        if run is not None and clock() >= run.due_s:
+            return breaker._call(function, args, kwargs)
+        return timed(*args, **kwargs)
+
+    return guarded
+
+
+def _guarded_coroutine(
+    breaker: "CircuitBreaker", function: Callable[..., Awaitable[Any]]
+) -> Callable[..., Awaitable[Any]]:
+    async def guarded(*args: Any, **kwargs: Any) -> Any:
+        run = breaker._fast
+        if run is None:
+            refused = breaker._refused() if breaker._fallback is None else None
+            if refused is not None:
+                raise Rejected(*refused)
+            return await breaker._acall(function, args, kwargs)
+        try:
+            result = await function(*args, **kwargs)
+        except BaseException as error:
+            await breaker.afailed(run.permit, error, None)
+            raise
+        if type(result) in LAZY:
+            return guard_lazy(breaker, result, None, args, kwargs)
+        for _ in run.tickets:
+            return result
+        await breaker._afold_run(run, more=1)
+        return result
+
+    return guarded

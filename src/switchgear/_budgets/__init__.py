@@ -1,0 +1,1 @@
+"""Budgets as a tree that many processes share: reserved before, settled after."""

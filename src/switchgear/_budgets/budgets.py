@@ -1,0 +1,366 @@
+"""Budgets that many agents share: set aside before it is spent, over the whole tree, in one store.
+
+`panel.budgets` is one. What may be given is decided in a transaction of the store (`core/turning`);
+circuits are told of costs after it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from os import urandom
+from typing import Any, NamedTuple
+
+from switchgear._breaker.breaker import Breaker
+from switchgear._budgets import tree as core
+from switchgear._budgets.audit import audit, recalled
+from switchgear._budgets.fold import NO_RESERVATION, Turned, turn
+from switchgear._budgets.reservation import LEASE_S, Reservation
+from switchgear._budgets.tree import Answer, Asked, Book, Cost, Line, Node
+from switchgear._core import values
+from switchgear._core.errors import BudgetRefused, OrderRefused, StoreCorrupt, StoreUnavailable
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Latched
+from switchgear._core.types import Signal
+from switchgear._detectors import TotalCost
+from switchgear._sinks.dispatch import log_exception
+from switchgear._stores.base import checked_name
+from switchgear._stores.ledger import Amended, Ledger
+from switchgear._system.aio import beside
+from switchgear._text.redact import redacted_name
+
+SHELF = "budget"
+PLAN_SHELF = "plan"
+"""Where the limits are kept that a plan had when it was applied last."""
+NOTICES = frozenset(("warned", "exhausted", "overrun", "expired"))
+"""The kinds of lines that listeners hear of."""
+
+Renews = Callable[[Policy], bool]
+"""Whether a policy is one that a new one may take the place of."""
+BreakerOf = Callable[[str, Policy | None, Renews], Breaker]
+"""The breaker of a circuit, judged by this policy unless something else is known of it than a
+policy that it renews."""
+
+
+def budget_policy(limit_micros: int) -> Policy:
+    """How the circuit of a node is judged unless the configuration says: open when all is spent.
+
+    From 75 % of the limit on it is TRIPPING; open, it stays so until it is reset.
+
+    >>> budget_policy(2_000_000).detectors[0].limit_micros
+    1999999
+    """
+    almost_all = (
+        1 - 0.5 / limit_micros
+    )  # the detector trips above a share, and all is not above all
+    return Policy([TotalCost(limit_micros, almost_all)], Latched(), tripping_at=core.WARN_AT)
+
+
+def is_budget_policy(policy: Policy) -> bool:
+    """Whether it is one that `budget_policy` made, for some limit."""
+    first = policy.detectors[0]
+    return isinstance(first, TotalCost) and policy == budget_policy(first.budget_micros)
+
+
+class Standing(NamedTuple):
+    """A node as it stands."""
+
+    path: str
+    level: str
+    """team, wave, story, capsule or invocation."""
+    node: Node
+
+
+class Applied(NamedTuple):
+    """What became of one node of a plan."""
+
+    node: str
+    what: str
+    """`opened`, `changed`, `same`, `kept` (an operator's limit), `closed` or `refused`."""
+    why: str = ""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the plan could not be followed."""
+        return self.what == "refused"
+
+
+class Audit(NamedTuple):
+    """What an audit of one tree found."""
+
+    root: str
+    lines: int
+    charged_micros: int
+    problems: tuple[str, ...]
+
+
+class Budgets:
+    """The budgets of an installation. Thread-safe; processes share them through the store.
+
+    A node is named by its path: `team/wave/story/capsule`. Amounts are whole millionths of a dollar.
+
+    >>> from switchgear import Panel
+    >>> budgets = Panel("memory:").budgets
+    >>> budgets.open("atlas", 5_000_000)
+    >>> budgets.open("atlas/wave-1", 2_000_000)
+    >>> with budgets.reserve("atlas/wave-1", 500_000) as reservation:
+    ...     reservation.settle(120_000)
+    120000
+    >>> budgets.free_micros("atlas/wave-1")
+    1880000
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        breaker_of: BreakerOf | None = None,
+        demand: Callable[[str, str], object] | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._demand = demand
+        """Raises `OrderRefused` unless overrides are allowed, for a node and what is done to it."""
+        self._breaker_of = breaker_of
+        self._listeners: list[Callable[[Line], object]] = []
+
+    def open(
+        self, node: str, limit_micros: int | None, *, circuit: str = "", who: str = ""
+    ) -> None:
+        """Set a budget aside for a node, out of the one above it; a root's comes from outside.
+
+        `None`: no limit of its own, it draws on the node above. `circuit` is told of all that is
+        spent at or below it. Opening it again with the same limit changes nothing. Raises
+        `BudgetRefused`, and ValueError for a bad name or a negative amount.
+        """
+        path = core.checked_path(node)
+        if limit_micros is not None:
+            core.checked_micros("limit_micros", limit_micros)
+        if circuit:
+            checked_name(circuit)
+        self.ask(core.Open(path, limit_micros, circuit, redacted_name("who", who)))
+
+    def reserve(
+        self,
+        node: str,
+        amount_micros: int | None,
+        *,
+        owner: str = "",
+        circuit: str = "",
+        lease_s: float | None = LEASE_S,
+        on_expiry: str = core.EXPIRY[0],
+        allow_unknown: bool = False,
+    ) -> Reservation:
+        """Set an amount aside for one invocation, before it is made: the most that it may cost.
+
+        An unknown price (`None`) is refused, unless `allow_unknown`: then nothing is set aside, and
+        what it cost may overrun. After `lease_s` seconds (900; `None`: never) without a word the
+        owner counts as gone: the amount is then taken as spent, or `on_expiry="returned"`.
+        """
+        path = core.checked_path(node)
+        values.one_of("on_expiry", on_expiry, core.EXPIRY)
+        if lease_s is not None:
+            lease_s = values.seconds("lease_s", lease_s)
+        owner = redacted_name("owner", owner)
+        if amount_micros is None and not allow_unknown:
+            raise BudgetRefused(path, "the price is unknown, so nothing can be set aside", None)
+        if circuit:
+            checked_name(circuit)
+        amount = core.checked_micros("amount_micros", amount_micros or 0)
+        place = f"{path}/{core.MARK}{urandom(8).hex()}"
+        self.ask(core.Reserve(place, amount, owner, lease_s, on_expiry, circuit))
+        return Reservation(self.ask, place, amount)
+
+    async def areserve(self, node: str, amount_micros: int | None, **options: Any) -> Reservation:
+        """What `reserve` is, without blocking the event loop; a task that is cancelled has none."""
+        return await beside(
+            lambda: self.reserve(node, amount_micros, **options), Reservation.release
+        )
+
+    def settle(self, reservation: str, cost_micros: int | None) -> int:
+        """Settle a reservation by its path; see `Reservation.settle`."""
+        return Reservation(self.ask, reservation, 0).settle(cost_micros)
+
+    def charge(self, node: str, cost_micros: int, *, who: str = "") -> None:
+        """Something was spent that was not reserved. Never refused for want of money: it is gone."""
+        cost = core.checked_micros("cost_micros", cost_micros)
+        self.ask(
+            core.Charge(core.checked_path(node), cost, redacted_name("who", who), urandom(8).hex())
+        )
+
+    async def acharge(self, node: str, cost_micros: int, *, who: str = "") -> None:
+        """What `charge` is, without blocking the event loop."""
+        await beside(lambda: self.charge(node, cost_micros, who=who))
+
+    def limit(self, node: str, limit_micros: int, *, who: str = "") -> None:
+        """Give a node more or less. Raises `BudgetRefused` below what is spent or set aside."""
+        limit = core.checked_micros("limit_micros", limit_micros)
+        self.ask(core.Limit(core.checked_path(node), limit, redacted_name("who", who)))
+
+    def close(self, node: str, *, who: str = "") -> None:
+        """A node is done, and those below it; what was not spent returns to the one above.
+
+        Raises `BudgetRefused` while reservations below it are open.
+        """
+        self.ask(core.Close(core.checked_path(node), redacted_name("who", who)))
+
+    def apply(self, planned: Sequence[core.Open], *, who: str = "") -> list[Applied]:
+        """Bring the trees to a plan, such as that of the configuration: idempotent.
+
+        Nodes that are not there are opened, parents before children. A limit is changed only when
+        the plan has changed since it was applied last, so that what an operator set by hand stays.
+        A node that was closed stays closed. What is refused is reported, and the rest goes on.
+        """
+        known: dict[str, Any] = self._ledger.value(PLAN_SHELF, "budgets") or {}
+        done = [self._applied(node, known, who) for node in planned]
+        plan = {
+            one.node: node.limit_micros
+            for node, one in zip(planned, done, strict=True)
+            if not one.is_refused
+        }
+        kept = {**known, **plan}
+        if kept != known:
+            self._ledger.amend(PLAN_SHELF, "budgets", lambda *_: Amended(None, kept))
+        return done
+
+    def _applied(self, node: core.Open, known: dict[str, Any], who: str) -> Applied:
+        path, limit = node.node, node.limit_micros
+        try:
+            found = self.book(core.root_of(path)).nodes.get(path)
+            if found is None and self._is_closed(path):
+                return Applied(path, "closed")
+            if found is None:
+                self.open(path, limit, circuit=node.circuit, who=who)
+                return Applied(path, "opened")
+            if found.limit_micros == limit:
+                return Applied(path, "same")
+            if path in known and known[path] == limit:
+                return Applied(path, "kept")
+            if limit is None:
+                raise BudgetRefused(path, "a limit can be changed, but not taken away", None)
+            self.limit(path, limit, who=who)
+        except (BudgetRefused, OrderRefused) as error:
+            return Applied(path, "refused", str(error))
+        return Applied(path, "changed")
+
+    def _is_closed(self, path: str) -> bool:
+        kinds = [
+            line.kind
+            for line in self.lines(core.root_of(path))
+            if line.node == path and line.kind in {"opened", "closed"}
+        ]
+        return kinds[-1:] == ["closed"]
+
+    def listen(self, listener: Callable[[Line], object]) -> None:
+        """Call the listener with each line of this process that is news; see `NOTICES`."""
+        self._listeners.append(listener)
+
+    # Looking
+
+    def roots(self) -> list[str]:
+        """The trees there are, sorted, with those whose root is closed."""
+        return self._ledger.keys(SHELF)
+
+    def tree(self, root: str) -> list[Standing]:
+        """The open nodes of a tree, each before those below it."""
+        nodes = self.book(root).nodes
+        ordered = sorted(nodes, key=lambda path: path.split("/"))
+        return [Standing(path, core.level_of(path), nodes[path]) for path in ordered]
+
+    def free_micros(self, node: str) -> int | None:
+        """What may still be set aside at a node; `None`: it has no limit, or is not open."""
+        found = self.book(core.root_of(node)).nodes.get(node)
+        return None if found is None else found.free_micros
+
+    def lines(self, root: str) -> Iterator[Line]:
+        """The account of a tree, oldest line first."""
+        for fields in self._ledger.lines(SHELF, root):
+            yield Line(*fields)
+
+    def audit(self, root: str) -> Audit:
+        """Work a tree out anew from its lines, and compare."""
+        # The lines first: those that come while they are read are cut off by the book's number.
+        lines = list(self.lines(root))
+        kept = self._stored(root)
+        if len(lines) < kept.lines:
+            lines = list(self.lines(root))
+        problems = audit(kept, lines[: kept.lines])
+        return Audit(root, kept.lines, kept.charged_micros, problems)
+
+    def book(self, root: str) -> Book:
+        """A whole tree as it stands now; reading changes nothing, so leases end in this copy only."""
+        return turn(self._stored(root), core.Look(), self._ledger.now_s()).book
+
+    def sweep(self, root: str) -> None:
+        """End the leases that ran out. Whatever is asked of a tree does it too, before all else."""
+        self.ask(core.Look(), core.root_of(root))
+
+    def _stored(self, root: str) -> Book:
+        return self._loaded(root, self._ledger.value(SHELF, core.root_of(root)))
+
+    # One transaction
+
+    def ask(self, asked: Asked, root: str = "") -> Answer:
+        """Do what is asked in one transaction, then tell circuits and listeners.
+
+        Raises `OrderRefused` for another limit or a close without an operator token that is needed.
+        """
+        if self._demand is not None and isinstance(asked, core.Limit | core.Close):
+            what = "a limit for" if isinstance(asked, core.Limit) else "closing"
+            self._demand(asked.node, f"{what} budget {asked.node!r}")
+        key = root or core.root_of(getattr(asked, "node", ""))
+        turned = self._turned(key, asked)
+        if turned.answer.refused == NO_RESERVATION and isinstance(asked, core.Settle):
+            # The book forgets; its account does not.
+            gone = recalled(asked.node, self.lines(key))
+            if gone is not None:
+                turned = self._turned(key, asked._replace(gone=gone))
+        self._spread(turned)
+        answer = turned.answer
+        if answer.refused:
+            raise BudgetRefused(answer.node, answer.refused, answer.free_micros)
+        return answer
+
+    def _turned(self, key: str, asked: Asked) -> Turned:
+        def work(value: Any, now_s: float) -> Amended:
+            before = self._loaded(key, value)
+            turned = turn(before, asked, now_s)
+            if turned.book is before:
+                return Amended(turned)
+            return Amended(turned, core.dump_book(turned.book), turned.lines)
+
+        try:
+            done: Turned = self._ledger.amend(SHELF, key, work)
+        except StoreUnavailable:
+            if isinstance(asked, core.Close):
+                raise
+            # Whether it was done is not known; what may be asked twice is.
+            done = self._ledger.amend(SHELF, key, work)
+        return done
+
+    def _spread(self, turned: Turned) -> None:
+        for line in turned.lines:
+            if line.kind in NOTICES:
+                for listener in self._listeners:
+                    _hear(listener, line)
+        for cost in turned.costs:
+            self._tell(cost)
+
+    def _tell(self, cost: Cost) -> None:
+        """Let a circuit know what was just spent, and judge it by the limit that holds now."""
+        if self._breaker_of is None:
+            return
+        policy = budget_policy(cost.limit_micros) if cost.limit_micros else None
+        breaker = self._breaker_of(cost.circuit, policy, is_budget_policy)
+        if cost.cost_micros:
+            breaker.tell(Signal(cost_micros=cost.cost_micros))
+
+    def _loaded(self, root: str, value: Any) -> Book:
+        try:
+            return core.load_book(value)
+        except ValueError as error:
+            why = f"budget {root!r}: {error}"
+            what = "restore it from a backup, or use the newer Switchgear that wrote it"
+            raise StoreCorrupt(self._ledger.label, why, what) from None
+
+
+def _hear(listener: Callable[[Line], object], line: Line) -> None:
+    try:
+        listener(line)
+    except Exception:  # noqa: BLE001  whatever it is, it is the listener's own trouble
+        log_exception("a listener of budgets failed on %r", line)

@@ -1,0 +1,332 @@
+"""What is asked of a book of budgets, done to it: a pure fold, as the mechanism is.
+
+Nothing here waits, reads a clock or calls anybody; a store does it in one transaction, again if
+somebody else was quicker.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from switchgear._budgets.tree import (
+    EXPIRY,
+    MOST_NODES,
+    REMEMBERED,
+    WARN_AT,
+    Answer,
+    Asked,
+    Book,
+    Charge,
+    Close,
+    Cost,
+    Limit,
+    Line,
+    Look,
+    Node,
+    Open,
+    Renew,
+    Reserve,
+    Settle,
+    is_reservation,
+    parent_of,
+    root_of,
+)
+from switchgear._text.money import dollars
+
+NO_RESERVATION = "there is no such reservation"
+"""Why a settlement is refused: it is neither open nor among those that the book remembers."""
+
+
+class Turned(NamedTuple):
+    """What one message did."""
+
+    book: Book
+    answer: Answer
+    lines: tuple[Line, ...]
+    costs: tuple[Cost, ...]
+    """What circuits are to be told of it."""
+
+
+def turn(book: Book, asked: Asked, now_s: float) -> Turned:
+    """Do to the book what is asked, if it may be done. Pure.
+
+    >>> from switchgear._budgets.tree import EMPTY
+    >>> book = turn(EMPTY, Open("atlas", 100), 0.0).book
+    >>> turn(book, Reserve("atlas/~1", 60), 0.0).book.nodes["atlas"].free_micros
+    40
+    >>> turn(book, Reserve("atlas/~1", 160), 0.0).answer.refused
+    'asked $0.00016, free $0.0001 of $0.0001'
+    """
+    draft = _Draft(book, now_s)
+    draft.expire()
+    answer = draft.do(asked)
+    return Turned(draft.book(), answer, tuple(draft.lines), tuple(draft.costs))
+
+
+class _Draft:
+    """A book while one message is done to it."""
+
+    def __init__(self, book: Book, now_s: float) -> None:
+        self.lines: list[Line] = []
+        self.costs: list[Cost] = []
+        self._nodes = dict(book.nodes)
+        self._before = book
+        self._settled = book.settled
+        self._expires_s = book.expires_s
+        self._charged = book.charged_micros
+        self._now_s = max(now_s, book.seen_s)
+
+    def book(self) -> Book:
+        """The book as it is now; the very same, if nothing was done to it."""
+        if not self.lines and self._settled == self._before.settled:
+            return self._before
+        number = self._before.lines + len(self.lines)
+        return Book(self._nodes, number, self._charged, self._settled, self._expires_s, self._now_s)
+
+    def do(self, asked: Asked) -> Answer:
+        """What is asked."""
+        do: dict[type[Asked], Callable[[Any], Answer]] = {
+            Open: self._open,
+            Limit: self._limit,
+            Reserve: self._reserve,
+            Renew: self._renew,
+            Settle: self._settle,
+            Charge: self._charge_only,
+            Close: self._close_all,
+            Look: lambda _: Answer(),
+        }
+        return do[type(asked)](asked)
+
+    def expire(self) -> None:
+        """Reservations whose lease ran out: whoever had them is gone."""
+        if self._expires_s is None or self._now_s < self._expires_s:
+            return
+        due = [path for path, node in self._nodes.items() if self._is_due(node)]
+        for path in sorted(due, key=lambda path: (self._nodes[path].lease_until_s or 0.0, path)):
+            node = self._nodes[path]
+            self._note("expired", path, node.limit_micros, node.owner)
+            charged = node.claim_micros if node.on_expiry == EXPIRY[0] else 0
+            if charged:
+                self._charge(path, charged, node.owner)
+            self._close(path, node.owner)
+            self._forget(path, charged, settled=False)
+        leases = [node.lease_until_s for node in self._nodes.values()]
+        self._expires_s = min((until for until in leases if until is not None), default=None)
+
+    def _is_due(self, node: Node) -> bool:
+        return node.lease_until_s is not None and node.lease_until_s <= self._now_s
+
+    def _open(self, asked: Open) -> Answer:
+        path = asked.node
+        known = self._nodes.get(path)
+        if known is not None:
+            if known.limit_micros == asked.limit_micros:
+                return self._done(path)  # again, by somebody who also needs it
+            return Answer("it is open already, with another limit", path, known.free_micros)
+        refusal = self._hold(path, asked.limit_micros or 0)
+        if refusal is not None:
+            return refusal
+        self._nodes[path] = Node(asked.limit_micros, circuit=asked.circuit, opened_s=self._now_s)
+        self._note("opened", path, asked.limit_micros, asked.who)
+        return self._done(path)
+
+    def _reserve(self, asked: Reserve) -> Answer:
+        path = asked.node
+        if path in self._nodes:
+            return self._done(path)  # the same call again, whose answer was lost
+        if parent_of(path) not in self._nodes:
+            return Answer("there is no such budget", parent_of(path))
+        refusal = self._hold(path, asked.amount_micros)
+        if refusal is not None:
+            return refusal
+        until_s = None if asked.lease_s is None else self._now_s + asked.lease_s
+        self._nodes[path] = Node(
+            asked.amount_micros,
+            circuit=asked.circuit,
+            owner=asked.owner,
+            lease_until_s=until_s,
+            on_expiry=asked.on_expiry,
+            opened_s=self._now_s,
+        )
+        if until_s is not None:
+            self._expect(until_s)
+        self._note("reserved", path, asked.amount_micros, asked.owner)
+        return self._done(path)
+
+    def _settle(self, asked: Settle) -> Answer:
+        path = asked.node
+        node = self._nodes.get(path)
+        if node is None or not is_reservation(path):
+            return self._settle_late(asked)
+        cost = node.claim_micros if asked.cost_micros is None else asked.cost_micros
+        if cost > (node.limit_micros or 0):
+            self._note("overrun", path, cost - (node.limit_micros or 0), node.owner)
+        self._charge(path, cost, node.owner)
+        self._close(path, node.owner)
+        self._forget(path, cost, settled=True)
+        return Answer(node=path, charged_micros=cost)
+
+    def _settle_late(self, asked: Settle) -> Answer:
+        """One that is gone: settled before, so that nothing is to be done; or its lease ran out.
+
+        What was really spent is charged all the same, as far as its end has not charged it.
+        """
+        path = asked.node
+        found = [(charged, final) for gone, charged, final in self._settled if gone == path]
+        if not found and asked.gone is None:
+            return Answer(NO_RESERVATION, path)
+        charged, final = found[-1] if found else asked.gone or (0, True)
+        more = max(0, (asked.cost_micros or 0) - charged)
+        if final or not more:
+            return Answer(node=path)
+        self._settled = tuple(gone for gone in self._settled if gone[0] != path)
+        self._forget(path, charged + more, settled=True)
+        self._note("overrun", path, more, "settled after its lease")
+        self._charge(parent_of(path), more, "settled after its lease")
+        return Answer(node=path, charged_micros=more)
+
+    def _renew(self, asked: Renew) -> Answer:
+        node = self._nodes.get(asked.node)
+        if node is None or not is_reservation(asked.node):
+            return Answer("there is no such reservation, or its lease ran out", asked.node)
+        until_s = self._now_s + asked.lease_s
+        self._nodes[asked.node] = node._replace(lease_until_s=until_s)
+        self._expect(until_s)
+        self._note("renewed", asked.node, node.limit_micros, node.owner)
+        return self._done(asked.node)
+
+    def _charge_only(self, asked: Charge) -> Answer:
+        if asked.mark and any(gone == asked.mark for gone, _, _ in self._settled):
+            return Answer(node=asked.node)  # the same charge again
+        if asked.node not in self._nodes:
+            return Answer("there is no such budget", asked.node)
+        free = self._free(asked.node)
+        if free is not None and asked.cost_micros > free:
+            self._note("overrun", asked.node, asked.cost_micros - max(0, free), asked.who)
+        self._charge(asked.node, asked.cost_micros, asked.who)
+        if asked.mark:
+            self._forget(asked.mark, asked.cost_micros, settled=True)
+        return Answer(node=asked.node, charged_micros=asked.cost_micros)
+
+    def _limit(self, asked: Limit) -> Answer:
+        path = asked.node
+        node = self._nodes.get(path)
+        if node is None or is_reservation(path):
+            return Answer("there is no such budget", path)
+        used = node.spent_micros + node.held_micros
+        if asked.limit_micros < used:
+            return Answer(f"{dollars(used)} of it are spent or set aside", path, node.free_micros)
+        changed = node._replace(limit_micros=asked.limit_micros)
+        refusal = self._hold(path, changed.claim_micros - node.claim_micros)
+        if refusal is not None:
+            return refusal
+        self._nodes[path] = changed
+        self._note("limited", path, asked.limit_micros, asked.who)
+        self._owe(path, 0)
+        self._tell(path)
+        return self._done(path)
+
+    def _close_all(self, asked: Close) -> Answer:
+        path = asked.node
+        if path not in self._nodes:
+            return Answer("there is no such budget", path)
+        below = [other for other in self._nodes if other.startswith(f"{path}/")]
+        taken = [other for other in below if is_reservation(other)]
+        if taken:
+            number = "1 reservation is" if len(taken) == 1 else f"{len(taken)} reservations are"
+            return Answer(f"{number} still open below it", path)
+        for other in sorted(below, key=lambda other: (-other.count("/"), other)):
+            self._close(other, asked.who)
+        self._close(path, asked.who)
+        return Answer(node=path)
+
+    # What all of them are made of
+
+    def _hold(self, path: str, more: int) -> Answer | None:
+        """Let the nodes above set so much more aside for a node; or say which of them cannot."""
+        above = parent_of(path)
+        if above and above not in self._nodes:
+            return Answer("there is no such budget", above)
+        if len(self._nodes) >= MOST_NODES and path not in self._nodes:
+            return Answer(f"{MOST_NODES:,} nodes of this tree are open; close some", root_of(path))
+        held: dict[str, Node] = {}
+        while above:
+            node = self._nodes[above]
+            free = node.free_micros
+            if free is not None and more > 0 and more > free:
+                of = dollars(node.limit_micros or 0)
+                why = f"asked {dollars(more)}, free {dollars(max(0, free))} of {of}"
+                return Answer(why, above, max(0, free))
+            held[above] = node._replace(held_micros=node.held_micros + more)
+            # A node with a limit has set it aside already; one without draws on the node above.
+            above = "" if free is not None else parent_of(above)
+        self._nodes.update(held)
+        return None
+
+    def _charge(self, path: str, cost: int, who: str) -> None:
+        """So much was spent: at the node, and at all above it, out of what they held for it."""
+        self._note("charged", path, cost, who)
+        self._charged += cost
+        delta = 0
+        at = path
+        while at:
+            node = self._nodes.get(at)
+            if node is not None:  # one that is closed has returned what it had
+                spent = node._replace(
+                    spent_micros=node.spent_micros + cost, held_micros=node.held_micros + delta
+                )
+                self._nodes[at] = spent
+                self._owe(at, cost)
+                delta = spent.claim_micros - node.claim_micros
+                self._tell(at)
+            at = parent_of(at)
+
+    def _owe(self, path: str, cost: int) -> None:
+        """The circuit of a node is to be told what was spent, and by which limit it is judged."""
+        node = self._nodes[path]
+        if node.circuit:
+            # What one invocation may cost is no limit of its circuit's.
+            limit = None if is_reservation(path) else node.limit_micros
+            self.costs.append(Cost(node.circuit, limit, cost))
+
+    def _close(self, path: str, who: str) -> None:
+        """The node goes, and what was held for it is free again."""
+        returned = self._nodes[path].claim_micros
+        self._hold(path, -returned)
+        del self._nodes[path]
+        self._note("closed", path, returned, who)
+
+    def _expect(self, until_s: float) -> None:
+        """Somebody must look when this lease runs out, if not before."""
+        known = self._expires_s
+        self._expires_s = until_s if known is None else min(known, until_s)
+
+    def _forget(self, path: str, charged: int, *, settled: bool) -> None:
+        self._settled = (*self._settled, (path, charged, settled))[-REMEMBERED:]
+
+    def _tell(self, path: str) -> None:
+        """Say once, for each time it is crossed, that most or all of a limit is spent."""
+        node = self._nodes[path]
+        if not node.limit_micros or is_reservation(path):
+            return
+        share = node.spent_micros / node.limit_micros
+        told = 2 if share >= 1 else 1 if share >= WARN_AT else 0
+        self._nodes[path] = node._replace(told=told)
+        if told > node.told:
+            kind = "exhausted" if told == 2 else "warned"
+            self._note(kind, path, node.spent_micros, "")
+
+    def _note(self, kind: str, path: str, amount: int | None, who: str) -> None:
+        number = self._before.lines + len(self.lines) + 1
+        self.lines.append(Line(number, self._now_s, kind, path, amount, who))
+
+    def _done(self, path: str) -> Answer:
+        return Answer(node=path, free_micros=self._free(path))
+
+    def _free(self, path: str) -> int | None:
+        """What may still be spent at a node: its own, or that of the nearest above with a limit."""
+        while path:
+            free = self._nodes[path].free_micros
+            if free is not None:
+                return free
+            path = parent_of(path)
+        return None

@@ -1,0 +1,262 @@
+"""Budgets as a tree: what a book is, and what may be asked of it. `turning.py` does it.
+
+A node is an amount that was set aside from the node above it: a team's money for a wave, a wave's
+for a story, a story's for a capsule, a capsule's for one invocation. Reserving is opening a node,
+settling is charging and closing it; what was not spent returns. So one rule keeps every parent:
+
+    free = limit - spent - held,   held = what open nodes below it may still spend
+
+Money is in whole millionths of a dollar. Charges go up the whole path and are never refused: what
+is spent is spent. What is refused is to set aside more than is free.
+"""
+
+from typing import Any, NamedTuple
+
+from switchgear._core import values
+
+WARN_AT = 0.75
+"""The share of a limit at which a node warns, once for each time it is crossed."""
+MOST_NODES = 10_000
+"""How many nodes of one tree may be open at once."""
+REMEMBERED = 256
+"""How many settled reservations a book remembers; of older ones the account tells (`recalled`)."""
+DEEPEST = 8
+LEVELS = ("team", "wave", "story", "capsule", "invocation")
+"""What the levels of a tree are called, from the root; deeper ones have the name of the last."""
+MARK = "~"
+"""What the last part of a reservation's name begins with."""
+EXPIRY = ("spent", "returned")
+"""What becomes of a reservation whose lease ran out: taken as spent in full, or given back."""
+SCHEMA = 1
+_MOST_MICROS = 2**53
+
+
+class Node(NamedTuple):
+    """One node that is open."""
+
+    limit_micros: int | None
+    """What was set aside for it; `None`: it draws on the node above."""
+    spent_micros: int = 0
+    held_micros: int = 0
+    """What open nodes below it may still spend."""
+    circuit: str = ""
+    """The circuit that is told of its costs."""
+    owner: str = ""
+    lease_until_s: float | None = None
+    """When a reservation counts as abandoned."""
+    on_expiry: str = EXPIRY[0]
+    told: int = 0
+    """What has been said of it: 1 warned, 2 exhausted."""
+    opened_s: float = 0.0
+
+    @property
+    def free_micros(self) -> int | None:
+        """What may still be set aside; `None`: the node above decides. Below 0 after an overrun."""
+        if self.limit_micros is None:
+            return None
+        return self.limit_micros - self.spent_micros - self.held_micros
+
+    @property
+    def claim_micros(self) -> int:
+        """What the node above holds for it."""
+        if self.limit_micros is None:
+            return self.held_micros
+        return max(0, self.limit_micros - self.spent_micros)
+
+
+class Book(NamedTuple):
+    """The open nodes of one tree by their paths, and how many lines were written about it."""
+
+    nodes: dict[str, Node]
+    lines: int = 0
+    charged_micros: int = 0
+    """All that was ever charged, whatever is open: the sum of the lines that say so."""
+    settled: tuple[tuple[str, int, bool], ...] = ()
+    """The last reservations and charges that are done: what was charged, and whether for good."""
+    expires_s: float | None = None
+    """When the next lease runs out."""
+    seen_s: float = 0.0
+    """The latest time seen: the time of a book never runs backwards."""
+
+
+EMPTY = Book({})
+
+
+class Line(NamedTuple):
+    """One line of the account; the lines of a book tell all that happened to it."""
+
+    number: int
+    at_s: float
+    kind: str
+    """opened, limited, reserved, renewed, charged, overrun, expired, closed, warned or exhausted."""
+    node: str
+    amount_micros: int | None
+    """Of the limit, of the charge, or what returned."""
+    who: str = ""
+
+
+class Answer(NamedTuple):
+    """What came of a message."""
+
+    refused: str = ""
+    """Why nothing was done; empty: it was done."""
+    node: str = ""
+    """The node that refused, or that it was done to."""
+    free_micros: int | None = None
+    charged_micros: int = 0
+
+
+class Cost(NamedTuple):
+    """What a circuit is to be told: so much was spent at or below its node."""
+
+    circuit: str
+    limit_micros: int | None
+    """What its node may spend in all; `None`: no limit of the circuit's own."""
+    cost_micros: int
+    """0: only the limit is another one."""
+
+
+class Open(NamedTuple):
+    """Set a budget aside for a node, from the one above it; a root's comes from outside."""
+
+    node: str
+    limit_micros: int | None
+    circuit: str = ""
+    who: str = ""
+
+
+class Limit(NamedTuple):
+    """Give a node more, or less."""
+
+    node: str
+    limit_micros: int
+    who: str = ""
+
+
+class Reserve(NamedTuple):
+    """Set an amount aside for one invocation."""
+
+    node: str
+    """The reservation's own path: that of the node above it, and a part that begins with `~`."""
+    amount_micros: int
+    owner: str = ""
+    lease_s: float | None = None
+    on_expiry: str = EXPIRY[0]
+    circuit: str = ""
+
+
+class Renew(NamedTuple):
+    """An invocation takes longer: its lease begins anew."""
+
+    node: str
+    lease_s: float
+
+
+class Settle(NamedTuple):
+    """An invocation is over; without a cost, all that was reserved counts as spent."""
+
+    node: str
+    cost_micros: int | None
+    gone: tuple[int, bool] | None = None
+    """What the account says of a reservation that the book no longer remembers: what was charged,
+    and whether for good."""
+
+
+class Charge(NamedTuple):
+    """Something was spent without having been reserved."""
+
+    node: str
+    cost_micros: int
+    who: str = ""
+    mark: str = ""
+    """A name of its own, by which the same charge is known when it is asked for again."""
+
+
+class Close(NamedTuple):
+    """A node is done, and those below it; what was not spent returns to the node above."""
+
+    node: str
+    who: str = ""
+
+
+class Look(NamedTuple):
+    """Nothing but time passes."""
+
+
+Asked = Open | Limit | Reserve | Renew | Settle | Charge | Close | Look
+
+
+def parent_of(path: str) -> str:
+    """The path of the node above; empty: it is a root."""
+    return path.rpartition("/")[0]
+
+
+def root_of(path: str) -> str:
+    """The root of the tree that a node is in."""
+    return path.partition("/")[0]
+
+
+def level_of(path: str) -> str:
+    """What a node is called by its depth: team, wave, story, capsule, invocation."""
+    if is_reservation(path):
+        return LEVELS[-1]
+    return LEVELS[min(path.count("/"), len(LEVELS) - 1)]
+
+
+def is_reservation(path: str) -> bool:
+    """Whether a node is an invocation's reservation."""
+    return path.rpartition("/")[2].startswith(MARK)
+
+
+def checked_path(path: Any) -> str:
+    """The path of a node, if it may be one. Raises ValueError."""
+    values.text("node", path)
+    parts = path.split("/")
+    if len(path) > 400 or len(parts) > DEEPEST or not all(part.strip() for part in parts):
+        rule = f"it must have 1 to {DEEPEST} parts between slashes, and 400 characters at most"
+        raise ValueError(f"node is {path[:60]!r}: {rule}")
+    if any(part.startswith(MARK) for part in parts) or not path.isprintable():
+        raise ValueError(f"node is {path!r}: no part may begin with {MARK}, all must be printable")
+    return str(path)
+
+
+def checked_micros(field: str, value: Any) -> int:
+    """An amount of money. Raises ValueError for one that is negative or no whole number."""
+    amount = values.whole(field, value, least=0)
+    if amount > _MOST_MICROS:
+        raise ValueError(f"{field} is {value!r}: it must be at most 2**53 micro-dollars")
+    return amount
+
+
+def dump_book(book: Book) -> dict[str, Any]:
+    """A book as JSON values."""
+    return {
+        "schema": SCHEMA,
+        "lines": book.lines,
+        "charged_micros": book.charged_micros,
+        "settled": [list(gone) for gone in book.settled],
+        "expires_s": book.expires_s,
+        "seen_s": book.seen_s,
+        "nodes": {path: list(node) for path, node in book.nodes.items()},
+    }
+
+
+def load_book(data: Any) -> Book:
+    """The inverse of `dump_book`; `None` is an empty book. Raises ValueError for anything else."""
+    if data is None:
+        return EMPTY
+    try:
+        if data["schema"] != SCHEMA:
+            raise ValueError(
+                f"its schema is {data['schema']!r}, and this Switchgear knows {SCHEMA}"
+            )
+        return Book(
+            {path: Node(*fields) for path, fields in data["nodes"].items()},
+            values.whole("lines", data["lines"], least=0),
+            values.whole("charged_micros", data["charged_micros"], least=0),
+            tuple((path, charged, final) for path, charged, final in data["settled"]),
+            data["expires_s"],
+            values.number("seen_s", data["seen_s"]),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the budgets cannot be read: {error!r}") from None

@@ -1,0 +1,380 @@
+"""`switchgear batch`: many tasks with dependencies, in order or side by side, under the circuits."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from switchgear._cli.entry import defect, fail
+from switchgear._cli.options import json_option, store_options, token_option
+from switchgear._cli.views.text import clean, say
+
+if TYPE_CHECKING:
+    from switchgear._cli.context import Session
+    from switchgear._fleet.targets import Target
+    from switchgear._run.batch.attempt import Workplace
+    from switchgear._run.batch.model import Batch, End, Task
+    from switchgear._run.batch.record import BatchFolder, Kept
+    from switchgear._run.options import RunOptions
+    from switchgear._run.run_lock import RunLock
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+LAST = "last"
+ALONE = ("timeout", "open")
+
+
+class Prepared(NamedTuple):
+    """A batch that may begin."""
+
+    batch: "Batch"
+    kept: "Kept"
+    home: "BatchFolder"
+    notes: tuple[str, ...]
+    lock: "RunLock"
+    """Held until the process ends: no other one goes on with this batch meanwhile."""
+
+
+@click.command(short_help="Run many tasks with dependencies, resumable.")
+@click.argument("tasks", metavar="TASKS.YAML", required=False)
+@click.option("--parallel", type=click.IntRange(1, 64), metavar="N", help="At most N at a time.")
+@click.option(
+    "--resume",
+    "resumed",
+    metavar="[ID]",
+    is_flag=False,
+    flag_value=LAST,
+    help="Go on with batch ID; without ID: the last one of this file.",
+)
+@click.option("--retry-failed", is_flag=True, help="Of --resume: go on with what failed, too.")
+@click.option(
+    "--when-alone",
+    multiple=True,
+    metavar="WHAT=CHOICE",
+    help="timeout=resume|accept|retry|skip, open=wait|force|skip|abort; beats the file.",
+)
+@click.option(
+    "--budget-node",
+    metavar="NODE",
+    help="Set the money of each task aside from this node of the budgets; beats the file.",
+)
+@click.option(
+    "--notify",
+    multiple=True,
+    metavar="TARGET",
+    help="Notify TARGET when the batch ended: desktop, a URL, slack:VARIABLE, command:PROGRAM.",
+)
+@json_option
+@token_option
+@store_options
+def batch(
+    tasks: str | None,
+    *,
+    parallel: int | None,
+    resumed: str | None,
+    retry_failed: bool,
+    when_alone: tuple[str, ...],
+    budget_node: str | None,
+    notify: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run the tasks of TASKS.YAML: those that need others after them, --parallel of them at a time.
+
+    Before each task the circuit `op/agent_spawn` is asked, after it it is told. A task that fails
+    blocks those that need it. When the time of a task is over, what it did is kept, and it is
+    resumed with more time, accepted as it is, tried again from scratch or skipped: you are asked,
+    or the policy decides. Exit codes: done 0, partial 20, incomplete 21, aborted 22,
+    interrupted 130; a file that cannot be used 2, and then nothing was started.
+    """
+    from switchgear._cli.context import open_session
+
+    if tasks is None and resumed is not None and Path(resumed).is_file():
+        tasks, resumed = resumed, LAST  # what follows --resume was the file
+    if tasks is None:
+        fail("TASKS.YAML is missing: name the file with the tasks")
+    if retry_failed and resumed is None:
+        fail("--retry-failed belongs to --resume")
+    from switchgear._run.run_notice import targets_of
+
+    try:
+        targets = targets_of(notify)
+    except ValueError as problem:
+        fail(str(problem))
+    with open_session() as session:
+        place = _workplace(session)
+        wanted = _wanted(place, tasks, parallel, when_alone)
+        wanted = _paid_from(place, wanted, budget_node)
+        if any(task.worktree for task in wanted.tasks):
+            _share(session)
+        prepared = _prepared(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
+        with prepared.lock:
+            code = _conduct(session, place, prepared, targets, as_json=as_json)
+    raise SystemExit(code)
+
+
+def _share(session: "Session") -> None:
+    """Agents in worktrees answer to the same circuits: there their hooks would look for others."""
+    from switchgear._cli.context import STORE_VARIABLE, file_of
+    from switchgear._config.places import VARIABLE
+
+    file = file_of(session.store)
+    if file is not None:
+        os.environ.setdefault(STORE_VARIABLE, f"sqlite:///{file}")
+    if session.config.source is not None:
+        os.environ.setdefault(VARIABLE, session.config.source)
+
+
+def _workplace(session: "Session") -> "Workplace":
+    from switchgear._report.run_page import write_report
+    from switchgear._run.batch.attempt import Workplace
+    from switchgear._run.record import runs_root
+
+    config = session.config
+    return Workplace(
+        session.panel,
+        runs_root(Path.cwd()),
+        config.loop_presets,
+        config.timeouts,
+        config.interventions,
+        config.policy_for,
+        tuple(config.sinks),
+        write_report,
+    )
+
+
+def _wanted(
+    place: "Workplace", tasks: str, parallel: int | None, when_alone: tuple[str, ...]
+) -> "Batch":
+    """The batch of the file as the options have it; everything is checked before anything starts."""
+    from switchgear._run.batch.attempt import options_of
+    from switchgear._run.batch.file import read_batch
+    from switchgear._run.plan import check_plan
+
+    read = read_batch(tasks, presets=place.presets)
+    alone = _alone(when_alone)
+    if "open" in alone:
+        read = read._replace(on_open=alone["open"])
+    if "timeout" in alone:
+        choice = alone["timeout"]
+        read = read._replace(tasks=tuple(task._replace(on_timeout=choice) for task in read.tasks))
+    for task in read.tasks:
+        try:
+            options = options_of(place, task)
+            check_plan(Path(task.cwd or "."), options.plan)
+        except ValueError as problem:
+            fail(f"task {task.name!r}: {problem}")
+        _refuse_unknown_cost(place, task, options, limited=read.budget_micros is not None)
+    return read if parallel is None else read._replace(parallel=parallel)
+
+
+def _refuse_unknown_cost(
+    place: "Workplace", task: "Task", options: "RunOptions", *, limited: bool
+) -> None:
+    """End the command if a task has a budget, or the batch, and its cost cannot be known."""
+    from switchgear._cli.run import agent_of
+    from switchgear._run.price_coverage import coverage
+
+    if options.allow_unknown_price or not (limited or options.budget_micros is not None):
+        return
+    priced = coverage(options, agent_of(options), Path(task.cwd or ".").absolute(), place.runs)
+    if not priced.known:
+        fail(
+            f"task {task.name!r}: its budget cannot be enforced: {priced.why}; nothing was started\n"
+            '- let its agent print {"type": "usage", "cost_usd": …}\n'
+            "- allow_unknown_price: true enforces it on the cost that is reported\n"
+            "- leave out the budget, and limit the task by max_iterations and timeout"
+        )
+
+
+def _paid_from(place: "Workplace", wanted: "Batch", node: str | None) -> "Batch":
+    """With the node of the option, if one is given; a node that is not open is told before the start."""
+    from switchgear._cli.run_budget import check_node
+
+    if node is not None:
+        paid = (task._replace(flags={**task.flags, "budget_node": node}) for task in wanted.tasks)
+        wanted = wanted._replace(tasks=tuple(paid))
+    for each in dict.fromkeys(task.flags.get("budget_node") for task in wanted.tasks):
+        check_node(place.panel.budgets, each)
+    return wanted
+
+
+def _alone(given: tuple[str, ...]) -> dict[str, str]:
+    from switchgear._run.batch.model import OPEN_CHOICES, TIMEOUT_CHOICES
+
+    known = dict(zip(ALONE, (TIMEOUT_CHOICES, OPEN_CHOICES), strict=True))
+    chosen: dict[str, str] = {}
+    for each in given:
+        what, _, choice = each.partition("=")
+        if what not in known or choice not in known[what]:
+            ways = "; ".join(f"{what}={'|'.join(choices)}" for what, choices in known.items())
+            fail(f"--when-alone is {each!r}: it must be one of {ways}")
+        chosen[what] = choice
+    return chosen
+
+
+def _prepared(
+    wanted: "Batch", tasks: str, resumed: str | None, runs: Path, *, failed_too: bool
+) -> Prepared:
+    from switchgear._run.batch.model import Progress
+    from switchgear._run.batch.record import (
+        Kept,
+        batches_of,
+        batches_root,
+        caught_up,
+        find_batch,
+        new_batch,
+        taken_up,
+    )
+
+    root, file = batches_root(Path.cwd()), str(Path(tasks).resolve())
+    if resumed is not None:
+        home = find_batch(root, resumed, file)
+        home.read()  # what is no batch of ours is said, and gets no lock file
+        lock = _locked(home)
+        kept, _ = home.read()
+        known = {name: caught_up(each, runs) for name, each in kept.progress.items()}
+        progress, notes = taken_up(known, wanted.tasks, failed_too=failed_too)
+        if kept.file != file:
+            notes.insert(0, f"it was begun with {kept.file}")
+        _refuse_clash(wanted, home, kept.folder)
+        kept = kept._replace(file=file, progress=progress, end=None)
+        return Prepared(wanted, kept, home, tuple(notes), lock)
+    notes = [note] if (note := _about_the_last(batches_of(root, file)[-1:])) else []
+    here = str(Path.cwd())
+    _refuse_clash(wanted, None, here)
+    home = new_batch(root)
+    progress = {task.name: Progress(digest=task.digest) for task in wanted.tasks}
+    kept = Kept(home.id, file, here, progress)
+    return Prepared(wanted, kept, home, tuple(notes), _locked(home))
+
+
+def _locked(home: "BatchFolder") -> "RunLock":
+    """The lock of a batch; one that another process runs ends the command."""
+    from switchgear._run.exit_reasons import ENDS, ExitReason
+    from switchgear._run.run_lock import RunConflict, folder_lock
+
+    try:
+        return folder_lock(home.path, f"batch {home.id}")
+    except RunConflict as conflict:
+        pid = conflict.holder.pid
+        stop = "stop that process" if pid is None else f"kill {pid}"
+        say(f"{conflict}\n- wait until it ends\n- stop it, its work is saved: {stop}", err=True)
+        raise SystemExit(ENDS[ExitReason.CONFLICT].code) from None
+
+
+def _about_the_last(found: "list[BatchFolder]") -> str | None:
+    """What is to be known of the last batch of the same file, if it is not over."""
+    for home in found:
+        kept, alive = home.read()
+        if alive:
+            return f"batch {home.id} of this file is running, too"
+        if kept.end not in {"done", "partial"}:
+            return f"batch {home.id} of this file is not finished; --resume goes on with it"
+    return None
+
+
+def _refuse_clash(wanted: "Batch", home: "BatchFolder | None", base: str) -> None:
+    """Two agents in one working tree would count each other's changes as their own."""
+    from switchgear._run.batch.places import Places
+    from switchgear._run.batch.plan import clash
+
+    if wanted.parallel == 1:
+        return
+    places = Places(Path(base) if home is None else home.path, Path(base))
+    trees = {task.name: tree for task in wanted.tasks if (tree := places.tree_of(task))}
+    pair = clash(wanted.tasks, trees)
+    if pair is not None:
+        one, other = pair
+        fail(
+            f"tasks {one!r} and {other!r} could run at the same time in {trees[one]}; let one need "
+            "the other, give each a 'cwd' outside the other's repository, set 'worktree: true', "
+            "or leave out --parallel"
+        )
+
+
+def _conduct(
+    session: "Session",
+    place: "Workplace",
+    prepared: Prepared,
+    targets: "tuple[Target, ...]",
+    *,
+    as_json: bool,
+) -> int:
+    from switchgear._cli.run_choices import who
+    from switchgear._cli.views.batch import batch_chooser, batch_view
+    from switchgear._run.batch.admission import SPAWN, Door, Spawning
+    from switchgear._run.batch.places import Places
+    from switchgear._run.batch.scheduler import Company, Conductor
+    from switchgear._run.interrupt import Interrupt
+
+    wanted, kept = prepared.batch, prepared.kept
+    with (
+        Interrupt().installed() as interrupt,
+        batch_view(as_json=as_json, stopping=lambda: interrupt.asked) as view,
+    ):
+        choose = None
+        if not as_json:
+            ask_s = session.config.interventions.ask_s
+            choose = batch_chooser(view, ask_s, lambda: interrupt.asked)
+        for note in prepared.notes:
+            view.said(f"note: {note}")
+        policy = session.config.policy_for(SPAWN)
+        door = Door(
+            Spawning(session.panel, policy),
+            view,
+            policy=wanted.on_open,
+            choose=choose,
+            by=who(),
+            forces=kept.forces,
+        )
+        conductor = Conductor(
+            wanted,
+            kept,
+            prepared.home,
+            place=place,
+            places=Places(prepared.home.path, Path(kept.folder), wanted.by_name),
+            company=Company(interrupt, view, choose),
+            door=door,
+        )
+        try:
+            end = conductor.run()
+        except Exception as error:
+            if not conductor.has_begun:
+                raise
+            return defect(error, f"batch {shlex.quote(kept.file)} --resume {prepared.home.id}")
+    _tell(prepared, end, door.aborted, (*session.config.notifications, *targets), as_json=as_json)
+    return end.code
+
+
+def _tell(
+    prepared: Prepared,
+    end: "End",
+    aborted: str | None,
+    targets: "tuple[Target, ...]",
+    *,
+    as_json: bool,
+) -> None:
+    from switchgear._cli.json_values import printed
+    from switchgear._cli.run_choices import who
+    from switchgear._cli.views.batch import as_values, in_words, table
+    from switchgear._run.run_notice import announce_batch, failures
+
+    kept: Any = prepared.kept
+    resume = f"switchgear batch {shlex.quote(kept.file)} --resume {prepared.home.id}"
+    notes = [*prepared.notes, *([] if aborted is None else [f"aborted: {aborted}"])]
+    values = as_values(prepared.home.id, end, kept.progress, notes, resume)
+    words = in_words(prepared.home.id, end, kept.progress, resume)
+    outcomes = announce_batch(targets, values, " | ".join(line.strip() for line in words), [who()])
+    for failure in failures(outcomes):
+        say(clean(f"switchgear: {failure}", 1000), err=True)
+    if as_json:
+        say(printed({**values, "notifications": [each._asdict() for each in outcomes]}))
+        return
+    for line in table(kept.progress):
+        say(line)
+    for line in words:
+        say(line)
+    for note in notes:
+        say(f"  note: {clean(note, 600)}")

@@ -1,0 +1,253 @@
+"""`switchgear budgets list|show|audit|set|close`: the trees of money, and whether their accounts add up."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear._cli.entry import Branch, fail
+from switchgear._cli.options import checked_text, json_option, store_options, token_option
+from switchgear._cli.views.text import clean, clock_time, plural, say
+from switchgear._text.money import dollars
+
+if TYPE_CHECKING:
+    from switchgear._budgets.budgets import Budgets, Standing
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+WRONG = 1
+_COLUMNS = ("BUDGET", "LEVEL", "LIMIT", "SPENT", "HELD", "FREE", "USED")
+
+
+@click.group(cls=Branch, short_help="Budget trees and their accounts.")
+def budgets() -> None:
+    """Show and change the budgets that agents share: spent, reserved, and the account."""
+
+
+@budgets.command("list", short_help="List the budgets.")
+@json_option
+@store_options
+def list_budgets(*, as_json: bool) -> None:
+    """Show the root of every tree, and what is left of it."""
+    from switchgear._cli.context import open_session
+
+    with open_session(reading=True) as session:
+        kept = session.panel.budgets
+        rows = [
+            (root, next((one for one in kept.tree(root) if one.path == root), None))
+            for root in kept.roots()
+        ]
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed([_plain(one) for _, one in rows if one is not None]))
+        return
+    if not rows:
+        say("No budgets yet. A program opens them, or 'switchgear budgets set TEAM DOLLARS' does.")
+        return
+    _table([one for _, one in rows if one is not None], full=True)
+    for root in [root for root, one in rows if one is None]:
+        say(clean(f"{root} is closed"))
+
+
+@budgets.command(short_help="One tree, node by node.")
+@click.argument("node")
+@click.option("--lines", "count", type=click.IntRange(0), default=10, show_default=True)
+@json_option
+@store_options
+def show(node: str, *, count: int, as_json: bool) -> None:
+    """Show NODE and all that is open below it, and the last lines of its account.
+
+    Of one that is closed the account is left.
+    """
+    from switchgear._cli.context import open_session
+
+    with open_session(reading=True) as session:
+        kept = session.panel.budgets
+        tree = [one for one in _tree(kept, node) if _is_at(one.path, node)]
+        lines = [line for line in kept.lines(node.partition("/")[0]) if _is_at(line.node, node)]
+        if not tree and not lines:
+            fail(f"there is no budget {node!r}; 'switchgear budgets list' shows the trees")
+        shown = lines[len(lines) - count :] if count < len(lines) else lines
+        now_s = session.now_s()
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed({"nodes": [*map(_plain, tree)], "lines": [line._asdict() for line in shown]}))
+        return
+    if tree:
+        _table(tree, full=False)
+    else:
+        say(clean(f"{node} is closed"))
+    for line in shown:
+        amount = "" if line.amount_micros is None else f" {dollars(line.amount_micros)}"
+        who = f" by {line.who}" if line.who else ""
+        text = (
+            f"{line.number:>6} {clock_time(line.at_s, now_s)} {line.kind}{amount} {line.node}{who}"
+        )
+        say(clean(text))
+
+
+@budgets.command(short_help="Whether the accounts add up.")
+@click.argument("root", required=False)
+@json_option
+@store_options
+def audit(root: str | None, *, as_json: bool) -> None:
+    """Work the tree of ROOT, or every tree, out anew from its lines: exit code 0, or 1 with what differs."""
+    from switchgear._cli.context import open_session
+
+    with open_session(reading=True) as session:
+        kept = session.panel.budgets
+        roots = kept.roots()
+        if root is not None and root not in roots:
+            fail(f"there is no tree of budgets {root!r}; 'switchgear budgets list' shows them")
+        found = [kept.audit(each) for each in roots if root in {None, each}]
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed([{**each._asdict(), "problems": list(each.problems)} for each in found]))
+    for each in [] if as_json else found:
+        charged = dollars(each.charged_micros)
+        verdict = plural(len(each.problems), "problem") if each.problems else "adds up"
+        say(clean(f"{each.root}: {charged} charged in {plural(each.lines, 'line')}; {verdict}"))
+        for problem in each.problems:
+            say(clean(f"  {problem}"))
+    if not found and not as_json:
+        say("No budgets yet.")
+    if any(each.problems for each in found):
+        raise SystemExit(WRONG)
+
+
+@budgets.command(
+    "set",
+    short_help="Open a budget, or change its limit.",
+    # A negative amount is told as such, and not as an option that nobody knows.
+    context_settings={"ignore_unknown_options": True},
+)
+@click.argument("node")
+@click.argument("amount", metavar="DOLLARS")
+@click.option("--circuit", default="", help="The circuit that is told of its costs.")
+@click.option("--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]")
+@store_options
+@token_option
+def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
+    """Give NODE a limit of so many DOLLARS, out of the node above it.
+
+    An order, as hold and release are: where an operator token is configured, it is needed.
+    """
+    from switchgear._cli.context import open_session
+    from switchgear._cli.override import who_gives
+    from switchgear._run.amounts import micros
+
+    limit, who = micros("DOLLARS", amount), who_gives(by)
+    with open_session() as session:
+        panel = session.panel
+        panel.store.operator.demand(panel.store.inner, node, f"a limit for budget {node!r}")
+        if any(one.path == node for one in _tree(panel.budgets, node)):
+            panel.budgets.limit(node, limit, who=who)
+        else:
+            panel.budgets.open(node, limit, circuit=circuit, who=who)
+    say(clean(f"{node} has a limit of {dollars(limit)}"))
+
+
+@budgets.command("apply", short_help="Open and change budgets as the configuration says.")
+@click.option("--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]")
+@json_option
+@store_options
+@token_option
+def apply_budgets(by: str | None, *, as_json: bool) -> None:
+    """Bring the budgets to the section 'budgets' of the configuration. Idempotent.
+
+    A limit that was set by hand stays until the configuration has another value than before.
+    Changing a limit is an order: where an operator token is configured, it is needed. Exit code 1:
+    something was refused.
+    """
+    from switchgear._cli.context import open_session
+    from switchgear._cli.override import who_gives
+
+    who = who_gives(by)
+    with open_session(applying=False) as session:
+        if not session.config.budgets:
+            fail("the configuration has no section 'budgets'")
+        done = session.panel.budgets.apply(session.config.budgets, who=who)
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed([one._asdict() for one in done]))
+    for one in [] if as_json else done:
+        say(clean(f"{one.node}: {one.what}{f': {one.why}' if one.why else ''}", 1000))
+    if any(one.is_refused for one in done):
+        raise SystemExit(WRONG)
+
+
+@budgets.command("close", short_help="A budget is done: what is left of it returns.")
+@click.argument("node")
+@click.option("--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]")
+@store_options
+@token_option
+def close_budget(node: str, by: str | None) -> None:
+    """Close NODE and those below it: what was not spent returns to the node above.
+
+    Nothing can be reserved at it from then on; its account stays. Refused while reservations below it
+    are open. An order, as hold and release are: where an operator token is configured, it is needed.
+    """
+    from switchgear._cli.context import open_session
+    from switchgear._cli.override import who_gives
+
+    who = who_gives(by)
+    with open_session() as session:
+        panel = session.panel
+        panel.store.operator.demand(panel.store.inner, node, f"closing budget {node!r}")
+        panel.budgets.close(node, who=who)
+        above, _, _ = node.rpartition("/")
+        returned = _returned(panel.budgets, node)
+    say(clean(f"{node} is closed; {returned} were left{f' and return to {above}' * bool(above)}"))
+
+
+def _returned(kept: "Budgets", node: str) -> str:
+    """What the node gave back when it was closed last, by its account."""
+    lines = kept.lines(node.partition("/")[0])
+    closed = [line for line in lines if line.kind == "closed" and line.node == node]
+    return dollars(closed[-1].amount_micros or 0)
+
+
+def _tree(kept: "Budgets", node: str) -> "list[Standing]":
+    from switchgear._budgets.tree import root_of
+
+    return kept.tree(root_of(node))
+
+
+def _is_at(path: str, node: str) -> bool:
+    return path == node or path.startswith(f"{node}/")
+
+
+def _plain(one: "Standing") -> dict[str, Any]:
+    fields = one.node._asdict()
+    return {"path": one.path, "level": one.level, **fields, "free_micros": one.node.free_micros}
+
+
+def _table(tree: "list[Standing]", *, full: bool) -> None:
+    """The nodes in columns; those below others are set in, unless the full path is shown."""
+    rows = [_COLUMNS, *(_row(one, full=full) for one in tree)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if at < 2 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        say("  ".join(cells).rstrip())
+
+
+def _row(one: "Standing", *, full: bool) -> tuple[str, ...]:
+    node = one.node
+    name = one.path if full else "  " * one.path.count("/") + one.path.rpartition("/")[2]
+    limit, free = node.limit_micros, node.free_micros
+    used = f"{node.spent_micros / limit:.0%}" if limit else "-"
+    return (
+        clean(name, 60),
+        one.level,
+        "-" if limit is None else dollars(limit),
+        dollars(node.spent_micros),
+        dollars(node.held_micros),
+        "-" if free is None else dollars(free),
+        used,
+    )

@@ -1,0 +1,287 @@
+"""The verbs of a guarded script: `check` before, `record` after. Quick: no drawing, no colour."""
+
+import re
+import shlex
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear._cli.entry import fail
+from switchgear._cli.options import (
+    checked_text,
+    circuit_argument,
+    given,
+    json_option,
+    number,
+    store_options,
+    token_option,
+)
+from switchgear._cli.views.text import clean, say, signs_for, words
+from switchgear._core.types import Permit
+
+if TYPE_CHECKING:
+    from switchgear._cli.context import Session
+    from switchgear._core.types import Circuit, Event, Verdict
+
+_TOKEN = re.compile(r"([0-9a-f]{8})-(\d{1,18})-(\d{1,18})(?:-(\d{1,18}(?:\.\d{1,20})?))?", re.ASCII)
+
+
+def dump_permit(circuit: str, permit: Permit) -> str:
+    """The permit, with a mark of its circuit: one of another circuit would be judged wrongly."""
+    token = f"{_mark(circuit)}-{permit.generation}-{permit.probe}"
+    return token if permit.lease_until_s is None else f"{token}-{permit.lease_until_s!r}"
+
+
+def load_permit(circuit: str, token: str) -> Permit:
+    """The inverse of `dump_permit`."""
+    found = _TOKEN.fullmatch(token)
+    if not found:
+        fail(f"--permit is {token!r}: it must be what 'switchgear check --take' printed")
+    mark, generation, probe, lease = found.groups()
+    if mark != _mark(circuit):
+        fail(f"--permit is {token!r}: it was given for another circuit than {circuit!r}")
+    return Permit(int(generation), int(probe), None if lease is None else float(lease))
+
+
+def _mark(circuit: str) -> str:
+    return sha256(circuit.encode()).hexdigest()[:8]
+
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+REFUSED = 1
+_MOST_DOLLARS = 1_000_000_000
+
+
+@click.command(short_help="Whether a circuit admits (exit 0) or not (1).")
+@circuit_argument()
+@click.option("--take", is_flag=True, help="Ask for leave in earnest and print the permit.")
+@json_option
+@token_option
+@store_options
+def check(circuit: str, *, take: bool, as_json: bool) -> int:
+    """Say whether CIRCUIT admits: exit code 0 admitted, 1 refused, 2 error.
+
+    It only looks and changes nothing, so that it may be asked at any time. With --take it asks as
+    a call would: a half-open circuit then gives away its probe, a refusal is counted, and the
+    permit that is printed belongs to 'switchgear record --permit'. A refusal comes with the
+    options there are: wait, force, skip, abort.
+    """
+    from switchgear._cli.context import open_session
+
+    with open_session(reading=not take) as session:
+        state, verdict = _taken(session, circuit) if take else _looked(session, circuit)
+        token = None if verdict.permit is None else dump_permit(circuit, verdict.permit)
+        answers = [] if verdict.admitted else _answers(session, circuit, verdict, state)
+        if as_json:
+            from switchgear._cli.json_values import printed
+
+            say(printed(_as_json(circuit, state, verdict, token, answers)))
+        elif take and verdict.admitted:
+            say(token)
+        else:
+            # Under --take standard output is for the permit: permit=$(…) must not swallow a refusal.
+            say(_sentence(circuit, state, verdict), err=take)
+            for answer in answers:
+                then = f"\n         {clean(answer['command'])}" if answer["command"] else ""
+                say(f"  {answer['option']:5}  {answer['what']}{then}", err=take)
+    return 0 if verdict.admitted else REFUSED
+
+
+def _looked(session: "Session", name: str) -> "tuple[Circuit, Verdict]":
+    from switchgear._core.verdicts import standing
+
+    lost = session.panel.lost()
+    if lost is None or session.panel.store.get(name) is not None:
+        view = session.panel.view(name)
+        if view is not None:
+            return view.circuit, view.verdict
+    policy, now_s = session.panel.policy_of(name), session.now_s()
+    fresh = policy.start(name, now_s)
+    if lost is not None:
+        # As it will be with the first message: a strict one refuses, because nobody knows.
+        from switchgear._core.types import Ask
+        from switchgear._stores.base import start_anew
+
+        fresh = start_anew(policy, name, Ask(), now_s, why=lost.why, event_seq=0).circuit
+        say(clean(f"switchgear: the state of {name!r} is lost: {lost}", 2000), err=True)
+    return fresh, standing(policy, fresh, now_s)
+
+
+def _taken(session: "Session", name: str) -> "tuple[Circuit, Verdict]":
+    from switchgear._core.types import Ask
+
+    done = session.send(name, Ask())
+    return done.circuit, done.verdict
+
+
+def _sentence(name: str, state: "Circuit", verdict: "Verdict") -> str:
+    from switchgear._core.errors import Refusal, Rejected
+
+    signs = signs_for()
+    if not verdict.admitted:
+        last = state.failures[-1].error if state.failures else None
+        wait = float("inf") if verdict.retry_after_s is None else verdict.retry_after_s
+        held = state.mode == "held_open"
+        refusal = Refusal(verdict.phase, verdict.reason, wait, last, held)
+        return f"{signs.open} {clean(str(Rejected(name, refusal, 0.0)), 1000)}"
+    sign = signs.half_open if verdict.phase == "half_open" else signs.closed
+    why = f": {verdict.reason}" if verdict.reason else ""
+    mode = "" if state.mode == "auto" else f" ({words(state.mode)})"
+    said = "admits, against the evidence" if verdict.overruled else "admits"
+    if not state.version and not state.event_seq:
+        why = ": nothing is known of it yet"
+    return clean(f"{sign} circuit {name!r} {said}; it is {words(verdict.phase)}{mode}{why}", 1000)
+
+
+def _answers(
+    session: "Session", name: str, verdict: "Verdict", state: "Circuit"
+) -> list[dict[str, Any]]:
+    """What a person or an agent can do about a refusal, each with the exact command."""
+    import math
+
+    from switchgear._core.errors import duration
+
+    quoted, where = shlex.quote(name), _where()
+    sealed = not session.is_operator()
+    order_end = f"{quoted} --why WHY{where}{' --token-file FILE' if sealed else ''}"
+    wait = verdict.retry_after_s
+    if wait is not None:
+        seconds = max(math.ceil(wait), 1)
+        again = f"sleep {seconds} && switchgear check {quoted}{where}"
+        waiting = (f"{duration(wait)}, then ask again", again)
+    elif state.mode == "held_open":
+        waiting = ("until an operator releases it", f"switchgear release {order_end}")
+    else:
+        who = "the operator must reset it" if sealed else "reset it"
+        waiting = (f"in vain: it is latched; {who}", f"switchgear reset {order_end}")
+    word = "the operator's word; it needs the token" if sealed else "your word"
+    rows = (
+        ("wait", *waiting),
+        (
+            "force",
+            f"admit everything until released, on {word}",
+            f"switchgear hold closed {order_end}",
+        ),
+        ("skip", "go on without this call; nothing to do here", ""),
+        ("abort", "stop the run", "exit 1"),
+    )
+    return [
+        {
+            "option": option,
+            "what": what,
+            "command": command,
+            "seconds": wait if option == "wait" else None,
+        }
+        for option, what, command in rows
+    ]
+
+
+def _where() -> str:
+    """The options that lead to the same store; not a URL that may hold a password."""
+    told = ""
+    for option in ("config", "store"):
+        value = given(option)
+        if value is not None and "@" not in value:
+            told += f" --{option} {shlex.quote(value)}"
+    return told
+
+
+def _as_json(
+    name: str, state: "Circuit", verdict: "Verdict", token: str | None, answers: list[Any]
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "admitted": verdict.admitted,
+        "phase": verdict.phase,
+        "mode": state.mode,
+        "reason": verdict.reason,
+        "retry_after_s": verdict.retry_after_s,
+        "heat": verdict.heat,
+        "overruled": verdict.overruled,
+        "last_error": state.failures[-1].error if state.failures else None,
+        "permit": token,
+        "options": answers,
+    }
+
+
+@click.command(short_help="Tell a circuit what happened.")
+@circuit_argument()
+@click.argument("outcome", type=click.Choice(["success", "failure", "ignored"]))
+@click.option(
+    "--error",
+    metavar="TEXT",
+    callback=checked_text,
+    help="What went wrong; secrets in it are redacted.",
+)
+@click.option("--seconds", type=number("seconds"), help="How long it took.")
+@click.option("--cost", metavar="USD", help="What it cost, each time.")
+@click.option("--permit", metavar="TOKEN", help="What 'check --take' printed.")
+@click.option("--retry-after", type=number("seconds"), help="How long to stay away, if told.")
+@click.option("--count", type=click.IntRange(1, 1_000_000), default=1, help="So many alike.")
+@json_option
+@token_option
+@store_options
+def record(
+    circuit: str, outcome: str, *, cost: str | None, permit: str | None, as_json: bool, **facts: Any
+) -> None:
+    """Tell CIRCUIT what happened. Exit code 0 when it was recorded, whatever came of it.
+
+    'ignored' is no evidence: a call that was cancelled, a permit given back.
+    """
+    from switchgear._cli.context import open_session
+    from switchgear._core.types import Signal, Tell
+    from switchgear._text.redact import redact
+
+    ok = {"success": True, "failure": False, "ignored": None}[outcome]
+    if ok is not False and (facts["error"] is not None or facts["retry_after"] is not None):
+        fail("--error and --retry-after belong to a failure")
+    signal = Signal(
+        ok=ok,
+        seconds=facts["seconds"],
+        error=None if facts["error"] is None else redact(facts["error"]),
+        retry_after_s=facts["retry_after"],
+        cost_micros=None if cost is None else micros(cost),
+        count=facts["count"],
+    )
+    leave = None if permit is None else load_permit(circuit, permit)
+    with open_session() as session:
+        done = session.send(circuit, Tell(signal, leave))
+    moved = [event for event in done.events if event.kind == "moved"]
+    late = leave is not None and leave.generation != done.circuit.generation and not moved
+    if as_json:
+        from switchgear._cli.json_values import of_event, printed, stands
+
+        events = [of_event(event) for event in done.events]
+        say(printed({**stands(circuit, done), "late": late, "events": events}))
+        return
+    say(clean(f"recorded {outcome} of {circuit}") + _times(facts["count"]))
+    if late:
+        say("the permit was from before the last trip: counted, not judged")
+    for event in done.events:
+        say(_told(event))
+
+
+def _times(count: int) -> str:
+    return "" if count == 1 else f", {count:,} times"
+
+
+def _told(event: "Event") -> str:
+    from switchgear._cli.views.event_lines import what_happened
+
+    return what_happened(event, signs_for())
+
+
+def micros(text: str) -> int:
+    """Dollars to millionths, rounded up: what is spent is never less than it was."""
+    from decimal import ROUND_CEILING, Decimal, InvalidOperation
+
+    try:
+        amount = Decimal(text.strip().removeprefix("$"))
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite() or not 0 <= amount <= _MOST_DOLLARS:
+        rule = f"it must be an amount of dollars from 0 to {_MOST_DOLLARS:,}, such as 0.0125"
+        fail(f"--cost is {text!r}: {rule}")
+    return int((amount * 1_000_000).to_integral_value(ROUND_CEILING))

@@ -1,0 +1,436 @@
+"""From options, environment and configuration to an open panel.
+
+The store: `--store`, else SWITCHGEAR_STORE, else the configuration's, else the default file. A verb
+that only reads does not make a file where there is none. What a command sends goes to the store
+itself and fails when the store does: a breaker may go on without it, an operator must know.
+"""
+
+import os
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+
+import click
+
+from switchgear._cli.entry import fail
+from switchgear._cli.options import given
+from switchgear._cli.views.text import clean, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from switchgear._breaker.views import View
+    from switchgear._config import Config
+    from switchgear._config.effective import Effective
+    from switchgear._config.model import Retention
+    from switchgear._core.errors import StoreError
+    from switchgear._core.policy import Policy
+    from switchgear._core.types import Event, Message, Step
+    from switchgear._panel.panel import Panel
+    from switchgear._stores.base import Transaction
+
+# What a verb needs is imported when it is used; paths are texts, as in the stores.
+# ruff: noqa: PLC0415, PTH100, PTH109, PTH111, PTH112, PTH123, PTH208
+
+T = TypeVar("T")
+STORE_VARIABLE, TOKEN_VARIABLE = "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN"
+_SQLITE = "sqlite:///"
+_SAID = "switchgear.notices"
+_PLAIN_NAME = re.compile(r"(?!-)[\w./:@%+,-]+")
+
+
+class Choice(NamedTuple):
+    """A value and where it came from."""
+
+    value: str | None
+    source: str
+
+
+class Session:
+    """An open panel and what was configured. A context manager; used by one thread."""
+
+    def __init__(
+        self,
+        panel: "Panel",
+        config: "Config",
+        *,
+        store: Choice,
+        absent: str | None = None,
+        borrowed: bool = False,
+    ) -> None:
+        self.panel = panel
+        self.config = config
+        self.store = store
+        self._absent = absent
+        """The file of the store, as long as it is not there: then the panel is an empty one."""
+        self._borrowed = borrowed
+        self.drains = True
+        """Whether what is due is written and sent at the end, by a process of its own."""
+        self.label = panel.store.label if absent is None else f"{_SQLITE}{absent} (not there yet)"
+
+    def look_again(self) -> None:
+        """Turn to the store if it has come into being since; for those who look again and again."""
+        if self._absent is None or not _was_there(self._absent):
+            return
+        self._absent = None
+        self.panel.close()
+        self.panel = _panel(self.store.value, self.config)
+        self.label = self.panel.store.label
+
+    def now_s(self) -> float:
+        """The store's time."""
+        return self.panel.store.now_s()
+
+    def send(self, name: str, message: "Message") -> "Step":
+        """Fold a message into a circuit. Raises `StoreError`, `OrderRefused`."""
+        from switchgear._core.types import Order
+
+        if isinstance(message, Order):
+            self.demand_operator(name)
+        store = self.panel.store.inner
+        # Whoever is configured with a digest leaves it here, or the next one needs no token.
+        self.panel.store.operator.keep_in(store)
+        done = store.apply(name, self._policy_for(name), message, store.now_s())
+        for event in done.events:
+            self._tell_sinks(event)
+        return done
+
+    def transact(self, name: str, work: "Callable[[Transaction], T]") -> T:
+        """Do `work` on a circuit, its neighbours and its note at once, and call the sinks after it."""
+        from switchgear._hooks.committed import Recorder
+
+        committed: list[Event] = []
+        done: T = Recorder(self.panel.store, committed).transact(name, work)
+        for event in committed:
+            self._tell_sinks(event)
+        return done
+
+    def read(self, glob: str) -> "tuple[list[View], StoreError | None]":
+        """The circuits, and what kept us from reading others: one that is damaged hides no other."""
+        from switchgear._core.errors import StoreError
+
+        views: list[View] = []
+        try:
+            views.extend(self.panel.circuits(glob))
+        except StoreError as error:
+            return views, error
+        return views, None
+
+    def stop_if_lost(self) -> None:
+        """Raise `StoreCorrupt` where what was shown is not all that there was."""
+        lost = self.panel.lost()
+        if lost is not None:
+            raise lost
+
+    def demand_operator(self, name: str, what: str = "") -> None:
+        """Raise `OrderRefused` unless orders may be given: to a circuit, or `what` is tried."""
+        self.panel.store.operator.demand(self.panel.store.inner, name, what)
+
+    def is_operator(self) -> bool:
+        """Whether orders may be given here. Raises `StoreError` when nobody can tell."""
+        return self.panel.store.operator.allows(self.panel.store.inner)
+
+    def _policy_for(self, name: str) -> "Policy":
+        """The policy that judges. In the place of a stored one, only an operator's."""
+        from switchgear._core.errors import StoreCorrupt
+
+        configured = self.panel.policy_of(name)
+        try:
+            found = self.panel.store.get(name)
+        except StoreCorrupt:
+            return configured  # there is none that could be read
+        if found is None or found.policy == configured or self.is_operator():
+            return configured
+        why = "the configured one differs, and takes its place only with the operator token"
+        say(clean(f"switchgear: circuit {name!r} is judged by its stored policy: {why}"), err=True)
+        return found.policy
+
+    def _tell_sinks(self, event: "Event") -> None:
+        for sink in self.config.sinks:
+            try:
+                sink(event)
+            except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
+                say(clean(f"switchgear: a sink failed: {error}", 1000), err=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._borrowed:
+            return
+        self._start_drain()
+        self.panel.close()
+
+    def _start_drain(self) -> None:
+        """Let a process of its own write and send what is due: no watcher needs to run for that."""
+        from switchgear._core.errors import SwitchgearError
+
+        if self._absent is not None or not self.drains:
+            return
+        try:
+            from switchgear._hooks import drain
+
+            if drain.has_outbox(self.config) and drain.is_due(self.config, self.panel):
+                url = self.panel.store.url
+                if url is not None and not url.startswith("memory:"):
+                    named = given("config")
+                    path = None if named is None else self.config.source
+                    drain.start(os.getcwd(), config=path, store=url, for_command=True)
+        except (SwitchgearError, OSError, ValueError):
+            return  # a store that is gone was said already
+
+
+def open_session(
+    *, reading: bool = False, applying: bool = True, acts: bool | None = None
+) -> Session:
+    """The panel that the options of the running command name, with what was configured.
+
+    `reading`: no file is made where there is none. `applying`: budgets of the configuration are
+    opened, unless this only reads. `acts`: a configuration that is not trusted ends the command
+    instead of being passed over; default: unless this only reads.
+    """
+    from switchgear._config import DEFAULT
+    from switchgear._panel.panel import Panel
+
+    injected = click.get_current_context().find_object(Panel)
+    if injected is not None:
+        choice = Choice(injected.store.label, "given")
+        return Session(injected, DEFAULT, store=choice, borrowed=True)
+    config = load_chosen_config(acts=not reading if acts is None else acts)
+    choice = choose_store(config)
+    absent = file_of(choice) if reading else None
+    if absent is not None and _was_there(absent):
+        absent = None
+    panel = _panel(choice.value if absent is None else "memory:", config)
+    if config.budgets and applying and not reading:
+        _apply_budgets(panel, config)
+    return Session(panel, config, store=choice, absent=absent)
+
+
+def _apply_budgets(panel: "Panel", config: "Config") -> None:
+    """Bring the budgets to what is configured; who cannot is told, and the command goes on."""
+    from switchgear._core.errors import StoreError
+
+    try:
+        done = panel.budgets.apply(config.budgets, who="configuration")
+    except StoreError:
+        return  # the command says so itself, if it needs the store
+    for one in done:
+        if one.is_refused:
+            say(clean(f"switchgear: budget {one.node}: {one.why}", 1000), err=True)
+
+
+def _was_there(file: str) -> bool:
+    """Whether there is a store, or a damaged one that was moved aside: then it is not a new one."""
+    folder, name = os.path.split(file)
+    if os.path.lexists(file) or not os.path.isdir(folder):
+        return os.path.lexists(file)
+    beside = (f"{name}.corrupt-", f"{name}.head")
+    return any(other.startswith(beside) for other in os.listdir(folder))
+
+
+def _panel(url: str | None, config: "Config") -> "Panel":
+    """The panel over a store. A configuration cannot make it forget more than everybody may."""
+    from switchgear._panel.panel import Panel
+
+    panel = Panel(
+        url,
+        policies=config.policy_for,
+        sinks=config.sinks,
+        operator_token_sha256=config.operator_token_sha256,
+        token=read_token(),
+    )
+    panel.reload(config.policy_for, retention=allowed_retention(panel, config))
+    return panel
+
+
+def allowed_retention(panel: "Panel", config: "Config") -> "Retention":
+    """How much the store keeps: less than the defaults only where orders may be given."""
+    from switchgear._config.model import Retention
+    from switchgear._core.errors import StoreError
+    from switchgear._stores.base import IDLE_S, KEEP_EVENTS
+
+    events, idle_s = config.retention
+    if events >= KEEP_EVENTS and idle_s >= IDLE_S:
+        return config.retention
+    try:
+        if panel.store.operator.allows(panel.store.inner):
+            return config.retention
+    except StoreError:
+        pass  # whoever needs the store is about to hear of it
+    return Retention(max(events, KEEP_EVENTS), max(idle_s, IDLE_S))
+
+
+def chosen_config_file() -> Choice:
+    """The configuration file and how it was found; whether it is trusted is not asked."""
+    from switchgear._config import find_config
+
+    told = given("config")
+    if told is not None:
+        return Choice(os.path.abspath(os.path.expanduser(told)), "--config")
+    found = find_config()
+    return Choice(found, "SWITCHGEAR_CONFIG" if os.environ.get("SWITCHGEAR_CONFIG") else "found")
+
+
+def effective() -> "Effective":
+    """The configuration in effect here, and what has no effect. Raises `ConfigError`.
+
+    A file that the user names is in effect; one that is found must be trusted.
+    """
+    from switchgear._config import load_config
+    from switchgear._config.effective import Effective, effective_config
+
+    told = given("config")
+    if told is None:
+        return effective_config(for_command=True)
+    path = os.path.abspath(os.path.expanduser(told))
+    return Effective(load_config(path), path)
+
+
+def load_chosen_config(*, acts: bool = False) -> "Config":
+    """The configuration in effect, or the default one. Raises `ConfigError`.
+
+    Files that are not trusted are reported; `acts`: the command ends then, because what it would do
+    is not what the file says.
+    """
+    found = effective()
+    if found.notices and acts:
+        fail("\n".join(found.notices))
+    for notice in found.notices:
+        _say_once(notice)
+    return found.config
+
+
+def _say_once(notice: str) -> None:
+    """Report on standard error, once for each command; a shell that completes hears nothing."""
+    context = click.get_current_context(silent=True)
+    said: set[str] = set() if context is None else context.find_root().meta.setdefault(_SAID, set())
+    if notice not in said and not os.environ.get("_SWITCHGEAR_COMPLETE"):
+        said.add(notice)
+        say(clean(f"switchgear: {notice}", 1000), err=True)
+
+
+def choose_store(config: "Config") -> Choice:
+    """The URL of the store and where it came from; no URL is the default file."""
+    told = given("store")
+    if told is not None:
+        return Choice(told, "--store")
+    told = os.environ.get(STORE_VARIABLE)
+    if told:
+        return Choice(told, STORE_VARIABLE)
+    if config.store is not None:
+        return Choice(config.store, str(config.source))
+    return Choice(None, "default")
+
+
+def file_of(choice: Choice) -> str | None:
+    """The file of a SQLite store; `None`: it is no file."""
+    from switchgear._stores.url import default_file
+
+    if choice.value is None:
+        return default_file()
+    if not choice.value.startswith(_SQLITE):
+        return None
+    return os.path.abspath(os.path.expanduser(choice.value.removeprefix(_SQLITE)))
+
+
+def read_token() -> str | None:
+    """The operator token of `--token-file` or SWITCHGEAR_TOKEN."""
+    path = given("token_file")
+    if path is None:
+        return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as file:
+            token = file.read(10_000).strip()
+    except UnicodeDecodeError:
+        fail(f"--token-file {path}: it must hold a token as text")
+    if not token:
+        fail(f"--token-file {path}: it is empty")
+    return token
+
+
+def names_beginning(start: str, limit: int = 200) -> list[str]:
+    """Names of circuits for the completion of a shell, which must never see an error.
+
+    Only names that a shell takes for one word: agents make names, and an operator presses Tab.
+    """
+    try:
+        with open_session(reading=True) as session:
+            found = session.panel.store.find(literal(start) + "*")
+            names = (each.circuit.key for each in found)
+            return list(islice(filter(_PLAIN_NAME.fullmatch, names), limit))
+    except Exception:  # noqa: BLE001  a shell that completes has no place for errors
+        return []
+
+
+def literal(name: str) -> str:
+    """A glob that matches this very name, whatever characters are in it."""
+    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
+
+
+FAMILY_FIRST = "session/"
+"""The family whose names are ids that nobody types in full: they are found without it."""
+
+
+def full_name(session: Session, name: str) -> str | None:
+    """The circuit that a name means; `None`: there is none.
+
+    One of that very name, a session of that id, or the only one that begins so. Fails, with the
+    names, where several begin so.
+    """
+    from switchgear._core.errors import StoreCorrupt
+
+    store = session.panel.store
+    for each in (name, f"{FAMILY_FIRST}{name}"):
+        try:
+            if store.get(each) is not None:
+                return each
+        except StoreCorrupt:
+            return each  # it is there, and cannot be read
+    starts = [found.circuit.key for found in store.find(f"{literal(name)}*")]
+    starts = starts or [
+        found.circuit.key for found in store.find(f"{FAMILY_FIRST}{literal(name)}*")
+    ]
+    whole = [key for key in starts if "/agent/" not in key] or starts
+    if len(whole) > 1 and name:
+        shown = ", ".join(clean(key, 80) for key in whole[:5])
+        more = ", …" if len(whole) > 5 else ""
+        fail(f"{name!r} is ambiguous: {len(whole)} circuits begin so ({shown}{more})")
+    return whole[0] if whole and name else None
+
+
+def widened(session: Session, glob: str) -> str:
+    """The glob, or, of a plain name that no circuit has, one for all circuits that begin so."""
+    from switchgear._text.glob import is_plain
+
+    store = session.panel.store
+    if not is_plain(glob) or next(iter(store.find(glob)), None) is not None:
+        return glob
+    for start in (glob, f"{FAMILY_FIRST}{glob}"):
+        if next(iter(store.find(f"{start}*")), None) is not None:
+            return f"{start}*"
+    return glob
+
+
+def view_named(session: Session, name: str) -> "View":
+    """The circuit that a name means, see `full_name`. Fails where there is none."""
+    view = session.panel.view(name)
+    if view is None:
+        found = full_name(session, name)
+        view = None if found is None else session.panel.view(found)
+    if view is None:
+        fail(unknown_circuit(session, name))
+    return view
+
+
+def unknown_circuit(session: Session, name: str) -> str:
+    """What to say of a circuit that is not there: perhaps it was meant otherwise."""
+    import difflib
+
+    names = [found.circuit.key for found, _ in zip(session.panel.store.find(), range(10_000))]  # noqa: B905
+    near = [key for key in names if key.endswith(f"/{name}")]
+    near = near or difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"the store has {len(names)} others"
+    if not names:
+        hint = "the store is empty"
+    return f"there is no circuit {name!r} in {session.label}; {hint}"

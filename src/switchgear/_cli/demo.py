@@ -1,0 +1,201 @@
+"""`switchgear demo`: a stand-in agent, a provider that goes down and comes back, a breaker.
+
+Nothing is staged but the outage: the agent sends real HTTP requests to a real server on loopback,
+through an ordinary `CircuitBreaker` on the real clock, and what is printed is what happened.
+"""
+
+import http.server
+import threading
+import time
+import urllib.error
+import urllib.request
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from switchgear import CircuitBreaker, Event, Phase, Rejected
+from switchgear._core.errors import duration
+
+STEPS = 60
+"""Model calls that the stand-in agent needs to finish its task."""
+PACE_S = 0.1
+OUTAGE_S = (2.0, 7.5)
+"""When the provider is down: from, to. The first probe falls into it, the second does not."""
+
+LAMPS = {
+    Phase.CLOSED: ("●", "green"),
+    Phase.TRIPPING: ("●", "yellow"),
+    Phase.OPEN: ("○", "red"),
+    Phase.HALF_OPEN: ("◐", "yellow"),
+}
+
+
+class StandInProvider:
+    """A model API on loopback that answers 529 during an outage. Started and stopped by `with`."""
+
+    def __init__(self, speed: float) -> None:
+        self.requests = 0
+        self.doomed = 0
+        self._started_s = time.monotonic()
+        self._speed = speed
+        provider = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                down = provider.is_down()
+                provider.requests += 1
+                provider.doomed += down
+                self.send_response(529 if down else 200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing: the demonstration speaks for itself."""
+
+        self._server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1/messages"
+
+    def is_down(self) -> bool:
+        """Whether the outage is on."""
+        begin_s, end_s = OUTAGE_S
+        return begin_s <= (time.monotonic() - self._started_s) * self._speed < end_s
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Screen:
+    """Draws a line per phase and a mark per call. Plain text where the output is no terminal."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False)
+        self._started_s = time.monotonic()
+        self._marks = 0
+        self._to_tell: list[Event] = []
+
+    def begin(self, breaker: CircuitBreaker) -> None:
+        """The first line."""
+        self._line(breaker.state)
+
+    def mark(self, sign: str, style: str) -> None:
+        """One call: answered, failed or refused."""
+        if self._marks >= self.console.width - 25:
+            self.console.print()
+            self.console.print(" " * 22, end="")
+            self._marks = 0
+        self._marks += 1
+        self.console.print(Text(sign, style), end="", soft_wrap=True)
+        while self._to_tell:
+            self._draw(self._to_tell.pop(0))
+
+    def event(self, event: Event) -> None:
+        """The circuit moved. What a call's outcome did is told behind the call's mark."""
+        if event.after is Phase.HALF_OPEN:
+            self._draw(event)
+        else:
+            self._to_tell.append(event)
+
+    def _draw(self, event: Event) -> None:
+        """Say why it moved, and start a line for the new phase."""
+        wait = event.retry_after_s
+        then = "" if wait is None else f"; next try in {duration(wait)}"
+        self.console.print()
+        self.console.print(Text(f"{'':22}└ {event.reason}{then}", "dim"))
+        self._line(event.after)
+
+    def _line(self, phase: Phase) -> None:
+        lamp, colour = LAMPS[phase]
+        seconds = time.monotonic() - self._started_s
+        self._marks = 0
+        head = Text.assemble(
+            f"{seconds:6.1f} s  ", (f"{lamp} {phase.replace('_', '-'):10}", colour), " "
+        )
+        self.console.print(head, end="")
+
+
+class Tally:
+    """What came of the agent's calls."""
+
+    answered = 0
+    spared = 0
+    """Refused while the provider was down: requests that would have been in vain."""
+    missed = 0
+    """Refused when it was already back: the price of waiting for the next probe."""
+
+
+def run_demo(speed: float) -> int:
+    """Run it; 0 when the circuit opened, probed and closed again."""
+    screen = Screen()
+    seen: list[Phase] = [Phase.CLOSED]
+
+    def sink(event: Event) -> None:
+        seen.append(event.after)
+        screen.event(event)
+
+    breaker = CircuitBreaker(
+        "provider/stand-in", base_timeout=2.0 / speed, max_timeout=8.0 / speed, sinks=[sink]
+    )
+    screen.console.print(
+        f"A stand-in agent needs {STEPS} answers of a model provider and asks for one after the other.\n"
+        "The provider will go down for a while. 5 failures in a row open the circuit.\n"
+    )
+    with StandInProvider(speed) as provider:
+        screen.begin(breaker)
+        tally = _run_agent(breaker, provider, screen, speed)
+    _summary(screen.console, provider, tally)
+    worked = seen[-1] is Phase.CLOSED and {Phase.OPEN, Phase.HALF_OPEN} <= set(seen)
+    return 0 if worked and tally.answered == STEPS else 1
+
+
+def _run_agent(
+    breaker: CircuitBreaker, provider: StandInProvider, screen: Screen, speed: float
+) -> Tally:
+    """The agent's loop: one step after the other, again until it succeeds."""
+    tally = Tally()
+    for _ in range(10 * STEPS):
+        try:
+            breaker.call(_ask_model, provider.url)
+        except Rejected:
+            if provider.is_down():
+                tally.spared += 1
+            else:
+                tally.missed += 1
+            screen.mark("-", "dim")
+        except urllib.error.URLError:
+            screen.mark("x", "red")
+        else:
+            tally.answered += 1
+            screen.mark("·", "green")
+            if tally.answered == STEPS:
+                break
+        time.sleep(PACE_S / speed)
+    return tally
+
+
+def _ask_model(url: str) -> None:
+    request = urllib.request.Request(url, data=b"{}", method="POST")  # noqa: S310  our own loopback
+    with urllib.request.urlopen(request, timeout=5) as response:  # noqa: S310
+        response.read()
+
+
+def _summary(console: Console, provider: StandInProvider, tally: Tally) -> None:
+    console.print("\n")
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_row("[green]·[/] answered", f"{tally.answered} of {STEPS}")
+    table.add_row("[red]x[/] sent in vain", f"{provider.doomed} requests, probes among them")
+    table.add_row("- not sent", f"{tally.spared} that would have been in vain")
+    table.add_row("", f"{tally.missed} in the last wait, when the provider was already back")
+    console.print(table)

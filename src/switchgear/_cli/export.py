@@ -1,0 +1,371 @@
+"""The verbs that move and remove what is stored: `export`, `import`, `vacuum`."""
+
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any, NamedTuple, TypeVar
+
+import click
+
+from switchgear._cli.accounts import Account, account_lines, check_whole, read_account
+from switchgear._cli.entry import fail
+from switchgear._cli.options import (
+    circuit_argument,
+    json_option,
+    number,
+    store_options,
+    token_option,
+)
+from switchgear._cli.views.text import clean, plural, say
+from switchgear._core import values
+from switchgear._core.types import Event
+from switchgear._core.wire import WireError, dump_circuit, dump_event, load_circuit, load_event
+from switchgear._detectors.policy_wire import dump_policy, load_policy
+from switchgear._panel.panel import Panel
+from switchgear._stores.base import Found
+from switchgear._stores.ledger import ledger_of
+
+FORMAT = "switchgear.export"
+VERSION = 1
+EVERYTHING = 10_000_000
+LONGEST_LINE = 10_000_000
+MOST_TOLD = 20
+"""Bad lines that are told one by one."""
+_AHEAD_S = 86_400.0
+_LARGEST = 2**63 - 1
+_BAD = (ValueError, RecursionError, KeyError, TypeError, IndexError, AttributeError)
+"""What a value raises that is not what it should be."""
+
+
+class Taken(NamedTuple):
+    """A circuit and its events, ready to be put into a store."""
+
+    found: Found
+    events: list[Event]
+
+
+class Read(NamedTuple):
+    """What the lines hold."""
+
+    circuits: list[Taken]
+    accounts: list[Account]
+
+
+class BadLines(ValueError):
+    """Lines that are not what they should be: their numbers, and why."""
+
+
+def export_lines(panel: Panel, glob: str) -> Iterator[str]:
+    """The circuits and accounts that match, each with the events or lines that are still kept."""
+    yield _line({"format": FORMAT, "version": VERSION})
+    found = list(panel.store.find(glob))
+    events: dict[str, list[Event]] = {}
+    for entry in panel.events(glob=glob, limit=EVERYTHING):
+        events.setdefault(entry.event.circuit, []).append(entry.event)
+    for each in found:
+        circuit = each.circuit
+        state = dump_circuit(each.policy, circuit)
+        yield _line({"type": "circuit", "policy": dump_policy(each.policy), "circuit": state})
+        # What happened after the circuit was read is not part of its state.
+        past = [event for event in events.get(circuit.key, []) if event.seq <= circuit.event_seq]
+        for event in sorted(past, key=lambda event: event.seq):
+            yield _line({"type": "event", "event": dump_event(event)})
+    yield from map(_line, account_lines(ledger_of(panel.store.inner), glob))
+
+
+def read_lines(lines: Iterable[bytes], now_s: float) -> Read:
+    """What the lines hold. Raises `BadLines` with everything that is wrong."""
+    reading = _Reading(now_s)
+    wrong: list[str] = []
+    number = 0
+    for number, line in enumerate(lines, 1):
+        try:
+            reading.hear(number, line)
+        except _BAD as error:
+            wrong.append(f"line {number}: {_said(error)}")
+    for number_of_it, account in [] if wrong else reading.accounts.values():
+        try:
+            check_whole(account)
+        except _BAD as error:
+            wrong.append(f"line {number_of_it} and those behind it: {_said(error)}")
+    if not number:
+        wrong.append("it is empty: not even its first line is there")
+    if wrong:
+        more = len(wrong) - MOST_TOLD
+        told = wrong[:MOST_TOLD] + ([f"and {more:,} more bad lines"] if more > 0 else [])
+        raise BadLines("\n".join(told))
+    accounts = [account for _, account in reading.accounts.values()]
+    return Read(list(reading.taken.values()), accounts)
+
+
+class _Reading:
+    """Hears one line after the other."""
+
+    def __init__(self, now_s: float) -> None:
+        self.taken: dict[str, Taken] = {}
+        self.accounts: dict[tuple[str, str], tuple[int, Account]] = {}
+        """By shelf and key, each with the number of its line."""
+        self._last: Account | None = None
+        self._now_s = now_s
+
+    def hear(self, number: int, line: bytes) -> None:
+        """Check a line and keep what it says."""
+        data = _parsed(line)
+        if number == 1:
+            _check_head(data)
+            return
+        kind = data.get("type")
+        if kind == "circuit":
+            self._circuit(data)
+        elif kind == "event":
+            self._event(load_event(data.get("event")))
+        elif kind == "account":
+            self._account(number, read_account(data))
+        elif kind == "line" and "line" in data:
+            self._line(data["line"])
+        else:
+            raise WireError(
+                f"its type is {kind!r}: it must be 'circuit', 'event', 'account' or 'line'"
+            )
+
+    def _circuit(self, data: dict[str, Any]) -> None:
+        policy = load_policy(data.get("policy"))
+        circuit = load_circuit(policy, data.get("circuit"))
+        values.text("key", circuit.key).encode()
+        if circuit.key in self.taken:
+            raise WireError(f"the circuit {circuit.key!r} was there before")
+        if circuit.seen_s > self._now_s + _AHEAD_S:
+            raise WireError(
+                f"the circuit {circuit.key!r} comes from the future: it was seen at second "
+                f"{circuit.seen_s:.0f}, and now is {self._now_s:.0f}"
+            )
+        self.taken[circuit.key] = Taken(Found(circuit, policy), [])
+
+    def _event(self, event: Event) -> None:
+        taken = self.taken.get(event.circuit)
+        if taken is None:
+            raise WireError(f"an event of {event.circuit!r}, whose circuit is not before it")
+        last = taken.events[-1].seq if taken.events else 0
+        if not last < event.seq <= taken.found.circuit.event_seq:
+            most = taken.found.circuit.event_seq
+            raise WireError(
+                f"event number {event.seq} of {event.circuit!r}: it must be above {last} and at "
+                f"most {most}"
+            )
+        taken.events.append(event)
+
+    def _account(self, number: int, account: Account) -> None:
+        name = (account.shelf, account.key)
+        if name in self.accounts:
+            raise WireError(f"the {account.shelf} {account.key!r} was there before")
+        self.accounts[name] = (number, account)
+        self._last = account
+
+    def _line(self, line: Any) -> None:
+        if self._last is None:
+            raise WireError("a line of an account that is not before it")
+        self._last.lines.append(line)
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    if len(line) > LONGEST_LINE:
+        raise WireError(f"it is longer than {LONGEST_LINE:,} bytes")
+    if not line.strip():
+        raise WireError("it is empty")
+    try:
+        data = json.loads(
+            line.decode(), parse_constant=_no_constant, parse_int=_whole, parse_float=_float
+        )
+    except UnicodeDecodeError as error:
+        raise WireError(f"not UTF-8 text: byte {error.start + 1}") from None
+    except json.JSONDecodeError as error:
+        raise WireError(f"not JSON: {error.msg}, column {error.colno}") from None
+    if not isinstance(data, dict):
+        raise WireError("not a JSON object")
+    return data
+
+
+def _check_head(data: dict[str, Any]) -> None:
+    if data.get("format") != FORMAT:
+        raise WireError(f"not an export of Switchgear: it must begin with the format {FORMAT!r}")
+    if data.get("version") != VERSION:
+        raise WireError(f"its version is {data.get('version')!r}, and this one reads {VERSION}")
+
+
+def _no_constant(text: str) -> None:
+    raise WireError(f"{text} is no number of JSON")
+
+
+def _whole(text: str) -> int:
+    value = int(text) if len(text) < 30 else _LARGEST + 1
+    if abs(value) > _LARGEST:
+        raise WireError(f"the number {clean(text, 40)} is too large")
+    return value
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise WireError(f"the number {clean(text, 40)} is too large")
+    return value
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return clean(str(error) or type(error).__name__, 300)
+
+
+def _line(data: dict[str, Any]) -> str:
+    return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+
+
+# What a verb needs is imported when it is used; paths are texts, as in the stores.
+# ruff: noqa: PLC0415, PTH100, PTH105, PTH108, PTH110, PTH113, PTH120, PTH123
+
+LARGEST_BYTES = 2 * 1024**3
+_DAY_S = 86_400.0
+T = TypeVar("T")
+
+
+@click.command("export", short_help="Write circuits as lines of JSON.")
+@circuit_argument("glob", default="*")
+@click.option("-o", "--output", metavar="FILE", help="Into this file, readable by you alone.")
+@store_options
+def export_verb(glob: str, *, output: str | None) -> None:
+    """Write the circuits that match GLOB, with policy, state and events, as lines of JSON.
+
+    Budgets (named budget/TEAM), locks (lock/RESOURCE) and routes (agent/NAME) that match come along.
+    """
+    from switchgear._cli.context import open_session
+
+    with open_session(reading=True) as session:
+        lines = export_lines(session.panel, glob)
+        if output is None or output == "-":
+            for line in lines:
+                say(line)
+        else:
+            count = _write(output, lines)
+            say(clean(f"{plural(count, 'line')} written to {output}"), err=True)
+        session.stop_if_lost()
+
+
+def _write(path: str, lines: Iterable[str]) -> int:
+    """Beside the place first, then there: a file of that name is whole or as it was."""
+    if _is_no_file(path):
+        with open(path, "w", encoding="ascii") as file:
+            return _write_lines(file, lines)
+    path = os.path.realpath(path)  # a link stays one
+    # Made with mode 0600: errors of providers are in it.
+    handle, new = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".switchgear-export-")
+    try:
+        with open(handle, "w", encoding="ascii") as file:
+            count = _write_lines(file, lines)
+        os.replace(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise
+    return count
+
+
+def _is_no_file(path: str) -> bool:
+    """Whether it is a pipe, a terminal or the like, which is written to and never replaced."""
+    if os.path.abspath(path).startswith(("/dev/fd/", "/dev/std", "/proc/")):
+        return True  # the names of open files: what is behind them is somebody else's
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
+def _write_lines(file: IO[str], lines: Iterable[str]) -> int:
+    count = 0
+    for line in lines:
+        file.write(line + "\n")
+        count += 1
+    return count
+
+
+@click.command("import", short_help="Take over circuits that were exported.")
+@click.argument("file", metavar="FILE|-")
+@token_option
+@store_options
+def import_verb(file: str) -> None:
+    """Take over what FILE holds, or standard input for '-', as 'export' wrote it.
+
+    Every line is checked first; if one is bad, nothing is written. A circuit or an account (budget,
+    lock, route) of which as new a version is here stays as it is.
+    """
+    from switchgear._cli.accounts import take
+    from switchgear._cli.context import open_session
+    from switchgear._stores.ledger import ledger_of
+
+    lines = _read(file)
+    # Budgets that the configuration opens in a new store would be taken for newer ones.
+    with open_session(applying=False) as session:
+        session.demand_operator("import", "an import")
+        try:
+            found = read_lines(lines, session.now_s())
+        except BadLines as error:
+            fail(f"nothing was imported from {file}:\n{error}")
+        store, ledger = session.panel.store, ledger_of(session.panel.store.inner)
+        put = _take(found.circuits, lambda one: store.put(one.found, one.events), "circuit")
+        say(f"{put} (as new or newer)")
+        if found.accounts:
+            put = _take(found.accounts, lambda one: take(ledger, one), "account")
+            say(f"{put} (as new, newer or other ones)")
+
+
+def _take(found: list[T], put: Callable[[T], bool], what: str) -> str:
+    """Put all of them; how many were taken, which is said also when it ends in the middle."""
+    written = 0
+    for each in found:
+        try:
+            written += put(each)
+        except Exception:
+            say(f"{written} of {plural(len(found), what)} taken before:", err=True)
+            raise
+    kept = len(found) - written
+    return f"{plural(written, what)} taken, {kept} kept as they are"
+
+
+def _read(path: str) -> list[bytes]:
+    if path == "-":
+        data = sys.stdin.buffer.read(LARGEST_BYTES + 1)
+    else:
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_BYTES + 1)
+    if len(data) > LARGEST_BYTES:
+        fail(f"{path} is larger than {LARGEST_BYTES // 1024**3} GiB")
+    return data.removesuffix(b"\n").split(b"\n") if data else []
+
+
+@click.command(short_help="Remove old events and idle circuits.")
+@click.option("--keep-events", type=click.IntRange(1), help="Keep the newest so many events.")
+@click.option(
+    "--idle-days", type=number("days", above_zero=True), help="Forget circuits idle for so long."
+)
+@json_option
+@token_option
+@store_options
+def vacuum(*, keep_events: int | None, idle_days: float | None, as_json: bool) -> None:
+    """Remove the oldest events, and closed circuits that nobody has touched for long.
+
+    How many and how long is configured. Where there is an operator token, keeping less than the
+    10,000 events and 30 days of the defaults needs it.
+    """
+    from switchgear._cli.context import open_session
+
+    with open_session(reading=True) as session:
+        retention = session.config.retention
+        gone = session.panel.store.vacuum(
+            keep_events=keep_events or retention.events,
+            idle_s=retention.idle_s if idle_days is None else idle_days * _DAY_S,
+            now_s=session.now_s(),
+        )
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed(gone._asdict()))
+        return
+    say(f"removed {plural(gone.circuits, 'circuit')} and {plural(gone.events, 'event')}")

@@ -1,0 +1,312 @@
+"""`switchgear fleet status|watch|deliver|route|resume`: agents, and which stand in for others."""
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear._cli.entry import Branch, fail
+from switchgear._cli.options import checked_text, json_option, store_options, token_option
+from switchgear._cli.views.text import clean, plural, say
+from switchgear._text.money import dollars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from switchgear._cli.context import Session
+    from switchgear._config import Config
+    from switchgear._fleet.delivery import Pending
+    from switchgear._fleet.fleet import Fleet
+    from switchgear._fleet.watcher import Watcher
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+NOT_ALL_WORK = 1
+
+
+@click.group(cls=Branch, short_help="Agents, their fallbacks, paused stories.")
+def fleet() -> None:
+    """Show and steer the agents of the configuration, their providers and their stories."""
+
+
+@fleet.command(short_help="Which agents are active, and which stand in for others.")
+@json_option
+@store_options
+def status(*, as_json: bool) -> None:
+    """Show every agent, story, provider and lock. Exit code 1: an agent is halted or a story paused."""
+    from switchgear._cli.context import open_session
+    from switchgear._fleet.state_file import world
+
+    with open_session(reading=True) as session:
+        found = world(fleet_of(session))
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed(found))
+    else:
+        _show(found)
+    halted = any(one["state"] == "halted" for one in found["agents"].values())
+    if halted or any(one["paused"] for one in found["stories"].values()):
+        raise SystemExit(NOT_ALL_WORK)
+
+
+@fleet.command(short_help="Write incidents, world state, send notifications.")
+@click.option("--once", is_flag=True, help="Run once and exit; for a timer.")
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.05, 3600),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two checks.",
+)
+@store_options
+def watch(*, once: bool, every_s: float) -> None:
+    """Write incidents and world-state.json and send notifications, until Ctrl-C.
+
+    Several watchers may run, on several machines: they take turns. A changed configuration file is
+    read again; an invalid one is reported, and the previous one stays in force. A watcher judges no
+    circuit and changes no policy.
+    """
+    from switchgear._cli.context import chosen_config_file, open_session
+    from switchgear._fleet.watcher import Watcher, folder_of
+
+    seen = _stamp(chosen_config_file().value)  # before it is read, or a change would be missed
+    with open_session() as session:
+        watched = fleet_of(session)
+        folder = folder_of(session.panel.store.url)
+        watcher = Watcher(watched, folder, session.config.notifications, every_s)
+        session.drains = False
+        if once:
+            found = watcher.note()
+            sent = watcher.deliver()
+            pending = [delivery.pending() for delivery in watcher.deliveries]
+            say(f"{plural(len(found), 'new incident')}, {plural(sent, 'notification')} sent")
+            for one in pending:
+                if one.waiting or one.aside:
+                    for line in pending_lines(one, session.now_s()):
+                        say(clean(line, 1000))
+            return
+        say(clean(f"watching {plural(len(watched.crew.agents), 'agent')}; files in {folder}"))
+        with watcher:
+            _follow(watched, watcher, max(every_s, 1.0), seen, session.config)
+
+
+@fleet.command(short_help="Send pending notifications now, and report what is left.")
+@click.option("--retry", is_flag=True, help="Also send again what was set aside.")
+@click.option("--drop", is_flag=True, help="Forget what was set aside, without sending it.")
+@json_option
+@store_options
+def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
+    """Send what is pending to every target of the configuration, and report what is left and why.
+
+    Does not wait for the pause after a failed attempt, unless the receiver asked for one
+    (Retry-After). Exit code 1: something is still pending or set aside.
+    """
+    from switchgear._cli.context import open_session
+    from switchgear._fleet.watcher import Watcher, folder_of
+
+    with _quiet(), open_session() as session:
+        session.drains = False
+        if not session.config.notifications:
+            fail("the configuration names no targets: add some under 'notifications'")
+        folder = folder_of(session.panel.store.url)
+        watcher = Watcher(fleet_of(session), folder, session.config.notifications)
+        found = []
+        for delivery in watcher.deliveries:
+            if drop:
+                delivery.forget_set_aside()
+            sent = delivery.run_once(now=True) + (delivery.retry_set_aside() if retry else 0)
+            found.append((sent, delivery.pending()))
+        now_s = session.now_s()
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed([{"sent": sent, **pending._asdict()} for sent, pending in found]))
+    else:
+        for sent, pending in found:
+            for line in pending_lines(pending, now_s, f"{plural(sent, 'notification')} sent"):
+                say(clean(line, 1000))
+    if any(pending.waiting or pending.aside for _, pending in found):
+        raise SystemExit(NOT_ALL_WORK)
+
+
+@contextmanager
+def _quiet() -> "Iterator[None]":
+    """Log errors only: failed attempts are in the report."""
+    import logging
+
+    logger = logging.getLogger("switchgear")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def pending_lines(pending: "Pending", now_s: float, sent: str = "") -> list[str]:
+    """What a target has yet to receive and why, for people."""
+    from switchgear._core.errors import duration
+
+    parts = [sent] if sent else []
+    if pending.waiting:
+        parts.append(f"{pending.waiting} pending")
+    lines = [f"target {pending.target}: {', '.join(parts) or 'nothing pending'}"]
+    if pending.waiting and pending.why:
+        wait_s = max(0.0, (pending.next_s or now_s) - now_s)
+        tried = f"{plural(pending.failed, 'failed attempt')}, last: {pending.why}"
+        lines.append(f"  {tried}; next try in {duration(wait_s)}")
+    if pending.aside:
+        what = f"{plural(pending.aside, 'notification')} undeliverable and set aside"
+        lines.append(f"  {what}, last: {pending.aside_why}")
+        lines.append("  send them again: switchgear fleet deliver --retry; forget them: --drop")
+    return lines
+
+
+@fleet.command(short_help="Which agent and model would do the work now.")
+@click.argument("agent", callback=checked_text)
+@json_option
+@store_options
+def route(agent: str, *, as_json: bool) -> None:
+    """Show which agent and model would work for AGENT now, and why not the others.
+
+    Takes no permit and no probe. Exit code 1: no agent is available.
+    """
+    from switchgear._cli.context import open_session
+    from switchgear._fleet.state_file import world
+
+    with open_session(reading=True) as session:
+        watched = fleet_of(session)
+        watched.crew.agent(agent)
+        found = world(watched)["agents"][agent]
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed({"agent": agent, **found}))
+    else:
+        who = (
+            "no agent available"
+            if found["works"] is None
+            else f"{found['works']} on {found['model']}"
+        )
+        say(clean(f"{agent}: {who}"))
+        for why in found["why"]:
+            say(clean(f"  not {why}", 1000))
+    if found["works"] is None:
+        raise SystemExit(NOT_ALL_WORK)
+
+
+@fleet.command(short_help="Resume a paused story.")
+@click.argument("story", callback=checked_text)
+@click.option("--why", metavar="TEXT", callback=checked_text, help="Why.")
+@click.option("--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]")
+@store_options
+@token_option
+def resume(story: str, *, why: str | None, by: str | None) -> None:
+    """Resume STORY, which was paused for its cost. It may cost as much again.
+
+    Needs the operator token where one is configured.
+    """
+    from switchgear._cli.context import open_session
+    from switchgear._cli.override import reason_given, who_gives
+    from switchgear._core.types import Order
+
+    with open_session(reading=True) as session:
+        name = f"story/{story}"
+        session.demand_operator(name)
+        watched = fleet_of(session)
+        watched.demand_paused(story)
+        done = session.send(name, Order(who_gives(by), reason_given(why), None, reset=True))
+    if not done.verdict.admitted:
+        fail(f"what story {story!r} cost is forgiven, but it stays {done.verdict.reason}")
+    say(clean(f"story {story} goes on; what it cost so far is forgiven"))
+
+
+def fleet_of(session: "Session") -> "Fleet":
+    """The fleet of a session's configuration, over its panel."""
+    from switchgear._fleet.fleet import Fleet
+
+    return Fleet(session.panel, session.config.crew, session.config.breakers)
+
+
+def _follow(
+    watched: "Fleet", watcher: "Watcher", every_s: float, seen: Any, before: "Config"
+) -> None:
+    """Until it is stopped: notice when the configuration file changes."""
+    from switchgear._cli.context import allowed_retention, chosen_config_file, load_chosen_config
+    from switchgear._config import ConfigError
+
+    while not watcher.wait(every_s):
+        now = _stamp(chosen_config_file().value)
+        if now == seen:
+            continue
+        seen = now
+        try:
+            config = load_chosen_config()
+            if config == before:
+                continue  # not trusted, or nothing but a comment: what was read before holds
+            watched.reload(config._replace(retention=allowed_retention(watched.panel, config)))
+            watcher.retarget(config.notifications)
+            before = config
+        except (ConfigError, ValueError) as error:
+            for line in str(error).splitlines():
+                say(f"switchgear: {clean(line, 1000)}", err=True)
+            say("switchgear: the configuration that was read before still holds", err=True)
+        else:
+            agents, targets = len(watched.crew.agents), len(config.notifications)
+            say(f"configuration read again: {plural(agents, 'agent')}, {plural(targets, 'target')}")
+
+
+def _stamp(path: str | None) -> Any:
+    """What tells whether the file has changed, or what the user trusts."""
+    import os
+
+    from switchgear._config.trust import trust_folder
+
+    marks = []
+    for each in filter(None, (path, trust_folder())):
+        try:
+            found = os.stat(each)  # noqa: PTH116
+        except OSError:
+            continue
+        marks.append((each, found.st_mtime_ns, found.st_size, found.st_ino))
+    return marks
+
+
+def _show(found: dict[str, Any]) -> None:
+    if not found["agents"]:
+        say("No agents yet: name them under 'agents' in the configuration.")
+    for name, one in found["agents"].items():
+        where = (
+            "no agent available" if one["works"] is None else f"{one['works']} on {one['model']}"
+        )
+        load = "" if one["load"] >= 1 else f", load {one['load']:.0%}"
+        say(clean(f"agent {name} ({one['owner']}): {one['state']}, {where}{load}"))
+        for why in one["why"]:
+            say(clean(f"  not {why}", 1000))
+    for name, one in found["stories"].items():
+        state = f"paused: {one['why']}" if one["paused"] else "goes on"
+        spent = dollars(one["spent_micros"])
+        say(clean(f"story {name} ({', '.join(one['owners'])}): {spent} spent, {state}"))
+    for title, kind in (("provider", "dependencies"), ("lock", "locks")):
+        for name, one in found[kind].items():
+            why = f": {one['why']}" if one["why"] else ""
+            queue = _queue(one, found["at_s"]) if kind == "locks" else ""
+            held = "" if one["mode"] == "auto" else one["mode"].replace("_", " ")
+            state = held or one["phase"].replace("_", "-")
+            why = "" if held and one["why"].startswith(held) else why
+            by = one["why"].removeprefix(held) if held and not why else ""
+            say(clean(f"{title} {name}: {state}{by}{why}{queue}"))
+
+
+def _queue(lock: dict[str, Any], now_s: float) -> str:
+    """Who has a lock, how many wait, and how long the first of them does."""
+    from switchgear._core.errors import elapsed
+
+    holder, waiting = lock["holder"], lock["waiting"]
+    text = "" if holder is None else f", held by {holder['owner']}"
+    if waiting:
+        waited = elapsed(max(0.0, now_s - waiting[0]["since_s"]))
+        text += f", {len(waiting)} waiting for up to {waited}"
+    return text

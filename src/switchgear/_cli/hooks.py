@@ -1,0 +1,329 @@
+"""`switchgear hooks install|status|uninstall|doctor`: the guard inside an agent."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear._cli.entry import Branch, fail
+from switchgear._cli.options import json_option, store_options, token_option
+from switchgear._cli.views.text import clean, plural, say
+from switchgear._hooks.command import AGENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from switchgear._hooks.install.outcome import Change, Place, Standing
+
+    _TextType = click.ParamType[str]
+else:
+    _TextType = click.ParamType  # not generic in older versions of click
+
+# What a verb needs is imported when it is used; paths are texts, as in the stores.
+# ruff: noqa: PLC0415, PTH109, PTH111
+
+PROJECT, LOCAL, USER = "project", "local", "user"
+
+
+class AgentName(_TextType):
+    """The name of an agent that has hooks, or one of its other names."""
+
+    name = "agent"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The agent's name. Fails with the names there are, and the one that was probably meant."""
+        import difflib
+
+        from switchgear._hooks.install.agents import ALIASES
+
+        wanted = value.strip().lower()
+        found = ALIASES.get(wanted, wanted)
+        if found in AGENTS:
+            return found
+        near = difflib.get_close_matches(wanted, [*AGENTS, *ALIASES], n=1, cutoff=0.5)
+        meant = f"did you mean {ALIASES.get(near[0], near[0])!r}? " if near else ""
+        return self.fail(
+            f"{value!r} has no hooks; {meant}Choose one of {', '.join(AGENTS)}", param, ctx
+        )
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[Any]":
+        """The names that begin so."""
+        from click.shell_completion import CompletionItem
+
+        del ctx, param
+        return [CompletionItem(name) for name in AGENTS if name.startswith(incomplete)]
+
+
+agent_argument = click.argument("agent", type=AgentName(), metavar="AGENT")
+scope_option = click.option(
+    "--scope",
+    type=click.Choice([PROJECT, LOCAL, USER]),
+    default=PROJECT,
+    show_default=True,
+    help="project: shared settings of this folder; local: this checkout only, not in version"
+    " control (Claude Code); user: all your projects.",
+)
+
+only_option = click.option(
+    "--scope", type=click.Choice([PROJECT, LOCAL, USER]), help="Only this scope. [default: all]"
+)
+
+
+@click.group(cls=Branch, short_help="Guard an agent from inside: install, status, doctor.")
+def hooks() -> None:
+    """Guard an agent from inside: its hooks ask the circuits before each tool call and tell after it.
+
+    AGENT is claude-code, codex, gemini, qwen, opencode or pi.
+    """
+
+
+@hooks.command(short_help="Put the hooks into an agent's settings.")
+@agent_argument
+@scope_option
+def install(agent: str, scope: str) -> None:
+    """Put the hooks of AGENT into its settings, or its plugin into its folder.
+
+    Everything else in the settings stays as it is, to the byte; a copy is kept. Idempotent.
+    Settings that are broken are left alone. The project's configuration is shown and trusted,
+    see 'switchgear trust'.
+    """
+    from switchgear._hooks.install.agents import HOOKED
+
+    if scope not in HOOKED[agent].scopes:
+        known = " or ".join(f"--scope {each}" for each in HOOKED[agent].scopes)
+        fail(f"{HOOKED[agent].title} has no {scope} settings; use {known}")
+    if scope not in _scopes(agent):
+        path = _short(HOOKED[agent].file(scope, os.getcwd()))
+        fail(f"in this folder {path} holds for all your projects: say so, with --scope user")
+    for other in _scopes(agent):
+        found = None if other == scope else _place(agent, other).look()
+        if found is not None and found.installed:
+            fail(
+                f"the hooks of {HOOKED[agent].title} are already installed in scope {other}, in "
+                f"{_short(found.path)}; both would count every call twice; "
+                f"'switchgear hooks uninstall {agent} --scope {other}' removes those"
+            )
+    if scope != USER:
+        _trust_project_file()
+    change = _place(agent, scope).install()
+    _save(agent, scope)
+    _say_installed(agent, scope, change)
+
+
+@hooks.command(short_help="Take them out again.")
+@agent_argument
+@scope_option
+@token_option
+@store_options
+def uninstall(agent: str, scope: str) -> None:
+    """Take the hooks of AGENT out of its settings, or its plugin out of its folder.
+
+    If nothing else has changed since, the file is as it was before, to the byte; else only what is
+    ours goes. Where an operator token is configured, it is needed here too: the guarded must not
+    unguard themselves.
+    """
+    from switchgear._cli.context import open_session
+    from switchgear._hooks.install.agents import HOOKED
+    from switchgear._hooks.install.saved import forget, is_saved
+
+    there = _place(agent, scope)
+    if there.look().installed or is_saved(agent, scope, os.getcwd()):
+        with open_session(reading=True) as session:
+            session.demand_operator(agent, f"removing the hooks of {HOOKED[agent].title}")
+    forget(agent, scope, os.getcwd())  # first: a hook at the same moment would repair the file
+    try:
+        change = there.uninstall()
+    except BaseException:
+        _save(agent, scope)
+        raise
+    forget(agent, scope, os.getcwd())  # a hook may have saved it meanwhile
+    title, path = HOOKED[agent].title, _short(change.path)
+    if not change.changed:
+        say(clean(f"{title}: there are no hooks of ours in {path}"))
+        for other in _scopes(agent):
+            if other != scope and _place(agent, other).look().installed:
+                again = f"switchgear hooks uninstall {agent} --scope {other}"
+                say(f"  They are installed with --scope {other}: '{again}' removes them.")
+        return
+    if change.removed:
+        say(clean(f"{title}: {path} is removed; it was there for the hooks only"))
+    else:
+        say(clean(f"{title}: the hooks are out of {path}; everything else in it is as it was"))
+    say(clean(f"  backup   {_short(change.backup or '')}"))
+    say("  An agent that is running now keeps using them until it is restarted.")
+
+
+@hooks.command(short_help="What is installed where.")
+@click.argument("agent", type=AgentName(), metavar="[AGENT]", required=False)
+@only_option
+@json_option
+def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
+    """Show what is installed where: of AGENT, or of all agents.
+
+    Exit code 0; 1 if AGENT is not installed, or an installation needs attention.
+    """
+    chosen = AGENTS if agent is None else (agent,)
+    found = [
+        (name, each, _place(name, each).look())
+        for name in chosen
+        for each in _scopes(name)
+        if scope in {None, each}
+    ]
+    installed = [entry for entry in found if entry[2].installed]
+    worried = any(_worries(standing) for _, _, standing in found if _matters(standing))
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed([_described(*entry) for entry in found]))
+    else:
+        _say_status(found)
+    return 1 if worried or (agent is not None and not installed) else 0
+
+
+@hooks.command(short_help="Prove that they work, by sending an event.")
+@click.argument("agent", type=AgentName(), metavar="[AGENT]", required=False)
+@only_option
+@json_option
+@token_option
+def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
+    """Prove the wiring of AGENT, or of all that are installed: exit code 0 well, 1 warnings, 2 problems.
+
+    Reads the command back from the agent's own file, runs it as the agent would, looks for the
+    event in the store and for the answer in the agent's dialect, and says what is missing.
+    """
+    from switchgear._cli.doctor import report
+    from switchgear._cli.hooks_doctor import examine
+
+    findings = [
+        finding
+        for name in (AGENTS if agent is None else (agent,))
+        for finding in examine(name, scope, wanted=agent is not None)
+    ]
+    return report(findings, as_json=as_json)
+
+
+def _save(agent: str, scope: str) -> None:
+    """Save a copy, from which hooks repair the file; where that cannot be, the user is told."""
+    from switchgear._hooks.install.saved import save
+
+    try:
+        save(agent, scope, os.getcwd())
+    except OSError as error:
+        why = error.strerror or str(error)
+        say(f"switchgear: no copy could be saved ({why}): changes will not be repaired", err=True)
+
+
+def _trust_project_file() -> None:
+    """Show and trust the configuration of this project: who installs the guard wants its rules.
+
+    One that cannot be used stays untrusted, and the user is told.
+    """
+    from switchgear._cli.trust import refuse_inside_an_agent, show_file, trust_and_say
+    from switchgear._config import ConfigError
+    from switchgear._config.places import candidates, has_our_table
+    from switchgear._config.trust import NotTrusted, content, digest_of, is_own, record_of
+
+    file = next(filter(has_our_table, candidates()), None)
+    if file is None or is_own(file):
+        return
+    data, record = content(file), record_of(file)
+    if data is not None and record is not None and record.digest == digest_of(file, data):
+        return
+    refuse_inside_an_agent("hooks install")
+    try:
+        trust_and_say(file, show_file(file))
+    except (ConfigError, NotTrusted) as error:
+        for line in str(error).splitlines():
+            say(clean(f"switchgear: {line}", 1000), err=True)
+        say("switchgear: the configuration is not trusted and has no effect", err=True)
+
+
+def _scopes(agent: str) -> tuple[str, ...]:
+    from switchgear._hooks.install.place import scopes_of
+
+    return scopes_of(agent, os.getcwd())
+
+
+def _place(agent: str, scope: str) -> "Place":
+    from switchgear._hooks.install.place import place
+
+    return place(agent, scope, os.getcwd())
+
+
+def _say_installed(agent: str, scope: str, change: "Change") -> None:
+    from switchgear._hooks.install.agents import HOOKED
+
+    hooked, there = HOOKED[agent], _place(agent, scope)
+    standing = there.look()
+    what = "installed" if change.changed else "installed already"
+    kind = "the plugin is" if hooked.is_plugin else "the hooks are"
+    say(clean(f"{hooked.title}: {kind} {what} in {_short(change.path)}"))
+    say(clean(f"  events   {', '.join(standing.events)}", 500))
+    say(clean(f"  command  {' '.join(standing.commands)}", 1000))
+    if change.backup:
+        say(clean(f"  backup   {_short(change.backup)}"))
+    if hooked.trust and (scope == PROJECT or agent == "codex"):
+        say(clean(f"  Note: {hooked.trust}."))
+    say("  Restart an agent that is running now: it reads its hooks when it starts.")
+    say(f"  'switchgear hooks doctor {agent}' proves that it works.")
+
+
+def _say_status(found: "Iterable[tuple[str, str, Standing]]") -> None:
+    rows = [
+        (name, scope, _short(standing.path), ", ".join(_facts(standing)))
+        for name, scope, standing in found
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        say(clean("  ".join([*(f"{row[i]:{widths[i]}}" for i in range(3)), row[3]]), 1000))
+
+
+def _facts(standing: "Standing") -> list[str]:
+    if standing.trouble:
+        return [f"cannot be read: {standing.trouble}"]
+    if not standing.installed:
+        return ["not installed"]
+    worries = _worries(standing)
+    return [plural(len(standing.events), "event"), *(worries or ["current"])]
+
+
+def _matters(standing: "Standing") -> bool:
+    return standing.installed or bool(standing.trouble)
+
+
+def _worries(standing: "Standing") -> list[str]:
+    """What keeps an installation from working, or from working as this version would."""
+    worries = [standing.trouble] if standing.trouble else []
+    if standing.gone:
+        worries.append(f"gone: {', '.join(standing.gone)}")
+    if standing.missing and standing.installed:
+        worries.append(f"missing: {', '.join(standing.missing)}")
+    if standing.outdated:
+        worries.append("outdated: install again")
+    if standing.switched_off:
+        worries.append(f"switched off: {standing.switched_off}")
+    return worries
+
+
+def _described(name: str, scope: str, standing: "Standing") -> dict[str, Any]:
+    return {
+        "agent": name,
+        "scope": scope,
+        "file": standing.path,
+        "installed": standing.installed,
+        "current": standing.installed and not _worries(standing),
+        "events": standing.events,
+        "commands": standing.commands,
+        "worries": _worries(standing) if _matters(standing) else [],
+    }
+
+
+def _short(path: str) -> str:
+    """A path as a person would write it: from here, or from home."""
+    here, home = os.getcwd(), os.path.expanduser("~")
+    for folder, sign in ((here, "."), (home, "~")):
+        if path.startswith(folder + os.sep):
+            return sign + path[len(folder) :]
+    return path

@@ -1,0 +1,199 @@
+"""`switchgear incidents list|show|close|add` and `switchgear review`: what tripped, and was it right."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from switchgear._cli.entry import Branch, fail
+from switchgear._cli.options import checked_text, json_option, store_options, token_option
+from switchgear._cli.views.text import clean, clock_time, plural, say
+
+if TYPE_CHECKING:
+    from switchgear._cli.context import Session
+    from switchgear._fleet.incidents import Incidents
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+MOST_EVENTS = 100_000
+_who = click.option(
+    "--by", metavar="NAME", callback=checked_text, help="Who. [default: the login name]"
+)
+
+
+@click.group(cls=Branch, short_help="What tripped, with reports.")
+def incidents() -> None:
+    """Show and close the incidents of the fleet: one folder each, with a report."""
+
+
+@incidents.command("list", short_help="List open incidents.")
+@click.option("--all", "everything", is_flag=True, help="Include closed incidents.")
+@json_option
+@store_options
+def list_incidents(*, everything: bool, as_json: bool) -> None:
+    """List the open incidents, oldest first."""
+    from switchgear._cli.context import open_session
+
+    with open_session(reading=True) as session:
+        found = list(incidents_of(session).all())
+    shown = [one for one in found if everything or one.get("status") != "closed"]
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed(shown))
+        return
+    for one in shown:
+        if "trouble" in one:
+            say(clean(f"{one['id']}: {one['trouble']}"))
+            continue
+        mark = f", {one['mark'].replace('_', ' ')}" if one["mark"] else ""
+        head = f"{one['id']}  {one['severity']}  {one['status']}{mark}"
+        say(clean(f"{head}  {one['circuit']}: {one['reason']}"))
+    if not shown:
+        say("No open incidents." if found else "No incidents.")
+
+
+@incidents.command(short_help="Print the report of an incident.")
+@click.argument("incident", callback=checked_text)
+@json_option
+@store_options
+def show(incident: str, *, as_json: bool) -> None:
+    """Print the report of INCIDENT, in Markdown or JSON."""
+    from switchgear._cli.context import open_session
+
+    with open_session(reading=True) as session:
+        kept = incidents_of(session)
+        if as_json:
+            from switchgear._cli.json_values import printed
+
+            say(printed(kept.get(incident)))
+            return
+        for line in kept.report_of(incident).splitlines():
+            say(clean(line, 2000))
+
+
+@incidents.command(short_help="Somebody has dealt with it.")
+@click.argument("incident", callback=checked_text)
+@click.option("--why", metavar="TEXT", callback=checked_text, help="What came of it.")
+@_who
+@click.option("--false-positive", is_flag=True, help="It should not have tripped.")
+@click.option("--confirmed", is_flag=True, help="It was right to trip.")
+@store_options
+@token_option
+def close(
+    incident: str, *, why: str | None, by: str | None, false_positive: bool, confirmed: bool
+) -> None:
+    """Close INCIDENT, and say whether it was right to trip: `switchgear review` counts that."""
+    from switchgear._cli.context import open_session
+    from switchgear._cli.override import reason_given, who_gives
+
+    if false_positive and confirmed:
+        fail("--false-positive and --confirmed say the opposite; give one of them")
+    mark = "false_positive" if false_positive else "confirmed" if confirmed else None
+    with open_session(reading=True) as session:
+        session.demand_operator(incident, f"closing incident {incident!r}")
+        incidents_of(session).close(
+            incident, by=who_gives(by), why=reason_given(why), mark=mark, now_s=session.now_s()
+        )
+    say(clean(f"{incident}: closed" + (f" as {mark.replace('_', ' ')}" if mark else "")))
+
+
+@incidents.command(short_help="Something went wrong and nothing tripped.")
+@click.option(
+    "--false-negative", "circuit", metavar="CIRCUIT", required=True, callback=checked_text,
+    help="The circuit that should have tripped.",
+)  # fmt: skip
+@click.option("--why", metavar="TEXT", callback=checked_text, help="What went wrong.")
+@_who
+@store_options
+@token_option
+def add(circuit: str, *, why: str | None, by: str | None) -> None:
+    """Take note of a cascade that slipped through; `switchgear review` counts it."""
+    from switchgear._cli.context import open_session
+    from switchgear._cli.override import reason_given, who_gives
+
+    with open_session(reading=True) as session:
+        session.demand_operator(circuit, "adding an incident")
+        name = incidents_of(session).add_missed(
+            circuit, by=who_gives(by), why=reason_given(why), now_s=session.now_s()
+        )
+    say(clean(name))
+
+
+@click.command(short_help="What history says of the thresholds.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="Only what happened since: 90d, 12h, 30m, or a date such as 2026-11-01. [default: all]",
+)
+@json_option
+@store_options
+def review(since: str | None, *, as_json: bool) -> None:
+    """Propose changes of thresholds from the recorded events and the marks of incidents.
+
+    Changes nothing: what it proposes is printed as configuration, to be copied.
+    """
+    from switchgear._cli.context import open_session
+    from switchgear._fleet.categories import default_breakers, shown_name
+    from switchgear._fleet.review import as_configuration
+    from switchgear._fleet.review import review as look_back
+
+    with open_session(reading=True) as session:
+        from_s = _since(since, session.now_s())
+        stored = [entry.event for entry in session.panel.events(limit=MOST_EVENTS)]
+        events = [event for event in stored if event.at_s >= from_s]
+        readable = [one for one in incidents_of(session).all() if "trouble" not in one]
+        kept = [one for one in readable if one["opened_at_s"] >= from_s]
+        breakers = session.config.breakers or default_breakers()
+        keeps = min(session.config.retention.events, MOST_EVENTS)
+    findings = look_back(breakers, events, kept)
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed([one._asdict() for one in findings]))
+        return
+    if since is not None and len(stored) >= keeps and stored[0].at_s > from_s:
+        oldest = clock_time(stored[0].at_s, from_s)
+        say(f"The store keeps events since {oldest} only; raise retention.events for more.")
+    quiet = [one for one in findings if not one.trips + one.false_negatives + one.tests]
+    for one in findings:
+        if one in quiet:
+            continue
+        counts = f"{plural(one.trips, 'trip')}, {one.false_positives} false, {one.false_negatives} missed"
+        tests = f"{one.failed_tests} of {one.tests} probes failed"
+        say(f"{shown_name(one.category)}: {counts}, {tests}")
+        for why in one.why:
+            say(f"  {why}")
+    if quiet:
+        say(f"no trips, misses or probes: {', '.join(shown_name(one.category) for one in quiet)}")
+    say(f"\n{as_configuration(findings) or 'No change is proposed.'}".rstrip())
+
+
+def _since(text: str | None, now_s: float) -> float:
+    """The time that an option names, in seconds since the epoch."""
+    from datetime import UTC, datetime
+
+    if text is None:
+        return float("-inf")
+    word = text.strip()
+    sizes = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+    number, unit = word[:-1], word[-1:].lower()
+    if unit in sizes and number.isascii() and number.replace(".", "", 1).isdigit():
+        return now_s - min(float(number) * sizes[unit], now_s)
+    try:
+        found = datetime.fromisoformat(word)
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        fail(f"--since {text!r}: it must be a time span such as 90d, 12h or 30m, or a date")
+
+
+def incidents_of(session: "Session") -> "Incidents":
+    """The incidents of a session's installation."""
+    import os
+
+    from switchgear._cli.context import file_of
+    from switchgear._fleet.incidents import Incidents
+    from switchgear._fleet.watcher import INCIDENTS, folder_of
+
+    file = file_of(session.store) if session.store.source != "given" else None
+    folder = os.path.dirname(file) if file else folder_of(session.panel.store.url)  # noqa: PTH120
+    return Incidents(os.path.join(folder, INCIDENTS))  # noqa: PTH118

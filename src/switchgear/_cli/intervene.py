@@ -1,0 +1,396 @@
+"""`switchgear intervene`: what can be done about a stuck agent or a tripped circuit, and doing it.
+
+At a terminal the options are shown and a person chooses; without a terminal, the configured
+escalation decides about a stuck agent, and a circuit is left to its cooldown. Only what is possible
+is offered.
+"""
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import click
+
+from switchgear._cli.entry import fail
+from switchgear._cli.options import circuit_argument, store_options, token_option
+from switchgear._cli.views.text import clean, say, words
+from switchgear._run.amounts import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from switchgear._breaker.views import View
+    from switchgear._cli.context import Session
+    from switchgear._hooks import session as sessions
+    from switchgear._hooks.session import Notes
+    from switchgear._stores.base import Transaction
+    from switchgear._stuck.escalation import Climb, Interventions
+    from switchgear._stuck.messages import Option
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+SESSION = "session/"
+KEYS = (
+    *("resume", "nudge", "extend", "escalate", "pause", "continue", "wait", "force", "skip"),
+    "abort",
+)
+
+
+@click.command(short_help="Help a stuck agent, or deal with a tripped circuit.")
+@circuit_argument()
+@click.option("--do", "choice", type=click.Choice(KEYS), help="Take this action without asking.")
+@click.option("--hint", metavar="TEXT", help="With --do nudge: the hint for the agent.")
+@click.option("--for", "span", metavar="D", help="With --do extend: additional time (5m, 1h).")
+@click.option("--test", "command", metavar="CMD", help="With --do wait: the command to probe with.")
+@click.option("--why", metavar="TEXT", help="With --do resume, force or skip: the reason.")
+@token_option
+@store_options
+def intervene(
+    circuit: str,
+    *,
+    choice: str | None,
+    hint: str | None,
+    span: str | None,
+    command: str | None,
+    why: str | None,
+) -> int:
+    """Deal with CIRCUIT: a session by its id, or any other circuit; the start of a name is enough.
+
+    A session can be resumed after a stop, nudged (a hint at its next step), given more time, handed
+    over to the agent that `interventions.escalate` names, paused and continued, or aborted. A tripped
+    circuit can be waited for, closed by force, or skipped, and all agents can be stopped (abort).
+    Only possible actions are offered. Without a terminal, the configured escalation decides about a
+    stuck agent, and a circuit is only shown.
+    """
+    from switchgear._cli.context import open_session, view_named
+
+    with open_session() as session:
+        view = view_named(session, circuit)
+        name = view.name
+        if name.startswith(SESSION) and "/" not in name.removeprefix(SESSION):
+            extra_s = None if span is None else seconds("--for", span)
+            return _session(session, view, choice, hint=hint, extra_s=extra_s, why=why)
+        return _tripped(session, view, choice, command, why)
+
+
+_IMPOSSIBLE = {
+    "resume": "the session is not stopped",
+    "extend": "the session has no time limit",
+    "escalate": "the configuration names no agent under interventions.escalate",
+    "pause": "no running process of the agent is known on this machine, or it is paused",
+    "continue": "the agent is not paused, or its process has ended",
+}
+"""Why an action is not offered for a session."""
+
+
+def _picked(
+    choice: str | None,
+    block: str,
+    options: "Sequence[Option]",
+    impossible: "Mapping[str, str]" = MappingProxyType({}),
+) -> str | None:
+    """The action to take: as requested, or as chosen at the terminal; `None`: no choice was made."""
+    from switchgear._cli.views.choice import ask, is_attended
+
+    if choice is not None:
+        if choice not in {option.key for option in options}:
+            known = ", ".join(option.key for option in options)
+            why = f" ({impossible[choice]})" if choice in impossible else ""
+            fail(f"--do {choice} is not possible here{why}: choose one of {known}")
+        return choice
+    if is_attended():
+        key = ask(block, options, None)
+        if key is None:
+            raise click.Abort
+        return key
+    say(block)
+    return None
+
+
+# A session
+
+
+def _session(
+    session: "Session",
+    view: "View",
+    choice: str | None,
+    *,
+    hint: str | None,
+    extra_s: float | None,
+    why: str | None,
+) -> int:
+    from switchgear._cli.views.text import clock_time
+    from switchgear._hooks import session as sessions
+    from switchgear._stuck import messages
+    from switchgear._stuck.score import grounds_of
+
+    plan = session.config.interventions
+    if hint is not None:
+        plan = plan._replace(hint=hint)
+    if extra_s is not None:
+        plan = plan._replace(extend_s=extra_s)
+    notes: Notes = session.panel.store.transact(view.name, lambda tx: sessions.Notes.load(tx.note))
+    task = view.name.removeprefix(SESSION)
+    state = sessions.state_of(notes, view.circuit)
+    if state is sessions.State.ENDED:
+        heard_s = notes.heard_s or view.circuit.seen_s
+        ended = f"session {clean(task)} ended at {clock_time(heard_s, session.now_s())}"
+        if sessions.is_stopped(view.circuit):
+            ended += f", stopped: {messages.one_line(view.verdict.reason, 500)}"
+        again = messages.resume_command(notes.agent, task)
+        to_continue = f"; to continue it: {again}" if again else ""
+        if choice is not None:
+            fail(f"{ended}; --do {choice} is not possible any more{to_continue}")
+        say(f"{ended}; nothing to do here{to_continue}")
+        return 0
+    score = grounds_of(view.policy, view.readings)
+    calm = not score.evidence
+    stopped = state is sessions.State.STOPPED
+    if not calm:
+        notes = notes._replace(points=score.points, indicators=score.evidence)
+    seen = messages.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)
+    options = messages.stuck_options(
+        plan,
+        limited=notes.limit_s is not None,
+        stopped=stopped,
+        pausable=_pausable(notes),
+        paused=notes.paused,
+        in_batch=False,
+    )
+    block = messages.agent_stuck(seen, options)
+    if calm and not stopped:
+        block = messages.agent_calm(seen, str(state), options)
+    if stopped:
+        opened_s = view.circuit.outage.opened_at_s
+        since = clock_time(opened_s, session.now_s()) if opened_s else "now"
+        block = f"Stopped since {since}: {messages.one_line(view.verdict.reason, 500)}\n\n{block}"
+    key = _picked(choice, block, options, _IMPOSSIBLE)
+    if key is None and (calm or stopped):
+        left = "stopped; choose an action with --do" if stopped else "not stuck now"
+        say(f"\nNo terminal, and the agent is {left}: nothing done.")
+        return 0
+    session.demand_operator(view.name, "an intervention")
+    say(_done(session, view, key, evidence=notes, plan=plan, why=why))
+    return 0
+
+
+def _pausable(notes: "Notes") -> bool:
+    """Whether the agent's process is known, is on this machine, and still runs."""
+    from switchgear._hooks.host_id import here
+    from switchgear._hooks.interrupt import began_at
+
+    if notes.pid is None or not notes.pid_began or notes.host not in {"", here()}:
+        return False
+    return began_at(notes.pid) == notes.pid_began
+
+
+def _done(
+    session: "Session",
+    view: "View",
+    key: str | None,
+    *,
+    evidence: "Notes",
+    plan: "Interventions",
+    why: str | None,
+) -> str:
+    """Take the action in one transaction, start the hand-over after it; a sentence about it."""
+    from switchgear._cli.run_choices import reason, who
+    from switchgear._hooks import session as sessions
+    from switchgear._stuck.escalation import ESCALATE
+    from switchgear._stuck.score import session_policy
+
+    if key in {"pause", "continue"}:
+        return _signalled(session, view.name, evidence, pause=key == "pause")
+    by = "switchgear" if key is None else who()
+    given = reason(why) if key == "resume" else ""
+
+    def work(tx: "Transaction") -> "tuple[str, Climb | None, Notes]":
+        notes = sessions.Notes.load(tx.note)
+        notes = notes._replace(points=evidence.points, indicators=evidence.indicators)
+        policy = session_policy(view.policy, None)  # one from an older version may lack a part
+        circuit = sessions.SessionCircuit(tx.apply, view.name, policy)
+        after, sentence, taken = _decided(
+            circuit, notes, key, plan, by=by, why=given, now_s=tx.now_s
+        )
+        tx.note = after.dump()
+        return sentence, taken, after
+
+    sentence, taken, notes = session.transact(view.name, work)
+    if taken is not None and taken.rung == ESCALATE and plan.escalate is not None:
+        from switchgear._hooks.after_reply import start_help
+
+        log = start_help(plan.escalate, notes.stop or "", view.name, root=notes.project or None)
+        sentence += f"; see {log}"
+    return sentence
+
+
+def _signalled(session: "Session", name: str, notes: "Notes", *, pause: bool) -> str:
+    """Suspend or continue the agent's process; its silence is no sign while it is paused."""
+    from switchgear._hooks import interrupt
+    from switchgear._hooks import session as sessions
+
+    send = interrupt.pause if pause else interrupt.resume
+    count = send(notes.pid or 0, notes.pid_began)
+    if not count:
+        fail("the agent's process is gone: nothing was done")
+
+    def work(tx: "Transaction") -> None:
+        now = sessions.Notes.load(tx.note)
+        tx.note = now._replace(paused=pause, heard_s=tx.now_s).dump()
+
+    session.transact(name, work)
+    what = "paused" if pause else "continued"
+    children = f" and {count - 1} started by it" if count > 1 else ""
+    again = f"; to continue: switchgear intervene {name.removeprefix(SESSION)} --do continue"
+    return f"{what} process {notes.pid}{children}{again if pause else ''}"
+
+
+def _decided(
+    circuit: "sessions.SessionCircuit",
+    notes: "Notes",
+    key: str | None,
+    plan: "Interventions",
+    *,
+    by: str,
+    why: str,
+    now_s: float,
+) -> "tuple[Notes, str, Climb | None]":
+    from switchgear._core.types import EventKind, Order
+    from switchgear._hooks import session as sessions
+    from switchgear._stuck import escalation
+
+    if key == "extend":
+        more = sessions.extended(notes, plan.extend_s, now_s)
+        if notes.stop is not None and more.stop is None:
+            circuit.send(Order(by, "more time", reset=True, kind=EventKind.INTERVENED))
+        return more, f"the session may take {plan.extend_s:g} s longer", None
+    if key == "resume":
+        circuit.send(Order(by, why, reset=True, kind=EventKind.INTERVENED))
+        over = "; its time is over: add time with --do extend" if notes.warned_over else ""
+        return notes._replace(stop=None, untended=False), f"the agent may go on{over}", None
+    if key is None:
+        notes, taken = sessions.take_rung(circuit, notes, plan)
+        return notes, f"no terminal: the configured escalation takes the step {taken.rung!r}", taken
+    rung = escalation.SKIP if key == "abort" else key
+    notes, taken = sessions.step_in(circuit, notes, plan, rung, by=by)
+    done = {
+        "nudge": "the agent receives the hint at its next step",
+        "escalate": f"{plan.helper} takes over; the agent is stopped at its next step",
+        "abort": "the agent is stopped at its next step, and the task is given up",
+    }
+    return notes, done[key], taken
+
+
+# A tripped circuit
+
+
+def _tripped(
+    session: "Session", view: "View", choice: str | None, command: str | None, why: str | None
+) -> int:
+    from switchgear._core.types import Mode, Phase
+    from switchgear._stuck import messages
+
+    circuit = view.circuit
+    if circuit.phase in {Phase.CLOSED, Phase.TRIPPING} and circuit.mode is not Mode.HELD_OPEN:
+        say(f"{clean(view.name)} is {words(circuit.phase)}: nothing to do")
+        return 0
+    options = messages.trip_options(view.verdict.retry_after_s)
+    key = _picked(choice, messages.circuit_tripped(circuit, session.now_s()), options)
+    acts: dict[str | None, Callable[[], int]] = {
+        "wait": lambda: _wait(session, view, command),
+        "force": lambda: _force(session, view.name, why),
+        "skip": lambda: _skip(session, view.name, why),
+        "abort": lambda: _abort(session),
+        None: lambda: 1,
+    }
+    return acts[key]()
+
+
+def _wait(session: "Session", view: "View", command: str | None) -> int:
+    """Wait for the cooldown; then the test decides, if one is given, else the next call."""
+    from switchgear._cli.run_choices import wait_visibly
+    from switchgear._stuck import messages
+
+    wait_s = view.verdict.retry_after_s
+    if wait_s is None:
+        fail(f"{view.name} does not close by itself: close it with --do force, or reset it")
+    if wait_s > 0:
+        wait_visibly(wait_s)
+    opened_s = session.now_s() - view.circuit.outage.opened_at_s
+    say(f"{messages.recovery_begins(view.name, opened_s, 0.0)}\n\n{messages.PROBING}\n")
+    if command is None:
+        say("The next call is the test.")
+        return 0
+    return _test(session, view.name, command)
+
+
+def _test(session: "Session", name: str, command: str) -> int:
+    """Run the test as the probe of the circuit, and tell how it went."""
+    import subprocess
+
+    from switchgear._core.types import Ask, Signal, Tell
+    from switchgear._stuck import messages
+    from switchgear._text.redact import redact
+
+    leave = session.send(name, Ask()).verdict
+    if not leave.admitted:
+        fail(f"{name} lets no test through now: {leave.reason}")
+    done = subprocess.run(["/bin/sh", "-c", command], check=False, capture_output=True, text=True)  # noqa: S603
+    ok = done.returncode == 0
+    said = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+    signal = Signal(ok=ok, error=None if ok else redact(said[0]))
+    after = session.send(name, Tell(signal, leave.permit)).verdict
+    say(messages.recovery_ends(after.phase, ok=ok))
+    return 0 if ok else 1
+
+
+def _force(session: "Session", name: str, why: str | None) -> int:
+    from switchgear._cli.run_choices import reason, who
+    from switchgear._core.types import Mode, Order
+
+    by, why = who(), reason(why)
+    step = session.send(name, Order(by, why, reset=True))
+    if step.circuit.mode is Mode.HELD_OPEN:  # by who chose to skip it
+        session.send(name, Order(by, why, Mode.AUTO))
+    say(f"{clean(name)} was closed by force")
+    return 0
+
+
+def _skip(session: "Session", name: str, why: str | None) -> int:
+    """Hold it open, and tell every agent at work to do without it."""
+    from switchgear._cli.run_choices import reason, who
+    from switchgear._core.types import Mode, Order
+    from switchgear._hooks import session as sessions
+    from switchgear._stuck import messages
+
+    session.send(name, Order(who(), reason(why), Mode.HELD_OPEN))
+    text = f"{messages.operation(name)} is left out from now on. Continue without this operation."
+    told = _every_session(session, lambda notes: sessions.remind(notes, text))
+    release = f"switchgear release {clean(name)}"
+    say(f"{clean(name)} is held open; {told} told to go on without it. '{release}' ends that")
+    return 0
+
+
+def _abort(session: "Session") -> int:
+    """Stop every agent at work."""
+    session.demand_operator("*", "an abort of everything")
+    reason = "The batch was aborted by an operator. Stop now; what is done is kept."
+    told = _every_session(session, lambda notes: notes._replace(stop=reason))
+    say(f"{told} stopped at the next step")
+    return 0
+
+
+def _every_session(session: "Session", change: "Callable[[Notes], Notes]") -> str:
+    """Change the notes of all sessions that are not over; how many these were, in words."""
+    from switchgear._core.detector import plural
+    from switchgear._hooks.session import Notes
+
+    def work(tx: "Transaction") -> bool:
+        notes = Notes.load(tx.note)
+        if tx.note is None or notes.ended:
+            return False
+        tx.note = change(notes).dump()
+        return True
+
+    names = [found.circuit.key for found in session.panel.store.find(f"{SESSION}*")]
+    whole = [name for name in names if "/" not in name.removeprefix(SESSION)]
+    return plural(sum(session.transact(name, work) for name in whole), "agent")

@@ -1,0 +1,135 @@
+"""What the command prints as JSON. The fields are documented in docs/command.md and only grow.
+
+Always ASCII, always valid JSON: what agents wrote is escaped, what is not finite is null.
+"""
+
+import json
+import math
+from typing import Any
+
+from switchgear._breaker.views import View
+from switchgear._cli.views.text import iso
+from switchgear._core.types import Circuit, Event, Step
+from switchgear._stores.base import Entry
+
+
+def printed(value: Any, indent: int | None = 2) -> str:
+    """A value as JSON."""
+    return json.dumps(_finite(value), indent=indent, ensure_ascii=True, allow_nan=False)
+
+
+def of_view(view: View) -> dict[str, Any]:
+    """A circuit, as `status --json` shows it."""
+    circuit, verdict = view.circuit, view.verdict
+    last = circuit.failures[-1] if circuit.failures else None
+    return {
+        "name": circuit.key,
+        "phase": circuit.phase,
+        "mode": circuit.mode,
+        "admits": verdict.admitted,
+        "reason": verdict.reason,
+        "retry_after_s": verdict.retry_after_s,
+        "heat": heat_of(view),
+        "last_error": None if last is None else last.error,
+        "last_failure_at": None if last is None else iso(last.at_s),
+        "held_by": _held(circuit, 0),
+        "held_why": _held(circuit, 1),
+        "hold_left_s": view.hold_left_s,
+        "isolated": [
+            {
+                "process": one.process,
+                "reason": one.reason,
+                "since": iso(one.since_s),
+                "retry_after_s": one.retry_after_s,
+            }
+            for one in view.isolated
+        ],
+        "totals": circuit.totals._asdict(),
+        "generation": circuit.generation,
+        "version": circuit.version,
+        "seen_at": iso(circuit.seen_s),
+    }
+
+
+def of_page(view: View, entries: list[Entry]) -> dict[str, Any]:
+    """A circuit, as `show --json` shows it: the same, and all that is known besides."""
+    from switchgear._core.wire import detector_names  # noqa: PLC0415
+    from switchgear._detectors.policy_wire import dump_policy  # noqa: PLC0415
+
+    circuit, outage = view.circuit, view.circuit.outage
+    names = detector_names(view.policy)
+    return {
+        **of_view(view),
+        "opened_at": iso(outage.opened_at_s) if outage.opened_at_s else None,
+        "failed_probes": outage.failed_probes,
+        "admit_share": outage.admit,
+        "probes_under_way": len(circuit.probing.permits),
+        "score": _score(view),
+        "detectors": [
+            {"name": name, **reading._asdict()}
+            for name, reading in zip(names, view.readings, strict=True)
+        ],
+        "failures": [
+            {"at": iso(failure.at_s), "at_s": failure.at_s, "error": failure.error}
+            for failure in circuit.failures
+        ],
+        "policy": dump_policy(view.policy),
+        "events": [of_entry(entry) for entry in entries],
+    }
+
+
+def _score(view: View) -> dict[str, Any] | None:
+    """What the detectors add up to, where the policy weighs them."""
+    from switchgear._stuck.score import score_of  # noqa: PLC0415
+
+    score = score_of(view.policy, view.readings)
+    if score is None:
+        return None
+    shares = [share._asdict() for share in score.shares]
+    return {"points": score.points, "threshold": score.threshold, "shares": shares}
+
+
+def of_entry(entry: Entry) -> dict[str, Any]:
+    """An event, as `events --json` shows it."""
+    return {"cursor": entry.cursor, **of_event(entry.event)}
+
+
+def of_event(event: Event) -> dict[str, Any]:
+    """An event with its time for people and for machines."""
+    return {"at": iso(event.at_s), **event._asdict()}
+
+
+def stands(name: str, done: Step) -> dict[str, Any]:
+    """How a circuit stands after a message."""
+    return {
+        "name": name,
+        "phase": done.verdict.phase,
+        "mode": done.circuit.mode,
+        "admits": done.verdict.admitted,
+        "reason": done.verdict.reason,
+        "retry_after_s": done.verdict.retry_after_s,
+        "heat": done.verdict.heat,
+    }
+
+
+def heat_of(view: View) -> float:
+    """How hot a circuit is now; the one that is stored may be older."""
+    heats = [reading.heat for reading in view.readings]
+    return view.policy.combine.heat(view.policy.detectors, heats)
+
+
+def _held(circuit: Circuit, field: int) -> str | None:
+    """Who holds it (0) or why (1)."""
+    if circuit.order is None or circuit.mode == "auto":
+        return None
+    return str(circuit.order[field])
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,91 @@
+"""`switchgear locks`: who has what, who waits for it, and since when."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear._cli.entry import fail
+from switchgear._cli.options import json_option, store_options, token_option
+from switchgear._cli.views.text import clean, say
+from switchgear._core.errors import duration, elapsed
+
+if TYPE_CHECKING:
+    from switchgear._locks.locks import Seen
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+
+@click.group(invoke_without_command=True, short_help="Locks: holders and waiters.")
+@click.option("--all", "everything", is_flag=True, help="Include free locks.")
+@json_option
+@store_options
+@click.pass_context
+def locks(ctx: click.Context, *, everything: bool, as_json: bool) -> None:
+    """Show the locks that agents share: holder, remaining lease, and waiters."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from switchgear._cli.context import open_session
+
+    with open_session(reading=True) as session:
+        now_s = session.now_s()
+        found = [
+            seen
+            for seen in session.panel.locks.all()
+            if everything or seen.tenure.holder or seen.tenure.waiting
+        ]
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed([_plain(seen) for seen in found]))
+        return
+    for seen in found:
+        _show(seen, now_s)
+    if not found:
+        say("No locks are held.")
+
+
+@locks.command("break", short_help="Release a lock by force.")
+@click.argument("resource")
+@store_options
+@token_option
+def break_lock(resource: str) -> None:
+    """Release the lock on RESOURCE by force: the next waiter gets it.
+
+    Needs the operator token where one is configured. The previous holder may still be at work; its
+    fencing token is the lower one.
+    """
+    from switchgear._cli.context import open_session
+
+    with open_session() as session:
+        panel = session.panel
+        panel.store.operator.demand(panel.store.inner, resource, f"breaking lock {resource!r}")
+        if not panel.locks.break_lock(resource):
+            fail(f"lock {resource!r} is not held; 'switchgear locks --all' shows all")
+    say(clean(f"the lock {resource} is free"))
+
+
+def _show(seen: "Seen", now_s: float) -> None:
+    tenure = seen.tenure
+    if tenure.holder is None:
+        say(clean(f"{seen.resource}: free, last token {tenure.token}"))
+    else:
+        owner, since_s, until_s = tenure.holder[1:]
+        held, left = elapsed(max(0.0, now_s - since_s)), duration(max(0.0, until_s - now_s))
+        say(
+            clean(
+                f"{seen.resource}: {owner} for {held}, lease ends in {left}, token {tenure.token}"
+            )
+        )
+    for place, waiter in enumerate(tenure.waiting, 1):
+        waited = elapsed(max(0.0, now_s - waiter.since_s))
+        say(clean(f"  {place}. {waiter.owner} waits for {waited}"))
+
+
+def _plain(seen: "Seen") -> dict[str, Any]:
+    tenure = seen.tenure
+    return {
+        "resource": seen.resource,
+        "token": tenure.token,
+        "holder": None if tenure.holder is None else tenure.holder._asdict(),
+        "waiting": [one._asdict() for one in tenure.waiting],
+    }

@@ -1,0 +1,107 @@
+"""`switchgear resume`: a run goes on with its task, options, circuit and what it has spent."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear._cli.entry import fail
+from switchgear._cli.options import json_option, store_options, token_option
+from switchgear._cli.run import Start, configured, conflict_text, perform
+from switchgear._cli.run_budget import check_node
+from switchgear._cli.run_flags import given_flags, limit_flags
+from switchgear._cli.run_timeout import settled, taken_out
+from switchgear._cli.views.text import say
+from switchgear._run.amounts import seconds
+
+if TYPE_CHECKING:
+    from switchgear._run.record import RunFolder
+    from switchgear._run.run_lock import RunLock
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+
+@click.command(short_help="Go on with a run that was stopped.")
+@click.argument("run_id", metavar="RUN")
+@click.option("--more-time", metavar="D", help="Add D (30m, 2h) to the time of the run.")
+@click.option("--answer", metavar="TEXT", help="The answer to the agent's question.")
+@limit_flags
+@json_option
+@token_option
+@store_options
+def resume(
+    run_id: str,
+    *,
+    more_time: str | None,
+    answer: str | None,
+    as_json: bool,
+    notify: tuple[str, ...],
+    force_close: bool,
+    why: str | None,
+    **flags: Any,
+) -> None:
+    """Go on with RUN: its id, the beginning or end of it, or `last`.
+
+    Everything is as it was: the task, the options, the circuit, what was spent and how long it
+    took. Options given here replace those of the run.
+    """
+    from switchgear._cli.context import open_session
+    from switchgear._run.record import find_run, runs_root
+    from switchgear._run.run_notice import targets_of
+
+    targets = targets_of(notify)
+    record = find_run(runs_root(Path.cwd()), run_id)
+    extra_s = None if more_time is None else seconds("--more-time", more_time)
+    given, wanted = taken_out(given_flags(flags))
+    # Held before it is read: whoever read it earlier would repeat what another process did.
+    with _locked(record) as lock, open_session() as session:
+        start = _start(record, given, extra_s)._replace(lock=lock)
+        options, note = settled(start.options, wanted, session.config.timeouts)
+        check_node(session.panel.budgets, options.budget_node)
+        start = start._replace(options=options, note=note)
+        policy = configured(session, start.options, start.folder)
+        start = start._replace(
+            answer=answer, force=force_close, why=why, policy=policy, targets=targets
+        )
+        code = perform(session, start, as_json=as_json)
+    raise SystemExit(code)
+
+
+def _locked(record: "RunFolder") -> "RunLock":
+    """The lock of the run; a run that another process runs ends the command."""
+    from switchgear._run.exit_reasons import ENDS, ExitReason
+    from switchgear._run.run_lock import RunConflict, folder_lock
+
+    record.read()  # what is no run of ours is said, and gets no lock file
+    try:
+        return folder_lock(record.path, f"run {record.id}")
+    except RunConflict as conflict:
+        say(conflict_text(conflict), err=True)
+        raise SystemExit(ENDS[ExitReason.CONFLICT].code) from None
+
+
+def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) -> Start:
+    from switchgear._run.options import RunOptions
+    from switchgear._run.record import RunUnreadable
+    from switchgear._run.result import program
+    from switchgear._run.state import RunState
+
+    held = record.read()
+    if (held.get("end") or {}).get("success"):
+        fail(f"run {record.id!r} is completed: there is nothing to go on with")
+    try:
+        state = RunState.load(held["state"])
+        options = RunOptions.load(held["options"]).changed(flags)
+    except (AttributeError, TypeError, ValueError) as problem:
+        raise RunUnreadable(record.id, f"cannot be read: {problem}") from problem
+    if extra_s is not None:
+        # What was granted on the way is in the state, and comes on top of the limit by itself.
+        begun_s = state.seconds - state.extra_s
+        limit_s = begun_s if options.timeout_s is None else options.timeout_s
+        options = options._replace(timeout_s=max(limit_s, begun_s) + extra_s)
+    folder = Path(held["folder"])
+    if not folder.is_dir():
+        fail(f"run {record.id!r} worked in {folder}, which is not there any more")
+    how = f"{program()} resume {shlex.quote(record.id)}"
+    return Start(options, folder, record, state, how=how, circuit=str(held["circuit"]))

@@ -1,0 +1,143 @@
+"""`switchgear rules list|test`: which absolute rules hold here, and what they say to a call."""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear._cli.entry import Branch, fail
+from switchgear._cli.options import checked_text, json_option, store_options
+from switchgear._cli.views.text import clean, plural, say
+
+if TYPE_CHECKING:
+    from switchgear._config import Config
+    from switchgear._rules.effects import Place
+
+# ruff: noqa: PLC0415, PTH100, PTH109  what a verb needs is imported when it is used
+
+REFUSED = 1
+LARGEST = 4_000_000
+"""Characters read of a call on standard input."""
+_TOOL_KEYS = ("tool", "tool_name", "name")
+_INPUT_KEYS = ("args", "tool_input", "input", "arguments", "parameters")
+
+
+@click.group(cls=Branch, short_help="Show and try the absolute rules.")
+def rules() -> None:
+    """The absolute rules: what no agent may do, decided before it is done."""
+
+
+@rules.command("list", short_help="The rules that hold here.")
+@json_option
+@store_options
+def list_rules(*, as_json: bool) -> None:
+    """Show the rules that hold here, in the order in which they are asked."""
+    from switchgear._cli.context import load_chosen_config
+    from switchgear._rules.rules import dump_rules
+
+    loaded = load_chosen_config()
+    book = loaded.rules
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed({"rules": dump_rules(book.rules), "protected": _protected(loaded)}))
+        return
+    for rule in book.rules:
+        say(clean(f"{rule.name}: {rule.why}" if rule.why else rule.name))
+        for field, value in rule.fields().items():
+            if field not in {"name", "why"} and value:
+                say(clean(f"  {field.replace('_', ' ')}: {', '.join(value)}", 1000))
+    if not book.rules:
+        say("No rules hold here.")
+    for path in _protected(loaded):
+        say(clean(f"protected: {path}"))
+
+
+@rules.command(short_help="Would this call be refused?")
+@click.option("--tool", default="Bash", show_default=True, help="The tool's own name.")
+@click.option("--command", callback=checked_text, help="What it would run, as a shell text.")
+@click.option("--path", callback=checked_text, help="The file it would touch.")
+@click.option("--url", callback=checked_text, help="What it would fetch.")
+@click.option("--content", callback=checked_text, help="What it would write or send.")
+@click.option("--workspace", metavar="FOLDER", help="The agent's folder. [default: this one]")
+@json_option
+@store_options
+def test(  # noqa: PLR0917  click passes them by name
+    tool: str,
+    command: str | None,
+    path: str | None,
+    url: str | None,
+    content: str | None,
+    workspace: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Ask the rules about a call that nobody makes: exit code 0 allowed, 1 refused, 2 trouble.
+
+    Without --command, --path, --url or --content, a call is read from standard input as JSON, such
+    as {"tool": "Bash", "args": {"command": "git push -f"}}; what hooks of agents are sent is
+    understood too.
+    """
+    from switchgear._cli.context import load_chosen_config
+    from switchgear._rules.rules import judge
+    from switchgear._text.redact import redact
+
+    given = {"command": command, "file_path": path, "url": url, "content": content}
+    inputs: Any = {name: value for name, value in given.items() if value is not None}
+    if not inputs:
+        tool, inputs, workspace = _read_call(tool, workspace)
+    loaded = load_chosen_config()
+    broken = judge(loaded.rules.rules, tool, inputs, _place(loaded, workspace))
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        parts = {} if broken is None else {k: redact(v) for k, v in broken._asdict().items()}
+        say(printed({"allowed": broken is None, **parts}))
+    elif broken is None:
+        say(f"allowed by {plural(len(loaded.rules.rules), 'rule')}")
+    else:
+        say(clean(f"refused: {redact(str(broken))}"))
+    if broken is not None:
+        raise SystemExit(REFUSED)
+
+
+def _read_call(tool: str, workspace: str | None) -> tuple[str, Any, str | None]:
+    """The call on standard input: the tool, its inputs and the agent's folder."""
+    import json
+
+    if sys.stdin is None or sys.stdin.isatty():
+        fail("nothing to ask about: give --command, --path, --url or --content, or JSON on stdin")
+    try:
+        text = sys.stdin.read(LARGEST + 1)
+        call = json.loads(text)
+    except RecursionError:
+        fail("standard input: the JSON is nested too deep")
+    except ValueError as error:
+        fail(f"standard input is no JSON: {error}")
+    if len(text) > LARGEST:
+        fail(f"standard input is longer than {LARGEST:,} characters")
+    if not isinstance(call, dict):
+        fail('standard input must be a mapping such as {"tool": "Bash", "args": {…}}')
+    name = next((call[key] for key in _TOOL_KEYS if key in call), tool)
+    inputs = next((call[key] for key in _INPUT_KEYS if key in call), None)
+    if not isinstance(name, str) or inputs is None:
+        fail(f"the call needs a tool and one of {', '.join(_INPUT_KEYS)}")
+    folder = call.get("cwd")
+    return name, inputs, workspace or (folder if isinstance(folder, str) else None)
+
+
+def _place(loaded: "Config", workspace: str | None) -> "Place":
+    from switchgear._breaker.rules import place_at
+
+    folder = os.path.abspath(workspace) if workspace else os.getcwd()
+    return place_at(folder, protected=_protected(loaded))
+
+
+def _protected(loaded: "Config") -> tuple[str, ...]:
+    """The paths of this installation that no agent may change, beyond those built in."""
+    from switchgear._cli.context import choose_store, file_of
+
+    file = file_of(choose_store(loaded))
+    own = [path for path in (loaded.source, f"{file}*" if file else None) if path]
+    return (*loaded.rules.protected, *own)

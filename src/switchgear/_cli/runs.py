@@ -1,0 +1,281 @@
+"""`switchgear runs`: what was run here, how it ended, and what each iteration did."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear._cli.options import json_option
+from switchgear._cli.views.text import clean, plural, say
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+COPIED = ("folder: ", "kept: ", "report: ", "receipt: ", "go on: ", "files: ")
+"""Lines that are not broken by us, so that what is in them can be copied."""
+
+
+last_option = click.option(
+    "--last", type=click.IntRange(1), metavar="N", help="Only the newest N. [default: all]"
+)
+
+
+@click.group(short_help="The runs of this project.", invoke_without_command=True)
+@last_option
+@json_option
+@click.pass_context
+def runs(ctx: click.Context, *, last: int | None, as_json: bool) -> None:
+    """List the runs of this project with start, end and duration, or show one: `runs show RUN`."""
+    if ctx.invoked_subcommand is None:
+        _list(last, as_json=as_json)
+
+
+@runs.command("list", short_help="List the runs, the newest last.")
+@last_option
+@json_option
+def list_verb(*, last: int | None, as_json: bool) -> None:
+    """List the runs of this project, the newest last."""
+    _list(last, as_json=as_json)
+
+
+@runs.command("show", short_help="Show one run with its iterations, or its receipt.")
+@click.argument("run_id", metavar="RUN")
+@click.option("--receipt", is_flag=True, help="Only what, why, spent, saved and how to continue.")
+@json_option
+def show_verb(run_id: str, *, receipt: bool, as_json: bool) -> None:
+    """Show RUN (its id, the beginning or end of it, or `last`) with its iterations."""
+    from switchgear._cli.json_values import printed
+    from switchgear._cli.views.screen import Screen
+    from switchgear._run.receipt import as_json as receipt_json
+    from switchgear._run.receipt import receipt_of, receipt_text
+    from switchgear._run.record import find_run, is_alive, runs_root
+
+    record = find_run(runs_root(Path.cwd()), run_id)
+    run, iterations = record.read(), list(record.iterations())
+    if receipt:
+        made = receipt_of(run, alive=is_alive(run))
+        say(receipt_json(made) if as_json else receipt_text(made))
+        return
+    if as_json:
+        say(printed({**run, "status": status(run), "iterations": iterations}))
+        return
+    screen = Screen()
+    for line in (*_page(run, iterations), f"files: {record.path}"):
+        if line.startswith(COPIED):
+            say(line)
+        else:
+            screen.line(line, indent=4)
+
+
+@runs.command("prune", short_help="Remove the folders of old runs.")
+@click.option(
+    "--older-than", metavar="D", help="Remove runs that ended more than D ago (30d, 12h)."
+)
+@click.option("--keep", type=click.IntRange(0), metavar="N", help="Keep the newest N runs.")
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@json_option
+def prune_verb(*, older_than: str | None, keep: int | None, dry_run: bool, as_json: bool) -> None:
+    """Remove the folders of runs that have ended: prompts, logs, reports and receipts.
+
+    With both options, a run is removed if it is old enough and not among the newest N. A run that is
+    running, or that cannot be read, is left. Checkpoints in git (refs/switchgear/runs/) stay; one
+    outside git is an archive in the folder of the run, and goes with it.
+    """
+    import time
+
+    from switchgear._cli.entry import fail
+    from switchgear._cli.json_values import printed
+    from switchgear._run.amounts import seconds
+    from switchgear._run.prune import prunable, prune
+    from switchgear._run.record import runs_root
+
+    if older_than is None and keep is None:
+        fail("say what to remove: --older-than D, --keep N or both")
+    age_s = None if older_than is None else seconds("--older-than", older_than)
+    found = prunable(runs_root(Path.cwd()), now_s=time.time(), older_than_s=age_s, keep=keep)
+    removed, left = (found, []) if dry_run else prune(found)
+    if as_json:
+        ids = [each.id for each in removed]
+        say(printed({"removed": ids, "dry_run": dry_run, "left": [list(each) for each in left]}))
+        return
+    for each in removed:
+        say(f"{'would remove' if dry_run else 'removed'} {each.id}")
+    for name, why in left:
+        say(clean(f"switchgear: {name} could not be removed: {why}"), err=True)
+    verb = "would be removed" if dry_run else "removed"
+    say(f"{plural(len(removed), 'run')} {verb}")
+
+
+@runs.command("report", short_help="Write the HTML report of a run again.")
+@click.argument("run_id", metavar="RUN")
+def report_verb(run_id: str) -> None:
+    """Write the HTML report of RUN (its id, the beginning or end of it, or `last`), and say where.
+
+    One that is running or was broken off can be reported too.
+    """
+    from switchgear._report.run_page import write_report
+    from switchgear._run.record import find_run, runs_root
+
+    say(str(write_report(find_run(runs_root(Path.cwd()), run_id))))
+
+
+def _list(last: int | None, *, as_json: bool) -> None:
+    from switchgear._cli.json_values import printed
+    from switchgear._cli.views.screen import Screen
+    from switchgear._run.record import list_runs, runs_root
+
+    root = runs_root(Path.cwd())
+    found = list_runs(root)
+    shown = found if last is None else found[-last:]
+    if as_json:
+        rows = [
+            {"id": each.id, "problem": each.problem}
+            if each.run is None
+            else {**_row(each.run), "problem": None}
+            for each in shown
+        ]
+        say(printed({"runs": rows}))
+        return
+    if not found:
+        say(f"no runs in {root}; `switchgear run TASK --agent NAME` makes one")
+        return
+    screen = Screen()
+    for each in shown:
+        if each.run is None:
+            screen.line(f"{each.id}  {clean(each.problem)}", indent=4)
+            continue
+        first, second = _lines(each.run)
+        if screen.width is None:
+            screen.line(f"{first}  {second}")
+        else:
+            screen.line(first, indent=4)
+            screen.line(f"    {second}", indent=4)
+    if len(shown) < len(found):
+        screen.line(f"{len(found) - len(shown):,} earlier; `switchgear runs` shows all")
+
+
+def status(run: dict[str, Any]) -> str:
+    """How it ended, or that it is running, or that it was broken off."""
+    from switchgear._run.record import is_alive
+
+    end = run.get("end")
+    if isinstance(end, dict):
+        return str(end.get("exit_reason"))
+    return "running" if is_alive(run) else "broken off"
+
+
+def _row(run: dict[str, Any]) -> dict[str, Any]:
+    state = run.get("state") or {}
+    return {
+        "id": run["id"],
+        "status": status(run),
+        "agent": run.get("agent"),
+        "task": run.get("task"),
+        "circuit": run.get("circuit"),
+        "started_at": run.get("started_at"),
+        "ended_at": run.get("ended_at"),
+        "iterations": state.get("iterations"),
+        "cost_micros": state.get("spent_micros"),
+        "seconds": state.get("seconds"),
+    }
+
+
+def _lines(run: dict[str, Any]) -> tuple[str, str]:
+    """A run in two lines: which, how and when; what and for how much."""
+    from switchgear._run.words import spent
+
+    row, state = _row(run), run.get("state") or {}
+    cost = f", {spent(row['cost_micros'] or 0, state.get('unknown_prices') or 0)}"
+    if row["status"] == "running":
+        cost = f" ended{cost} so far" if row["iterations"] else " ended"
+    task = clean(" ".join(str(row["task"]).split()), 80)
+    count = plural(row["iterations"] or 0, "iteration")
+    first = f"{row['id']}  {row['status']:15}  {when(row)}"
+    return first, f"{count}{cost}, {clean(str(row['agent']), 20)}: {task}"
+
+
+def when(row: dict[str, Any]) -> str:
+    """`2026-11-16 23:10 to 2026-11-17 01:12, 2 h 2 min`; the date of the end only where it differs."""
+    from switchgear._core.errors import elapsed
+
+    began, ended = (_local(row.get(key)) for key in ("started_at", "ended_at"))
+    seconds = row.get("seconds")
+    took = f", {elapsed(seconds)}" if isinstance(seconds, int | float) else ""
+    if began is None:
+        return f"start unknown{took}"
+    if row.get("status") == "running":  # how long its present iteration takes is not recorded yet
+        return f"since {began:%Y-%m-%d %H:%M}"
+    if ended is None:
+        return f"{began:%Y-%m-%d %H:%M}{took}"
+    end = f"{ended:%H:%M}" if began.date() == ended.date() else f"{ended:%Y-%m-%d %H:%M}"
+    return f"{began:%Y-%m-%d %H:%M} to {end}{took}"
+
+
+def _local(at: Any) -> "datetime | None":
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(at).astimezone()
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
+    from switchgear._run.checkpoint import NOTHING
+
+    end = run.get("end") or {}
+    first, second = _lines(run)
+    began, ended = (_local(run.get(key)) for key in ("started_at", "ended_at"))
+    lines = [
+        first,
+        f"    {second}",
+        f"started: {began:%Y-%m-%d %H:%M:%S}" if began else "started: unknown",
+        f"ended: {ended:%Y-%m-%d %H:%M:%S}" if ended else f"ended: not yet ({status(run)})",
+        f"took: {_took(run)}",
+        f"circuit: {clean(str(run['circuit']))}",
+        f"folder: {clean(str(run['folder']))}",
+    ]
+    if end:
+        lines.append(f"reason: {clean(str(end.get('reason')), 600)}")
+        lines += [f"evidence: {clean(str(each), 600)}" for each in end.get("evidence", [])]
+    lines += [_iteration(facts) for facts in iterations]
+    kept = end.get("checkpoint")
+    if isinstance(kept, dict):
+        count = kept.get("changed") or 0
+        how = f"{plural(count, 'file')}; {clean(str(kept.get('how')))}"
+        lines.append(f"kept: {how if count else NOTHING}")
+    if end.get("report"):
+        lines.append(f"report: {clean(str(end['report']))}")
+    if end.get("receipt"):
+        lines.append(f"receipt: {clean(str(end['receipt']))}")
+    if end.get("resume"):
+        lines.append(f"go on: {clean(str(end['resume']))}")
+    return lines
+
+
+def _took(run: dict[str, Any]) -> str:
+    from switchgear._core.errors import elapsed
+
+    seconds = (run.get("state") or {}).get("seconds")
+    if status(run) == "running":
+        began = _local(run.get("started_at"))
+        return "not yet known" if began is None else f"running since {began:%Y-%m-%d %H:%M:%S}"
+    return elapsed(seconds) if isinstance(seconds, int | float) else "unknown"
+
+
+def _iteration(facts: dict[str, Any]) -> str:
+    from switchgear._run.words import iteration
+
+    began = _local(facts.get("started_at"))
+    at = f" {began:%H:%M:%S}" if began else ""
+    parts = [*iteration(facts), _count(facts.get("steps"), "step"), str(facts.get("phase"))]
+    if facts.get("error"):
+        parts.append(str(facts["error"]))
+    return f"  #{facts.get('number')}{at}  " + clean(", ".join(parts), 700)
+
+
+def _count(count: Any, noun: str) -> str:
+    """`1 file`, `2 files`; what was not measured is said to be so."""
+    return plural(count, noun) if isinstance(count, int) else f"{noun}s not measured"

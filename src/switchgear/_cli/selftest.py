@@ -1,0 +1,113 @@
+"""`switchgear selftest`: the TEST button. Attacks on one's own guards, and whether each fires."""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear._cli.entry import fail
+from switchgear._cli.options import json_option, store_options, token_option
+from switchgear._cli.views.text import say
+
+if TYPE_CHECKING:
+    from switchgear._analysis.selftest.rows import Row
+    from switchgear._analysis.selftest.sandbox import Bench
+
+# ruff: noqa: PLC0415, PTH109  what a verb needs is imported when it is used
+
+CANNOT_FIRE = 1
+
+
+@click.command(short_help="The TEST button: does every guard fire?")
+@click.option("--live", is_flag=True, help="Also the real hook command, store and loop runner.")
+@click.option("--only", "names", multiple=True, metavar="NAME", help="Only this; may be repeated.")
+@click.option("--list", "listing", is_flag=True, help="Show the names for --only.")
+@json_option
+@token_option
+@store_options
+def selftest(names: tuple[str, ...], *, live: bool, listing: bool, as_json: bool) -> None:
+    """Attack your own guards and see that each fires: when, and through which detector.
+
+    Loops, errors, silence, overspending, dead and slow providers, broken rules, attempts at
+    self-release and lock convoys go down the configured path on virtual time. A guard that is
+    configured and cannot fire is a failure, with the reason. --live also drives the real hook
+    command, the real store and the real loop runner, in throw-away places. Nothing of yours is
+    changed. Exit code 0 all fire, 1 something cannot, 2 trouble.
+    """
+    from switchgear._analysis.selftest.live import LIVE
+    from switchgear._analysis.selftest.plan import SCENARIOS
+
+    known = {**SCENARIOS, **LIVE}
+    if listing:
+        for scenario in known.values():
+            say(f"{scenario.name:16} {scenario.what}")
+        return
+    _check_names(names, list(known), live=live, only_live=set(LIVE))
+    rows = list(_performed(names, live=live))
+    bad = [row for row in rows if row.status == "failed"]
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        found = [{**row._asdict(), "after": row.after} for row in rows]
+        say(printed({"exit_code": CANNOT_FIRE if bad else 0, "rows": found}))
+    else:
+        from switchgear._cli.views.selftest_table import draw
+
+        draw(rows)
+    if bad:
+        raise SystemExit(CANNOT_FIRE)
+
+
+def _check_names(
+    names: tuple[str, ...], known: list[str], *, live: bool, only_live: set[str]
+) -> None:
+    import difflib
+
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "see --list"
+            fail(f"--only is {name!r}: there is no such scenario; {hint}")
+        if name in only_live and not live:
+            fail(f"--only is {name!r}: it drives what is real; add --live")
+
+
+def _performed(names: tuple[str, ...], *, live: bool) -> Iterator["Row"]:
+    from switchgear._analysis.selftest.live import LIVE
+    from switchgear._analysis.selftest.plan import SCENARIOS, perform, shielded
+    from switchgear._hooks.session import TIME, WATCHED
+
+    for name in (WATCHED, TIME):
+        os.environ.pop(name, None)  # a run around us is none of the attacked sessions' business
+    bench = _bench()
+    virtual = [name for name in SCENARIOS if not names or name in names]
+    if virtual:
+        yield from perform(bench, virtual)
+    for name, scenario in LIVE.items():
+        if live and (not names or name in names):
+            for act in scenario.acts:
+                yield from shielded(act, bench, name)
+
+
+def _bench() -> "Bench":
+    """The configuration, and what the store says of modes; a store that is not there is not made."""
+    from switchgear._analysis.selftest.sandbox import Bench
+    from switchgear._cli.context import choose_store, load_chosen_config, read_token
+
+    config = load_chosen_config()
+    chosen = choose_store(config)
+    return Bench(config, os.getcwd(), chosen.value, tuple(_held()), read_token())
+
+
+def _held() -> Iterator[Any]:
+    from switchgear._analysis.selftest.sandbox import Standing
+    from switchgear._cli.context import open_session
+    from switchgear._core.types import Mode
+
+    with open_session(reading=True) as session:
+        for found in session.panel.store.find():
+            circuit, order = found.circuit, found.circuit.order
+            if circuit.mode is not Mode.AUTO:
+                by, why = (order.by, order.why) if order else ("nobody", "")
+                yield Standing(circuit.key, circuit.mode, by, why)

@@ -1,0 +1,128 @@
+"""`switchgear serve`: answers hooks over HTTP on this machine, for agents that can post them."""
+
+import os
+import secrets
+import signal
+import stat
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear._cli.entry import fail
+from switchgear._cli.options import given, store_options
+from switchgear._cli.views.text import clean, say
+
+if TYPE_CHECKING:
+    from switchgear._hooks.compiled import Compiled
+    from switchgear._stores.base import Store
+
+# What the verb needs is imported when it is used; paths are texts, as in the stores.
+# ruff: noqa: PLC0415, PTH100, PTH103, PTH109, PTH118, PTH120, PTH123
+
+DEFAULT_PORT = 4737
+TOKEN_NAME = "serve.token"  # noqa: S105  the name of a file
+
+
+@click.command(short_help="Answer hooks over HTTP, on this machine only.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="Port on 127.0.0.1; 0 picks a free one.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False),
+    help="File with the token [default: serve.token next to the store, created if missing].",
+)
+@store_options
+def serve(port: int, token_file: str | None) -> None:
+    """Answer the hooks of this project's agents over HTTP, until Ctrl-C or SIGTERM.
+
+    For agents that can post their hooks (Claude Code: type "http"): the same decisions as the hook
+    process, without a process per call. It listens on 127.0.0.1 only. A request needs the header
+    'Authorization: Bearer TOKEN'; the token lies in a file that only this user can read.
+    """
+    from switchgear._hooks.compiled import CONFIG_VARIABLE, STORE_VARIABLE
+    from switchgear._hooks.server import HOST, HookServer
+    from switchgear._stores.url import default_file
+
+    root = os.getcwd()
+    for option, variable in (("store", STORE_VARIABLE), ("config", CONFIG_VARIABLE)):
+        if given(option) is not None:
+            os.environ[variable] = given(option)
+    place = token_file or os.path.join(os.path.dirname(default_file(root)), TOKEN_NAME)
+    token = read_or_make_token(place)
+    try:
+        server = HookServer(root, token, _Stores(), port=port)
+    except OSError as error:
+        why = error.strerror or str(error)
+        fail(f"cannot listen on {HOST}:{port}: {why}; choose another port with --port")
+    say(f"answering hooks of {clean(root, 500)} on http://{HOST}:{server.port}/hooks/AGENT")
+    say(f"token in {clean(place, 500)}; Ctrl-C stops")
+    _stop_on_signals(server)
+    with server:
+        server.serve_forever(poll_interval=0.2)
+    say("stopped")
+
+
+def read_or_make_token(place: str) -> str:
+    """The token in a file, which is made if there is none. Ends the command if it is no good."""
+    try:
+        file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return _made(place)
+    except OSError as error:
+        fail(f"the token file {place} cannot be read: {error.strerror}")
+    with open(file, encoding="utf-8", errors="replace") as opened:
+        found = os.fstat(opened.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077:
+            fail(f"the token file {place} can be read by others; run: chmod 600 {place}")
+        token = opened.read(1000).strip()
+    if len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token:
+        fail(f"the token file {place} must hold one word of at least 16 characters")
+    return token
+
+
+def _made(place: str) -> str:
+    from switchgear._stores.url import keep_out_of_git
+
+    token = secrets.token_urlsafe(24)
+    try:
+        keep_out_of_git(os.path.dirname(os.path.abspath(place)))
+        os.makedirs(os.path.dirname(os.path.abspath(place)), mode=0o700, exist_ok=True)
+        file = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        fail(f"the token file {place} cannot be made: {error.strerror}")
+    with open(file, "w", encoding="utf-8") as opened:
+        opened.write(token + "\n")
+    return token
+
+
+class _Stores:
+    """The stores of the configurations that were in force, each opened once. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[str, Store] = {}
+
+    def __call__(self, known: "Compiled") -> "Store":
+        from switchgear._hooks.process import open_store
+
+        with self._lock:
+            store = self._open.get(known.store)
+            if store is None:
+                store = self._open[known.store] = open_store(known)
+            return store
+
+
+def _stop_on_signals(server: Any) -> None:
+    def stop(number: int, frame: object) -> None:
+        del number, frame
+        # Not from this thread: it is the one that is to be stopped.
+        threading.Thread(target=server.shutdown, daemon=True).start()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)

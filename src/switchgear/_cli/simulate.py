@@ -1,0 +1,123 @@
+"""`switchgear simulate SCENARIO`: what breakers would save a fleet, in virtual time."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear._cli.entry import fail
+from switchgear._cli.options import config_option, json_option
+from switchgear._cli.views.text import clean, say
+
+if TYPE_CHECKING:
+    from switchgear._analysis.simulate.compare import Result
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+MISSED = 1
+
+
+@click.command(short_help="What breakers save, in virtual time.")
+@click.argument("scenario", required=False)
+@click.option("--agents", type=int, default=1000, show_default=True, help="How many agents.")
+@click.option("--hours", type=float, help="How long. [default: the scenario's own]")
+@click.option("--seed", type=int, default=1, show_default=True, help="Same seed, same numbers.")
+@click.option(
+    "--noise",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="The share of calls that a healthy provider fails.",
+)
+@click.option("--presets", is_flag=True, help="Judge by the presets, whatever is configured.")
+@click.option("--html", metavar="FILE", help="Write a report with drawings.")
+@json_option
+@config_option
+def simulate(
+    scenario: str | None, *, html: str | None, presets: bool, as_json: bool, **size: Any
+) -> None:
+    """Simulate a fleet with and without breakers, side by side. Alone, it lists the scenarios.
+
+    The circuits and the router are the real ones, over a store in memory and a clock that jumps:
+    they are judged by the 'breakers' and 'circuits' of the configuration, else by the presets.
+    Nothing outside is called or changed. Exit code 0: all bars are kept, 1: one is missed, 2:
+    trouble.
+    """
+    if scenario is None:
+        _list(as_json=as_json)
+        return
+    from switchgear._analysis.simulate.compare import simulate as run
+
+    judged, source = _judges(presets=presets)
+    _check_place(html)
+    result = run(scenario, **size, **judged, progress=_progress())
+    if html is not None:
+        _write(html, result)
+    if as_json:
+        from switchgear._analysis.simulate.tables import as_json as values
+        from switchgear._cli.json_values import printed
+
+        say(printed({**values(result), "judged_by": source}))
+    else:
+        from switchgear._cli.views.simulate import show
+
+        show(result, source)
+    if html is not None:
+        say(clean(f"report: {html}"), err=as_json)
+    if not result.kept:
+        raise SystemExit(MISSED)
+
+
+def _list(*, as_json: bool) -> None:
+    from switchgear._analysis.simulate.scenarios import SCENARIOS
+
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed([{"name": one.name, "about": one.about} for one in SCENARIOS.values()]))
+        return
+    for one in SCENARIOS.values():
+        say(f"{one.name:<16}{one.about}")
+    say("switchgear simulate outage --agents 100")
+
+
+def _judges(*, presets: bool) -> tuple[dict[str, Any], str]:
+    """By what the circuits are judged, and where that was found."""
+    if presets:
+        return {}, "presets"
+    from switchgear._cli.context import load_chosen_config
+
+    loaded = load_chosen_config()
+    if loaded.breakers is None:
+        return {}, "presets"
+    return {"breakers": loaded.breakers, "policies": loaded.policy_for}, str(loaded.source)
+
+
+def _progress() -> Any:
+    """A line on a terminal, so that a long simulation is seen to go on."""
+    if not sys.stderr.isatty():
+        return None
+
+    def told(side: str, hour: float) -> None:
+        print(f"\r{side}: {hour:g} h \x1b[K\r", end="", file=sys.stderr, flush=True)
+
+    return told
+
+
+def _check_place(html: str | None) -> None:
+    """Whether the report can be written, said before minutes are spent on it."""
+    import os
+
+    folder = os.path.dirname(html) if html else ""  # noqa: PTH120  as the user wrote it
+    if html is not None and (os.path.isdir(html) or (folder and not os.path.isdir(folder))):  # noqa: PTH112
+        fail(f"--html {html}: no such folder, or no file; name a file in a folder that is there")
+
+
+def _write(path: str, result: "Result") -> None:
+    from switchgear._report.simulate_page import page
+
+    try:
+        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123  as the user wrote it
+            file.write(page(result))
+    except OSError as error:
+        fail(f"--html {path}: {error.strerror}; name a file in a folder that you may write to")

@@ -1,0 +1,272 @@
+"""The verbs that look: `status`, `show`, `watch`, `events`. They give no orders."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from switchgear._cli.options import (
+    Since,
+    circuit_argument,
+    json_option,
+    number,
+    parse_since,
+    store_options,
+)
+from switchgear._cli.views.text import say
+
+if TYPE_CHECKING:
+    from switchgear._breaker.views import View
+    from switchgear._cli.context import Session
+    from switchgear._stores.base import Entry
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+SHOWN = 50
+"""Circuits in a table, unless more of them are in trouble."""
+EVERYTHING = 10_000_000
+"""More events than any store keeps."""
+FOLLOW_S = 0.5
+
+EVERY = "*"
+glob_argument = circuit_argument("glob", default=EVERY)
+
+
+@click.command(short_help="Circuits as they stand, trouble first.")
+@glob_argument
+@json_option
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help=f"Include finished runs, ended sessions, and calm circuits beyond {SHOWN}.",
+)
+@store_options
+def status(glob: str, *, as_json: bool, everything: bool) -> None:
+    """Show the circuits whose names match GLOB, trouble first.
+
+    The lamp is ● closed, ◐ probing, ○ open. HEAT is how close the evidence is to a trip, at most
+    100%. Without GLOB and --all, circuits of finished runs (`switchgear runs`) and of ended sessions
+    (`switchgear sessions`) are left out, unless an operator holds them.
+    """
+    from switchgear._cli.context import open_session, widened
+    from switchgear._cli.finished import current
+
+    with open_session(reading=True) as session:
+        whole = everything or glob != EVERY
+        glob = widened(session, glob)
+        views, trouble = session.read(glob)
+        left_out = ""
+        running: tuple[str, ...] = ()
+        if not whole:
+            now = current(session, views)
+            views, left_out, running = now.views, now.words, now.running
+        if as_json:
+            from switchgear._cli.json_values import of_view, printed
+
+            say(printed([of_view(view) for view in views]))
+        elif views:
+            _draw(session, views, everything=everything)
+            if left_out:
+                say(left_out)
+        elif trouble is None:
+            say(f"No circuit is in use; {left_out}" if left_out else nothing(session, glob))
+        for line in running if not as_json else ():
+            say(line)
+    if trouble is not None:
+        raise trouble
+
+
+def _draw(session: "Session", views: "list[View]", *, everything: bool) -> None:
+    """The table and one line about the whole."""
+    from switchgear._cli.views.screen import Screen
+    from switchgear._cli.views.status_table import by_trouble, summary, table
+    from switchgear._cli.views.text import clean
+
+    screen = Screen()
+    ordered = by_trouble(views)
+    shown = ordered if everything else _most_important(ordered)
+    for line in table(shown, screen.width, screen.signs):
+        screen.console.print(line, soft_wrap=True)
+    screen.line()
+    rest = len(ordered) - len(shown)
+    more = f"; {rest:,} calm ones are not shown (--all)" if rest else ""
+    screen.line(f"{summary(views)}{more} {screen.signs.dot} {clean(session.label)}", 2)
+
+
+def _most_important(ordered: "list[View]") -> "list[View]":
+    trouble = sum(
+        view.circuit.phase != "closed" or view.circuit.mode != "auto" or bool(view.isolated)
+        for view in ordered
+    )
+    return ordered[: max(SHOWN, trouble)]
+
+
+def nothing(session: "Session", glob: str) -> str:
+    """What to say when no circuit matches."""
+    from switchgear._cli.views.text import clean
+
+    if glob != "*" and next(iter(session.panel.store.find()), None) is not None:
+        return f"No circuit matches {clean(glob)!r}; 'switchgear status' shows all."
+    return (
+        f"No circuits yet in {clean(session.label)}.\n"
+        "They appear when a program guards its calls with a panel, or by\n"
+        "  switchgear record provider/anthropic success"
+    )
+
+
+@click.command(short_help="Everything about one circuit.")
+@circuit_argument()
+@json_option
+@click.option("--events", "count", type=click.IntRange(0, 10_000), default=10, show_default=True)
+@store_options
+def show(circuit: str, *, as_json: bool, count: int) -> None:
+    """Show everything about one CIRCUIT: state, heat, evidence, policy, history.
+
+    The start of a name is enough where only one circuit begins so; of a session, of its id.
+    """
+    from switchgear._cli.context import literal, open_session, view_named
+
+    with open_session(reading=True) as session:
+        view = view_named(session, circuit)
+        entries = session.panel.events(glob=literal(view.name), limit=count) if count else []
+        if as_json:
+            from switchgear._cli.json_values import of_page, printed
+
+            say(printed(of_page(view, entries)))
+            return
+        from switchgear._cli.views.circuit_page import Page
+        from switchgear._cli.views.screen import Screen
+
+        Page(Screen(), view, entries, session.now_s()).draw()
+
+
+@click.command(short_help="The same as status, live.")
+@glob_argument
+@click.option(
+    "--interval",
+    type=number("seconds", above_zero=True),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
+@click.option("--times", type=click.IntRange(1), help="End after so many looks.")
+@store_options
+def watch(glob: str, *, interval: float, times: int | None) -> None:
+    """Watch the circuits whose names match GLOB, live. q or Ctrl-C ends it, with exit code 0.
+
+    Where the output is no terminal, a line is printed for each circuit that changes.
+
+    Guarded sessions of the store that have no watcher of their own are looked at: their circuits
+    are told how long they are silent. Nobody is stopped or helped from here; if that opens a
+    circuit, the session's own next hook steps in.
+    """
+    from switchgear._cli.context import open_session
+    from switchgear._cli.views.screen import Screen
+    from switchgear._cli.views.watch import watch_lines, watch_screen
+
+    screen = Screen()
+    with open_session(reading=True) as session:
+        drawn = screen.console.is_terminal and not screen.console.is_dumb_terminal
+        on = watch_screen if drawn else watch_lines
+        try:
+            on(session, glob, screen, interval_s=interval, times=times)
+        except KeyboardInterrupt:
+            return
+
+
+@click.command(short_help="What happened, and what happens.")
+@glob_argument
+@click.option("--follow", "-f", is_flag=True, help="Go on with what happens; Ctrl-C ends it.")
+@click.option("--since", metavar="SPAN|TIME|CURSOR", help="Such as 1h, 2026-11-15T10:00, 1234.")
+@click.option("--limit", "-n", type=click.IntRange(0), help="So many. [default: the newest 50]")
+@json_option
+@store_options
+def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_json: bool) -> None:
+    """Show what happened to the circuits whose names match GLOB, oldest first.
+
+    With --json, one JSON object in a line; its "cursor" can be given to --since.
+    """
+    from switchgear._cli.context import open_session, widened
+
+    with open_session(reading=True) as session:
+        glob = widened(session, glob)
+        begin = parse_since(since, session.now_s())
+        print_entries = _printer(session, as_json=as_json)
+        if follow:
+            _follow(session, glob, print_entries, lambda: _past(session, glob, begin, limit), begin)
+        entries = _past(session, glob, begin, limit)
+        print_entries(entries)
+        session.stop_if_lost()
+        if not entries and not as_json:
+            say("Nothing happened.", err=True)
+
+
+def _follow(
+    session: "Session",
+    glob: str,
+    print_entries: "Callable[[list[Entry]], None]",
+    past: "Callable[[], list[Entry]]",
+    begin: Since,
+) -> NoReturn:
+    """Print the past, then what happens. A store that is gone is told, and awaited."""
+    from switchgear._cli.views.text import clean
+    from switchgear._core.errors import StoreError
+
+    look, cursor, trouble = past, begin.cursor, ""
+    while True:
+        session.look_again()
+        try:
+            # Asked first: if nothing matches yet, what comes, comes behind the newest of all.
+            newest = session.panel.events(limit=1) if cursor is None else []
+            entries = look()
+        except StoreError as error:
+            if str(error) != trouble:
+                trouble = str(error)
+                say(f"switchgear: {clean(trouble, 1000)}", err=True)
+        else:
+            trouble = ""
+            print_entries(entries)
+            seen = entries or newest
+            cursor = seen[-1].cursor if seen else cursor
+            look = partial(_behind, session, cursor, glob)
+        time.sleep(FOLLOW_S)
+
+
+def _behind(session: "Session", cursor: str | None, glob: str) -> "list[Entry]":
+    return session.panel.events(after=cursor, glob=glob)
+
+
+def _past(session: "Session", glob: str, begin: Since, limit: int | None) -> "list[Entry]":
+    if begin.cursor is not None:
+        most = EVERYTHING if limit is None else limit
+        return session.panel.events(after=begin.cursor, glob=glob, limit=most) if most else []
+    if begin.at_s is None:
+        most = SHOWN if limit is None else limit
+        return session.panel.events(glob=glob, limit=most) if most else []
+    entries = session.panel.events(glob=glob, limit=EVERYTHING)
+    found = [entry for entry in entries if entry.event.at_s >= begin.at_s]
+    return found if limit is None else found[len(found) - limit :] if limit < len(found) else found
+
+
+def _printer(session: "Session", *, as_json: bool) -> "Callable[[list[Entry]], None]":
+    from switchgear._cli.json_values import of_entry, printed
+
+    def print_json(entries: "list[Entry]") -> None:
+        for entry in entries:
+            say(printed(of_entry(entry), indent=None))
+
+    if as_json:
+        return print_json
+    from switchgear._cli.views.event_lines import event_line
+    from switchgear._cli.views.screen import Screen
+
+    screen = Screen()
+
+    def print_lines(entries: "list[Entry]") -> None:
+        for entry in entries:
+            screen.line(event_line(entry.event, session.now_s(), screen.signs), 10)
+
+    return print_lines

@@ -1,0 +1,236 @@
+"""`switchgear trust`: a project's configuration takes effect once the user has looked at it."""
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear._cli.entry import fail
+from switchgear._cli.options import json_option, token_option
+from switchgear._cli.views.text import clean, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from switchgear._rules.rules import Rule
+
+# What a verb needs is imported when it is used; paths are texts, as in the stores.
+# ruff: noqa: PLC0415, PTH100, PTH111, PTH112
+
+_AGENT_MARKS = (
+    "CLAUDECODE",
+    "GEMINI_CLI",
+    "QWEN_CODE",
+    "OPENCODE",
+    "CODEX_SANDBOX",
+    "SWITCHGEAR_ITERATION",
+)
+"""Variables that agents set for the commands that they run."""
+
+
+@click.command(short_help="Let a project's configuration take effect.")
+@click.argument("path", required=False)
+@click.option("--yes", is_flag=True, help="Trust it without asking, as in CI.")
+@click.option(
+    "--allow-var",
+    "variables",
+    multiple=True,
+    metavar="NAME",
+    help="Let the file read this environment variable, too. May be repeated.",
+)
+@click.option("--list", "listed", is_flag=True, help="List all trusted files.")
+@click.option("--revoke", is_flag=True, help="Trust the file no longer.")
+@token_option
+@json_option
+def trust(
+    path: str | None,
+    *,
+    yes: bool,
+    variables: tuple[str, ...],
+    listed: bool,
+    revoke: bool,
+    as_json: bool,
+) -> int | None:
+    """Trust the configuration file PATH (a file or a folder; default: the one found here).
+
+    A configuration that came with a project has no effect until you trust its content: it can name
+    commands to run, servers to call and variables to read. This shows all of them, then asks. After
+    a change, the content that you trusted stays in effect until you trust the new one. For CI:
+    `--yes`, or SWITCHGEAR_TRUST=1 (or the file's SHA-256) for commands; hooks ignore that variable.
+
+    Exit code 0 when the file is trusted, 1 when you declined.
+    """
+    if listed:
+        _list(as_json=as_json)
+        return None
+    refuse_inside_an_agent("trust")
+    file = _file(path, gone=revoke)
+    _demand_operator(file)
+    if revoke:
+        _revoke(file)
+        return None
+    digest = show_file(file, variables)
+    if not yes and not _agrees():
+        say("nothing was changed: the file is not trusted")
+        return 1
+    trust_and_say(file, digest, variables)
+    return None
+
+
+def refuse_inside_an_agent(verb: str) -> None:
+    """End the command where an agent runs it: the guarded must not decide what guards them."""
+    from switchgear._hooks.command import AGENTS
+    from switchgear._hooks.interrupt import agent_process
+
+    marked = next((name for name in _AGENT_MARKS if os.environ.get(name)), None)
+    agent = next((name for name in AGENTS if agent_process(name) is not None), None)
+    if marked or agent:
+        where = agent or f"an agent ({marked} is set)"
+        fail(f"{verb} was started inside {where}: run it in a terminal of your own")
+
+
+def show_file(file: str, variables: tuple[str, ...] = ()) -> str:
+    """Show what a configuration would run, call, write and read; its digest.
+
+    Raises `ConfigError` for a file that cannot be used.
+    """
+    from switchgear._config import load_config
+    from switchgear._config.trust import content, digest_of, may_read, record_of, show
+
+    data = content(file)
+    if data is None:
+        fail(f"{file}: it is not a readable file of a configuration's size")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        fail(f"{file}: it is not UTF-8 text")
+    shown = show(file, text)
+    record = record_of(file)
+    allowed = (*variables, *(() if record is None else record.variables))
+    say(clean(f"{file}", 1000))
+    digest = digest_of(file, data)
+    say(f"  sha256     {digest}")
+    say(clean(f"  sections   {', '.join(shown.sections) or 'none'}", 1000))
+    reads = [
+        name if may_read(name, allowed) else f"{name} (not allowed)" for name in shown.variables
+    ]
+    for title, rows in (
+        ("runs", shown.commands),
+        ("calls", shown.targets),
+        ("writes", shown.files),
+        ("reads", (*(f"${{{row}}}" if " " not in row else row for row in reads), *shown.named)),
+    ):
+        for number, row in enumerate(rows or ("nothing",)):
+            say(clean(f"  {title if not number else '':10} {row}", 1000))
+    config = load_config(file, text=text, may_read=lambda name: may_read(name, allowed))
+    for number, row in enumerate(_weakened(config.rules.rules)):
+        say(clean(f"  {'weakens' if not number else '':10} {row}", 1000))
+    return digest
+
+
+def _weakened(rules: "Sequence[Rule]") -> list[str]:
+    """What a configuration takes away from the built-in rules: groups that are off, and excuses."""
+    from switchgear._rules.builtin import BUILTIN
+    from switchgear._rules.rules import ALLOWED
+
+    here = {rule.name: rule for rule in rules}
+    rows: list[str] = []
+    for group, built_in in BUILTIN.items():
+        if any(rule.name not in here for rule in built_in):
+            rows.append(f"the built-in rules {group!r} are off")
+            continue
+        for name in ALLOWED:
+            key = f"allow_{name}"
+            more = {
+                pattern: None
+                for rule in built_in
+                for pattern in getattr(here[rule.name], key)
+                if pattern not in getattr(rule, key)
+            }
+            if more:
+                rows.append(f"the built-in rules {group!r} excuse {name}: {', '.join(more)}")
+    return rows
+
+
+def trust_and_say(file: str, digest: str, variables: tuple[str, ...] = ()) -> None:
+    """Trust the file with the content of this digest, and report it."""
+    from switchgear._config.trust import trust_file
+
+    made = trust_file(file, variables=variables, expected=digest)
+    say(clean(f"trusted: {made.path} is in effect, for hooks and commands", 1000))
+
+
+def _file(path: str | None, *, gone: bool) -> str:
+    """The file that is meant; a folder stands for the configuration in it."""
+    from switchgear._config.places import candidates, find_config, has_our_table
+    from switchgear._config.trust import is_own, key_path, record_of
+
+    if path is None:
+        record = next(filter(record_of, candidates()), None) if gone else None
+        found = record or find_config()
+    elif os.path.isdir(path):
+        found = next(filter(has_our_table, candidates(path)[:4]), None)
+    else:
+        found = os.path.abspath(os.path.expanduser(path))
+    if found is None:
+        fail("there is no configuration file here; name one, or write a switchgear.yaml")
+    found = key_path(found)
+    if not gone and not os.path.lexists(found):
+        fail(f"there is no file {found}")
+    if is_own(found):
+        fail(f"{found} is your own configuration, not a project's: it is in effect already")
+    return found
+
+
+def _demand_operator(file: str) -> None:
+    """Where an operator token is configured, another configuration needs it."""
+    from switchgear._cli.context import open_session
+    from switchgear._config.trust import record_of
+
+    if record_of(file) is None:
+        return  # no configuration of this project was in effect, and so no token
+    with open_session(reading=True) as session:
+        session.demand_operator("trust", f"another configuration than the trusted {file}")
+
+
+def _agrees() -> bool:
+    if not sys.stdin.isatty():
+        fail("there is no terminal to ask at: pass --yes to trust it")
+    return click.confirm("Trust this file?", default=False, err=True)
+
+
+def _revoke(file: str) -> None:
+    from switchgear._config.trust import revoke
+
+    was = revoke(file)
+    say(clean(f"{file} {'is no longer trusted' if was else 'was not trusted'}", 1000))
+
+
+def _list(*, as_json: bool) -> None:
+    from switchgear._cli.json_values import printed
+    from switchgear._config.trust import content, digest_of, records
+
+    rows: list[dict[str, Any]] = []
+    for each in records():
+        data = content(each.path)
+        now = "gone" if data is None else digest_of(each.path, data)
+        state = now if data is None else "as trusted" if now == each.digest else "changed"
+        rows.append(
+            {
+                "path": each.path,
+                "sha256": each.digest,
+                "state": state,
+                "variables": list(each.variables),
+                "trusted_at_s": each.at_s,
+            }
+        )
+    if as_json:
+        say(printed(rows))
+        return
+    for row in rows:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["trusted_at_s"]))
+        say(clean(f"{row['path']}  {row['state']}  {row['sha256'][:12]}  {when}", 1000))
+    if not rows:
+        say("no file is trusted")

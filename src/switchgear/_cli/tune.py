@@ -1,0 +1,217 @@
+"""`switchgear tune`: thresholds, and a model if asked, for the false stops that one accepts."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchgear._cli.backtest import DEFAULT, FORMATS, check_folder, check_paths
+from switchgear._cli.entry import fail
+from switchgear._cli.options import json_option, store_options
+from switchgear._cli.views.progress import progress
+from switchgear._cli.views.text import clean, plural, say
+
+if TYPE_CHECKING:
+    from switchgear._analysis.backtest.statistics import Rate
+    from switchgear._analysis.backtest.tune import Proposal, Tuned
+
+# ruff: noqa: PLC0415  what a verb needs is imported when it is used
+
+DOES_NOT_HOLD, TOO_LITTLE = 1, 3
+NAME = "tuned"
+
+
+@click.command(short_help="Thresholds for the false stops that you accept.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "--false-stops",
+    "asked",
+    required=True,
+    metavar="RATE",
+    help="How many solved runs may be stopped: 1% or 0.01.",
+)
+@click.option(
+    "--policy", metavar="NAME|FILE", default=DEFAULT, show_default=True, help="Where to start."
+)
+@click.option("--model", is_flag=True, help="Also train the stuck probability.")
+@click.option(
+    "--write", metavar="FILE", help="Write the policy to a new configuration file (.yaml)."
+)
+@click.option(
+    "--outcomes", metavar="FILE", help="Which runs were solved: JSON of ids and true/false."
+)
+@click.option(
+    "--format",
+    "force",
+    metavar="NAME",
+    type=click.Choice(FORMATS),
+    help=f"Force this input format: {', '.join(FORMATS)}.",
+)
+@click.option("--jobs", type=click.IntRange(1, 256), help="Processes [default: one for each core].")
+@json_option
+@store_options
+def tune(  # noqa: PLR0917  click passes them by name
+    paths: tuple[str, ...],
+    asked: str,
+    policy: str,
+    outcomes: str | None,
+    force: str | None,
+    jobs: int | None,
+    write: str | None,
+    *,
+    model: bool,
+    as_json: bool,
+) -> int:
+    """Propose thresholds for a rate of false stops, by cross-validation on recorded runs.
+
+    PATH is what `switchgear backtest` reads; runs whose outcome is not known are not used. One
+    factor for all thresholds is chosen, on five folds that never divide a task. With n solved runs
+    and no false stop the rate is below 3/n: for less, tune says that there is too little data.
+
+    Exit code 0: a proposal that held on tasks held out; 1: one that did not hold; 2: bad input; 3:
+    too little data, or nothing that keeps the rate.
+    """
+    from switchgear._agents.recordings.recorded import Tally
+    from switchgear._analysis.backtest.engine import Recordings
+    from switchgear._analysis.backtest.outcomes import read_outcomes
+    from switchgear._analysis.backtest.thresholds import TooLittle
+    from switchgear._analysis.backtest.tune import tune as tuned
+    from switchgear._cli.policy_choice import chosen
+
+    share = _share(asked)
+    check_paths(paths)
+    check_folder("--write", write)
+    _check_place(write)
+    told = {} if outcomes is None else read_outcomes(outcomes)
+    start, tally = chosen(policy), Tally()
+    with progress("replaying recordings", hidden=as_json) as tell:
+        read = Recordings(paths, told, force, jobs, tell)
+        found = tuned(read, start.policy, share, tally, learning=model)
+    if isinstance(found.result, TooLittle):
+        code = TOO_LITTLE
+    else:
+        code = 0 if (found.result.held.false_stops.value or 0.0) <= share else DOES_NOT_HOLD
+    if as_json:
+        from switchgear._cli.json_values import printed
+
+        say(printed(_values(found, share, code)))
+    else:
+        _draw(found, share, start.name, code)
+    if write is not None and code == 0 and not isinstance(found.result, TooLittle):
+        _write(write, _yaml(found.result))
+        say(f"written: {clean(write, 1000)}", err=as_json)
+    return code
+
+
+def _share(text: str) -> float:
+    number, is_percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+    try:
+        value = float(number) / (100 if is_percent else 1)
+    except ValueError:
+        value = -1.0
+    if not 0.0 < value < 1.0:
+        fail(f"--false-stops is {text!r}: it must be above 0 and below 100 %, such as 1% or 0.01")
+    return value
+
+
+def _check_place(path: str | None) -> None:
+    from pathlib import Path
+
+    if path is None:
+        return
+    if not path.endswith((".yaml", ".yml")):
+        fail(f"--write {path!r}: the name must end in .yaml")
+    if Path(path).exists():
+        fail(f"--write {path!r}: the file is there already; name a new one, and copy what you want")
+
+
+def _write(path: str, text: str) -> None:
+    from pathlib import Path
+
+    with Path(path).open("x", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _yaml(proposal: "Proposal") -> str:
+    import yaml
+
+    from switchgear._analysis.backtest.policy_file import as_config
+
+    values = {"policies": {NAME: as_config(proposal.policy)}}
+    text: str = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=100)
+    return text
+
+
+def _values(found: "Tuned", asked: float, code: int) -> dict[str, Any]:
+    from switchgear._analysis.backtest.findings import counts_as_values, rate_as_values
+    from switchgear._analysis.backtest.policy_file import as_config
+    from switchgear._analysis.backtest.thresholds import TooLittle
+
+    facts: dict[str, Any] = {
+        "exit_code": code,
+        "asked": asked,
+        "solved": found.solved,
+        "unsolved": found.unsolved,
+        "unknown": found.unknown,
+        "tasks": found.tasks,
+    }
+    result = found.result
+    if isinstance(result, TooLittle):
+        return {**facts, "proposal": None, "why": result.why}
+    return {
+        **facts,
+        "why": "",
+        "proposal": {
+            "factor": result.factor,
+            "policy": as_config(result.policy),
+            "model": None if result.model is None else result.model.fields(),
+            "model_why": result.model_why,
+            "held_out": {
+                "false_stop_rate": rate_as_values(result.held.false_stops),
+                "catch_rate": rate_as_values(result.held.caught),
+                "saved_steps": result.held.saved_steps,
+                "unsolved_steps": result.held.unsolved_steps,
+            },
+            "all_runs": counts_as_values(result.replayed),
+        },
+    }
+
+
+def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
+    from switchgear._analysis.backtest.thresholds import TooLittle
+    from switchgear._cli.views.screen import Screen
+
+    screen = Screen()
+    runs = f"{plural(found.solved, 'solved run')}, {found.unsolved:,} unsolved"
+    screen.line(
+        f"{runs}, of {plural(found.tasks, 'task')}; {found.unknown:,} of unknown outcome", 2
+    )
+    if isinstance(found.result, TooLittle):
+        screen.line(f"too little to say anything: {found.result.why}", 2)
+        return
+    result = found.result
+    held = result.held
+    screen.line(f"asked for: at most {asked:.2%} false stops")
+    screen.line()
+    screen.line("held-out result (5-fold cross-validation by task):")
+    screen.line(f"  false stops  {_rate(held.false_stops)}", 15)
+    screen.line(f"  caught       {_rate(held.caught)}", 15)
+    saved = held.saved_steps / held.unsolved_steps if held.unsolved_steps else 0.0
+    screen.line(f"  steps saved  {saved:.1%} of those of unsolved runs", 15)
+    counts = result.replayed
+    screen.line("the proposal itself, on all of them:")
+    screen.line(f"  false stops  {_rate(counts.false_stop_rate)}", 15)
+    screen.line(f"  caught       {_rate(counts.catch_rate)}", 15)
+    screen.line()
+    screen.line(f"proposed: the thresholds of {clean(start, 100)} times {result.factor:g}", 2)
+    if result.model_why:
+        screen.line(f"no model: {result.model_why}", 2)
+    if code == DOES_NOT_HOLD:
+        screen.line("it did not hold on the tasks that were held out: do not use it", 2)
+    screen.line()
+    for line in _yaml(result).splitlines():
+        screen.line(line, 8)
+
+
+def _rate(rate: "Rate") -> str:
+    share = f"{rate.value:.1%}" if rate.value is not None else "-"
+    return f"{rate.seen:,} of {rate.total:,}, {share} (95 %: {rate.low:.1%} to {rate.high:.1%})"

@@ -1,0 +1,1 @@
+"""What verbs draw: tables, pages and live screens."""

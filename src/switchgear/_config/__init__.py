@@ -1,0 +1,36 @@
+"""The configuration file: where it is, what it says, and what is wrong with it.
+
+>>> from switchgear.config import DEFAULT
+>>> DEFAULT.store is None
+True
+"""
+
+from typing import Any
+
+from switchgear._config.loader import load_config
+from switchgear._config.model import DEFAULT, Config, Retention, Rule, RuleBook
+from switchgear._config.places import find_config
+from switchgear._config.policies import preset_policy
+from switchgear._config.problems import ConfigError, Problem
+
+
+def config_schema() -> dict[str, Any]:
+    """The JSON Schema of the file, for editors: made from the registries, so always complete."""
+    from switchgear._config.schema import schema  # noqa: PLC0415  only an editor's set-up asks
+
+    return schema()
+
+
+__all__ = [
+    "DEFAULT",
+    "Config",
+    "ConfigError",
+    "Problem",
+    "Retention",
+    "Rule",
+    "RuleBook",
+    "config_schema",
+    "find_config",
+    "load_config",
+    "preset_policy",
+]

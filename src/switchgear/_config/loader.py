@@ -1,0 +1,303 @@
+"""A file to a `Config`: read, parsed, and every section checked before any of it is used."""
+
+import os
+import re
+import stat
+from collections.abc import Callable
+from typing import Any
+
+from switchgear._config.fleet import build_breakers, build_crew, build_targets, rows
+from switchgear._config.model import Config, Retention, Rule
+from switchgear._config.parts import build_part, construct
+from switchgear._config.places import LARGEST_BYTES, PROJECT
+from switchgear._config.policies import Policies
+from switchgear._config.problems import Node, Problem, Report, shown, suggestion
+from switchgear._config.rules import build_rules
+from switchgear._config.sections import (
+    build_budgets,
+    build_hooks,
+    build_interventions,
+    build_loops,
+    build_operations,
+    build_timeouts,
+)
+from switchgear._core import values
+from switchgear._sinks import SINKS, Sink
+from switchgear._stores.base import IDLE_S, KEEP_EVENTS
+from switchgear._stores.url import STORE_URLS
+from switchgear._text.glob import matcher
+from switchgear._text.redact import redact
+
+KEYS = (
+    *("store", "operator_token_sha256", "retention", "policies", "circuits", "loops", "rules"),
+    *("hooks", "interventions", "timeouts", "sinks", "circuit_breaker", "breakers"),
+    *("agents", "stories", "notifications", "budgets"),
+)
+_FLEET = ("breakers", "agents", "stories")
+_SQLITE = "sqlite:///"
+_VARIABLE = re.compile(r"\$(\$?)\{([^{}]*)\}")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_HASH = re.compile(r"[0-9a-fA-F]{64}")
+_DAY_S = 86_400.0
+
+
+def load_config(
+    path: str | os.PathLike[str],
+    *,
+    text: str | None = None,
+    may_read: Callable[[str], bool] | None = None,
+) -> Config:
+    """The configuration in a file. Raises `ConfigError` with everything that is wrong with it.
+
+    The name tells the syntax: `.yaml` and `.yml`, `.toml`; of `pyproject.toml` the table
+    `[tool.switchgear]` is read. An empty file is the default configuration.
+
+    `text` is read instead of the file, for content that was looked at already. `may_read` tells
+    which environment variables it may use; default: all, for a file that the caller vouches for.
+    Whether the user trusts the file is not asked: a program that calls this runs in the project.
+    """
+    return load_with_notes(path, text=text, may_read=may_read)[0]
+
+
+def load_with_notes(
+    path: str | os.PathLike[str],
+    *,
+    text: str | None = None,
+    may_read: Callable[[str], bool] | None = None,
+) -> tuple[Config, tuple[Problem, ...]]:
+    """The configuration, and what in the file is accepted but written otherwise nowadays."""
+    name = os.fspath(path)
+    report = Report(name)
+    root = read_document(name, report, text)
+    if may_read is not None:
+        _check_variables(root, may_read, report)
+    config = _Loading(os.path.abspath(name), report).config(root)
+    report.raise_if_any()
+    return config, report.notes
+
+
+def read_document(path: str, report: Report, text: str | None = None) -> Node:
+    """What a file of ours holds, as nodes with their lines. Raises `ConfigError` if that is nothing."""
+    text = _read(path, report) if text is None else text.removeprefix("\ufeff")
+    return _parse(path, text, report)
+
+
+def _check_variables(root: Node, may_read: Callable[[str], bool], report: Report) -> None:
+    """Report every use of an environment variable that the file may not read; none is read then."""
+    from switchgear._config.trust import used_variables  # noqa: PLC0415  it loads configurations
+
+    for node, name in used_variables(root):
+        if not may_read(name):
+            way_out = f"'switchgear trust --allow-var {name}' allows it"
+            report.add(node, f"a project's file may not read the variable {name}; {way_out}")
+    report.raise_if_any()
+
+
+def _read(path: str, report: Report) -> str:
+    try:
+        # Looked at before it is opened: opening a pipe would wait for its writer.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            report.fail(None, "is not a regular file")
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        report.fail(None, f"cannot be read: {why}")
+    if len(data) > LARGEST_BYTES:
+        report.fail(None, f"is larger than {LARGEST_BYTES // 1024} KiB")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        report.fail(line, f"is not UTF-8 text: the byte 0x{data[error.start]:02x}")
+
+
+def _parse(path: str, text: str, report: Report) -> Node:
+    name = os.path.basename(path)
+    if name.endswith((".yaml", ".yml")):
+        from switchgear._config.yaml_tree import parse_yaml  # noqa: PLC0415  PyYAML is slow to load
+
+        return parse_yaml(text, report)
+    if not name.endswith(".toml"):
+        report.fail(None, "the name must end in .yaml, .yml or .toml")
+    from switchgear._config.toml_tree import parse_toml  # noqa: PLC0415  only for TOML
+
+    root = parse_toml(text, report)
+    if name != PROJECT:
+        return root
+    for table in ("tool", "switchgear"):
+        root = root.value.get(table, Node({})) if isinstance(root.value, dict) else Node({})
+    return root
+
+
+class _Loading:
+    """The sections of one file. Used by one thread."""
+
+    def __init__(self, path: str, report: Report) -> None:
+        self._path = path
+        self._report = report
+
+    def config(self, root: Node) -> Config:
+        """Every section; what is wrong is in the report."""
+        sections = self._report.mapping(root, KEYS)
+        empty = Node(None)
+        named = self._report.mapping(sections.get("policies", empty))
+        policies = Policies(named, self._report)
+        breakers, agents, stories = (sections.get(name, empty) for name in _FLEET)
+        crew = build_crew(agents, stories, self._report)
+        has_fleet = any(name in sections for name in _FLEET)
+        fleet = build_breakers(breakers, self._report) if has_fleet else None
+        circuits = self._circuits(sections.get("circuits", empty), policies)
+        circuits += build_operations(sections.get("circuit_breaker", empty), self._report)
+        return Config(
+            store=self._store(sections.get("store", empty)),
+            operator_token_sha256=self._token(sections.get("operator_token_sha256", empty)),
+            retention=self._retention(sections.get("retention", empty)),
+            policies=policies.all_named(),
+            circuits=circuits if fleet is None else (*circuits, *rows(fleet, crew)),
+            loop_presets=build_loops(sections.get("loops", empty), self._report),
+            rules=build_rules(sections.get("rules", empty), self._report),
+            hooks=build_hooks(sections.get("hooks", empty), self._report),
+            interventions=build_interventions(sections.get("interventions", empty), self._report),
+            timeouts=build_timeouts(sections.get("timeouts", empty), self._report),
+            sinks=self._sinks(sections.get("sinks", empty)),
+            breakers=fleet,
+            crew=crew,
+            notifications=build_targets(sections.get("notifications", empty), self._report),
+            budgets=build_budgets(sections.get("budgets", empty), self._report),
+            source=self._path,
+            store_as_written=_written(sections.get("store", empty)),
+        )
+
+    def _store(self, node: Node) -> str | None:
+        if not isinstance(node.value, str) or not node.value.strip():
+            if node.value is not None:
+                allowed = ", ".join(STORE_URLS)
+                self._report.add(node, f"is {shown(node.value)}: it must be one of {allowed}")
+            return None
+        url = self._expanded(node)
+        if url is None:
+            return None
+        if url == "memory":  # in YAML a text that ends in a colon needs quotes, and who knows that
+            url = "memory:"
+        objection = _objection_to_store(url, node.value)
+        if objection is not None:
+            # What came out of variables is a secret; the message has what stands in the file.
+            self._report.add(node, f"is {shown(redact(node.value))}: {objection}")
+            return None
+        if url.startswith(_SQLITE):
+            return _SQLITE + self._path_of(url.removeprefix(_SQLITE))
+        return url
+
+    def _token(self, node: Node) -> str | None:
+        if node.value is None:
+            return None
+        text = self._expanded(node) if isinstance(node.value, str) else ""
+        if text is None:
+            return None
+        if not _HASH.fullmatch(text):
+            # The value is not shown: it may be the token itself.
+            what = f"has {len(text)} characters" if text else "is not a text in quotes"
+            rule = "it must be the SHA-256 of the token, 64 hexadecimal digits"
+            self._report.add(node, f"{what}: {rule}")
+            return None
+        return text.lower()
+
+    def _retention(self, node: Node) -> Retention:
+        nodes = self._report.mapping(node, ("events", "idle_days"))
+        given = {name: child.plain() for name, child in nodes.items()}
+        return construct(_retention, given, nodes, node, self._report) or Retention()
+
+    def _circuits(self, node: Node, policies: Policies) -> tuple[Rule, ...]:
+        rules: list[Rule] = []
+        seen: dict[str, Node] = {}
+        for item in self._report.items(node):
+            keys = self._report.mapping(item, ("match", "policy"))
+            if item.value is None or isinstance(item.value, dict):
+                for name in ("match", "policy"):
+                    if name not in keys:
+                        self._report.add(item, f"needs the key {name!r}")
+            match = self._match(keys["match"], seen) if "match" in keys else None
+            policy = policies.of(keys["policy"]) if "policy" in keys else None
+            if match is not None and policy is not None:
+                rules.append(Rule(match, policy))
+        return tuple(rules)
+
+    def _match(self, node: Node, seen: dict[str, Node]) -> str | None:
+        match = node.value
+        if not isinstance(match, str) or not match.strip():
+            self._report.add(node, f"is {shown(match)}: it must be the name of a circuit or a glob")
+            return None
+        match = self._named_today(node, match)
+        try:
+            matcher(match)
+        except re.error as error:
+            self._report.add(node, f"is {shown(match)}: it is not a glob: {error}")
+            return None
+        earlier = seen.get(match) or seen.get("*")
+        if earlier is not None:
+            rule = f"the first match wins, and line {earlier.line} matches all of it"
+            self._report.add(node, f"is {shown(match)}: never used; {rule}")
+        seen.setdefault(match, node)
+        return match
+
+    def _named_today(self, node: Node, match: str) -> str:
+        """A glob with the name that circuits of providers have today."""
+        if not match.startswith("dep/"):
+            return match
+        self._report.note(node, "is accepted; circuits of providers are provider/… now")
+        return f"provider/{match.removeprefix('dep/')}"
+
+    def _sinks(self, node: Node) -> tuple[Sink, ...]:
+        def prepare(field: str, child: Node) -> Any:
+            text = self._expanded(child)
+            return self._path_of(text) if text and field == "path" else text
+
+        items = self._report.items(node)
+        sinks = [build_part(item, SINKS, self._report, prepare) for item in items]
+        return tuple(sink for sink in sinks if sink is not None)
+
+    def _expanded(self, node: Node) -> str | None:
+        """The text with `${NAME}` replaced by the variable; `$${NAME}` stays, less a dollar."""
+        before = self._report.added
+
+        def value(found: re.Match[str]) -> str:
+            name = found[2]
+            if found[1]:
+                return found[0][1:]
+            if not _VARIABLE_NAME.fullmatch(name):
+                self._report.add(node, f"{shown(found[0])} is not the name of a variable")
+            elif not os.environ.get(name):
+                self._report.add(node, f"the environment variable {name} is not set, or is empty")
+            return os.environ.get(name, "")
+
+        text = _VARIABLE.sub(value, node.value)
+        return text if self._report.added == before else None
+
+    def _path_of(self, text: str) -> str:
+        """A path of the file as an absolute one: relative to the file's folder, `~` is home."""
+        return os.path.normpath(os.path.join(os.path.dirname(self._path), os.path.expanduser(text)))
+
+
+def _written(node: Node) -> str | None:
+    return node.value if isinstance(node.value, str) else None
+
+
+def _objection_to_store(url: str, written: str) -> str | None:
+    """What is wrong with the URL of a store, if anything is."""
+    if not url.startswith(STORE_URLS):
+        scheme = written.partition(":")[0] + ":"
+        return f"it must begin with a known store; {suggestion(scheme, STORE_URLS)}"
+    if url.startswith("memory:") and url != "memory:":
+        return "nothing may follow 'memory:'"
+    if url == _SQLITE:
+        return "the path of a file must follow"
+    return None
+
+
+def _retention(events: Any = KEEP_EVENTS, idle_days: Any = IDLE_S / _DAY_S) -> Retention:
+    """Checks the numbers as the parts of a policy do."""
+    return Retention(
+        values.whole("retention.events", events),
+        values.positive("retention.idle_days", idle_days) * _DAY_S,
+    )

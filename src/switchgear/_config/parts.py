@@ -1,0 +1,254 @@
+"""Units of keys: times are written in seconds (`…_seconds`) and money in dollars (`…_dollars`).
+
+The Python arguments behind them end in `_s`, `_ms` or `_micros`. Keys with these endings were the
+only ones in earlier versions, and are accepted with a note.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+from switchgear._config.problems import Node, Report, shown, suggestion
+
+SECONDS, DOLLARS = "_seconds", "_dollars"
+_TIMES = {SECONDS: 1.0, "_s": 1.0, "_ms": 0.001, "_days": 86_400.0}
+_AMOUNTS = {DOLLARS: 1_000_000.0, "_micros": 1.0}
+_KEPT = frozenset({"_days"})
+"""Endings that are as good as the one of their kind: the unit is in the name, and it reads well."""
+
+
+class Meant(NamedTuple):
+    """The argument that a key stands for."""
+
+    name: str
+    factor: float
+    """What the value is multiplied with."""
+
+
+def written(name: str) -> str:
+    """The key for an argument.
+
+    >>> written("timeout_s"), written("hard_cap_micros"), written("baseline_p95_ms"), written("name")
+    ('timeout_seconds', 'hard_cap_dollars', 'baseline_p95_seconds', 'name')
+    """
+    for endings, key in ((_TIMES, SECONDS), (_AMOUNTS, DOLLARS)):
+        stem, ending = _split(name, endings)
+        if ending and ending not in _KEPT:
+            return stem + key
+    return name
+
+
+def meant(key: str, allowed: Iterable[str]) -> Meant | None:
+    """The argument among those allowed that a key with another unit stands for; `None`: none.
+
+    >>> meant("timeout_seconds", ["name", "timeout_s"])
+    Meant(name='timeout_s', factor=1.0)
+    >>> meant("hard_cap_dollars", ["hard_cap_micros"])
+    Meant(name='hard_cap_micros', factor=1000000.0)
+    """
+    names = set(allowed)
+    for endings in (_TIMES, _AMOUNTS):
+        stem, ending = _split(key, endings)
+        if not ending:
+            continue
+        for other, size in endings.items():
+            if stem + other in names:
+                return Meant(stem + other, endings[ending] / size)
+    return None
+
+
+def is_old(key: str) -> bool:
+    """Whether a key is one of an earlier version."""
+    return written(key) != key
+
+
+def converted(value: object, factor: float, name: str) -> object:
+    """A value in the unit of the argument. What is no number stays, for others to object to."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or factor == 1.0:
+        return value
+    found = value * factor
+    near = round(found)
+    if name.endswith("_micros") and abs(found - near) < 1e-6 * max(1.0, abs(found)):
+        return near
+    return float(f"{found:.15g}")
+
+
+def _split(name: str, endings: dict[str, float]) -> tuple[str, str]:
+    for ending in endings:
+        if name.endswith(ending) and name != ending:
+            return name.removesuffix(ending), ending
+    return name, ""
+
+
+T = TypeVar("T")
+
+_BLAMED = re.compile(
+    r"(?P<owner>\w+)\.(?P<field>\w+)(?:\['(?P<item>[^']*)'\])? (?P<rest>.*)", re.DOTALL
+)
+REQUIRED: Any = object()
+"""The default of a field that has none."""
+
+
+class Field(NamedTuple):
+    """An argument of a constructor."""
+
+    default: Any
+    annotation: Any
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether its value is a mapping; else it is a single value."""
+        return "Mapping" in str(self.annotation)
+
+
+@lru_cache
+def fields_of(kind: Callable[..., Any]) -> dict[str, Field]:
+    """The fields of a part: the arguments of its constructor, in order."""
+    import inspect  # noqa: PLC0415  importing the configuration's errors must not cost this
+
+    arguments = inspect.signature(kind).parameters.values()
+    return {
+        argument.name: Field(
+            REQUIRED if argument.default is argument.empty else argument.default,
+            argument.annotation,
+        )
+        for argument in arguments
+        if argument.kind not in {argument.VAR_POSITIONAL, argument.VAR_KEYWORD}
+    }
+
+
+def kind_and_fields(
+    node: Node, kinds: Mapping[str, Any], report: Report
+) -> tuple[str, Node] | None:
+    """Which kind a part is and what it says: `latched` or `cooldown: {base_s: 60}`."""
+    allowed = ", ".join(sorted(kinds))
+    if isinstance(node.value, str):
+        name, inner = node.value, Node({}, node.line, node.key)
+    elif isinstance(node.value, dict) and len(node.value) == 1:
+        [(name, inner)] = node.value.items()
+    elif isinstance(node.value, dict) and node.value:
+        names = ", ".join(map(shown, node.value))
+        report.add(node, f"has {len(node.value)} keys, {names}: it must have one of {allowed}")
+        return None
+    else:
+        report.add(node, f"is {shown(node.value)}: it must be one of {allowed}")
+        return None
+    if name not in kinds:
+        report.add(inner, f"unknown kind {shown(name)}; {suggestion(name, kinds)}")
+        return None
+    return name, inner
+
+
+def build_part(
+    node: Node,
+    kinds: Mapping[str, Callable[..., T]],
+    report: Report,
+    prepare: Callable[[str, Node], Any] | None = None,
+) -> T | None:
+    """The part that a node describes; `None` after what is wrong has been reported.
+
+    `prepare` turns the text of a field into the constructor's argument, such as a path.
+    """
+    found = kind_and_fields(node, kinds, report)
+    if found is None:
+        return None
+    name, inner = found
+    before = report.added
+    fields = fields_of(kinds[name])
+    nodes = report.mapping(inner, fields)
+    given: dict[str, Any] = {}
+    for field, child in nodes.items():
+        if fields[field].is_mapping != isinstance(child.value, dict) or child.value == []:
+            must = "a mapping" if fields[field].is_mapping else "a single value"
+            report.add(child, f"is {shown(child.value)}: it must be {must}")
+        elif isinstance(child.value, list):
+            report.add(child, "is a list: it must be a single value")
+        elif prepare is not None and isinstance(child.value, str):
+            prepared = prepare(field, child)
+            if prepared is not None:  # else it has been reported
+                given[field] = prepared
+        else:
+            given[field] = child.plain()
+    missing = [
+        field
+        for field, (default, _) in fields.items()
+        if default is REQUIRED and field not in nodes
+    ]
+    for field in missing:
+        report.add(inner, f"{name} needs the key {written(field)!r}")
+    if report.added > before and any(
+        default is REQUIRED and field not in given for field, (default, _) in fields.items()
+    ):
+        return None
+    part = construct(kinds[name], given, nodes, inner, report)
+    return part if report.added == before else None
+
+
+def construct(
+    make: Callable[..., T],
+    given: dict[str, Any],
+    nodes: Mapping[str, Node],
+    place: Node,
+    report: Report,
+    *,
+    instead: Mapping[str, Any] | None = None,
+) -> T | None:
+    """Call a constructor; what it objects to is reported at the key it names.
+
+    It raises for one field at a time, so the field is left out, or given the value that stands in
+    for it in `instead`, and it is asked again: everything that is wrong is told at once.
+    """
+    arguments = dict(given)
+    left_out: list[str] = []
+    failed = False
+    while True:
+        try:
+            made = make(**arguments)
+        except (ValueError, TypeError, OverflowError) as error:
+            if failed and isinstance(error, TypeError):
+                return None  # a required field was the bad one
+            failed = True
+            blamed = _BLAMED.fullmatch(str(error))
+            if any(re.search(rf"\b{field}\b", str(error)) for field in left_out):
+                return None  # it objects to a default that nobody wrote
+            _report_objection(str(error), blamed, nodes, place, report)
+            if blamed is None or blamed["field"] not in arguments:
+                return None
+            left_out.append(blamed["field"])
+            del arguments[blamed["field"]]
+            if instead is not None and blamed["field"] in instead:
+                arguments[blamed["field"]] = instead[blamed["field"]]
+        else:
+            return None if failed else made
+
+
+def _report_objection(
+    message: str,
+    blamed: re.Match[str] | None,
+    nodes: Mapping[str, Node],
+    place: Node,
+    report: Report,
+) -> None:
+    """Report an objection at the key of the field that it blames, as near as can be."""
+    if blamed is None or blamed["field"] not in nodes:
+        report.add(place, message)
+        return
+    node, name = nodes[blamed["field"]], blamed["field"]
+    if blamed["item"] is not None and isinstance(node.value, dict) and blamed["item"] in node.value:
+        node, name = node.value[blamed["item"]], blamed["item"]
+    # The key in front of the message already names the field, unless the part as a whole is meant.
+    is_named = node.key.endswith((name, written(name)))
+    report.add(node, _in_keys(blamed["rest"], nodes) if is_named else message)
+
+
+def _in_keys(text: str, nodes: Mapping[str, Node]) -> str:
+    """An objection in which other fields are named as the file names them."""
+    for field in nodes:
+        if written(field) != field:
+            text = re.sub(rf"\b{field}\b", _last_part(nodes[field].key) or field, text)
+    return text
+
+
+def _last_part(key: str) -> str:
+    return key.rpartition(".")[2]

@@ -1,0 +1,208 @@
+"""What is wrong with a configuration file, said so that it can be mended without a search.
+
+Problems are collected, not raised one by one: a file is read once and all of them are told.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple, NoReturn
+
+from switchgear._config import parts
+from switchgear._core.errors import SwitchgearError
+
+LONGEST_SHOWN = 60
+"""Characters shown of a value or key."""
+LONGEST_MESSAGE = 400
+MOST_PROBLEMS = 100
+"""Nobody reads more, and a file of garbage would have thousands."""
+MOST_NAMES = 500
+"""Names that a suggestion is looked for among."""
+_PLAIN_NAME = re.compile(r"[\w/*?+-]+", re.ASCII)
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong: in which file, in which line, at which key, and what."""
+
+    path: str
+    line: int | None
+    """From 1; `None`: the file as a whole."""
+    key: str
+    """Such as `policies.patient.detectors[0].failure_rate.window`; empty: the whole document."""
+    message: str
+
+    def __str__(self) -> str:
+        where = self.path if self.line is None else f"{self.path}:{self.line}"
+        return f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"
+
+
+class ConfigError(SwitchgearError):
+    """A configuration file that cannot be used. `problems` has all that is wrong with it."""
+
+    args: tuple[tuple[Problem, ...]]
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that is wrong, in the order of the lines."""
+        return self.args[0]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.problems))
+
+
+class Node(NamedTuple):
+    """A value of the document and where it stands."""
+
+    value: Any
+    """A text, number, truth value or `None`; a list of nodes; or a dict of nodes by name."""
+    line: int | None = None
+    key: str = ""
+
+    def plain(self) -> Any:
+        """The value without the places."""
+        if isinstance(self.value, dict):
+            return {name: node.plain() for name, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.plain() for node in self.value]
+        return self.value
+
+
+class Report:
+    """Collects the problems of one file. Used by one thread."""
+
+    def __init__(self, path: str) -> None:
+        self.path = _shown_path(path)
+        self.added = 0
+        """How often something was found wrong: whoever sees it grow knows that its part is bad."""
+        self._problems: dict[Problem, None] = {}  # a part inherited twice is told once
+        self._notes: dict[Problem, None] = {}
+        self._unreadable: set[str] = set()
+
+    def add(self, node: Node, message: str) -> None:
+        """Note what is wrong with this node."""
+        self.added += 1
+        if node.key in self._unreadable:
+            return
+        self._problems[Problem(self.path, node.line, node.key, _short(message))] = None
+        if len(self._problems) >= MOST_PROBLEMS:
+            self.fail(None, f"has {MOST_PROBLEMS} problems or more; mend these first")
+
+    def add_unreadable(self, node: Node, message: str) -> None:
+        """Note a value that stands for nothing; what else is found wrong with it does not count."""
+        self.add(node, message)
+        self._unreadable.add(node.key)
+
+    def note(self, node: Node, message: str) -> None:
+        """Note what is accepted, and written otherwise nowadays."""
+        if len(self._notes) < MOST_PROBLEMS:
+            self._notes[Problem(self.path, node.line, node.key, _short(message))] = None
+
+    @property
+    def notes(self) -> tuple[Problem, ...]:
+        """What is accepted and written otherwise nowadays, in the order of the lines."""
+        return tuple(sorted(self._notes, key=lambda problem: problem.line or 0))
+
+    def fail(self, line: int | None, message: str) -> NoReturn:
+        """Note what makes it useless to read on, and give up."""
+        self._problems[Problem(self.path, line, "", _short(message))] = None
+        raise self.error()
+
+    def error(self) -> ConfigError:
+        """All problems as an error."""
+        by_line = sorted(self._problems, key=lambda problem: problem.line or 0)
+        return ConfigError(tuple(by_line))
+
+    def raise_if_any(self) -> None:
+        """Raise what was collected, if anything was."""
+        if self._problems:
+            raise self.error()
+
+    # What sections have in common
+
+    def mapping(self, node: Node, allowed: Iterable[str] | None = None) -> dict[str, Node]:
+        """The entries of a node that must be a mapping; unknown keys are told and left out.
+
+        Nothing at all is an empty mapping: a section whose lines are all commented out.
+        """
+        if node.value is None:
+            return {}
+        if not isinstance(node.value, dict):
+            self.add(node, f"is {shown(node.value)}: it must be a mapping of keys to values")
+            return {}
+        if allowed is None:
+            return node.value
+        names = list(allowed)
+        found: dict[str, Node] = {}
+        for key, child in node.value.items():
+            one = parts.Meant(key, 1.0) if key in names else parts.meant(key, names)
+            if one is None:
+                known = [*map(parts.written, names)]
+                self.add(child, f"unknown key; {suggestion(key, dict.fromkeys(known))}")
+                continue
+            if one.name in found:
+                self.add(child, f"says the same as {shown(found[one.name].key)}: keep one of them")
+                continue
+            # Of an older version of the unit; a preset of ours is no file that could be changed.
+            if parts.is_old(key) and child.line is not None:
+                self.note(child, f"is accepted; the key is {parts.written(key)!r} now")
+            value = parts.converted(child.value, one.factor, one.name)
+            found[one.name] = child._replace(value=value)
+        return found
+
+    def items(self, node: Node) -> list[Node]:
+        """The items of a node that must be a list; nothing at all is an empty list."""
+        if node.value is None:
+            return []
+        if not isinstance(node.value, list):
+            self.add(node, f"is {shown(node.value)}: it must be a list")
+            return []
+        return node.value
+
+
+def suggestion(name: str, allowed: Iterable[str]) -> str:
+    """`did you mean 'threshold'?`, or what is allowed when nothing is near."""
+    import difflib  # noqa: PLC0415  needed only when something is wrong
+
+    names = list(allowed)[:MOST_NAMES]
+    near = difflib.get_close_matches(name[:LONGEST_SHOWN], names, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return "allowed: " + ", ".join(sorted(names)) if names else "no key is allowed here"
+
+
+def shown(value: Any) -> str:
+    """A value for a message: short, on one line, nothing in it that a terminal would obey."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None or isinstance(value, bool):
+        return {None: "empty", True: "true", False: "false"}[value]
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
+
+
+def join(key: str, name: str | int) -> str:
+    """The key of a child: `policies.patient`, `detectors[0]`, `circuits["a.b"]`."""
+    if isinstance(name, int):
+        return f"{key}[{name}]"
+    if not _PLAIN_NAME.fullmatch(name) or len(name) > LONGEST_SHOWN:
+        return f"{key}[{shown(name)}]"
+    return f"{key}.{name}" if key else name
+
+
+def _short(message: str) -> str:
+    """A constructor's or parser's message without the middle of what it quotes at length."""
+    if len(message) > LONGEST_MESSAGE:
+        message = f"{message[: LONGEST_MESSAGE // 2]} … {message[-LONGEST_MESSAGE // 2 :]}"
+    return message if message.isprintable() else ascii(message)[1:-1]
+
+
+def _shown_path(path: str) -> str:
+    """Relative where that is shorter to read, on one line."""
+    try:
+        near = os.path.relpath(path)
+    except (OSError, ValueError):
+        near = path
+    name = path if near.startswith("..") else near
+    return name if name.isprintable() else ascii(name)

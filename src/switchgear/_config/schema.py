@@ -1,0 +1,353 @@
+"""The JSON Schema of the configuration file, made from the registries.
+
+Types and defaults are those of the constructors; limits and closed choices are found by asking the
+constructors, so that no rule is written twice and none can be out of date.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from switchgear._breaker.loop_presets import LOOP_PRESETS
+from switchgear._breaker.presets import DESCRIPTIONS, PRESETS
+from switchgear._config.fleet import ALIASES
+from switchgear._config.model import Retention
+from switchgear._config.parts import REQUIRED, Field, fields_of, meant, written
+from switchgear._config.policies import POLICY_KEYS
+from switchgear._config.sections import (
+    ON_TROUBLE,
+    hooks_of,
+    interventions,
+    loop_preset,
+    operations,
+    time_rules,
+)
+from switchgear._core.policy import Policy
+from switchgear._detectors.policy_wire import COMBINES, DETECTORS, RECOVERIES
+from switchgear._fleet.categories import CATEGORIES
+from switchgear._fleet.targets import LONGEST_TIMEOUT_S, TARGETS
+from switchgear._rules.builtin import BUILTIN
+from switchgear._rules.rules import ALLOWED, ASPECTS
+from switchgear._sinks import SINKS
+from switchgear._stuck.escalation import RUNGS
+from switchgear._stuck.timeouts import POLICIES
+
+Schema = dict[str, Any]
+_HUGE = 10**6
+_CHOICES = re.compile(r"it must be one of (?P<words>.+)")
+
+
+def schema() -> Schema:
+    """The whole schema."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Switchgear configuration",
+        **_maybe(_mapping(_sections())),
+        "$defs": {
+            "policy": _policy(),
+            "policy_name": _policy_name(),
+            "detector": _one_of(DETECTORS),
+            "recovery": _one_of(RECOVERIES),
+            "combine": _one_of(COMBINES),
+            "sink": _one_of(SINKS),
+            "target": _one_of(TARGETS),
+            "budget": _budget(),
+        },
+    }
+
+
+def _sections() -> dict[str, Schema]:
+    retention = Retention()
+    policies = {"type": "object", "additionalProperties": _ref("policy")}
+    rule = _mapping(
+        {
+            "match": _text("The name of a circuit, or a glob; the first match wins."),
+            "policy": {"anyOf": [_ref("policy_name"), _ref("policy")]},
+        },
+        required=("match", "policy"),
+    )
+    return {
+        "store": _maybe(
+            _text("memory:, sqlite:///path, redis://host or rediss://host; ${NAME} is a variable.")
+        ),
+        "operator_token_sha256": _maybe(
+            _text("The SHA-256 of the token that orders need, or ${NAME}.")
+        ),
+        "retention": _maybe(
+            _mapping(
+                {
+                    "events": {"type": "integer", "minimum": 1, "default": retention.events},
+                    "idle_days": {
+                        "type": "number",
+                        "exclusiveMinimum": 0,
+                        "default": retention.idle_s / 86_400,
+                    },
+                }
+            )
+        ),
+        "policies": _maybe(policies),
+        "circuits": _maybe({"type": "array", "items": rule}),
+        "loops": _maybe({"type": "object", "additionalProperties": _loop()}),
+        "rules": _maybe(_rules()),
+        "hooks": _hooks(),
+        "interventions": _interventions(),
+        "timeouts": _timeouts(),
+        "sinks": _maybe({"type": "array", "items": _ref("sink")}),
+        "breakers": _breakers(),
+        "circuit_breaker": _part(operations),
+        "budgets": _maybe({"type": "object", "additionalProperties": _ref("budget")}),
+        "agents": _maybe({"type": "object", "additionalProperties": _agent()}),
+        "stories": _maybe({"type": "object", "additionalProperties": _story()}),
+        "notifications": _maybe({"type": "array", "items": _ref("target")}),
+    }
+
+
+def _breakers() -> Schema:
+    parts = {name: _part(make) for name, make in CATEGORIES.items()}
+    return _maybe(_mapping({**parts, **{alias: parts[one] for alias, one in ALIASES.items()}}))
+
+
+def _budget() -> Schema:
+    nodes = _maybe({"type": "object", "additionalProperties": _ref("budget")})
+    limit: Schema = {"type": ["number", "null"], "minimum": 0}
+    circuit = _text("The circuit that is told of its costs.")
+    return _maybe(_mapping({"limit_dollars": limit, "circuit": _maybe(circuit), "nodes": nodes}))
+
+
+def _agent() -> Schema:
+    names = {"type": ["array", "null"], "items": {"type": "string", "minLength": 1}}
+    texts = {
+        "owner": _text("Whom to tell when something of it trips."),
+        "provider": _text("Who provides its model: the circuit provider/<provider>."),
+        "model": _text("The model's own name."),
+    }
+    lists = {
+        "fallback_models": {**names, "description": "provider/model, in order."},
+        "fallback_chain": {**names, "description": "Agents that work in its stead, in order."},
+        "stories": names,
+    }
+    return _mapping({**texts, **lists}, required=tuple(texts))
+
+
+def _story() -> Schema:
+    budget = {"type": ["number", "null"], "exclusiveMinimum": 0}
+    texts = {"owner": _text("Whom to tell when it is paused.")}
+    return _mapping({**texts, "budget_dollars": budget}, required=("owner",))
+
+
+def _rules() -> Schema:
+    patterns = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 500}}
+    allow = _maybe(_mapping(dict.fromkeys(ALLOWED, _maybe(patterns))))
+    own = {
+        "name": _text("What the rule is called when it is broken."),
+        "why": {"type": "string", "description": "Why it is there, for whoever reads the refusal."},
+        **dict.fromkeys(ASPECTS, _maybe(patterns)),
+        "allow": allow,
+    }
+    about = [{"required": [aspect]} for aspect in ASPECTS]
+    rule = {**_mapping(own, required=("name",)), "anyOf": about}
+    return _mapping(
+        {
+            "builtin": _maybe({"type": "array", "items": {"enum": list(BUILTIN)}}),
+            "allow": _maybe(_mapping(dict.fromkeys(BUILTIN, allow))),
+            "protected": _maybe(patterns),
+            "own": _maybe({"type": "array", "items": rule}),
+        }
+    )
+
+
+def _loop() -> Schema:
+    part = _part(loop_preset)
+    fields: dict[str, Schema] = part["properties"]
+    for name in ("validate", "commit"):
+        fields[name] = {"type": "boolean", "default": fields_of(loop_preset)[name].default}
+    names = [{"const": name} for name in sorted(LOOP_PRESETS)]
+    extends = {"anyOf": [*names, _text("A name of the loops section.")]}
+    return _mapping({"extends": extends, **fields})
+
+
+def _hooks() -> Schema:
+    part = _part(hooks_of)
+    part["properties"]["on_trouble"] = {"enum": list(ON_TROUBLE), "default": ON_TROUBLE[0]}
+    part["properties"]["story"] = _maybe(_text("The story that the work is for."))
+    return _maybe(part)
+
+
+def _interventions() -> Schema:
+    part = _part(interventions)
+    rungs = {"type": "array", "items": {"enum": list(RUNGS)}, "default": list(RUNGS)}
+    part["properties"]["when_alone"] = rungs
+    part["properties"]["in_runs"] = {"type": "boolean", "default": False}
+    part["properties"]["progress"] = {"type": "boolean", "default": True}
+    part["properties"]["escalate"] = _maybe(_text("The name of an agent, or a command."))
+    return part
+
+
+def _timeouts() -> Schema:
+    part = _part(time_rules)
+    part["properties"]["policy"] |= {"enum": list(POLICIES)}
+    part["properties"]["min_runs"]["minimum"] = 2
+    return part
+
+
+def _policy() -> Schema:
+    limits = fields_of(Policy)
+    properties: dict[str, Schema] = {
+        "extends": _maybe(_ref("policy_name")),
+        "detectors": {"type": "array", "items": _ref("detector"), "minItems": 1},
+        "recovery": _ref("recovery"),
+        "combine": _ref("combine"),
+        "tripping_at": _value(_policy_with, "tripping_at", limits["tripping_at"]),
+        "strict": {"type": "boolean", "default": limits["strict"].default},
+    }
+    return _mapping({key: properties[key] for key in POLICY_KEYS})
+
+
+def _policy_with(**field: Any) -> Policy:
+    return Policy([kind() for kind in DETECTORS.values() if not _required(kind)], **field)
+
+
+def _policy_name() -> Schema:
+    presets = [{"const": name, "description": DESCRIPTIONS[name]} for name in PRESETS]
+    return {"anyOf": [*presets, _text("A name of the policies section.")]}
+
+
+def _one_of(kinds: Mapping[str, Callable[..., Any]]) -> Schema:
+    """A part: the bare name of a kind that needs nothing, or one kind with its fields."""
+    bare = [kind for kind in sorted(kinds) if not _required(kinds[kind])]
+    written = {
+        **_mapping({kind: _part(kinds[kind]) for kind in sorted(kinds)}),
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    return {"oneOf": [{"enum": bare}, written]} if bare else written
+
+
+def _part(kind: Callable[..., Any]) -> Schema:
+    fields = fields_of(kind)
+    required = _required(kind)
+    about = (kind.__doc__ or "").strip().partition("\n\n")[0]
+    properties: dict[str, Schema] = {}
+    for name, field in fields.items():
+        properties |= _keys_for(name, _value(kind, name, field))
+    plain = tuple(name for name in required if written(name) == name)
+    part = {**_mapping(properties, required=plain), "description": " ".join(about.split())}
+    both = [name for name in required if written(name) != name]
+    if both:  # by the key of today or by that of an earlier version
+        [name] = both
+        part["anyOf"] = [{"required": [written(name)]}, {"required": [name]}]
+    return part if required else _maybe(part)
+
+
+def _keys_for(name: str, value: Schema) -> dict[str, Schema]:
+    """The keys that stand for an argument: in the unit of the file, and as in earlier versions."""
+    key = written(name)
+    if key == name:
+        return {name: value}
+    one = meant(key, [name])
+    factor = 1.0 if one is None else one.factor
+    sized = {
+        word: number / factor if isinstance(number, int | float) and factor != 1.0 else number
+        for word, number in value.items()
+    }
+    if factor != 1.0:
+        sized["type"] = "number" if value["type"] in {"integer", "number"} else value["type"]
+    if "minimum" in sized and factor > 1.0:
+        sized["exclusiveMinimum"] = 0
+        del sized["minimum"]
+    return {key: sized, name: {**value, "description": f"As in earlier versions: use {key}."}}
+
+
+def _required(kind: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(name for name, field in fields_of(kind).items() if field.default is REQUIRED)
+
+
+def _value(kind: Callable[..., Any], name: str, field: Field) -> Schema:
+    annotation = str(field.annotation)
+    default = {} if field.default is REQUIRED else {"default": field.default}
+    if field.is_mapping:
+        weight: Schema = {"type": "number", "exclusiveMinimum": 0}
+        return {**_mapping(dict.fromkeys(sorted(DETECTORS), weight)), "minProperties": 1, **default}
+    if field.annotation is bool:
+        return {"type": "boolean", **default}
+    if field.annotation is str:
+        words = _CHOICES.search(_objection(kind, name, "\0") or "")
+        texts: Schema = {"enum": words["words"].split(", ")} if words else {"type": "string"}
+        return {**texts, **default}
+    if name == "timeout_s":
+        limits = {"exclusiveMinimum": 0, "maximum": LONGEST_TIMEOUT_S}
+        return {"type": "number", **limits, **default}
+    is_whole = "int" in annotation
+    names = ["integer" if is_whole else "number", *(["null"] if "None" in annotation else [])]
+    limits = (_whole_limits if is_whole else _limits)(kind, name)
+    return {"type": names if len(names) > 1 else names[0], **limits, **default}
+
+
+def _objection(kind: Callable[..., Any], field: str, value: Any, **others: Any) -> str | None:
+    """What the constructor says against a value beside those of others, if anything."""
+    fields = fields_of(kind)
+    needed: Schema = {
+        name: {"any": 1.0} if fields[name].is_mapping else 1 for name in _required(kind)
+    }
+    try:
+        kind(**{**needed, **others, field: value})
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _whole_limits(kind: Callable[..., Any], field: str) -> Schema:
+    """From 1 to the most that is taken, if there is a most however large the others are."""
+    others = {name: _HUGE for name, other in fields_of(kind).items() if other.annotation is int}
+
+    def accepts(value: int) -> bool:
+        return any(_objection(kind, field, value, **more) is None for more in (others, {}))
+
+    if accepts(_HUGE):
+        return {"minimum": 1}
+    fits, most = 1, _HUGE
+    while most - fits > 1:
+        middle = (fits + most) // 2
+        fits, most = (middle, most) if accepts(middle) else (fits, middle)
+    return {"minimum": 1, "maximum": fits}
+
+
+def _limits(kind: Callable[..., Any], field: str) -> Schema:
+    """Between which numbers a field must be, as its constructor says, whatever the others are."""
+    fewest = {name: 1 for name, other in fields_of(kind).items() if other.annotation is int}
+
+    def accepts(value: float) -> bool:
+        return any(_objection(kind, field, value, **more) is None for more in ({}, fewest))
+
+    limits: Schema = {}
+    if accepts(-1.0):
+        return limits
+    if accepts(0.0):
+        limits["minimum"] = 0
+    elif accepts(1.0) and not accepts(0.999):
+        limits["minimum"] = 1
+    else:
+        limits["exclusiveMinimum"] = 0
+    if not accepts(_HUGE):
+        limits["maximum" if accepts(1.0) else "exclusiveMaximum"] = 1
+    return limits
+
+
+def _mapping(properties: dict[str, Schema], required: tuple[str, ...] = ()) -> Schema:
+    found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**found, "required": list(required)} if required else found
+
+
+def _maybe(inner: Schema) -> Schema:
+    """The same, or nothing at all."""
+    if "type" in inner:
+        return {**inner, "type": [inner["type"], "null"]}
+    return {"anyOf": [inner, {"type": "null"}]}
+
+
+def _text(description: str) -> Schema:
+    return {"type": "string", "minLength": 1, "description": description}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}

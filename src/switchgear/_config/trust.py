@@ -1,0 +1,304 @@
+"""Which configuration files of projects the user trusts: by path and content, as direnv does.
+
+A file that came with a project is data from a stranger. It takes effect only after the user has
+trusted its content; the record lies in the user's state folder, outside any project, with a copy of
+the content. When the file changes, the copy stays in effect until the user trusts the new content.
+"""
+
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from switchgear._config.loader import load_config, read_document
+from switchgear._config.places import LARGEST_BYTES, PROJECT, config_home
+from switchgear._config.problems import Node, Report
+from switchgear._core.errors import SwitchgearError
+from switchgear._system.files import read_private, state_folder, write_private
+
+VARIABLE = "SWITCHGEAR_TRUST"
+"""For the command, not for hooks: `1`, or digests of files, separated by commas."""
+ALLOWED = ("SWITCHGEAR_*", "REDIS_*", "VALKEY_*", "HOME", "USER", "TMPDIR", "XDG_*", "CI")
+"""Environment variables that a project's file may read; others need `switchgear trust --allow-var`."""
+NEVER = frozenset({"SWITCHGEAR_TOKEN"})
+"""Not for files at all: the operator token."""
+_LARGEST_RECORD = 8 * LARGEST_BYTES
+_USED = re.compile(r"(?<!\$)\$\{([A-Za-z_]\w*)\}", re.ASCII)
+_EXPANDED = ("store", "operator_token_sha256", "sinks")
+"""The sections in which `${NAME}` is replaced; elsewhere it is text, such as a pattern of a rule."""
+_COMMAND_KEYS = frozenset({"command", "escalate", "run"})
+
+
+class NotTrusted(SwitchgearError):
+    """A configuration file that cannot be trusted. `args` are the file, why, and what to do."""
+
+    args: tuple[str, str, str]
+
+    def __str__(self) -> str:
+        path, why, what_to_do = self.args
+        return f"{path}: {why}; {what_to_do}"
+
+
+class Trusted(NamedTuple):
+    """What the user has trusted of one file."""
+
+    path: str
+    digest: str
+    text: str
+    """The whole file as it was then."""
+    variables: tuple[str, ...] = ()
+    """Environment variables beyond `ALLOWED` that the user lets it read."""
+    at_s: float = 0.0
+
+
+class Shown(NamedTuple):
+    """What a person should know of a file before trusting it, as it is written there."""
+
+    sections: tuple[str, ...]
+    commands: tuple[str, ...]
+    targets: tuple[str, ...]
+    """Network addresses."""
+    files: tuple[str, ...]
+    variables: tuple[str, ...]
+    """Those whose values become a part of an address or a path: `${NAME}`."""
+    named: tuple[str, ...]
+    """Those that hold a secret or an address as a whole, such as `secret_env`."""
+
+
+def key_path(path: str) -> str:
+    """The path by which a file is known: its folder without links, its own name as it is."""
+    full = os.path.abspath(os.path.expanduser(path))
+    return os.path.join(os.path.realpath(os.path.dirname(full)), os.path.basename(full))
+
+
+def is_own(path: str) -> bool:
+    """Whether a file is the user's own and no project's: in the home or the configuration folder."""
+    folder = os.path.dirname(key_path(path))
+    home = os.path.realpath(os.path.expanduser("~"))
+    return folder in {home, os.path.realpath(config_home())}
+
+
+def content(path: str) -> bytes | None:
+    """What a configuration file holds; `None`: it cannot be read, or is no regular file."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None
+        data = os.read(file, LARGEST_BYTES + 1)
+        return data if len(data) <= LARGEST_BYTES else None
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+
+
+def digest_of(path: str, data: bytes) -> str:
+    """The SHA-256 of what Switchgear reads in a file: of `pyproject.toml` only its own table."""
+    from hashlib import sha256  # noqa: PLC0415  not paid by those who have no configuration
+
+    if os.path.basename(path) == PROJECT:
+        data = json.dumps(_table_in(data), sort_keys=True, default=str).encode()
+    return sha256(data).hexdigest()
+
+
+def _table_in(data: bytes) -> Any:
+    """The table `[tool.switchgear]`; what cannot be parsed stands for itself."""
+    import tomllib  # noqa: PLC0415  only for TOML
+
+    try:
+        tool = tomllib.loads(data.decode("utf-8-sig")).get("tool")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError):
+        return data.decode("latin-1")
+    return tool.get("switchgear") if isinstance(tool, dict) else None
+
+
+def trust_folder() -> str:
+    """Where the records are."""
+    return state_folder("trust")
+
+
+def record_of(path: str) -> Trusted | None:
+    """What the user has trusted of a file; `None`: nothing, or no record that can be believed."""
+    path = key_path(path)
+    if _lies_in(trust_folder(), os.path.dirname(path)):
+        return None  # a project could bring its own records
+    return _loaded(read_private(_place(path), _LARGEST_RECORD), path)
+
+
+def _lies_in(folder: str, project: str) -> bool:
+    """Whether a folder of the user's lies in a project; a folder around the home is no project."""
+    around = os.path.join(project, "")
+    home = os.path.join(os.path.realpath(os.path.expanduser("~")), "")
+    return os.path.realpath(folder).startswith(around) and not home.startswith(around)
+
+
+def _place(path: str) -> str:
+    from hashlib import sha256  # noqa: PLC0415
+
+    name = sha256(path.encode(errors="surrogateescape")).hexdigest()
+    return os.path.join(trust_folder(), f"{name[:32]}.json")
+
+
+def _loaded(data: bytes | None, path: str | None = None) -> Trusted | None:
+    try:
+        told = json.loads(data or b"null")
+        found = Trusted(
+            str(told["path"]),
+            str(told["digest"]),
+            str(told["text"]),
+            tuple(map(str, told.get("variables", ()))),
+            float(told.get("at_s", 0.0)),
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if path is not None and found.path != path:
+        return None
+    text = found.text.encode(errors="surrogateescape")
+    return found if digest_of(found.path, text) == found.digest else None
+
+
+def records() -> list[Trusted]:
+    """All that is trusted, by path."""
+    folder = trust_folder()
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    found = (
+        _loaded(read_private(os.path.join(folder, name), _LARGEST_RECORD))
+        for name in names
+        if name.endswith(".json")
+    )
+    return sorted((each for each in found if each is not None), key=lambda each: each.path)
+
+
+def trust_file(path: str, *, variables: Iterable[str] = (), expected: str | None = None) -> Trusted:
+    """Trust a configuration file as it is now: the one function by which files become trusted.
+
+    `variables` are environment variables beyond `ALLOWED` that it may read; those that were allowed
+    before stay so. `expected` is the digest of the content that a person was shown; other content is
+    not trusted. Raises `NotTrusted`, `ConfigError` for a file that cannot be used, OSError.
+    """
+    path = key_path(path)
+    data = content(path)
+    if data is None:
+        raise NotTrusted(path, "it is not a readable file", "look at what it is")
+    digest = digest_of(path, data)
+    if expected not in {None, digest}:
+        raise NotTrusted(path, "it has changed since it was shown", "run 'switchgear trust' again")
+    before = record_of(path)
+    names = dict.fromkeys((*(() if before is None else before.variables), *variables))
+    text = _text(path, data)
+    load_config(path, text=text, may_read=lambda name: may_read(name, tuple(names)))
+    used = {name for name in variables_in(path, text) if not may_read(name)}
+    kept = tuple(sorted(used.intersection(names)))
+    made = Trusted(path, digest, text, kept, time.time())
+    if _lies_in(trust_folder(), os.path.dirname(path)):
+        why = f"the record would lie in {trust_folder()}, inside the project"
+        raise NotTrusted(path, why, "set XDG_STATE_HOME to a folder outside the project")
+    write_private(_place(path), json.dumps(made._asdict()).encode())
+    return made
+
+
+def revoke(path: str) -> bool:
+    """Trust a file no longer; false: it was not trusted. Raises OSError."""
+    was = record_of(path) is not None
+    place = _place(key_path(path))
+    if os.path.lexists(place):
+        write_private(place, b"null")  # tells it from a record that something else removed
+    return was
+
+
+def is_lost(path: str) -> bool:
+    """Whether there is no record of a file at all, not even that it was revoked."""
+    return not os.path.lexists(_place(key_path(path)))
+
+
+def may_read(name: str, allowed: Iterable[str] = ()) -> bool:
+    """Whether a project's file may read an environment variable.
+
+    >>> may_read("REDIS_PASSWORD"), may_read("ANTHROPIC_API_KEY"), may_read("SWITCHGEAR_TOKEN")
+    (True, False, False)
+    """
+    if name in NEVER:
+        return False
+    for pattern in (*ALLOWED, *allowed):
+        if name == pattern or (pattern[-1:] == "*" and name.startswith(pattern[:-1])):
+            return True
+    return False
+
+
+def is_trusted_by_environment(digest: str) -> bool:
+    """Whether SWITCHGEAR_TRUST names this content: for commands in CI, never for hooks."""
+    told = os.environ.get(VARIABLE, "")
+    words = {word.strip().lower() for word in told.split(",")}
+    return "1" in words or digest in words
+
+
+def _text(path: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise NotTrusted(path, "it is not UTF-8 text", "save it as UTF-8") from None
+
+
+def variables_in(path: str, text: str) -> list[str]:
+    """The environment variables that a configuration uses, sorted."""
+    root = read_document(path, Report(path), text)
+    return sorted({name for _, name in used_variables(root)})
+
+
+def _named_variables(root: Node) -> Iterator[str]:
+    """The variables that keys such as `secret_env` name: never a part of an address that is called."""
+    for key, node in _scalars(root):
+        if key.endswith("_env") and node.value:
+            yield node.value
+
+
+def used_variables(root: Node) -> Iterator[tuple[Node, str]]:
+    """Each use of an environment variable as `${NAME}`, whose value becomes a part of the text."""
+    for _, node in _scalars(root):
+        if node.key.startswith(_EXPANDED):
+            for name in _USED.findall(node.value):
+                yield node, name
+
+
+def show(path: str, text: str) -> Shown:
+    """What a file would run, call, write and read. Raises `ConfigError` for what cannot be parsed."""
+    from switchgear._text.redact import redact  # noqa: PLC0415  only for a person
+
+    root = read_document(path, Report(path), text)
+    commands: list[str] = []
+    targets: list[str] = []
+    files: list[str] = []
+    for key, node in _scalars(root):
+        value = redact(node.value, 300)
+        where = f"{node.key}: {value}"
+        if key in _COMMAND_KEYS:
+            commands.append(where)
+        elif "://" in node.value and not node.value.startswith("sqlite:"):
+            targets.append(where)
+        elif key == "path" or node.value.startswith("sqlite:"):
+            files.append(where)
+    sections = tuple(root.value) if isinstance(root.value, dict) else ()
+    variables = tuple(variables_in(path, text))
+    named = tuple(sorted(set(_named_variables(root))))
+    return Shown(sections, tuple(commands), tuple(targets), tuple(files), variables, named)
+
+
+def _scalars(node: Node, key: str = "") -> Iterator[tuple[str, Node]]:
+    """Every text of a document, with the name of the nearest key around it."""
+    if isinstance(node.value, dict):
+        for name, child in node.value.items():
+            yield from _scalars(child, str(name))
+    elif isinstance(node.value, list):
+        for child in node.value:
+            yield from _scalars(child, key)
+    elif isinstance(node.value, str):
+        yield key, node

@@ -1,0 +1,126 @@
+"""What every detector is: a value that folds signals into a small memory and judges it."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple
+
+from switchgear._core.types import Signal
+from switchgear._core.values import CENTURY_S, Record
+
+Memory = Any  # what a detector remembers: immutable, bounded, its own business
+
+
+class Measure(NamedTuple):
+    """What a detector compares, in numbers."""
+
+    value: float
+    threshold: float
+    """It trips when the value reaches or exceeds this; the heat says when exactly."""
+    unit: str
+    """Such as `failures`, `share` (0 to 1), `s` or `micros` (millionths of a dollar)."""
+
+
+class Detector(Record):
+    """Base of the detectors.
+
+    Laws, checked for all of them by a test over the registry: it can fire from its own fields; it
+    abstains on `None`; folding n equal signals equals folding one with count n; under equal signals
+    its heat goes one way, but for the moment at which it begins to judge; its memory is bounded;
+    what it dumps, it loads.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    """The name in configuration, wire form and messages."""
+    admit: float = 0.0
+    """The share of calls still admitted after this detector trips: 0 cuts."""
+    advice: ClassVar[str] = ""
+    """What to do differently when it is hot, for whoever tells an agent; empty: nothing to say."""
+    needs_successes: ClassVar[bool] = True
+    """Whether a success that is reported late could change its judgement. If not, it trips a shared
+    circuit without waiting for the reports of other processes."""
+    slow_from_s: ClassVar[float | None] = None
+    """Durations up to this one are all the same to the detector; `None`: all durations are."""
+
+    @classmethod
+    def kinds(cls) -> "Iterator[type[Detector]]":
+        """Every subclass that has a `kind`: those that a policy can hold."""
+        for each in cls.__subclasses__():
+            if "kind" in vars(each):
+                yield each
+            yield from each.kinds()
+
+    def start(self) -> Memory:
+        """The memory of a circuit to which nothing has happened."""
+        raise NotImplementedError
+
+    def fold(self, memory: Memory, signal: Signal, now_s: float) -> Memory:
+        """The memory after this signal."""
+        raise NotImplementedError
+
+    def heat(self, memory: Memory, now_s: float) -> float:
+        """How hot it is at `now_s`: 0 calm, 1 trips."""
+        raise NotImplementedError
+
+    def reason(self, memory: Memory, now_s: float) -> str:
+        """The evidence in words, with the threshold it is held against."""
+        raise NotImplementedError
+
+    def measure(self, memory: Memory, now_s: float) -> Measure | None:
+        """The evidence in numbers; `None`: it has none that can be compared."""
+        del memory, now_s
+        return None
+
+    def judges_after(self, memory: Memory, signal: Signal, now_s: float) -> int:
+        """After how many more such signals it begins to judge, and may be hot at once.
+
+        0: it judges already, abstains, or would have nothing to hold against the circuit.
+        """
+        del memory, signal, now_s
+        return 0
+
+    def objection(self, signal: Signal) -> str | None:
+        """Why a probe with these facts has failed although it reports success, if it has."""
+        del signal
+        return None
+
+    def recovered(self, memory: Memory) -> Memory:
+        """The memory of a circuit that has come back: nothing, unless something outlasts a trip."""
+        del memory
+        return self.start()
+
+    def probed(self, memory: Memory, signal: Signal, now_s: float) -> Memory:
+        """The memory after a probe that failed: the same, unless every failure is to be kept."""
+        del signal, now_s
+        return memory
+
+    def dump(self, memory: Memory) -> Any:
+        """The memory as JSON values."""
+        raise NotImplementedError
+
+    def load(self, data: Any) -> Memory:
+        """The inverse of `dump`. Raises ValueError on what it never dumped."""
+        raise NotImplementedError
+
+
+LAST_CHANCE = 0.999
+"""As hot as it gets without tripping: the next step decides."""
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 failure`, `2 failures`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def span(seconds: float) -> str:
+    """`0.4 s`, `75 s`, `1 h 12 min 5 s`: exact enough to be held against a limit of that length.
+
+    >>> span(75.25), span(5400.0), span(86401.0)
+    ('75.25 s', '1 h 30 min', '24 h 1 s')
+    """
+    if seconds < 600.0 or seconds > CENTURY_S:
+        return f"{seconds:.4g} s"
+    minutes, whole_s = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "min"), (whole_s, "s"))
+    return " ".join(f"{amount:,} {unit}" for amount, unit in parts if amount)

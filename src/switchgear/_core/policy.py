@@ -1,0 +1,356 @@
+"""What a circuit is judged by: detectors, how they combine, how it recovers."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from switchgear._core import values
+from switchgear._core.detector import Detector
+from switchgear._core.recovery import Cooldown, Recovery
+from switchgear._core.types import Circuit, Reading, Signal
+from switchgear._core.values import Record
+
+CALM_SHARE = 0.8
+"""How far below `tripping_at` the heat must fall before a worried circuit is calm again."""
+
+
+class Combine(Record):
+    """Base of the rules by which detectors judge together."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    """The name in configuration and wire form."""
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """Heats of a single detector, besides 1, at which it begins to count."""
+        return ()
+
+    def check(self, detectors: Sequence[Detector]) -> None:
+        """Raise ValueError unless these detectors can be combined so."""
+
+    def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
+        """The heat of the circuit."""
+        raise NotImplementedError
+
+    def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
+        """The evidence for that heat, in words."""
+        raise NotImplementedError
+
+    def strictest(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
+        """The evidence for the share that is still admitted, in words; something trips."""
+        return self.reason(detectors, readings)
+
+
+class AnyDetector(Combine):
+    """The circuit is as hot as its hottest detector: one that trips is enough."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "any"
+
+    def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
+        """That of the hottest."""
+        del detectors
+        return max(heats)
+
+    def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
+        """That of the hottest."""
+        del detectors
+        return max(readings, key=lambda reading: reading.heat).reason
+
+    def strictest(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
+        """That of the one that admits least, of those that trip: the hottest of several."""
+        pairs = zip(detectors, readings, strict=True)
+        tripped = [
+            (-one.admit, reading.heat, reading) for one, reading in pairs if reading.heat >= 1
+        ]
+        return max(tripped, key=lambda found: found[:2])[2].reason
+
+
+class WeightedSum(Combine):
+    """Each detector that trips adds its weight; the circuit trips when the sum reaches `threshold`.
+
+    Weights go by kind: `WeightedSum({"failure_rate": 40, "slow_calls": 20}, threshold=60)`.
+
+    - `alone_from`: `None` (the default): every detector needs a weight. A share of the heat, 0 to 1:
+      detectors without a weight are allowed, and each can trip the circuit alone. Below this heat
+      they do not count; from it on the circuit is at least as hot as they are.
+    """
+
+    __slots__ = ("weights", "threshold", "alone_from")  # noqa: RUF023  the constructor's order
+    kind: ClassVar[str] = "weighted_sum"
+    weights: tuple[tuple[str, float], ...]
+    threshold: float
+    alone_from: float | None
+
+    def __init__(
+        self,
+        weights: Mapping[str, float] | Sequence[tuple[str, float]],
+        threshold: float = 60.0,
+        alone_from: float | None = None,
+    ) -> None:
+        try:
+            pairs = dict(weights)
+        except (TypeError, ValueError):
+            pairs = {}
+        if not pairs or not all(isinstance(kind, str) for kind in pairs):
+            raise ValueError(
+                f"WeightedSum.weights is {weights!r}: it must map kinds of detectors to weights, "
+                "and hold at least one"
+            )
+        self._set(
+            weights=tuple(
+                (kind, values.positive(f"WeightedSum.weights[{kind!r}]", weight))
+                for kind, weight in sorted(pairs.items())
+            ),
+            threshold=values.positive("WeightedSum.threshold", threshold),
+            alone_from=None
+            if alone_from is None
+            else values.fraction(
+                "WeightedSum.alone_from", alone_from, low_open=True, whole_too=True
+            ),
+        )
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """The heat from which a detector without a weight counts."""
+        return () if self.alone_from is None else (self.alone_from,)
+
+    def check(self, detectors: Sequence[Detector]) -> None:
+        """Every detector has a weight or counts alone, every weight a detector; they can trip."""
+        weights = dict(self.weights)
+        kinds = [detector.kind for detector in detectors]
+        for kind in kinds:
+            if kind not in weights and self.alone_from is None:
+                raise ValueError(f"WeightedSum.weights has no weight for the detector {kind!r}")
+        for kind in weights:
+            if kind not in kinds:
+                raise ValueError(
+                    f"WeightedSum.weights names {kind!r}, and the policy has no such detector"
+                )
+        reachable = sum(weights.get(kind, 0.0) for kind in kinds)
+        if self._share(reachable) < 1.0:
+            raise ValueError(
+                f"WeightedSum.threshold is {self.threshold:g}: it must not be above the sum of "
+                f"the weights, {reachable:g}, or the circuit can never trip"
+            )
+
+    def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
+        """The weights of those that trip, against the threshold; or the hottest that counts alone."""
+        share = self._share(self.score(detectors, heats))
+        return max(share, self._hottest_alone(detectors, heats)[0])
+
+    def _hottest_alone(
+        self, detectors: Sequence[Detector], heats: Sequence[float]
+    ) -> tuple[float, int]:
+        """The heat and the place of the hottest detector that counts alone; (0, -1): none does."""
+        if self.alone_from is None:
+            return 0.0, -1
+        weights = dict(self.weights)
+        hottest, place = 0.0, -1
+        for index, (detector, heat) in enumerate(zip(detectors, heats, strict=True)):
+            if detector.kind not in weights and heat >= self.alone_from and heat > hottest:
+                hottest, place = heat, index
+        return hottest, place
+
+    def _share(self, score: float) -> float:
+        share = score / self.threshold
+        # 0.7 + 0.1 is 0.7999999999999999, and whoever wrote 0.8 meant their sum.
+        return 1.0 if math.isclose(share, 1.0) else share
+
+    def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
+        """Why the circuit trips or warns: the score and what each detector adds to it.
+
+        Where one detector is enough, its own reason says it all.
+        """
+        weights = dict(self.weights)
+        heats = [reading.heat for reading in readings]
+        score = self.score(detectors, heats)
+        alone, place = self._hottest_alone(detectors, heats)
+        if alone > self._share(score):
+            return readings[place].reason
+        evidence = [
+            (reading.reason, weights[detector.kind])
+            for detector, reading in zip(detectors, readings, strict=True)
+            if reading.heat >= 1.0 and detector.kind in weights
+        ]
+        trips = self._share(score) >= 1.0
+        if trips and len(evidence) == 1:
+            return evidence[0][0]
+        limit = f"(trips at {self.threshold:g})" if trips else f"of {self.threshold:g}"
+        parts = "; ".join(f"{reason} (+{points:g})" for reason, points in evidence)
+        return f"score {score:g} {limit}" + (f": {parts}" if parts else "")
+
+    def score(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
+        """The sum of the weights of those that trip; what counts alone adds nothing."""
+        weights = dict(self.weights)
+        pairs = zip(detectors, heats, strict=True)
+        return sum(weights.get(detector.kind, 0.0) for detector, heat in pairs if heat >= 1.0)
+
+
+class Policy(Record):
+    """How a circuit is judged and how it recovers. Immutable, hashable, shared freely.
+
+    - `detectors`: at least one, from `switchgear.detectors`.
+    - `recovery`: `Cooldown(…)` (the default), `WindowEnd(…)` or `Latched()`.
+    - `combine`: `AnyDetector()` (the default) or `WeightedSum(…)`.
+    - `tripping_at`: the heat, between 0 and 1, from which the circuit is TRIPPING: it still admits
+      but looks at every step, until the heat is a fifth below. `None` (the default): CLOSED until
+      it opens.
+    - `strict`: refuse while the state is unknown, that is while a shared store cannot be reached,
+      and ask the store before every call. Default: go on from the last known state, and say so.
+
+    >>> from switchgear.detectors import FailureRate
+    >>> Policy([FailureRate(window=20, threshold=0.5)], tripping_at=0.8).tripping_at
+    0.8
+    """
+
+    __slots__ = ("detectors", "recovery", "combine", "tripping_at", "strict")  # noqa: RUF023
+    detectors: tuple[Detector, ...]
+    recovery: Recovery
+    combine: Combine
+    tripping_at: float | None
+    strict: bool
+
+    def __init__(
+        self,
+        detectors: Sequence[Detector],
+        recovery: Recovery | None = None,
+        combine: Combine | None = None,
+        tripping_at: float | None = None,
+        *,
+        strict: bool = False,
+    ) -> None:
+        combine = AnyDetector() if combine is None else combine
+        recovery = Cooldown() if recovery is None else recovery
+        if not isinstance(recovery, Recovery):
+            raise ValueError(
+                f"Policy.recovery is {recovery!r}: it must be a Cooldown, WindowEnd or Latched"
+            )
+        if not isinstance(combine, Combine):
+            raise ValueError(
+                f"Policy.combine is {combine!r}: it must be an AnyDetector or a WeightedSum"
+            )
+        combine.check(checked := _checked_detectors(detectors))
+        if tripping_at is not None:
+            tripping_at = values.fraction("Policy.tripping_at", tripping_at, low_open=True)
+        if not isinstance(strict, bool):
+            raise ValueError(f"Policy.strict is {strict!r}: it must be true or false")
+        self._set(
+            detectors=checked,
+            recovery=recovery,
+            combine=combine,
+            tripping_at=tripping_at,
+            strict=strict,
+        )
+
+    @property
+    def slow_from_s(self) -> float | None:
+        """The shortest duration that any detector can tell from 0; `None`: nobody takes time."""
+        limits = [d.slow_from_s for d in self.detectors if d.slow_from_s is not None]
+        return min(limits, default=None)
+
+    def start(self, key: str, now_s: float) -> Circuit:
+        """The circuit to which nothing has happened yet."""
+        return Circuit(key, self.fresh_memories(), seen_s=now_s)
+
+    def fresh_memories(self) -> tuple[Any, ...]:
+        """What the detectors remember at the start."""
+        return tuple(detector.start() for detector in self.detectors)
+
+    def recovered_memories(self, memories: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What the detectors remember after the circuit has come back by itself."""
+        pairs = zip(self.detectors, memories, strict=True)
+        return tuple(detector.recovered(memory) for detector, memory in pairs)
+
+    def probed_memories(
+        self, memories: tuple[Any, ...], signal: Signal, now_s: float
+    ) -> tuple[Any, ...]:
+        """What the detectors remember after a probe that failed."""
+        pairs = zip(self.detectors, memories, strict=True)
+        return tuple(detector.probed(memory, signal, now_s) for detector, memory in pairs)
+
+    def fold(self, memories: tuple[Any, ...], signal: Signal, now_s: float) -> tuple[Any, ...]:
+        """What the detectors remember after this signal."""
+        pairs = zip(self.detectors, memories, strict=True)
+        return tuple([detector.fold(memory, signal, now_s) for detector, memory in pairs])
+
+    def judges_after(self, memories: tuple[Any, ...], signal: Signal, now_s: float) -> int:
+        """After how many more such signals the next detector begins to judge; 0: none will."""
+        pairs = zip(self.detectors, memories, strict=True)
+        waits = [detector.judges_after(memory, signal, now_s) for detector, memory in pairs]
+        return min(filter(None, waits), default=0)
+
+    def bands(self, memories: tuple[Any, ...], now_s: float) -> list[int]:
+        """How each detector stands, by the edges that its heat has passed: 0 is calm.
+
+        While none of them changes, neither does what the policy says, but for its numbers.
+        """
+        edges = (self.calm_below or 1.0, self.tripping_at or 1.0, 1.0, *self.combine.edges)
+        pairs = zip(self.detectors, memories, strict=True)
+        heats = [detector.heat(memory, now_s) for detector, memory in pairs]
+        return [sum(heat >= edge for edge in edges) for heat in heats]
+
+    def heat(self, memories: tuple[Any, ...], now_s: float) -> float:
+        """How hot the circuit is: 0 calm, 1 trips."""
+        pairs = zip(self.detectors, memories, strict=True)
+        heats = [detector.heat(memory, now_s) for detector, memory in pairs]
+        return self.combine.heat(self.detectors, heats)
+
+    @property
+    def calm_below(self) -> float | None:
+        """The heat below which a circuit that is TRIPPING closes: who is at the edge does not flap.
+
+        >>> from switchgear.detectors import FailureRate
+        >>> Policy([FailureRate()], tripping_at=0.75).calm_below
+        0.6
+        """
+        return None if self.tripping_at is None else round(self.tripping_at * CALM_SHARE, 9)
+
+    def readings(self, memories: tuple[Any, ...], now_s: float) -> tuple[Reading, ...]:
+        """What each detector sees, in the policy's order."""
+        pairs = zip(self.detectors, memories, strict=True)
+        return tuple(
+            Reading(
+                detector.heat(memory, now_s),
+                detector.reason(memory, now_s),
+                *(detector.measure(memory, now_s) or ()),
+            )
+            for detector, memory in pairs
+        )
+
+    def reason(self, memories: tuple[Any, ...], now_s: float) -> str:
+        """The evidence for the heat, in words."""
+        return self.combine.reason(self.detectors, self.readings(memories, now_s))
+
+    def strictest_reason(self, memories: tuple[Any, ...], now_s: float) -> str:
+        """The evidence for `admit`, in words; the policy trips."""
+        return self.combine.strictest(self.detectors, self.readings(memories, now_s))
+
+    def admit(self, memories: tuple[Any, ...], now_s: float) -> float:
+        """The share of calls still admitted should the circuit open: the strictest tripper's."""
+        pairs = zip(self.detectors, memories, strict=True)
+        shares = [detector.admit for detector, memory in pairs if detector.heat(memory, now_s) >= 1]
+        return min(shares, default=0.0)
+
+    def objection(self, signal: Signal) -> str | None:
+        """Why a successful probe has failed all the same, if a detector says so."""
+        for detector in self.detectors:
+            if (objection := detector.objection(signal)) is not None:
+                return objection
+        return None
+
+
+def _checked_detectors(detectors: Any) -> tuple[Detector, ...]:
+    known = ", ".join(sorted(kind.__name__ for kind in Detector.kinds()))
+    if isinstance(detectors, str | Detector) or not isinstance(detectors, Sequence):
+        raise ValueError(f"Policy.detectors is {detectors!r}: it must be a list of detectors")
+    if not detectors:
+        raise ValueError(f"Policy.detectors is empty: it must hold at least one of {known}")
+    for index, detector in enumerate(detectors):
+        if not isinstance(detector, Detector):
+            raise ValueError(
+                f"Policy.detectors[{index}] is {detector!r}: it must be a detector such as {known}"
+            )
+    return tuple(detectors)

@@ -1,0 +1,77 @@
+"""The detectors, one class a file. Adding one: see CONTRIBUTING."""
+
+from switchgear._core.detector import Detector, Measure
+from switchgear._detectors.context_burn import ContextBurn
+from switchgear._detectors.cost import Spend, TotalCost
+from switchgear._detectors.failures import ConsecutiveFailures, FailuresInWindow
+from switchgear._detectors.latency_p95 import LatencyP95
+from switchgear._detectors.lock_wait import LockWait
+from switchgear._detectors.loop_output import NoProgress, OutputDecline
+from switchgear._detectors.progress import ActionsDebt, ErrorsDebt, TalkDebt, WordsDebt
+from switchgear._detectors.retry_after import RetryAfter
+from switchgear._detectors.same_error import SameError
+from switchgear._detectors.same_tool import SameTool
+from switchgear._detectors.shares import FailureRate, SlowCalls
+from switchgear._detectors.shares_in_time import FailureShare, SlowCallShare
+from switchgear._detectors.silence import Silence
+from switchgear._detectors.stuck_probability import StuckProbability
+from switchgear._detectors.tool_flood import ToolFlood
+from switchgear._detectors.violation import Violation
+
+ALL: tuple[type[Detector], ...] = (
+    ActionsDebt,
+    ConsecutiveFailures,
+    ErrorsDebt,
+    ContextBurn,
+    FailureRate,
+    FailureShare,
+    FailuresInWindow,
+    LatencyP95,
+    LockWait,
+    NoProgress,
+    OutputDecline,
+    RetryAfter,
+    SameError,
+    SameTool,
+    Silence,
+    SlowCallShare,
+    SlowCalls,
+    Spend,
+    TotalCost,
+    Violation,
+    StuckProbability,
+    TalkDebt,
+    WordsDebt,
+    ToolFlood,
+)
+"""The registry: the laws of detectors are tested over it, configuration finds kinds in it."""
+
+__all__ = [
+    "ALL",
+    "ActionsDebt",
+    "ConsecutiveFailures",
+    "ContextBurn",
+    "Detector",
+    "ErrorsDebt",
+    "FailureRate",
+    "FailureShare",
+    "FailuresInWindow",
+    "LatencyP95",
+    "LockWait",
+    "Measure",
+    "NoProgress",
+    "OutputDecline",
+    "RetryAfter",
+    "SameError",
+    "SameTool",
+    "Silence",
+    "SlowCallShare",
+    "SlowCalls",
+    "Spend",
+    "StuckProbability",
+    "TalkDebt",
+    "ToolFlood",
+    "TotalCost",
+    "Violation",
+    "WordsDebt",
+]

@@ -1,0 +1,91 @@
+"""The context window fills up fast: an agent that will soon have forgotten its task (seed 002)."""
+
+from typing import Any, ClassVar, NamedTuple
+
+from switchgear._core import values
+from switchgear._core.detector import LAST_CHANCE, Detector, Measure
+from switchgear._core.types import Signal
+
+EXACT = 9
+"""Decimals of a rate: 0.2 - 0.15 is more than 0.05 by one in the last place, and is not meant."""
+
+
+class Burn(NamedTuple):
+    """From where on the use of the window is measured, and how fast the last stretch was."""
+
+    since_s: float | None = None
+    used: float = 0.0
+    """The share of the window that was in use then."""
+    per_minute: float = 0.0
+
+
+class ContextBurn(Detector):
+    """Trips when more than `per_minute` of the context window (default 0.05) is used up a minute.
+
+    Measured over stretches of at least `window_s` seconds (default 60), one after the other; the
+    last one counts. Where less is in use than before, the agent has compacted: that begins anew.
+
+    >>> ContextBurn().reason(Burn(60.0, 0.2, per_minute=0.08), now_s=0.0)
+    '8.0% of the context window a minute (more than 5% trips)'
+    """
+
+    __slots__ = ("per_minute", "window_s")
+    kind: ClassVar[str] = "context_burn"
+    per_minute: float
+    window_s: float
+
+    def __init__(self, per_minute: float = 0.05, window_s: float = 60.0) -> None:
+        self._set(
+            per_minute=values.fraction("ContextBurn.per_minute", per_minute, low_open=True),
+            window_s=values.window("ContextBurn.window_s", window_s),
+        )
+
+    def start(self) -> Burn:
+        """Nothing measured yet."""
+        return Burn()
+
+    def fold(self, memory: Burn, signal: Signal, now_s: float) -> Burn:
+        """A stretch that is long enough is judged, and the next one begins."""
+        used = signal.context_used
+        if used is None or not signal.count:
+            return memory
+        if memory.since_s is None or used < memory.used:
+            return Burn(now_s, used)
+        elapsed_s = now_s - memory.since_s
+        if elapsed_s < self.window_s:
+            return memory
+        return Burn(now_s, used, round((used - memory.used) * 60.0 / elapsed_s, EXACT))
+
+    def heat(self, memory: Burn, now_s: float) -> float:
+        """The rate against the limit; exactly at it, the last chance."""
+        del now_s
+        share = memory.per_minute / self.per_minute
+        return share if memory.per_minute > self.per_minute else LAST_CHANCE * share
+
+    def reason(self, memory: Burn, now_s: float) -> str:
+        """The rate in words."""
+        del now_s
+        rate = f"{memory.per_minute:.1%} of the context window a minute"
+        return f"{rate} (more than {self.per_minute * 100:g}% trips)"
+
+    def measure(self, memory: Burn, now_s: float) -> Measure:
+        """The share of the context window a minute."""
+        del now_s
+        return Measure(memory.per_minute, self.per_minute, "share per minute")
+
+    def dump(self, memory: Burn) -> list[Any]:
+        """The fields."""
+        return list(memory)
+
+    def load(self, data: Any) -> Burn:
+        """The inverse of `dump`; raises ValueError for what it never dumped."""
+        since_s, used, rate = values.row("the use of the context", data, 3)
+        if since_s is None:
+            if (used, rate) != (0.0, 0.0):
+                raise ValueError(f"{data!r} measures from no time")
+            return Burn()
+        return Burn(
+            values.number("the time of the first measure", since_s),
+            values.number("the share in use", used),
+            values.at_least("the rate", rate, 0.0),
+        )

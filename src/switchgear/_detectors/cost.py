@@ -1,0 +1,155 @@
+"""All that something has cost, against its budget (seed 003: the story-cost breaker)."""
+
+import math
+from typing import Any, ClassVar
+
+from switchgear._core import values
+from switchgear._core.detector import Detector, Measure, span
+from switchgear._core.types import Signal
+from switchgear._core.window import TimeWindow
+from switchgear._text.money import dollars
+
+
+class Spend(Detector):
+    """Trips when what was spent in `window_s` seconds (60) reaches `threshold` (1.0) of the cap.
+
+    The cap is `hard_cap_micros`, in millionths of a dollar. Time is resolved to a thirtieth of the
+    window; money is exact. What costs nothing, or was not measured, changes nothing.
+
+    >>> spend = Spend(hard_cap_micros=2_000_000)
+    >>> spend.heat(spend.fold(spend.start(), Signal(cost_micros=500_000), 0.0), 0.0)
+    0.25
+    """
+
+    __slots__ = ("hard_cap_micros", "threshold", "window_s")
+    kind: ClassVar[str] = "spend"
+    needs_successes: ClassVar[bool] = False
+    hard_cap_micros: int
+    threshold: float
+    window_s: float
+
+    def __init__(
+        self, hard_cap_micros: int, threshold: float = 1.0, window_s: float = 60.0
+    ) -> None:
+        self._set(
+            hard_cap_micros=values.whole("Spend.hard_cap_micros", hard_cap_micros),
+            threshold=values.positive("Spend.threshold", threshold),
+            window_s=values.window("Spend.window_s", window_s),
+        )
+        if math.isinf(self.threshold * self.hard_cap_micros):
+            raise ValueError(f"Spend.threshold is {threshold!r}: times the cap it must be finite")
+
+    @property
+    def limit_micros(self) -> int:
+        """The spend at which it trips; a part of a micro-dollar cannot be spent."""
+        # Rounded first: 0.29 * 100 is 28.999999999999996.
+        return max(1, math.ceil(round(self.threshold * self.hard_cap_micros, 6)))
+
+    def start(self) -> TimeWindow:
+        """Nothing spent."""
+        return TimeWindow()
+
+    def fold(self, memory: TimeWindow, signal: Signal, now_s: float) -> TimeWindow:
+        """Each micro-dollar is one more in the window."""
+        cost = signal.cost_micros
+        if cost is None or cost <= 0 or not signal.count:
+            return memory
+        return memory.at(now_s, self.window_s).push(hit=False, count=cost * signal.count)
+
+    def heat(self, memory: TimeWindow, now_s: float) -> float:
+        """What was spent against what may be."""
+        return memory.at(now_s, self.window_s).total / self.limit_micros
+
+    def reason(self, memory: TimeWindow, now_s: float) -> str:
+        """What was spent, in dollars."""
+        spent = memory.at(now_s, self.window_s).total
+        cap = dollars(self.hard_cap_micros)
+        return f"{dollars(spent)} spent in {span(self.window_s)} (threshold {self.threshold:g} of {cap})"
+
+    def measure(self, memory: TimeWindow, now_s: float) -> Measure:
+        """What was spent."""
+        return Measure(memory.at(now_s, self.window_s).total, self.limit_micros, "micros")
+
+    def dump(self, memory: TimeWindow) -> dict[str, Any]:
+        """The slices, and the window that gives them their length."""
+        return {"window_s": self.window_s, "slices": memory.dump()}
+
+    def load(self, data: Any) -> TimeWindow:
+        """The inverse of `dump`; under another window the slices mean nothing and are let go."""
+        if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
+            raise ValueError(f"what was spent is {data!r}: it must have window_s and slices")
+        window_s = values.seconds("window_s", data["window_s"])
+        memory = TimeWindow.load(data["slices"])
+        return memory if window_s == self.window_s else TimeWindow()
+
+
+class TotalCost(Detector):
+    """Trips when all that was spent is more than `threshold` (1.5) times the budget, strictly.
+
+    The budget is `budget_micros`, in millionths of a dollar. Nothing is forgotten until the circuit
+    is reset: time does not make a story cheaper.
+
+    >>> TotalCost(budget_micros=2_000_000).reason(3_000_000, now_s=0.0)
+    '$3.00 spent of $2.00 (threshold 1.5 of it, and more)'
+    """
+
+    __slots__ = ("budget_micros", "threshold")
+    kind: ClassVar[str] = "total_cost"
+    needs_successes: ClassVar[bool] = False
+    budget_micros: int
+    threshold: float
+
+    def __init__(self, budget_micros: int, threshold: float = 1.5) -> None:
+        self._set(
+            budget_micros=values.whole("TotalCost.budget_micros", budget_micros),
+            threshold=values.positive("TotalCost.threshold", threshold),
+        )
+        if math.isinf(self.threshold * self.budget_micros):
+            raise ValueError(
+                f"TotalCost.threshold is {threshold!r}: times the budget it must be finite"
+            )
+
+    @property
+    def limit_micros(self) -> int:
+        """The most that may be spent."""
+        # Rounded first: 0.29 * 100 is 28.999999999999996.
+        return math.floor(round(self.threshold * self.budget_micros, 6))
+
+    def start(self) -> int:
+        """Nothing spent."""
+        return 0
+
+    def fold(self, memory: int, signal: Signal, now_s: float) -> int:
+        """What it cost is added."""
+        del now_s
+        return memory + max(0, signal.cost_micros or 0) * signal.count
+
+    def heat(self, memory: int, now_s: float) -> float:
+        """What was spent against the least that is too much."""
+        del now_s
+        return memory / (self.limit_micros + 1)
+
+    def reason(self, memory: int, now_s: float) -> str:
+        """What was spent, in dollars."""
+        del now_s
+        budget = dollars(self.budget_micros)
+        return f"{dollars(memory)} spent of {budget} (threshold {self.threshold:g} of it, and more)"
+
+    def recovered(self, memory: int) -> int:
+        """What is spent stays spent; only a reset forgets it."""
+        return memory
+
+    def measure(self, memory: int, now_s: float) -> Measure:
+        """What was spent, and the least that is too much."""
+        del now_s
+        return Measure(memory, self.limit_micros + 1, "micros")
+
+    def dump(self, memory: int) -> int:
+        """The micro-dollars."""
+        return memory
+
+    def load(self, data: Any) -> int:
+        """The inverse of `dump`; raises ValueError for what it never dumped."""
+        if not isinstance(data, int) or isinstance(data, bool) or data < 0:
+            raise ValueError(f"what was spent is {data!r}: it must be a whole number of at least 0")
+        return data

@@ -1,0 +1,117 @@
+"""The 95th percentile of latency against a baseline (seed 003: over 3 times the baseline in 300 s)."""
+
+import math
+from typing import Any, ClassVar
+
+from switchgear._core import values
+from switchgear._core.detector import Detector, Measure, span
+from switchgear._core.types import Signal
+from switchgear._core.window import TimeWindow
+
+
+class LatencyP95(Detector):
+    """Trips when the p95 of the last `window_s` seconds (300) is over `multiplier` (3) baselines.
+
+    `baseline_s` is what the p95 is when all is well. The p95 is the nearest-rank one, and exact:
+    it is over the limit when more than 5 % of the calls are, so counting those suffices and no
+    sketch of the distribution is kept. Judges from `min_calls` (20) calls on; time is resolved to
+    a thirtieth of the window. `admit` is the share of calls let through after the trip: 0 cuts,
+    0.5 (the default, as seed 003 says "reduce load") halves. A probe over the limit has failed.
+
+    >>> LatencyP95(baseline_s=90.0).limit_s
+    270.0
+    """
+
+    __slots__ = ("baseline_s", "multiplier", "window_s", "min_calls", "admit")  # noqa: RUF023
+    kind: ClassVar[str] = "latency_p95"
+    baseline_s: float
+    multiplier: float
+    window_s: float
+    min_calls: int
+
+    def __init__(
+        self,
+        baseline_s: float,
+        multiplier: float = 3.0,
+        window_s: float = 300.0,
+        min_calls: int = 20,
+        admit: float = 0.5,
+    ) -> None:
+        self._set(
+            baseline_s=values.seconds("LatencyP95.baseline_s", baseline_s),
+            multiplier=values.at_least("LatencyP95.multiplier", multiplier, 1.0),
+            window_s=values.window("LatencyP95.window_s", window_s),
+            min_calls=values.whole("LatencyP95.min_calls", min_calls),
+            admit=values.fraction("LatencyP95.admit", admit),
+        )
+        if math.isinf(self.limit_s):
+            raise ValueError(
+                f"LatencyP95.baseline_s is {baseline_s!r}: times multiplier, {multiplier!r}, it must "
+                "be a finite number of seconds"
+            )
+
+    @property
+    def limit_s(self) -> float:
+        """The p95 above which it trips, in seconds."""
+        return self.baseline_s * self.multiplier
+
+    @property
+    def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
+        """The limit."""
+        return self.limit_s
+
+    def start(self) -> TimeWindow:
+        """An empty window."""
+        return TimeWindow()
+
+    def fold(self, memory: TimeWindow, signal: Signal, now_s: float) -> TimeWindow:
+        """Note each call whose time was taken."""
+        if signal.seconds is None or not signal.count:
+            return memory
+        over = signal.seconds > self.limit_s
+        return memory.at(now_s, self.window_s).push(hit=over, count=signal.count)
+
+    def judges_after(self, memory: TimeWindow, signal: Signal, now_s: float) -> int:
+        """What is missing to `min_calls`; without a call over the limit there is nothing to say."""
+        if signal.seconds is None:
+            return 0
+        now = memory.at(now_s, self.window_s)
+        return max(0, self.min_calls - now.total) if now.hits else 0
+
+    def heat(self, memory: TimeWindow, now_s: float) -> float:
+        """The calls over the limit against the fewest that put the p95 over it."""
+        now = memory.at(now_s, self.window_s)
+        return 0.0 if now.total < self.min_calls else now.hits / (now.total // 20 + 1)
+
+    def reason(self, memory: TimeWindow, now_s: float) -> str:
+        """The calls over the limit in words."""
+        now = memory.at(now_s, self.window_s)
+        if now.total < self.min_calls:
+            return f"{now.total} of the {self.min_calls} calls needed to judge"
+        return (
+            f"{now.hits} of {now.total} calls in {span(self.window_s)} took longer than "
+            f"{span(self.limit_s)} ({self.multiplier:g} x baseline), {now.total // 20} may"
+        )
+
+    def objection(self, signal: Signal) -> str | None:
+        """A probe over the limit has failed."""
+        if signal.seconds is None or signal.seconds <= self.limit_s:
+            return None
+        return f"took {span(signal.seconds)}, longer than {span(self.limit_s)}"
+
+    def measure(self, memory: TimeWindow, now_s: float) -> Measure:
+        """The share of calls over the limit; more than 5 % put the p95 over it."""
+        now = memory.at(now_s, self.window_s)
+        return Measure(now.hits / now.total if now.total else 0.0, 0.05, "share")
+
+    def dump(self, memory: TimeWindow) -> dict[str, Any]:
+        """The slices, and the window that gives them their length."""
+        return {"window_s": self.window_s, "slices": memory.dump()}
+
+    def load(self, data: Any) -> TimeWindow:
+        """The inverse of `dump`; under another window the slices mean nothing and are let go."""
+        if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
+            raise ValueError(f"the memory of a p95 is {data!r}: it must have window_s and slices")
+        window_s = values.seconds("window_s", data["window_s"])
+        memory = TimeWindow.load(data["slices"])
+        return memory if window_s == self.window_s else TimeWindow()

@@ -1,0 +1,66 @@
+"""Waiting for what others hold (seed 003: lock contention over 60 s)."""
+
+from typing import Any, ClassVar
+
+from switchgear._core import values
+from switchgear._core.detector import LAST_CHANCE, Detector, Measure, span
+from switchgear._core.types import Signal
+
+
+class LockWait(Detector):
+    """Trips when something waited `limit_s` seconds (60) or longer for what others held.
+
+    Only the last wait counts: one that was short says that the resource is free again. A probe that
+    waited too long has failed.
+
+    >>> LockWait().reason(75.0, now_s=0.0)
+    'waited 75 s (threshold 60 s)'
+    """
+
+    __slots__ = ("limit_s",)
+    kind: ClassVar[str] = "lock_wait"
+    needs_successes: ClassVar[bool] = False
+    limit_s: float
+
+    def __init__(self, limit_s: float = 60.0) -> None:
+        self._set(limit_s=values.seconds("LockWait.limit_s", limit_s))
+
+    def start(self) -> float:
+        """Nobody waited."""
+        return 0.0
+
+    def fold(self, memory: float, signal: Signal, now_s: float) -> float:
+        """The last wait."""
+        del now_s
+        return memory if signal.waited_s is None or not signal.count else max(0.0, signal.waited_s)
+
+    def heat(self, memory: float, now_s: float) -> float:
+        """The wait against the limit."""
+        del now_s
+        if memory >= self.limit_s:
+            return memory / self.limit_s
+        return LAST_CHANCE * memory / self.limit_s
+
+    def reason(self, memory: float, now_s: float) -> str:
+        """The wait in words."""
+        del now_s
+        return f"waited {span(memory)} (threshold {span(self.limit_s)})"
+
+    def objection(self, signal: Signal) -> str | None:
+        """A probe that waited too long has failed."""
+        if signal.waited_s is None or signal.waited_s < self.limit_s:
+            return None
+        return f"waited {span(signal.waited_s)} (threshold {span(self.limit_s)})"
+
+    def measure(self, memory: float, now_s: float) -> Measure:
+        """The last wait."""
+        del now_s
+        return Measure(memory, self.limit_s, "s")
+
+    def dump(self, memory: float) -> float:
+        """The seconds."""
+        return memory
+
+    def load(self, data: Any) -> float:
+        """The inverse of `dump`; raises ValueError for what it never dumped."""
+        return values.at_least("the last wait", data, 0.0)

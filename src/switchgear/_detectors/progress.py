@@ -1,0 +1,473 @@
+"""The same reply again and again, without any tool call."""
+
+from itertools import filterfalse
+from typing import Any, ClassVar, NamedTuple, Self
+
+from switchgear._core import values
+from switchgear._core.detector import Detector, Measure
+from switchgear._core.types import Signal
+from switchgear._detectors.step_facts import (
+    FEWEST_WORDS,
+    MOST,
+    ActFacts,
+    alike,
+    excerpt,
+    facts_of,
+    failure_of,
+    number_of,
+    words_of,
+)
+
+ROOM = 2 * MOST
+"""How much of each kind is known: at least one step, so that it is known when it comes again."""
+BYTES = 3
+"""Of a number in what is stored, as hexadecimal digits."""
+
+Numbers = tuple[int, ...]
+
+
+def known(before: Numbers, more: Numbers, room: int = ROOM) -> Numbers:
+    """What is known after more has come: what came last is forgotten last."""
+    if before[-len(more) :] == more or not more:
+        return before
+    return (*filterfalse(frozenset(more).__contains__, before), *more)[-room:]
+
+
+def new_of(more: Numbers, before: Numbers) -> int:
+    """How many were not known before."""
+    return len(frozenset(more).difference(before))
+
+
+def dump(numbers: Numbers) -> str:
+    """As one text.
+
+    >>> dump((1, 255))
+    '0000010000ff'
+    """
+    return b"".join([number.to_bytes(BYTES) for number in numbers]).hex()
+
+
+def load(text: Any) -> Numbers:
+    """The inverse of `dump`; raises ValueError on what it never dumped."""
+    digits = text if isinstance(text, str) else "?"
+    row = bytes.fromhex(digits)
+    if 2 * len(row) != len(digits) or len(row) % BYTES:
+        raise ValueError(f"{text!r} must be numbers of {2 * BYTES} hexadecimal digits")
+    return tuple([int.from_bytes(row[at : at + BYTES]) for at in range(0, len(row), BYTES)])
+
+
+STEP = 100
+"""A whole step that went nowhere."""
+RING = 32
+"""How many failures and states are remembered."""
+EVIDENCE = 3
+"""How many of the steps that made a debt are kept to explain it."""
+
+
+class Book(NamedTuple):
+    """What a debt remembers. Numbers stand for texts; the newest is the last."""
+
+    points: int = 0
+    """The debt, in hundredths of a step."""
+    evidence: tuple[tuple[int, str], ...] = ()
+    """The last steps that made it: how many points, and how each began."""
+    recent: tuple[frozenset[int], ...] = ()
+    """The words of the last thoughts, actions or replies."""
+    words: Numbers = ()
+    lines: Numbers = ()
+    paths: Numbers = ()
+    keys: Numbers = ()
+    """The actions that were seen, or those that failed."""
+    failures: Numbers = ()
+    """Which action failed how, in a row."""
+    states: Numbers = ()
+    """The states in which the work has been."""
+    tests: Numbers = ()
+    """The sets of tests that have failed."""
+    tested: int = -1
+    """The state in which the tests ran last; -1: not known."""
+    last: int = -1
+    """The last failure; -1: the last step did not fail."""
+    context: int = 0
+    """How full the agent's context was, in percent."""
+
+    def learnt(self, facts: ActFacts) -> "Book":
+        """With the words, lines and files of a step."""
+        return self._replace(
+            words=known(self.words, facts.words),
+            lines=known(self.lines, facts.lines),
+            paths=known(self.paths, facts.paths),
+        )
+
+    def seen(self, signal: Signal) -> "Book":
+        """With the state and the tests of a signal, and without what the agent itself forgot."""
+        book = self
+        if signal.context_used is not None:
+            full = round(100 * max(0.0, min(signal.context_used, 1.0)))
+            if 2 * full <= book.context:
+                book = book._replace(recent=(), words=(), lines=(), paths=(), keys=())
+            book = book._replace(context=full)
+        if signal.state is not None:
+            book = book._replace(states=known(book.states, (number_of(signal.state),), RING))
+        if signal.failing_tests is not None:
+            tests = known(book.tests, (number_of(signal.failing_tests),), RING)
+            book = book._replace(tests=tests, tested=book.states[-1] if book.states else -1)
+        return book
+
+    def charged(self, charge: int, credit: int, text: str, most: int) -> "Book":
+        """After a step that costs `charge` and pays back `credit`: from 0 up to `most`."""
+        points = max(0, min(self.points + charge - credit, most))
+        if not points:
+            return self._replace(points=0, evidence=())
+        if charge <= credit:
+            return self._replace(points=points)
+        found = (*self.evidence, (charge - credit, excerpt(text)))[-EVIDENCE:]
+        return self._replace(points=points, evidence=found)
+
+    def dump(self) -> list[Any]:
+        """The fields; numbers in hexadecimal, as one text for each field."""
+        fields = [dump(numbers) for numbers in self[3:10]]
+        recent = [dump(tuple(sorted(words))) for words in self.recent]
+        evidence = [list(step) for step in self.evidence]
+        return [self.points, evidence, recent, *fields, self.tested, self.last, self.context]
+
+    @classmethod
+    def load(cls, data: Any, *, most: int, remember: int) -> Self:
+        """The inverse of `dump`; raises ValueError on anything else."""
+        points, evidence, recent, *fields, tested, last, context = values.row("a debt", data, 13)
+        steps = []
+        for step in values.row("the steps of a debt", evidence)[-EVIDENCE:]:
+            charge, text = values.row("a step of a debt", step, 2)
+            if not isinstance(text, str):
+                raise ValueError(f"{text!r} must be the text of a step")
+            steps.append((values.whole("its points", charge), excerpt(text)))
+        points = min(values.whole("the points of a debt", points, least=0), most)
+        sets = values.row("the last words", recent)[-remember:] if remember else []
+        words, lines, paths, keys, failures, states, tests = map(load, fields)
+        return cls(
+            points,
+            tuple(steps) if points else (),
+            tuple(frozenset(load(one)[-MOST:]) for one in sets),
+            words[-ROOM:],
+            lines[-ROOM:],
+            paths[-ROOM:],
+            keys[-ROOM:],
+            failures[-RING:],
+            states[-RING:],
+            tests[-RING:],
+            values.whole("the state of the tests", tested, least=-1),
+            values.whole("the last failure", last, least=-1),
+            values.whole("the fullness of the context", context, least=0),
+        )
+
+
+class Debt(Detector):
+    """Base of the debts: heat is the debt against `limit`, in steps that went nowhere."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+    """What it is called in its reason."""
+    remember: int = 0
+    limit: float
+
+    def start(self) -> Book:
+        """No debt, and nothing is known."""
+        return Book()
+
+    def fold(self, memory: Book, signal: Signal, now_s: float) -> Book:
+        """Each step by itself, until one more of the same changes nothing."""
+        del now_s
+        if signal.act is None and signal.state is None and signal.failing_tests is None:
+            return memory
+        for _ in range(signal.count):
+            after = self.one(memory, signal)
+            if after == memory:
+                break
+            memory = after
+        return memory
+
+    def one(self, memory: Book, signal: Signal) -> Book:
+        """The debt after one step."""
+        raise NotImplementedError
+
+    @property
+    def most(self) -> int:
+        """The highest debt: what is paid back later must be able to matter."""
+        return round(2 * STEP * self.limit)
+
+    def heat(self, memory: Book, now_s: float) -> float:
+        """The debt against the limit."""
+        del now_s
+        return memory.points / STEP / self.limit
+
+    def reason(self, memory: Book, now_s: float) -> str:
+        """The debt in words, the steps that made it, and what to do differently."""
+        del now_s
+        debt = f"{self.name}: a debt of {memory.points / STEP:.2f} steps (threshold {self.limit:g})"
+        if not memory.evidence:
+            return debt
+        steps = ", ".join(f'"{text}" (+{points / STEP:.2f})' for points, text in memory.evidence)
+        return f"{debt}: {steps}; {self.advice}"
+
+    def measure(self, memory: Book, now_s: float) -> Measure:
+        """The debt."""
+        del now_s
+        return Measure(memory.points / STEP, self.limit, "steps")
+
+    def dump(self, memory: Book) -> list[Any]:
+        """The fields."""
+        return memory.dump()
+
+    def load(self, data: Any) -> Book:
+        """The inverse of `dump`."""
+        return Book.load(data, most=self.most, remember=self.remember)
+
+
+def moved(before: Numbers, text: str | None) -> tuple[bool, bool]:
+    """Whether a state is new, and whether it is an earlier one come back. The first is neither."""
+    if text is None or not before:
+        return False, False
+    number = number_of(text)
+    return number not in before, number in before[:-1]
+
+
+RECENT = 8
+"""The last actions, for those that only resemble an earlier one."""
+RESEMBLES = 0.5
+"""What an action costs that fails and is as good as an earlier one, but not it."""
+SILENT = STEP // 2
+"""What a step costs that nothing came back from."""
+
+
+class ActionsDebt(Debt):
+    """Trips at a debt of `limit` steps (default 7) that were seen before and brought nothing new.
+
+    An action that was seen before, but for its numbers, costs one step; another, if it fails, half
+    of how much it resembles the most similar of the last 8; an empty result half a step; a return
+    to an earlier state of the files one step. Paid back: one step for an action that is new and
+    does not fail, the share of new lines in the result, one step for a new file or address,
+    `credit` (0.1) for each new word up to one step, and one step for a new state of the files or a
+    new set of failing tests.
+    """
+
+    __slots__ = ("limit", "credit")  # noqa: RUF023  the constructor's order
+    kind: ClassVar[str] = "actions_debt"
+    name: ClassVar[str] = "actions that bring nothing new"
+    advice: ClassVar[str] = "stop repeating it: read what it already said, or change the approach"
+    remember: int = RECENT
+    limit: float
+    credit: float
+
+    def __init__(self, limit: float = 7.0, credit: float = 0.1) -> None:
+        self._set(
+            limit=values.positive("ActionsDebt.limit", limit),
+            credit=values.fraction("ActionsDebt.credit", credit, whole_too=True),
+        )
+
+    def one(self, memory: Book, signal: Signal) -> Book:
+        """What a repeated action costs, less what is new."""
+        is_new, is_undone = moved(memory.states, signal.state)
+        charge, text = STEP * is_undone, "went back to an earlier state of the files"
+        credit = STEP * (is_new + moved(memory.tests, signal.failing_tests)[0])
+        book = memory.seen(signal)
+        if (act := signal.act) is not None and act.tool:
+            facts, words = facts_of(act), frozenset(facts_of(act).words)
+            if facts.key in book.keys:
+                charge += STEP
+            elif signal.ok is not False:
+                credit += STEP
+            elif book.recent:
+                charge += round(RESEMBLES * max([alike(words, other) for other in book.recent]))
+            if facts.is_silent and act.result is not None:
+                charge += SILENT
+            if facts.lines:
+                credit += STEP * new_of(facts.lines, book.lines) // len(facts.lines)
+            credit += STEP * bool(new_of(facts.paths, book.paths))
+            credit += min(STEP, round(STEP * self.credit * new_of(facts.words, book.words)))
+            text = f"{act.tool} {act.args}"
+            book = book.learnt(facts)._replace(
+                keys=known(book.keys, (facts.key,)), recent=(*book.recent, words)[-RECENT:]
+            )
+        return book.charged(charge, credit, text, self.most)
+
+
+NEW_FILE = 3 * STEP // 4
+"""What a new file or address pays back, if the step does not fail: all that the same words cost."""
+
+
+class WordsDebt(Debt):
+    """Trips at a debt of `limit` steps (default 3) whose thoughts resemble the last `remember` (8).
+
+    A thought costs how much it resembles the most similar of these, as sets of words, beyond
+    `usual` (0.25). Each new word of its action pays back `credit` (0.05), up to one step in all; a
+    new file or address of a step that does not fail, three quarters of one; a new state of the
+    files and a new set of failing tests, where they are known, a whole one.
+    """
+
+    __slots__ = ("limit", "usual", "credit", "remember")  # noqa: RUF023  the constructor's order
+    kind: ClassVar[str] = "words_debt"
+    name: ClassVar[str] = "the same thoughts again"
+    advice: ClassVar[str] = "write down what has been ruled out, and take a route not yet tried"
+    limit: float
+    usual: float
+    credit: float
+    remember: int
+
+    def __init__(
+        self, limit: float = 3.0, usual: float = 0.25, credit: float = 0.05, remember: int = 8
+    ) -> None:
+        self._set(
+            limit=values.positive("WordsDebt.limit", limit),
+            usual=values.fraction("WordsDebt.usual", usual),
+            credit=values.fraction("WordsDebt.credit", credit, whole_too=True),
+            remember=values.whole("WordsDebt.remember", remember),
+        )
+
+    def one(self, memory: Book, signal: Signal) -> Book:
+        """What a thought costs, less what is new."""
+        charge, text = 0, ""
+        credit = STEP * (
+            moved(memory.states, signal.state)[0] + moved(memory.tests, signal.failing_tests)[0]
+        )
+        book = memory.seen(signal)
+        if (act := signal.act) is not None and act.tool:
+            facts = facts_of(act)
+            if len(facts.thought) >= FEWEST_WORDS:
+                text = act.thought or ""
+                credit += min(STEP, round(STEP * self.credit * new_of(facts.words, book.words)))
+                if book.recent:
+                    most = max([alike(facts.thought, other) for other in book.recent])
+                    charge = most - round(STEP * self.usual)
+                book = book._replace(recent=(*book.recent, facts.thought)[-self.remember :])
+            if signal.ok is not False and new_of(facts.paths, book.paths):
+                credit += NEW_FILE
+            book = book._replace(
+                words=known(book.words, facts.words), paths=known(book.paths, facts.paths)
+            )
+        return book.charged(charge, credit, text, self.most)
+
+
+CALM = STEP // 5
+"""What a step pays back that does not fail."""
+AGAIN = STEP // 2
+"""What a failure costs more for each time that it was seen before."""
+TIMES = 4
+"""The times that count."""
+FEW = STEP // 2
+"""The most that new words, or a new file, pay back."""
+NEW_THOUGHT = 40
+"""What a failure costs, in percent, if no earlier thought resembles the one before it."""
+RECENT_THOUGHTS = 8
+"""The last thoughts, against which one is new."""
+
+
+class ErrorsDebt(Debt):
+    """Trips at a debt of `limit` steps (default 6) that failed.
+
+    A failure costs one step, less half the share of new lines it brought, and half a step more
+    when it is the last failure again, or for each time (up to 4) that the same action failed so
+    before. Of that, an agent that tells its thoughts owes 40 %, and as much more as its thought
+    resembles the most similar of the last 8. One step more when the files have changed and the
+    same tests fail. Paid back: a fifth of a step by a step that does not fail, a whole one if its
+    action failed before; half a step for a new file or address, `credit` (0.1) for each new word
+    up to half a step, two steps for a new set of failing tests.
+    """
+
+    __slots__ = ("limit", "credit")  # noqa: RUF023  the constructor's order
+    kind: ClassVar[str] = "errors_debt"
+    name: ClassVar[str] = "errors without learning"
+    advice: ClassVar[str] = "find the cause before the next try, or do without what keeps failing"
+    remember: int = RECENT_THOUGHTS
+    limit: float
+    credit: float
+
+    def __init__(self, limit: float = 6.0, credit: float = 0.1) -> None:
+        self._set(
+            limit=values.positive("ErrorsDebt.limit", limit),
+            credit=values.fraction("ErrorsDebt.credit", credit, whole_too=True),
+        )
+
+    def one(self, memory: Book, signal: Signal) -> Book:
+        """What a failure costs, less what is new."""
+        charge = STEP * _did_not_help(memory, signal)
+        credit = 2 * STEP * moved(memory.tests, signal.failing_tests)[0]
+        book, text = memory.seen(signal), "the files changed and the same tests fail"
+        if (act := signal.act) is not None and act.tool and signal.ok is not None:
+            facts = facts_of(act)
+            credit += FEW * bool(new_of(facts.paths, book.paths))
+            credit += min(FEW, round(STEP * self.credit * new_of(facts.words, book.words)))
+            if signal.ok:
+                credit += STEP if facts.key in book.keys else CALM
+                keys = tuple([key for key in book.keys if key != facts.key])
+                book = book._replace(keys=keys, last=-1)
+            else:
+                text = signal.error or f"{act.tool} {act.args}"
+                cost, book = _failed(book, facts, failure_of(signal))
+                charge += cost
+            if len(facts.thought) >= FEWEST_WORDS:
+                book = book._replace(recent=(*book.recent, facts.thought)[-RECENT_THOUGHTS:])
+            book = book.learnt(facts)
+        return book.charged(charge, credit, text, self.most)
+
+
+def _failed(book: Book, facts: ActFacts, failure: int) -> tuple[int, Book]:
+    """What a failure costs, and the book that knows it."""
+    which = facts.key ^ failure
+    cost = STEP
+    if facts.lines:
+        cost -= FEW * new_of(facts.lines, book.lines) // len(facts.lines)
+    cost += max(AGAIN * (failure == book.last), AGAIN * min(TIMES, book.failures.count(which)))
+    if book.recent and len(facts.thought) >= FEWEST_WORDS:
+        most = max([alike(facts.thought, other) for other in book.recent])
+        cost = cost * min(100, NEW_THOUGHT + most) // 100
+    return cost, book._replace(
+        failures=(*book.failures, which)[-RING:],
+        keys=(*[key for key in book.keys if key != facts.key], facts.key)[-RING:],
+        last=failure,
+    )
+
+
+def _did_not_help(memory: Book, signal: Signal) -> bool:
+    """Whether the files have changed since the tests ran, and the same tests fail."""
+    if signal.ok is not False or signal.failing_tests is None or memory.tested == -1:
+        return False
+    after = memory.seen(signal)
+    return after.tests == memory.tests and after.tested != memory.tested
+
+
+class TalkDebt(Debt):
+    """Trips at a debt of `limit` steps (default 2) that only repeated an earlier reply.
+
+    A reply without a tool call costs how much it resembles the most similar of the last
+    `remember` (8) replies, as sets of words, beyond `usual` (0.3). A tool call pays back one step.
+    """
+
+    __slots__ = ("limit", "usual", "remember")  # noqa: RUF023  the constructor's order
+    kind: ClassVar[str] = "talk_debt"
+    name: ClassVar[str] = "the same reply without acting"
+    advice: ClassVar[str] = "act with a tool, or say that the task is done or what is missing"
+    limit: float
+    usual: float
+    remember: int
+
+    def __init__(self, limit: float = 2.0, usual: float = 0.3, remember: int = 8) -> None:
+        self._set(
+            limit=values.positive("TalkDebt.limit", limit),
+            usual=values.fraction("TalkDebt.usual", usual),
+            remember=values.whole("TalkDebt.remember", remember),
+        )
+
+    def one(self, memory: Book, signal: Signal) -> Book:
+        """What a reply costs; an action pays back."""
+        act = signal.act
+        if act is None:
+            return memory
+        if act.tool:
+            return memory.charged(0, STEP, "", self.most)
+        text = act.thought or act.args
+        words, charge = words_of(text), 0
+        if memory.recent:
+            charge = max([alike(words, other) for other in memory.recent])
+            charge -= round(STEP * self.usual)
+        book = memory._replace(recent=(*memory.recent, words)[-self.remember :])
+        return book.charged(charge, 0, text, self.most)

@@ -1,0 +1,174 @@
+"""The share of calls that took too long, by a fixed limit."""
+
+import math
+from typing import Any, ClassVar
+
+from switchgear._core import values
+from switchgear._core.detector import LAST_CHANCE, Detector, Measure, plural, span
+from switchgear._core.types import Signal
+from switchgear._core.window import CountWindow
+
+
+class ShareOfCalls(Detector):
+    """Trips when more than `threshold` of the last `window` calls are hits, strictly.
+
+    So `threshold` is below 1: no share is more than all. Until `min_calls` calls are in the window
+    it only warns: the hits are held against what would trip by then. Subclasses say what a hit is.
+    """
+
+    # A hit lengthens the window by one and what is needed by one at most, so below 1 the heat never
+    # falls; anything else makes it fall, or leaves it. Only when it begins to judge may it jump.
+
+    __slots__ = ()
+    window: int
+    threshold: float
+    min_calls: int
+
+    def _set_share(self, window: int, threshold: float, min_calls: int | None) -> None:
+        owner = type(self).__name__
+        window = values.whole(f"{owner}.window", window)
+        least = window if min_calls is None else values.whole(f"{owner}.min_calls", min_calls)
+        if least > window:
+            raise ValueError(
+                f"{owner}.min_calls is {least}: it must not be above window, which is {window}"
+            )
+        share = values.fraction(f"{owner}.threshold", threshold)
+        self._set(window=window, threshold=share, min_calls=least)
+
+    def start(self) -> CountWindow:
+        """An empty window."""
+        return CountWindow()
+
+    def fold(self, memory: CountWindow, signal: Signal, now_s: float) -> CountWindow:
+        """Note each signal that is a call, and whether it is a hit."""
+        del now_s
+        hit = self._hit(signal)
+        if hit is None:
+            return memory
+        return memory.push(hit=hit, count=signal.count, size=self.window)
+
+    def judges_after(self, memory: CountWindow, signal: Signal, now_s: float) -> int:
+        """What is missing to `min_calls`; without a hit, what is not one cannot make it hot."""
+        del now_s
+        if not memory.hits or memory.total >= self.min_calls or self._hit(signal) is None:
+            return 0
+        return self.min_calls - memory.total
+
+    def heat(self, memory: CountWindow, now_s: float) -> float:
+        """The hits against the fewest that are more than the threshold."""
+        del now_s
+        if memory.total < self.min_calls:
+            return min(LAST_CHANCE, memory.hits / self._fewest(self.min_calls))
+        return memory.hits / self._fewest(memory.total)
+
+    def _fewest(self, total: int) -> int:
+        """The fewest hits that are more than the threshold."""
+        # Rounded: 0.29 * 100 is 28.999999999999996, and 29 of 100 is not more than 0.29.
+        return math.floor(round(self.threshold * total, 9)) + 1
+
+    def reason(self, memory: CountWindow, now_s: float) -> str:
+        """The share in words."""
+        del now_s
+        total, hits = memory.total, memory.hits
+        if total < self.min_calls:
+            limit = (
+                f"threshold {self.threshold:.0%}, judges from {plural(self.min_calls, 'call')} on"
+            )
+            return f"{hits} of {plural(total, 'call')} {self._verb()} ({limit})"
+        return (
+            f"{hits} of the last {total} calls {self._verb()} "
+            f"({hits / total:.0%}, threshold {self.threshold:.0%})"
+        )
+
+    def measure(self, memory: CountWindow, now_s: float) -> Measure:
+        """The share of hits."""
+        del now_s
+        return Measure(memory.hits / memory.total if memory.total else 0.0, self.threshold, "share")
+
+    def _hit(self, signal: Signal) -> bool | None:
+        """Whether the signal is a hit; `None`: it is no evidence of that kind."""
+        raise NotImplementedError
+
+    def _verb(self) -> str:
+        """What the hits did."""
+        raise NotImplementedError
+
+    def dump(self, memory: CountWindow) -> list[Any]:
+        """The window's bits."""
+        return memory.dump()
+
+    def load(self, data: Any) -> CountWindow:
+        """The inverse of `dump`; a smaller window keeps the youngest calls."""
+        return CountWindow.load(data, self.window)
+
+
+class FailureRate(ShareOfCalls):
+    """Trips when more than `threshold` (default 0.5) of the last `window` calls (20) failed.
+
+    Strictly: at exactly half it does not. Judges from `min_calls` calls on (default: the window
+    must be full).
+
+    >>> rate = FailureRate(window=4)
+    >>> rate.reason(rate.fold(rate.start(), Signal(ok=False, count=4), 0.0), 0.0)
+    '4 of the last 4 calls failed (100%, threshold 50%)'
+    """
+
+    __slots__ = ("window", "threshold", "min_calls")  # noqa: RUF023  the constructor's order
+    kind: ClassVar[str] = "failure_rate"
+
+    def __init__(
+        self, window: int = 20, threshold: float = 0.5, min_calls: int | None = None
+    ) -> None:
+        self._set_share(window, threshold, min_calls)
+
+    def _hit(self, signal: Signal) -> bool | None:
+        return None if signal.ok is None else not signal.ok
+
+    def _verb(self) -> str:
+        return "failed"
+
+
+class SlowCalls(ShareOfCalls):
+    """Trips when more than `threshold` (default 0.5) of the last `window` calls (20) were slow.
+
+    Slow is longer than `slow_s` seconds. `admit` is the share of calls let through after the
+    trip: 0 (the default) cuts, 0.25 reduces the load to a quarter. A probe that is slow has failed.
+
+    >>> SlowCalls(slow_s=10.0).objection(Signal(ok=True, seconds=12.0))
+    'took 12 s, longer than 10 s'
+    """
+
+    __slots__ = ("slow_s", "window", "threshold", "min_calls", "admit")  # noqa: RUF023
+    kind: ClassVar[str] = "slow_calls"
+    slow_s: float
+
+    def __init__(
+        self,
+        slow_s: float,
+        window: int = 20,
+        threshold: float = 0.5,
+        min_calls: int | None = None,
+        admit: float = 0.0,
+    ) -> None:
+        self._set(
+            slow_s=values.seconds("SlowCalls.slow_s", slow_s),
+            admit=values.fraction("SlowCalls.admit", admit),
+        )
+        self._set_share(window, threshold, min_calls)
+
+    @property
+    def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
+        """The limit."""
+        return self.slow_s
+
+    def _hit(self, signal: Signal) -> bool | None:
+        return None if signal.seconds is None else signal.seconds > self.slow_s
+
+    def _verb(self) -> str:
+        return f"took longer than {span(self.slow_s)}"
+
+    def objection(self, signal: Signal) -> str | None:
+        """A slow probe has failed."""
+        if signal.seconds is None or signal.seconds <= self.slow_s:
+            return None
+        return f"took {span(signal.seconds)}, longer than {span(self.slow_s)}"

@@ -1,0 +1,62 @@
+"""A broken rule (seed 003: the constitutional breaker)."""
+
+from typing import Any, ClassVar
+
+from switchgear._core import values
+from switchgear._core.detector import Detector, Measure
+from switchgear._core.types import Signal
+
+LONGEST = 300
+"""Characters kept of the rule that was broken."""
+
+
+class Violation(Detector):
+    """Trips at the first rule that is broken, and never forgets it until the circuit is reset.
+
+    >>> violation = Violation()
+    >>> violation.heat(violation.fold(None, Signal(violation="rule force-push"), 0.0), 0.0)
+    1.0
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str] = "violation"
+    needs_successes: ClassVar[bool] = False
+
+    def start(self) -> None:
+        """No rule is broken."""
+
+    def fold(self, memory: str | None, signal: Signal, now_s: float) -> str | None:
+        """The last rule that was broken."""
+        del now_s
+        return memory if not signal.violation or not signal.count else signal.violation[:LONGEST]
+
+    def heat(self, memory: str | None, now_s: float) -> float:
+        """There is no such thing as a rule that is broken a little."""
+        del now_s
+        return 0.0 if memory is None else 1.0
+
+    def reason(self, memory: str | None, now_s: float) -> str:
+        """The rule."""
+        del now_s
+        return "no rule is broken" if memory is None else memory
+
+    def objection(self, signal: Signal) -> str | None:
+        """A probe that breaks a rule has failed."""
+        return f"broke a rule: {signal.violation[:LONGEST]}" if signal.violation else None
+
+    def recovered(self, memory: str | None) -> str | None:
+        """Only a reset forgets it."""
+        return memory
+
+    def measure(self, memory: str | None, now_s: float) -> Measure:
+        """Whether a rule is broken."""
+        del now_s
+        return Measure(0 if memory is None else 1, 1, "violations")
+
+    def dump(self, memory: str | None) -> str | None:
+        """The rule, or nothing."""
+        return memory
+
+    def load(self, data: Any) -> str | None:
+        """The inverse of `dump`; raises ValueError for what it never dumped."""
+        return None if data is None else values.text("the broken rule", data)[:LONGEST]

@@ -1,0 +1,1 @@
+"""Agents, their fallbacks, incidents and notifications."""

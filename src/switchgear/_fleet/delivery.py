@@ -1,0 +1,307 @@
+"""Events to a target: at least once, in order, tried again with growing pauses, never in the way.
+
+The events of the store are the outbox (`stream.py`). A message that cannot be delivered is set aside
+with the reason, and the next one is sent: nothing is dropped in silence and nothing blocks the rest.
+"""
+
+import os
+from typing import Any, NamedTuple
+
+from switchgear._core.types import Event, Phase
+from switchgear._fleet.categories import ABOUT, category_of
+from switchgear._fleet.event_stream import SHELF, Place, Turn
+from switchgear._fleet.fleet import Fleet
+from switchgear._fleet.incident_facts import concerned, owners
+from switchgear._fleet.incident_report import iso
+from switchgear._fleet.incidents import incident_id
+from switchgear._fleet.targets import Message, NotSent, Target, Unsendable
+from switchgear._sinks.dispatch import log_warning
+from switchgear._sinks.log_sink import one_line
+from switchgear._stores.base import Entry
+from switchgear._stores.ledger import Amended, Ledger, ledger_of
+from switchgear._text.redact import redact
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 600.0
+ATTEMPTS = 5
+"""How often a message is sent that the target refuses."""
+ATTEMPTS_ALONE = 8
+"""After so many failures, and each as many, a later message shows whether the target is down."""
+NEW_S = 3600.0
+"""A target that is new receives what happened in the last hour, not all history."""
+ASIDE = "undelivered"
+"""The shelf of what was set aside, by the name of the target."""
+MOST_ASIDE = 100
+"""Messages kept of those that were set aside; older ones are only counted."""
+MOST_COUNTED = 10_000
+STOPS_WORK = frozenset({"loop", "run", "task", "session", "provider", "budget"})
+"""Kinds of circuits outside a fleet that stop somebody's work when they open."""
+
+
+class Pending(NamedTuple):
+    """What a target has yet to receive."""
+
+    target: str
+    waiting: int
+    """Messages that are waiting, counted up to `MOST_COUNTED`."""
+    why: str = ""
+    """Why the last attempt failed; empty: there was none, or it succeeded."""
+    failed: int = 0
+    """Attempts in a row that failed."""
+    next_s: float | None = None
+    """When the next attempt is due, on the store's clock; `None`: at once."""
+    aside: int = 0
+    """Messages that could not be delivered and were set aside."""
+    aside_why: str = ""
+    """Why the last one of them was."""
+
+
+class Delivery:
+    """Sends to one target. Used by one thread; processes take turns."""
+
+    def __init__(self, fleet: Fleet, target: Target) -> None:
+        self._fleet = fleet
+        self.target = target
+        self._key = f"notify/{target.name}"
+        me = f"{os.uname().nodename}:{os.getpid()}:{os.urandom(4).hex()}"
+        self._place = Place(fleet.panel, self._key, me)
+
+    def run_once(self, *, now: bool = False) -> int:
+        """Send what is due; how many arrived. Raises `StoreError`, never for the target's sake.
+
+        `now`: do not wait for the end of a pause, unless the receiver asked for one.
+        """
+        turn = None if self._place.is_at_end() else self._place.take()
+        if turn is None:
+            return 0
+        try:
+            is_early = turn.trouble.get("next_s", 0.0) > self._now_s()
+            if is_early and not (now and not turn.trouble.get("asked")):
+                return 0
+            return self._send_from(turn.cursor, self._begun_s(turn), turn.trouble.get("failed", 0))
+        finally:
+            self._place.leave()
+
+    def is_due(self) -> bool:
+        """Whether there is something to send now. Only looks. Raises `StoreError`."""
+        value = self._ledger().value(SHELF, self._key) or {"cursor": None, "trouble": {}}
+        now_s = self._now_s()
+        if value["trouble"].get("next_s", 0.0) > now_s:
+            return False
+        if value.get("owner") is not None and now_s < value.get("until_s", 0.0):
+            return False  # another sends now
+        return bool(self._place.behind(value["cursor"]))
+
+    def pending(self) -> Pending:
+        """What this target has yet to receive, and why. Changes nothing. Raises `StoreError`."""
+        value = self._ledger().value(SHELF, self._key) or {"cursor": None, "trouble": {}}
+        trouble, cursor = value["trouble"], value["cursor"]
+        begun_s = trouble.get("begun_s", self._now_s()) if cursor is None else None
+        count = 0
+        while count < MOST_COUNTED and (entries := self._place.behind(cursor)):
+            count += sum(self._is_due(entry, begun_s) for entry in entries)
+            cursor = entries[-1].cursor
+        aside = self._ledger().value(ASIDE, self.target.name) or {"count": 0, "last": []}
+        return Pending(
+            self.target.name,
+            count,
+            trouble.get("why", "") if count else "",
+            trouble.get("failed", 0) if count else 0,
+            trouble.get("next_s") if count else None,
+            aside["count"],
+            aside["last"][-1]["why"] if aside["last"] else "",
+        )
+
+    def set_aside(self) -> list[dict[str, Any]]:
+        """The messages that were set aside, oldest first: `id`, `why`, `at_s` and `message`."""
+        value = self._ledger().value(ASIDE, self.target.name) or {"last": []}
+        return list(value["last"])
+
+    def forget_set_aside(self) -> int:
+        """Drop what was set aside; how many there were."""
+
+        def work(value: Any, now_s: float) -> Amended:
+            del now_s
+            return Amended(value["count"] if value else 0, {"count": 0, "last": []})
+
+        return int(self._ledger().amend(ASIDE, self.target.name, work))
+
+    def retry_set_aside(self) -> int:
+        """Send what was set aside again; how many arrived. What still fails stays set aside."""
+        sent = 0
+        for one in self.set_aside():
+            try:
+                self.target.send(one["message"], self._now_s())
+            except NotSent:
+                continue
+            self._take_back(one["id"])
+            sent += 1
+        return sent
+
+    def _begun_s(self, turn: Turn) -> float | None:
+        """When this target was first known; kept until its place is in the stream."""
+        if turn.cursor is not None:
+            return None
+        begun_s: float = turn.trouble.get("begun_s", self._now_s())
+        if "begun_s" not in turn.trouble:
+            self._place.move(None, {"begun_s": begun_s})
+        return begun_s
+
+    def _send_from(self, cursor: str | None, begun_s: float | None, failed: int) -> int:
+        sent = 0
+        while entries := self._place.behind(cursor):
+            for number, entry in enumerate(entries):
+                if not self._is_due(entry, begun_s):
+                    cursor = entry.cursor
+                    continue
+                error = self._attempt(entry)
+                if error is not None and self._takes_others(failed + 1, entries[number + 1 :]):
+                    error = self._attempt(entry)
+                    if error is not None:
+                        error = Unsendable(f"{error}, while others arrive")
+                if error is None:
+                    sent += 1
+                elif isinstance(error, Unsendable) or self._is_refused(error, failed + 1):
+                    self._put_aside(entry, str(error))
+                else:
+                    self._try_later(cursor, begun_s, failed + 1, error)
+                    return sent
+                cursor, failed = entry.cursor, 0
+                if not self._place.move(cursor):
+                    return sent
+            self._place.move(cursor)
+        return sent
+
+    def _attempt(self, entry: Entry) -> NotSent | None:
+        """Send one message; why it did not arrive, or `None`."""
+        try:
+            self.target.send(self._message(entry.event), self._now_s())
+        except NotSent as error:
+            return error
+        except Exception as error:  # noqa: BLE001  a defect must not block what comes after
+            return Unsendable(redact(f"{type(error).__name__}: {error}"))
+        return None
+
+    def _is_refused(self, error: NotSent, failed: int) -> bool:
+        """Whether the target has refused a message for good, often enough."""
+        return not error.may_help and error.retry_after_s is None and failed >= ATTEMPTS
+
+    def _takes_others(self, failed: int, later: list[Entry]) -> bool:
+        """Whether the target takes a later message: then it is not down, and only one fails.
+
+        The later one arrives again in its turn, with the same id.
+        """
+        if failed % ATTEMPTS_ALONE:
+            return False
+        other = next((one for one in later if self.target.wants(one.event.circuit)), None)
+        return other is not None and self._attempt(other) is None
+
+    def _is_due(self, entry: Entry, begun_s: float | None) -> bool:
+        event = entry.event
+        if begun_s is not None and event.at_s < begun_s - NEW_S:
+            return False
+        return self.target.wants(event.circuit)
+
+    def _try_later(
+        self, cursor: str | None, begun_s: float | None, failed: int, error: NotSent
+    ) -> None:
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failed - 1, 20))
+        trouble: dict[str, Any] = {"failed": failed, "why": str(error)}
+        if error.retry_after_s is not None:
+            pause_s = max(pause_s, error.retry_after_s)
+            trouble["asked"] = True
+        trouble["next_s"] = self._now_s() + pause_s
+        if cursor is None:
+            trouble["begun_s"] = begun_s
+        self._place.move(cursor, trouble)
+        log_warning(
+            "notification target %r: %s; next try in %g s", self.target.name, error, pause_s
+        )
+
+    def _put_aside(self, entry: Entry, why: str) -> None:
+        message: Message | None
+        try:
+            message = self._message(entry.event)
+        except Exception:  # noqa: BLE001  it may be the message itself that cannot be made
+            message = {"id": f"{redact(entry.event.circuit)}#{entry.event.seq}"}
+        line = {"id": message["id"], "why": why, "at_s": self._now_s(), "message": message}
+
+        def work(value: Any, now_s: float) -> Amended:
+            del now_s
+            known = value or {"count": 0, "last": []}
+            last = [*known["last"], line][-MOST_ASIDE:]
+            return Amended(None, {"count": known["count"] + 1, "last": last})
+
+        self._ledger().amend(ASIDE, self.target.name, work)
+        log_warning(
+            "notification target %r: %s cannot be delivered and is set aside: %s",
+            *(self.target.name, message["id"], why),
+        )
+
+    def _take_back(self, name: str) -> None:
+        def work(value: Any, now_s: float) -> Amended:
+            del now_s
+            last = [one for one in value["last"] if one["id"] != name]
+            gone = len(value["last"]) - len(last)
+            return Amended(None, {"count": max(0, value["count"] - gone), "last": last})
+
+        self._ledger().amend(ASIDE, self.target.name, work)
+
+    def _ledger(self) -> Ledger:
+        return ledger_of(self._fleet.panel.store.inner)
+
+    def _now_s(self) -> float:
+        return self._fleet.panel.store.now_s()
+
+    def _message(self, event: Event) -> Message:
+        return message_of(event, self._fleet)
+
+
+def message_of(event: Event, fleet: Fleet) -> Message:
+    """What is sent of an event: no secrets, no control characters, whom it concerns."""
+    category = category_of(event.circuit)
+    opened = event.after is Phase.OPEN and event.before in {Phase.CLOSED, Phase.TRIPPING}
+    severity = severity_of(event.circuit) if opened else "INFO"
+    return {
+        "id": message_id(event),
+        "text": redact(f"[{severity}] {one_line(event)}", 800),
+        "severity": severity,
+        "category": category,
+        "circuit": redact(event.circuit, 500),
+        "seq": event.seq,
+        "at": iso(event.at_s),
+        "at_s": event.at_s,
+        "kind": str(event.kind),
+        "before": str(event.before),
+        "after": str(event.after),
+        "mode": str(event.mode),
+        "reason": redact(event.reason, 400),
+        "by": redact(event.by),
+        "why": redact(event.why),
+        "retry_after_s": event.retry_after_s,
+        "incident": incident_id(event) if opened and category else None,
+        "owners": owners(fleet, event.circuit),
+        "agents": [agent.name for agent in concerned(fleet, event.circuit)],
+    }
+
+
+def severity_of(circuit: str) -> str:
+    """How bad it is that a circuit opens: of a fleet's as its category says, of others by kind.
+
+    >>> severity_of("rules/coder"), severity_of("loop/7f3a"), severity_of("op/git")
+    ('SEV1', 'SEV2', 'SEV3')
+    """
+    category = category_of(circuit)
+    if category is not None:
+        return ABOUT[category].severity
+    head = circuit.partition("/")[0]
+    return "SEV2" if head in STOPS_WORK else "SEV3"
+
+
+def message_id(event: Event) -> str:
+    """The circuit and the number of an event: the same for the same event, and only for it."""
+    name = redact(event.circuit)
+    if name != event.circuit:  # shortened or cleaned: others may look the same now
+        from hashlib import sha256  # noqa: PLC0415  seldom
+
+        name += "~" + sha256(event.circuit.encode(errors="replace")).hexdigest()[:12]
+    return f"{name}#{event.seq}"

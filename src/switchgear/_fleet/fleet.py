@@ -1,0 +1,312 @@
+"""A fleet at work: a panel, its router, and what outlasts the process: who works in whose stead."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
+
+from switchgear._breaker.live import TIME_PASSES
+from switchgear._breaker.rules import RuleGuard
+from switchgear._budgets.tree import Open
+from switchgear._core.errors import StoreError
+from switchgear._core.policy import Policy
+from switchgear._core.types import Phase, Verdict
+from switchgear._fleet.categories import Breakers, default_breakers, judged
+from switchgear._fleet.manifest import Crew, near
+from switchgear._fleet.route import Route
+from switchgear._fleet.router import Candidate, Router, Switch
+from switchgear._panel.panel import Panel
+from switchgear._panel.settings import Configured, PolicyOf
+from switchgear._rules.effects import Place
+from switchgear._rules.rules import Rule
+from switchgear._sinks.dispatch import Sink, log_warning
+from switchgear._stores.base import Store
+from switchgear._stores.ledger import Amended, Ledger, ledger_of
+from switchgear._system.clock import Clock
+from switchgear._text.glob import matcher
+
+if TYPE_CHECKING:
+    from switchgear._fleet.targets import Target
+    from switchgear._fleet.watcher import Background
+
+T = TypeVar("T")
+SHELF = "fleet"
+MOST_SWITCHES = 100
+"""Lines that are kept of where an agent's work went."""
+SAME_S = 3600.0
+"""The same switch again within this time is counted, not written again."""
+SAME_AMONG = 10
+"""Among how many of the last lines the same one is looked for."""
+PREFIX, OLD_PREFIX = "provider/", "dep/"
+"""How the circuits of providers begin, and began in earlier versions."""
+GLOBS = ("agent/*", "rules*", "provider/*", "lock/*", "story/*")
+"""The circuits of a fleet."""
+
+
+class FleetConfigured(Configured, Protocol):
+    """What a fleet wants to know of a configuration; `switchgear.config.Config` is one."""
+
+    @property
+    def breakers(self) -> Breakers | None:
+        """The seven categories, if the file speaks of a fleet."""
+
+    @property
+    def crew(self) -> Crew:
+        """The agents and stories."""
+
+    @property
+    def budgets(self) -> Sequence[Open]:
+        """Nodes of budgets and their limits."""
+
+    @property
+    def notifications(self) -> "Sequence[Target]":
+        """Where events are sent."""
+
+
+class Standing(NamedTuple):
+    """Where the work of an agent goes, as the store remembers it."""
+
+    agent: str
+    model: str
+    since_s: float
+    why: str
+    """Why not the agent on its own model; empty: it does."""
+
+
+class Fleet:
+    """The agents of an installation and their circuits. Thread-safe; processes share the store.
+
+    `panel` judges by policies that know the fleet's circuits: `Fleet.from_config` and `Fleet.open`
+    make such a panel.
+
+    >>> from switchgear._fleet.manifest import agent, crew
+    >>> people = crew([agent(name="coder", owner="ana", provider="anthropic", model="opus")])
+    >>> with Fleet.open("memory:", people) as fleet:
+    ...     fleet.call("coder", lambda route: f"done on {route.model}")
+    'done on anthropic/opus'
+    """
+
+    def __init__(
+        self, panel: Panel, crew: Crew, breakers: Breakers | None = None, **options: Any
+    ) -> None:
+        on = default_breakers() if breakers is None else breakers
+        self.panel = panel
+        self._background: Background | None = None
+        self.router = Router(panel, crew, on, on_switch=self._switched, **options)
+
+    @classmethod
+    def open(
+        cls,
+        store: str | Store,
+        crew: Crew,
+        breakers: Breakers | None = None,
+        *,
+        clock: Clock | None = None,
+    ) -> Self:
+        """A fleet over a store, judged by the categories alone."""
+        on = default_breakers() if breakers is None else breakers
+        options: dict[str, Any] = {} if clock is None else {"clock": clock}
+        panel = Panel(store, policies=policies_of(on, crew), **options)
+        return cls(panel, crew, on, **options)
+
+    @classmethod
+    def from_config(
+        cls, config: FleetConfigured, *, token: str | None = None, clock: Clock | None = None
+    ) -> Self:
+        """The fleet that a configuration describes: `Fleet.from_config(load_config(path))`.
+
+        Events of this process are written as incidents, kept in the state of the world and sent to
+        the configured targets by a thread, which starts with the first of them.
+        """
+        options: dict[str, Any] = {} if clock is None else {"clock": clock}
+        panel = Panel.from_config(config, token=token, clock=clock)
+        fleet = cls(panel, config.crew, config.breakers, **options)
+        try:
+            fleet.take_over_names()
+        except StoreError as error:
+            log_warning("circuits of an earlier version could not be looked for: %s", error)
+        if config.notifications or not (panel.store.url or "").startswith("memory:"):
+            from switchgear._fleet.watcher import background_of  # noqa: PLC0415  it imports this
+
+            fleet._background = background_of(fleet, config.notifications)
+            panel.reload(config.policy_for, sinks=(*config.sinks, fleet._background))
+        if config.budgets:
+            try:
+                panel.budgets.apply(config.budgets, who="configuration")
+            except StoreError as error:  # whoever reserves is refused then: money fails closed
+                log_warning("budgets of the configuration could not be applied: %s", error)
+        return fleet
+
+    @property
+    def crew(self) -> Crew:
+        """The agents and stories."""
+        return self.router.crew
+
+    def route(self, agent: str, **where: Any) -> Route:
+        """Who may work for an agent now; see `Router.route`."""
+        return self.router.route(agent, **where)
+
+    def call(self, agent: str, work: Callable[[Route], T], **where: Any) -> T:
+        """Let work be done by whoever may; see `Router.call`."""
+        return self.router.call(agent, work, **where)
+
+    async def acall(self, agent: str, work: Callable[[Route], Awaitable[T]], **where: Any) -> T:
+        """What `call` is for a coroutine, without blocking the event loop."""
+        return await self.router.acall(agent, work, **where)
+
+    def rule_guard(self, agent: str, rules: Iterable[Rule], place: Place) -> RuleGuard:
+        """Asks absolute rules before an act of an agent; a broken one halts it, see `RuleGuard`."""
+        name = self.crew.agent(agent).name
+        return RuleGuard(self.panel.breaker(f"rules/{name}"), rules, place)
+
+    def take_over_names(self) -> list[str]:
+        """Carry circuits on that earlier versions called `dep/<provider>`; returns the new names.
+
+        What is known under the new name already stays as it is. Idempotent.
+        """
+        store = self.panel.store
+        taken = []
+        for found in list(store.find(f"{OLD_PREFIX}*")):
+            name = PREFIX + found.circuit.key.removeprefix(OLD_PREFIX)
+            if store.get(name) is None:
+                store.put(found._replace(circuit=found.circuit._replace(key=name)))
+                taken.append(name)
+        return taken
+
+    def pass_time(self) -> None:
+        """Let circuits whose wait is over say so in an event, though nobody asks them.
+
+        They are judged as they were judged last: who only watches changes no policy.
+        """
+        store = self.panel.store
+        for glob in GLOBS:
+            for circuit, policy in list(store.find(glob)):
+                if circuit.phase in {Phase.OPEN, Phase.HALF_OPEN}:
+                    store.apply(circuit.key, policy, TIME_PASSES, store.now_s())
+
+    def reload(self, config: FleetConfigured) -> list[str]:
+        """Go on by another configuration; nothing that circuits know is lost.
+
+        Returns the circuits that are judged otherwise now. A configuration that cannot be loaded
+        never gets here, so the old one holds. Raises ValueError for one with another store, and
+        changes nothing: state does not move by itself.
+        """
+        ours = self.panel.store.url
+        if config.store is not None and ours is not None and config.store != ours:
+            raise ValueError(
+                f"the new configuration has another store than {self.panel.store.label}: "
+                "restart to change it, or take the circuits along with export and import"
+            )
+        on = default_breakers() if config.breakers is None else config.breakers
+        sinks: tuple[Sink, ...] = tuple(config.sinks)
+        if self._background is not None:
+            self._background.watcher.retarget(config.notifications)
+            sinks = (*sinks, self._background)
+        changed = self.panel.reload(config.policy_for, sinks=sinks, retention=config.retention)
+        self.router.use(config.crew, on)
+        return changed
+
+    def resume(self, story: str, *, by: str, why: str) -> Verdict:
+        """A paused story goes on: its circuit is reset, and what it cost so far is forgiven.
+
+        Raises ValueError for a story that is not paused, `OrderRefused` without a needed token.
+        """
+        self.demand_paused(story)
+        return self.panel.order(f"story/{story}", by=by, why=why, reset=True)
+
+    def demand_paused(self, story: str) -> None:
+        """Raise ValueError for a story that was never heard of, or that goes on as it is."""
+        view = self.panel.view(f"story/{story}")
+        if view is None:
+            known = [view.name.removeprefix("story/") for view in self.panel.circuits("story/*")]
+            hint = near(story, known)
+            raise ValueError(f"there is no story {story!r} that cost anything; {hint}")
+        if view.verdict.admitted:
+            # Resuming forgives what it cost: who does so twice by mistake would double the budget.
+            raise ValueError(f"story {story!r} is not paused, so nothing is to be resumed")
+
+    def standings(self) -> dict[str, Standing]:
+        """Where the work of each agent went last that was ever rerouted."""
+        ledger = self._ledger()
+        found = {}
+        for name in ledger.keys(SHELF):
+            if name.startswith("agent/"):
+                value = ledger.value(SHELF, name)
+                found[name.removeprefix("agent/")] = Standing(
+                    value["agent"], value["model"], value["since_s"], value["why"]
+                )
+        return found
+
+    def switches(self, agent: str) -> list[dict[str, Any]]:
+        """When the work of an agent began to go elsewhere or came back, oldest first.
+
+        A provider that comes and goes makes the same switches again and again: within an hour they
+        are one line, with how often (`count`) and when last (`last_s`). The last 100 lines are kept.
+        """
+        key = f"agent/{agent}"
+        value = self._ledger().value(SHELF, key) or {}
+        earlier = self._ledger().lines(SHELF, key)  # of versions that kept every one
+        return [*earlier, *value.get("switches", ())]
+
+    def close(self) -> None:
+        """Let go of the panel; what is being sent has two seconds. Idempotent."""
+        if self._background is not None:
+            self._background.close()
+        self.panel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Fleet of {len(self.crew.agents)} agents over {self.panel.store.label}>"
+
+    def _ledger(self) -> Ledger:
+        return ledger_of(self.panel.store.inner)
+
+    def _switched(self, switch: Switch) -> None:
+        """Remember it for everybody; a store that is gone keeps nobody from working."""
+        try:
+            self._ledger().amend(SHELF, f"agent/{switch.agent}", _noted(switch))
+        except StoreError as error:
+            log_warning("where agent %r works could not be noted: %s", switch.agent, error)
+
+
+def policies_of(breakers: Breakers, crew: Crew) -> PolicyOf:
+    """The policy of each circuit that the categories judge."""
+    rows = [(matcher(glob), policy) for glob, policy in judged(breakers, crew.story_budgets)]
+
+    def policy_for(name: str) -> Policy | None:
+        return next((policy for matches, policy in rows if matches(name)), None)
+
+    return policy_for
+
+
+def _noted(switch: Switch) -> Callable[[Any, float], Amended]:
+    def work(value: Any, now_s: float) -> Amended:
+        after = {"agent": switch.after.agent, "model": str(switch.after.model), "why": switch.why}
+        if value is None and not switch.why:
+            return Amended(None)
+        known = value or {}
+        if (known.get("agent"), known.get("model")) == (after["agent"], after["model"]):
+            return Amended(None)
+        line = {"at_s": now_s, "from": _shown(switch.before), **after, "count": 1, "last_s": now_s}
+        lines = _with_switch(known.get("switches", []), line)
+        return Amended(None, {**after, "since_s": now_s, "switches": lines})
+
+    return work
+
+
+def _with_switch(lines: list[dict[str, Any]], line: dict[str, Any]) -> list[dict[str, Any]]:
+    """The lines and one more, or one of them counted up that is the same and not long ago."""
+    for index in range(len(lines) - 1, max(-1, len(lines) - 1 - SAME_AMONG), -1):
+        known = lines[index]
+        is_same = all(known[key] == line[key] for key in ("from", "agent", "model"))
+        if is_same and line["at_s"] - known["last_s"] <= SAME_S:
+            again = {**line, "at_s": known["at_s"], "count": known["count"] + 1}
+            return [*lines[:index], again, *lines[index + 1 :]]
+    return [*lines, line][-MOST_SWITCHES:]
+
+
+def _shown(candidate: Candidate | None) -> str | None:
+    return None if candidate is None else f"{candidate.agent} on {candidate.model}"

@@ -1,0 +1,198 @@
+"""Who works in a fleet: agents with their models, owners and fallbacks; stories and their owners.
+
+Everything is checked before anything is used, so that a fleet is never half changed.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from switchgear._core import values
+from switchgear._fleet.categories import micros
+
+NAME = re.compile(r"[A-Za-z0-9](?:[\w.@:+-]{0,98}\w)?", re.ASCII)
+"""Names of agents, providers and stories: they become parts of circuits' names and of paths."""
+
+
+class Model(NamedTuple):
+    """A model and who provides it."""
+
+    provider: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.name}"
+
+
+class Agent(NamedTuple):
+    """An agent's manifest."""
+
+    name: str
+    owner: str
+    """Whom to tell when something of it trips."""
+    model: Model
+    fallback_models: tuple[Model, ...] = ()
+    """What the same agent runs on while the provider of its model is cut, in this order."""
+    fallback_chain: tuple[str, ...] = ()
+    """Which agents work in its stead while it is cut, in this order."""
+    stories: tuple[str, ...] = ()
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Its models, the primary one first."""
+        return (self.model, *self.fallback_models)
+
+
+class Story(NamedTuple):
+    """A piece of work that several agents may work on."""
+
+    name: str
+    owner: str
+    budget_micros: int | None = None
+    """What it may cost, in millionths of a dollar; `None`: the default of `story_cost`."""
+
+
+def agent(
+    *,
+    name: str,
+    owner: str,
+    provider: str,
+    model: str,
+    fallback_models: Iterable[str] = (),
+    fallback_chain: Iterable[str] = (),
+    stories: Iterable[str] = (),
+) -> Agent:
+    """A checked manifest. Raises ValueError.
+
+    >>> agent(name="coder", owner="ana", provider="anthropic", model="opus").models
+    (Model(provider='anthropic', name='opus'),)
+    """
+    return Agent(
+        _name("agent.name", name),
+        values.text("agent.owner", owner).strip(),
+        Model(_name("agent.provider", provider), values.text("agent.model", model)),
+        tuple(
+            _model("agent.fallback_models", one)
+            for one in _items("fallback_models", fallback_models)
+        ),
+        tuple(_items("fallback_chain", fallback_chain)),
+        tuple(_name("agent.stories", one) for one in _items("stories", stories)),
+    )
+
+
+def story(*, name: str, owner: str, budget_dollars: float | None = None) -> Story:
+    """A checked story. Raises ValueError."""
+    amount = None if budget_dollars is None else micros("story.budget_dollars", budget_dollars)
+    return Story(_name("story.name", name), values.text("story.owner", owner).strip(), amount)
+
+
+class Crew(NamedTuple):
+    """All agents and stories of a fleet. Immutable; `crew` checks them."""
+
+    agents: Mapping[str, Agent] = {}
+    stories: Mapping[str, Story] = {}
+
+    def agent(self, name: str) -> Agent:
+        """An agent by name. Raises ValueError with a suggestion for one that is unknown."""
+        found = self.agents.get(name)
+        if found is None:
+            raise ValueError(f"there is no agent {name!r}; {near(name, self.agents)}")
+        return found
+
+    @property
+    def story_budgets(self) -> dict[str, int]:
+        """The budgets of those stories that have one, in millionths of a dollar."""
+        budgets = {name: one.budget_micros for name, one in self.stories.items()}
+        return {name: amount for name, amount in budgets.items() if amount is not None}
+
+    def owners_of(self, story: str) -> tuple[str, ...]:
+        """Whom to tell of a story: its owner, or those of the agents that work on it."""
+        found = self.stories.get(story)
+        if found is not None:
+            return (found.owner,)
+        owners = [agent.owner for agent in self.agents.values() if story in agent.stories]
+        return tuple(dict.fromkeys(owners))
+
+
+def crew(agents: Iterable[Agent], stories: Iterable[Story] = ()) -> Crew:
+    """A fleet's people, checked against each other. Raises ValueError."""
+    known: dict[str, Agent] = {}
+    for one in agents:
+        if one.name in known:
+            raise ValueError(f"agent {one.name!r} is there twice")
+        known[one.name] = one
+    for name, why in faults({name: one.fallback_chain for name, one in known.items()}):
+        raise ValueError(f"agent {name!r}: {why}")
+    return Crew(known, {story.name: story for story in stories})
+
+
+def faults(chains: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, str]]:
+    """What is wrong with agents' fallback chains: who names an unknown agent, and circles."""
+    for name, chain in chains.items():
+        for other in chain:
+            if other not in chains:
+                yield name, f"there is no agent {other!r} to fall back to; {near(other, chains)}"
+    for circle in _circles(chains):
+        yield circle[0], f"its fallback_chain is a circle: {' → '.join(circle)}"
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """`did you mean 'coder'?`, or what there is."""
+    import difflib  # noqa: PLC0415  needed only when something is wrong
+
+    names = list(known)[:500]
+    found = difflib.get_close_matches(str(name)[:100], names, n=1)
+    if found:
+        return f"did you mean {found[0]!r}?"
+    return "there are " + ", ".join(sorted(names)[:20]) if names else "there are none"
+
+
+def _circles(chains: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, ...]]:
+    """Ways along fallbacks that lead back to where they began, no agent on two of them.
+
+    Each agent is gone through once, so that a chain of thousands takes no longer than as many agents.
+    Agents that all fall back on each other have more circles than anybody wants to read.
+    """
+    done: set[str] = set()
+    told: set[str] = set()
+    for start in chains:
+        way: dict[str, Iterator[str]] = {}
+        step: str | None = start
+        while step is not None or way:
+            if step is None:
+                done.add(way.popitem()[0])
+            elif step in way:
+                names = list(way)
+                circle = names[names.index(step) :]
+                if told.isdisjoint(circle):
+                    told.update(circle)
+                    yield (*circle, step)
+            elif step in chains and step not in done:
+                way[step] = iter(chains[step])
+            step = next(next(reversed(way.values())), None) if way else None
+
+
+def _name(field: str, value: Any) -> str:
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        rule = "it must be a name of letters, digits and .@:+_- without a slash, up to 100 long"
+        raise ValueError(f"{field} is {value!r}: {rule}")
+    return value
+
+
+def _model(field: str, value: Any) -> Model:
+    provider, slash, name = value.partition("/") if isinstance(value, str) else ("", "", "")
+    if not slash or not name.strip():
+        raise ValueError(f"{field} is {value!r}: it must be 'provider/model'")
+    return Model(_name(field, provider), name)
+
+
+def _items(field: str, value: Any) -> list[str]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError(f"agent.{field} is {value!r}: it must be a list")
+    found = list(value)
+    for item in found:
+        if not isinstance(item, str) or not item:
+            raise ValueError(f"agent.{field} holds {item!r}: it must hold names")
+    if len(set(found)) < len(found):
+        raise ValueError(f"agent.{field} is {found!r}: it must not name anything twice")
+    return found

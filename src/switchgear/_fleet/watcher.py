@@ -1,0 +1,250 @@
+"""Watches a fleet: incidents are written, the world's state kept, notifications sent, all the time.
+
+Each has a thread of its own, so that a webhook that hangs holds nothing else up. None of it is
+needed for a circuit to decide, and each goes on where another process left off.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+from switchgear._core.errors import SwitchgearError
+from switchgear._core.types import Event
+from switchgear._fleet.delivery import Delivery
+from switchgear._fleet.event_stream import Place
+from switchgear._fleet.fleet import Fleet
+from switchgear._fleet.incidents import Incidents
+from switchgear._fleet.state_file import world
+from switchgear._fleet.targets import Target
+from switchgear._sinks.dispatch import log_exception, log_warning
+from switchgear._stores.url import default_file
+from switchgear._system.files import as_json, write_whole
+from switchgear._text.redact import redact
+
+EVERY_S = 1.0
+REWRITE_S = 60.0
+WORLD_STATE, INCIDENTS = "world-state.json", "incidents"
+_SQLITE = "sqlite:///"
+
+# ruff: noqa: PTH100, PTH111, PTH118, PTH120  paths are texts, as in the stores
+
+
+class Background:
+    """Writes and sends what the events of a fleet in this process ask for, in a thread.
+
+    A sink: an event starts the thread, which ends when nothing is left to do. What it has not sent
+    when the process ends stays in the store, for the next command or process. Thread-safe.
+    """
+
+    def __init__(self, watcher: "Watcher", *, writes: bool) -> None:
+        self.watcher = watcher
+        self._writes = writes
+        """Whether incidents and the state of the world are written; a store in memory has no place."""
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+        self._has_news = False
+        self._stopped = threading.Event()
+
+    def __call__(self, event: Event) -> None:
+        """There is something new."""
+        del event
+        with self._lock:
+            self._has_news = True
+            if self._thread is not None and self._pid == os.getpid():
+                return
+            self._pid = os.getpid()
+            self._thread = threading.Thread(
+                target=self._work, name="switchgear-outbox", daemon=True
+            )
+        with suppress(RuntimeError):  # the interpreter is ending: the outbox keeps it
+            self._thread.start()
+
+    def close(self, wait_s: float = 2.0) -> None:
+        """End the thread; what it is sending may take `wait_s` longer."""
+        self._stopped.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None and self._pid == os.getpid() and thread.is_alive():
+            thread.join(wait_s)
+
+    def _work(self) -> None:
+        wait_s: float | None = 0.0
+        while wait_s is not None:
+            if self._stopped.wait(wait_s):
+                wait_s = 0.0 if self._has_news else None
+            with self._lock:
+                self._has_news = False
+            try:
+                if self._writes:
+                    self.watcher.note()
+                self.watcher.deliver()
+                wait_s = self._next_s()
+            except Exception:  # noqa: BLE001  observers cannot hurt the observed
+                log_exception("incidents and notifications could not be worked off")
+                wait_s = REWRITE_S
+            with self._lock:
+                if self._has_news:
+                    wait_s = 0.0
+                if self._stopped.is_set():
+                    wait_s = None
+                if wait_s is None:
+                    self._thread = None
+
+    def _next_s(self) -> float | None:
+        """How long until something is due; `None`: nothing waits."""
+        now_s = self.watcher.fleet.panel.store.now_s()
+        pending = [delivery.pending() for delivery in self.watcher.deliveries]
+        dues = [one.next_s or now_s + EVERY_S for one in pending if one.waiting]
+        return max(EVERY_S, min(dues) - now_s) if dues else None
+
+
+def background_of(fleet: Fleet, targets: Sequence[Target]) -> "Background":
+    """What writes and sends for a fleet in this process."""
+    url = fleet.panel.store.url
+    writes = url is None or not url.startswith("memory:")
+    return Background(Watcher(fleet, folder_of(url) if writes else "", targets), writes=writes)
+
+
+def folder_of(url: str | None) -> str:
+    """Where the files of an installation lie: beside its SQLite file, or in `.switchgear`."""
+    if url is None:
+        return os.path.dirname(default_file())
+    if url.startswith(_SQLITE):
+        return os.path.dirname(os.path.abspath(os.path.expanduser(url.removeprefix(_SQLITE))))
+    return os.path.abspath(".switchgear")
+
+
+class Watcher:
+    """Looks after a fleet. `tick` does everything once; `start` and `stop` let threads do it."""
+
+    def __init__(
+        self, fleet: Fleet, folder: str, targets: Sequence[Target] = (), every_s: float = EVERY_S
+    ) -> None:
+        self.fleet = fleet
+        self.incidents = Incidents(os.path.join(folder, INCIDENTS))
+        self.world_file = os.path.join(folder, WORLD_STATE)
+        self._every_s = every_s
+        me = f"{os.uname().nodename}:{os.getpid()}:{os.urandom(4).hex()}"
+        self._place = Place(fleet.panel, "incidents", me)
+        self._world: dict[str, Any] = {}
+        self._written_s = 0.0
+        self._stopped = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._deliveries: list[Delivery] = []
+        self.retarget(targets)
+
+    def retarget(self, targets: Sequence[Target]) -> None:
+        """Send to these from now on; those that stay go on where they are.
+
+        What is being sent to one that goes ends first. Each keeps its place in the events by its
+        name, so one that comes back goes on there.
+        """
+        known = self._deliveries
+        self._deliveries = [
+            next((one for one in known if one.target == target), None)
+            or Delivery(self.fleet, target)
+            for target in targets
+        ]
+        if self._threads:
+            for delivery in self._deliveries:
+                if delivery not in known:
+                    self._begin_sending(delivery)
+
+    def tick(self) -> list[str]:
+        """Write what is new and send what is due, once; the ids of new incidents."""
+        found = self.note()
+        for delivery in self._deliveries:
+            delivery.run_once()
+        return found
+
+    def note(self) -> list[str]:
+        """Write the incidents of events that nobody has seen to, and the state of the world."""
+        found: list[str] = []
+
+        def hear(event: Event) -> None:
+            name = self.incidents.hear(event, self.fleet)
+            if name is not None:
+                found.append(name)
+
+        self.fleet.pass_time()
+        self._place.each(lambda entry: hear(entry.event))
+        self._write_world()
+        return found
+
+    def _write_world(self) -> None:
+        """Write the state of the world where it changed, and once a minute to show that we watch."""
+        now = world(self.fleet)
+        before, self._world = self._world, now
+        is_same = {**before, "at": now["at"], "at_s": now["at_s"]} == now if before else False
+        if is_same and now["at_s"] - self._written_s < REWRITE_S:
+            return
+        write_whole(self.world_file, as_json(now))
+        self._written_s = now["at_s"]
+
+    def deliver(self, *, now: bool = False) -> int:
+        """Send what is due, once; how many messages arrived. `now`: see `Delivery.run_once`."""
+        return sum(delivery.run_once(now=now) for delivery in self._deliveries)
+
+    @property
+    def deliveries(self) -> "tuple[Delivery, ...]":
+        """One for each target."""
+        return tuple(self._deliveries)
+
+    def start(self) -> None:
+        """Begin to watch, in threads that end with the process."""
+        self._begin("incidents and world state", self.note)
+        for delivery in self._deliveries:
+            self._begin_sending(delivery)
+
+    def _begin_sending(self, delivery: Delivery) -> None:
+        what = f"notification target {delivery.target.name!r}"
+        self._begin(what, delivery.run_once, lambda: delivery in self._deliveries)
+
+    def _begin(
+        self, what: str, work: Callable[[], object], goes_on: Callable[[], bool] = lambda: True
+    ) -> None:
+        thread = threading.Thread(
+            target=self._loop, args=(what, work, goes_on), name="switchgear-watch", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    def stop(self) -> None:
+        """End the threads; one that is sending ends when that does. Idempotent."""
+        self._stopped.set()
+        threads, self._threads = self._threads, []
+        for thread in threads:
+            thread.join(timeout=5.0)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until somebody stops it; whether somebody did."""
+        return self._stopped.wait(timeout_s)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _loop(self, what: str, work: Callable[[], object], goes_on: Callable[[], bool]) -> None:
+        trouble: type[Exception] | None = None
+        while goes_on() and not self._stopped.is_set():
+            try:
+                work()
+                if trouble is not None:
+                    log_warning("%s: it works again", what)
+                trouble = None
+            except (SwitchgearError, OSError) as error:
+                # A store or disk that is gone comes back: said once, not every second.
+                if trouble is not type(error):
+                    log_warning(
+                        "%s: %s; it is tried again and again", what, redact(str(error), 400)
+                    )
+                trouble = type(error)
+            except Exception:  # noqa: BLE001  a defect of ours must not end the watching
+                log_exception("%s could not be looked after", what)
+            self._stopped.wait(self._every_s)

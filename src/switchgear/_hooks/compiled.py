@@ -1,0 +1,315 @@
+"""The configuration as a hook reads it: one small JSON file beside the store, made from the source.
+
+A hook has no time for YAML. The file is made anew when any place where a configuration could lie
+has changed (time, size or inode), or Switchgear has, and believed only if it belongs to this user
+and nobody else could have written it. It is worth as much as the source, not more: who can write
+the one can write the other.
+"""
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from switchgear._core.errors import SwitchgearError
+from switchgear._core.policy import Policy
+from switchgear._detectors.policy_wire import load_policy
+from switchgear._stores.url import default_file
+from switchgear._stuck.escalation import Interventions
+from switchgear._system.files import read_private, state_folder, write_private
+
+FORMAT = 4
+NAME = "hooks.json"
+LARGEST_BYTES = 1_000_000
+CONFIG_VARIABLE = "SWITCHGEAR_CONFIG"
+STORE_VARIABLE = "SWITCHGEAR_STORE"
+STORY_VARIABLE = "SWITCHGEAR_STORY"
+SESSION = "session/"
+SOURCES = ("switchgear.yaml", "switchgear.yml", "switchgear.toml", "pyproject.toml")
+
+
+class Compiled(NamedTuple):
+    """What a hook needs to know. Immutable."""
+
+    store: str
+    """The URL of the store."""
+    circuits: Sequence[Sequence[Any]]
+    """Globs and policies as they are stored, in order: the user's, then the defaults."""
+    own: int
+    """How many of them are the user's."""
+    on_trouble: str
+    lease_s: float
+    story: str | None
+    context_tokens: int | None
+    session_s: float | None
+    interventions: Interventions
+    rules: Sequence[Any]
+    protected: Sequence[str]
+    """Paths that belong to the guard, beside those that always do."""
+    root: str
+    """The project that is guarded."""
+    listens: bool = False
+    """Whether sinks, a fleet or notification targets are configured: they receive the events."""
+    changed: str = ""
+    """What has changed since the configuration before, until somebody has told it."""
+    tampered: Sequence[str] = ()
+    """Changes of what guards the project that no operator made, until they are recorded."""
+    untrusted: Sequence[str] = ()
+    """Configuration files that have no effect because the user does not trust them, and why."""
+
+    def policy_for(self, name: str) -> Policy:
+        """The policy of a circuit: that of the first match.
+
+        A session is one circuit: the policies of `session/*` and `progress/*` in one.
+        """
+        policy = self.listed_policy(name)
+        if not name.startswith(SESSION):
+            return policy
+        from switchgear._stuck.score import session_policy  # noqa: PLC0415  not every hook asks
+
+        progress = None
+        if self.interventions.progress:
+            progress = self.listed_policy(f"progress/{name.removeprefix(SESSION)}")
+        return session_policy(policy, progress)
+
+    def listed_policy(self, name: str) -> Policy:
+        """The policy of the first match, as it is listed."""
+        for glob, policy in self.circuits:
+            if _matches(glob, name):
+                return load_policy(policy)
+        raise KeyError(name)
+
+    def is_configured(self, name: str) -> bool:
+        """Whether the user has given this circuit a policy."""
+        return any(_matches(glob, name) for glob, _ in self.circuits[: self.own])
+
+    def rules_about(self, deed: Any) -> tuple[Any, ...]:
+        """The absolute rules that a deed could break."""
+        from switchgear._rules.rules import load_rules_about  # noqa: PLC0415  before a tool
+
+        return load_rules_about(list(self.rules), deed)
+
+
+class Unconfigured(SwitchgearError):
+    """The configuration cannot be read; `last` is what held before, if that is known."""
+
+    def __init__(self, why: str, last: Compiled | None) -> None:
+        super().__init__(why)
+        self.last = last
+
+
+def compiled(root: str, *, during_call: bool | None = None) -> Compiled:
+    """What holds for the project at `root`. Raises `Unconfigured`.
+
+    `during_call`: a tool call has just ended, so what has changed changed during it; false: an event
+    outside a call; `None`: not known, for a process that only looks.
+    """
+    place = place_of(root)
+    data = read(place)
+    if is_current(root, place, data, during_call=during_call):
+        assert data is not None
+        return loaded(data, root)
+    from switchgear._hooks.recompile import recompiled  # noqa: PLC0415  only after a change
+
+    return recompiled(root, place, during_call=during_call)
+
+
+def is_current(
+    root: str, place: str, data: Mapping[str, Any] | None, *, during_call: bool | None
+) -> bool:
+    """Whether what was compiled still holds: nothing has changed, and nothing waits for repair."""
+    if data is None or data.get("mark") != signature(root, data) or not is_whole(data):
+        return False
+    if data.get("unrepaired") or (data.get("unsettled") and during_call is not None):
+        return False
+    return is_sealed(place)
+
+
+def is_sealed(place: str) -> bool:
+    """Whether a compiled file is the one that was written last, by its time of change and inode.
+
+    The seal lies in the user's state folder: a file that another program wrote is compiled anew.
+    """
+    try:
+        return read_private(_seal_of(place), 200) == _seal(place)
+    except OSError:
+        return False
+
+
+def _seal(place: str) -> bytes:
+    found = os.lstat(place)
+    return f"{found.st_ctime_ns} {found.st_ino} {found.st_size}".encode()
+
+
+def _seal_of(place: str) -> str:
+    from switchgear._text.digest import digest  # noqa: PLC0415
+
+    return os.path.join(state_folder("guard"), f"compiled-{digest(place)}")
+
+
+def place_of(root: str) -> str:
+    """Where the compiled configuration of a project lies."""
+    return os.path.join(os.path.dirname(default_file(root)), NAME)
+
+
+def use_all_modules() -> None:
+    """Make everything importable that an ordinary process could import."""
+    if sys.flags.no_site:
+        import site  # noqa: PLC0415
+
+        site.main()
+
+
+def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
+    """What tells whether a configuration is still the one that was compiled.
+
+    Every place above where one could lie, the file that a variable names, Switchgear itself, and
+    the settings in which there was a hook when `data` was compiled.
+    """
+    from switchgear._core import policy  # noqa: PLC0415  any file of ours tells of another version
+
+    named = os.environ.get(CONFIG_VARIABLE, "")
+    places = [*([named] if named else []), *_places(root), *_user_places()]
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(policy.__file__)))
+    marks: list[list[Any]] = [[FORMAT, root]]
+    wired = () if data is None else (*data.get("wired", ()), *data.get("watched", ()))
+    files = (
+        *places,
+        ours,
+        os.path.join(ours, "_hooks"),
+        os.path.join(ours, "_breaker", "presets.py"),
+        *wired,
+    )
+    for path in files:
+        try:
+            found = os.stat(path)
+        except (OSError, ValueError):
+            continue
+        # The time of change, because that of modification can be set to what it was.
+        marks.append([path, found.st_ctime_ns, found.st_size, found.st_ino, found.st_mode])
+    return marks
+
+
+def _user_places() -> list[str]:
+    """Where the user's own configuration could lie, and what says which files are trusted."""
+    told = os.environ.get("XDG_CONFIG_HOME", "")
+    base = told if os.path.isabs(told) else os.path.expanduser("~/.config")
+    own = [os.path.join(base, "switchgear", name) for name in SOURCES[:3]]
+    return [*own, state_folder("trust")]
+
+
+def _places(root: str) -> list[str]:
+    home = os.path.realpath(os.path.expanduser("~"))
+    folder = os.path.realpath(root)
+    found: list[str] = []
+    while True:
+        found += [os.path.join(folder, name) for name in SOURCES]
+        above = os.path.dirname(folder)
+        if folder in {above, home}:
+            return found
+        folder = above
+
+
+def read(place: str) -> dict[str, Any] | None:
+    """What the file says; `None`: there is none that can be believed."""
+    data = read_own(place)
+    return data if isinstance(data, dict) and data.get("format") == FORMAT else None
+
+
+def read_own(place: str) -> Any:
+    """The JSON in a file that is ours and nobody else could have written; `None`: there is none."""
+    try:
+        file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(file)
+        mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        if not mine or found.st_mode & 0o077 or found.st_size > LARGEST_BYTES:
+            return None
+        return json.loads(os.read(file, LARGEST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    finally:
+        os.close(file)
+
+
+def write(place: str, data: dict[str, Any]) -> None:
+    """Keep it for the next hook, whole or not at all; where that cannot be, each compiles anew."""
+    new = f"{place}.{os.getpid()}"
+    try:
+        make_folder(place)
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, json.dumps(data).encode())
+        finally:
+            os.close(file)
+        os.rename(new, place)
+        write_private(_seal_of(place), _seal(place))
+    except OSError:
+        return
+
+
+def make_folder(place: str) -> None:
+    """The folder of a file of ours, for this user alone and not in git. Raises OSError."""
+    from switchgear._stores.url import keep_out_of_git  # noqa: PLC0415  only after a change
+
+    keep_out_of_git(os.path.dirname(place))
+    os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "store": str,
+    "circuits": list,
+    "own": int,
+    "on_trouble": str,
+    "lease_s": (int, float),
+    "interventions": dict,
+    "rules": list,
+    "protected": list,
+}
+
+
+def is_whole(data: Mapping[str, Any]) -> bool:
+    """Whether a compiled configuration has its parts; one that was damaged is made anew."""
+    parts = data.get("rules", ()), data.get("protected", ())
+    return (
+        all(isinstance(data.get(name), kind) for name, kind in _TYPES.items())
+        and all(isinstance(rule, dict) for rule in parts[0])
+        and all(isinstance(path, str) for path in parts[1])
+        and data["interventions"].keys() == set(Interventions._fields)
+        and {"story", "context_tokens", "session_s"} <= data.keys()
+    )
+
+
+def loaded(data: dict[str, Any], root: str) -> Compiled:
+    """What a compiled configuration says, for the project at `root`."""
+    fields = {name: data[name] for name in Compiled._fields if name in data}
+    plan = dict(data["interventions"])
+    plan["when_alone"] = tuple(plan["when_alone"])
+    fields["interventions"] = Interventions(**plan)
+    fields["store"] = os.environ.get(STORE_VARIABLE) or _filled(data["store"])
+    fields["story"] = os.environ.get(STORY_VARIABLE) or data["story"]
+    fields["root"] = root
+    return Compiled(**fields)
+
+
+def _filled(url: str) -> str:
+    """The URL with its variables, which are not written down."""
+    if "${" not in url:
+        return url
+    for part in url.split("${")[1:]:
+        name = part.partition("}")[0]
+        url = url.replace(f"${{{name}}}", os.environ.get(name, ""))
+    return url
+
+
+def _matches(glob: str, name: str) -> bool:
+    if glob[-1:] == "*" and not any(sign in glob[:-1] for sign in "*?["):
+        return name.startswith(glob[:-1])
+    from switchgear._text.glob import matcher  # noqa: PLC0415  most globs are a name or a beginning
+
+    matches: Callable[[str], bool] = matcher(glob)
+    return matches(name)

@@ -1,0 +1,80 @@
+"""From the configuration to the file that hooks read. Slow, and run only when something changed."""
+
+import os
+from typing import Any
+
+from switchgear._config import Config, preset_policy
+from switchgear._config.effective import effective_config
+from switchgear._detectors.policy_wire import dump_policy
+from switchgear._hooks.compiled import FORMAT, SOURCES
+from switchgear._hooks.drain import has_outbox
+from switchgear._hooks.protect import GUARD_RULES, IN_PROJECTS, SHARED_STORE
+from switchgear._rules.rules import Rule, dump_rules
+from switchgear._stores.url import REDIS_URLS, default_file
+from switchgear._system.files import state_folder
+
+DEFAULTS = (
+    ("op/*", "operation"),
+    ("session/*", "stuck"),
+    ("progress/*", "progress"),
+    ("*", "operation"),
+)
+"""Which presets hold for circuits that the configuration does not name."""
+
+
+def compile_for(root: str) -> dict[str, Any]:
+    """What hooks of the project at `root` need to know, as JSON values. Raises `ConfigError`."""
+    found = effective_config(root)
+    made = compile_config(found.config, root)
+    return {**made, "untrusted": list(found.notices), "source": found.path} | {
+        "trusted": None if found.trusted is None else found.path
+    }
+
+
+def compile_config(config: Config, root: str) -> dict[str, Any]:
+    """The same for a configuration that is read already."""
+    store = config.store or f"sqlite:///{default_file(root)}"
+    rules = [[rule.match, dump_policy(rule.policy)] for rule in config.circuits]
+    defaults = [[glob, dump_policy(preset_policy(name))] for glob, name in DEFAULTS]
+    return {
+        "format": FORMAT,
+        "store": _to_keep(config, store),
+        "circuits": rules + defaults,
+        "own": len(rules),
+        "on_trouble": config.hooks.on_trouble,
+        "lease_s": config.hooks.lease_s,
+        "story": config.hooks.story,
+        "context_tokens": config.hooks.context_tokens,
+        "session_s": config.timeouts.session_s,
+        "interventions": config.interventions._asdict(),
+        "rules": dump_rules((*config.rules.rules, *_guard_rules(store))),
+        "protected": _protected(config, store, root),
+        "listens": bool(config.sinks) or has_outbox(config),
+    }
+
+
+def _guard_rules(store: str) -> tuple[Rule, ...]:
+    return (*GUARD_RULES, SHARED_STORE) if store.startswith(REDIS_URLS) else GUARD_RULES
+
+
+def _to_keep(config: Config, store: str) -> str:
+    """The URL without what its variables stand for: that is a secret, and this goes into a file."""
+    written = config.store_as_written or ""
+    return written if "${" in written and store.startswith(REDIS_URLS) else store
+
+
+def _protected(config: Config, store: str, root: str) -> list[str]:
+    """The files of this installation that an agent must not touch."""
+    found = [os.path.join(os.path.dirname(default_file(root)), "**")]
+    if config.source is not None:
+        found.append(config.source)
+    # By its whole path too, whether it is trusted or not: only that can meet `rm *.yaml`.
+    own = [os.path.join(root, name) for name in SOURCES if name.startswith("switchgear")]
+    found += [path for path in own if os.path.lexists(path)]
+    found.append(os.path.join(state_folder(), "**"))
+    if store.startswith("sqlite:///"):
+        file = os.path.abspath(os.path.expanduser(store.removeprefix("sqlite:///")))
+        found += [file, f"{file}-*", f"{file}.*"]
+    found += [os.path.join(root, path) for path in IN_PROJECTS]
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return [*found, os.path.join(ours, "**"), *config.rules.protected]

@@ -1,0 +1,379 @@
+"""From what a hook says to what it is answered: messages to circuits, in one transaction.
+
+Before a tool, every circuit that it answers to is asked, and admitted means by all of them; what
+was granted is given back if one refuses. After it, each is told how it went. There is no second
+judge here: circuits decide, the ladder says what to do about a stuck agent, and the dialect of the
+agent puts the ruling into its words.
+"""
+
+import os
+
+from switchgear._agents.hook_call import DEFAULT_WINDOW, HookFacts, Moment
+from switchgear._agents.hook_ruling import Action, Errand, Ruling, allow, deny, stop, warn
+from switchgear._core.types import Ask, EventKind, Phase, Signal, Tell, Verdict
+from switchgear._hooks import kinds, open_calls, session, signals
+from switchgear._hooks.compiled import Compiled
+from switchgear._hooks.host_id import folder_mark, here
+from switchgear._hooks.inspect_call import Looked, call_id, failing_tests_of, look_at, state_after
+from switchgear._hooks.open_calls import MOST_CALLS, MOST_PARTS, Call, Permits
+from switchgear._hooks.steps import Agent, refusal, refuses
+from switchgear._stores.base import Store, Transaction
+from switchgear._stuck.messages import (
+    one_line,
+    progress_warning,
+    stopped_for_people,
+    tampering_text,
+)
+from switchgear._text.redact import redact
+
+RULES = "rules"
+_LOOK = Tell(Signal(count=0))
+_ENDS = frozenset({Moment.PROMPT, Moment.STOP, Moment.AGENT_STOP, Moment.SESSION_END})
+"""Where a turn is over: what is still open will not be told any more."""
+_ASKING = frozenset({Moment.BEFORE_TOOL, Moment.BEFORE_MODEL})
+"""Where an agent waits for leave: what it has used is told when it is done."""
+
+
+def decide(
+    facts: HookFacts,
+    known: Compiled,
+    store: Store,
+    warns: frozenset[str],
+    errands: list[Errand] | None = None,
+    *,
+    looked: Looked | None = None,
+) -> Ruling:
+    """The ruling on one hook call. Raises `StoreError` when the store cannot be asked.
+
+    `looked` is what the rules said of the call, if they were judged already.
+
+    `warns` are the events at which this agent passes a text on to the model. What is left to do
+    afterwards is added to `errands`; without them no session gets a watcher.
+    """
+    if looked is None and facts.moment is Moment.BEFORE_TOOL:
+        looked = look_at(facts, known)
+    state = None
+    if facts.moment is Moment.AFTER_TOOL and known.interventions.progress:
+        state = state_after(facts, known)
+    name = session.note_name(facts.session)
+
+    def work(inside: Transaction) -> tuple[Ruling, Errand | None]:
+        hearing = _Hearing(inside, facts, known, warns)
+        hearing.files = state
+        return hearing.rule(looked, watched=errands is not None), hearing.errand
+
+    ruling, errand = store.transact(name, work)
+    if errands is not None and errand is not None:
+        errands.append(errand)
+    return ruling
+
+
+def rule_refusal(broken: str) -> Ruling:
+    """The refusal of a call that would break a rule."""
+    return deny(f"Switchgear refused this call: {broken}. Do not try to get around it.")
+
+
+class _Hearing(Agent):
+    """What each moment of an agent's life means to its circuits. Used by one thread, once."""
+
+    errand: Errand | None = None
+    """What is left to do when it is answered."""
+    notice: str = ""
+    """What people are to read about a stop, once."""
+    files: str | None = None
+    """A key of the files that the call has written, as they are now."""
+
+    def rule(self, looked: Looked | None, *, watched: bool) -> Ruling:
+        """Hear the facts, and answer; `watched`: the session is to have a watcher."""
+        facts, now_s = self.facts, self.tx.now_s
+        self.notes = session.attend(
+            self.notes,
+            facts.moment,
+            now_s,
+            agent=facts.agent,
+            root=folder_mark(self.known.root),
+            host=here(),
+            limit_s=self.known.session_s,
+            time=session.time_told(os.environ),
+        )
+        self._note_facts()
+        if facts.moment is Moment.PROMPT:
+            self.notes = session.user_message(self.session_circuit(), self.notes)
+        elif self.known.tampered and facts.moment is not Moment.SESSION_START:
+            self.notes = self.notes._replace(stop=tampering_text(self.known.tampered))
+            session.open_if_stopped(self.session_circuit(), self.notes)
+        self.give_up_expired()
+        if facts.moment not in _ASKING:
+            self.read_usage()
+            facts = self.facts
+            if facts.cost_micros is not None:
+                spent = (self.notes.spent_micros or 0) + facts.cost_micros
+                self.notes = self.notes._replace(spent_micros=spent)
+        if facts.moment is not Moment.AFTER_TOOL:
+            self._measured()
+        ruling = allow()
+        if looked is not None:
+            ruling = self._before(looked)
+        elif facts.moment is Moment.AFTER_TOOL:
+            self._after(facts)
+        elif facts.moment is Moment.BATCH:
+            self._batch()
+        elif facts.moment in _ENDS:
+            self._end_turn()
+        ruling = self._answer(ruling)
+        session.open_if_stopped(self.session_circuit(), self.notes)
+        if ruling.action is Action.STOP and ruling.whole:
+            ruling = ruling._replace(for_user=self._for_user(ruling.text))
+            if not self.notes.announced:
+                self.notice = ruling.for_user
+                self.notes = self.notes._replace(announced=True)
+        self._leave_errand(watched=watched)
+        self.notes = self.notes._replace(more=open_calls.dump(self.state))
+        self.tx.note = self.notes.dump()
+        return ruling
+
+    def _note_facts(self) -> None:
+        """Keep what people want to know of a session: project, task and the last step."""
+        facts, notes = self.facts, self.notes
+        task, last = notes.task, notes.last_step
+        if facts.moment is Moment.PROMPT and facts.prompt.strip() and not facts.subagent:
+            task = redact(one_line(facts.prompt, 120))
+        if facts.moment is Moment.BEFORE_TOOL:
+            last = signals.last_step(facts)
+        self.notes = notes._replace(
+            project=self.known.root, task=self.known.story or task, last_step=last
+        )
+
+    def _for_user(self, text: str) -> str:
+        """What a person reads about a stop: why, and what to do next."""
+        reason = self.apply(self.session, _LOOK).verdict.reason or text
+        escalate = self.known.interventions.escalate is not None
+        return stopped_for_people(
+            self.facts.session, reason, escalate=escalate, agent=self.facts.agent
+        )
+
+    def _leave_errand(self, *, watched: bool) -> None:
+        """A watcher for a session that has none, the help where it was called."""
+        facts, known = self.facts, self.known
+        watch = watched and session.needs_watcher(self.notes, facts.moment)
+        if watch:
+            self.notes = self.notes._replace(watcher=0)  # the next hook need not start it, too
+        if watch or self.evidence or self.notice:
+            escalate = known.interventions.escalate
+            self.errand = Errand(
+                *(facts.agent, facts.session, known.root, facts.cwd, watch, escalate),
+                *(self.evidence, self.notice),
+            )
+
+    # Before a tool
+
+    def _before(self, looked: Looked) -> Ruling:
+        if looked.broken is not None:
+            return self._violated(looked.broken)
+        lane = self.state.lane(self.lane_name)
+        if lane.parts and not lane.batches:
+            self.tell_step()  # one of several that overlapped never reported
+        self.take_left_rung()
+        refused = self._stopped() or self._ask_for_step()
+        if refused is not None:
+            return refused
+        permits: Permits = {}
+        for key in self._asked(looked.kind):
+            step = self.apply(key, Ask())
+            permit = step.verdict.permit
+            if not step.verdict.admitted or permit is None:
+                self.give_back(permits)
+                return self._refused(key, step.verdict)
+            permits[key] = permit
+        self._open(looked, permits)
+        return allow()
+
+    def _refused(self, key: str, verdict: Verdict) -> Ruling:
+        """Not this call. Of an operation it is a failed step: who hammers at it is stuck."""
+        text = refusal(key, verdict)
+        if not key.startswith("op/"):
+            self.leave_step()
+            return stop(text)
+        if any(permit.probe for permit in self.state.lane(self.lane_name).permits.values()):
+            self.leave_step()  # a probe that could not try says nothing
+            return deny(text)
+        tried = signals.call_signal(self.facts, seconds=None, changed=None)
+        tried = tried._replace(ok=False, error=f"refused: circuit {key!r} is {verdict.phase}")
+        self._add_part(tried)
+        return deny(text)
+
+    def _stopped(self) -> Ruling | None:
+        """The ruling if the agent, or who sent it, was stopped already."""
+        self.notes = session.over(self.notes, self.tx.now_s)
+        self.notes = session.released(self.session_circuit(), self.notes)
+        if self.notes.stop is not None:
+            return stop(self.notes.stop)
+        if not self.lane_name:
+            return None
+        parent = self.apply(self.session, _LOOK).verdict
+        if refuses(parent):
+            return stop(refusal(self.session, parent))
+        stopped = self.state.lane(self.lane_name).stopped
+        return stop(stopped, whole=False) if stopped else None
+
+    def _ask_for_step(self) -> Ruling | None:
+        """Acquire a permit of the agent's circuit, once for calls that overlap; why not, if refused."""
+        key, lane = self.circuit, self.state.lane(self.lane_name)
+        step = self.apply(key, _LOOK if key in lane.permits else Ask())
+        verdict = step.verdict
+        if key in lane.permits and verdict.phase is not Phase.OPEN:
+            return None
+        if verdict.admitted and verdict.permit is not None:
+            self.set_lane(lane._replace(permits={**lane.permits, key: verdict.permit}))
+            self.worry(step)
+            return None
+        self.leave_step()
+        if self.notes.tried and verdict.retry_after_s is not None:
+            # The agent was only nudged, and may go on soon.
+            self.notes, words = session.deliver(self.notes, self.tx.now_s)
+            text = refusal(key, verdict, "Pause, then try a different approach.")
+            return deny("\n\n".join((*words.texts, text)))
+        return stop(refusal(key, verdict), whole=not self.lane_name)
+
+    def _asked(self, kind: str) -> list[str]:
+        """The circuits that are asked for each call alone."""
+        story = self.story()
+        rules = [RULES] if self.known.is_configured(RULES) else []
+        return [*([story] if story else []), *rules, f"op/{kind}"]
+
+    def _open(self, looked: Looked, permits: Permits) -> None:
+        facts, now_s = self.facts, self.tx.now_s
+        call = Call(
+            call_id(facts),
+            self.lane_name,
+            redact(facts.tool, 80),
+            looked.kind,
+            looked.changes,
+            now_s,
+            now_s + self.known.lease_s,
+            permits,
+            facts.context_used,
+        )
+        self.state = self.state.opened(call)
+        for oldest in self.state.calls[:-MOST_CALLS]:
+            self.give_up(oldest, f"more than {MOST_CALLS} calls are open")
+
+    def _violated(self, broken: str) -> Ruling:
+        """Refused, told to the rules and to the session: who tries again and again is stuck."""
+        signal = signals.call_signal(self.facts, seconds=None, changed=None)
+        tried = signal._replace(violation=broken)
+        self.apply(RULES, Tell(tried))
+        self.remark(RULES, EventKind.RULE_BROKEN, f"{broken}; by {self.circuit}")
+        attempt = signal._replace(ok=False, error=broken)
+        self.judge(self.apply(self.circuit, Tell(attempt)))
+        return rule_refusal(broken)
+
+    # After a tool
+
+    def _after(self, facts: HookFacts) -> None:
+        """Tell the operation at once, and the agent's circuit when the step is over."""
+        call = self.state.found(call_id(facts), self.lane_name)
+        if call is None:
+            looked = look_at(facts, self.known)
+            kind, changes, permits = (
+                looked.kind,
+                looked.changes,
+                dict.fromkeys(self._told(looked.kind)),
+            )
+            seconds = facts.seconds
+        else:
+            kind, changes, permits = call.kind, call.changes, dict(call.permits)
+            seconds = self.tx.now_s - call.began_s if facts.seconds is None else facts.seconds
+            facts = facts._replace(context_used=facts.context_used or call.context_used)
+            self.state = self.state.without(call)
+        changed = changes if facts.ok is not False and changes else None
+        signal = signals.call_signal(facts, seconds=seconds, changed=changed)
+        told = signals.operation_signal(signal, kind, facts)
+        for key, permit in permits.items():
+            own = told if key.startswith("op/") else signal
+            if (
+                key == RULES
+            ):  # the call was admitted and has run: whatever came of it, it broke no rule
+                own = Signal(ok=True)
+            self.apply(key, Tell(own, permit))
+        self._add_part(signal._replace(state=self.files, failing_tests=self._failing(kind, facts)))
+
+    def _failing(self, kind: str, facts: HookFacts) -> str | None:
+        """A key of the tests that fail, if the call was a run of tests; only the ledger asks."""
+        judged = kind == kinds.SHELL and self.known.interventions.progress
+        return failing_tests_of(facts) if judged else None
+
+    def _add_part(self, signal: Signal) -> None:
+        """A call is done, or was refused: tell of the step, if nothing else belongs to it."""
+        lane = self.state.lane(self.lane_name)
+        self.set_lane(lane._replace(parts=(*lane.parts, signal)))
+        over = not lane.batches and not self.state.in_lane(self.lane_name)
+        if over or len(lane.parts) + 1 >= MOST_PARTS:
+            self.tell_step()
+
+    def _told(self, kind: str) -> list[str]:
+        """The circuits that hear of a call whose beginning was not seen."""
+        story = self.story()
+        return [*([story] if story else []), f"op/{kind}"]
+
+    def _batch(self) -> None:
+        """All tools of an answer are done: one step is over."""
+        for item in self.facts.batch:
+            if self.state.found(call_id(item), self.lane_name) is not None:
+                self._after(item)
+        self.tell_step()
+        self.set_lane(self.state.lane(self.lane_name)._replace(batches=True))
+
+    def _end_turn(self) -> None:
+        """The turn is over: what is open stays unknown, what is done is told."""
+        everything = self.facts.moment is Moment.SESSION_END
+        for call in self.state.calls:
+            if everything or call.lane == self.lane_name:
+                self.give_back(call.permits)
+                self.state = self.state.without(call)
+        self.tell_step()
+        self.leave_step()
+        if self.facts.moment is Moment.AGENT_STOP:
+            self._sub_agent_ended()
+            self.state = self.state.with_lane(self.lane_name, None)
+
+    def _sub_agent_ended(self) -> None:
+        """Record how a sub-agent ended, unless the call that started it is open and will tell."""
+        if any(call.kind == kinds.AGENT_SPAWN for call in self.state.calls):
+            return
+        facts = self.facts
+        signal = Signal(ok=facts.ok, error=facts.error if facts.ok is False else None)
+        if signal.ok is not None:
+            self.apply(f"op/{kinds.AGENT_SPAWN}", Tell(signal))
+
+    def _measured(self) -> None:
+        """What an event besides a call tells of cost and context."""
+        facts = self.facts
+        used = facts.context_used
+        if used is None and facts.tokens is not None:
+            used = min(1.0, facts.tokens / (self.known.context_tokens or DEFAULT_WINDOW))
+        if facts.moment is Moment.BEFORE_TOOL:
+            used = None  # told with the outcome of the call
+        if used is None and not facts.cost_micros:
+            return
+        signal = Signal(context_used=used, cost_micros=facts.cost_micros)
+        self.judge(self.apply(self.circuit, Tell(signal)))
+        story = self.story()
+        if story and facts.cost_micros:
+            self.apply(story, Tell(Signal(cost_micros=facts.cost_micros)))
+
+    # Words
+
+    def _answer(self, ruling: Ruling) -> Ruling:
+        """The ruling with what else has to be said now."""
+        if ruling.text:
+            return ruling
+        if not self.warns and self.facts.moment is not Moment.BEFORE_TOOL:
+            return ruling
+        words = session.Words(stop=self.notes.stop)
+        if self.warns:
+            self.notes, words = session.deliver(self.notes, self.tx.now_s)
+        if words.stop is not None:
+            return stop(words.stop, whole=not self.lane_name)
+        said = [*words.texts, *map(progress_warning, self.worries)]
+        return warn("\n\n".join(said)) if said else ruling

@@ -1,0 +1,121 @@
+"""Works off the outbox of an installation once, beside everybody else: a process of its own.
+
+Run as `python -I -S …/drain.py FOLDER` with JSON on standard input: `events`, which a hook has
+committed and the configured sinks are to receive; `config` and `store`, if they are not those of
+the folder. It then writes incidents and the state of the world, and sends the notifications that
+are due. It never runs for longer than `LONGEST_S`; what it leaves is done by the next one.
+"""
+
+import json
+import os
+import sys
+from typing import Any
+
+LONGEST_S = 90
+LOG = "outbox.log"
+LARGEST_LOG = 256 * 1024
+LARGEST_INPUT = 1 << 20
+
+
+def main(folder: str, asked: dict[str, Any]) -> None:
+    """Call the sinks with the events, then work off the outbox."""
+    from switchgear._config import load_config  # noqa: PLC0415  reads YAML
+    from switchgear._config.effective import effective_config  # noqa: PLC0415
+    from switchgear._core.wire import load_event  # noqa: PLC0415
+    from switchgear._sinks.dispatch import emit  # noqa: PLC0415
+    from switchgear._stores.url import default_file  # noqa: PLC0415
+
+    home = os.path.dirname(default_file(folder))
+    _log_to(os.path.join(home, LOG))
+    named, typed = asked.get("config"), asked.get("for_command") is True
+    config = load_config(named) if named else effective_config(folder, for_command=typed).config
+    emit([load_event(event) for event in asked.get("events", ())], config.sinks)
+    if has_outbox(config):
+        url = asked.get("store") or os.environ.get("SWITCHGEAR_STORE") or config.store
+        work_off(config, url or f"sqlite:///{default_file(folder)}")
+
+
+def has_outbox(config: Any) -> bool:
+    """Whether a configuration asks for incidents, the state of the world or notifications."""
+    return bool(config.notifications or config.crew.agents or config.breakers is not None)
+
+
+def is_due(config: Any, panel: Any) -> bool:
+    """Whether there is something to write or send now. Only looks. Raises `StoreError`."""
+    from switchgear._fleet.delivery import Delivery  # noqa: PLC0415
+    from switchgear._fleet.event_stream import Place  # noqa: PLC0415
+    from switchgear._fleet.fleet import Fleet  # noqa: PLC0415
+
+    fleet = Fleet(panel, config.crew, config.breakers)
+    if config.breakers is not None and not Place(panel, "incidents", "").is_at_end():
+        return True
+    return any(Delivery(fleet, target).is_due() for target in config.notifications)
+
+
+def work_off(config: Any, url: str) -> None:
+    """Write and send what is due, once."""
+    from switchgear._fleet.fleet import Fleet  # noqa: PLC0415
+    from switchgear._fleet.watcher import Watcher, folder_of  # noqa: PLC0415
+    from switchgear._panel.panel import Panel  # noqa: PLC0415
+
+    with Panel(url, policies=config.policy_for) as panel:
+        fleet = Fleet(panel, config.crew, config.breakers)
+        watcher = Watcher(fleet, folder_of(url), config.notifications)
+        if config.breakers is not None:
+            watcher.note()
+        watcher.deliver()
+
+
+def start(
+    folder: str, *, config: str | None = None, store: str | None = None, for_command: bool = False
+) -> None:
+    """Start one for a folder, and do not wait for it.
+
+    `config` is a file that the user named; without it, the trusted one of the folder is used.
+    `for_command`: a person typed a command, see `effective_config`.
+    """
+    from switchgear._hooks.after_reply import spawn  # noqa: PLC0415
+
+    given = {"config": config, "store": store, "for_command": for_command}
+    try:
+        spawn("drain.py", folder, given=json.dumps(given).encode())
+    except OSError:
+        return  # the next one may start
+
+
+def _log_to(path: str) -> None:
+    """Let warnings of sinks and targets go to a small file: nobody reads our standard error."""
+    import logging  # noqa: PLC0415
+
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    try:
+        if os.path.getsize(path) > LARGEST_LOG:
+            os.replace(path, f"{path}.1")
+    except OSError:
+        pass  # there is none yet
+    handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger("switchgear").addHandler(handler)
+
+
+if __name__ == "__main__":
+    import signal
+
+    given = sys.stdin.buffer.read(LARGEST_INPUT)
+    if os.fork():
+        os._exit(0)  # whoever started us need not wait
+    os.setsid()
+    signal.alarm(LONGEST_S)
+    import site
+
+    site.main()  # the parser of YAML lies in site-packages
+    package: Any = type(sys)("switchgear")
+    package.__path__ = [__file__.rpartition("/_hooks/")[0]]
+    sys.modules["switchgear"] = package
+    try:
+        main(sys.argv[1], json.loads(given or b"{}"))
+    except Exception:  # noqa: BLE001  it is logged: nobody reads our standard error
+        from switchgear._sinks.dispatch import log_exception
+
+        log_exception("the outbox could not be worked off")
+        raise SystemExit(1) from None

@@ -1,0 +1,213 @@
+"""What can be told of a call: its operation, its files, the rule it would break, what it left."""
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from switchgear._agents.hook_call import HookFacts, Moment
+from switchgear._hooks import kinds, signals
+from switchgear._hooks.compiled import Compiled
+from switchgear._text.digest import digest
+from switchgear._text.redact import redact
+
+if TYPE_CHECKING:
+    from switchgear._rules.effects import Place
+
+LARGEST_BYTES = 1_000_000
+"""Of a larger file, the size and the time stand for what is in it."""
+LARGEST_SCRIPT = 16_384
+"""Bytes of a script that is looked into; longer ones are not."""
+LARGEST_PATCH = 262_144
+"""Bytes of a patch that is looked into; longer ones are not."""
+MOST_SCRIPTS = 4
+TEST_HINTS = (" passed", " failed", "FAIL", "Ran ", " error in ", "ok ", "ok\t", "ok\\t")
+"""One of these is in every summary of tests: most outputs need no closer look."""
+_NAMES = frozenset({"file_path", "filePath", "notebook_path", "absolute_path", "path"})
+"""How tools that write a file call it; what a shell has written is not looked for."""
+
+
+class Looked(NamedTuple):
+    """What can be told of a call before it is made."""
+
+    kind: str
+    changes: int = 0
+    broken: str | None = None
+    """The rule that it would break."""
+
+
+def look_at(facts: HookFacts, known: Compiled) -> Looked:
+    """What a call would do, and the rule that it would break, if any."""
+    from switchgear._breaker.rules import place_at  # noqa: PLC0415
+    from switchgear._rules.effects import deed_of, types_into_shell  # noqa: PLC0415  only before a tool
+    from switchgear._rules.rules import judge_deed  # noqa: PLC0415
+
+    is_before = facts.moment is Moment.BEFORE_TOOL
+    typed = is_before and types_into_shell(facts.tool, facts.args) is not None
+    place = place_at(known.root, cwd=facts.cwd, protected=known.protected)
+    deed = deed_of(facts.tool, facts.args, place)
+    broken: object = (
+        judge_deed(known.rules_about(deed), deed, place)
+        or (typed and _typed(facts, known, place))
+        or _killed(deed.commands)
+        or _swept(deed.sweeps, known.root)
+        or _patched(deed.patches, known, place)
+    )
+    for script in deed.runs[:MOST_SCRIPTS] if not broken else ():
+        text = _orders_in(script)
+        if text and not broken:
+            inner = deed_of(facts.tool, {"command": text}, place)
+            own = [rule for rule in known.rules_about(inner) if rule.name.startswith("guard/")]
+            broken = None if inner.unread else judge_deed(own, inner, place)
+    if is_before and not broken and facts.agent == "codex":  # the one that writes to shells
+        from switchgear._hooks.shell_input import keep_start  # noqa: PLC0415
+
+        keep_start(facts, known.root)
+    touched = {path for path in (*deed.writes, *deed.deletes) if not path.startswith("/dev/")}
+    kind = kinds.kind_of(facts.tool, deed.commands)
+    return Looked(kind, len(touched), redact(str(broken)) if broken else None)
+
+
+def _typed(facts: HookFacts, known: Compiled, place: "Place") -> str | None:
+    """The rule that a piece of input to a running shell breaks, together with all before it."""
+    from switchgear._hooks.shell_input import keep_piece, piece  # noqa: PLC0415
+    from switchgear._rules.effects import deed_of  # noqa: PLC0415  only before a tool
+    from switchgear._rules.rules import Broken, judge_deed  # noqa: PLC0415
+
+    found = piece(facts, known.root)
+    if found is None:
+        return None
+    if found.unread:
+        return str(Broken("readable", found.unread, "what cannot be read cannot be judged"))
+    for inputs in found.calls:
+        deed = deed_of(facts.tool, inputs, place)
+        broken = judge_deed(known.rules_about(deed), deed, place)
+        if broken is not None:
+            return str(broken)
+    keep_piece(facts, known.root)
+    return None
+
+
+def _orders_in(script: str) -> str:
+    """The text of a shell's script that names Switchgear; of others, nothing."""
+    text = _text_of(script, LARGEST_SCRIPT)
+    is_shell = not text.startswith("#!") or "sh" in text.partition("\n")[0]
+    return text if is_shell and "switchgear" in text.lower() else ""
+
+
+def _text_of(path: str, most: int) -> str:
+    """What is in a text file; of one that is larger or no text, nothing."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return ""
+    try:
+        is_file = stat.S_ISREG(os.fstat(file).st_mode)
+        data = os.read(file, most + 1) if is_file else b""
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
+    small = len(data) <= most and b"\0" not in data
+    return data.decode(errors="replace") if small else ""
+
+
+def _swept(sweeps: Sequence[str], root: str) -> str | None:
+    """The rule that throwing the guard's files away breaks; only here it is known what git tracks."""
+    if not sweeps:
+        return None
+    from switchgear._hooks.git_state import swept  # noqa: PLC0415  seldom
+
+    name = swept(sweeps, root)
+    return f"rule guard/git: it would throw {name} away (commit it first)" if name else None
+
+
+def _patched(patches: Sequence[str], known: Compiled, place: "Place") -> str | None:
+    """The rule that a patch file breaks, by the files that are named in it."""
+    from switchgear._rules.effects import deed_of  # noqa: PLC0415  only before a tool
+    from switchgear._rules.rules import judge_deed  # noqa: PLC0415
+
+    for path in patches[:MOST_SCRIPTS]:
+        text = _text_of(path, LARGEST_PATCH)
+        if text and ("+++ " in text or "--- " in text or "rename " in text):
+            deed = deed_of("apply_patch", {"patch": text}, place)
+            own = [rule for rule in known.rules_about(deed) if rule.name.startswith("guard/")]
+            broken = judge_deed(own, deed, place)
+            if broken is not None:
+                return str(broken)
+    return None
+
+
+def _killed(commands: Iterable[Sequence[str]]) -> str | None:
+    """The rule that killing a process of ours by its number breaks; only here it is known whose."""
+    kills = [words for words in commands if words and words[0] in {"kill", "pkill", "killall"}]
+    if not kills:
+        return None
+    from switchgear._hooks.interrupt import would_end_ours  # noqa: PLC0415  seldom
+    from switchgear._rules.rules import one_line  # noqa: PLC0415
+
+    for words in kills:
+        if would_end_ours(words):
+            return f"rule guard/killed: {one_line(' '.join(words))} (it is the guard)"
+    return None
+
+
+def state_after(facts: HookFacts, known: Compiled) -> str | None:
+    """A key of the files that a call has written, as they are now; `None`: it has written none.
+
+    New contents are a new key, and what is undone has its old one again.
+    """
+    if facts.ok is False or not isinstance(facts.args, dict) or not _NAMES & facts.args.keys():
+        return None
+    from switchgear._breaker.rules import place_at  # noqa: PLC0415
+    from switchgear._rules.effects import deed_of  # noqa: PLC0415  only after an edit
+
+    place = place_at(known.root, cwd=facts.cwd, protected=known.protected)
+    written = deed_of(facts.tool, facts.args, place).writes
+    return digest("\0".join(map(_contents, written))) if written else None
+
+
+def _contents(path: str) -> str:
+    """A file as it is now: its name, and what tells its contents from others."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return f"{path}: none"
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_BYTES:
+            return f"{path}: {found.st_size} {found.st_mtime_ns}"
+        return f"{path}: {digest(os.pread(file, LARGEST_BYTES, 0).decode('latin-1'))}"
+    except OSError:
+        return f"{path}: unreadable"
+    finally:
+        os.close(file)
+
+
+def failing_tests_of(facts: HookFacts) -> str | None:
+    """A key of the tests that fail by what a call gave back; `None`: it was no run of tests."""
+    output = facts.result or facts.error or ""
+    if not any(hint in output for hint in TEST_HINTS):
+        return None
+    from switchgear._measure.test_counts import failing_tests  # noqa: PLC0415  few calls run tests
+
+    if output.startswith("{"):
+        output = _told_in(output)
+    return failing_tests(output)
+
+
+def _told_in(result: str) -> str:
+    """The texts in a result that is a mapping; what was cut off cannot be parsed, but read."""
+    try:
+        texts = [text for text in json.loads(result).values() if isinstance(text, str)]
+    except (ValueError, RecursionError):
+        return result.replace("\\n", "\n")
+    return "\n".join(texts)
+
+
+def call_id(facts: HookFacts) -> str:
+    """The agent's name for the call; without one, equal calls are told apart by their order."""
+    if facts.call_id:
+        return redact(facts.call_id, 120)
+    return "#" + digest(f"{facts.tool}\0{signals.args_text(facts.args)}")

@@ -1,0 +1,248 @@
+"""Inserting our entries into the text of settings, and cutting them out: everything else stays.
+
+Settings hold `{"hooks": {EVENT: [{"matcher": …, "hooks": [{"type": "command", "command": …}]}]}}`
+for every agent that has hooks. What is inserted begins directly behind something of the owner's
+and ends directly behind our own text, so cutting it out is the exact inverse.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from switchgear._hooks.install.jsonc import Item, Node, ends_in_line_comment, line_indent, parse
+
+HOOKS = "hooks"
+Group = dict[str, Any]
+IsOurs = Callable[[str], bool]
+Containers = dict[str, str | None]
+"""What held nothing before us, by its path: `None` if we made it, else the text inside it."""
+
+
+class WrongShape(ValueError):
+    """Settings whose hooks are not what any agent takes: where, and what was found."""
+
+
+class Found(NamedTuple):
+    """One command of ours in the settings."""
+
+    event: str
+    command: str
+    group: Mapping[str, Any]
+    """What it stands in: the matcher and all commands that belong to it."""
+
+
+class _Place(NamedTuple):
+    """One hook of the settings, with everything around it."""
+
+    root: Node
+    hooks: Item
+    event: Item
+    group: int
+    hook: int
+
+
+def find(text: str, ours: IsOurs, *, comments: bool = True) -> list[Found]:
+    """Our commands, in the order of the text. Raises `NotJson`, `WrongShape`.
+
+    `comments`: whether the agent takes them; if not, they are an error.
+    """
+    found = []
+    for place in _places(parse(text, comments=comments)):
+        command = _command(place)
+        if ours(command):
+            group = place.event.node.items[place.group].node.value
+            found.append(Found(place.event.key, command, group))
+    return found
+
+
+def insert(text: str, groups: Mapping[str, Group]) -> tuple[str, Containers]:
+    """The text with a group for each event, and what that filled. Raises `NotJson`, `WrongShape`."""
+    lists = {event: [group] for event, group in groups.items()}
+    all_made: Containers = {HOOKS: None, **{f"{HOOKS}.{event}": None for event in groups}}
+    if not text.strip():
+        return text + json.dumps({HOOKS: lists}, indent=2, ensure_ascii=False) + "\n", all_made
+    root = parse(text)
+    if _hooks(root) is None:
+        inside = {} if root.items else {"": text[root.start + 1 : root.end - 1]}
+        return _put(text, root, root, lists, HOOKS), {**all_made, **inside}
+    containers: Containers = {}
+    for event, group in groups.items():
+        text = _insert_one(text, event, group, containers)
+    return text, containers
+
+
+def _insert_one(text: str, event: str, group: Group, containers: Containers) -> str:
+    root = parse(text)
+    hooks = _hooks(root)
+    assert hooks is not None
+    held = _array(hooks.node, event)
+    target, path = (hooks.node, HOOKS) if held is None else (held.node, f"{HOOKS}.{event}")
+    if not target.items:
+        containers[path] = text[target.start + 1 : target.end - 1]
+    if held is not None:
+        return _put(text, root, target, group)
+    containers[f"{HOOKS}.{event}"] = None
+    return _put(text, root, target, [group], event)
+
+
+def cut(text: str, ours: IsOurs, containers: Containers | None = None) -> str:
+    """The text without our commands, and without what they leave empty.
+
+    `containers` is what `insert` told; without it, what becomes empty is taken for ours.
+    """
+    while True:
+        place = next((each for each in _places(parse(text)) if ours(_command(each))), None)
+        if place is None:
+            return text
+        text = _cut_one(text, place, containers)
+
+
+def _hooks(root: Node) -> Item | None:
+    if root.kind != "object":
+        raise WrongShape("the settings must be an object: { … }")
+    found = root.get(HOOKS)
+    if found is not None and found.node.kind != "object":
+        raise WrongShape('"hooks" must be an object: { "EVENT": [ … ] }')
+    return found
+
+
+def _array(hooks: Node, event: str) -> Item | None:
+    found = hooks.get(event)
+    if found is not None and found.node.kind != "array":
+        raise WrongShape(f'"hooks" has {json.dumps(event)}, and it must be an array: [ … ]')
+    return found
+
+
+def _places(root: Node) -> Iterator[_Place]:
+    """Every hook with a command. What has another shape is the owner's and is passed over."""
+    hooks = _hooks(root)
+    if hooks is None:
+        return
+    for event in hooks.node.items:
+        if event is not hooks.node.get(event.key):
+            continue  # a key that comes twice: agents see the last one only
+        for number, group in enumerate(event.node.items):
+            inner = group.node.get(HOOKS)
+            if event.node.kind != "array" or inner is None or inner.node.kind != "array":
+                continue
+            for index, hook in enumerate(inner.node.items):
+                command = hook.node.get("command")
+                if command is not None and isinstance(command.node.scalar, str):
+                    yield _Place(root, hooks, event, number, index)
+
+
+def _command(place: _Place) -> str:
+    hook = _inner(place).items[place.hook].node.get("command")
+    assert hook is not None
+    return str(hook.node.scalar)
+
+
+def _inner(place: _Place) -> Node:
+    inner = place.event.node.items[place.group].node.get(HOOKS)
+    assert inner is not None
+    return inner.node
+
+
+def _put(text: str, root: Node, target: Node, value: Any, key: str | None = None) -> str:
+    """The text with one more item at the end of an object or array."""
+    last = target.items[-1] if target.items else None
+    if _is_flat(text, root, target):
+        made = _in_line(text, root, value, key)
+        made = made if last is None or ": " not in text[root.start : root.end] else f" {made}"
+    else:
+        made = _on_lines(text, root, target, value, key)
+    if last is None:
+        return text[: target.settled] + made + text[target.settled :]
+    end = last.node.end
+    return text[:end] + "," + text[end : target.settled] + made + text[target.settled :]
+
+
+def _in_line(text: str, root: Node, value: Any, key: str | None) -> str:
+    colon, comma = (": ", ", ") if ": " in text[root.start : root.end] else (":", ",")
+    label = "" if key is None else json.dumps(key) + colon
+    return label + json.dumps(value, ensure_ascii=False, separators=(comma, colon))
+
+
+def _on_lines(text: str, root: Node, target: Node, value: Any, key: str | None) -> str:
+    newline = "\r\n" if "\r\n" in text else "\n"
+    unit = _unit(text, root)
+    indent = newline + _indent(text, target, unit)
+    label = "" if key is None else json.dumps(key) + ": "
+    body = json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", indent)
+    rest = text[target.settled : target.end - 1]
+    behind = "" if target.items or "\n" in rest else newline + line_indent(text, target.start)
+    return f"{indent}{label}{body}{behind}"
+
+
+def _is_flat(text: str, root: Node, target: Node) -> bool:
+    """Whether items stand in one line: the owner's way, unless there is nothing yet."""
+    if target.items:
+        return "\n" not in text[target.start : target.end]
+    return bool(root.items) and "\n" not in text[root.start : root.end]
+
+
+def _unit(text: str, root: Node) -> str:
+    """One step of indentation, as the owner makes it."""
+    for item in root.items:
+        indent = line_indent(text, item.start)
+        if indent and text[: item.start].rpartition("\n")[2] == indent:
+            return indent
+    return "  "
+
+
+def _indent(text: str, target: Node, unit: str) -> str:
+    for item in target.items:
+        indent = line_indent(text, item.start)
+        if text[: item.start].rpartition("\n")[2] == indent:
+            return indent
+    return line_indent(text, target.start) + unit
+
+
+def _cut_one(text: str, place: _Place, containers: Containers | None) -> str:
+    """Cut one hook, or the largest thing around it that holds nothing else and is ours."""
+    held = containers or {}
+    path, event, hooks = f"{HOOKS}.{place.event.key}", place.event, place.hooks
+    if not _only(text, _inner(place)):
+        return _without(text, _inner(place), place.hook)
+    if not _only(text, event.node) or _stays(containers, path):
+        return _without(text, event.node, place.group, held.get(path))
+    if not _only(text, hooks.node) or _stays(containers, HOOKS):
+        return _without(text, hooks.node, hooks.node.items.index(event), held.get(HOOKS))
+    return _without(text, place.root, place.root.items.index(hooks), held.get(""))
+
+
+def _stays(containers: Containers | None, path: str) -> bool:
+    """Whether something stays though it is empty: it was there before us."""
+    return containers is not None and containers.get(path, "") is not None
+
+
+def _only(text: str, node: Node) -> bool:
+    """Whether it holds one item and no comment."""
+    return len(node.items) == 1 and not _around(text, node).strip()
+
+
+def _around(text: str, node: Node) -> str:
+    """What is inside the brackets beside the one item."""
+    item = node.items[0]
+    return text[node.start + 1 : item.start] + text[item.node.end : node.end - 1]
+
+
+def _without(text: str, node: Node, index: int, inside: str | None = None) -> str:
+    """The text without an item, its comma and the space before it.
+
+    `inside` is what stood between the brackets before there was any item.
+    """
+    if len(node.items) == 1 and _around(text, node).split() == (inside or "").split():
+        return text[: node.start + 1] + (inside or "") + text[node.end - 1 :]
+    item = node.items[index]
+    follower = node.items[index + 1].comma if index + 1 < len(node.items) else None
+    behind = item.node.end if follower is None else follower + 1
+    rest = text[item.node.end : follower or behind] + text[behind:]
+    begin = node.start + 1 if item.comma is None else item.comma + 1
+    gap = text[begin : item.start]
+    stripped = gap.rstrip(" \t\r\n")
+    if ends_in_line_comment(stripped) and not rest.lstrip(" \t").startswith(("\r", "\n")):
+        stripped = gap  # else what follows would become part of the comment
+    if item.comma is not None and follower is None:
+        return text[: item.comma] + stripped + rest
+    return text[:begin] + stripped + rest

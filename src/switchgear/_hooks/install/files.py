@@ -1,0 +1,229 @@
+"""Files of other programs, changed as carefully as they would: whole or not at all.
+
+A write goes to a temporary file that takes the old one's place; the mode stays, and a link stays a
+link. What was there before, and what we made of it, is remembered in the user's state folder, never
+beside the settings: a project's folder is for the project's files.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from switchgear._core.errors import SwitchgearError
+
+LARGEST_BYTES = 5_000_000
+BACKUPS = 10
+"""How many copies of one file are kept; the oldest go first."""
+
+
+class CannotChange(SwitchgearError):
+    """A file of an agent that is left alone. `args` are the file, why, and what to do."""
+
+    args: tuple[str, str, str]
+
+    def __init__(self, path: str, why: str, what_to_do: str) -> None:
+        super().__init__(path, why, what_to_do)
+
+    def __str__(self) -> str:
+        path, why, what_to_do = self.args
+        return f"{path}: {why}; nothing was changed; {what_to_do}"
+
+
+class Journal(NamedTuple):
+    """What one installation did to one file."""
+
+    after_sha256: str
+    """Of the file as we left it: if it still is so, nothing else has changed."""
+    before: bytes | None
+    """The file without us; `None`: there was none."""
+    containers: dict[str, str | None]
+    """What `edit.insert` told."""
+    folders: tuple[str, ...] = ()
+    """Folders that we made for the file, innermost first."""
+
+
+def digest(data: bytes) -> str:
+    """The digest by which a file is known again."""
+    return sha256(data).hexdigest()
+
+
+def read(path: str) -> bytes | None:
+    """What a file holds; `None`: there is none. Raises `CannotChange`."""
+    try:
+        # A pipe in its place must not keep us waiting for a writer.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise CannotChange(path, "it is no file", "move it away")
+            data = file.read(LARGEST_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        what = "look at what it is and who may read it"
+        raise CannotChange(path, error.strerror or "it cannot be read", what) from None
+    if len(data) > LARGEST_BYTES:
+        raise CannotChange(path, f"it is larger than {LARGEST_BYTES:,} bytes", "look at what it is")
+    return data
+
+
+def write(path: str, data: bytes, seen: bytes | None) -> tuple[str, ...]:
+    """Replace a file at once, unless it no longer holds what was `seen`; the folders made for it.
+
+    Raises `CannotChange`.
+    """
+    real = os.path.realpath(path)
+    try:
+        folders = _make_folders(os.path.dirname(real))
+        _replace(real, data, lambda: _demand_same(path, seen))
+    except OSError as error:
+        why = error.strerror or "it cannot be written"
+        raise CannotChange(path, why, "look at who may write there") from None
+    return folders
+
+
+def remove(path: str, seen: bytes, folders: tuple[str, ...] = ()) -> None:
+    """Remove a file that holds what was `seen`, and those of the folders that are left empty."""
+    _demand_same(path, seen)
+    try:
+        os.unlink(os.path.realpath(path))  # a link stays, as it does when a file is written
+    except OSError as error:
+        why = error.strerror or "it cannot be removed"
+        raise CannotChange(path, why, "look at who may write there") from None
+    for folder in folders:
+        try:
+            os.rmdir(folder)
+        except OSError:
+            return  # somebody else has put something there
+
+
+def _demand_same(path: str, seen: bytes | None) -> None:
+    if read(path) != seen:
+        raise CannotChange(path, "somebody else changed it at the same moment", "try again")
+
+
+def _make_folders(folder: str) -> tuple[str, ...]:
+    made: list[str] = []
+    missing = folder
+    while not os.path.isdir(missing):
+        made.append(missing)
+        missing = os.path.dirname(missing)
+    os.makedirs(folder, exist_ok=True)
+    return tuple(made)
+
+
+def _replace(real: str, data: bytes, check: Callable[[], None]) -> None:
+    name = f"{real}.switchgear-{secrets.token_hex(4)}"
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            with suppress(FileNotFoundError):
+                old = os.stat(real)
+                os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
+                if old.st_uid != os.geteuid() or old.st_gid != os.getegid():
+                    with suppress(PermissionError):
+                        os.fchown(file.fileno(), old.st_uid, old.st_gid)
+            os.fsync(file.fileno())
+        check()
+        os.replace(name, real)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _checked(told: dict[str, Any], before: bytes | None) -> Journal | None:
+    """A journal that was read; `None`: it is not one of ours."""
+    after, containers, folders = told["after"], told["containers"], told["folders"]
+    texts = [after, *containers, *folders, *(each for each in containers.values() if each)]
+    good = all(isinstance(text, str) for text in texts)
+    return Journal(after, before, dict(containers), tuple(folders)) if good else None
+
+
+class Memory:
+    """What we know of one file: its journal, its backups and a lock. Used by one thread.
+
+    `with Memory(path).locked():` keeps other installations of ours away from the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        real = os.path.realpath(path)
+        state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        name = f"{os.path.basename(real)}-{digest(os.fsencode(real))[:12]}"
+        self.path = path
+        self.folder = os.path.join(state, "switchgear", "hooks", name)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone with the file, among those who ask. Raises OSError."""
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        path = os.path.join(self.folder, "lock")
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        handle = os.open(path, flags, 0o600)
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError(f"the lock {path} is not a regular file: remove it and try again")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def journal(self) -> Journal | None:
+        """What the last installation did; `None`: there is none that can be read."""
+        try:
+            with open(os.path.join(self.folder, "journal.json"), encoding="utf-8") as file:
+                told = json.load(file)
+            before = None
+            if told["before"] is not None:
+                with open(os.path.join(self.folder, "before"), "rb") as kept:
+                    before = kept.read()
+                if digest(before) != told["before"]:
+                    return None
+            return _checked(told, before)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def keep(self, journal: Journal) -> None:
+        """Remember what an installation did."""
+        before = None if journal.before is None else digest(journal.before)
+        told = {
+            "path": self.path,
+            "after": journal.after_sha256,
+            "before": before,
+            "containers": journal.containers,
+            "folders": journal.folders,
+        }
+        if journal.before is not None:
+            self._write("before", journal.before)
+        self._write("journal.json", json.dumps(told, indent=2).encode())
+
+    def forget(self) -> None:
+        """There is no installation any more."""
+        for name in ("journal.json", "before"):
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.folder, name))
+
+    def back_up(self, data: bytes) -> str:
+        """Keep a copy of a file as it is now; where."""
+        when = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        name = f"backup-{when}-{secrets.token_hex(2)}"
+        self._write(name, data)
+        kept = sorted(each for each in os.listdir(self.folder) if each.startswith("backup-"))
+        for old in kept[:-BACKUPS]:
+            os.unlink(os.path.join(self.folder, old))
+        return os.path.join(self.folder, name)
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = os.path.join(self.folder, name)
+        handle = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(handle, "wb") as file:
+            file.write(data)
+        os.replace(f"{path}.new", path)

@@ -1,0 +1,431 @@
+"""Saved copies of the settings and plugins that hold our hooks, and their repair.
+
+`switchgear hooks install` saves each file, `uninstall` drops the copy. A file that then lacks our
+entries, or switches hooks off, was changed without an operator: our entries are put back with the
+rest of the file as it is; a file that is gone or cannot be parsed is restored as a whole. Copies lie
+in the user's state folder, never in the project. No link is followed on the way to a repaired file.
+"""
+
+import json
+import os
+import re
+import secrets
+import stat
+import tomllib
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from switchgear._hooks.install import edit, files, settings
+from switchgear._hooks.install.agents import HOOKED, USER, HookedAgent, is_ours
+from switchgear._hooks.install.files import CannotChange
+from switchgear._hooks.install.jsonc import NotJson, parse
+from switchgear._hooks.install.place import place, scopes_of
+from switchgear._system.files import read_private, state_folder, write_private
+
+LARGEST_RECORD = 2 * files.LARGEST_BYTES
+ASIDE = 20
+"""How many changed files are kept aside; the oldest are dropped."""
+_MARK = "\ufeff"
+_TOML_SWITCH = re.compile(r"(\bhooks[ \t]*=[ \t]*)false\b")
+
+
+class Saved(NamedTuple):
+    """One file as an operator left it."""
+
+    agent: str
+    scope: str
+    folder: str
+    path: str
+    data: bytes
+    mode: int = 0o644
+    linked: bool = False
+    """Whether the path led through a link then: such a file is repaired where the link leads."""
+    switched: tuple[str, ...] = ()
+    """Files in which hooks were switched off then, by the user."""
+
+
+class Repaired(NamedTuple):
+    """What a look at all files found."""
+
+    done: tuple[str, ...] = ()
+    """Changes that were reverted, one line each."""
+    failed: tuple[str, ...] = ()
+    """Changes that could not be reverted, and why."""
+
+
+def save(agent: str, scope: str, folder: str) -> None:
+    """Save the file as it is: an operator has installed our hooks in it. Raises OSError."""
+    hooked, path = HOOKED[agent], _path(agent, scope, folder)
+    data = files.read(path)
+    if data is None:
+        return
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    linked = os.path.realpath(path) != path
+    switched = tuple(each for each in _switch_files(hooked, folder) if _is_off(hooked, each))
+    _write(Saved(agent, scope, os.path.realpath(folder), path, data, mode, linked, switched))
+
+
+def is_saved(agent: str, scope: str, folder: str) -> bool:
+    """Whether there is a copy: an operator has installed our hooks, and not taken them out."""
+    return _read(_path(agent, scope, folder)) is not None
+
+
+def forget(agent: str, scope: str, folder: str) -> None:
+    """Drop the copy: an operator takes our hooks out. Raises OSError.
+
+    An empty record stays, which tells it from a copy that something else removed.
+    """
+    record = _record(_path(agent, scope, folder))
+    if os.path.lexists(record):
+        write_private(record, b"null")
+
+
+def is_forgotten(path: str) -> bool:
+    """Whether an operator took our hooks out of a file, and nothing has put them back since."""
+    try:
+        with open(_record(path), "rb") as file:
+            return file.read(8).strip() == b"null"
+    except OSError:
+        return False
+
+
+def lost(paths: Iterable[str]) -> list[str]:
+    """Those of the files that had a copy, which was removed by no operator."""
+    return [path for path in paths if not os.path.lexists(_record(path))]
+
+
+def watched(folder: str) -> list[str]:
+    """The files whose change is noticed: those with a copy, and those that could switch hooks off."""
+    found: list[str] = []
+    for saved in saved_in(folder):
+        found += [saved.path, *_switch_files(HOOKED[saved.agent], saved.folder)]
+    return sorted(set(found))
+
+
+def saved_in(folder: str) -> list[Saved]:
+    """The copies of files that hold for a project, of the user's too."""
+    real = os.path.realpath(folder)
+    try:
+        names = os.listdir(state_folder("guard"))
+    except OSError:
+        return []
+    found = (_load(os.path.join(state_folder("guard"), name)) for name in sorted(names))
+    return [each for each in found if each is not None and _is_of(each, real)]
+
+
+def _is_of(saved: Saved, real: str) -> bool:
+    """Whether a copy holds for the project: its own, of a folder in it, or the user's."""
+    if saved.scope == USER:
+        return saved.path == _path(saved.agent, USER, real)
+    return (saved.folder + os.sep).startswith(os.path.join(real, ""))
+
+
+def repair(folder: str) -> Repaired:
+    """Look at every file that guards a project, and revert what no operator did.
+
+    A file that has our hooks and no copy yet, of an earlier installation, is saved.
+    """
+    _adopt(folder)
+    done: list[str] = []
+    failed: list[str] = []
+    for saved in saved_in(folder):
+        for step in (_repair_file, _repair_switches):
+            try:
+                done += step(saved)
+            except (OSError, CannotChange, ValueError) as error:
+                failed.append(f"{saved.path} could not be restored: {error}")
+    return Repaired(tuple(done), tuple(dict.fromkeys(failed)))
+
+
+def _adopt(folder: str) -> None:
+    for name in HOOKED:
+        for scope in scopes_of(name, folder):
+            path = _path(name, scope, folder)
+            if os.path.isfile(path) and _read(path) is None:
+                look = place(name, scope, folder).look()
+                if look.installed and not look.missing and not look.switched_off:
+                    with suppress(OSError, CannotChange):
+                        save(name, scope, folder)
+
+
+# Files with our entries
+
+
+def _repair_file(saved: Saved) -> Iterator[str]:
+    hooked = HOOKED[saved.agent]
+    now, wrong = _now(saved)
+    if now is None:
+        _put(saved, saved.data)
+        yield f"{saved.path} {wrong}: restored from the saved copy"
+        return
+    if hooked.is_plugin:
+        if now != saved.data:
+            keep_aside(saved.path, now)
+            _put(saved, saved.data)
+            yield f"{saved.path} was changed: restored from the saved copy"
+        return
+    expected = _entries(saved.data)
+    try:
+        found = _entries(now, hooked)
+        if all(entry in found for entry in expected):
+            if now != saved.data:
+                _write(saved._replace(data=now))  # others' settings are theirs
+            return
+        repaired = _with_entries(now, saved.data)
+        if not all(entry in _entries(repaired, hooked) for entry in expected):
+            raise ValueError("our entries do not fit in")
+    except (NotJson, ValueError):
+        keep_aside(saved.path, now)
+        _put(saved, saved.data)
+        yield f"{saved.path} cannot be parsed: restored from the saved copy"
+        return
+    keep_aside(saved.path, now)
+    _put(saved, repaired)
+    _write(saved._replace(data=repaired))
+    yield f"{saved.path} had lost hooks of Switchgear: they were put back"
+
+
+def _now(saved: Saved) -> tuple[bytes | None, str]:
+    """What the file holds; or what is wrong with it, if it cannot be used."""
+    try:
+        found = os.lstat(saved.path)
+    except FileNotFoundError:
+        return None, "was removed"
+    except OSError as error:
+        return None, f"cannot be reached ({error.strerror})"
+    wrong = "" if saved.linked else _wrong(saved.path, found.st_mode)
+    if wrong:
+        return None, wrong
+    try:
+        data = files.read(saved.path)
+    except CannotChange as error:
+        return None, f"cannot be read ({error.args[1]})"
+    return data, "was removed" if data is None else ""
+
+
+def _wrong(path: str, mode: int) -> str:
+    if os.path.realpath(path) != path:
+        return "was replaced by a link"
+    if not stat.S_ISREG(mode):
+        return "is no file any more"
+    return "" if mode & stat.S_IRUSR else "was made unreadable"
+
+
+def _text(data: bytes) -> str:
+    return data.decode().removeprefix(_MARK)
+
+
+def _entries(data: bytes, reader: HookedAgent | None = None) -> list[tuple[str, str, str]]:
+    """Our entries in settings: the event, the matcher and the hook. Raises ValueError, NotJson.
+
+    `reader`: only as this agent could read them. One that takes no comments ignores the whole file.
+    """
+    text = _text(data)
+    if reader is not None and data.startswith(_MARK.encode()) and not reader.byte_order_mark:
+        raise ValueError("it begins with a byte order mark")
+    comments = reader is None or reader.comments
+    found: list[tuple[str, str, str]] = []
+    for each in edit.find(text, is_ours, comments=comments) if text.strip() else []:
+        matcher = json.dumps(each.group.get("matcher"))
+        found += [
+            (each.event, matcher, json.dumps(hook, sort_keys=True))
+            for hook in each.group["hooks"]
+            if isinstance(hook, dict) and hook.get("command") == each.command
+        ]
+    return found
+
+
+def _with_entries(now: bytes, good: bytes) -> bytes:
+    """The settings of now with our entries as they were in the good copy."""
+    groups: dict[str, edit.Group] = {}
+    for each in edit.find(_text(good), is_ours):
+        ours = [hook for hook in each.group["hooks"] if hook.get("command") == each.command]
+        groups[each.event] = {**each.group, "hooks": ours}
+    text, _ = edit.insert(edit.cut(_text(now), is_ours) if _text(now).strip() else "", groups)
+    mark = _MARK.encode() if now.startswith(_MARK.encode()) else b""
+    return mark + text.encode()
+
+
+# Switches
+
+
+def _switch_files(hooked: HookedAgent, folder: str) -> list[str]:
+    """The files in which an agent looks for settings that switch all hooks off."""
+    if hooked.is_plugin:
+        return []
+    found: list[str] = []
+    for scope in hooked.scopes:
+        path = hooked.file(scope, os.path.realpath(folder))
+        other = settings.OTHER_FILES.get(hooked.name)
+        found += [path, *([] if other is None else [os.path.join(os.path.dirname(path), other)])]
+    return sorted(set(found))
+
+
+def _is_off(hooked: HookedAgent, path: str) -> bool:
+    return bool(settings.switch_in(hooked, path))
+
+
+def _repair_switches(saved: Saved) -> Iterator[str]:
+    hooked = HOOKED[saved.agent]
+    for path in _switch_files(hooked, saved.folder):
+        switch = "" if path in saved.switched else settings.switch_in(hooked, path)
+        if not switch:
+            continue
+        now = files.read(path) or b""
+        keep_aside(path, now)
+        made = _turned_on(hooked, path, now.decode())
+        files.write(path, made.encode(), now)
+        if _is_off(hooked, path):
+            raise ValueError(f"{path}: {switch}, and it cannot be turned back")
+        yield f"{path}: {switch}: turned back"
+
+
+def _turned_on(hooked: HookedAgent, path: str, text: str) -> str:
+    """The settings without what switches hooks off; everything else as it is."""
+    if path.endswith(".toml"):
+        with suppress(tomllib.TOMLDecodeError):
+            tomllib.loads(text)
+        return _TOML_SWITCH.sub(r"\1true", text)
+    mark = _MARK if text.startswith(_MARK) else ""
+    text = text.removeprefix(_MARK)
+    root = parse(text)
+    if hooked.name != "gemini":
+        item = root.get("disableAllHooks")
+        return mark + (text if item is None else _replaced(text, item.node, "false"))
+    config = root.get("hooksConfig")
+    for key in ("disabled", "enabled"):
+        item = None if config is None else config.node.get(key)
+        if item is None:
+            continue
+        names = item.node.value
+        value = [each for each in names if each != "switchgear"] if key == "disabled" else True
+        text = _replaced(text, item.node, json.dumps(value))
+        config = parse(text).get("hooksConfig")
+    return mark + text
+
+
+def _replaced(text: str, node: Any, value: str) -> str:
+    return text[: node.start] + value + text[node.end :]
+
+
+# Writing
+
+
+def _put(saved: Saved, data: bytes) -> None:
+    """Put a file back. Raises OSError, CannotChange."""
+    if saved.linked:
+        files.write(saved.path, data, files.read(saved.path))
+        return
+    top = os.path.expanduser("~") if saved.scope == USER else saved.folder
+    base = os.path.realpath(top)
+    if not saved.path.startswith(os.path.join(base, "")):
+        base = os.path.dirname(os.path.dirname(saved.path))
+    put_back(base, saved.path, data, saved.mode)
+
+
+def put_back(base: str, path: str, data: bytes, mode: int) -> None:
+    """Write a file below the folder `base` without following a link. Raises OSError.
+
+    What lies in the way (a link, a file for a folder, a folder for a file) is renamed aside.
+    """
+    *folders, name = os.path.relpath(path, base).split(os.sep)
+    here = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in folders:
+            below = _folder_at(here, part)
+            os.close(here)
+            here = below
+        _file_at(here, name, data, mode)
+    finally:
+        os.close(here)
+
+
+def _folder_at(here: int, name: str) -> int:
+    try:
+        found = os.stat(name, dir_fd=here, follow_symlinks=False)
+    except FileNotFoundError:
+        os.mkdir(name, 0o755, dir_fd=here)
+    else:
+        if not stat.S_ISDIR(found.st_mode):
+            _move_aside(here, name)
+            os.mkdir(name, 0o755, dir_fd=here)
+        elif found.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(name, stat.S_IMODE(found.st_mode) | stat.S_IRWXU, dir_fd=here)
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+
+
+def _file_at(here: int, name: str, data: bytes, mode: int) -> None:
+    with suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
+            _move_aside(here, name)
+    new = f".{name}.switchgear-{secrets.token_hex(4)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(new, flags, 0o600, dir_fd=here)
+    try:
+        with open(file, "wb") as opened:
+            opened.write(data)
+            os.fchmod(opened.fileno(), mode | stat.S_IRUSR)
+        os.rename(new, name, src_dir_fd=here, dst_dir_fd=here)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(new, dir_fd=here)
+        raise
+
+
+def _move_aside(here: int, name: str) -> None:
+    aside = f"{name}.changed-{secrets.token_hex(4)}"
+    os.rename(name, aside, src_dir_fd=here, dst_dir_fd=here)
+
+
+def keep_aside(path: str, data: bytes) -> str:
+    """Keep a changed file in the state folder before it is repaired; the last few are kept.
+
+    Returns where it is; empty: it could not be kept.
+    """
+    folder = state_folder("guard", "aside")
+    name = f"{os.path.basename(path)}-{sha256(data).hexdigest()[:12]}"
+    with suppress(OSError):
+        place = os.path.join(folder, name)
+        write_private(place, data[: files.LARGEST_BYTES])
+        kept = [os.path.join(folder, each) for each in os.listdir(folder)]
+        for old in sorted(kept, key=os.path.getmtime)[:-ASIDE]:
+            os.unlink(old)
+        return place
+    return ""
+
+
+# Records
+
+
+def _path(agent: str, scope: str, folder: str) -> str:
+    """The file of a scope, by the folder without links; links below it are looked at."""
+    return HOOKED[agent].file(scope, os.path.realpath(folder))
+
+
+def _record(path: str) -> str:
+    key = sha256(path.encode(errors="surrogateescape")).hexdigest()[:32]
+    return os.path.join(state_folder("guard"), f"{key}.json")
+
+
+def _write(saved: Saved) -> None:
+    told = {**saved._asdict(), "data": b64encode(saved.data).decode()}
+    write_private(_record(saved.path), json.dumps(told).encode())
+
+
+def _read(path: str) -> Saved | None:
+    found = _load(_record(path))
+    return found if found is not None and found.path == path else None
+
+
+def _load(record: str) -> Saved | None:
+    data = read_private(record, LARGEST_RECORD) if record.endswith(".json") else None
+    try:
+        told = json.loads(data or b"null")
+        found = Saved(**{**told, "data": b64decode(told["data"], validate=True)})
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    good = found.agent in HOOKED and _record(found.path) == record
+    return found._replace(switched=tuple(found.switched)) if good else None

@@ -1,0 +1,295 @@
+"""Which process the agent is, and how its turn is ended where no hook output can end it.
+
+The agent is an ancestor of the hook: the nearest one of the same user whose command line is that
+of the agent. Never a shell, never what we started ourselves, never the first process: whoever
+cannot be told for sure is not signalled.
+"""
+
+import os
+from collections.abc import Sequence
+from stat import S_ISREG
+
+FURTHEST = 12
+"""How many ancestors are looked at."""
+_PIDFD_GETFD = 438
+"""The number of this system call on Linux."""
+GRACE_S = 0.3
+"""How long the agent has to hear the refusal before it is interrupted."""
+_NAMES = {
+    "claude-code": ("claude",),
+    "codex": ("codex",),
+    "gemini": ("gemini",),
+    "qwen": ("qwen", "qwen-code"),
+    "opencode": ("opencode",),
+    "pi": ("pi", "pi-coding-agent"),
+}
+_LINES = (
+    "switchgear serve",
+    "switchgear/_hooks/session_watcher.py",
+    "switchgear/_hooks/escalation_agent.py",
+)
+"""How what watches was started."""
+_INTERPRETERS = ("node", "bun", "deno", "python", "ruby")
+
+
+def agent_process(agent: str, start: int | None = None) -> int | None:
+    """The process id of the agent that called this hook; `None`: it cannot be told.
+
+    `start` is where to begin looking upwards; default: the parent of this process.
+    """
+    pid = os.getppid() if start is None else start
+    for _ in range(FURTHEST):
+        if pid <= 1:
+            return None
+        found = _look(pid)
+        if found is None:
+            return None
+        parent, user, words = found
+        if user != os.getuid():
+            return None
+        if is_agent(agent, words):
+            return pid
+        pid = parent
+    return None
+
+
+def is_agent(agent: str, words: list[str]) -> bool:
+    """Whether a command line is that of the agent: its program, or a script that is run for it.
+
+    >>> is_agent("codex", ["/opt/node/bin/node", "/opt/lib/@openai/codex/bin/codex.js", "exec"])
+    True
+    >>> is_agent("codex", ["sh", "-c", "python entry.py codex"])
+    False
+    """
+    if not words:
+        return False
+    program = os.path.basename(words[0]).lower()
+    if program.startswith(_INTERPRETERS):
+        scripts = [word for word in words[1:] if not word.startswith("-")]
+        program = scripts[0].lower() if scripts else ""
+    names = _NAMES[agent]
+    base = os.path.basename(program).rsplit(".", 1)[0]
+    if base in names or any(base.startswith(f"{name}-") for name in names):
+        return True
+    return any(name in program.split("/")[:-1] for name in (*names, f"{names[0]}-cli"))
+
+
+def is_ours(pid: int) -> bool:
+    """Whether a process is one of Switchgear's: a watcher, a server, a hook."""
+    found = _look(pid)
+    if found is None:
+        return False
+    words = [os.path.basename(word) for word in found[2][:2]]
+    return "switchgear" in words or any(
+        "/switchgear/hooks/" in word or "/switchgear/_hooks/" in word for word in found[2]
+    )
+
+
+def would_end_ours(words: Sequence[str]) -> bool:
+    """Whether `kill`, `pkill` or `killall` with these words would end a process of Switchgear's.
+
+    By its number, as one of all (`kill -9 -1`), or by a part of its command line.
+    """
+    program, *rest = words
+    if program != "kill":
+        return any(len(word) > 3 and word in line for word in rest for line in _LINES)
+    everybody = len(rest) > 1 and rest[-1] == "-1"
+    numbers = [word.lstrip("-") for word in rest]
+    return everybody or any(each.isdecimal() and is_ours(int(each[:10])) for each in numbers)
+
+
+_HEADLESS = {
+    "claude-code": ("-p", "--print"),
+    "codex": ("exec", "e"),
+    "gemini": ("-p", "--prompt"),
+    "qwen": ("-p", "--prompt"),
+    "opencode": ("run",),
+    "pi": ("-p", "--print", "--mode"),
+}
+"""The words of a command line by which an agent runs without a screen of its own."""
+
+
+def is_headless(agent: str, words: Sequence[str]) -> bool:
+    """Whether a command line runs the agent without a screen of its own.
+
+    >>> is_headless("codex", ["codex", "exec", "fix it"]), is_headless("codex", ["codex"])
+    (True, False)
+    """
+    return any(word in _HEADLESS[agent] for word in words[1:])
+
+
+def _has_screen(pid: int) -> bool:
+    """Whether a process writes to a terminal, as far as can be told."""
+    try:
+        return os.readlink(f"/proc/{pid}/fd/1").startswith(("/dev/pts/", "/dev/tty"))
+    except OSError:
+        return True
+
+
+def show_headless(agent: str, text: str) -> bool:
+    """Write a text for people to the error output of a headless agent. False: that is not possible.
+
+    Such an agent ends without showing why it was stopped. One with a screen of its own shows it
+    itself, and a line of ours would only spoil the screen.
+    """
+    pid = agent_process(agent)
+    found = None if pid is None else _look(pid)
+    if pid is None or found is None:
+        return False
+    if not is_headless(agent, found[2]) and _has_screen(pid):
+        return False
+    try:
+        file = _error_output(pid)
+    except OSError:
+        return False
+    try:
+        os.write(file, f"{text}\n".encode(errors="replace"))
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
+def _error_output(pid: int) -> int:
+    """The error output of another process, opened for writing. Raises OSError.
+
+    A file is shared with that process where the system allows it: what the process writes next
+    would otherwise replace our text, because each opening of a file has a position of its own.
+    A terminal or a pipe is opened anew, so that a full one cannot make us wait.
+    """
+    path = f"/proc/{pid}/fd/2"
+    if hasattr(os, "pidfd_open") and S_ISREG(os.stat(path).st_mode):
+        try:
+            return _shared(pid, 2)
+        except OSError:
+            pass  # the text may be overwritten; better than none
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+
+
+def _shared(pid: int, number: int) -> int:
+    """The very file that another process has open as `number`, with its position. Raises OSError."""
+    import ctypes  # noqa: PLC0415  only when an agent is stopped
+
+    there = os.pidfd_open(pid)
+    try:
+        file = int(ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, there, number, 0))
+        if file < 0:
+            raise OSError(ctypes.get_errno(), "pidfd_getfd")
+        return file
+    finally:
+        os.close(there)
+
+
+def pause(pid: int, began: str) -> int:
+    """Suspend a process and everything it started; how many processes that were. 0: it is gone.
+
+    `began` is when it began (`began_at`): another process may have its number by now.
+    """
+    return _signal_tree(pid, began, "SIGSTOP")
+
+
+def resume(pid: int, began: str) -> int:
+    """Continue what `pause` suspended; how many processes that were. 0: it is gone."""
+    return _signal_tree(pid, began, "SIGCONT")
+
+
+def began_at(pid: int) -> str:
+    """When a process began, as the system counts it; empty: it is gone, or the system does not say."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _signal_tree(pid: int, began: str, name: str) -> int:
+    import signal  # noqa: PLC0415  only for an operator
+
+    if not began or began_at(pid) != began:
+        return 0
+    sent = 0
+    # Parents first: a stopped parent starts nothing new.
+    for each in (pid, *_descendants(pid)):
+        try:
+            os.kill(each, getattr(signal, name))
+            sent += 1
+        except OSError:
+            continue
+    return sent
+
+
+def _descendants(pid: int) -> list[int]:
+    """Every process that a process started, and those started by them; our own are left out."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        found = _look(int(entry)) if entry.isdecimal() else None
+        if found is not None and found[1] == os.getuid():
+            children.setdefault(found[0], []).append(int(entry))
+    found_so_far: list[int] = []
+    waiting = list(children.get(pid, ()))
+    while waiting:
+        each = waiting.pop(0)
+        if each == os.getpid() or is_ours(each):
+            continue
+        found_so_far.append(each)
+        waiting += children.get(each, ())
+    return found_so_far
+
+
+def interrupt(agent: str) -> bool:
+    """Send the agent SIGINT, as a person at its terminal would. False: it was not found.
+
+    A child does it a moment later, when the hook has ended: so the agent has heard the refusal
+    that was written before, and keeps the reason with the call.
+    """
+    pid = agent_process(agent)
+    if pid is None:
+        return False
+    if not os.fork():
+        try:
+            _interrupt_later(agent, pid)
+        finally:
+            os._exit(0)
+    return True
+
+
+def _interrupt_later(agent: str, pid: int) -> None:
+    from signal import SIGINT  # noqa: PLC0415  who only looks for the agent sends nothing
+    from time import sleep  # noqa: PLC0415
+
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)  # nobody waits for the end of our output
+    sleep(GRACE_S)
+    found = _look(pid)
+    if found is not None and found[1] == os.getuid() and is_agent(agent, found[2]):
+        os.kill(pid, SIGINT)
+
+
+def _look(pid: int) -> tuple[int, int, list[str]] | None:
+    """The parent, the user and the command line of a process."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            fields = dict(line.partition(":")[::2] for line in file)
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(65_536).decode(errors="replace").split("\0")
+        return int(fields["PPid"]), int(fields["Uid"].split()[0]), words[:-1]
+    except (OSError, KeyError, ValueError, IndexError):
+        return _ask_ps(pid)
+
+
+def _ask_ps(pid: int) -> tuple[int, int, list[str]] | None:
+    """The same where there is no /proc."""
+    if os.path.isdir("/proc/self"):
+        return None
+    import subprocess  # noqa: PLC0415  only on systems without /proc
+
+    command = ["/bin/ps", "-o", "ppid=,uid=,command=", "-p", str(pid)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2, check=True)  # noqa: S603
+        parent, user, *words = done.stdout.split()
+        return int(parent), int(user), words
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None

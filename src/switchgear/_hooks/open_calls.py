@@ -1,0 +1,239 @@
+"""The calls of a session that have begun and not yet ended, and what its circuits wait to be told.
+
+A part of the session's note (`Notes.more`), so it lives in the store, is changed in the same
+transaction as the circuits, and is bounded. A call whose end never comes is a lease that runs out.
+
+Each agent of a session, sub-agents too, has a lane of its own. In a lane, calls that overlap are
+one step: parallel tools are counted once, and the lane's circuit is asked and told once for them.
+Where the agent says when a batch of tools is done, that is where a step ends.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from switchgear._core.types import Act, Permit, Signal
+
+MOST_CALLS = 64
+"""Calls of a session that can be open; the oldest is given up for another."""
+MOST_PARTS = 32
+"""Calls that are told as one step at most."""
+MOST_LANES = 32
+_LONGEST = 1500
+"""Characters kept of what a call was given and gave back, while its step waits."""
+
+Permits = dict[str, Permit]
+Leave = Mapping[str, Permit]
+
+
+class Call(NamedTuple):
+    """A tool call under way."""
+
+    id: str
+    lane: str
+    tool: str
+    kind: str
+    changes: int
+    """How many files it changes, as far as that can be told before it is done."""
+    began_s: float
+    until_s: float
+    """When it is given up."""
+    permits: Permits
+    """The leave that it has of circuits that are told of it alone."""
+    context_used: float | None = None
+
+
+class Lane(NamedTuple):
+    """One agent of a session."""
+
+    parts: tuple[Signal, ...] = ()
+    """The calls of the step that are done and not yet told."""
+    permits: Leave = {}  # noqa: RUF012  nobody changes it
+    """The leave for the step."""
+    batches: bool = False
+    """Whether the agent says when a batch of tools is done."""
+    stopped: str = ""
+    """Why a sub-agent must not go on."""
+
+
+class Book(NamedTuple):
+    """How far a transcript was read."""
+
+    offset: int = 0
+    answers: Mapping[str, tuple[int, ...]] = {}
+    """The counts that were charged for the last answers."""
+    model: str = ""
+    """The last model that was named."""
+
+
+class State(NamedTuple):
+    """What the engine remembers of a session."""
+
+    calls: tuple[Call, ...] = ()
+    lanes: Mapping[str, Lane] = {}
+    told: Mapping[str, float] = {}
+    """The heat of each circuit of which the agent was last warned."""
+    books: Mapping[str, Book] = {}
+    """How far the transcript of each agent of the session was read."""
+    unpriced: tuple[str, ...] = ()
+    """The models of which it was said that nobody knows their price."""
+
+    def opened(self, call: Call) -> "State":
+        """With one more call."""
+        others = tuple(each for each in self.calls if each.id != call.id or call.id[:1] == "#")
+        return self._replace(calls=(*others, call))
+
+    def found(self, call_id: str, lane: str) -> Call | None:
+        """The oldest open call of that name."""
+        for call in self.calls:
+            if call.id == call_id and call.lane == lane:
+                return call
+        return None
+
+    def without(self, call: Call) -> "State":
+        """Without that call, and with others of the same name."""
+        index = self.calls.index(call)
+        return self._replace(calls=self.calls[:index] + self.calls[index + 1 :])
+
+    def in_lane(self, name: str) -> tuple[Call, ...]:
+        """The open calls of one agent."""
+        return tuple(call for call in self.calls if call.lane == name)
+
+    def lane(self, name: str) -> Lane:
+        """One agent's lane."""
+        return self.lanes.get(name, Lane())
+
+    def with_lane(self, name: str, lane: Lane | None) -> "State":
+        """With that lane as it is now; `None`: without it."""
+        lanes = {key: value for key, value in self.lanes.items() if key != name}
+        if lane is not None and lane != Lane():
+            lanes = {**lanes, name: lane}
+        return self._replace(lanes=dict([*lanes.items()][-MOST_LANES:]))
+
+    def with_book(self, name: str, book: Book) -> "State":
+        """With the transcript of that agent read so far."""
+        others = {key: value for key, value in self.books.items() if key != name}
+        books = dict([*others.items(), (name, book)][-MOST_LANES:])
+        return self._replace(books=books)
+
+
+def dump(state: State) -> dict[str, Any]:
+    """As JSON values."""
+    return {
+        "open": [
+            [*call[:7], _dump_permits(call.permits), call.context_used] for call in state.calls
+        ],
+        "lanes": {
+            name: [
+                [_dump_part(part) for part in lane.parts],
+                _dump_permits(lane.permits),
+                lane.batches,
+                lane.stopped,
+            ]
+            for name, lane in state.lanes.items()
+        },
+        "told": dict(state.told),
+        "books": {
+            name: [book.offset, dict(book.answers), book.model]
+            for name, book in state.books.items()
+        },
+        "unpriced": list(state.unpriced),
+    }
+
+
+def load(data: Mapping[str, Any]) -> State:
+    """The inverse of `dump`; what cannot be read is a session of which nothing is known."""
+    try:
+        calls = tuple(_load_call(*fields) for fields in data.get("open", ()))
+        lanes = {
+            name: Lane(tuple(_load_part(part) for part in parts), _load_permits(permits), *rest)
+            for name, (parts, permits, *rest) in data.get("lanes", {}).items()
+        }
+        books = {name: _load_book(*fields) for name, fields in data.get("books", {}).items()}
+        return State(
+            calls, lanes, dict(data.get("told", {})), books, tuple(data.get("unpriced", ()))
+        )
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError):
+        return State()
+
+
+def step_of(parts: tuple[Signal, ...]) -> Signal:
+    """Several calls as the one step that they were.
+
+    It failed if one of them failed, with that error; it took as long as the longest.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    acts = [part.act for part in parts if part.act is not None]
+    tools = dict.fromkeys(act.tool for act in acts)
+    failed = next((part for part in parts if part.ok is False), None)
+    known = [part.ok for part in parts if part.ok is not None]
+    return Signal(
+        ok=False if failed else (True if known else None),
+        seconds=max((part.seconds for part in parts if part.seconds is not None), default=None),
+        error=failed.error if failed else None,
+        cost_micros=_sum([part.cost_micros for part in parts]),
+        files_changed=_sum([part.files_changed for part in parts]),
+        context_used=max(
+            (part.context_used for part in parts if part.context_used is not None), default=None
+        ),
+        act=Act(
+            "+".join(tools)[:80],
+            "\n".join(act.args for act in acts),
+            "\n".join(act.result or "" for act in acts),
+            next((act.thought for act in acts if act.thought), None),
+        ),
+        state=_last([part.state for part in parts]),
+        failing_tests=_last([part.failing_tests for part in parts]),
+    )
+
+
+def _last(texts: list[str | None]) -> str | None:
+    return next((text for text in reversed(texts) if text is not None), None)
+
+
+def _sum(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _dump_permits(permits: Leave) -> dict[str, list[Any]]:
+    return {key: list(permit) for key, permit in permits.items()}
+
+
+def _load_permits(data: Mapping[str, Any]) -> Permits:
+    return {key: Permit(*fields) for key, fields in data.items()}
+
+
+def _dump_part(part: Signal) -> list[Any]:
+    act = part.act or Act()
+    return [
+        *(act.tool, act.args[:_LONGEST], None if act.result is None else act.result[:_LONGEST]),
+        *(part.ok, part.seconds, part.error, part.files_changed, part.context_used),
+        *(part.cost_micros, None if act.thought is None else act.thought[:_LONGEST], part.state),
+        part.failing_tests,
+    ]
+
+
+def _load_call(*fields: Any) -> Call:
+    call: Call = Call._make(fields)
+    return call._replace(permits=_load_permits(fields[7]))
+
+
+def _load_book(offset: int, answers: Mapping[str, Any], model: str) -> Book:
+    return Book(int(offset), {name: tuple(counts) for name, counts in answers.items()}, model)
+
+
+def _load_part(data: Any) -> Signal:
+    tool, args, result, ok, seconds, error, changed, used, cost, *rest = data
+    thought, state, failing = [*rest, None, None, None][:3]
+    return Signal(
+        ok=ok,
+        seconds=seconds,
+        error=error,
+        files_changed=changed,
+        context_used=used,
+        cost_micros=cost,
+        act=Act(tool, args, result, thought),
+        state=state,
+        failing_tests=failing,
+    )

@@ -1,0 +1,216 @@
+"""The compiled configuration made anew, by one process for all, and what has changed since the last.
+
+When a configuration is changed, every hook that runs notices at the same moment. One of them reads
+the YAML, the others wait for what it writes; a configuration that cannot be read is not read again
+by each of them. A change is kept in the file until a hook has told it as an event: who gets past
+the rules and edits what guards it is at least seen.
+"""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from switchgear._core.errors import SwitchgearError
+from switchgear._hooks import compiled
+
+WAIT_S = 3.0
+"""How long a hook waits for another that compiles, before it does so itself."""
+MOST_TOLD = 20
+"""Changes that are kept until they are recorded."""
+BROKEN_S = 2.0
+"""For how long it is believed that a configuration cannot be read, without reading it."""
+_APART = frozenset(
+    {"mark", "wired", "changed", "broken", "format", "own", "source"}
+    | {"watched", "tampered", "unrepaired", "unsettled", "seen", "copied", "trusted"}
+)
+"""What of the file is not the configuration itself, or goes with other parts of it."""
+_NOTICES = "untrusted"
+"""The key of the sentences about files that wait for trust."""
+
+
+def recompiled(root: str, place: str, *, during_call: bool | None = None) -> compiled.Compiled:
+    """What holds now for the project at `root`; see `compiled.compiled`. Raises `Unconfigured`."""
+    lock = _lock_file(place)
+    try:
+        made = _made_by_another(lock, root, place, during_call=during_call)
+        return made or _made_by_us(root, place, during_call=during_call)
+    finally:
+        _let_go(lock)
+
+
+def _made_by_another(
+    lock: int | None, root: str, place: str, *, during_call: bool | None
+) -> compiled.Compiled | None:
+    """What another process makes while we wait; `None`: it is our turn, or none came of it.
+
+    Who waits only looks whether there is a new file: a hundred who read it again and again, or who
+    queue for the lock to read it, would keep the one from its work.
+    """
+    seen, give_up_s = _made_at(place), time.monotonic() + WAIT_S
+    while not _is_ours(lock) and time.monotonic() < give_up_s:
+        time.sleep(0.02)
+        before, seen = seen, _made_at(place)
+        data = None if seen == before else compiled.read(place)
+        if data is not None and compiled.is_current(root, place, data, during_call=during_call):
+            return compiled.loaded(data, root)
+    return None
+
+
+def _made_by_us(root: str, place: str, *, during_call: bool | None) -> compiled.Compiled:
+    data = compiled.read(place)
+    mark = compiled.signature(root, data)
+    whole = data is not None and compiled.is_whole(data)
+    if data is not None and compiled.is_current(root, place, data, during_call=during_call):
+        return compiled.loaded(data, root)
+    last = compiled.loaded(data, root) if data is not None and whole else None
+    why = _known_to_be_broken(data, mark)
+    if why:
+        raise compiled.Unconfigured(why, last)
+    found = _guarded(root, data, during_call=during_call)
+    try:
+        made = {**_made(root), **found}
+    except SwitchgearError as error:
+        known = {"format": compiled.FORMAT} if data is None else data
+        mark = compiled.signature(root, known)
+        compiled.write(place, {**known, **found, "broken": [mark, str(error), time.time()]})
+        raise compiled.Unconfigured(str(error), last) from error
+    made["mark"] = compiled.signature(root, made)
+    made["changed"] = _changes(data, made)
+    if data is not None and whole and data.get("mark") == mark and _differs(data, made):
+        made["tampered"].append(f"{place} was changed by another program: it was compiled anew")
+    compiled.write(place, made)
+    return compiled.loaded(made, root)
+
+
+def _guarded(root: str, data: dict[str, Any] | None, *, during_call: bool | None) -> dict[str, Any]:
+    """Revert what no operator did to the files that guard the project, and note what was done."""
+    compiled.use_all_modules()
+    from switchgear._hooks.tampering import look  # noqa: PLC0415  only after a change
+
+    before = {} if data is None else data
+    found = look(
+        root,
+        seen=str(before.get("seen", "")),
+        during_call=during_call,
+        copied=before.get("copied", ()),
+        trusted=before.get("trusted"),
+    )
+    told = [*before.get("tampered", ()), *found.reverted, *found.failed]
+    return {
+        "tampered": list(dict.fromkeys(told))[-MOST_TOLD:],
+        "unrepaired": bool(found.failed),
+        "unsettled": found.unsettled,
+        "seen": found.seen,
+        "watched": found.watched,
+        "copied": found.copied,
+    }
+
+
+def _differs(data: dict[str, Any], made: dict[str, Any]) -> bool:
+    """Whether a compiled file says something else than what is compiled from the same sources."""
+    return any(data.get(name) != made[name] for name in made.keys() - _APART)
+
+
+def take_tampering(root: str, told: Sequence[str]) -> None:
+    """These changes are recorded, and the session is stopped: they need not be told again."""
+    place = compiled.place_of(root)
+    lock, give_up_s = _lock_file(place), time.monotonic() + WAIT_S
+    try:
+        while not _is_ours(lock) and time.monotonic() < give_up_s:
+            time.sleep(0.02)
+        data = compiled.read(place)
+        if data is not None and data.get("tampered"):
+            left = [each for each in data["tampered"] if each not in told]
+            compiled.write(place, {**data, "tampered": left})
+    finally:
+        _let_go(lock)
+
+
+def take_change(root: str) -> str:
+    """What has changed and was not told yet; who asks must tell it, nobody else will."""
+    place = compiled.place_of(root)
+    lock, give_up_s = _lock_file(place), time.monotonic() + WAIT_S
+    try:
+        while not _is_ours(lock) and time.monotonic() < give_up_s:
+            time.sleep(0.02)
+        data = compiled.read(place)
+        if data is None or not data.get("changed"):
+            return ""
+        compiled.write(place, {**data, "changed": ""})
+        return str(data["changed"])
+    finally:
+        _let_go(lock)
+
+
+def _known_to_be_broken(data: dict[str, Any] | None, mark: list[list[Any]]) -> str:
+    """Why the configuration could not be read a moment ago, if it could not."""
+    found: Any = None if data is None else data.get("broken")
+    if found is None or found[0] != mark or not 0 <= time.time() - found[2] < BROKEN_S:
+        return ""
+    return str(found[1])
+
+
+def _made(root: str) -> dict[str, Any]:
+    compiled.use_all_modules()  # the parser of YAML lies in site-packages
+    from switchgear._hooks.compiler import compile_for  # noqa: PLC0415  reads YAML
+    from switchgear._hooks.install.agents import wired  # noqa: PLC0415
+
+    made: dict[str, Any] = json.loads(json.dumps(compile_for(root)))  # as it is read again
+    return {**made, "wired": wired(root)}
+
+
+def _changes(before: dict[str, Any] | None, now: dict[str, Any]) -> str:
+    """What is another than before, in words; what was not told yet comes first."""
+    if before is None or "store" not in before:
+        return ""
+    names = sorted(name for name in now.keys() - _APART if before.get(name) != now[name])
+    notices: list[str] = []
+    if _NOTICES in names:
+        names.remove(_NOTICES)
+        notices = [str(each) for each in now[_NOTICES]]
+    gone = [path for path in before.get("wired", ()) if path not in now["wired"]]
+    if gone:
+        from switchgear._hooks.install.saved import is_forgotten  # noqa: PLC0415  only after a change
+
+        gone = [path for path in gone if not is_forgotten(path)]
+    told = [before.get("changed", "")]
+    told += [f"the configuration has other values of {', '.join(names)}"] if names else []
+    told += notices
+    told += [f"{path} has no hook of Switchgear any more" for path in gone]
+    return "; ".join(text for text in told if text)
+
+
+def _is_ours(lock: int | None) -> bool:
+    """Whether nobody else has the lock now; where there can be none, everybody has it."""
+    if lock is None:
+        return True
+    from fcntl import LOCK_EX, LOCK_NB, flock  # noqa: PLC0415  only after a change
+
+    try:
+        flock(lock, LOCK_EX | LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _made_at(place: str) -> int:
+    try:
+        return os.stat(place).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _lock_file(place: str) -> int | None:
+    try:
+        compiled.make_folder(place)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(f"{place}.lock", flags, 0o600)
+    except OSError:
+        return None
+
+
+def _let_go(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)

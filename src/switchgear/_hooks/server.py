@@ -1,0 +1,520 @@
+"""The same answers over HTTP, for agents that can post their hooks: no process has to start.
+
+Only for this machine and this user: it listens on 127.0.0.1, wants a token that lies in a file of
+mode 0600, and refuses what a web page in a browser could send (another `Host`, any `Origin`). A
+request is bounded in size; reading all of it has one deadline and deciding about it another. Every
+request is answered, in a single write. Clients that are slow hold nobody up: they take up no place
+while they send, and when there are too many connections, the one that has been sending for longest
+is refused and closed.
+
+Agents treat every status but 2xx as approval. So a `POST` that is not decided, for whatever reason
+(a wrong token, host or path, no length, too many connections, a defect), gets status 200 and a body
+that refuses the call; it contains nothing about the project. Error statuses are for other methods.
+
+- `POST /hooks/<agent>`: a hook's JSON in, the agent's own JSON out.
+- `GET /health`: whether it is there, and for which project.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from hmac import compare_digest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedReader, RawIOBase
+from threading import BoundedSemaphore, Lock
+from time import monotonic
+from typing import Any, NamedTuple
+
+from switchgear._agents.hook_dialects import dialect_of
+from switchgear._agents.hook_ruling import Reply
+from switchgear._core.types import Event
+from switchgear._hooks.after_reply import run as run_errand
+from switchgear._hooks.after_reply import start_help
+from switchgear._hooks.command import AGENTS
+from switchgear._hooks.committed import Recorder, hand_over
+from switchgear._hooks.compiled import Compiled, compiled
+from switchgear._hooks.handler import (
+    LARGEST_BYTES,
+    TOO_LARGE,
+    Opener,
+    answer,
+    overdue,
+    refused_unread,
+    whole_project,
+)
+from switchgear._hooks.host_id import folder_mark
+from switchgear._hooks.pending import Pending
+from switchgear._hooks.session import note_name
+from switchgear._hooks.session_check import Look, at_work, look_for_a_watcher
+from switchgear._hooks.silence import Rounds
+from switchgear._hooks.undecided import blind_reply, unreadable
+from switchgear._stores.base import Store
+
+HOST = "127.0.0.1"
+PATIENCE_S = 10.0
+"""How long a client may take to send all of its request, from the first byte on."""
+IDLE_S = 60.0
+"""How long a connection without a request is kept."""
+MOST_AT_ONCE = 64
+"""Requests that are decided at the same time; more are told to come again."""
+MOST_CONNECTIONS = 192
+"""Connections that are open at the same time; for one more, the slowest sender is closed."""
+LET_GO_S = 2.0
+"""How long the rest of a body is read that nobody needs, so that the client reads its answer."""
+LONGEST_TOKEN = 200
+LONGEST_STRANGER = 256 * 1024
+"""Bytes of a body without a valid token that are read, only to find out which event it is."""
+MOST_DROPPED = 64 * 1024 * 1024
+"""Bytes of a body that is too large which are still taken from the line."""
+
+
+_NO_HOOK_CALLS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"PATCH", b"DELETE", b"TRACE"))
+
+
+class Answer(NamedTuple):
+    """What a request gets."""
+
+    status: int
+    body: bytes = b""
+
+
+class HookServer(ThreadingHTTPServer):
+    """Answers hooks of one project. Start it with `serve_forever`, stop it with `shutdown`.
+
+    - `root`: the project; `token`: what requests must bring; `port`: 0 picks a free one.
+    - `open_store`: gives the store that a configuration names; called for each request, from
+      several threads.
+    """
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, root: str, token: str, open_store: Opener, *, port: int = 0) -> None:
+        if not token:
+            raise ValueError("token is empty: a server of hooks must have one")
+        self.root = whole_project(root)
+        self.open_store = open_store
+        self._token = token.encode()
+        self.places = BoundedSemaphore(MOST_AT_ONCE)
+        self.rounds = Rounds(self._look, self._call_for_help, self._sessions)
+        self._lock = Lock()
+        self._lines: dict[socket.socket, _Line] = {}
+        super().__init__((HOST, port), _Handler)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.server_address[1])
+
+    def has_token(self, header: str | None) -> bool:
+        """Whether a request may be answered; takes as long either way."""
+        given = (header or "").removeprefix("Bearer ").strip().encode(errors="replace")
+        return compare_digest(given[:LONGEST_TOKEN], self._token)
+
+    def service_actions(self) -> None:
+        """Between requests: answer those that are overdue, and look at silent sessions."""
+        now_s = monotonic()
+        with self._lock:
+            late = [line for line in self._lines.values() if line.is_overdue(now_s)]
+        for line in late:
+            line.answer_overdue()
+        self.rounds.tick(now_s)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A new connection: for one too many, the slowest of those that still send is closed."""
+        with self._lock:
+            slowest = None
+            if len(self._lines) >= MOST_CONNECTIONS:
+                sending = [line for line in self._lines.values() if line.is_sending]
+                slowest = min(sending, key=lambda line: line.since_s, default=None)
+                if slowest is not None:
+                    self._lines.pop(slowest.socket)
+            is_full = len(self._lines) >= MOST_CONNECTIONS
+            if not is_full:
+                self._lines[request] = _Line(request)
+        if slowest is not None:
+            slowest.turn_away()
+        if is_full:
+            _Line(request).turn_away()
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be started
+            self.line(request).turn_away("no thread can be started for this request")
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """The end of a connection."""
+        with self._lock:
+            self._lines.pop(request, None)
+        super().shutdown_request(request)
+
+    def line(self, request: Any) -> "_Line":
+        """What is known of a connection; one that was turned away is not known any more."""
+        with self._lock:
+            return self._lines.get(request) or _Line(request, is_answered=True)
+
+    def _look(self, session: str) -> Look:
+        """Only at a session of this project: of others neither the policy nor the plan is ours."""
+        known = compiled(self.root)
+        policy, plan = known.policy_for(note_name(session)), known.interventions
+        mark = folder_mark(self.root)
+        committed: list[Event] = []
+        store: Any = Recorder(self.open_store(known), committed)
+        found = look_for_a_watcher(store, session, policy, plan, mark)
+        if known.listens:
+            hand_over(self.root, committed)
+        return found
+
+    def _sessions(self) -> list[str]:
+        return at_work(self.open_store(compiled(self.root)))
+
+    def _call_for_help(self, session: str, evidence: str) -> None:
+        escalate = compiled(self.root).interventions.escalate
+        if escalate:
+            start_help(escalate, evidence, session, root=self.root)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is nothing to print."""
+
+
+class _Line:
+    """One connection: what it is doing and since when. Used by its thread and by the server's."""
+
+    def __init__(self, request: socket.socket, *, is_answered: bool = False) -> None:
+        self.socket = request
+        self.since_s = monotonic()
+        """When it was opened, answered last, or began to be decided."""
+        self.is_sending = True
+        self._asked: tuple[str, Pending] | None = None
+        """The agent of the request that is being decided, and how far that is."""
+        self._is_answered = is_answered
+        self._lock = Lock()
+
+    def wait_for_request(self) -> None:
+        """It is the client's turn again."""
+        with self._lock:
+            self.is_sending, self._asked = True, None
+            self.since_s = monotonic()
+
+    def decide(self, agent: str, so_far: Pending) -> None:
+        """Its request is complete."""
+        with self._lock:
+            self.is_sending, self._asked = False, (agent, so_far)
+            self.since_s = monotonic()
+
+    def is_overdue(self, now_s: float) -> bool:
+        """Whether a decision takes longer than an agent may wait."""
+        asked = self._asked
+        return asked is not None and now_s > asked[1].due_s()
+
+    def may_answer(self) -> bool:
+        """Whether the request is still to be answered; from now on this is done."""
+        with self._lock:
+            self._asked = None
+            return not self._is_answered
+
+    def answer_overdue(self) -> None:
+        """Answer in place of its thread, as the configuration says that held last; then close."""
+        with self._lock:
+            asked, self._asked = self._asked, None
+            self._is_answered = self._is_answered or asked is not None
+        if asked is not None:
+            self._send_and_close(_answer(asked[0], overdue(*asked)))
+
+    def turn_away(self, why: str = "") -> None:
+        """Refuse without reading any further, and close. Default: too many connections are open."""
+        with self._lock:
+            was_answered, self._is_answered = self._is_answered, True
+        if not was_answered:
+            why = why or f"{MOST_CONNECTIONS} connections are open, and this one was the slowest"
+            self._send_and_close(_refusal(AGENTS[0], why))
+
+    def _send_and_close(self, given: Answer) -> None:
+        # Whoever reads nothing gets what the line can hold: nobody waits for it.
+        with suppress(OSError):
+            self.socket.send(_as_bytes(given, is_last=True), socket.MSG_DONTWAIT)
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
+class _Reader(RawIOBase):
+    """A connection's bytes, with one deadline for a whole request."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._until_s: float | None = None
+
+    def wait_for_request(self) -> None:
+        """The time of the next request begins with its first byte."""
+        self._until_s = None
+
+    def allow(self, seconds: float) -> None:
+        """From now on, so much longer."""
+        self._until_s = monotonic() + seconds
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a request has begun to arrive."""
+        return self._until_s is not None
+
+    def readable(self) -> bool:
+        """It is for reading."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """What has arrived. Raises `TimeoutError` after the deadline, however much has."""
+        left_s = IDLE_S if self._until_s is None else self._until_s - monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        found = self._connection.recv_into(buffer)
+        if self._until_s is None and found:
+            self.allow(PATIENCE_S)
+        return found
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection. Used by one thread."""
+
+    server: HookServer
+    protocol_version = "HTTP/1.1"
+    server_version = "switchgear"
+    sys_version = ""
+    _unread = 0
+    """Bytes of a body that nobody reads."""
+
+    def setup(self) -> None:
+        """Answers are small, and somebody waits for them."""
+        super().setup()
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._line = self.server.line(self.request)
+        self._reader = _Reader(self.connection)
+        self.rfile.close()
+        self.rfile = BufferedReader(self._reader, 1 << 16)
+
+    def handle_one_request(self) -> None:
+        """One request; a client that takes too long over it is told so."""
+        self._reader.wait_for_request()
+        self._line.wait_for_request()
+        try:
+            self._read_request()
+        except TimeoutError:
+            self.close_connection = True
+            if self._reader.has_begun:
+                self._object(408, f"the request was not complete after {PATIENCE_S:g} s")
+
+    def _read_request(self) -> None:
+        self.raw_requestline = b""
+        self.raw_requestline = self.rfile.readline(65537)
+        if len(self.raw_requestline) > 65536:
+            self.requestline = self.request_version = self.command = ""
+            self.send_error(414)
+        elif not self.raw_requestline:
+            self.close_connection = True
+        elif self.parse_request():
+            method = {"GET": self.do_GET, "POST": self.do_POST}.get(self.command)
+            if method is None:
+                self.send_error(501)
+            else:
+                method()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the server's own parser objects to, in the same form as all other answers."""
+        self.close_connection = True
+        status = int(code)
+        self._object(status, explain or message or self.responses[status][0])
+
+    def _object(self, status: int, why: str) -> None:
+        """Answer a request that is not even complete; one that may be a hook call is refused."""
+        is_other = self.raw_requestline.split(b" ")[0] in _NO_HOOK_CALLS
+        self._reply(_error(status, why) if is_other else _refusal(AGENTS[0], why))
+
+    def do_GET(self) -> None:
+        """The health of the server."""
+        refused = self._refused()
+        if refused is not None:
+            self._reply(refused)
+        elif self.path == "/health":
+            body = json.dumps({"ok": True, "root": self.server.root, "pid": os.getpid()})
+            self._reply(Answer(200, body.encode()))
+        else:
+            self._reply(_error(404, "there is nothing here"))
+
+    def do_POST(self) -> None:
+        """A hook call. Whatever is wrong with it, the agent gets an answer that it obeys."""
+        afterwards: list[Callable[[], object]] = []
+        agent = self.path.removeprefix("/hooks/")
+        refused = self._refused()
+        if refused is None and (agent not in AGENTS or agent == self.path):
+            why = f"the path must be /hooks/ and one of {', '.join(AGENTS)}"
+            refused = _error(404, why)
+        try:
+            if refused is None:
+                given = self._hook(agent, afterwards)
+            else:
+                given = self._undecided(agent, refused)
+        except TimeoutError:
+            raise
+        except Exception as error:  # noqa: BLE001  a connection that just closes approves the call
+            self.close_connection = True
+            given = _refusal(agent, f"{type(error).__name__}: {error}")
+        self._reply(given)
+        for each in afterwards:
+            with suppress(Exception):  # it is answered: what comes after changes nothing
+                each()
+        if self._unread:
+            self._let_go()
+
+    def _undecided(self, agent: str, refused: Answer) -> Answer:
+        """The answer to a call that is not looked at: only which event it is, is read."""
+        self.close_connection = True
+        length = self._length() or 0
+        why = json.loads(refused.body)["error"]
+        if length > LONGEST_STRANGER:
+            self._unread = length
+            return _refusal(agent, why)
+        agent = agent if agent in AGENTS else AGENTS[0]
+        try:
+            data = json.loads(self.rfile.read(length))
+        except (ValueError, RecursionError):
+            data = None
+        if dialect_of(agent).is_surely_not_before_a_tool(data):
+            return Answer(200, json.dumps({"systemMessage": f"switchgear: {why}"}).encode())
+        return _refusal(agent, why)
+
+    def _refused(self) -> Answer | None:
+        """Why a request is not even looked at."""
+        allowed = {f"{HOST}:{self.server.port}", f"localhost:{self.server.port}"}
+        if self.headers.get("Host", "").lower() not in allowed:
+            return _error(403, "the Host must be this machine: 127.0.0.1 and the port")
+        if self.headers.get("Origin") is not None:
+            return _error(403, "no web page may ask")
+        if not self.server.has_token(self.headers.get("Authorization")):
+            return _error(401, "the header 'Authorization: Bearer TOKEN' is missing or wrong")
+        return None
+
+    def _hook(self, agent: str, afterwards: list[Callable[[], object]]) -> Answer:
+        """The decision about a call; `afterwards` gets what is to be done once it is answered."""
+        raw = self._body(agent)
+        if isinstance(raw, Answer):
+            return raw
+        if not self.server.places.acquire(blocking=False):
+            return self._refused_unread(
+                agent, 0, f"{MOST_AT_ONCE} requests are being answered already"
+            )
+        try:
+            so_far, committed = Pending(), list[Event]()
+            self._line.decide(agent, so_far)
+            opening = self._recording(committed)
+            reply = answer(agent, raw, self.server.root, opening, so_far)
+        finally:
+            self.server.places.release()
+        afterwards.append(lambda: hand_over(self.server.root, committed))
+        errand = reply.errand
+        if errand is not None:
+            # The agent is nobody's parent here: its session is watched by the server itself.
+            if errand.watch:
+                afterwards.append(lambda: self.server.rounds.add(errand.session))
+            afterwards.append(lambda: run_errand(errand._replace(watch=False)))
+        return _answer(agent, reply)
+
+    def _recording(self, committed: list[Event]) -> Opener:
+        """Opens the store so that events are remembered, where anything is to receive them."""
+
+        def opening(known: Compiled) -> Store:
+            store = self.server.open_store(known)
+            return Recorder(store, committed) if known.listens else store
+
+        return opening
+
+    def _body(self, agent: str) -> bytes | Answer:
+        """The body of a hook call, or the answer to one that has none that can be read."""
+        length = self._length()
+        if length is None:
+            why = "the header Content-Length is missing, or no number"
+            return self._refused_unread(agent, 0, why)
+        if length > LARGEST_BYTES:
+            return self._refused_unread(
+                agent, length, f"{agent} sent what cannot be used: {TOO_LARGE}"
+            )
+        try:
+            raw = self.rfile.read(length)
+        except TimeoutError:
+            why = f"{agent} took longer than {PATIENCE_S:g} s to send its request"
+            return self._refused_unread(agent, 0, why)
+        if len(raw) < length:
+            return self._refused_unread(agent, 0, f"{agent} hung up in the middle of its request")
+        return raw
+
+    def _length(self) -> int | None:
+        """How long the body is; `None`: the client does not say, or not by a number."""
+        length = self.headers.get("Content-Length", "")
+        if "Transfer-Encoding" in self.headers:
+            return None
+        return int(length) if length.isascii() and length.isdigit() and len(length) < 12 else None
+
+    def _refused_unread(self, agent: str, length: int, why: str) -> Answer:
+        """The answer to a call whose body is not read: it is said and counted all the same."""
+        self.close_connection = True
+        self._unread = length
+        so_far = Pending()
+        self._line.decide(agent, so_far)
+        opening = self.server.open_store
+        return _answer(agent, refused_unread(agent, why, self.server.root, opening, so_far))
+
+    def _let_go(self) -> None:
+        """Take what is still sent, so that the client reads its answer before the line is cut."""
+        left = min(self._unread, MOST_DROPPED)
+        self._reader.allow(LET_GO_S)
+        with suppress(TimeoutError):
+            while left > 0 and (part := self.rfile.read1(min(left, 1 << 16))):
+                left -= len(part)
+
+    def _reply(self, given: Answer) -> None:
+        if not self._line.may_answer():
+            self.close_connection = True  # it was answered when it was overdue
+            return
+        self.connection.settimeout(PATIENCE_S)
+        self.wfile.write(_as_bytes(given, is_last=self.close_connection))
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  its name in http.server
+        """Nothing: what happens is in the events."""
+
+
+def _answer(agent: str, reply: Reply) -> Answer:
+    """A reply as JSON: what a process says on standard error and by its exit code is a message here.
+
+    Without a word the agent goes on: an empty object is one.
+    """
+    body = reply.stdout
+    if not body and reply.stderr:
+        said = {"systemMessage": reply.stderr}
+        if reply.code == 2:
+            said |= {"decision": "deny" if agent == "gemini" else "block", "reason": reply.stderr}
+        body = json.dumps(said)
+    return Answer(200, body.encode(errors="replace") or b"{}")
+
+
+def _as_bytes(given: Answer, *, is_last: bool) -> bytes:
+    """An answer as it goes over the line. `is_last`: the connection is closed after it."""
+    close = "Connection: close\r\n" if is_last else ""
+    head = (
+        f"HTTP/1.1 {given.status} {BaseHTTPRequestHandler.responses[given.status][0]}\r\n"
+        "Content-Type: application/json\r\nCache-Control: no-store\r\n"
+        f"Content-Length: {len(given.body)}\r\n{close}\r\n"
+    )
+    return head.encode() + given.body
+
+
+def _refusal(agent: str, why: str) -> Answer:
+    """Refuse a call about which nothing is known but the agent, if that."""
+    agent = agent if agent in AGENTS else AGENTS[0]
+    return _answer(agent, blind_reply(agent, unreadable(why)))
+
+
+def _error(status: int, why: str) -> Answer:
+    return Answer(status, json.dumps({"error": why}).encode())

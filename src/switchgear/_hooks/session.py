@@ -1,0 +1,430 @@
+"""What is known of a guarded session beside its circuits: a note in the store, one per session.
+
+Read and changed inside `Store.transact(note_name(session), …)`, so parallel hooks of one session
+lose nothing and each warning is given once, whichever process gives it. Everything here is pure:
+a value in, a value out. The hook engine calls, in this order and in one transaction,
+
+    notes = Notes.load(tx.note)
+    notes = attend(notes, moment, now_s, …)         # every hook call, before anything is asked
+    notes = user_message(circuit, notes)             # when the user wrote a message
+    notes, taken = stuck(circuit, notes, …)          # when `has_opened(step)` of the session
+    notes = progressed(notes)                       # when files were measured to have changed
+    notes, words = deliver(notes, now_s)            # when the answer can carry a text
+    tx.note = notes.dump()
+
+The session's circuit is the truth about whether it is stopped: while the circuit is open, the agent
+must not go on. The note adds the text for the agent, and what was tried.
+
+`words.texts` go to the agent, once; `words.stop` ends its turn. After the transaction it starts
+the watcher where `needs_watcher(notes, moment)`, and the help where `taken.rung` is `escalate`
+(see `errands`). The watcher reads the same note to know whether the agent is silent, see `silent_s`.
+"""
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple, Self
+
+from switchgear._agents.hook_call import Moment
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Latched
+from switchgear._core.types import (
+    Circuit,
+    EventKind,
+    Message,
+    Mode,
+    Order,
+    Phase,
+    Signal,
+    Step,
+    Tell,
+)
+from switchgear._hooks import open_calls
+from switchgear._hooks.host_id import here, lives
+from switchgear._stuck import escalation, timeouts
+from switchgear._stuck import messages as texts
+from switchgear._stuck.escalation import Apply, Interventions
+from switchgear._stuck.score import Score
+
+LONGEST_REASON = 500
+"""Characters of why a session is stopped, as its circuit shows it."""
+_GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
+_LOOK = Tell(Signal(count=0))
+MOST_PENDING = 8
+"""Texts that wait for the agent; of more the oldest are let go."""
+
+
+class Notes(NamedTuple):
+    """A session. Times are seconds since the epoch on the store's clock."""
+
+    agent: str = ""
+    root: str = ""
+    """Its project, as `whereabouts.folder_mark` tells it from all others."""
+    host: str = ""
+    """Where its hooks run, and so its watcher: see `whereabouts.here`."""
+    began_s: float | None = None
+    heard_s: float | None = None
+    """When a hook of it was last called."""
+    works: bool = False
+    """Whether the agent is in a turn; else it waits for somebody, and its silence is no sign."""
+    ended: bool = False
+    limit_s: float | None = None
+    """How long the session may take, with all that was granted."""
+    warned: tuple[int, ...] = ()
+    """The marks of its time, in percent, that were given."""
+    pending: tuple[str, ...] = ()
+    """What the agent is to be told, once, as soon as it can be."""
+    stop: str | None = None
+    """Why the agent must not go on; until a new prompt or an operator says otherwise."""
+    untended: bool = False
+    """Whether its circuit was opened by who only looks on: the next hook takes the rung."""
+    watcher: int | None = None
+    """The process on its host that watches it; 0: one is being started."""
+    points: float = 0.0
+    """The stuck score at the last trip."""
+    indicators: tuple[str, ...] = ()
+    """What it was made of."""
+    tried: tuple[str, ...] = ()
+    """The escalation steps taken since the last measured progress."""
+    project: str = ""
+    """The folder of the project."""
+    task: str = ""
+    """What the user asked for, in one line, redacted."""
+    spent_micros: int | None = None
+    """What the session has cost, in millionths of a dollar; `None`: not known."""
+    last_step: str = ""
+    """The last tool call, in one line, redacted."""
+    pid: int | None = None
+    """The agent's process on its host, where that is known."""
+    pid_began: str = ""
+    """When that process began, as the system counts it: tells it from a later one with its number."""
+    announced: bool = False
+    """Whether people were told that it is stopped."""
+    paused: bool = False
+    """Whether an operator has paused the agent: its silence is no sign then."""
+    more: Mapping[str, Any] = {}
+    """What the hook engine keeps beside, as JSON values."""
+
+    @property
+    def warned_over(self) -> bool:
+        """Whether its time is over."""
+        return timeouts.OVER in self.warned
+
+    def dump(self) -> str:
+        """As JSON."""
+        return json.dumps(self._asdict(), separators=(",", ":"))
+
+    @classmethod
+    def load(cls, text: str | None) -> Self:
+        """The inverse of `dump`; what cannot be read is a session of which nothing is known."""
+        try:
+            data = json.loads(text or "{}")
+            known = {key: data[key] for key in cls._fields if key in data}
+            for key in ("warned", "pending", "indicators", "tried"):
+                known[key] = tuple(known.get(key, ()))
+            return cls(**known)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return cls()
+
+
+class Words(NamedTuple):
+    """What a hook has to say now."""
+
+    texts: tuple[str, ...] = ()
+    stop: str | None = None
+
+
+def note_name(session: str) -> str:
+    """The name of a session's note, for `Store.transact`."""
+    return f"session/{session}"
+
+
+class SessionCircuit(NamedTuple):
+    """The circuit of a session inside a transaction."""
+
+    apply: Apply
+    key: str
+    policy: Policy
+
+    def send(self, message: Message) -> Step:
+        """Send it a message."""
+        return self.apply(self.key, self.policy, message)
+
+    def is_open(self) -> bool:
+        """Whether it is open now."""
+        return self.send(_LOOK).circuit.phase is Phase.OPEN
+
+
+class State(StrEnum):
+    """How a session stands, in the words that people see."""
+
+    WORKING = "working"
+    STRUGGLING = "struggling"
+    """The evidence against it grows; the agent is warned."""
+    TRYING_AGAIN = "trying again"
+    """An escalation step was taken, and no progress was measured since."""
+    STOPPED = "stopped"
+    PAUSED = "paused"
+    IDLE = "idle"
+    """The agent has answered and waits for the user."""
+    ENDED = "ended"
+
+
+def is_stopped(circuit: Circuit) -> bool:
+    """Whether the circuit of a session refuses its calls, whether its agent still runs or not."""
+    refuses = circuit.phase is Phase.OPEN and circuit.mode not in _GOES_ON
+    return refuses or circuit.mode is Mode.HELD_OPEN
+
+
+def state_of(notes: Notes, circuit: Circuit) -> State:
+    """How a session stands: its circuit decides, its note has the rest."""
+    if notes.ended:
+        return State.ENDED
+    if is_stopped(circuit):
+        return State.STOPPED
+    if notes.paused:
+        return State.PAUSED
+    if not notes.works:
+        return State.IDLE
+    if notes.tried:
+        return State.TRYING_AGAIN
+    return State.STRUGGLING if circuit.phase is Phase.TRIPPING else State.WORKING
+
+
+def has_opened(step: Step) -> bool:
+    """Whether this very message opened the circuit: so whoever sent it must see to it.
+
+    Not in a mode in which an operator lets it go on: then nobody is to step in.
+    """
+    return step.circuit.mode not in _GOES_ON and any(
+        event.after is Phase.OPEN and event.before is not Phase.OPEN for event in step.events
+    )
+
+
+def attend(
+    notes: Notes,
+    moment: Moment,
+    now_s: float,
+    *,
+    agent: str = "",
+    root: str = "",
+    host: str = "",
+    limit_s: float | None = None,
+    time: tuple[float, float] | None = None,
+) -> Notes:
+    """The notes after a hook call on `host`, in the project `root`.
+
+    `limit_s` is what the session may take, where the notes have no limit yet; `time`, which beats
+    it, when a run began that the session is part of, and what that may take.
+    """
+    began_s = now_s if notes.began_s is None else notes.began_s
+    if time is not None and notes.limit_s is None:
+        began_s, limit_s = time
+    rests = moment in {Moment.STOP, Moment.SESSION_END, Moment.SESSION_START}
+    works = notes.works if moment is Moment.OTHER else not rests
+    moved = bool(notes.watcher) and notes.host not in {"", host}
+    return notes._replace(
+        agent=agent or notes.agent,
+        root=root,
+        host=host,
+        began_s=began_s,
+        heard_s=now_s,
+        works=works,
+        ended=moment is Moment.SESSION_END,
+        limit_s=limit_s if notes.limit_s is None else notes.limit_s,
+        paused=False,
+        watcher=None if moved else notes.watcher,
+    )
+
+
+WATCHED = "SWITCHGEAR_WATCHED"
+"""The variable by which a run says that it steps in itself when its agent is stuck."""
+TIME = "SWITCHGEAR_TIME"
+"""The variable by which a run tells the hooks of its agents its time: when it began, and how long
+it may take, in seconds."""
+
+
+def time_told(environ: Mapping[str, str]) -> tuple[float, float] | None:
+    """The time of the run that this is part of; `None`: of none, or it has no limit.
+
+    >>> time_told({"SWITCHGEAR_TIME": "1800000000 600"})
+    (1800000000.0, 600.0)
+    """
+    try:
+        began_s, limit_s = map(float, environ.get(TIME, "").split())
+    except ValueError:
+        return None
+    return (began_s, limit_s) if limit_s > 0 else None
+
+
+def needs_watcher(notes: Notes, moment: Moment) -> bool:
+    """Whether somebody should start a watcher: none was, or the last is gone when work begins."""
+    if moment in {Moment.STOP, Moment.SESSION_END}:
+        return False
+    if notes.watcher is None:
+        return True
+    return moment in {Moment.SESSION_START, Moment.PROMPT} and not is_watched(notes)
+
+
+def is_watched(notes: Notes) -> bool:
+    """Whether a watcher of its own is at work: then nobody else tells its silence.
+
+    One on another host cannot be asked for, and is believed to be.
+    """
+    return bool(notes.watcher) and (notes.host != here() or lives(notes.watcher or 0))
+
+
+def silent_s(notes: Notes, now_s: float) -> float:
+    """How long the agent has been silent in its turn; 0 while it waits or a tool is running.
+
+    A tool runs until its end is told, or its lease is over: then the end was lost.
+    """
+    running = any(call.until_s > now_s for call in open_calls.load(notes.more).calls)
+    if notes.heard_s is None or notes.ended or notes.paused or not notes.works or running:
+        return 0.0
+    return max(0.0, now_s - notes.heard_s)
+
+
+def remind(notes: Notes, text: str) -> Notes:
+    """The notes with one more text for the agent."""
+    return notes._replace(pending=(*notes.pending, text)[-MOST_PENDING:])
+
+
+def user_message(circuit: SessionCircuit, notes: Notes) -> Notes:
+    """The user wrote a message: a stopped session starts afresh, unless its time is over.
+
+    Only the user's own message does that; nothing that the agent does.
+    """
+    if notes.warned_over:
+        return notes
+    if circuit.is_open():
+        why = "the user wrote a message"
+        circuit.send(Order("user", why, reset=True, kind=EventKind.INTERVENED))
+    return notes._replace(stop=None, untended=False, announced=False)
+
+
+def released(circuit: SessionCircuit, notes: Notes) -> Notes:
+    """The notes without a stop that no longer holds: an operator has reset the circuit since.
+
+    Where the policy lets a circuit close by itself, that is no release.
+    """
+    if notes.stop is None or notes.warned_over:
+        return notes
+    if not isinstance(circuit.policy.recovery, Latched) or circuit.is_open():
+        return notes
+    return notes._replace(stop=None, untended=False, announced=False)
+
+
+def open_if_stopped(circuit: SessionCircuit, notes: Notes) -> None:
+    """Open the circuit of a session that is stopped for a definite reason, such as its time."""
+    if notes.stop is not None and not circuit.is_open():
+        why = texts.one_line(
+            notes.stop.removeprefix(texts.SAID).removesuffix(texts.UNTIL), LONGEST_REASON
+        )
+        circuit.send(Tell(Signal(violation=why)))
+
+
+def stuck(
+    circuit: SessionCircuit, notes: Notes, score: Score, plan: Interventions
+) -> tuple[Notes, escalation.Climb]:
+    """Take the next escalation step: the session's circuit has just opened.
+
+    A nudge lets the agent go on; every other step leaves the circuit open. To start the help is up
+    to the caller, after the transaction: see `errands.start_help`.
+    """
+    return take_rung(circuit, left_to_hooks(notes, score), plan)
+
+
+def left_to_hooks(notes: Notes, score: Score) -> Notes:
+    """The session's circuit has just opened, and its next hook is to take the step."""
+    return notes._replace(untended=True, points=score.points, indicators=score.evidence)
+
+
+def take_rung(
+    circuit: SessionCircuit, notes: Notes, plan: Interventions
+) -> tuple[Notes, escalation.Climb]:
+    """Take the next escalation step for what the notes hold against the session."""
+    return step_in(circuit, notes, plan, escalation.next_rung(plan.rungs, notes.tried))
+
+
+def step_in(
+    circuit: SessionCircuit,
+    notes: Notes,
+    plan: Interventions,
+    rung: str,
+    *,
+    by: str = "switchgear",
+) -> tuple[Notes, escalation.Climb]:
+    """Take this escalation step: an event, the circuit closed or open, the texts for the agent."""
+    said = f'hint "{texts.one_line(plan.hint)}"' if rung == escalation.NUDGE else "nothing found"
+    why = "; ".join(notes.indicators) or f"{said}, requested by {by}"
+    taken = escalation.Climb(rung, notes.tried)
+    goes_on = rung == escalation.NUDGE
+    circuit.send(Order(by, f"{rung}: {why}", reset=goes_on, kind=EventKind.INTERVENED))
+    if not goes_on and not circuit.is_open():
+        circuit.send(Tell(Signal(violation=f"{rung} by {by}: {why}")))
+    tried = notes.tried if rung in notes.tried else (*notes.tried, rung)
+    task = circuit.key.removeprefix(note_name(""))
+    seen = texts.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)
+    return after_rung(notes._replace(tried=tried), taken, seen, plan), taken
+
+
+def after_rung(
+    notes: Notes, taken: escalation.Climb, seen: texts.Stuck, plan: Interventions
+) -> Notes:
+    """What an escalation step means to a session: the texts for the agent."""
+    notes = notes._replace(untended=False)
+    if taken.rung == escalation.NUDGE:
+        return remind(notes._replace(stop=None), texts.nudge(seen, plan.hint))
+    if taken.rung == escalation.SKIP:
+        return notes._replace(stop=texts.stopped(seen, "The task is given up as blocked."))
+    tried = (*taken.tried, taken.rung)
+    fresh = remind(notes, texts.fresh_start(seen, tried))
+    who = plan.helper[:1].upper() + plan.helper[1:]
+    what = "It must start afresh." if taken.rung == escalation.RESET else f"{who} takes over."
+    return fresh._replace(stop=texts.stopped(seen, what))
+
+
+def progressed(notes: Notes) -> Notes:
+    """Progress was measured: the escalation starts at the bottom again."""
+    return notes._replace(tried=()) if notes.tried and notes.stop is None else notes
+
+
+def deliver(notes: Notes, now_s: float) -> tuple[Notes, Words]:
+    """What the agent is told now, once; `stop` is told as long as it holds."""
+    notes, warning = _time(notes, now_s)
+    waiting = notes.pending if notes.stop is None else ()  # a fresh start is for who begins it
+    said = (*waiting, warning) if warning else waiting
+    notes = notes._replace(pending=() if notes.stop is None else notes.pending)
+    return notes, Words(said, notes.stop)
+
+
+def _time(notes: Notes, now_s: float) -> tuple[Notes, str | None]:
+    limit_s, began_s = notes.limit_s, notes.began_s
+    if limit_s is None or began_s is None:
+        return notes, None
+    mark = timeouts.due(now_s - began_s, limit_s, notes.warned)
+    if mark is None:
+        return notes, None
+    notes = notes._replace(warned=timeouts.with_given(notes.warned, mark.percent))
+    if mark.percent == timeouts.OVER:
+        return notes._replace(stop=texts.time_over(limit_s)), None
+    return notes, texts.time_warning(mark.percent, mark.left_s, limit_s)
+
+
+def over(notes: Notes, now_s: float) -> Notes:
+    """The notes, stopped if the time is over; warnings are left for the agent's next hook."""
+    limit_s, began_s = notes.limit_s, notes.began_s
+    if limit_s is None or began_s is None or now_s - began_s < limit_s:
+        return notes
+    return _time(notes, now_s)[0]
+
+
+def extended(notes: Notes, seconds: float, now_s: float) -> Notes:
+    """The notes with more time: marks that lie ahead again will be given again, others not."""
+    if notes.limit_s is None or notes.began_s is None:
+        return notes
+    limit_s, used_s = notes.limit_s + seconds, now_s - notes.began_s
+    still = timeouts.still_given(used_s, limit_s, notes.warned)
+    over = timeouts.OVER in notes.warned and timeouts.OVER not in still
+    return notes._replace(limit_s=limit_s, warned=still, stop=None if over else notes.stop)

@@ -1,0 +1,166 @@
+"""What was written to the running shells of a session, kept so that the next piece can be judged with it.
+
+In a small file in Switchgear's own folder of the project, not in the store: rules are judged whether or not the
+store can be reached. Only sessions that write to running shells have one.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from switchgear._agents.hook_call import HookFacts
+from switchgear._rules.effects import typed_keys, types_into_shell
+from switchgear._rules.shell.typed_input import typed
+from switchgear._stores.url import default_file
+
+LONGEST_START = 4_000
+OLD_S = 7 * 86_400.0
+"""When what is kept of a session that has not ended in order is removed."""
+MOST_SHELLS = 16
+"""Shells of a session, and commands that started one, of which the input is kept."""
+LARGEST_FILE = 4_000_000
+LOCKED_S = 1.0
+UNKEPT = "what was written to this shell before is not known, so only whole lines are judged"
+_SHELL_IDS = ("session_id", "sessionId", "shell_id", "terminal_id", "bash_id", "process_id", "id")
+_SHELLS = frozenset(
+    (
+        *("bash", "sh", "zsh", "dash", "ksh", "fish", "ash", "busybox", "script", "screen", "tmux"),
+        *("python", "python3", "ipython", "node", "irb", "ruby", "perl", "php", "lua", "expect"),
+        *("ssh", "docker", "podman", "su", "sudo", "nix-shell", "pwsh", "login", "socat"),
+    )
+)
+_COMMANDS = ("command", "cmd")
+
+
+class Piece(NamedTuple):
+    """A piece of input to a running shell, with what has to be judged instead of it."""
+
+    calls: tuple[Mapping[str, Any], ...]
+    """The inputs of calls that do the same: one for each shell that may be meant."""
+    unread: str
+    """Why it cannot be judged, if it cannot."""
+
+
+def keep_start(facts: HookFacts, root: str) -> None:
+    """Remember where a call may start a program that is written to later, and how. Never raises."""
+    args = facts.args if isinstance(facts.args, dict) else {}
+    command = next((args[key] for key in _COMMANDS if key in args), "")
+    text = " ".join(map(str, command)) if isinstance(command, list) else str(command)
+    names = {word.rpartition("/")[2] for word in text.split()}
+    if not text or (args.get("tty") is not True and names.isdisjoint(_SHELLS)):
+        return
+    start = {"command": text[:LONGEST_START]}
+    start |= {key: args[key] for key in ("workdir", "cwd") if isinstance(args.get(key), str)}
+    try:
+        with _kept(facts, root) as kept:
+            starts = [each for each in kept["starts"] if each != start]
+            kept["starts"] = [*starts, start][-MOST_SHELLS:]
+    except (OSError, ValueError):
+        return
+
+
+def piece(facts: HookFacts, root: str) -> Piece | None:
+    """What a call writes to a running shell, with all that came before; `None`: it writes to none."""
+    name = types_into_shell(facts.tool, facts.args)
+    if name is None:
+        return None
+    keys = typed_keys(facts.args[name])
+    try:
+        with _kept(facts, root) as kept:
+            shells, starts = kept["shells"], kept["starts"]
+            before = shells.get(_shell_of(facts.args), "")
+    except (OSError, ValueError):
+        alone = typed("", keys)
+        whole = alone.text.endswith("\n") or not alone.text.strip()
+        calls = ({"command": alone.text},) if whole else ()
+        return Piece(calls, alone.unread or ("" if whole else UNKEPT))
+    now = typed(before, keys)
+    others = [{**each, "command": f"{each['command']}\n{now.text}"} for each in starts]
+    return Piece(({name: now.text}, *others), now.unread)
+
+
+def keep_piece(facts: HookFacts, root: str) -> None:
+    """Remember a piece that was admitted. Never raises: see `keep_start`."""
+    name = types_into_shell(facts.tool, facts.args)
+    if name is None:
+        return
+    keys = typed_keys(facts.args[name])
+    try:
+        with _kept(facts, root) as kept:
+            shell = _shell_of(facts.args)
+            before = kept["shells"].pop(shell, "")
+            kept["shells"][shell] = typed(before, keys).text
+            while len(kept["shells"]) > MOST_SHELLS:
+                del kept["shells"][next(iter(kept["shells"]))]
+    except (OSError, ValueError):
+        return
+
+
+def _shell_of(args: Any) -> str:
+    found = next((args[key] for key in _SHELL_IDS if key in args), "") if type(args) is dict else ""
+    return str(found)[:120]
+
+
+def _path(facts: HookFacts, root: str) -> str:
+    folder = os.path.dirname(default_file(root))
+    return os.path.join(folder, f"shell-input-{facts.agent}-{facts.session}.json")
+
+
+@contextmanager
+def _kept(facts: HookFacts, root: str) -> Iterator[dict[str, Any]]:
+    """What is kept of a session, to be read and changed by one hook at a time.
+
+    Raises OSError or ValueError where it cannot be read, locked or written.
+    """
+    import fcntl  # noqa: PLC0415  few sessions write to a running shell
+    import time  # noqa: PLC0415
+
+    path = _path(facts, root)
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.open(path, flags, 0o600)
+    try:
+        until_s = time.monotonic() + LOCKED_S
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until_s:
+                    raise
+                time.sleep(0.01)
+        raw = os.read(file, LARGEST_FILE)
+        if not raw:
+            _remove_old(os.path.dirname(path), time.time())
+        kept = _checked(json.loads(raw)) if raw else {"shells": {}, "starts": []}
+        before = json.dumps(kept)
+        yield kept
+        after = json.dumps(kept)
+        if after != before:
+            os.ftruncate(file, 0)
+            os.pwrite(file, after.encode(), 0)
+    finally:
+        os.close(file)
+
+
+def _remove_old(folder: str, now_s: float) -> None:
+    for entry in os.scandir(folder):
+        is_ours = entry.name.startswith("shell-input-")
+        if is_ours and now_s - entry.stat(follow_symlinks=False).st_mtime > OLD_S:
+            os.unlink(entry.path)
+
+
+def _checked(data: Any) -> dict[str, Any]:
+    """Raises ValueError for anything but what is written here."""
+    shells, starts = (data.get("shells"), data.get("starts")) if type(data) is dict else (0, 0)
+    is_ours = (
+        isinstance(shells, dict)
+        and isinstance(starts, list)
+        and all(isinstance(text, str) for text in shells.values())
+        and all(isinstance(each, dict) and type(each.get("command")) is str for each in starts)
+    )
+    if not is_ours:
+        raise ValueError
+    return dict(data)

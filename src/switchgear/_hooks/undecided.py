@@ -1,0 +1,150 @@
+"""A hook that could not decide: what it answers, and the event that it leaves.
+
+What cannot be read is refused. What breaks no rule, but whose circuits cannot be consulted, is
+admitted or refused as configured.
+
+Each agent has a circuit `hooks/<agent>` for that: its events say what went wrong, its count of
+ignored signals how often. While the store itself is out of reach, a line in a small file beside it
+keeps the news; the next hook that reaches the store folds it in.
+"""
+
+import os
+import time
+from collections.abc import Callable
+
+from switchgear._agents.hook_call import HookFacts, Moment
+from switchgear._agents.hook_ruling import REFUSING, Action, Reply, Ruling
+from switchgear._core.policy import Policy
+from switchgear._core.types import EventKind, Order, Signal, Tell
+from switchgear._hooks.command import AGENTS
+from switchgear._stores.base import Store, Transaction
+from switchgear._text.redact import redact
+
+SPILL = "hooks-undecided.log"
+LARGEST_SPILL = 65_536
+"""Bytes of news that wait at most; what comes after is not kept, and was said all the same."""
+ADMIT, REFUSE = "admit", "refuse"
+
+
+def hooks_circuit(agent: str) -> str:
+    """The circuit that counts what the hooks of an agent could not decide."""
+    return f"hooks/{agent}"
+
+
+def ruling_on(why: str, on_trouble: str, facts: HookFacts | None) -> Ruling:
+    """The ruling on a call that breaks no rule, and whose circuits could not be consulted."""
+    refuses = on_trouble == REFUSE and (facts is None or facts.moment is Moment.BEFORE_TOOL)
+    remark = said(why, "refused" if refuses else "admitted")
+    if not refuses:
+        return Ruling(Action.ALLOW, remark=remark)
+    text = f"Switchgear could not decide, and hooks.on_trouble is {REFUSE!r}: {why}"
+    return Ruling(Action.DENY, text, remark)
+
+
+def unreadable(why: str) -> Ruling:
+    """The ruling on a call that cannot be read, resolved or analysed: refused, whatever is configured."""
+    why = redact(why)
+    text = (
+        f"Switchgear refused this call because it cannot be checked: {why}. "
+        "Make it again in a form that can be: plain text, shorter, one step at a time."
+    )
+    return Ruling(Action.DENY, text, f"switchgear refused a call that it cannot check: {why}")
+
+
+def said(why: str, end: str) -> str:
+    """The remark for the agent's log."""
+    return f"switchgear could not decide, and {end}: {redact(why)}"
+
+
+def blind_reply(agent: str, ruling: Ruling) -> Reply:
+    """The reply to input that could not be read: no dialect knows which event it was.
+
+    Exit code 2 refuses on every agent with hooks of its own; our plugins read the ruling.
+    """
+    if agent in {"opencode", "pi"}:
+        from switchgear._agents.hook_plugin import write_plain  # noqa: PLC0415  only these
+
+        return write_plain(ruling)
+    refused = ruling.action in REFUSING
+    text = ruling.text if refused else ruling.remark
+    return Reply("", text, 2 if refused else 0, refusal=text if refused else "")
+
+
+def leave_event(store: Store, policy: Policy, agent: str, why: str, times: int = 1) -> None:
+    """Count what could not be decided, and say why. Raises `StoreError`."""
+    key = hooks_circuit(agent)
+
+    def work(inside: Transaction) -> None:
+        _note(inside, policy, key, why, times)
+
+    store.transact(key, work)
+
+
+def remark(store: Store, policy: Policy, key: str, kind: EventKind, text: str) -> None:
+    """Leave an event at a circuit that changes nothing else. Raises `StoreError`."""
+
+    def work(inside: Transaction) -> None:
+        inside.apply(key, policy, Order("switchgear", text, kind=kind))
+
+    store.transact(key, work)
+
+
+def spill(folder: str, agent: str, why: str, *, wait: bool = True) -> None:
+    """Keep the news until the store is back. Never raises: it was said already.
+
+    `wait`: for whoever reads or writes them just now; else they are not kept then.
+    """
+    line = f"{time.time():.0f} {agent} {redact(why)}\n".encode()
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(os.path.join(folder, SPILL), flags, 0o600)
+        try:
+            _lock(file, wait=wait)
+            if os.fstat(file).st_size < LARGEST_SPILL:
+                os.write(file, line)
+        finally:
+            os.close(file)
+    except OSError:
+        return
+
+
+def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -> None:
+    """Tell the store what was kept while it was gone, once. Raises `StoreError`."""
+    path = os.path.join(folder, SPILL)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # nothing was kept: so it is nearly always
+    try:
+        if not os.fstat(file).st_size:
+            return
+        _lock(file, wait=False)  # raises if another hook tells the store just now
+        lines = os.read(file, LARGEST_SPILL + 4096).decode(errors="replace").splitlines()
+        by_agent: dict[str, list[str]] = {}
+        for line in lines:
+            _, _, rest = line.partition(" ")
+            agent, _, why = rest.partition(" ")
+            if agent in AGENTS:
+                by_agent.setdefault(agent, []).append(why)
+        for agent, whys in by_agent.items():
+            often = f" ({len(whys)} times)" if len(whys) > 1 else ""
+            told = f"while the store was gone{often}: {whys[-1]}"
+            leave_event(store, policy_for(hooks_circuit(agent)), agent, told, len(whys))
+        # Emptied, not removed: who waits for the lock on it must find the same file.
+        os.ftruncate(file, 0)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(file)
+
+
+def _note(inside: Transaction, policy: Policy, key: str, why: str, times: int) -> None:
+    inside.apply(key, policy, Tell(Signal(count=times)))
+    inside.apply(key, policy, Order("switchgear", redact(why), kind=EventKind.UNDECIDED))
+
+
+def _lock(file: int, *, wait: bool = True) -> None:
+    import fcntl  # noqa: PLC0415  only in trouble
+
+    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,1 @@
+"""Locks that agents on several hosts share."""

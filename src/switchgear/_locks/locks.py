@@ -1,0 +1,305 @@
+"""Locks that agents on many machines share, with leases, fencing tokens and a queue that is seen.
+
+`panel.lock("resource")` is one. How long it was waited for is told to the circuit `lock/<resource>`:
+while that is open, who wants the lock is refused at once and does its work later (re-queued).
+"""
+
+import math
+import os
+import time
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import Any, NamedTuple, Self
+
+from switchgear._breaker.breaker import Breaker
+from switchgear._core import values
+from switchgear._core.errors import LockLost, LockTimeout, StoreCorrupt, StoreError
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown
+from switchgear._core.types import Permit, Phase, Signal, Verdict
+from switchgear._detectors import LockWait
+from switchgear._locks.state import (
+    Asked,
+    Break,
+    Extend,
+    Granted,
+    Release,
+    Take,
+    Tenure,
+    dump_tenure,
+    load_tenure,
+    move,
+    standing_at,
+)
+from switchgear._stores.base import checked_name
+from switchgear._stores.ledger import Amended, Ledger
+from switchgear._system.aio import beside
+from switchgear._text.redact import redacted_name
+
+SHELF, ALERTS = "lock", "lock-alert"
+LEASE_S = 60.0
+"""How long a lock is had by default, unless it is renewed."""
+SHORTEST_S, LONGEST_S = 0.005, 0.25
+"""Between two looks of somebody who waits: first, and at most."""
+TELL_EVERY_S = 5.0
+"""How often somebody who still waits tells the circuit so."""
+
+BreakerOf = Callable[[str, Policy], Breaker]
+"""The breaker of a circuit, judged by this policy unless something else is known of it."""
+
+
+class Seen(NamedTuple):
+    """A resource as it stands."""
+
+    resource: str
+    tenure: Tenure
+
+
+def lock_policy(limit_s: float = 60.0) -> Policy:
+    """How the circuit of a lock is judged unless the configuration says: the preset `resource_lock`."""
+    return Policy([LockWait(limit_s)], Cooldown(60.0, 3600.0))
+
+
+class ResourceLock:
+    """Leave to use one resource alone, for a lease. Used by one thread or task at a time.
+
+    A context manager, also `async with`. Entering waits in a queue until it is our turn, at most
+    `timeout_s` seconds (`None`: as long as the circuit allows); leaving gives it back. `token` grows
+    with every holder: give it to the resource, which refuses what comes with a lower one.
+
+    Raises `Rejected` while its circuit is open, or when it opens while we wait; `LockTimeout`;
+    `LockLost` on leaving when the lease ran out before.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        resource: str,
+        breaker: Breaker,
+        *,
+        owner: str,
+        lease_s: float,
+        timeout_s: float | None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.resource = resource
+        self.owner = redacted_name("owner", owner) or _me()
+        self.token = 0
+        """The fencing token; 0: we do not have it."""
+        self._ledger = ledger
+        self._breaker = breaker
+        self._lease_s = values.seconds("lease_s", lease_s)
+        self._timeout_s = None if timeout_s is None else values.at_least("timeout_s", timeout_s, 0)
+        self._sleep = sleep
+        self._id = os.urandom(8).hex()
+
+    def acquire(self) -> int:
+        """Wait for it; the fencing token."""
+        for wait_s in self._steps():
+            self._sleep(wait_s)
+        return self.token
+
+    def renew(self, lease_s: float | None = None) -> None:
+        """Have it for another lease from now on. Raises `LockLost` if it is too late."""
+        lease_s = self._lease_s if lease_s is None else values.seconds("lease_s", lease_s)
+        if not self._ask(Extend(self._id, lease_s)).has:
+            raise LockLost(self.resource, self.token)
+
+    def release(self) -> bool:
+        """Give it back; false: the lease ran out before, and it was no longer ours to give."""
+        had = self._ask(Release(self._id)).has
+        self.token = 0
+        return had
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._left(self.token, error)
+
+    async def __aenter__(self) -> Self:
+        import asyncio  # noqa: PLC0415  no event loop, no import
+
+        steps = self._steps()
+        try:
+            while True:
+                wait_s = await beside(lambda: next(steps, None))
+                if wait_s is None:
+                    return self
+                await asyncio.sleep(wait_s)
+        except BaseException:
+            steps.close()
+            if self.token:
+                self.release()
+            raise
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await beside(lambda: self._left(self.token, error))
+
+    def __repr__(self) -> str:
+        return f"<ResourceLock {self.resource!r} token={self.token}>"
+
+    def _left(self, token: int, error: object) -> None:
+        # The caller's exception is never replaced: who failed hears of that.
+        if not self.release() and error is None:
+            raise LockLost(self.resource, token)
+
+    def _steps(self) -> Generator[float, None, None]:
+        """How long to sleep between two looks, until we have it; or raises why not."""
+        if self.token:
+            raise ValueError(f"lock {self.resource!r} is had by this very object; make another")
+        permit: Permit | None = self._breaker.enter()
+        began_s = told_s = self._ledger.now_s()
+        pause_s = SHORTEST_S
+        limit_s, holder = _limit_s(self._breaker.policy), ""
+        try:
+            while True:
+                granted = self._ask(Take(self._id, self.owner, self._lease_s))
+                now_s = self._ledger.now_s()
+                waited_s = max(0.0, now_s - began_s)
+                holder = granted.holder or holder
+                if granted.has:
+                    self.token = granted.token
+                    verdict = self._breaker.tell(Signal(ok=True, waited_s=waited_s), permit)
+                    self._note_alert(verdict, holder)
+                    return
+                if self._timeout_s is not None and waited_s >= self._timeout_s:
+                    raise LockTimeout(self.resource, granted.holder, waited_s)
+                is_over = told_s - began_s <= limit_s < waited_s
+                if is_over or now_s - told_s >= TELL_EVERY_S:
+                    told_s = now_s
+                    self._tell_waiting(waited_s, permit, holder)
+                until_over_s = limit_s - waited_s + SHORTEST_S
+                yield min(pause_s, until_over_s) if until_over_s > 0 else pause_s
+                pause_s = min(LONGEST_S, pause_s * 1.5)
+        finally:
+            if not self.token:
+                self._give_up(permit, self._ledger.now_s() - began_s)
+
+    def _tell_waiting(self, waited_s: float, permit: Permit | None, holder: str) -> None:
+        """Let the circuit know before the wait is over; raises `Rejected` when that opens it."""
+        signal = Signal(ok=True, waited_s=waited_s)
+        is_failed_probe = (
+            permit is not None and permit.probe and self._breaker.policy.objection(signal)
+        )
+        if is_failed_probe:
+            verdict = self._breaker.tell(signal, permit)
+        else:
+            verdict = self._breaker.tell(Signal(waited_s=waited_s))
+        self._note_alert(verdict, holder)
+        if verdict.phase is Phase.OPEN and not verdict.admitted:
+            self._breaker.enter()
+
+    def _note_alert(self, verdict: Verdict, holder: str) -> None:
+        """Keep who had the resource and who waited when its circuit opened, for alerts."""
+        if verdict.phase is not Phase.OPEN:
+            return
+        facts = {"holder": holder, "waiter": self.owner}
+        with suppress(StoreError):
+            self._ledger.amend(
+                ALERTS, self.resource, lambda _, now_s: Amended(None, {**facts, "at_s": now_s})
+            )
+
+    def _give_up(self, permit: Permit | None, waited_s: float) -> None:
+        """Leave the queue; how long we stood in it is a fact all the same."""
+        try:
+            self._ask(Release(self._id))
+        finally:
+            self._breaker.tell(Signal(waited_s=max(0.0, waited_s)), permit)
+
+    def _ask(self, asked: Asked) -> Granted:
+        return amend(self._ledger, self.resource, asked)
+
+
+class Locks:
+    """The locks of an installation. Thread-safe; processes share them through the store."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        breaker_of: BreakerOf,
+        demand: Callable[[str, str], object] | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._breaker_of = breaker_of
+        self._demand = demand
+        """Raises `OrderRefused` unless overrides are allowed, for a lock and what is done to it."""
+
+    def lock(
+        self,
+        resource: str,
+        *,
+        owner: str = "",
+        lease_s: float = LEASE_S,
+        timeout_s: float | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> ResourceLock:
+        """A lock on a resource, not yet had: `with panel.lock("staging-db") as lock:`."""
+        name = checked_name(f"lock/{values.text('resource', resource)}")
+        breaker = self._breaker_of(name, lock_policy())
+        return ResourceLock(
+            self._ledger,
+            resource,
+            breaker,
+            owner=owner,
+            lease_s=lease_s,
+            timeout_s=timeout_s,
+            sleep=sleep,
+        )
+
+    def all(self) -> list[Seen]:
+        """Every resource that was ever locked, as it stands now, sorted by name."""
+        now_s = self._ledger.now_s()
+        found: list[Seen] = []
+        for resource in self._ledger.keys(SHELF):
+            tenure = _loaded(self._ledger, resource, self._ledger.value(SHELF, resource))
+            found.append(Seen(resource, standing_at(tenure, now_s)))
+        return found
+
+    def alert(self, resource: str) -> dict[str, Any]:
+        """Who had a resource and who waited for it when its circuit opened last; may be empty."""
+        return dict(self._ledger.value(ALERTS, resource) or {})
+
+    def break_lock(self, resource: str) -> bool:
+        """Take a lock away from its holder; false: it was not held.
+
+        Raises `OrderRefused` without an operator token that is needed.
+        """
+        if self._demand is not None:
+            self._demand(resource, f"breaking lock {resource!r}")
+        return amend(self._ledger, resource, Break()).has
+
+
+def amend(ledger: Ledger, resource: str, asked: Asked) -> Granted:
+    """Do to a lock what is asked, in one transaction."""
+
+    def work(value: Any, now_s: float) -> Amended:
+        before = _loaded(ledger, resource, value)
+        moved = move(before, asked, now_s)
+        if moved.tenure._replace(seen_s=0.0) == before._replace(seen_s=0.0):
+            return Amended(moved.granted)
+        return Amended(moved.granted, dump_tenure(moved.tenure))
+
+    granted: Granted = ledger.amend(SHELF, resource, work)
+    return granted
+
+
+def _limit_s(policy: Policy) -> float:
+    """The wait at which a circuit opens: a waiter tells it then, and not only when it is looked at."""
+    limits = [one.limit_s for one in policy.detectors if isinstance(one, LockWait)]
+    return min(limits, default=math.inf)
+
+
+def _loaded(ledger: Ledger, resource: str, value: Any) -> Tenure:
+    try:
+        return load_tenure(value)
+    except ValueError as error:
+        why = f"lock {resource!r}: {error}"
+        what = "restore it from a backup, or use the newer Switchgear that wrote it"
+        raise StoreCorrupt(ledger.label, why, what) from None
+
+
+def _me() -> str:
+    """Who holds it, when nobody says: this process of this machine."""
+    return f"{os.uname().nodename}:{os.getpid()}"

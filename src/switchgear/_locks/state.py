@@ -1,0 +1,197 @@
+"""Who has a resource, who waits for it, and since when: a lock as a value, and a pure fold over it.
+
+Whoever has it has it for a lease, with a number that is higher than that of anybody before: what
+the resource is told with a lower number comes from somebody who has lost it (a fencing token). Those
+who wait are served in the order in which they came; one who no longer asks loses their place.
+"""
+
+from typing import Any, NamedTuple
+
+from switchgear._core import values
+
+PLACE_S = 5.0
+"""How long a place in the queue is kept for somebody who does not ask again."""
+MOST_WAITING = 1_000
+SCHEMA = 1
+
+
+class Holder(NamedTuple):
+    """Who has it."""
+
+    id: str
+    owner: str
+    since_s: float
+    until_s: float
+    """When the lease ends, and anybody else may have it."""
+
+
+class Waiter(NamedTuple):
+    """Who waits for it."""
+
+    id: str
+    owner: str
+    since_s: float
+    seen_s: float
+    """When they asked last."""
+
+
+class Tenure(NamedTuple):
+    """A resource: who has it, who waits, and the last number that was given."""
+
+    token: int = 0
+    holder: Holder | None = None
+    waiting: tuple[Waiter, ...] = ()
+    seen_s: float = 0.0
+    """The latest time seen: the time of a lock never runs backwards."""
+
+
+class Take(NamedTuple):
+    """May I have it: now, or as soon as it is my turn."""
+
+    id: str
+    owner: str
+    lease_s: float
+
+
+class Extend(NamedTuple):
+    """I need it longer."""
+
+    id: str
+    lease_s: float
+
+
+class Release(NamedTuple):
+    """I no longer need it, or no longer wait for it."""
+
+    id: str
+
+
+class Break(NamedTuple):
+    """Whoever has it shall have it no longer."""
+
+
+Asked = Take | Extend | Release | Break
+
+
+class Granted(NamedTuple):
+    """What came of it."""
+
+    has: bool
+    """Whether who asked has it now; after a release: whether they still had it."""
+    token: int = 0
+    until_s: float = 0.0
+    holder: str = ""
+    """Who has it instead."""
+    ahead: int = 0
+    """How many come before."""
+
+
+class Moved(NamedTuple):
+    """What one message did."""
+
+    tenure: Tenure
+    granted: Granted
+
+
+def move(tenure: Tenure, asked: Asked, now_s: float) -> Moved:
+    """Do what is asked, if it may be done. Pure.
+
+    >>> one = move(Tenure(), Take("a", "ada", 10.0), 0.0)
+    >>> one.granted.token, move(one.tenure, Take("b", "bob", 10.0), 1.0).granted.holder
+    (1, 'ada')
+    >>> move(one.tenure, Take("b", "bob", 10.0), 10.0).granted.token
+    2
+    """
+    now_s = max(now_s, tenure.seen_s)
+    tenure = _at(tenure, now_s)
+    if isinstance(asked, Take):
+        return _take(tenure, asked, now_s)
+    if isinstance(asked, Extend):
+        return _extend(tenure, asked, now_s)
+    if isinstance(asked, Release):
+        return _release(tenure, asked)
+    return Moved(tenure._replace(holder=None), Granted(tenure.holder is not None))
+
+
+def _at(tenure: Tenure, now_s: float) -> Tenure:
+    """The lock as it stands: leases that ended are over, places nobody asks for are gone."""
+    holder = tenure.holder
+    if holder is not None and holder.until_s <= now_s:
+        holder = None
+    waiting = tuple(one for one in tenure.waiting if now_s - one.seen_s < PLACE_S)
+    return Tenure(tenure.token, holder, waiting, now_s)
+
+
+def _take(tenure: Tenure, asked: Take, now_s: float) -> Moved:
+    holder, waiting = tenure.holder, tenure.waiting
+    if holder is not None and holder.id == asked.id:
+        return Moved(tenure, Granted(True, tenure.token, holder.until_s))
+    place = next((at for at, one in enumerate(waiting) if one.id == asked.id), len(waiting))
+    if holder is None and place == 0:
+        mine = Holder(asked.id, asked.owner, now_s, now_s + asked.lease_s)
+        rest = tuple(one for one in waiting if one.id != asked.id)
+        granted = Granted(True, tenure.token + 1, mine.until_s)
+        return Moved(Tenure(tenure.token + 1, mine, rest, now_s), granted)
+    known = waiting[place] if place < len(waiting) else Waiter(asked.id, asked.owner, now_s, now_s)
+    # Seen anew only now and then, so that waiting is mostly reading.
+    is_fresh = now_s - known.seen_s < PLACE_S / 4
+    me = known if is_fresh else known._replace(seen_s=now_s)
+    queue = (*waiting[:place], me, *waiting[place + 1 :])[:MOST_WAITING]
+    ahead = place + (holder is not None)
+    granted = Granted(False, holder="" if holder is None else holder.owner, ahead=ahead)
+    return Moved(tenure._replace(waiting=queue), granted)
+
+
+def _extend(tenure: Tenure, asked: Extend, now_s: float) -> Moved:
+    holder = tenure.holder
+    if holder is None or holder.id != asked.id:
+        return Moved(tenure, Granted(False))
+    longer = holder._replace(until_s=now_s + asked.lease_s)
+    return Moved(tenure._replace(holder=longer), Granted(True, tenure.token, longer.until_s))
+
+
+def _release(tenure: Tenure, asked: Release) -> Moved:
+    holder = tenure.holder
+    had = holder is not None and holder.id == asked.id
+    rest = tuple(one for one in tenure.waiting if one.id != asked.id)
+    return Moved(
+        tenure._replace(holder=None if had else holder, waiting=rest),
+        Granted(had, tenure.token if had else 0),
+    )
+
+
+def standing_at(tenure: Tenure, now_s: float) -> Tenure:
+    """The lock as it stands at a time, without changing it."""
+    return _at(tenure, max(now_s, tenure.seen_s))
+
+
+def dump_tenure(tenure: Tenure) -> dict[str, Any]:
+    """A lock as JSON values."""
+    holder = tenure.holder
+    return {
+        "schema": SCHEMA,
+        "token": tenure.token,
+        "holder": None if holder is None else list(holder),
+        "waiting": [list(one) for one in tenure.waiting],
+        "seen_s": tenure.seen_s,
+    }
+
+
+def load_tenure(data: Any) -> Tenure:
+    """The inverse of `dump_tenure`; `None` is a free lock. Raises ValueError for anything else."""
+    if data is None:
+        return Tenure()
+    try:
+        if data["schema"] != SCHEMA:
+            raise ValueError(
+                f"its schema is {data['schema']!r}, and this Switchgear knows {SCHEMA}"
+            )
+        holder = data["holder"]
+        return Tenure(
+            values.whole("token", data["token"], least=0),
+            None if holder is None else Holder(*holder),
+            tuple(Waiter(*one) for one in data["waiting"]),
+            values.number("seen_s", data["seen_s"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the lock cannot be read: {error!r}") from None

@@ -1,0 +1,617 @@
+"""A working folder that git knows: what differs from the start of a run, by content, and how it is saved.
+
+Measuring asks git for nothing but a list of paths, over a base of our own (see git_base.py); the
+contents are read and hashed here. The user's index, branches and stash are never touched; a save
+leaves one reference, under `refs/switchgear/`.
+"""
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from switchgear._measure.deadline import Deadline, kill_group
+from switchgear._measure.git_base import (
+    OURS,
+    Base,
+    Content,
+    State,
+    alternates_changed,
+    is_repository,
+    nested_home,
+)
+from switchgear._measure.git_command import (
+    Git,
+    GitError,
+    Repository,
+    clean_environment,
+    repository_at,
+    run_git,
+)
+from switchgear._measure.own_output import own_output
+from switchgear._measure.saved_refs import KEPT, PREFIX, remember_ref
+from switchgear._measure.saving import (
+    SAVE_S,
+    Entry,
+    LeftOut,
+    Saved,
+    choose,
+    quoted,
+    save_archive,
+    write_stream,
+)
+
+if TYPE_CHECKING:
+    from switchgear._measure.tree import Change
+
+__all__ = ["Git", "GitError", "GitTree", "run_git"]
+
+MARK_S = 60.0
+"""What one measurement may take."""
+HASHED_FILE = 20_000_000
+"""Bytes: a larger file counts as changed when its size or time did."""
+HASHED_BYTES = 1_000_000_000
+"""Bytes that one measurement reads; what is beyond is told by size and time."""
+MOST_NESTED = 256
+"""Repositories inside the folder that are asked by git; more are an error."""
+SETTLED_S = 0.1
+"""A file that was written less than so long ago is read again next time."""
+SKIPPED = frozenset({"node_modules", ".venv", "__pycache__"})
+"""Folders that nobody misses when rules of the agent's hide them."""
+CACHES = SKIPPED | {".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox"}
+"""Folders whose tools write a rule into them that hides them: a save has no use for their files."""
+MOST_HIDDEN = 20_000
+"""Files of one folder that are saved although rules of the agent's hide them."""
+Identity = tuple[int, int, int, int]
+
+
+class _Known(NamedTuple):
+    identity: Identity
+    content: str
+
+
+class GitTree:
+    """The working folder of a repository. A mark is the name of a state that we wrote down.
+
+    A state is what differs from the index at the start of the run, by content. So a commit in
+    between hides nothing and adds nothing, and repositories inside the folder are part of it.
+    """
+
+    def __init__(self, repository: Repository, notes: Path) -> None:
+        self._real = repository
+        self._top = repository.top
+        self._notes = notes
+        self._base = Base(notes / "base", repository.top)
+        self._own_output = own_output(repository.top, notes)
+        self._states: dict[str, State] = {}
+        self._inner: dict[str, Base] = {}
+        """The bases of repositories inside, by their paths."""
+        self._blobs: dict[str, dict[str, str]] = {}
+        """What the bases hold, by the folder that each is of."""
+        self._known: dict[str, _Known] = {}
+        self._read = 0
+        self._opened_s = time.time() - 1.0
+        self._committed: tuple[State, str] | None = None
+        """The state that was saved last, and its commit."""
+        self.too_slow: GitError | None = None
+        """Why the last look did not end in time, if so."""
+        self._complaints: dict[str, None] = {}
+
+    def prepare(self) -> None:
+        """Make the base, if there is none yet. Raises `GitError`, OSError."""
+        if self._base.exists:
+            return
+        deadline, before = Deadline(MARK_S), self._flat()
+        self._base = Base(self._base.home, self._top)
+        self._base.create(self._real, deadline)
+        self._look(deadline, first=True)
+        for prefix, base in self._bases().items():
+            with suppress(GitError):
+                sources = {source for source, _ in base.ignored(deadline)}
+                hashes = {each: self._content(base, prefix, each, None) for each in sources}
+                base.keep_ignoring(hashes)
+        if self._states:  # something removed our folder, as `git clean -fdx` does
+            self._move_states(before)
+
+    def _flat(self) -> dict[str, str]:
+        """The blob of every path of all bases."""
+        return {
+            prefix + path: blob
+            for prefix, blobs in self._blobs.items()
+            for path, blob in blobs.items()
+        }
+
+    def _move_states(self, before: dict[str, str]) -> None:
+        """Express the states that we know by the new base."""
+        after = self._flat()
+        for name, state in self._states.items():
+            whole = before | {path: content.now for path, content in state.files.items()}
+            files = {
+                path: Content(after.get(path), whole.get(path))
+                for path in {*whole, *after}
+                if after.get(path) != whole.get(path)
+            }
+            self._states[name] = State(self._base.id, files)
+
+    def mark(self) -> str:
+        """The state now, ignored files, our own folder and our own output left out."""
+        self.prepare()
+        deadline = Deadline(MARK_S)
+        state = self._look(deadline)
+        self._write_start(state, deadline)
+        text = json.dumps(state, separators=(",", ":"))
+        name = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:16]
+        if name not in self._states:
+            self._states[name] = state
+            marks = self._notes / "marks"
+            marks.mkdir(parents=True, exist_ok=True)
+            (marks / f"{name}.json").write_text(text, encoding="ascii")
+        return name
+
+    def change(self, before: str, after: str) -> "Change":
+        """What differs between two marks. Raises KeyError for one that nobody wrote down."""
+        from switchgear._measure.tree import Change  # noqa: PLC0415  it opens us
+
+        if before == after:
+            return Change()
+        old, new = self._state(before), self._state(after)
+        if old.base != new.base:
+            raise KeyError(before)
+        kinds: dict[str, list[str]] = {"added": [], "modified": [], "deleted": []}
+        for path in sorted({*old.files, *new.files}):
+            was = old.files[path].now if path in old.files else new.files[path].in_base
+            now = new.files[path].now if path in new.files else old.files[path].in_base
+            if was != now:
+                kind = "added" if was is None else "deleted" if now is None else "modified"
+                kinds[kind].append(path)
+        return Change(**{kind: tuple(paths) for kind, paths in kinds.items()})
+
+    def keep(self, name: str, message: str, deadline: Deadline | None = None) -> Saved:
+        """Save the present state on a private reference, else in an archive, and read it back.
+
+        Raises `NotSaved` when neither could be done.
+        """
+        deadline = deadline or Deadline(SAVE_S)
+        target = self._notes / f"{name.replace('/', '-')}.tar.gz"
+        try:
+            self.prepare()
+            # Time must be left to save the files by themselves, should git not come to an end.
+            state = self._look(deadline.part(deadline.left_s / 3))
+        except (GitError, OSError) as error:
+            return self._keep_recent(target, str(error), deadline)
+        reason = (
+            "objects come from elsewhere than at the start of the run (objects/info/alternates)"
+        )
+        try:
+            if alternates_changed(self._base, self._real):
+                raise GitError(reason)
+            commit, missed = self._commit(state, message, deadline, parent=self._head(deadline))
+            reference = f"refs/switchgear/{name}"
+            self._real_git("update-ref", reference, commit, deadline=deadline)
+            kept = reference.replace(PREFIX, KEPT, 1)
+            self._real_git("update-ref", kept, commit, deadline=deadline)
+            remember_ref(str(self._top), reference, commit)
+            read = self._real_git(
+                "rev-parse", "--verify", f"{reference}^{{commit}}", deadline=deadline
+            )
+            if read.strip() != commit:
+                raise GitError(f"{reference} is {read.strip()}, not {commit}")
+            self._committed = (state, commit)
+            return Saved(f"git diff HEAD {reference}", self._unread(missed))
+        except (GitError, OSError) as error:
+            problem = str(error)
+        paths = [path for path, content in state.files.items() if content.now is not None]
+        place, missed = save_archive(self._top, paths, target, deadline)
+        gone = [path for path, content in state.files.items() if content.now is None]
+        missed += tuple(LeftOut(path, "deleted, which an archive cannot hold") for path in gone)
+        missed += (LeftOut("refs/switchgear", f"git could not hold it: {problem[:300]}"),)
+        return Saved(f"tar -xzf {place}", self._unread(missed))
+
+    def _keep_recent(self, target: Path, problem: str, deadline: Deadline) -> Saved:
+        """Where git cannot tell what differs: an archive of the files that are newer than the run."""
+        since_s = self._opened_s
+        with suppress(OSError):
+            since_s = (self._base.home / "HEAD").stat().st_mtime
+        recent = []
+        for path in _files_below(self._top, "."):
+            with suppress(OSError):
+                about = (self._top / path).lstat()
+                if max(about.st_mtime, about.st_ctime) >= since_s:
+                    recent.append(path)
+        place, missed = save_archive(self._top, recent, target, deadline)
+        why = LeftOut(
+            "files older than the run", f"git could not list what differs: {problem[:300]}"
+        )
+        return Saved(f"tar -xzf {place}", (*missed, why))
+
+    def lines_since_start(self, deadline: Deadline | None = None) -> tuple[int, int] | None:
+        """Lines added and removed since the first mark; `None`: it is not known any more."""
+        deadline = deadline or Deadline(MARK_S)
+        try:
+            start = (self._notes / "start").read_text(encoding="ascii").strip()
+            if not start:
+                return None
+            state = self._look(deadline)
+            known = self._committed
+            if known is None or known[0] != state:
+                known = (state, self._commit(state, "lines", deadline, parent=None)[0])
+            commit = known[1]
+            listed = self._base(
+                *("diff-tree", "-r", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv"),
+                *(start, commit),
+                deadline=deadline,
+            )
+        except (OSError, ValueError, GitError):
+            return None
+        rows = [line.split("\t", 2) for line in listed.splitlines()]
+        # A binary file has "-" for both.
+        pairs = [(int(row[0]), int(row[1])) for row in rows if row[0].isdecimal()]
+        return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
+
+    # What is there
+
+    def _look(self, deadline: Deadline, *, first: bool = False) -> State:
+        """The state now. Raises `GitError`."""
+        self._read = 0
+        self._complaints = {}
+        found: dict[str, Content] = {}
+        try:
+            self._look_at(self._base, "", found, deadline, first=first)
+        except GitError as error:
+            if not deadline.is_over:
+                raise
+            odd = _odd_rules(self._top)
+            self.too_slow = error
+            if odd is not None:
+                text = f"{odd} is not a regular file, and git waits for it; remove it"
+                self.too_slow = GitError(text)
+            raise self.too_slow from error
+        self.too_slow = None
+        return State(self._base.id, found)
+
+    def _look_at(
+        self, base: Base, prefix: str, found: dict[str, Content], deadline: Deadline, *, first: bool
+    ) -> None:
+        """Add what differs below one working folder; a repository inside it is looked at by itself."""
+        listed = base.look(deadline)
+        for line in listed.complaints.splitlines():
+            self._complaints[line.removeprefix("warning: ")] = None
+        entries, skipped = base.entries(deadline), base.skipped
+        if prefix not in self._blobs or first:
+            self._blobs[prefix] = {path: blob for path, (_, blob) in entries.items()}
+        touched = False
+        for path in listed.tracked:
+            content = self._content(base, prefix, path, entries[path][1])
+            if content is None and path in skipped:
+                continue
+            if content == entries[path][1]:
+                touched = True
+            else:
+                self._add(found, prefix + path, entries[path][1], content)
+        for path in listed.others:
+            if prefix + path not in self._own_output:
+                self._add(found, prefix + path, None, self._content(base, prefix, path, None))
+        if touched:
+            base.refresh(deadline)
+        self._look_inside(base, prefix, listed.nested, found, deadline, first=first)
+
+    def _look_inside(
+        self,
+        base: Base,
+        prefix: str,
+        listed: tuple[str, ...],
+        found: dict[str, Content],
+        deadline: Deadline,
+        *,
+        first: bool,
+    ) -> None:
+        known = _nested_known(base)
+        for path in sorted({*listed, *base.gitlinks, *known}):
+            top = base.top / path
+            inner = self._inner.get(prefix + path)
+            if inner is None or first:
+                inner = self._inner[prefix + path] = Base(nested_home(base.home, path), top)
+            if is_repository(top):
+                if not inner.exists:
+                    if len(known) >= MOST_NESTED:
+                        raise GitError(
+                            f"{self._top} has more than {MOST_NESTED} repositories inside"
+                        )
+                    inner.create(repository_at(top) if first else None, deadline)
+                    (inner.home / "path").write_bytes(os.fsencode(path))
+                    known.add(path)
+                self._look_at(inner, f"{prefix}{path}/", found, deadline, first=first)
+            elif (
+                inner.exists
+            ):  # it was one: its files are listed above, but for those that are gone
+                for name, (_, blob) in inner.entries(deadline).items():
+                    full = f"{prefix}{path}/{name}"
+                    content = self._content(inner, f"{prefix}{path}/", name, blob)
+                    found.pop(full, None)
+                    if content != blob:
+                        self._add(found, full, blob, content)
+
+    def _add(
+        self, found: dict[str, Content], path: str, in_base: str | None, now: str | None
+    ) -> None:
+        if in_base != now and OURS not in path.split("/"):
+            found[path] = Content(in_base, now)
+
+    def _content(self, base: Base, prefix: str, path: str, blob: str | None) -> str | None:
+        """The hash of what is at a path, as git would name it; `None`: there is nothing."""
+        full = base.top / path
+        try:
+            about = full.lstat()
+            if stat.S_ISLNK(about.st_mode):
+                return _blob(os.fsencode(full.readlink()), base.algorithm)
+        except OSError:
+            return None
+        if stat.S_ISREG(about.st_mode):
+            return self._file_content(full, about, base, prefix + path, blob)
+        # What is in a folder is listed by itself.
+        return None if stat.S_ISDIR(about.st_mode) else "no regular file"
+
+    def _file_content(
+        self, full: Path, about: os.stat_result, base: Base, path: str, blob: str | None
+    ) -> str:
+        told = f"{about.st_size} {about.st_mtime_ns}"
+        if about.st_size > HASHED_FILE or self._read + about.st_size > HASHED_BYTES:
+            return told
+        identity = (about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
+        known = self._known.get(path)
+        if known is not None and known.identity == identity:
+            return known.content
+        try:
+            descriptor = os.open(full, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
+                data = file.read(HASHED_FILE + 1)
+        except OSError:
+            return told
+        self._read += len(data)
+        content = _blob(data, base.algorithm)
+        if blob is not None and content != blob and base.has_text_conversion and b"\r\n" in data:
+            plain = _blob(data.replace(b"\r\n", b"\n"), base.algorithm)
+            content = blob if plain == blob else content
+        if time.time() - about.st_mtime > SETTLED_S:
+            self._known[path] = _Known(identity, content)
+        return content
+
+    def _state(self, mark: str) -> State:
+        known = self._states.get(mark)
+        if known is None:
+            try:
+                text = (self._notes / "marks" / f"{mark}.json").read_text(encoding="ascii")
+                base, files = json.loads(text)
+                known = State(base, {path: Content(*content) for path, content in files.items()})
+            except (OSError, ValueError, TypeError, AttributeError):
+                raise KeyError(mark) from None
+            self._states[mark] = known
+        return known
+
+    # How it is saved
+
+    def _write_start(self, state: State, deadline: Deadline) -> None:
+        """Once a run: the whole of it, to count lines against at the end."""
+        start = self._notes / "start"
+        if start.exists():
+            return
+        commit = ""
+        with suppress(GitError):
+            commit, _ = self._commit(state, "start", deadline, parent=None)
+        start.write_text(commit, encoding="ascii")
+
+    def _commit(
+        self, state: State, message: str, deadline: Deadline, *, parent: str | None
+    ) -> tuple[str, tuple[LeftOut, ...]]:
+        """A commit of the state among the repository's objects, read back. Raises `GitError`."""
+        objects = self._real.objects
+        if not objects.is_dir():
+            raise GitError(f"{objects} is not there any more")
+        base = self._base
+        entries = base.entries(deadline)
+        tree = base("write-tree", "--missing-ok", objects=objects, deadline=deadline).strip()
+        empty = _blob(b"", base.algorithm)
+        wanted = [path for path, content in state.files.items() if content.now is not None]
+        # Files that were only announced to git (`add --intent-to-add`) are in no tree.
+        wanted += [path for path, (_, blob) in entries.items() if blob == empty]
+        wanted += self._newly_ignored(deadline)
+        chosen, missed = choose(self._top, dict.fromkeys(wanted))
+        chosen = [self._with_mode(entry, entries) for entry in chosen]
+        gone = [path for path, content in state.files.items() if content.now is None]
+        folders = {str(each) for path in state.files for each in Path(path).parents}
+        links = {path: at for path, at in base.gitlinks.items() if path not in folders}
+        head = [f"M {mode} {at} ".encode() + quoted(path) for path, mode, at in _linked(links)]
+        head += [b"D " + quoted(path) for path in gone if path in entries]
+        commit, hashes = self._import(*(tree, parent, message, head), (chosen, missed), deadline)
+        self._verify(commit, hashes, gone, missed, deadline)
+        return commit, tuple(missed)
+
+    def _with_mode(self, entry: Entry, entries: dict[str, tuple[str, str]]) -> Entry:
+        """With the mode that the base has, where the file system has no modes of its own."""
+        known = entries.get(entry.path)
+        if known is None or entry.mode == "120000" or known[0] == "120000" or self._has_modes:
+            return entry
+        return entry._replace(mode=known[0])
+
+    @property
+    def _has_modes(self) -> bool:
+        with suppress(OSError):
+            return "fileMode = false" not in (self._base.home / "config").read_text("ascii")
+        return True
+
+    def _newly_ignored(self, deadline: Deadline) -> list[str]:
+        """Files that are hidden by rules which were changed during the run."""
+        found: list[str] = []
+        for prefix, base in self._bases().items():
+            if not base.top.is_dir() or not base.exists:
+                continue
+            entries, ignoring = base.entries(deadline), base.ignoring
+            for source, path in base.ignored(deadline):
+                now = self._content(base, prefix, source, None)
+                if now in {ignoring.get(source), entries.get(source, ("", ""))[1]}:
+                    continue
+                inside = _files_below(base.top, path) if path.endswith("/") else [path]
+                found += [prefix + each for each in inside if not CACHES & set(each.split("/"))]
+        return found
+
+    def _bases(self) -> dict[str, Base]:
+        """The base of the folder and of all repositories inside, by what stands before their paths."""
+        return {"": self._base, **{f"{path}/": base for path, base in self._inner.items()}}
+
+    def _import(  # noqa: PLR0917  the parts of one commit
+        self,
+        tree: str,
+        parent: str | None,
+        message: str,
+        head: list[bytes],
+        entries: tuple[list[Entry], list[LeftOut]],
+        deadline: Deadline,
+    ) -> tuple[str, dict[str, str]]:
+        """Write the commit by `git fast-import`: no filter, attribute, hook or index has a part in it."""
+        reference, (chosen, missed) = "refs/switchgear/save", entries
+        environment = clean_environment() | self._base.environment(self._real.objects)
+        process = subprocess.Popen(
+            ["git", "fast-import", "--quiet", "--force", "--done"],  # noqa: S607  the user's git
+            cwd=self._top,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        assert process.stderr is not None
+        timer = threading.Timer(deadline.left_s + 10.0, kill_group, (process,))
+        timer.daemon = True
+        timer.start()
+        deadline.watch(process)
+        hashes: dict[str, str] = {}
+        text = message.encode(errors="replace")
+        try:
+            with suppress(BrokenPipeError):
+                told = process.stdin
+                told.write(b"commit %s\n" % reference.encode())
+                told.write(b"committer switchgear <switchgear@localhost> %d +0000\n" % time.time())
+                told.write(b"data %d\n%s\n" % (len(text), text))
+                told.write(b"from %s\n" % parent.encode() if parent else b"")
+                told.write(b"deleteall\nM 040000 %s \n" % tree.encode())
+                told.write(b"".join(line + b"\n" for line in head))
+                for entry, data in write_stream(told, self._top, chosen, missed, deadline):
+                    hashes[entry.path] = _blob(data, self._base.algorithm)
+                told.write(b"\ndone\n")
+                told.close()
+            said = process.stderr.read().decode(errors="replace").strip()
+            process.wait()
+        except BaseException:
+            kill_group(process)
+            raise
+        finally:
+            timer.cancel()
+            deadline.watch(None)
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            process.stderr.close()
+            process.wait()
+        if process.returncode or deadline.cancelled:
+            why = said or (
+                "it was cancelled" if deadline.cancelled else f"exit code {process.returncode}"
+            )
+            raise GitError(f"git fast-import in {self._top}: {why[:500]}")
+        commit = self._base("rev-parse", "--verify", reference, deadline=_at_least(deadline))
+        return commit.strip(), hashes
+
+    def _verify(
+        self,
+        commit: str,
+        hashes: dict[str, str],
+        gone: list[str],
+        missed: list[LeftOut],
+        deadline: Deadline,
+    ) -> None:
+        """Read the commit back: every path has the content that was read, and every blob is there."""
+        deadline = _at_least(deadline)
+        listed = self._base("ls-tree", "-r", "-z", "--full-tree", commit, deadline=deadline)
+        found: dict[str, str] = {}
+        for line in listed.split("\0")[:-1]:
+            facts, _, path = line.partition("\t")
+            found[path] = facts.split(" ")[2]
+        wrong = [path for path, blob in hashes.items() if found.get(path) != blob]
+        wrong += [path for path in gone if path in found]
+        missed += [LeftOut(path, "not as it is in the folder") for path in sorted(wrong)]
+        if not hashes:
+            return
+        asked = "".join(f"{blob}\n" for blob in dict.fromkeys(hashes.values()))
+        told = self._real_git("cat-file", "--batch-check", stdin=asked, deadline=deadline)
+        lost = {line.split(" ")[0] for line in told.splitlines() if line.endswith(" missing")}
+        missed += [LeftOut(path, "not stored") for path, blob in hashes.items() if blob in lost]
+
+    def _unread(self, missed: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
+        """With the folders that git could not read."""
+        return (*missed, *(LeftOut(line, "could not be read") for line in self._complaints))
+
+    def _real_git(self, *arguments: str, stdin: str = "", deadline: Deadline) -> str:
+        """Ask the user's repository, without its hooks and monitors."""
+        env = {"GIT_DIR": str(self._real.git_dir), "GIT_WORK_TREE": str(self._top)}
+        return run_git(self._top, arguments, stdin=stdin, env=env, deadline=_at_least(deadline))
+
+    def _head(self, deadline: Deadline) -> str | None:
+        try:
+            asked = ("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+            return self._real_git(*asked, deadline=deadline).strip() or None
+        except GitError:
+            return None  # a repository without a commit
+
+
+def _files_below(top: Path, folder: str) -> list[str]:
+    """The files below a folder, the first so many; repositories and caches are left out."""
+    found: list[str] = []
+    for here, folders, files in os.walk(top / folder):
+        folders[:] = [each for each in folders if each not in CACHES | {OURS, ".git"}]
+        found += [Path(here, each).relative_to(top).as_posix() for each in files]
+        if len(found) > MOST_HIDDEN:
+            break
+    return found[:MOST_HIDDEN]
+
+
+def _odd_rules(top: Path) -> str | None:
+    """A file of rules that is a pipe or the like, which git would read for ever; `None`: there is none."""
+    until_s = time.monotonic() + 5.0
+    for here, folders, files in os.walk(top):
+        folders[:] = [each for each in folders if each not in SKIPPED | {OURS, ".git"}]
+        for name in {".gitignore", ".gitattributes"} & set(files):
+            path = Path(here, name)
+            with suppress(OSError):
+                if not path.is_file():
+                    return path.relative_to(top).as_posix()
+        if time.monotonic() > until_s:
+            break
+    return None
+
+
+def _at_least(deadline: Deadline) -> Deadline:
+    """With a few seconds to finish what is written already, unless it was cancelled."""
+    return deadline if deadline.cancelled or deadline.left_s > 10.0 else Deadline(10.0)
+
+
+def _linked(links: dict[str, str]) -> list[tuple[str, str, str]]:
+    return [(path, "160000", commit) for path, commit in links.items()]
+
+
+def _nested_known(base: Base) -> set[str]:
+    """The repositories inside that were seen before, by their paths."""
+    found = set()
+    for file in (base.home / "nested").glob("*/path"):
+        with suppress(OSError):
+            found.add(os.fsdecode(file.read_bytes()))
+    return found
+
+
+def _blob(data: bytes, algorithm: str) -> str:
+    make = hashlib.sha256 if algorithm == "sha256" else hashlib.sha1
+    return make(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

@@ -1,0 +1,385 @@
+"""The state of a working folder as a value: what differs from the base that a run began with."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import sha1
+from pathlib import Path
+from typing import NamedTuple
+
+from switchgear._measure.deadline import Deadline
+from switchgear._measure.git_command import (
+    GitError,
+    Repository,
+    repository_at,
+    run_git,
+    run_git_told,
+)
+
+OURS = ".switchgear"
+GITLINK = "160000"
+LARGEST_EXCLUDE = 1_000_000
+_ATTRIBUTES = "* -text !eol -ident !filter !working-tree-encoding\n"
+
+
+class Listed(NamedTuple):
+    """What git lists of a working folder."""
+
+    tracked: tuple[str, ...]
+    """Paths of the base that are changed or gone, as far as git can tell."""
+    others: tuple[str, ...]
+    """Files that the base does not have and that are not ignored."""
+    nested: tuple[str, ...]
+    """Folders that are repositories of their own."""
+    complaints: str = ""
+    """Folders that could not be read, in git's words."""
+
+
+class Base:
+    """The base of one working folder. Used by one thread.
+
+    `home` is our own git folder, made by `create` and found again by later processes.
+    """
+
+    def __init__(self, home: Path, top: Path) -> None:
+        self.home = home
+        self.top = top
+        self._entries: dict[str, tuple[str, str]] | None = None
+        self._kept: dict[str, object] | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether it was made."""
+        return (self.home / "base.json").is_file()
+
+    def create(self, real: Repository | None, deadline: Deadline) -> None:
+        """Make it from a repository's index as it is now; `None`: of nothing, so every file is new.
+
+        An index that cannot be read is replaced by what the last commit has. Raises `GitError`,
+        OSError.
+        """
+        shutil.rmtree(self.home, ignore_errors=True)
+        for part in ("objects", "refs", "info"):
+            (self.home / part).mkdir(parents=True)
+        (self.home / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
+        (self.home / "info" / "attributes").write_text(_ATTRIBUTES, encoding="ascii")
+        settings = {} if real is None else _settings(real, deadline)
+        sha256 = settings.get("extensions.objectformat") == "sha256"
+        (self.home / "config").write_text(
+            f"[core]\n\trepositoryformatversion = {int(sha256)}\n\tbare = false\n"
+            f"\tfileMode = {settings.get('core.filemode', 'true')}\n"
+            "\tautocrlf = false\n\tsafecrlf = false\n\tlooseCompression = 1\n"
+            + ("[extensions]\n\tobjectFormat = sha256\n" if sha256 else ""),
+            encoding="ascii",
+        )
+        (self.home / "info" / "exclude").write_bytes(_excludes(real, settings))
+        gitlinks: dict[str, str] = {}
+        skipped: list[str] = []
+        if real is not None:
+            gitlinks, skipped = self._take_index(real, deadline)
+        kept = {
+            "id": os.urandom(8).hex(),
+            "objects": None if real is None else str(real.objects),
+            "gitlinks": gitlinks,
+            "skipped": skipped,
+            "autocrlf": settings.get("core.autocrlf", "false") in {"true", "input"},
+            "algorithm": "sha256" if sha256 else "sha1",
+            "alternates": "" if real is None else _alternates(real.objects),
+        }
+        text = json.dumps(kept)
+        (self.home / "base.json").write_text(text, encoding="ascii")
+        self._kept = None
+
+    # What it knows
+
+    @property
+    def id(self) -> str:
+        """Tells one base from another."""
+        return str(self._facts()["id"])
+
+    @property
+    def algorithm(self) -> str:
+        """How the repository names its objects: `sha1` or `sha256`."""
+        return str(self._facts()["algorithm"])
+
+    @property
+    def has_text_conversion(self) -> bool:
+        """Whether the user has git convert line endings."""
+        return bool(self._facts()["autocrlf"])
+
+    @property
+    def gitlinks(self) -> dict[str, str]:
+        """The submodules that the index records, with their commits."""
+        found = self._facts()["gitlinks"]
+        return dict(found) if isinstance(found, dict) else {}
+
+    @property
+    def alternates(self) -> str:
+        """From where else the repository had objects."""
+        return str(self._facts()["alternates"])
+
+    def entries(self, deadline: Deadline) -> dict[str, tuple[str, str]]:
+        """Mode and blob of every path. Raises `GitError`."""
+        if self._entries is None:
+            self._entries = {}
+            # The working folder may be gone by now, and is not needed for this.
+            env = self.environment() | {"GIT_WORK_TREE": str(self.home)}
+            listed = run_git(self.home, ("ls-files", "-s", "-z"), env=env, deadline=deadline)
+            for entry in listed.split("\0")[:-1]:
+                facts, _, path = entry.partition("\t")
+                mode, blob, _ = facts.split(" ")
+                self._entries[path] = (mode, blob)
+        return self._entries
+
+    def look(self, deadline: Deadline) -> Listed:
+        """What differs, as git tells it by looking at the times of files. Raises `GitError`."""
+        self._admit_skipped(deadline)
+        listed, complaints = run_git_told(
+            self.top,
+            (
+                *("ls-files", "-t", "-z", "-m", "-d", "-o", "--exclude-per-directory=.gitignore"),
+                *(f"--exclude=/{OURS}/", f"--exclude={OURS}/"),
+                *("--exclude-from", str(self.home / "info" / "exclude")),
+            ),
+            env=self.environment(),
+            deadline=deadline,
+        )
+        tracked: dict[str, None] = {}
+        others: list[str] = []
+        nested: list[str] = []
+        for entry in listed.split("\0")[:-1]:
+            tag, path = entry[:1], entry[2:]
+            if OURS in path.split("/"):
+                continue
+            if tag != "?":
+                tracked[path] = None
+            elif path.endswith("/"):
+                nested.append(path.rstrip("/"))
+            else:
+                others.append(path)
+        return Listed(tuple(tracked), tuple(others), tuple(nested), complaints)
+
+    def ignored(self, deadline: Deadline) -> list[tuple[str, str]]:
+        """What `.gitignore` files hide, folders that are hidden as a whole with a slash: rule and path.
+
+        Raises `GitError`.
+        """
+        listed = self(
+            *("ls-files", "-z", "-o", "-i", "--directory", "--exclude-per-directory=.gitignore"),
+            deadline=deadline,
+        )
+        paths = [path for path in listed.split("\0")[:-1] if OURS not in path.split("/")]
+        if not paths:
+            return []
+        told = self(
+            *("check-ignore", "--no-index", "-v", "-z", "--stdin"),
+            stdin=_lines(paths),
+            deadline=deadline,
+        ).split("\0")
+        return list(zip(told[::4], told[3::4], strict=False))
+
+    def keep_ignoring(self, files: dict[str, str | None]) -> None:
+        """Note the `.gitignore` files that are in force at the start of the run."""
+        kept = {**self._facts(), "ignoring": files}
+        (self.home / "base.json").write_text(json.dumps(kept), encoding="ascii")
+        self._kept = kept
+
+    @property
+    def ignoring(self) -> dict[str, str | None]:
+        """The `.gitignore` files that were in force at the start of the run, with their hashes."""
+        found = self._facts().get("ignoring")
+        return dict(found) if isinstance(found, dict) else {}
+
+    def refresh(self, deadline: Deadline) -> None:
+        """Note the times of files that were touched and not changed, so that they are not read again."""
+        with suppress(GitError):
+            self("update-index", "-q", "--refresh", deadline=deadline)
+
+    def __call__(
+        self,
+        *arguments: str,
+        stdin: str = "",
+        deadline: Deadline | None = None,
+        objects: Path | None = None,
+    ) -> str:
+        """What a git command on the base prints. Raises `GitError`."""
+        env = self.environment(objects)
+        return run_git(self.top, arguments, stdin=stdin, env=env, deadline=deadline)
+
+    def environment(self, objects: Path | None = None) -> dict[str, str]:
+        """The variables that make git use this base, with no configuration but its own."""
+        found = {
+            "GIT_DIR": str(self.home),
+            "GIT_WORK_TREE": str(self.top),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_ATTR_NOSYSTEM": "1",
+        }
+        if objects is None and (told := self._facts()["objects"] if self.exists else None):
+            objects = Path(str(told))
+        if objects is not None and objects.is_dir():
+            found["GIT_OBJECT_DIRECTORY"] = str(objects)
+        return found
+
+    # Inside
+
+    def _facts(self) -> dict[str, object]:
+        if self._kept is None:
+            try:
+                self._kept = dict(json.loads((self.home / "base.json").read_text("ascii")))
+            except (OSError, ValueError, TypeError) as error:
+                raise GitError(f"the base in {self.home} cannot be read: {error}") from error
+        return self._kept
+
+    def _take_index(self, real: Repository, deadline: Deadline) -> tuple[dict[str, str], list[str]]:
+        """Copy the index without its flags, extensions and submodules, which are returned."""
+        index = self.home / "index"
+        env = self.environment(real.objects)
+
+        def git(*arguments: str, stdin: str = "") -> str:
+            return run_git(self.top, arguments, stdin=stdin, env=env, deadline=deadline)
+
+        try:
+            if (real.git_dir / "index").is_file():
+                for shared in real.git_dir.glob("sharedindex.*"):
+                    shutil.copy2(shared, self.home / shared.name)
+                # With its time: git tells by it which files may have changed since unseen.
+                shutil.copy2(real.git_dir / "index", index)
+            git("update-index", "--no-split-index", "--no-untracked-cache")
+            listed = git("ls-files", "-v", "-s", "-z")
+        except (GitError, OSError):
+            index.unlink(missing_ok=True)
+            with suppress(GitError):
+                head = run_git(
+                    real.top,
+                    ("rev-parse", "--verify", "--quiet", "HEAD"),
+                    env={"GIT_DIR": str(real.git_dir)},
+                    deadline=deadline,
+                ).strip()
+                git("read-tree", head)
+            listed = git("ls-files", "-v", "-s", "-z")
+        gitlinks, skipped, valid, unmerged = {}, [], [], {}
+        for entry in listed.split("\0")[:-1]:
+            facts, _, path = entry.partition("\t")
+            tag, mode, blob, stage = facts.split(" ")
+            if stage != "0":
+                if path not in unmerged or stage == "2":
+                    unmerged[path] = (mode, blob)
+            elif mode == GITLINK:
+                gitlinks[path] = blob
+            else:
+                if tag in {"S", "s"}:
+                    skipped.append(path)
+                if tag.islower():
+                    valid.append(path)
+        if valid:
+            git("update-index", "--no-assume-unchanged", "-z", "--stdin", stdin=_lines(valid))
+        zero = "0" * 40
+        edits = [f"0 {zero}\t{path}" for path in (*gitlinks, *unmerged)]
+        edits += [f"{mode} {blob}\t{path}" for path, (mode, blob) in unmerged.items()]
+        if edits:
+            git("update-index", "-z", "--index-info", stdin=_lines(edits))
+        return gitlinks, skipped
+
+    def _admit_skipped(self, deadline: Deadline) -> None:
+        """Files outside a sparse checkout count from the moment that they are there."""
+        skipped = self._facts()["skipped"]
+        if not isinstance(skipped, list) or not skipped:
+            return
+        there = [path for path in skipped if os.path.lexists(self.top / path)]
+        if there:
+            self(
+                *("update-index", "--no-skip-worktree", "-z", "--stdin"),
+                stdin=_lines(there),
+                deadline=deadline,
+            )
+            left = sorted(set(skipped) - set(there))
+            kept = {**self._facts(), "skipped": left}
+            (self.home / "base.json").write_text(json.dumps(kept), encoding="ascii")
+            self._kept = kept
+
+    @property
+    def skipped(self) -> frozenset[str]:
+        """Paths outside a sparse checkout, which are not there and are not deleted either."""
+        found = self._facts()["skipped"]
+        return frozenset(map(str, found)) if isinstance(found, list) else frozenset()
+
+
+def _lines(items: Iterable[str]) -> str:
+    return "".join(f"{item}\0" for item in items)
+
+
+def _settings(real: Repository, deadline: Deadline) -> dict[str, str]:
+    """What the user's configuration says at the start of the run; empty if it cannot be read."""
+    try:
+        told = run_git(
+            real.top,
+            ("config", "-z", "--list"),
+            env={"GIT_DIR": str(real.git_dir)},
+            deadline=deadline,
+        )
+    except GitError:
+        return {}
+    pairs = (entry.partition("\n") for entry in told.split("\0")[:-1])
+    settings = {key: value for key, _, value in pairs}
+    mode = settings.get("core.filemode", "true").lower()
+    settings["core.filemode"] = "false" if mode in {"false", "no", "off", "0"} else "true"
+    return settings
+
+
+def _excludes(real: Repository | None, settings: dict[str, str]) -> bytes:
+    """The exclude files that are not part of the working folder, as they are at the start of the run."""
+    told = settings.get("core.excludesfile")
+    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    files = [Path(told or f"{home}/git/ignore").expanduser()]
+    if real is not None:
+        files.append(real.common_dir / "info" / "exclude")
+    found = []
+    for file in files:
+        with suppress(OSError):
+            if file.is_file():
+                found.append(file.read_bytes()[:LARGEST_EXCLUDE])
+    return b"\n".join(found) + b"\n"
+
+
+def _alternates(objects: Path) -> str:
+    try:
+        return (objects / "info" / "alternates").read_text(encoding="utf-8", errors="replace")[
+            :4096
+        ]
+    except OSError:
+        return ""
+
+
+def alternates_changed(base: Base, real: Repository) -> bool:
+    """Whether objects now come from elsewhere than at the start: what is stored there may go away."""
+    return _alternates(real.objects) != base.alternates
+
+
+def nested_home(home: Path, path: str) -> Path:
+    """Where the base of a repository inside the working folder is kept."""
+    name = sha1(path.encode(errors="surrogateescape"), usedforsecurity=False).hexdigest()[:16]
+    return home / "nested" / name
+
+
+def is_repository(top: Path) -> bool:
+    """Whether a folder is the working folder of a repository."""
+    return repository_at(top) is not None
+
+
+class Content(NamedTuple):
+    """A path that differs from the base: what the base has, and what is there now."""
+
+    in_base: str | None
+    """The hash of the blob in the base; `None`: the base does not have it."""
+    now: str | None = None
+    """The hash of what is there, or its size and time where it is too large; `None`: nothing is."""
+
+
+class State(NamedTuple):
+    """A working folder: which base it is compared with, and what differs from it."""
+
+    base: str
+    files: dict[str, Content]

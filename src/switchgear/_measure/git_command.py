@@ -1,0 +1,173 @@
+"""The git command, run so that nothing in the environment or on the way can lead it astray.
+
+An agent may write anything into a repository's configuration: filters, monitors, hooks, aliases. Our
+own repository (see git_base.py) has none of it. Where the user's own repository must be asked, what
+would run a program is switched off.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from switchgear._measure.deadline import Deadline, kill_group
+from switchgear._system.files import read_regular
+
+TIMEOUT_S = 120.0
+_QUIET = (
+    *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.quotePath=false", "gc.auto=0"),
+    *("maintenance.auto=false", "commit.gpgSign=false", "core.alternateRefsCommand="),
+)
+
+
+class GitError(Exception):
+    """A git command failed: what it was and what it said."""
+
+
+class Repository(NamedTuple):
+    """Where a repository is: its working folder, its own folder, and the one that worktrees share."""
+
+    top: Path
+    git_dir: Path
+    common_dir: Path
+
+    @property
+    def objects(self) -> Path:
+        """Where its objects are."""
+        return self.common_dir / "objects"
+
+
+def find_repository(folder: Path) -> Repository | None:
+    """The repository that a folder is in, by looking for `.git`; `None`: it is in none.
+
+    Git itself is not asked: it refuses folders of other users (`safe.directory`) and obeys
+    configuration that we do not trust.
+    """
+    here = folder.resolve()
+    for top in (here, *here.parents):
+        found = repository_at(top)
+        if found is not None:
+            return found
+    return None
+
+
+def repository_at(top: Path) -> Repository | None:
+    """The repository whose working folder this is; `None`: it is not one."""
+    git_dir = top / ".git"
+    try:
+        if git_dir.is_file():
+            told = read_regular(git_dir, 4096).decode(errors="surrogateescape")
+            if not told.startswith("gitdir:"):
+                return None
+            git_dir = (top / told.removeprefix("gitdir:").strip()).resolve()
+        if not (git_dir / "HEAD").is_file():
+            return None
+        common = git_dir / "commondir"
+        shared = git_dir
+        if common.is_file():
+            told = read_regular(common, 4096).decode(errors="surrogateescape").strip()
+            shared = (git_dir / told).resolve()
+        is_whole = (shared / "objects").is_dir() and (shared / "refs").is_dir()
+    except (OSError, ValueError):
+        return None
+    return Repository(top, git_dir, shared) if is_whole else None
+
+
+class Git:
+    """The git command in the user's repository. Reads nothing from the terminal, asks nobody anything."""
+
+    def __init__(self, top: Path, git_dir: Path) -> None:
+        self.top = top
+        self.git_dir = git_dir
+
+    @classmethod
+    def find(cls, folder: Path) -> Self | None:
+        """The repository that a folder is in; `None` if it is in none, or git is missing."""
+        if shutil.which("git") is None:
+            return None
+        asked = ["rev-parse", "--show-toplevel", "--absolute-git-dir"]
+        try:
+            found = run_git(folder, asked).splitlines()
+        except GitError:
+            return None
+        return cls(Path(found[0]), Path(found[1])) if len(found) == 2 else None
+
+    def __call__(self, *arguments: str, index: Path | None = None, stdin: str = "") -> str:
+        """What the command prints. Raises `GitError`."""
+        return run_git(self.top, arguments, index=index, stdin=stdin)
+
+
+def clean_environment() -> dict[str, str]:
+    """Ours, without any variable that would send git elsewhere, and with what keeps it quiet."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    return kept | {
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_NO_LAZY_FETCH": "1",
+        "LC_ALL": "C",
+    }
+
+
+def run_git(
+    folder: Path,
+    arguments: Sequence[str],
+    *,
+    index: Path | None = None,
+    stdin: str = "",
+    env: Mapping[str, str] | None = None,
+    deadline: Deadline | None = None,
+) -> str:
+    """What a git command prints. Raises `GitError`, also when the time is up."""
+    return run_git_told(folder, arguments, index=index, stdin=stdin, env=env, deadline=deadline)[0]
+
+
+def run_git_told(
+    folder: Path,
+    arguments: Sequence[str],
+    *,
+    index: Path | None = None,
+    stdin: str = "",
+    env: Mapping[str, str] | None = None,
+    deadline: Deadline | None = None,
+) -> tuple[str, str]:
+    """What a git command prints, and what it complains about though it succeeds."""
+    deadline = deadline or Deadline(TIMEOUT_S)
+    environment = clean_environment() | dict(env or {})
+    if index is not None:
+        environment["GIT_INDEX_FILE"] = str(index)
+    settings = (word for setting in _QUIET for word in ("-c", setting))
+    what = f"git {arguments[0]} in {folder}"
+    if deadline.is_over:
+        raise GitError(f"{what}: no time was left for it")
+    try:
+        process = subprocess.Popen(  # noqa: S603  the arguments are ours
+            ["git", *settings, *arguments],  # noqa: S607  the user's git
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise GitError(f"{what}: {error}") from error
+    with process:
+        deadline.watch(process)
+        try:
+            told = stdin.encode(errors="surrogateescape")
+            out, said = process.communicate(told, timeout=min(deadline.left_s, TIMEOUT_S))
+        except subprocess.TimeoutExpired:
+            kill_group(process)
+            raise GitError(f"{what}: it did not end in time") from None
+        except BaseException:
+            kill_group(process)
+            raise
+        finally:
+            deadline.watch(None)
+    complaint = said.decode(errors="replace").strip()
+    if process.returncode:
+        raise GitError(f"{what}: {complaint or f'exit code {process.returncode}'}")
+    return out.decode(errors="surrogateescape"), complaint

@@ -1,0 +1,143 @@
+"""How many tests passed, read from what pytest, unittest, jest, vitest, go and cargo print.
+
+Only summaries are believed, never single words: a program under test may print "3 passed" itself.
+Where a run has several summaries (workspaces, packages), they add up; where it has none, nothing
+is known, and nobody guesses.
+"""
+
+import re
+from typing import NamedTuple
+
+from switchgear._text.digest import digest
+
+MAX_LINE = 2000
+"""Longer lines are no summaries."""
+
+
+class Tally(NamedTuple):
+    """What a test run said of itself."""
+
+    passed: int
+    failed: int
+    failing: tuple[str, ...] = ()
+    """Names of failing tests, as far as they were printed, sorted."""
+
+
+_ANSI = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
+_PYTEST = re.compile(r"^=* ?(?P<counts>\d+ [a-z]+(?:, \d+ [a-z]+){0,8}) in [\d.]+ ?s")
+_PYTEST_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)")
+_JEST = re.compile(r"^Tests:\s+(?P<counts>\d.*)$")
+_VITEST = re.compile(r"^\s*Tests\s+(?P<counts>\d[^()]*)\(\d+\)\s*$")
+_JEST_FAILED = re.compile(r"^\s+● (.+)$")
+_CARGO = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;")
+_CARGO_FAILED = re.compile(r"^test (\S+) \.\.\. FAILED$")
+_GO_TEST = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)")
+_GO_PACKAGE = re.compile(r"^(ok|FAIL)\s+(\S+)\s+(?:\d|\(cached\)|\[)")
+_UNITTEST_RAN = re.compile(r"^Ran (\d{1,9}) tests? in \d[\d.]*s$")
+_UNITTEST_END = re.compile(r"^(?:OK|FAILED|NO TESTS RAN)(?: \((?P<counts>[^()]*)\))?$")
+_UNITTEST_COUNT = re.compile(
+    r"(?<!expected )\b(failures|errors|skipped|unexpected successes)=(\d{1,9})"
+)
+_UNITTEST_FAILED = re.compile(r"^(?:FAIL|ERROR): \w+ \((\S+)\)")
+_NUMBER = re.compile(r"(\d+) (\w+)")
+
+
+def tally(output: str) -> Tally | None:
+    """What the output says of the tests; `None` when it has no summary that we know."""
+    lines = [_ANSI.sub("", line) for line in output.splitlines() if len(line) <= MAX_LINE]
+    for read in (_pytest, _cargo, _vitest, _jest, _go, _unittest):
+        counts = read(lines)
+        if counts is not None:
+            return counts
+    return None
+
+
+def failing_tests(output: str) -> str | None:
+    r"""A key of the set of tests that fail, by what a test run printed; `None`: it was none.
+
+    >>> failing_tests("FAILED a.py::test_b\n1 failed in 0.1s") == failing_tests("1 passed in 0.1s")
+    False
+    """
+    counts = tally(output)
+    return None if counts is None else key_of(counts)
+
+
+def key_of(counts: Tally) -> str:
+    """A key of the tests that fail: by their names, else by how many they are."""
+    return digest("\0".join(counts.failing) if counts.failing else f"{counts.failed} failing")
+
+
+def _pytest(lines: list[str]) -> Tally | None:
+    # The last summary is the run's; a test that runs pytest prints one, too.
+    for line in reversed(lines):
+        if found := _PYTEST.match(line):
+            counts = _by_word(found["counts"])
+            if counts.keys() & {"passed", "failed", "error", "errors", "skipped", "deselected"}:
+                bad = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
+                return Tally(counts.get("passed", 0), bad, _all(_PYTEST_FAILED, lines))
+    return None
+
+
+def _cargo(lines: list[str]) -> Tally | None:
+    found = [match for line in lines if (match := _CARGO.match(line))]
+    if not found:
+        return None
+    return Tally(
+        sum(int(match[1]) for match in found),
+        sum(int(match[2]) for match in found),
+        _all(_CARGO_FAILED, lines),
+    )
+
+
+def _vitest(lines: list[str]) -> Tally | None:
+    return _javascript(_VITEST, lines)
+
+
+def _jest(lines: list[str]) -> Tally | None:
+    return _javascript(_JEST, lines)
+
+
+def _javascript(summary: "re.Pattern[str]", lines: list[str]) -> Tally | None:
+    found = [_by_word(match["counts"]) for line in lines if (match := summary.match(line))]
+    if not found:
+        return None
+    return Tally(
+        sum(counts.get("passed", 0) for counts in found),
+        sum(counts.get("failed", 0) for counts in found),
+        _all(_JEST_FAILED, lines),
+    )
+
+
+def _go(lines: list[str]) -> Tally | None:
+    """By test where they are listed (-v), else by package."""
+    tests = [(match[1], match[2]) for line in lines if (match := _GO_TEST.match(line))]
+    packages = [(match[1], match[2]) for line in lines if (match := _GO_PACKAGE.match(line))]
+    if not packages:
+        return None
+    failing = tuple(sorted({name for kind, name in tests if kind == "FAIL"}))
+    if any(kind == "PASS" for kind, _ in tests):
+        return Tally(sum(kind == "PASS" for kind, _ in tests), len(failing), failing)
+    bad = tuple(sorted(name for kind, name in packages if kind == "FAIL"))
+    return Tally(sum(kind == "ok" for kind, _ in packages), len(bad), failing or bad)
+
+
+def _unittest(lines: list[str]) -> Tally | None:
+    # The last summary is the run's, as with pytest. Before its last word stands an empty line.
+    said = [line for line in lines if line]
+    for at in range(len(said) - 2, -1, -1):
+        ran, end = _UNITTEST_RAN.match(said[at]), _UNITTEST_END.match(said[at + 1])
+        if ran and end:
+            counts = {word: int(n) for word, n in _UNITTEST_COUNT.findall(end["counts"] or "")}
+            skipped = counts.pop("skipped", 0)
+            bad = sum(counts.values())
+            passed = max(0, int(ran[1]) - bad - skipped)
+            return Tally(passed, bad, _all(_UNITTEST_FAILED, lines))
+    return None
+
+
+def _by_word(text: str) -> dict[str, int]:
+    return {word: int(number) for number, word in _NUMBER.findall(text)}
+
+
+def _all(pattern: "re.Pattern[str]", lines: list[str]) -> tuple[str, ...]:
+    return tuple(sorted({match[1] for line in lines if (match := pattern.match(line))}))

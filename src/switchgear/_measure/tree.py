@@ -1,0 +1,188 @@
+"""The state of a working folder, to compare before and after: what changed, committed or not."""
+
+import os
+import shutil
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from switchgear._measure.deadline import Deadline
+from switchgear._measure.git import GitTree
+from switchgear._measure.git_command import GitError, Repository, find_repository, run_git
+from switchgear._measure.own_output import own_output
+from switchgear._measure.saving import SAVE_S, LeftOut, Saved, save_archive
+
+OURS = ".switchgear"
+SKIPPED = frozenset({OURS, ".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"})
+"""Folders that are never somebody's progress, for working folders outside git."""
+HASHED_BYTES = 1_000_000
+"""Larger files count as changed when their size or time did; smaller ones when their content did."""
+
+
+class Change(NamedTuple):
+    """What differs between two states of a folder."""
+
+    added: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All paths that differ, sorted."""
+        return tuple(sorted((*self.added, *self.modified, *self.deleted)))
+
+    def __len__(self) -> int:
+        return len(self.added) + len(self.modified) + len(self.deleted)
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.modified or self.deleted)
+
+
+class Tree(Protocol):
+    """A folder whose states can be marked and compared. Marks are short texts, fit for a file."""
+
+    def mark(self) -> str:
+        """The state now."""
+
+    def change(self, before: str, after: str) -> Change:
+        """What differs between two marks of this tree."""
+
+    def keep(self, name: str, message: str, deadline: Deadline | None = None) -> Saved:
+        """Save the present state for good, and say how to get at it. Raises `NotSaved`."""
+
+    def lines_since_start(self, deadline: Deadline | None = None) -> tuple[int, int] | None:
+        """Lines added and removed since the first mark; `None`: it is not known."""
+
+
+def open_tree(folder: Path, notes: Path) -> Tree:
+    """The tree of a folder: by git where it is a repository, else by looking at every file.
+
+    A folder that its repository ignores is looked at by its files, too, and so is one where git is
+    missing or fails. `notes` is a folder of ours for what must be remembered between iterations.
+    """
+    repository = find_repository(folder)
+    if repository is None or shutil.which("git") is None or _is_ignored(repository, folder):
+        return PlainTree(folder, notes)
+    tree = GitTree(repository, notes)
+    try:
+        tree.prepare()
+    except GitError:
+        return PlainTree(folder, notes)
+    return tree
+
+
+def _is_ignored(repository: Repository, folder: Path) -> bool:
+    """Whether the repository around a folder does not count what is in it."""
+    here = folder.resolve()
+    if here == repository.top:
+        return False
+    env = {"GIT_DIR": str(repository.git_dir), "GIT_WORK_TREE": str(repository.top)}
+    try:
+        run_git(repository.top, ("check-ignore", "-q", "--", str(here)), env=env)
+        tracked = run_git(repository.top, ("ls-files", "-z", "--", str(here)), env=env)
+    except GitError:
+        return False
+    return not tracked
+
+
+class _File(NamedTuple):
+    size: int
+    mtime_ns: int
+    digest: str
+
+
+class PlainTree:
+    """A folder outside git. Small files are compared by content; each is read again only if touched."""
+
+    def __init__(self, folder: Path, notes: Path) -> None:
+        self._folder = folder
+        self._notes = notes
+        self._own_output = own_output(folder, notes)
+        self._states: dict[str, dict[str, _File]] = {}
+        self._last: dict[str, _File] = {}
+        self._start: str | None = None
+        self._unread: list[str] = []
+        """Folders that could not be read at the last mark."""
+
+    def mark(self) -> str:
+        """The state now: a digest over paths and contents."""
+        self._last = {path: self._look_at(path, entry) for path, entry in self._files()}
+        whole = blake2b(digest_size=16)
+        for path in sorted(self._last):
+            whole.update(f"{path}\0{self._last[path].digest}\0".encode(errors="surrogateescape"))
+        mark = whole.hexdigest()
+        self._states[mark] = self._last
+        self._start = self._start or mark
+        return mark
+
+    def change(self, before: str, after: str) -> Change:
+        """What differs between two marks made by this object."""
+        old, new = self._states[before], self._states[after]
+        return Change(
+            added=tuple(sorted(new.keys() - old.keys())),
+            modified=tuple(
+                sorted(p for p in new.keys() & old.keys() if new[p].digest != old[p].digest)
+            ),
+            deleted=tuple(sorted(old.keys() - new.keys())),
+        )
+
+    def keep(self, name: str, message: str, deadline: Deadline | None = None) -> Saved:
+        """Pack what differs from the first mark into an archive, and say how to unpack it."""
+        del message
+        mark = self.mark()
+        change = self.change(self._start or mark, mark)
+        target = self._notes / f"{name}.tar.gz"
+        place, left_out = save_archive(
+            self._folder, (*change.added, *change.modified), target, deadline or Deadline(SAVE_S)
+        )
+        unread = (LeftOut(path, "could not be read") for path in self._unread)
+        return Saved(f"tar -xzf {place}", (*left_out, *unread))
+
+    def lines_since_start(self, deadline: Deadline | None = None) -> tuple[int, int] | None:
+        """Not known: the old contents are gone."""
+        del deadline
+        return None
+
+    def _files(self) -> list[tuple[str, os.DirEntry[str]]]:
+        found: list[tuple[str, os.DirEntry[str]]] = []
+        self._unread = []
+        folders = [""]
+        while folders:
+            here = folders.pop()
+            try:
+                entries = list(os.scandir(self._folder / here))
+            except OSError:
+                if not here:
+                    raise  # nothing at all can be measured
+                self._unread.append(here)
+                continue
+            for entry in entries:
+                path = f"{here}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in SKIPPED:
+                        folders.append(f"{path}/")
+                elif path not in self._own_output:
+                    found.append((path, entry))
+        return found
+
+    def _look_at(self, path: str, entry: os.DirEntry[str]) -> _File:
+        try:
+            stat = entry.stat(follow_symlinks=False)
+        except OSError:
+            return _File(-1, -1, "gone")
+        known = self._last.get(path)
+        if known is not None and (known.size, known.mtime_ns) == (stat.st_size, stat.st_mtime_ns):
+            return known
+        return _File(stat.st_size, stat.st_mtime_ns, _digest(entry, stat))
+
+
+def _digest(entry: os.DirEntry[str], stat: os.stat_result) -> str:
+    if entry.is_symlink():
+        return f"-> {os.readlink(entry.path)}"  # noqa: PTH115  an entry is not a Path
+    if stat.st_size > HASHED_BYTES or not entry.is_file(follow_symlinks=False):
+        return f"{stat.st_size} {stat.st_mtime_ns}"
+    try:
+        with open(entry.path, "rb") as file:  # noqa: PTH123  an entry is not a Path
+            return blake2b(file.read(), digest_size=16).hexdigest()
+    except OSError:
+        return f"{stat.st_size} {stat.st_mtime_ns}"

@@ -1,0 +1,491 @@
+"""The circuits of one installation: their store, their policies, their sinks, one event stream."""
+
+import atexit
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
+
+from switchgear._breaker.breaker import Breaker, check_probes
+from switchgear._breaker.circuit_breaker import CircuitBreaker, classic
+from switchgear._breaker.loop_breaker import LoopBreaker, loop_policy
+from switchgear._breaker.permits import Leave
+from switchgear._breaker.views import View, view_of
+from switchgear._core import values
+from switchgear._core.errors import Rejected, StoreCorrupt, StoreError
+from switchgear._core.policy import Policy
+from switchgear._core.types import Message, Mode, Order, Verdict
+from switchgear._panel.background import KEPT_BREAKERS, Keeper, KeptBreakers
+from switchgear._panel.settings import Configured, PolicyOf, Retained
+from switchgear._sinks.dispatch import CallHook, Sink, checked_hooks, checked_sinks
+from switchgear._stores.base import IDLE_S, KEEP_EVENTS, Entry, Store, Vacuumed, checked_name
+from switchgear._stores.fallback import Resilient
+from switchgear._stores.operator import OperatorLock
+from switchgear._stores.url import default_url, open_store
+from switchgear._system.aio import beside
+from switchgear._system.clock import Clock, monotonic
+from switchgear._text.glob import is_plain, matcher
+
+if TYPE_CHECKING:
+    from switchgear._budgets.budgets import Budgets
+    from switchgear._locks.locks import Locks, ResourceLock
+
+_panels: "WeakSet[Panel]" = WeakSet()
+
+
+class Panel:
+    """Many circuits over one store. Thread-safe; in a forked child it opens its own connections.
+
+    - `store`: `memory:`, `sqlite:///path` or `redis://host`, or a store; default: the SQLite file
+      of the project (`.switchgear/state.db`) or, outside any project, of the working folder.
+    - `policies`: names to policies, a function or a dictionary. The keys of a dictionary are names
+      or globs (`provider/*`): the name itself comes first, then the globs in their order. What it
+      does not know is judged by the policy it was judged by last, or by that of
+      `CircuitBreaker(name)`.
+    - `sinks`: called with each `Event` that this process makes.
+    - `on_call`: a function, or several, called with a `Call` after each call and each refusal.
+    - `timer`: move circuits at their time even if nobody calls (default: with the next call or
+      reader), so that sinks hear of the end of a cooldown or of a hold within a second. A thread.
+    - `keep`: how many breakers are kept that nothing else refers to (2,000), the ones used last. Their
+      circuits stay in the store; only `memory:` forgets one that has never failed. Those with a
+      policy or options of their own are kept always.
+    - `operator_token_sha256`: where given, orders need the `token` that has this digest; the store
+      remembers it, so that leaving it out later opens nothing.
+    - `clock`: seconds; for tests. `keep_events`, `idle_s`: what `vacuum` leaves.
+
+    Nothing is opened before it is needed; a store that cannot be reached is an event, not an
+    exception, unless you ask for its contents. Raises ValueError for what is out of range.
+
+    >>> with Panel("memory:") as panel:
+    ...     panel.breaker("provider/anthropic").call(len, "abc")
+    ...     [view.name for view in panel.circuits("provider/*")]
+    3
+    ['provider/anthropic']
+    """
+
+    def __init__(
+        self,
+        store: str | Store | None = None,
+        *,
+        policies: PolicyOf | dict[str, Policy] | None = None,
+        sinks: Sequence[Sink] = (),
+        on_call: CallHook | Sequence[CallHook] = (),
+        operator_token_sha256: str | None = None,
+        token: str | None = None,
+        clock: Clock | None = None,
+        keep_events: int = KEEP_EVENTS,
+        idle_s: float = IDLE_S,
+        timer: bool = False,
+        keep: int = KEPT_BREAKERS,
+    ) -> None:
+        self._keep_events = values.whole("Panel.keep_events", keep_events)
+        self._idle_s = values.seconds("Panel.idle_s", idle_s)
+        url = store if isinstance(store, str) else default_url() if store is None else None
+        if store is None or isinstance(store, str):
+            store = open_store(url, clock=clock, keep_events=keep_events, idle_s=idle_s)
+        self._clock = clock or monotonic
+        self._policies = _policy_of(policies)
+        self._sinks = checked_sinks("Panel.sinks", sinks)
+        self._on_call = checked_hooks("Panel.on_call", on_call)
+        self._loops: dict[str, LoopBreaker] = {}
+        self._budgets: Budgets | None = None
+        operator = OperatorLock(operator_token_sha256, token)
+        self.store = Resilient(store, url=url, operator=operator, clock=self._clock)
+        self._wall = self.store.now_s  # one for all breakers
+        self._breakers: KeptBreakers[CircuitBreaker] = KeptBreakers(
+            values.whole("Panel.keep", keep, least=0), self._released
+        )
+        self._keeper = Keeper(self.store, self._breakers, self._loops, timer=timer)
+        _panels.add(self)
+
+    @classmethod
+    def from_config(
+        cls, config: Configured, *, token: str | None = None, clock: Clock | None = None
+    ) -> Self:
+        """The panel that a configuration describes: `Panel.from_config(load_config(path))`."""
+        return cls(
+            config.store,
+            policies=config.policy_for,
+            sinks=config.sinks,
+            operator_token_sha256=config.operator_token_sha256,
+            token=token,
+            clock=clock,
+            keep_events=config.retention.events,
+            idle_s=config.retention.idle_s,
+        )
+
+    # Breakers
+
+    def breaker(self, name: str, policy: Policy | None = None, **options: Any) -> CircuitBreaker:
+        """The breaker of this circuit, the same object each time.
+
+        `options` are those of `CircuitBreaker`: `fallback`, `failure_if`, `ignore`, `sinks`…
+        Raises ValueError when it was made before with another policy or with options.
+        """
+        known = self._breakers.get(name)
+        if known is None:
+            plain = policy is None and not options
+            hooks = checked_hooks("CircuitBreaker.on_call", options.pop("on_call", ()))
+            shared = self._shared(name, policy, options.pop("sinks", ()), classic)
+            made = CircuitBreaker(name, on_call=(*self._on_call, *hooks), **shared, **options)
+            # Another thread may have been quicker.
+            known = self._breakers.add(name, made, releasable=plain)
+            self._join(known)
+        elif options or (policy is not None and policy != known.policy):
+            raise _made_otherwise(name)
+        return known
+
+    def loop(
+        self, name: str, policy: Policy | None = None, *, sinks: Sequence[Sink] = (), **limits: Any
+    ) -> LoopBreaker:
+        """The loop breaker of this circuit, the same object each time.
+
+        `limits` are those of `LoopBreaker`: `no_progress`, `same_error`, `cooldown_s`… Without
+        them and without a policy, the loop is judged as the panel's policies say; else as it was
+        judged last; else by the limits of `LoopBreaker(name)`. Raises ValueError when it was made
+        before with other limits or with sinks.
+
+        >>> with Panel("memory:") as panel:
+        ...     [panel.loop("loop/7f3a").record_failure("no such table") for _ in range(3)]
+        [False, False, True]
+        """
+        if limits:
+            policy = LoopBreaker(name, policy=policy, **limits).policy
+        known = self._loops.get(name)
+        if known is None:
+            shared = self._shared(name, policy, sinks, loop_policy)
+            known = self._loops.setdefault(name, LoopBreaker(name, **shared))
+            self._join(known)
+        elif sinks or (policy is not None and policy != known.policy):
+            raise _made_otherwise(name)
+        return known
+
+    def ask_all(self, names: Sequence[str]) -> Leave:
+        """Leave to do one thing that answers to several circuits; all admit it, or none does.
+
+        A context manager: what happens inside is told to each of them. Raises `Rejected` by the
+        first that refuses, after giving back what the others granted.
+        """
+        breakers = [self.breaker(name) for name in dict.fromkeys(names)]
+        if not breakers:
+            raise ValueError("names is empty: it must name at least one circuit")
+        leave = Leave()
+        try:
+            for breaker in breakers:
+                leave.take(breaker)
+        except Rejected:
+            leave.give_back()
+            raise
+        return leave
+
+    # Money and locks
+
+    @property
+    def budgets(self) -> "Budgets":
+        """The budgets of the installation, in the same store; see `switchgear.budgets`.
+
+        A store that is gone is an error here, not an event: money fails closed.
+        """
+        from switchgear._budgets.budgets import Budgets  # noqa: PLC0415  only for those who have budgets
+        from switchgear._stores.ledger import ledger_of  # noqa: PLC0415
+
+        if self._budgets is None:  # one for all, because it knows who listens
+            self._budgets = Budgets(
+                ledger_of(self.store.inner), self._breaker_or, self._demand_operator
+            )
+        return self._budgets
+
+    @property
+    def locks(self) -> "Locks":
+        """The locks of the installation, in the same store; see `switchgear._locks.locks`."""
+        from switchgear._locks.locks import Locks  # noqa: PLC0415  only for those who lock
+        from switchgear._stores.ledger import ledger_of  # noqa: PLC0415
+
+        return Locks(ledger_of(self.store.inner), self._breaker_or, self._demand_operator)
+
+    def lock(self, resource: str, **options: Any) -> "ResourceLock":
+        """Leave to use a resource alone: `with panel.lock("staging-db", lease_s=60) as lock:`.
+
+        `options`: `owner`, `lease_s`, `timeout_s`. Raises `Rejected` while `lock/<resource>` is open.
+        """
+        return self.locks.lock(resource, **options)
+
+    def _demand_operator(self, name: str, what: str) -> None:
+        """Raise `OrderRefused` unless overrides are allowed here. Raises `StoreError`."""
+        self.store.operator.demand(self.store, name, what)
+
+    def _breaker_or(
+        self, name: str, policy: Policy | None, renews: Callable[[Policy], bool] | None = None
+    ) -> CircuitBreaker:
+        """The breaker of a circuit; the policy is for one of which nothing else is known.
+
+        Where only a policy is known that it `renews`, it takes that one's place.
+        """
+        if policy is None or self._configured(name) is not None:
+            return self.breaker(name)
+        if name not in self._breakers and not self._is_stored(name):
+            return self.breaker(name, policy)
+        known = self.breaker(name)
+        if renews is not None and policy != known.policy and renews(known.policy):
+            known.judge_by(policy)
+        return known
+
+    def _configured(self, name: str) -> Policy | None:
+        return None if self._policies is None else self._policies(name)
+
+    def _is_stored(self, name: str) -> bool:
+        try:
+            return self.store.get(name) is not None
+        except StoreError:
+            return True  # whatever it is, it is not ours to say
+
+    def policy_of(self, name: str, default: Callable[[], Policy] = classic) -> Policy:
+        """The policy that judges a circuit: configured, else stored with it, else the default."""
+        policy = self._configured(name)
+        if policy is not None:
+            return policy
+        try:
+            found = self.store.get(name)
+        except StoreError:
+            found = None  # gone or unreadable: the first message will say so, in an event
+        return default() if found is None else found.policy
+
+    def reload(
+        self,
+        policies: PolicyOf | dict[str, Policy],
+        *,
+        sinks: Sequence[Sink] | None = None,
+        retention: Retained | None = None,
+    ) -> list[str]:
+        """Judge by other policies from now on; what circuits know and how they stand is kept.
+
+        `sinks` hear the events in the place of those of the panel, `retention` says how much the
+        store keeps; `None`: as before. Circuits of which the new policies say nothing are judged as
+        before. Returns the names of those breakers of this process that are judged otherwise now.
+        """
+        self._policies = _policy_of(policies) or _no_policy
+        if sinks is not None:
+            self._hear(checked_sinks("Panel.sinks", sinks))
+        if retention is not None:
+            self._keep_events, self._idle_s = retention.events, retention.idle_s
+            self.store.retain(keep_events=retention.events, idle_s=retention.idle_s)
+        changed = []
+        for breaker in sorted(self._all(), key=lambda breaker: breaker.name):
+            policy = self._policies(breaker.name)
+            if policy is not None and policy != breaker.policy:
+                breaker.judge_by(policy)
+                changed.append(breaker.name)
+        return list(dict.fromkeys(changed))
+
+    def add_sink(self, sink: Sink) -> None:
+        """Let one more sink hear the events of all breakers from now on."""
+        self._hear((*self._sinks, *checked_sinks("sink", [sink])))
+
+    def add_on_call(self, hook: CallHook) -> None:
+        """Let one more hook see the calls and refusals of all breakers from now on."""
+        [checked] = checked_hooks("hook", hook)
+        self._on_call = (*self._on_call, checked)
+        for breaker in self._breakers.values():
+            breaker.add_on_call(checked)
+
+    def _hear(self, sinks: tuple[Sink, ...]) -> None:
+        before, self._sinks = self._sinks, sinks
+        for breaker in self._all():
+            own = breaker.sinks[len(before) :]
+            breaker.sinks = (*sinks, *own)
+
+    # Reading
+
+    def circuits(self, glob: str = "*") -> Iterator[View]:
+        """The circuits whose names match, sorted, each as it stands now.
+
+        Those that cannot be read do not hide the others: `StoreCorrupt` comes after the last, also
+        for those that were in a damaged file, see `lost`.
+        """
+        self.flush()
+        found = None
+        for found in self.store.find(glob):
+            yield view_of(found, self.store.now_s())
+        if (found is None or not is_plain(glob)) and (lost := self.lost()) is not None:
+            raise lost
+
+    def __iter__(self) -> Iterator[View]:
+        return self.circuits()
+
+    def view(self, name: str) -> View | None:
+        """One circuit as it stands now; `None`: there is none of that name.
+
+        Raises `StoreCorrupt` where it may have been in a damaged file: nobody knows whether it
+        was open.
+        """
+        self.flush()
+        found = self.store.get(name)
+        if found is None and (lost := self.lost()) is not None:
+            raise lost
+        return None if found is None else view_of(found, self.store.now_s())
+
+    def lost(self) -> StoreCorrupt | None:
+        """Why circuits that are not here may have been: a damaged file was set aside.
+
+        `None`: nothing is known to be lost, or somebody has looked and taken the file away.
+        """
+        lost = getattr(self.store.inner, "lost", None)  # only a file can be set aside
+        found: StoreCorrupt | None = None if lost is None else lost()
+        return found
+
+    def events(
+        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
+    ) -> list[Entry]:
+        """The events behind a cursor, oldest first; without one, the newest."""
+        return self.store.events(after=after, glob=glob, limit=limit)
+
+    # Steering
+
+    def order(
+        self,
+        name: str,
+        *,
+        by: str,
+        why: str,
+        mode: Mode | None = None,
+        reset: bool = False,
+        for_s: float | None = None,
+        probe: bool = False,
+    ) -> Verdict:
+        """An operator's override, with who and why. Raises `OrderRefused` without a needed token.
+
+        `for_s`: the mode ends by itself after so many seconds. `probe`: an open circuit probes at
+        once; raises ValueError where its policy recovers without probes.
+        """
+        by, why = values.text("by", by), values.text("why", why)
+        if probe:
+            check_probes(name, (self._loops.get(name) or self.breaker(name)).policy)
+        until_s = None if for_s is None else self._wall() + values.seconds("for_s", for_s)
+        return self.send(name, Order(by, why, mode, reset, until_s=until_s, probe=probe))
+
+    def send(self, name: str, message: Message) -> Verdict:
+        """Send one message to a circuit, whatever its breaker would make of it."""
+        return (self._loops.get(name) or self.breaker(name)).send(message)
+
+    def vacuum(self) -> Vacuumed:
+        """Remove the oldest events, and circuits that nobody has touched for long.
+
+        Raises `OrderRefused` when it would keep less than the defaults, and lacks a needed token.
+        """
+        now_s = self.store.now_s()
+        return self.store.vacuum(keep_events=self._keep_events, idle_s=self._idle_s, now_s=now_s)
+
+    # Life
+
+    def flush(self) -> None:
+        """Fold what the breakers of this process have counted and not yet told."""
+        for breaker in self._all():
+            breaker.refresh()
+
+    def close(self) -> None:
+        """Tell what is pending and let go of the store. Idempotent."""
+        self._keeper.stop()
+        self.flush()
+        for breaker in self._all():
+            breaker.settle()
+        self.store.close()
+        _panels.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def aclose(self) -> None:
+        """The same as `close`, without blocking the event loop."""
+        await beside(self.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<Panel {self.store.label} circuits={len({*self._breakers, *self._loops})}>"
+
+    def _shared(
+        self, name: str, policy: Policy | None, own: Sequence[Sink], default: Callable[[], Policy]
+    ) -> dict[str, Any]:
+        """What every breaker of the panel is made with."""
+        checked_name(name)
+        self.store.operator.keep_in(self.store)
+        return {
+            "policy": policy or self.policy_of(name, default),
+            "sinks": (*self._sinks, *own) if own else self._sinks,
+            "clock": self._clock,
+            "store": self.store,
+            "wall": self._wall,
+        }
+
+    def _released(self, name: str) -> None:
+        if name not in self._loops:
+            self.store.release(name)
+
+    def _join(self, breaker: Breaker) -> None:
+        breaker.refresh()
+        self._keeper.start()
+
+    def _all(self) -> list[Breaker]:
+        return [*self._breakers.values(), *self._loops.values()]
+
+    def _after_fork(self) -> None:
+        self._breakers.forget_fork()
+        self.store.forget_fork()
+        self._keeper.forget_fork()
+
+
+def _policy_of(policies: Any) -> PolicyOf | None:
+    """Names to policies: as they are, else by the first glob that matches. Raises ValueError."""
+    if policies is None:
+        return None
+    if callable(policies) and not isinstance(policies, Mapping):
+        named: PolicyOf = policies
+        return named
+    if not isinstance(policies, Mapping):
+        raise ValueError(f"Panel.policies is {policies!r}: it must be a dictionary or a function")
+    for name, policy in policies.items():
+        if not isinstance(name, str) or not isinstance(policy, Policy):
+            rule = "it must map names or globs to policies"
+            raise ValueError(f"Panel.policies holds {name!r}: {policy!r}, and {rule}")
+    names: dict[str, Policy] = dict(policies)
+    globs = [(matcher(name), policy) for name, policy in names.items() if not is_plain(name)]
+
+    def found(name: str) -> Policy | None:
+        exact = names.get(name)
+        if exact is not None:
+            return exact
+        return next((policy for matches, policy in globs if matches(name)), None)
+
+    return found if globs else names.get
+
+
+def _no_policy(_: str) -> None:
+    return None
+
+
+def _made_otherwise(name: str) -> ValueError:
+    return ValueError(
+        f"circuit {name!r} already has a breaker here; give its policy and options the first time "
+        "only"
+    )
+
+
+def _forked() -> None:
+    for panel in list(_panels):
+        panel._after_fork()  # noqa: SLF001
+
+
+def _at_exit() -> None:
+    for panel in list(_panels):
+        panel.close()
+
+
+os.register_at_fork(after_in_child=_forked)
+atexit.register(_at_exit)

@@ -1,0 +1,1 @@
+"""What an error of a model provider means, whichever way it arrives."""

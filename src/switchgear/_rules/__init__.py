@@ -1,0 +1,1 @@
+"""Absolute rules over what an agent is about to do. Pure."""

@@ -1,0 +1,398 @@
+"""A tool call to what it would do: files, commands, hosts and texts, whatever the agent calls them.
+
+Every agent has its own names for the same few inputs. The names of inputs tell what they are
+(`file_path`, `command`, `url`, …), the tool's own name tells whether a path is read, written or
+deleted; a tool whose name tells nothing is taken to write.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from switchgear._rules.hosts import host_of, hosts_in
+from switchgear._rules.interpreter_code import joined
+from switchgear._rules.program_effects import paths_in
+from switchgear._rules.programs import GUARD_NAME, OPERATED, Effects, effects_of, effects_of_words
+from switchgear._rules.shell.parser import UNKNOWN, Setting, TooLong, Work, join
+
+_SHELL_KEYS = frozenset(("command", "cmd", "script", "shell_command", "bash", "commands"))
+_TYPED_KEYS = frozenset(
+    ("input", "text", "", "chars", "keys", "stdin", "data", "keystrokes", "line")
+)
+"""Inputs of a tool that types into a shell."""
+_NAMED_KEYS = {
+    **dict.fromkeys(("enter", "return", "c-m", "c-j", "kpenter", "{enter}", "<enter>"), "\n"),
+    "space": " ",
+    "tab": "\t",
+    "c-i": "\t",
+    "bspace": "\x7f",
+    "backspace": "\x7f",
+    "c-c": "\x03",
+    "c-u": "\x15",
+    "c-w": "\x17",
+    "c-h": "\x7f",
+    "c-d": "\x04",
+    **dict.fromkeys(("up", "down", "left", "right", "home", "end", "escape", "c-a", "c-r"), "\x1b"),
+}
+_PATH_KEYS = frozenset(
+    (
+        *("file_path", "path", "notebook_path", "filepath", "filename", "file", "target_file"),
+        *("absolute_path", "relative_path", "dir_path", "directory", "dir", "folder", "paths"),
+        *("source", "destination", "old_path", "new_path", "target", "uri", "files", "file_paths"),
+    )
+)
+_TEXT_KEYS = frozenset(
+    (
+        *("content", "contents", "new_string", "new_str", "old_string", "old_str", "text", "body"),
+        *("file_text", "insert_text", "new_source", "patch", "diff", "input", "data", "message"),
+        *("code", "replacement", "replace", "prompt", "description", "title", "comment"),
+    )
+)
+_URL_KEYS = frozenset(("url", "uri", "urls", "endpoint", "href", "host", "hostname", "base_url"))
+_READING = frozenset(
+    (
+        *("read", "view", "cat", "open", "ls", "list", "glob", "grep", "search", "find", "get"),
+        *("fetch", "stat", "show", "look", "diff", "tree", "rg", "query", "describe", "head"),
+        *("ripgrep", "notebookread", "ls", "inspect", "count", "check", "lookup", "preview"),
+    )
+)
+"""Verbs of tools that only read."""
+_CHANGING = frozenset(
+    (
+        *("write", "edit", "replace", "update", "create", "insert", "apply", "set", "put", "patch"),
+        *("save", "append", "modify", "change", "add", "make", "mkdir", "copy", "upload", "import"),
+        *("execute", "exec", "run", "eval", "rewrite", "fix", "format", "sort", "sync", "truncate"),
+        *("overwrite", "substitute", "sub", "sed", "transform", "refactor", "merge", "commit"),
+        *("push", "restore", "checkout", "revert", "reset", "clean", "clear", "empty", "touch"),
+        *("chmod", "chown", "link", "symlink", "install", "uninstall", "send", "post", "and"),
+        *("then", "or", "toggle", "swap", "mutate", "batch", "fill", "generate", "move", "rename"),
+        *("stash", "store", "persist", "dump", "prepend", "inject", "alter", "strip", "wipe"),
+    )
+)
+"""Words in the name of a tool that does more than read, whatever else it is called."""
+_DELETING = frozenset(("delete", "remove", "unlink", "rm", "rmdir", "trash", "destroy", "drop"))
+_MOVING = frozenset(("move", "rename", "mv"))
+_SHELL_WORDS = frozenset(
+    (
+        "bash",
+        "shell",
+        "sh",
+        "terminal",
+        "exec",
+        "execute",
+        "console",
+        "zsh",
+        "stdin",
+        "keys",
+        "keystrokes",
+        "tty",
+        "pty",
+    )
+)
+_CODE_WORDS = frozenset(
+    (
+        *("python", "ipython", "jupyter", "notebook", "cell", "interpreter", "repl", "run"),
+        *("execute", "exec", "node", "javascript", "js"),
+    )
+)
+"""Tools that run the program text they are given as `code`."""
+_PATCH = "*** Begin Patch"
+_PATCH_FILES = (
+    ("*** Add File: ", "writes"),
+    ("*** Update File: ", "writes"),
+    ("*** Delete File: ", "deletes"),
+    ("*** Move to: ", "writes"),
+    ("+++ ", "writes"),
+    ("--- ", "writes"),
+)
+UNREADABLE = "the call could not be read"
+"""Begins what is said of a call at which the reader itself failed: a defect of ours."""
+DEEPEST = 8
+MOST_INPUTS = 5_000
+LONGEST_LINE = 10_000
+"""Characters of an input that a tool which runs something may run as a command."""
+
+
+class Place(NamedTuple):
+    """Where an act would happen. Immutable; any thread may read it."""
+
+    workspace: str
+    """The folder that the agent may work in, absolute."""
+    cwd: str = ""
+    """Where its commands run; empty: in the workspace."""
+    home: str = ""
+    env: Mapping[str, str] = {}
+    """Variables that its commands would see."""
+    resolve: Callable[[str], str] | None = None
+    """A path with its links followed, such as `os.path.realpath`; `None`: links are not followed."""
+    protected: tuple[str, ...] = ()
+    """Further globs of paths that belong to the guard: its configuration, store, hooks."""
+    is_folder: Callable[[str], bool] | None = None
+    """Whether a path is a folder now; `None`: every folder is taken to exist."""
+
+
+class Deed(NamedTuple):
+    """What a tool call would do, as far as it can be told without doing it."""
+
+    tool: str
+    commands: tuple[tuple[str, ...], ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    deletes: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    sends: tuple[str, ...] = ()
+    """Files that go to one of the hosts."""
+    runs: tuple[str, ...] = ()
+    """Files that a shell text runs, by their paths."""
+    given: tuple[str, ...] = ()
+    """Files named to a program or a tool of which it is not known that it only reads them."""
+    alters: tuple[str, ...] = ()
+    """Paths whose rights or place in their folder change, with all that is below."""
+    sweeps: tuple[str, ...] = ()
+    """What git throws away, as `kind:folder`: `untracked`, `ignored` or `modified` files."""
+    patches: tuple[str, ...] = ()
+    """Files with patches that are applied."""
+    variables: tuple[str, ...] = ()
+    """Variables that hold a key and go to a host that is not its provider's, as `NAME to host`."""
+    texts: tuple[str, ...] = ()
+    """What is written, sent or run, as text."""
+    inputs: tuple[str, ...] = ()
+    """The single values among the inputs, as `name=value`."""
+    unread: str = ""
+    """Why some of it could not be judged, if it could not."""
+
+
+def deed_of(tool: str, inputs: Any, place: Place) -> Deed:
+    """What a call of this tool with these inputs would do; inputs as parsed from JSON.
+
+    >>> deed_of("Write", {"file_path": "../x", "content": "1"}, Place("/w")).writes
+    ('/x',)
+    """
+    gathering = _Gathering(tool, place)
+    try:
+        gathering.take(inputs)
+    except TooLong as error:
+        gathering.unread = str(error)
+    except Exception as error:  # noqa: BLE001  a guard that stumbles must not admit
+        gathering.unread = f"{UNREADABLE} ({type(error).__name__})"
+    return gathering.deed()
+
+
+class _Gathering:
+    """Collects what the inputs of one call tell. Used by one thread, once."""
+
+    def __init__(self, tool: str, place: Place) -> None:
+        self.unread = ""
+        self._tool = tool
+        self._cwd = join(place.workspace, place.cwd or place.workspace)
+        self._setting = Setting(
+            self._cwd,
+            place.home,
+            place.workspace,
+            place.env,
+            is_folder=place.is_folder,
+            work=Work(),
+        )
+        self._found: dict[str, dict[Any, None]] = {field: {} for field in Deed._fields[1:-1]}
+        self._access = _access(tool)
+        self._is_shell = _has_word(tool, _SHELL_WORDS)
+        self._runs_code = _has_word(tool, _CODE_WORDS)
+
+    def deed(self) -> Deed:
+        """All that was found, each once."""
+        for paths in ("reads", "writes", "deletes", "given", "runs", "alters"):
+            self._found[paths].pop(UNKNOWN, None)
+        if self._found["hosts"] and not self._found["commands"]:
+            self._found["sends"].update(self._found["reads"])
+        found: dict[str, Any] = {field: tuple(values) for field, values in self._found.items()}
+        return Deed(self._tool, **found, unread=self.unread)
+
+    def take(self, inputs: Any) -> None:
+        """Look at every value of the inputs."""
+        if isinstance(inputs, str):
+            inputs = {"command" if self._is_shell else "text": inputs}
+        named = inputs if isinstance(inputs, Mapping) else {"": inputs}
+        for place_key in ("cwd", "workdir", "working_directory"):
+            folder = named.get(place_key)
+            if isinstance(folder, str) and folder:
+                self._cwd = join(self._cwd, self._at_home(folder))
+                self._setting = self._setting._replace(cwd=self._cwd)
+        for count, (key, value) in enumerate(_values(named)):
+            if count > MOST_INPUTS:
+                raise TooLong(f"more than {MOST_INPUTS} inputs in one call")
+            self._take(key.lower(), value)
+
+    def _take(self, key: str, value: Any) -> None:
+        if isinstance(value, list):  # a command as its words
+            words = tuple(map(str, value))
+            self._text(" ".join(words))
+            self._effects(effects_of_words(words, self._setting))
+        elif not isinstance(value, str):
+            self._add(inputs=[f"{key}={_plain(value)}"])
+        elif key in _SHELL_KEYS:
+            self._text(value)
+            self._effects(effects_of(value, self._setting))
+        elif self._is_shell and key in _TYPED_KEYS:
+            self._typed(value)
+        elif key == "code" and self._runs_code:
+            self._text(value)
+            self._effects(effects_of_words(("python", "-c", value), self._setting))
+        elif key in _URL_KEYS and ("://" in value or "." in value) and key != "uri":
+            self._add(hosts=hosts_in(value) if "://" in value else [host_of(value.split("/")[0])])
+            self._text(value)
+        elif key in _PATH_KEYS:
+            self._path(value)
+        elif key in _TEXT_KEYS or len(value) > 1000 or "\n" in value:
+            self._text(value, is_patch=key in {"patch", "diff"})
+            if key not in _TEXT_KEYS:
+                self._other(value)
+        else:
+            self._add(inputs=[f"{key}={value}"], hosts=hosts_in(value))
+            self._text(value)
+            self._other(value)
+
+    def _typed(self, value: str) -> None:
+        """What is typed into a shell that runs: a command, or the beginning of one."""
+        self._text(value)
+        text = "".join(sign for sign in value if sign.isprintable() or sign in "\n\t")
+        lines = text.replace("\r", "\n")
+        self._effects(effects_of(lines, self._setting))
+        last = lines.rpartition("\n")[2]
+        if last.strip():  # more may follow: any end of the last word, and any further word
+            self._effects(effects_of(f"{last}*", self._setting))
+            if last.endswith(" "):
+                self._effects(effects_of(f"{last}.*", self._setting))
+            first = last.split()[0].rpartition("/")[2]
+            if len(first) >= 3 and GUARD_NAME.startswith(first):
+                self._add(commands=[(OPERATED, first)])
+
+    def _other(self, value: str) -> None:
+        """An input whose name tells nothing: it may name a file, or be an order to the guard."""
+        if self._access == "reads":
+            return
+        if " " not in value:
+            self._add(given=[join(self._cwd, self._at_home(path)) for path in paths_in(value)])
+        elif self._runs_code and len(value) < LONGEST_LINE:
+            self._effects(effects_of(value, self._setting))
+        if GUARD_NAME in value.lower():
+            self._add(commands=effects_of(value, self._setting).commands)
+
+    def _text(self, value: str, *, is_patch: bool = False) -> None:
+        """A text; of a patch, the files that it names too."""
+        self._add(texts=[value, joined(value)])
+        if is_patch or _PATCH in value:
+            self._patch(value)
+
+    def _path(self, value: str) -> None:
+        if "://" in value and not value.startswith("file://"):
+            self._add(hosts=hosts_in(value))
+            return
+        path = join(self._cwd, self._at_home(value.removeprefix("file://")))
+        self._add(**{self._access: [path]})
+
+    def _patch(self, text: str) -> None:
+        """The files that a patch names."""
+        for line in text.split("\n"):
+            for start, access in _PATCH_FILES:
+                if line.startswith(start):
+                    name = line.removeprefix(start).split("\t")[0].strip()
+                    if start in {"+++ ", "--- "} and name[:2] in {"a/", "b/"}:
+                        name = name[2:]
+                    if name != "/dev/null":
+                        self._add(**{access: [join(self._cwd, self._at_home(name))]})
+
+    def _effects(self, effects: Effects) -> None:
+        self._add(**effects._asdict())
+
+    def _at_home(self, path: str) -> str:
+        home = self._setting.home
+        return home + path[1:] if home and (path == "~" or path.startswith("~/")) else path
+
+    def _add(self, **found: Any) -> None:
+        for field, values in found.items():
+            self._found[field].update(dict.fromkeys(values))
+
+
+def types_into_shell(tool: str, inputs: Any) -> str | None:
+    """The name of the input that a call types into a running shell; `None`: it types nothing.
+
+    >>> types_into_shell("write_stdin", {"session_id": 1, "chars": "ls"})
+    'chars'
+    """
+    if not _has_word(tool, _SHELL_WORDS):
+        return None
+    if isinstance(inputs, str):
+        return None  # taken for a command
+    if not isinstance(inputs, Mapping) or not _SHELL_KEYS.isdisjoint(map(_lower, inputs)):
+        return None
+    names = (key for key, value in inputs.items() if isinstance(value, str | list))
+    return next((key for key in names if key.lower() in _TYPED_KEYS), None)
+
+
+def typed_keys(value: Any) -> str:
+    r"""What a call types, as one text; keys may have names, as those of tmux have.
+
+    >>> typed_keys(["rm x", "Enter"])
+    'rm x\n'
+    """
+    parts = value if isinstance(value, list) else [value]
+    return "".join(_NAMED_KEYS.get(_lower(part), str(part)) for part in parts)
+
+
+def _lower(name: Any) -> str:
+    return str(name).lower()
+
+
+def _values(inputs: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Every value with the name it has, those in lists and mappings too; a command may be a list."""
+    waiting: list[tuple[str, Any, int]] = [("", inputs, 0)]
+    while waiting:
+        key, value, depth = waiting.pop()
+        if depth > DEEPEST:
+            raise TooLong(f"inputs nested deeper than {DEEPEST} levels")
+        if isinstance(value, Mapping):
+            waiting += [(str(name), inner, depth + 1) for name, inner in value.items()]
+            waiting += [("command", words, depth + 1) for words in _words_in(value)]
+        elif isinstance(value, list | tuple):
+            is_words = key.lower() in _SHELL_KEYS and all(isinstance(word, str) for word in value)
+            if is_words and key.lower() != "commands":
+                yield key, list(value)
+            else:
+                waiting += [(key, inner, depth + 1) for inner in value]
+        else:
+            yield key, value
+
+
+def _words_in(inputs: Mapping[Any, Any]) -> Iterator[list[str]]:
+    """A command whose words are beside it: `{"command": "git", "args": ["push", "-f"]}`."""
+    for name in ("args", "argv", "arguments"):
+        words = inputs.get(name)
+        if isinstance(words, list) and words and all(isinstance(word, str) for word in words):
+            programs = (inputs.get(key) for key in ("command", "cmd", "program", "executable"))
+            program = next((each for each in programs if isinstance(each, str)), None)
+            yield [*([program] if program else []), *words]
+
+
+def _plain(value: Any) -> str:
+    return {None: "null", True: "true", False: "false"}.get(value) or str(value)
+
+
+def _words_of(tool: str) -> frozenset[str]:
+    """`mcp__fs__read_file`, `ReadFile`, `read-file`: read, file."""
+    name = tool.rpartition("__")[2].rpartition(".")[2]
+    spaced = "".join(f" {sign}" if sign.isupper() else sign for sign in name)
+    return frozenset(spaced.lower().replace("_", " ").replace("-", " ").split())
+
+
+def _access(tool: str) -> str:
+    """Whether the paths given to a tool are read, written or deleted.
+
+    A tool reads if a verb in its name does, and none of its words does more: not `find_and_replace`.
+    """
+    words = _words_of(tool) | {tool.lower()}
+    if words & _DELETING or words & _MOVING:
+        return "deletes"
+    return "reads" if words & _READING and not words & _CHANGING else "writes"
+
+
+def _has_word(tool: str, words: frozenset[str]) -> bool:
+    return bool((_words_of(tool) | {tool.lower()}) & words)

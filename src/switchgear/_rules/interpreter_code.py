@@ -1,0 +1,138 @@
+"""Program text that an interpreter is given on the command line: what it names, and whether it acts.
+
+No language is parsed. Texts in quotes are what code names; a handful of words tell whether it
+writes, deletes or starts something. Texts that are put together of pieces are joined first.
+"""
+
+from switchgear._rules.shell.parser import Command
+from switchgear._rules.shell.words import holds_key
+
+INTERPRETERS = (
+    *("python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "php", "lua", "Rscript"),
+    *("osascript", "tclsh", "julia", "groovy", "elixir", "guile", "raku", "tsx", "ts-node"),
+)
+DELETES = ("rmtree", "remove(", "unlink", "rmdir", "rmsync", "rm_rf", "rm_r", "deletefile", "rmall")
+WRITES = ("write", "dump(", "'w", '"w', "'a'", '"a"', "rename", "replace(", "copy", "move(")
+STARTS = ("system", "popen", "Popen", "subprocess", "exec", "spawn", "shell script")
+_ACTS = (
+    *("connect", "execute", "eval", "chmod", "chown", "link", "truncate", "utime", "touch"),
+    *("'r+", '"r+', "'x'", '"x"', "'a", '"a', "mmap", "open3", "`", "'>", '">', "'+", '"+'),
+    *("os.open", "o_trunc", "o_wronly", "o_rdwr", "file.delete", "fileutils", "file_put", "delete"),
+    *("mode=", "extractall", "unpack", "savez", "to_csv", "to_json", "symlink", "mkdir", "rm("),
+    *("save(", "dd of", "setx", "putenv", "chdir", "remove"),
+)
+"""Further words with which code may change what it names."""
+MOST_TEXTS = 400
+"""Texts in quotes of one piece of code that are looked at; code with more is refused."""
+LONGEST_CODE = 100_000
+"""Characters of code that are searched for what it computes."""
+_COMPUTES = (
+    *("b64decode", "fromhex", "unhexlify", "rot13", "rot_13", "decompress", "chr(", "[::-1]"),
+    *("atob(", "fromcharcode", "'base64'", '"base64"', "'hex'", '"hex"', "pack(", "codecs.decode"),
+    *("reverse()", "decode64", "base64_decode", "hex2bin", "strrev"),
+)
+"""Ways to make a text of something else."""
+_RUNS = (
+    *("exec", "eval", "system", "popen", "run", "call", "check_output", "execsync", "spawn"),
+    *("spawnsync", "__import__", "import_module", "function", "getattr", "compile", "shell_exec"),
+)
+_OPENS = (
+    *("open", "remove", "unlink", "rmtree", "rename", "replace", "path", "rmsync", "unlinksync"),
+    *("writefilesync", "truncate", "chmod", "move", "copy", "writefile", "rmdir"),
+)
+_CODE_FLAGS = ("-c", "-e", "-r", "-E", "--eval", "eval", "-p", "--print")
+_PIECES = ("'+'", '"+"', "' + '", '" + "', "'.'", '"."', "' . '", '" . "', "''", '""', "' '", '" "')
+
+
+def code_of(command: Command) -> str:
+    """The program text that an interpreter is given: behind `-c` or `-e`, or as its input."""
+    texts = [target for op, target in command.redirects if op == "<<<"]
+    for flag, code in zip(command.words, command.words[1:], strict=False):
+        is_short = flag[:1] == "-" != flag[1:2] and flag[-1:] in {"c", "e"}
+        if is_short or flag in _CODE_FLAGS:
+            texts.append(code)
+    if command.piped is not None:
+        texts.append(command.piped)
+    return joined("\n".join(texts))
+
+
+def joined(code: str) -> str:
+    """The code with texts in one piece that stand in it in several: `'a' + 'b'` as `'ab'`."""
+    for pieces in _PIECES:
+        if pieces in code:
+            code = code.replace(pieces, "")
+    return code
+
+
+def quoted_in(code: str) -> list[str]:
+    """The texts in quotes in a piece of code, of any language, at most `MOST_TEXTS`."""
+    found: list[str] = []
+    mask = code.replace('"', "'").replace("`", "'")
+    at = mask.find("'")
+    while at >= 0 and len(found) < MOST_TEXTS:
+        end = code.find(code[at], at + 1)
+        escaped = False
+        while end > at + 1 and code[end - 1] == "\\":
+            end = code.find(code[at], end + 1)
+            escaped = True
+        if end < 0:
+            break
+        text = code[at + 1 : end]
+        if escaped or "\\" in text:
+            text = text.replace("\\'", "'").replace('\\"', '"').replace("\\n", "\n")
+        found.append(text)
+        at = mask.find("'", end + 1)
+    return [text for text in found if text]
+
+
+def may_change(code: str) -> bool:
+    """Whether code may change the files that it names; reading and printing do not."""
+    small = code.lower()
+    return any(word in small for words in (DELETES, WRITES, STARTS, _ACTS) for word in words)
+
+
+def variables_in(code: str) -> list[str]:
+    """The variables with keys that code reads from the environment."""
+    if not any(word in code for word in ("environ", "getenv", "process.env", "ENV")):
+        return []
+    names: list[str] = []
+    name = ""
+    for sign in code[:LONGEST_CODE] + " ":
+        if sign.isupper() or sign == "_" or (name and sign.isdigit()):
+            name += sign
+        else:
+            if len(name) > 3 and holds_key(name.strip("_")):
+                names.append(name.strip("_"))
+            name = ""
+    return names
+
+
+def computes_code(code: str) -> bool:
+    """Whether code runs, opens or deletes what it has decoded or put together of numbers."""
+    small = code[:LONGEST_CODE].lower()
+    if not any(word in small for word in _COMPUTES):
+        return False
+    squeezed = small.replace(" ", "")
+    if any(f"{act}(" in squeezed and _takes_computed(squeezed, f"{act}(") for act in _RUNS):
+        return True
+    return any(_takes_computed(squeezed, f"{act}(") for act in _OPENS)
+
+
+def _takes_computed(code: str, call: str) -> bool:
+    """Whether a call has a decoded text in its first argument."""
+    at = code.find(call)
+    for _ in range(20):
+        if at < 0:
+            return False
+        start = at + len(call)
+        depth, end = 1, start
+        while end < len(code) and depth and end - start < 400:
+            if code[end] == "," and depth == 1:
+                break
+            depth += (code[end] in "([{") - (code[end] in ")]}")
+            end += 1
+        first = code[start:end]
+        if any(word in first for word in _COMPUTES):
+            return True
+        at = code.find(call, start)
+    return False

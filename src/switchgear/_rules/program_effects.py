@@ -1,0 +1,711 @@
+"""What a program does to the words it is given: which files it changes or deletes, which hosts it calls.
+
+Judged by role. Programs of `_HOW` are known word by word; those of `readers.py` are known to only
+read. Every other program may do anything to whatever one of its words, options or texts names: those
+paths are `given` to it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from switchgear._rules.hosts import called_by, hosts_in, may_call
+from switchgear._rules.interpreter_code import (
+    DELETES,
+    INTERPRETERS,
+    WRITES,
+    code_of,
+    may_change,
+    quoted_in,
+)
+from switchgear._rules.readers import only_reads
+from switchgear._rules.shell.filters import finds
+from switchgear._rules.shell.parser import LONGEST_PATH, Command, TooLong, join
+
+_WRITES_ALL = frozenset(("tee", "touch", "truncate", "mkdir", "sponge", "ed", "ex"))
+_ALTERS_ALL = frozenset(("chmod", "chown", "chgrp", "chattr", "setfacl", "setfattr", "xattr"))
+_DELETES_ALL = frozenset(("rm", "rmdir", "unlink", "shred", "trash", "srm", "rimraf", "del-cli"))
+_COPIES = frozenset(("cp", "install", "rsync", "scp", "gcp", "ditto"))
+_UNPACKS = frozenset(("tar", "bsdtar", "gtar", "unzip", "7z", "7za", "cpio", "unrar", "ar", "pax"))
+_GUARD_PROGRAMS = frozenset(("switchgear", "switchgear-hook"))
+_LEAVES_OUT = ("exclude", "ignore", "skip", "omit", "without", "except", "deselect", "prune")
+"""Parts of long options whose value names what is left alone."""
+_LEAVES_OUT_SHORT: dict[str, tuple[str, ...]] = {
+    "tree": ("-I",),
+    "fd": ("-E",),
+    "zip": ("-x",),
+    "bandit": ("-x",),
+    "tokei": ("-e",),
+    "nodemon": ("-i",),
+    "entr": (),
+    "7z": ("-x",),
+    "grep": (),
+    "du": ("-X",),
+    "flake8": (),
+}
+_SAYS = frozenset(
+    (
+        *("-m", "--message", "--title", "--body", "--description", "--comment", "--subject"),
+        *("--notes", "--summary", "--reason", "--why", "--label", "--author", "--grep", "--name"),
+    )
+)
+"""Options whose value is a text for people."""
+_PROMPTED = frozenset(
+    (
+        *("claude", "codex", "gemini", "qwen", "opencode", "aider", "llm", "goose"),
+        *("redis-cli", "valkey-cli", "keydb-cli", "xargs"),
+    )
+)
+"""Programs whose words are no files: agents are given a task in words, servers a query."""
+_USED_HERE_BY = ("--cacert=", "--cert=", "--key=", "--ca-certificate=", "--private-key=")
+_USED_HERE = frozenset(
+    (
+        *("-i", "--cacert", "--cert", "--key", "-E", "--netrc-file", "--capath", "--identity"),
+        *("--ca-certificate", "--certificate", "--private-key", "--rsh", "--proxy-cacert"),
+    )
+)
+"""Options whose file proves who we are, and stays here."""
+_SEPARATORS = "\"'`()[]{}<>|;&,=\n\t"
+_GENTLE_MODES = frozenset("+rwxXugoast=,01234567")
+ENVIRONMENT = "/proc/self/environ"
+"""The file in which all variables are."""
+MOST_PATHS = 1_500
+"""Paths of one call that are looked at."""
+MOST_TOKENS = 400
+"""Words of one text that may be paths."""
+_LONGEST_CLUSTER = 6
+
+
+class Touch(NamedTuple):
+    """What a command touches; paths are absolute, as written (links are the guard's to follow)."""
+
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    deletes: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+    """Paths given to a program of which it is not known that it only reads them."""
+    alters: tuple[str, ...] = ()
+    """Paths whose rights, owner or place in their folder change, with all that is below."""
+    sweeps: tuple[str, ...] = ()
+    """What git throws away, as `kind:folder`: `untracked`, `ignored` or `modified` files of it."""
+    patches: tuple[str, ...] = ()
+    """Files with patches that are applied."""
+
+    def joined(self, other: "Touch") -> "Touch":
+        """All that either touches."""
+        return Touch(*(one + more for one, more in zip(self, other, strict=True)))
+
+
+class _Call(NamedTuple):
+    """A command, taken apart."""
+
+    command: Command
+    rest: list[str]
+    """The words behind the program, without what they leave out."""
+    words: list[str]
+    """Those that are no options."""
+    paths: list[str]
+    """The same as paths."""
+
+    def seen(self, word: str) -> str:
+        """A word as a path."""
+        return join(self.command.cwd, word)
+
+
+def touched_by(command: Command) -> Touch:
+    """What one command touches, by what is known of its program."""
+    program, *given = command.words
+    rest = list(_significant(program, given))
+    plain = [word for word in rest if word and not word.startswith("-")]
+    call = _Call(command, rest, plain, [join(command.cwd, path) for path in plain])
+    hosts = tuple(called_by(command))
+    found = _found(program, call)
+    reads = _read_by(call, is_calling=bool(hosts) or may_call(program))
+    return Touch(
+        (*reads, *found.reads),
+        found.writes,
+        found.deletes,
+        (*hosts, *found.hosts),
+        found.given,
+        found.alters,
+        found.sweeps,
+        found.patches,
+    )
+
+
+def handled_by(command: Command) -> Touch:
+    """What a program touches that only starts another, by its own words."""
+    program, *given = command.words
+    rest = list(_significant(program, given))
+    found = tuple(_tokens(_Call(command, rest, [], []), rest))
+    return Touch(found, given=found)
+
+
+def _found(program: str, call: _Call) -> Touch:
+    if call.command.foreign:  # a file of that name, which may be any program
+        return _handles(call)
+    if program.startswith(INTERPRETERS):
+        return _interpreted(call)
+    how = _HOW.get(program)
+    if how is not None:
+        return how(call)
+    if program in _PROMPTED or only_reads(program, call.command.words[1:]):
+        return Touch()
+    return _handles(call)
+
+
+def _significant(program: str, rest: Sequence[str]) -> Iterator[str]:
+    """The words, without those that only name what is left out or say something to people."""
+    skips = False
+    short = _LEAVES_OUT_SHORT.get(program, ())
+    for word in rest:
+        if skips:
+            skips = False
+            continue
+        name, equals, _ = word.partition("=")
+        small = name.lower()
+        leaves_out = name.startswith("--") and any(part in small for part in _LEAVES_OUT)
+        if (
+            (leaves_out and not name.startswith(("--no-", "--skip-")))
+            or word in short
+            or name in _SAYS
+        ):
+            skips = not equals
+        elif not (short and word.startswith(short)) and not word.startswith((":!", ":(exclude)")):
+            yield word
+
+
+def _read_by(call: _Call, *, is_calling: bool) -> tuple[str, ...]:
+    words = call.rest[:MOST_PATHS]
+    if call.command.words[0] in {"env", "printenv", "export", "declare", "set", "typeset"}:
+        shows = not words or words[0] in {"-p", "-x", "-0"}
+        return (ENVIRONMENT,) if shows or call.command.words[0] == "printenv" else ()
+    if call.command.words[0] in {"echo", "printf"}:
+        return ()  # their words are texts
+    if not is_calling:
+        return tuple(call.seen(word) for word in words if word and "://" not in word)
+    texts = [target for op, target in call.command.redirects if op == "<<<"]
+    used = [value for name, value in zip(words, words[1:], strict=False) if name in _USED_HERE]
+    sent = [
+        path
+        for word in words
+        if len(word) < LONGEST_PATH and word not in used and not word.startswith(_USED_HERE_BY)
+        for path in _sent_in(word)
+    ]
+    sent += [path for text in texts for path in _paths_in_text(text)]
+    return tuple(map(call.seen, sent))
+
+
+def _sent_in(word: str) -> Iterator[str]:
+    """The files that a word may have sent: `@file`, `name=<file`, `--post-file=file`, `-Tfile`."""
+    if " " not in word:
+        yield word
+    for sign in "=@<:":
+        if sign in word:
+            yield word.rpartition(sign)[2].partition(";")[0]
+    if word[:1] == "-" != word[1:2]:
+        yield from (word[at:].lstrip("@") for at in range(2, min(len(word), _LONGEST_CLUSTER)))
+
+
+def _handles(call: _Call) -> Touch:
+    """It is not known what it does with what it is given, in its words or as a here document."""
+    texts = [target for op, target in call.command.redirects if op == "<<<"]
+    texts.append(call.command.piped or "")
+    return Touch(given=tuple(_tokens(call, [*call.rest, *texts])))
+
+
+def _others(call: _Call, *known: str) -> tuple[str, ...]:
+    """The paths in words of which the program's own way to be called says nothing."""
+    plain = set(known)
+    return tuple(_tokens(call, [word for word in call.rest if word not in plain]))
+
+
+def _tokens(call: _Call, words: Sequence[str]) -> Iterator[str]:
+    if len(words) > MOST_PATHS:
+        raise TooLong(f"a command with more than {MOST_PATHS} words")
+    for word in words:
+        for path in paths_in(word):
+            yield call.seen(path)
+
+
+def paths_in(word: str) -> list[str]:
+    """The paths that a word may hold: itself, behind `=`, between colons, behind short options.
+
+    Of a text with blanks, each word that looks like a path.
+
+    >>> paths_in("--out=a/b"), paths_in("-sofile"), paths_in("rm a/b; x")
+    (['--out=a/b', 'a/b'], ['ofile', 'file', 'ile', 'le', 'e'], ['a/b'])
+    """
+    if len(word) > LONGEST_PATH or " " in word or "\n" in word:
+        return _paths_in_text(word)
+    if "://" in word:
+        return [word.removeprefix("file://")] if word.startswith("file://") else []
+    found = [word] if word[:1] != "-" or "=" in word else []
+    if "=" in word:
+        found.append(word.partition("=")[2])
+    if ":" in word:
+        found += word.split(":")[:20]
+    if word[:1] == "-" != word[1:2]:
+        found += [word[at:] for at in range(2, min(len(word), 2 + _LONGEST_CLUSTER))]
+    if "@" in word:
+        found.append(word.rpartition("@")[2])
+    if any(sign in word for sign in "\"'`(<>|;&,{"):
+        found += _paths_in_text(word)
+    return [path for path in found if path]
+
+
+def _paths_in_text(text: str) -> list[str]:
+    """The words of a text that look like paths: with a slash, a dot or a star in them."""
+    for sign in _SEPARATORS:
+        if sign in text:
+            text = text.replace(sign, " ")
+    words = text.split(maxsplit=MOST_TOKENS)
+    return [
+        word.rstrip(".:!?")
+        for word in words[:MOST_TOKENS]
+        if len(word) < LONGEST_PATH and ("." in word or "/" in word or "*" in word)
+    ]
+
+
+def _deletes(call: _Call) -> Touch:
+    return Touch(deletes=tuple(call.paths), given=_others(call, *call.words))
+
+
+def _writes(call: _Call) -> Touch:
+    return Touch(writes=tuple(call.paths), given=_others(call, *call.words))
+
+
+def _alters(call: _Call) -> Touch:
+    """Rights that are only added leave a whole project as usable as it was."""
+    program = call.command.words[0]
+    modes = [word for word in call.rest if not word.startswith("--") and len(word) > 1]
+    gentle = program == "chmod" and not any(_takes_away(word) for word in modes[:2])
+    paths = tuple(call.paths)
+    return Touch(writes=paths) if gentle else Touch(writes=paths, alters=paths)
+
+
+def _takes_away(mode: str) -> bool:
+    """Whether a mode of `chmod` takes rights of the owner away: `000`, `a-w`, `u=`."""
+    if mode.isdigit():
+        owner = mode[-3:-2] or "0"
+        return owner not in {"7", "6"}
+    return set(mode) <= (_GENTLE_MODES | {"-"}) and ("-" in mode or "=" in mode)
+
+
+def _links(call: _Call) -> Touch:
+    """What has a second name can be changed by that one; what is replaced by a link is gone."""
+    if len(call.paths) < 2 and "-t" not in call.rest:
+        return Touch(given=_others(call), writes=tuple(call.paths))
+    return Touch(writes=_target(call), alters=tuple(call.paths[-1:]), given=_others(call))
+
+
+def _finding(call: _Call) -> Touch:
+    found = tuple(call.seen(path) for path in finds(call.rest))
+    named = [
+        value
+        for name, value in zip(call.rest, call.rest[1:], strict=False)
+        if name in {"-fprint", "-fprintf", "-fls", "-fprint0"}
+    ]
+    return Touch(
+        writes=tuple(map(call.seen, named)), deletes=found if "-delete" in call.rest else ()
+    )
+
+
+def _moves(call: _Call) -> Touch:
+    sources = call.paths if _into(call) else call.paths[:-1]
+    return Touch(
+        writes=_target(call),
+        deletes=tuple(sources),
+        alters=tuple(call.paths[-1:]),
+        given=_others(call, *call.words),
+    )
+
+
+def _copies(call: _Call) -> Touch:
+    target = _target(call)
+    program = call.command.words[0]
+    clears = any(word.startswith(("--delete", "--del")) for word in call.rest)  # rsync
+    takes = any(word == "--remove-source-files" for word in call.rest)
+    links = program == "cp" and (
+        _has_flag(call.rest, "l", "--link") or _has_flag(call.rest, "s", "--symbolic-link")
+    )
+    sources = call.paths if _into(call) else call.paths[:-1]
+    deletes = (*(target[:1] if clears else ()), *(sources if takes else ()))
+    spreads = program == "rsync" or any(
+        word.endswith(("/", "/.", "/..")) for word in call.words[:-1]
+    )
+    spreads = spreads or _has_flag(call.rest, "T", "--no-target-directory")
+    whole = any(_has_flag(call.rest, sign, "--recursive") for sign in "raR")
+    below = tuple(f"{path.rstrip('/')}/*" for path in target[:1] if path != call.command.cwd)
+    ours = tuple(path for path in sources if path.rpartition("/")[2] in _GUARD_PROGRAMS)
+    return Touch(
+        writes=(*target, *(sources if links else ()), *(below if spreads else ())),
+        deletes=deletes,
+        given=(*_others(call, *call.words), *ours),
+        alters=target[1:] if whole else (),
+    )
+
+
+def _has_flag(rest: Sequence[str], letter: str, name: str) -> bool:
+    """`-l`, `-al`, `--link`."""
+    return any(word == name or (word[:1] == "-" != word[1:2] and letter in word) for word in rest)
+
+
+def _unpacks(call: _Call) -> Touch:
+    """What is packed is only read; what is unpacked lands in a folder, or is named."""
+    program, first = call.command.words[0], call.rest[0] if call.rest else ""
+    letters = first.lstrip("-") if not first.startswith("--") else ""
+    short = [word for word in call.rest if word[:1] == "-" != word[1:2] or word == first]
+    packs = "tar" in program and any(
+        not word.startswith("--") and {"c", "t"} & set(word.lstrip("-")) for word in short[:2]
+    )
+    if packs or {"--create", "--list"} & set(call.rest) or (program == "unzip" and "l" in letters):
+        gone = call.paths[1:] if "--remove-files" in call.rest else ()
+        return Touch(deletes=tuple(gone), writes=tuple(_archives(call)))
+    into = [
+        call.seen(value)
+        for name, value in zip(call.rest, call.rest[1:], strict=False)
+        if name in {"-C", "--directory", "-d", "-D"}
+    ]
+    landed = tuple(f"{folder}/*" for folder in into if folder != call.command.cwd)
+    return Touch(writes=landed, given=_handles(call).given)
+
+
+def _archives(call: _Call) -> Iterator[str]:
+    """The archive that `tar` writes: `czf file`, `-cf file`, `--file=file`."""
+    for at, word in enumerate(call.rest):
+        if word.startswith("--file="):
+            yield call.seen(word.partition("=")[2])
+        elif word == "--file" or (word[:2] != "--" and word.endswith("f") and at < 3):
+            yield from (call.seen(value) for value in call.rest[at + 1 : at + 2])
+
+
+def _zips(call: _Call) -> Touch:
+    """The archive is written, the files are read; unless they are moved into it."""
+    if only_reads("zip", call.command.words[1:]):
+        return Touch(writes=tuple(call.paths[:1]))
+    return _handles(call)
+
+
+def _patches(call: _Call) -> Touch:
+    """The files that are named, and those of a patch that is known."""
+    read = [path for op, path in call.command.redirects if op == "<"]
+    texts = [target for op, target in call.command.redirects if op == "<<<"]
+    lines = "\n".join((*texts, call.command.piped or "")).split("\n")
+    named = [line[4:].split("\t")[0].strip() for line in lines if line[:4] in {"+++ ", "--- "}]
+    plain = [name[2:] if name[:2] in {"a/", "b/"} else name for name in named[:MOST_PATHS]]
+    files = (*map(call.seen, read), *call.paths)
+    return Touch(writes=tuple(map(call.seen, plain)), given=_handles(call).given, patches=files)
+
+
+def _formats(call: _Call) -> Touch:
+    """`python -m json.tool in out`."""
+    return Touch(writes=tuple(call.paths[1:]))
+
+
+def _queries(call: _Call) -> Touch:
+    if {"-readonly", "--readonly"} & set(call.rest):
+        return Touch()
+    orders = [word for word in call.words[1:] if word.startswith(".") or "'" in word]
+    given = (*_others(call, *call.words), *_tokens(call, orders))
+    return Touch(writes=tuple(call.paths), given=given)
+
+
+def _edits(call: _Call) -> Touch:
+    """The script names what it writes (`w file`); its other paths are patterns."""
+    scripts = _scripts_of_sed(call)
+    files = [call.seen(word) for word in call.words if word not in scripts]
+    if any(_says_in_place(word) for word in call.rest):
+        return Touch(writes=tuple(files))
+    if any(_runs_by_sed(text) for text in scripts):
+        return _handles(call)
+    named = [part.partition("\n")[0] for text in scripts for part in _behind_w(text)]
+    return Touch(writes=tuple(map(call.seen, named)))
+
+
+def _behind_w(text: str) -> Iterator[str]:
+    for mark in ("w ", "W ", "w\t"):
+        yield from (part.strip().rstrip("}") for part in text.split(mark)[1:][:20])
+
+
+def _runs_by_sed(text: str) -> bool:
+    """Whether a script of sed has an `e`, which runs a command."""
+    head, e, _ = text.partition("e ")
+    return bool(e) and not head.strip("0123456789$,;{} /") and (not head or head[-1] != " ")
+
+
+def _scripts_of_sed(call: _Call) -> list[str]:
+    given = [
+        value
+        for name, value in zip(call.rest, call.rest[1:], strict=False)
+        if name in {"-e", "--expression"}
+    ]
+    given += [word.partition("=")[2] for word in call.rest if word.startswith("--expression=")]
+    return given or call.words[:1]
+
+
+def _says_in_place(word: str) -> bool:
+    """`-i`, `-i.bak`, `-pi`, `--in-place=…`, `--inplace`."""
+    is_short = word[:1] == "-" != word[1:2] and "i" in word.partition(".")[0]
+    return is_short or word.startswith(("--in-place", "--inplace"))
+
+
+def _blocks(call: _Call) -> Touch:
+    targets = [call.seen(word[3:]) for word in call.rest if word.startswith("of=")]
+    return Touch(writes=tuple(targets))
+
+
+def _git(call: _Call) -> Touch:
+    verb = call.rest[0] if call.rest else ""
+    paths = tuple(call.paths[1:])
+    how = _GIT.get(verb)
+    if how is not None:
+        return how(call, paths)
+    return Touch() if only_reads("git", call.command.words[1:]) else _handles(call)
+
+
+def _git_removes(call: _Call, paths: tuple[str, ...]) -> Touch:
+    if call.rest[0] == "rm" and {"--cached", "-n", "--dry-run"} & set(call.rest):
+        return Touch()
+    return Touch(deletes=paths, given=_others(call, *call.words))
+
+
+def _git_restores(call: _Call, paths: tuple[str, ...]) -> Touch:
+    """Files as they were; without paths, or with the whole project, what was changed in it."""
+    if "--staged" in call.rest and "--worktree" not in call.rest:
+        return Touch()
+    root = call.command.cwd
+    whole = [path for path in paths if path == root or root.startswith(path.rstrip("/") + "/")]
+    named = tuple(path for path in paths if path not in whole)
+    forced = {"-f", "--force", "--discard-changes"} & set(call.rest)
+    sweeps = (f"modified:{root}",) if whole or forced else ()
+    below = tuple(f"{path}/*" for path in named)
+    return Touch(writes=(*named, *below), given=_others(call, *call.words), sweeps=sweeps)
+
+
+def _git_resets(call: _Call, paths: tuple[str, ...]) -> Touch:
+    del paths
+    hard = {"--hard", "--merge", "--keep"} & set(call.rest)
+    return Touch(sweeps=(f"modified:{call.command.cwd}",) if hard else ())
+
+
+def _git_cleans(call: _Call, paths: tuple[str, ...]) -> Touch:
+    """What is not tracked goes, and with `-x` what is ignored, too."""
+    if _has_flag(call.rest[1:], "n", "--dry-run"):
+        return Touch()
+    kinds = ["untracked"]
+    if any(_has_flag(call.rest[1:], sign, "") for sign in "xX"):
+        kinds.append("ignored")
+    if _has_flag(call.rest[1:], "X", ""):
+        kinds.remove("untracked")
+    left_out = [
+        value
+        for name, value in zip(call.rest, call.rest[1:], strict=False)
+        if name[:1] == "-" != name[1:2] and name.endswith("e")
+    ]
+    named = [path for word, path in zip(call.words[1:], paths, strict=True) if word not in left_out]
+    where = named or [call.command.cwd]
+    return Touch(sweeps=tuple(f"{kind}:{path}" for kind in kinds for path in where))
+
+
+def _git_stashes(call: _Call, paths: tuple[str, ...]) -> Touch:
+    verbs = {"list", "show", "pop", "apply", "drop", "branch", "create", "store", "clear"}
+    if set(call.words[1:2]) & verbs:
+        return Touch()
+    named = paths[1:] if call.words[1:2] in (["push"], ["save"]) else paths
+    kinds = ["modified"]
+    all_of_it = _has_flag(call.rest[1:], "a", "--all")
+    if all_of_it or _has_flag(call.rest[1:], "u", "--include-untracked"):
+        kinds.append("untracked")
+    if all_of_it:
+        kinds.append("ignored")
+    if call.words[1:2] == ["save"]:
+        named = ()  # what follows is a message
+    where = named or (call.command.cwd,)
+    return Touch(
+        deletes=named,
+        given=_others(call, *call.words),
+        sweeps=tuple(f"{kind}:{path}" for kind in kinds for path in where),
+    )
+
+
+def _git_configures(call: _Call, paths: tuple[str, ...]) -> Touch:
+    """What a setting runs is looked at as a command; here only which file is written."""
+    del paths
+    values = call.words[2:]
+    return Touch(given=_others(call, *values))
+
+
+def _git_patches(call: _Call, paths: tuple[str, ...]) -> Touch:
+    if {"--check", "--stat", "--numstat", "--summary", "--cached"} & set(call.rest):
+        return Touch()
+    touch = _patches(call)
+    return touch._replace(patches=paths or touch.patches)
+
+
+_GIT: dict[str, Callable[[_Call, tuple[str, ...]], Touch]] = {
+    "rm": _git_removes,
+    "mv": _git_removes,
+    **dict.fromkeys(("checkout", "restore", "switch"), _git_restores),
+    "reset": _git_resets,
+    "clean": _git_cleans,
+    "stash": _git_stashes,
+    "config": _git_configures,
+    **dict.fromkeys(("apply", "am"), _git_patches),
+}
+
+
+def _downloads(call: _Call) -> Touch:
+    """Where a download lands; what is sent, and what is said to the host, is only read."""
+    written: list[str] = []
+    sent: list[str] = []
+    names = [word.rpartition("/")[2] for word in call.rest if "://" in word]
+    before = ""
+    for word in call.rest:
+        if _is_option_for(before, "oO", ("--output", "--output-document", "--dump-header")):
+            written.append(word)
+        elif before in {"-P", "--directory-prefix", "--output-dir"}:
+            written += [word, *(f"{word}/{last}" for last in names)]
+        elif before in _SENDING or word.startswith(("@", "--data", "--post", "--form", "--json")):
+            sent.append(word)
+        before = word
+    written += [word.partition("=")[2] for word in call.rest if word.startswith("--output")]
+    if any(_is_option_for(word, "O", ("--remote-name", "--remote-name-all")) for word in call.rest):
+        written += names
+    if call.command.words[0] == "wget":
+        written += names
+    return Touch(writes=tuple(map(call.seen, written)), given=_others(call, *sent))
+
+
+_SENDING = frozenset(
+    (
+        *("-d", "-F", "-H", "-T", "-b", "-A", "-e", "-u", "-X", "--data", "--data-raw", "--header"),
+        *(
+            "--data-binary",
+            "--data-urlencode",
+            "--form",
+            "--form-string",
+            "--upload-file",
+            "--json",
+        ),
+        *("--cookie", "--user-agent", "--referer", "--user", "--request", "--post-data", "--url"),
+        *(
+            "--post-file",
+            "--body-data",
+            "--body-file",
+            "--cacert",
+            "--cert",
+            "--key",
+            "--netrc-file",
+        ),
+    )
+)
+
+
+def _is_option_for(word: str, letters: str, names: Sequence[str]) -> bool:
+    """`-o`, `-so`: a short option, alone or the last of several; or its long name."""
+    is_short = word[:1] == "-" != word[1:2] and word[-1:] in letters and len(word) <= 6
+    return is_short or word in names
+
+
+def _into(call: _Call) -> str:
+    """The folder of `-t folder`, `-tfolder`, `--target-directory=folder`."""
+    for name, value in zip(call.rest, [*call.rest[1:], ""], strict=False):
+        if name == "--target-directory" or (
+            name[:1] == "-" != name[1:2] and name.endswith("t") and len(name) < _LONGEST_CLUSTER
+        ):
+            is_copy = call.command.words[0] in {"cp", "mv", "ln", "install", "gcp"}
+            return value if is_copy else ""
+        if name.startswith("--target-directory="):
+            return name.partition("=")[2]
+    return ""
+
+
+def _target(call: _Call) -> tuple[str, ...]:
+    """Where a copy goes: `-t folder`, or the last word; into a folder, under its own name."""
+    folder = _into(call)
+    if folder:
+        last = call.seen(folder)
+        return (last, *(f"{last}/{path.rpartition('/')[2]}" for path in call.paths))
+    words = call.words
+    if len(words) < 2 or ":" in words[-1].partition("/")[0]:  # host:path is somewhere else
+        return ()
+    last = call.paths[-1]
+    name = words[-1].rpartition("/")[2]
+    if len(words) == 2 and "." in name.strip("."):  # a name such as x.yaml is that of a file
+        return (last,)
+    inside = [f"{last.rstrip('/')}/{path.rpartition('/')[2]}" for path in call.paths[:-1]]
+    return (last, *inside)
+
+
+def _interpreted(call: _Call) -> Touch:
+    """What a line of program text touches: the texts in quotes, if it writes or deletes at all."""
+    code = code_of(call.command)
+    small = code.lower()
+    texts = quoted_in(code)
+    paths = tuple(call.seen(path.lstrip("<>+ ")) for path in texts)
+    deletes = paths if any(word in small for word in DELETES) else ()
+    writes = paths if any(word in small for word in WRITES) else ()
+    script = bool(call.paths) and not code
+    changes = may_change(code)
+    plain = [text.lstrip("<>+ ") for text in texts]
+    named = [text for text in plain if " " not in text]  # others are commands, or are said
+    given = tuple(call.seen(path) for path in (*named, *_joined_paths(named))) if changes else ()
+    if changes and call.command.words[0] == "tclsh":  # its texts need no quotes
+        given += tuple(map(call.seen, _paths_in_text(code)))
+    in_place = any(_says_in_place(word) for word in call.rest)
+    others = _others(call) if script else ()
+    if code:
+        # Words behind the program text are its arguments, which it may change.
+        at = len(call.rest)
+        args = [word for word in call.rest[:at] if word not in code and not word.startswith("-")]
+        others = tuple(_tokens(call, args)) if changes or in_place else ()
+    hosts = tuple(hosts_in(code))
+    named = _paths_in_text(code) if hosts else []
+    reads = (*paths, *map(call.seen, named))
+    return Touch(reads, writes, deletes, hosts, (*given, *others))
+
+
+def _joined_paths(texts: Sequence[str]) -> Iterator[str]:
+    """Paths that code may put together of its texts: `join(".claude", "settings.json")`."""
+    parts = [text for text in texts if text and " " not in text and len(text) < 200]
+    for first, second in zip(parts, parts[1:], strict=False):
+        yield f"{first}/{second}"
+        yield f"{first}{second}"
+
+
+def _awk(call: _Call) -> Touch:
+    """The same for awk, which redirects within its text; `-i inplace` writes its files."""
+    code = " ".join(word for word in call.rest if " " in word or "{" in word)
+    if "inplace" in call.rest or "-iinplace" in call.rest:
+        return _writes(call)
+    acts = any(sign in code for sign in (">", "|", "system("))
+    if not acts:
+        return Touch()
+    named = [word for text in quoted_in(code) for word in paths_in(text)]
+    variables = [word.partition("=")[2] for word in call.rest if "=" in word and "{" not in word]
+    if "ARGV" in code or "FILENAME" in code:
+        variables += call.words
+    return Touch(writes=tuple(map(call.seen, (*named, *variables))))
+
+
+_HOW: dict[str, Callable[[_Call], Touch]] = {
+    **dict.fromkeys(_DELETES_ALL, _deletes),
+    **dict.fromkeys(_WRITES_ALL, _writes),
+    **dict.fromkeys(_ALTERS_ALL, _alters),
+    **dict.fromkeys(_COPIES, _copies),
+    **dict.fromkeys(("sed", "gsed"), _edits),
+    **dict.fromkeys(("curl", "wget"), _downloads),
+    **dict.fromkeys(_UNPACKS, _unpacks),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _awk),
+    "ln": _links,
+    "patch": _patches,
+    "zip": _zips,
+    "json": _formats,
+    "find": _finding,
+    "mv": _moves,
+    "sqlite3": _queries,
+    "dd": _blocks,
+    "git": _git,
+}
+"""By the program, what its words mean."""

@@ -1,0 +1,1024 @@
+"""Which programs a shell text really runs, and what they touch.
+
+Programs that only start another (`sudo`, `env`, `timeout`, `xargs`, `sh -c`, `docker run`, …) are
+looked through; what the one that really runs touches is told by `touches.py`.
+"""
+
+# ruff: noqa: PLR0911, PLR0912  one answer for each form of a command
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from switchgear._rules.hosts import is_loopback, is_own_key
+from switchgear._rules.interpreter_code import (
+    INTERPRETERS,
+    STARTS,
+    code_of,
+    computes_code,
+    quoted_in,
+    variables_in,
+)
+from switchgear._rules.patterns import ANY
+from switchgear._rules.program_effects import Touch, handled_by, touched_by
+from switchgear._rules.readers import only_reads
+from switchgear._rules.shell.filters import finds
+from switchgear._rules.shell.parser import (
+    DEEPEST,
+    FILE,
+    MOST_WORDS,
+    UNKNOWN,
+    Command,
+    Redirect,
+    Setting,
+    TooLong,
+    Work,
+    commands_of,
+    join,
+    within,
+)
+
+GUARD_NAME = "switchgear"
+"""The command that must not be given orders, by whomever it is carried."""
+DECODED = "run-decoded"
+"""Stands for a shell that runs what a decoder in the same pipe puts out, with its name behind it."""
+OPERATED = "operate-guard"
+"""Stands for an order to Switchgear that is not known to only look, with its words behind it."""
+
+_VALUED: dict[str, str] = {
+    "sudo": "-u -g -h -p -C -T -U -D -R -r -t --user --group --host --prompt --chdir --chroot",
+    "doas": "-u -C",
+    "env": "-u -C -S --unset --chdir --split-string",
+    "nice": "-n --adjustment",
+    "ionice": "-c -n -p",
+    "timeout": "-k -s --kill-after --signal",
+    "stdbuf": "-i -o -e",
+    "xargs": "-I -n -P -L -d -E -a -s --max-args --max-procs --delimiter --arg-file --replace",
+    "strace": "-e -o -p -s -u -E -P",
+    "ltrace": "-e -o -p -s -u",
+    "time": "-f -o --format --output",
+    "chrt": "",
+    "taskset": "",
+    "flock": "-w -E --timeout",
+    "nohup": "",
+    "setsid": "",
+    "command": "",
+    "builtin": "",
+    "exec": "-a",
+    "unbuffer": "",
+    "unshare": "",
+    "nsenter": "-t --target -S -G",
+    "chroot": "",
+    "setpriv": "",
+    "runuser": "-u -g -G",
+    "pkexec": "--user",
+    "rlwrap": "",
+    "torsocks": "",
+    "proxychains": "-f",
+    "proxychains4": "-f",
+    "catchsegv": "",
+    "valgrind": "",
+    "xvfb-run": "-n -s -e -f",
+    "faketime": "",
+    "firejail": "",
+    "dbus-run-session": "",
+    "setarch": "",
+    "prlimit": "",
+    "numactl": "",
+    "gtimeout": "-k -s",
+    "sshpass": "-p -f -e",
+    "systemd-run": "-p -u --property --unit --uid --gid --slice --description",
+    "systemd-inhibit": "--what --who --why --mode",
+    "caffeinate": "-t -w",
+    "busybox": "",
+    "toybox": "",
+    "then": "",
+    "do": "",
+    "else": "",
+}
+"""Programs that run the command behind them, with their options that take a value."""
+_OWN_WORDS = {
+    **dict.fromkeys(("timeout", "gtimeout", "taskset", "chrt", "flock", "chroot", "faketime"), 1),
+}
+"""Words of their own between the options and the command."""
+_FOLDERS = {"env": ("-C", "--chdir"), "sudo": ("-D", "--chdir"), "doas": ()}
+"""Options that change the folder."""
+_RUNNERS = {
+    *((name, "run") for name in ("uv", "poetry", "pipenv", "pdm", "rye", "pipx", "hatch", "conda")),
+    *((name, "run") for name in ("mamba", "micromamba", "pixi", "devbox", "mise")),
+    *(
+        (name, "exec")
+        for name in ("npm", "pnpm", "yarn", "bundle", "mise", "asdf", "opam", "stack")
+    ),
+    *(("pnpm", "dlx"), ("yarn", "dlx"), ("bun", "x"), ("npm", "x"), ("mise", "x")),
+}
+_RUNNING = frozenset(("uvx", "npx", "pnpx", "bunx"))
+_RUNNER_OPTIONS = [
+    *("--with", "--python", "-p", "--project", "--extra", "--package", "-n", "--name", "--from"),
+    *("--directory", "--env-file", "--group", "--prefix"),
+]
+SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "ash", "fish", "rbash", "mksh", "yash"))
+_RUNS_TEXT = SHELLS | {"eval", "source", "."}
+_TEXT_OPTIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("su", "runuser", "script", "flock", "sg", "npm", "npx"), ("-c", "--command")),
+    "nix-shell": ("--run", "--command"),
+    "nix": ("-c", "--command"),
+    "entr": ("-s",),
+    "nodemon": ("-x", "--exec"),
+    "expect": ("-c",),
+    "git": ("--exec",),
+    "xterm": ("-e",),
+    "gnome-terminal": ("-e", "--command"),
+    "watchexec": ("-s", "--shell"),
+    "hyperfine": ("--prepare", "--setup", "--cleanup"),
+    "rsync": ("--rsync-path", "-e", "--rsh"),
+    "tar": ("--to-command", "--checkpoint-action", "-I", "--use-compress-program"),
+    "make": ("--eval",),
+    "gdb": ("-ex", "--eval-command"),
+    **dict.fromkeys(("vi", "vim", "nvim", "ex", "view"), ("-c", "--cmd")),
+}
+"""Options whose value is a shell text."""
+_CLUSTERS = frozenset(("su", "runuser", "script", "sg", "flock"))
+"""Those of which `-c` may be the last of several letters."""
+_PROMPTED = frozenset(("claude", "codex", "gemini", "qwen", "opencode", "aider", "goose", "llm"))
+"""Agents, which are given a task in words."""
+_ONLY_TEXTS = _CLUSTERS | {"ssh", "nix-shell", "nix", "npm", "npx", "tmux", "screen", "zellij"}
+"""Those that do nothing themselves to what the text names."""
+_TEXT_WORDS = frozenset(("watch", "parallel", "trap", "hyperfine", "concurrently", "forkrun"))
+"""Programs whose words are shell texts."""
+_SESSIONS = frozenset(("tmux", "screen", "zellij", "dtach", "abduco"))
+_CONTAINERS = frozenset(("docker", "podman", "nerdctl"))
+_CONTAINER_VALUED = [
+    "-v",
+    "--volume",
+    "-w",
+    "--workdir",
+    "-e",
+    "--env",
+    "-u",
+    "--user",
+    "--name",
+    "--network",
+    "--net",
+    "--entrypoint",
+    "-p",
+    "--publish",
+    "--mount",
+    "--env-file",
+    "--platform",
+    "-l",
+    "--label",
+    "-m",
+    "--memory",
+    "--cpus",
+    "--add-host",
+    "-h",
+    "--hostname",
+    "--tmpfs",
+    "--shm-size",
+    "--gpus",
+    "--device",
+    "--cap-add",
+    "--cap-drop",
+    "--security-opt",
+    "--restart",
+    "--pull",
+    "--ulimit",
+    "--volumes-from",
+    "--ip",
+    "--dns",
+    "--log-driver",
+    "--log-opt",
+    "--pid",
+    "--ipc",
+    "--userns",
+    "--cidfile",
+    "-f",
+    "--file",
+]
+_DECODERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("base64", "base32", "basenc", "gbase64"), ("-d", "-D", "-di", "--decode")),
+    "openssl": ("-d",),
+    "xxd": ("-r", "-rp", "-p"),
+    "uudecode": (),
+    "rev": (),
+    "tr": (),
+    "gpg": ("-d", "--decrypt"),
+    "zcat": (),
+    "gunzip": (),
+    "gzip": ("-d", "-dc", "-cd"),
+    "rot13": (),
+}
+"""Programs that make another text of one, with the options by which they do."""
+_SHOWS = frozenset(
+    ("pdb", "cProfile", "profile", "trace", "runpy", "coverage", "timeit", "viztracer")
+)
+"""Modules of Python that run another one."""
+_PROGRAM_FOLDERS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin")
+_LOOKS = frozenset(
+    (
+        *("demo", "run", "resume", "runs", "batch", "serve", "backtest", "tune", "status", "watch"),
+        *("show", "events", "check", "rules", "simulate", "export", "selftest", "doctor", "help"),
+        *("completion", "review", "sessions", "prices", "version", "record"),
+        *("config check", "config schema", "config show", "config explain", "hooks doctor"),
+        *("hooks install", "hooks status", "rules list", "rules test", "budgets audit"),
+        *("budgets list", "budgets show", "fleet deliver", "fleet route", "fleet status"),
+        *("fleet watch", "incidents add", "incidents list", "incidents show", "locks list"),
+        *("locks", "fleet", "budgets", "incidents", "hooks", "config", "locks show"),
+    )
+)
+"""Orders to Switchgear that look, run or guard; every other one is the operator's.
+
+`record` has a rule of its own."""
+_ORDERS = frozenset(
+    (
+        *("release", "reset", "hold", "import", "vacuum", "intervene", "trust", "record"),
+        *("config", "hooks", "budgets", "locks", "fleet", "incidents", "--store", "--config"),
+    )
+)
+"""Verbs of Switchgear that are looked for in a text that is no command."""
+MOST_SOURCES = 32
+"""Files that another is made of."""
+RUN_FILES = (
+    ".bashrc",
+    ".zshrc",
+    ".profile",
+    ".bash_profile",
+    ".zprofile",
+    ".bash_login",
+    ".zshenv",
+)
+"""Files whose text the next shell runs."""
+MOST_WRAPPERS = 64
+"""Programs that start another, one in the other."""
+MOST_TOKENS = 64
+"""Words from a pipe that are tried one by one."""
+
+
+class Effects(NamedTuple):
+    """What the commands of a text do; paths are absolute, as written."""
+
+    commands: tuple[tuple[str, ...], ...] = ()
+    """The programs that really run, each with its words; the first is a bare name."""
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    deletes: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+    """Paths given to a program of which it is not known that it only reads them."""
+    alters: tuple[str, ...] = ()
+    """Paths whose rights or place in their folder change, with all that is below."""
+    sweeps: tuple[str, ...] = ()
+    """What git throws away, as `kind:folder`."""
+    patches: tuple[str, ...] = ()
+    """Files with patches that are applied."""
+    runs: tuple[str, ...] = ()
+    """Files that are run: scripts given to a shell, programs named by their path."""
+    sends: tuple[str, ...] = ()
+    """Of what is read, that which goes into a pipe or a command that calls a host."""
+    variables: tuple[str, ...] = ()
+    """Variables that hold a key and go to a host that is not its provider's, as `NAME to host`."""
+
+
+def effects_of(text: str, setting: Setting) -> Effects:
+    """What a shell text would do. Raises `TooLong` for one that cannot be judged.
+
+    >>> effects_of("sudo sh -c 'cd /etc && rm -f hosts'", Setting("/w")).deletes
+    ('/etc/hosts',)
+    """
+    setting = setting._replace(work=setting.work or Work())
+    return _gather(commands_of(text, setting), setting)
+
+
+def effects_of_words(words: tuple[str, ...], setting: Setting) -> Effects:
+    """The same for a command that is given as its words."""
+    if len(words) > MOST_WORDS:
+        raise TooLong(f"more than {MOST_WORDS} words in one command")
+    setting = setting._replace(work=setting.work or Work())
+    return _gather([Command(words, (), setting.cwd)], setting)
+
+
+def _gather(commands: list[Command], setting: Setting) -> Effects:
+    found: dict[str, dict[str, None]] = {field: {} for field in Touch._fields}
+    real: dict[tuple[str, ...], None] = {}
+    read: list[tuple[str, str]] = []  # in which pipe, and what
+    keys: list[tuple[str, str]] = []
+    calling: dict[str, list[str]] = {}
+    copied: dict[str, list[str]] = {}  # files, and what they were made of
+    ran = list(_looked_through(commands, setting, 0))
+    runs = dict.fromkeys(path for command in (*commands, *ran) for path in _scripts(command))
+    for command in ran:
+        if command.words[:1] in {(DECODED,), (OPERATED,)}:
+            real[command.words] = None
+            continue
+        touch = _touch_of(command)
+        if command.words and not command.words[0].startswith(_WRAPPER):
+            real[command.words] = None
+        for field, values in zip(Touch._fields, touch, strict=True):
+            if values:
+                found[field].update(dict.fromkeys(values))
+        read += [(command.pipe, path) for path in touch.reads]
+        for name in _keys_of(command):
+            if name.startswith(FILE):
+                read.append((command.pipe, name.removeprefix(FILE)))
+            else:
+                keys.append((command.pipe, name))
+        if touch.writes:
+            sources = [path for pipe, path in read[-MOST_SOURCES:] if pipe == command.pipe]
+            for path in touch.writes[:MOST_SOURCES]:
+                copied.setdefault(path, []).extend(sources)
+        if touch.hosts:
+            calling.setdefault(command.pipe, []).extend(touch.hosts)
+    sends = [path for pipe, path in read if path != UNKNOWN and _goes_into(pipe, calling)]
+    for path in sends if copied else ():
+        if len(sends) < MOST_WORDS:
+            sends += copied.pop(path, [])  # what a file was made of goes with it
+    leaks = [leak for pipe, name in keys for leak in _leaks(pipe, name, calling)]
+    for paths in found.values():
+        paths.pop(UNKNOWN, None)
+    fields = {field: tuple(paths) for field, paths in found.items()}
+    return Effects(
+        tuple(real),
+        **fields,
+        runs=tuple(runs),
+        sends=tuple(dict.fromkeys(sends)),
+        variables=tuple(dict.fromkeys(leaks)),
+    )
+
+
+_WRAPPER = "\ue007"
+"""Before the name of a program whose own words are looked at, and which starts another."""
+
+
+def _touch_of(command: Command) -> Touch:
+    """What a command touches; in a container, only what it sees of this machine."""
+    touch = _redirected(command)
+    if command.words and command.words[0].startswith(_WRAPPER):
+        touch = handled_by(command)
+    elif command.words and _inner_text(command) is None:
+        texts = _texts_in(command) if command.words[0] in _ONLY_TEXTS else []
+        if texts:
+            words = tuple(word for word in command.words if word not in texts)
+            command = command._replace(words=words)
+        touch = touch.joined(touched_by(command))
+    if command.mounts:
+        fields = [
+            values if field == "hosts" else tuple(path for path in values if _is_in(path, command))
+            for field, values in zip(Touch._fields, touch, strict=True)
+        ]
+        return Touch(*fields)
+    return touch
+
+
+def _is_in(path: str, command: Command) -> bool:
+    return any(path == mount or path.startswith(f"{mount}/") for mount in command.mounts)
+
+
+def _keys_of(command: Command) -> Sequence[str]:
+    """The variables with keys that a command has in its words or its program text."""
+    if command.words[:1] and command.words[0].startswith(INTERPRETERS):
+        return (*command.secrets, *variables_in(code_of(command)))
+    return command.secrets
+
+
+def _leaks(pipe: str, name: str, calling: dict[str, list[str]]) -> Iterator[str]:
+    while pipe not in calling:
+        pipe = pipe.rpartition("/")[0]
+        if not pipe:
+            return
+    for host in calling[pipe]:
+        if not is_own_key(name, host) and not is_loopback(host):
+            yield f"{name} to {host}"
+
+
+def _scripts(command: Command) -> Iterator[str]:
+    """The file that a command runs, if it is named: `sh x.sh`, `. ./x`, `./x`."""
+    program, *rest = command.words or ("",)
+    if "/" in program and UNKNOWN not in program:
+        yield join(command.cwd, program)
+    if program.rpartition("/")[2] in _RUNS_TEXT - {"eval"} and rest[:1] != ["-c"]:
+        script = next((word for word in rest if not word.startswith("-")), UNKNOWN)
+        if UNKNOWN not in script:
+            yield join(command.cwd, script)
+
+
+def _decoded(commands: list[Command]) -> Iterator[tuple[str, ...]]:
+    """A word for each shell that runs what was decoded, or made of a plain text, on the way to it."""
+    runs: dict[str, bool] = {}  # pipes in which a text is run; whether by more than `eval`
+    for command in commands:
+        if command.words and _runs_given(command):
+            more = command.words[0] != "eval"
+            runs[command.pipe] = runs.get(command.pipe, False) or more
+    if not runs:
+        return
+    texts: set[str] = set()
+    for command in commands:
+        program, *rest = _bare(command.words) or ("",)
+        options = _DECODERS.get(program)
+        decodes = options is not None and (not options or any(word in options for word in rest))
+        if program == "tr":
+            decodes = not any(word in {"-d", "-s", "--delete"} for word in rest)
+        # What a substitution decodes may be kept in a variable, and run later.
+        inner = any(not part.startswith("+") for part in command.pipe.split("/")[1:])
+        if decodes and (_is_run(command.pipe, runs) or inner):
+            yield (DECODED, program)
+        elif command.pipe in texts and command.piped is None and command.pipe in runs:
+            # A plain text has gone through a filter that is not known, to a shell.
+            yield (DECODED, program)
+        if program in {"echo", "printf"} or any(op == "<<<" for op, _ in command.redirects):
+            texts.add(command.pipe)
+
+
+def _is_run(pipe: str, runs: dict[str, bool]) -> bool:
+    """Whether what is printed in a pipe is run; what `eval` itself runs prints to others."""
+    same_shell = False
+    while pipe not in runs or (same_shell and not runs[pipe]):
+        pipe, _, last = pipe.rpartition("/")
+        same_shell = same_shell or last.startswith("+")
+        if not pipe:
+            return False
+    return True
+
+
+def _runs_given(command: Command) -> bool:
+    """Whether a command runs a text that it is given by others: by a pipe or a substitution."""
+    program, *rest = _bare(command.words) or ("",)
+    if program not in _RUNS_TEXT:
+        return UNKNOWN in program
+    plain = [word for word in rest if not word.startswith("-")]
+    if program in {"eval", "source", "."} or not plain:
+        return True
+    return any("c" in word for word in rest if word[:1] == "-" != word[1:2]) or UNKNOWN in plain[0]
+
+
+def _redirected(command: Command) -> Touch:
+    """What the redirections of a command touch."""
+    files = [(op, join(command.cwd, path)) for op, path in command.redirects if op != "<<<"]
+    reads = tuple(path for op, path in files if op in {"<", "<&"})
+    return Touch(reads, tuple(path for op, path in files if op not in {"<", "<&"}))
+
+
+def _goes_into(pipe: str, calling: dict[str, list[str]]) -> bool:
+    """Whether what is read in a pipe goes to somebody who calls: in the same, or in one around it."""
+    while pipe not in calling:
+        pipe = pipe.rpartition("/")[0]
+        if not pipe:
+            return False
+    return True
+
+
+def _looked_through(commands: list[Command], setting: Setting, depth: int) -> Iterator[Command]:
+    """The commands that really run; those of inner shells among them."""
+    if depth > DEEPEST:
+        raise TooLong(f"commands nested deeper than {DEEPEST} levels")
+    yield from (Command(words) for words in _decoded(commands))
+    written: dict[str, str] = {}
+    for command in commands:
+        if command.written is not None:
+            for op, path in command.redirects:
+                if op.startswith((">", "&>")):
+                    written[join(command.cwd, path)] = command.written
+                    if path.endswith(RUN_FILES):
+                        inner = commands_of(command.written, setting, depth + 1)
+                        yield from _looked_through(inner, setting, depth + 1)
+        for each in _with_piped(_with_script(command, written) if written else command):
+            yield from _looked_into(each, setting, depth)
+
+
+def _with_script(command: Command, written: dict[str, str]) -> Command:
+    """A command that runs a file which was written just before, as one that is given its text."""
+    words = _bare(command.words)
+    for path in (*_scripts(command), *(join(command.cwd, word) for word in words[1:])):
+        text = written.get(path)
+        if text is None:
+            continue
+        if words[0] in {"make", "gmake"}:
+            return command._replace(redirects=(*command.redirects, Redirect("<<<", text)))
+        if words[0].startswith(INTERPRETERS):
+            return command._replace(words=(words[0], "-c", text, *words[2:]))
+        if words[0] in _RUNS_TEXT or path == join(command.cwd, command.words[0]):
+            return command._replace(words=("bash", "-c", text, *words[1:]))
+    return command
+
+
+def _looked_into(command: Command, setting: Setting, depth: int) -> Iterator[Command]:
+    """One command: the programs around it, itself, and what it starts."""
+    if setting.work is not None:
+        setting.work.take_step(5)
+    wrappers: list[Command] = []
+    here = _peeled(command, wrappers)
+    yield from wrappers
+    yield here
+    if command.words[:1] == ("xargs",):
+        yield here._replace(words=("xargs", *here.words))
+    if here.words[:1] == (GUARD_NAME,) and not _only_looks(here.words[1:]):
+        yield here._replace(words=(OPERATED, *here.words))
+    inner = _inner_text(here)
+    if inner is not None:
+        env = {**setting.env, **here.variables, **_arguments(here)}
+        unset = UNKNOWN if here.words[:1] == ("trap",) else setting.unset
+        at = setting._replace(cwd=here.cwd, env=env, unset=unset)
+        runs = [
+            within(each, here.pipe)._replace(mounts=here.mounts)
+            for each in commands_of(inner, at, depth + 1)
+        ]
+        yield from _looked_through(runs, setting, depth + 1)
+    for found in _inner_commands(here, setting):
+        yield from _looked_through([found], setting, depth + 1)
+
+
+def _only_looks(words: Sequence[str]) -> bool:
+    """Whether an order to Switchgear is one that an agent may give."""
+    rest = _behind_options(tuple(words), ["--store", "--config"])
+    if not rest or {"--help", "-h", "--version"} & set(words):
+        return True
+    if any("force-close" in word or "open=force" in word for word in words):
+        return False
+    groups = {"config", "hooks", "rules", "budgets", "locks", "fleet", "incidents"}
+    order = " ".join(rest[:2]) if rest[0] in groups else rest[0]
+    return order in _LOOKS
+
+
+def _arguments(command: Command) -> dict[str, str]:
+    """`$0`, `$1`, `$@` of a `sh -c text a b`."""
+    rest = list(command.words[1:])
+    for at, word in enumerate(rest):
+        if word[:1] == "-" != word[1:2] and "c" in word and command.words[0] in SHELLS:
+            args = rest[at + 2 :]
+            return _numbered(args)
+    if "-s" in rest and command.words[0] in SHELLS:
+        args = [word for word in rest[rest.index("-s") + 1 :] if word != "--"]
+        return _numbered(["bash", *args])
+    return {}
+
+
+def _numbered(args: Sequence[str]) -> dict[str, str]:
+    named = {str(number): arg for number, arg in enumerate(args[:10])}
+    return {**named, "@": "\ue003".join(args[1:]), "*": " ".join(args[1:])}
+
+
+def _with_piped(command: Command) -> list[Command]:
+    """The command; of `xargs`, with the words that it reads, as far as they are known."""
+    words, piped = command.words, _given(command)
+    name = words[0].rpartition("/")[2] if words else ""
+    if name not in {"xargs", "parallel"} or not piped or UNKNOWN in piped:
+        return [command]
+    tokens = piped.split()
+    if len(tokens) > MOST_WORDS:
+        raise TooLong(f"more than {MOST_WORDS} words for xargs")
+    sign = _replaced_by(words)
+    if sign and any(sign in word for word in words[1:]):
+        return [
+            command._replace(
+                words=tuple(
+                    word
+                    if word.startswith(("-I", "--replace")) or before == "-I"
+                    else word.replace(sign, token)
+                    for before, word in zip(("", *words), words, strict=False)
+                )
+            )
+            for token in tokens[:MOST_TOKENS]
+        ]
+    return [command._replace(words=(*words, *tokens))]
+
+
+def _replaced_by(words: Sequence[str]) -> str:
+    """What `xargs -I` replaces."""
+    for at, word in enumerate(words):
+        if word == "-I" and at + 1 < len(words):
+            return words[at + 1]
+        if word.startswith("-I") and len(word) > 2:
+            return word[2:]
+        if word.startswith("--replace="):
+            return word.partition("=")[2]
+        if word in {"-i", "--replace"} or words[0].endswith("parallel"):
+            return "{}"
+    return ""
+
+
+def _bare(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of the program that really runs."""
+    return _peeled(Command(words), []).words
+
+
+def _peeled(command: Command, wrappers: list[Command]) -> Command:
+    """The command without the programs that only start another; those are added to `wrappers`."""
+    for _ in range(MOST_WRAPPERS):
+        words = command.words
+        if not words:
+            return command
+        folder, slash, program = words[0].rpartition("/")
+        if slash and " " not in words[0]:
+            words = (program, *words[1:])
+            command = command._replace(words=words, foreign=not _is_trusted(folder))
+        inner = _behind(command, wrappers)
+        if inner is None or not inner.words or inner.words == words:
+            return command
+        command = inner
+    raise TooLong(f"more than {MOST_WRAPPERS} programs that start another")
+
+
+def _is_trusted(folder: str) -> bool:
+    """Whether programs in a folder are what their names say."""
+    return folder in _PROGRAM_FOLDERS or folder.endswith(("venv/bin", "/.bin", "/env/bin"))
+
+
+def _behind(command: Command, wrappers: list[Command]) -> Command | None:
+    """What a program that only starts another starts; `None`: it does something itself."""
+    words = command.words
+    program = words[0]
+    if program in _VALUED:
+        return _behind_wrapper(command, wrappers)
+    if words[:2] in _RUNNERS or program in _RUNNING or words[:3] == ("uv", "tool", "run"):
+        start = 1 if program in _RUNNING else 3 if words[1] == "tool" else 2
+        rest = _behind_options(words[start:], _RUNNER_OPTIONS)
+        _add_wrapper(wrappers, command, words[: len(words) - len(rest)])
+        return (
+            command._replace(words=(rest[0].partition("@")[0] or rest[0], *rest[1:]))
+            if rest
+            else None
+        )
+    if program.startswith(("python", "pypy")):
+        module = _module(words)
+        if not module:
+            return None
+        if module[0] in _SHOWS and len(module) > 1:
+            rest = _behind_options(module[1:], [])
+            return command._replace(words=rest) if rest else None
+        return command._replace(words=(module[0].partition(".")[0], *module[1:]))
+    if program == "git" and words[1:2] and words[1].startswith("-"):
+        inner = _plain_git(command)
+        _add_wrapper(wrappers, command, words[: len(words) - len(inner.words) + 1])
+        return inner
+    return None
+
+
+def _behind_wrapper(command: Command, wrappers: list[Command]) -> Command | None:
+    words = command.words
+    program = words[0]
+    if program == "env":
+        text = _split_text(words)
+        if text is not None:
+            return command._replace(words=text)
+    rest = _behind_options(words[1:], _VALUED[program].split())
+    inner = rest[_OWN_WORDS.get(program, 0) :]
+    while inner and "=" in inner[0] and program in {"env", "sudo"}:
+        inner = inner[1:]
+    own = words[: len(words) - len(inner)]
+    if not inner:
+        return None
+    _add_wrapper(wrappers, command, own)
+    cwd = command.cwd
+    for option in _FOLDERS.get(program, ()):
+        for at, word in enumerate(own):
+            if word == option and at + 1 < len(own):
+                cwd = join(cwd, own[at + 1])
+            elif word.startswith(f"{option}=") or (len(option) == 2 and word.startswith(option)):
+                cwd = join(cwd, word[len(option) :].lstrip("=")) if word != option else cwd
+    return command._replace(words=inner, cwd=cwd)
+
+
+def _add_wrapper(wrappers: list[Command], command: Command, own: tuple[str, ...]) -> None:
+    """A program's own words matter if it may write to what they name: `time -o file`."""
+    if len(own) > 1:
+        named = (f"{_WRAPPER}{own[0]}", *own[1:])
+        wrappers.append(command._replace(words=named, redirects=()))
+
+
+def _split_text(words: tuple[str, ...]) -> tuple[str, ...] | None:
+    """`env -S 'rm -f x' y` as the words that it runs."""
+    for at, word in enumerate(words[1:], 1):
+        if not word.startswith("-"):
+            return None
+        name, equals, value = word.partition("=")
+        if name == "--split-string":
+            text = value if equals else "".join(words[at + 1 : at + 2])
+            return (*_split(text), *words[at + 1 + (not equals) :])
+        if word[1:2] != "-" and "S" in word:
+            text = word.partition("S")[2]
+            if text:
+                return (*_split(text), *words[at + 1 :])
+            return (*_split("".join(words[at + 1 : at + 2])), *words[at + 2 :])
+    return None
+
+
+def _split(text: str) -> list[str]:
+    return text.replace("'", "").replace('"', "").replace("\\_", " ").replace("\\", "").split()
+
+
+def _module(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The module that Python runs, and its words: `python -m a b`, `-ma b`, `-Im a b`."""
+    at = 1
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        word = words[at]
+        if word[1:2] != "-":
+            for index, letter in enumerate(word[1:], 1):
+                if letter == "m":
+                    rest = word[index + 1 :]
+                    return (rest, *words[at + 1 :]) if rest else words[at + 1 :]
+                if letter == "c":
+                    return ()
+                if letter in "WX":
+                    at += index + 1 == len(word)
+                    break
+        at += 1
+    return ()
+
+
+def _behind_options(words: tuple[str, ...], valued: list[str]) -> tuple[str, ...]:
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        if words[at] == "--":
+            return words[at + 1 :]
+        at += 2 if words[at] in valued else 1
+    return words[at:]
+
+
+def _plain_git(command: Command) -> Command:
+    """`git -C dir -c a=b push -f` as `git push -f` in that folder; an alias as what it stands for."""
+    words = command.words
+    valued = ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"]
+    rest = _behind_options(words[1:], valued)
+    cwd = command.cwd
+    for name, value in zip(words, [*words[1:], ""], strict=False):
+        if name in {"-C", "--work-tree"}:
+            cwd = join(cwd, value)
+        elif name.startswith("--work-tree="):
+            cwd = join(cwd, name.partition("=")[2])
+        alias, equals, meant = value.removeprefix("alias.").partition("=")
+        if name == "-c" and value.startswith("alias.") and equals and rest[:1] == (alias,):
+            return command._replace(words=_alias(meant, rest[1:]), cwd=cwd)
+    return command._replace(words=("git", *rest), cwd=cwd)
+
+
+def _alias(meant: str, rest: tuple[str, ...]) -> tuple[str, ...]:
+    """What an alias of git runs."""
+    if meant.startswith("!"):
+        return ("sh", "-c", f'{meant[1:]} "$@"', "git", *rest)
+    return ("git", *meant.split(), *rest)
+
+
+def _inner_text(command: Command) -> str | None:
+    """The shell text that a command runs in a shell of its own, if it is known."""
+    program, *rest = command.words or ("",)
+    if program == "eval" or (" " in program and not rest):
+        return " ".join((program, *rest) if rest == [] and program != "eval" else rest)
+    if program == "trap":
+        return rest[0] if rest else None
+    if program == "alias":
+        return "\n".join(word.partition("=")[2] for word in rest)
+    if program in _TEXT_WORDS and rest:
+        return _words_as_text(program, rest)
+    if program in {"at", "batch"}:
+        return _given(command)
+    if program in {"source", "."}:
+        if rest == ["/dev/stdin"]:
+            return _given(command)
+        return rest[0] if rest and " " in rest[0] else None
+    return _shell_text(command, rest) if program in SHELLS else None
+
+
+def _words_as_text(program: str, rest: list[str]) -> str:
+    """`watch -n 1 'rm x'`, `parallel rm ::: x`."""
+    if program == "parallel":
+        at = next((at for at, word in enumerate(rest) if word.startswith(":::")), len(rest))
+        args = [word for word in rest[at + 1 :] if not word.startswith(":::")]
+        head = " ".join(_behind_options(tuple(rest[:at]), ["-j", "--jobs", "-a", "--joblog", "-n"]))
+        if "{}" in head and args:
+            return "\n".join(head.replace("{}", arg) for arg in args[:MOST_TOKENS])
+        return f"{head} {' '.join(args)}"
+    words = _behind_options(tuple(rest), ["-n", "--interval", "-w", "-r", "-m", "-M", "-k", "-N"])
+    if program in {"hyperfine", "concurrently"}:
+        return "\n".join(words)
+    return " ".join(words)
+
+
+def _shell_text(command: Command, rest: list[str]) -> str | None:
+    """What a shell runs: behind `-c`, or its input; a script file is not read."""
+    for at, word in enumerate(rest):
+        if word == "--command" or (word[:1] == "-" != word[1:2] and "c" in word):
+            return next((other for other in rest[at + 1 :] if not other.startswith("-")), None)
+        if not word.startswith("-"):
+            break
+    script = next((word for word in rest if not word.startswith("-")), "/dev/stdin")
+    if script == "/dev/stdin" or "-s" in rest:
+        return _given(command)
+    if " " in script or "\n" in script:  # bash <(echo text)
+        return script
+    return UNKNOWN if UNKNOWN in rest else None
+
+
+def _given(command: Command) -> str | None:
+    """What a command reads on its input, if it is known."""
+    texts = [target for op, target in command.redirects if op == "<<<"]
+    return texts[-1] if texts else command.piped
+
+
+def _inner_commands(command: Command, setting: Setting) -> Iterator[Command]:
+    """Commands among the words: what `find` executes, what program text or an option starts."""
+    here = command._replace(redirects=(), piped=None)
+    program = command.words[0] if command.words else ""
+    if program.startswith(INTERPRETERS):
+        code = code_of(command)
+        if computes_code(code):
+            yield Command((DECODED, program))
+        quotes = program.startswith(("perl", "ruby", "php")) and "`" in code
+        yield from (here._replace(words=words) for words in _started_by_code(code, quotes=quotes))
+    if _inner_text(command) is None:
+        texts = _texts_in(command)
+        if program.startswith(INTERPRETERS):
+            texts += [word for word in command.words if " " in word]  # looked at as code
+        words = tuple(word for word in command.words if word not in texts)
+        yield from (here._replace(words=each) for each in _carried(words))
+    if program == "find":
+        yield from (here._replace(words=words) for words in _executed(command.words))
+    elif program in {"fd", "fdfind"}:
+        yield from (here._replace(words=words) for words in _executed_by_fd(command.words))
+    elif program in _CONTAINERS:
+        yield from _in_container(command)
+    elif program.endswith("awk"):
+        texts = [text for word in command.words[1:] for text in quoted_in(word) if " " in text]
+        yield from (here._replace(words=("sh", "-c", text)) for text in texts)
+    elif program == "ssh":
+        yield from _on_this_machine(here, setting.home)
+    elif program == "git":
+        yield from (here._replace(words=words) for words in _set_by_git(command.words))
+    yield from (
+        here._replace(words=("sh", "-c", text)) for text in _texts_in(command, is_bare=True)
+    )
+
+
+def _texts_in(command: Command, *, is_bare: bool = False) -> list[str]:
+    """The words of a command that are shell texts; bare: without what only marks them as such."""
+    words = command.words or ("",)
+    program = words[0]
+    found: list[str] = []
+    if program in _SESSIONS:
+        found += [word for word in words[1:] if " " in word]
+    elif program == "ssh" and not is_bare and any(True for _ in _on_this_machine(command, "/")):
+        found += words[2:]
+    for option in _TEXT_OPTIONS.get(program, ()):
+        for at, word in enumerate(words):
+            is_last = program in _CLUSTERS and option == "-c" and word[:1] == "-" != word[1:2]
+            if word == option or (is_last and word.endswith("c") and len(word) < 5):
+                text = "".join(words[at + 1 : at + 2])
+            elif word.startswith(f"{option}=") and option.startswith("--"):
+                text = word
+            else:
+                continue
+            if is_bare:
+                text = text.removeprefix(f"{option}=").removeprefix("exec=").lstrip(":! ")
+                text = text.removeprefix("shell ")
+            found.append(text)
+    return found
+
+
+def _executed(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """What `find -exec` executes, on what it finds."""
+    paths = finds(words[1:])
+    for at, word in enumerate(words):
+        if word in {"-exec", "-execdir", "-ok", "-okdir"}:
+            found: list[str] = []
+            for sign in words[at + 1 :]:
+                if sign in {";", "+"}:
+                    break
+                found += paths if sign == "{}" else [sign.replace("{}", paths[0])]
+            yield tuple(found)
+
+
+def _executed_by_fd(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """What `fd -x` executes, on what it finds."""
+    for at, word in enumerate(words):
+        if word in {"-x", "-X", "--exec", "--exec-batch"}:
+            plain = [each for each in words[1:at] if not each.startswith("-")]
+            ends = [words[index + 1] for index, each in enumerate(words[:at]) if each == "-e"]
+            plain = [each for each in plain if each not in ends]
+            name = f"{ANY}{plain[0]}{ANY}" if plain else ANY
+            name = f"{name}.{ends[0]}" if ends else name
+            inner = [each.replace("{}", f"./**/{name}") for each in words[at + 1 :]]
+            yield tuple(inner) if "{}" in words else (*inner, f"./**/{name}")
+
+
+def _in_container(command: Command) -> Iterator[Command]:
+    """What a container runs, with the paths of what it is given of this machine."""
+    words = command.words
+    at = next((at for at, word in enumerate(words[:4]) if word in {"run", "exec"}), -1)
+    if at < 0:
+        return
+    mounts: list[tuple[str, str]] = []
+    folder = entry = ""
+    for name, value in _options(words[at + 1 :]):
+        if name in {"-v", "--volume"} and not value.endswith((":ro", ":ro,z")):
+            source, _, target = value.partition(":")
+            mounts.append((join(command.cwd, source), target.partition(":")[0].rstrip("/")))
+        elif name == "--mount":
+            parts = dict(part.partition("=")[::2] for part in value.split(","))
+            source = parts.get("source") or parts.get("src", "")
+            target = parts.get("target") or parts.get("dst") or parts.get("destination", "")
+            if source and not {"ro", "readonly"} & set(parts):
+                mounts.append((join(command.cwd, source), target.rstrip("/")))
+        elif name in {"-w", "--workdir"}:
+            folder = value
+        elif name == "--entrypoint":
+            entry = value
+    rest = _behind_options(words[at + 1 :], _CONTAINER_VALUED)[1:]
+    if not mounts or not (rest or entry):
+        return
+    inner = (*((entry,) if entry else ()), *rest)
+    cwd = _mapped(folder or "/", mounts)
+    yield command._replace(
+        words=tuple(_mapped(word, mounts) for word in inner),
+        redirects=(),
+        piped=None,
+        cwd=cwd if cwd.startswith("/") else UNKNOWN,
+        mounts=tuple(source for source, _ in mounts),
+    )
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for name, value in zip(words, [*words[1:], ""], strict=False):
+        long, equals, attached = name.partition("=")
+        if equals and name.startswith("-"):
+            yield long, attached
+        elif name.startswith("-v") and len(name) > 2:
+            yield "-v", name[2:]
+        elif name.startswith("-"):
+            yield name, value
+
+
+def _mapped(word: str, mounts: Sequence[tuple[str, str]]) -> str:
+    """A word with the paths of this machine for those in the container."""
+    for source, target in mounts:
+        if not target:
+            continue
+        if word == target:
+            return source
+        word = word.replace(f"{target}/", f"{source}/")
+        if word.endswith(f" {target}"):
+            word = word.removesuffix(target) + source
+    return word
+
+
+def _on_this_machine(command: Command, home: str) -> Iterator[Command]:
+    """`ssh localhost text` runs here, at home."""
+    valued = [f"-{letter}" for letter in "bcDEeFIiJLlmOopQRSWw"]
+    rest = _behind_options(command.words[1:], valued)
+    if len(rest) > 1:
+        host = rest[0].rpartition("@")[2]
+        if is_loopback(host) or UNKNOWN in host:
+            text = " ".join(rest[1:])
+            yield command._replace(words=("sh", "-c", text), cwd=home or UNKNOWN)
+
+
+def _set_by_git(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """What settings of git run: an alias, an editor, a pager; what `git bisect run` runs."""
+    if words[1:2] == ("config",):
+        plain = [word for word in words[2:] if not word.startswith("-")]
+        name, value = (plain[0], plain[1]) if len(plain) > 1 else ("", "")
+        if name.startswith("alias."):
+            yield _alias(value, ())
+        elif name in {"core.editor", "core.pager", "core.sshcommand", "core.fsmonitor"}:
+            yield ("sh", "-c", value)
+    elif words[1:3] in {("bisect", "run"), ("submodule", "foreach")}:
+        rest = words[3:]
+        yield ("sh", "-c", rest[0]) if len(rest) == 1 else rest
+    elif words[1:2] == ("filter-branch",):
+        yield from (("sh", "-c", word) for word in words[2:] if " " in word)
+
+
+def _carried(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The guard's own command behind a program that may run it: `ssh host`, `tmux send-keys`."""
+    if not any(GUARD_NAME in word.lower() for word in words[1:]):
+        return
+    if only_reads(words[0], words[1:]) or words[0] in _PROMPTED:
+        return
+    for at, word in enumerate(words[1:], 1):
+        if GUARD_NAME not in word.lower():
+            continue
+        if " " in word:
+            yield from _orders_in(word)
+        elif word.rpartition("/")[2].lower() == GUARD_NAME and not word.startswith((".", "-")):
+            yield (GUARD_NAME, *words[at + 1 :])
+
+
+def _orders_in(text: str) -> Iterator[tuple[str, ...]]:
+    """Orders to Switchgear in a text of any kind: its name, and a verb that it knows."""
+    for sign in "\"'`();&|,[]{}":
+        text = text.replace(sign, " ")
+    tokens = text.split()[:MOST_WORDS]
+    for at, token in enumerate(tokens[:-1]):
+        if token.lower().rpartition("/")[2] == GUARD_NAME and tokens[at + 1] in _ORDERS:
+            yield (GUARD_NAME, *tokens[at + 1 : at + 4])
+
+
+def _started_by_code(code: str, *, quotes: bool) -> Iterator[tuple[str, ...]]:
+    """`os.system("…")` as a shell, `subprocess.run(["git", …])` as words; backquotes run, too."""
+    if not quotes and not any(word in code for word in STARTS):
+        return
+    for text in quoted_in(code):
+        if " " in text:
+            yield ("sh", "-c", text)
+    for opens, closes in ("[]", "()"):
+        for part in code.split(opens)[1:][:MOST_TOKENS]:
+            words = quoted_in(part.partition(closes)[0][:10_000])
+            if words:
+                yield tuple(words)

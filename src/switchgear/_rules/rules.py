@@ -1,0 +1,485 @@
+"""Rules as JSON values and back: a hook reads them from a compiled file, without any YAML."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from switchgear._core import values
+from switchgear._core.values import Record
+from switchgear._rules.effects import Deed, Place, deed_of
+from switchgear._rules.hosts import is_loopback
+from switchgear._rules.patterns import (
+    ANY,
+    LONGEST_PATTERN,
+    is_glob,
+    is_wild,
+    name_matches,
+    path_is_above,
+    path_matches,
+    paths_meet,
+    telling_part,
+    text_contains,
+)
+from switchgear._rules.programs import OPERATED
+from switchgear._rules.shell.parser import UNKNOWN, TooLong
+from switchgear._text.secrets import key_in
+
+SECRET = "@secret"  # noqa: S105  the name of a pattern
+"""The pattern of contents that is found where something looks like a key."""
+GUARD = "@guard"
+"""The pattern of paths that stands for all protected ones (`Place.protected`)."""
+LOOPBACK = "@loopback"
+"""The pattern of hosts that stands for this machine, by its addresses and by `localhost`."""
+LONGEST_SHOWN = 120
+MOST_PATHS = 1_500
+"""Paths of one call whose links are followed."""
+GUARD_FOLDERS = frozenset(
+    (".claude", ".codex", ".gemini", ".qwen", ".opencode", ".pi", ".switchgear", "switchgear")
+)
+"""Folders that are the guard's, or an agent's with its hooks, by their names."""
+ASPECTS = (
+    *("tools", "hosts", "commands", "inputs", "paths", "writes", "deletes", "sends", "given"),
+    *("variables", "contents"),
+)
+"""What a rule can be about; the last that matches is what is shown."""
+ALLOWED = ("tools", "hosts", "commands", "paths")
+Patterns = tuple[str, ...]
+
+
+class Broken(NamedTuple):
+    """A rule that a call would break. As a text: one line."""
+
+    rule: str
+    what: str
+    """The part of the call that breaks it, cut and cleaned; redact it before it is kept."""
+    why: str
+
+    def __str__(self) -> str:
+        return f"rule {self.rule}: {self.what}" + (f" ({self.why})" if self.why else "")
+
+
+class Rule(Record):
+    """One absolute rule.
+
+    It is broken by a call that has, of each aspect given, something that matches one of its
+    patterns and none of the allowed ones.
+
+    `commands` are patterns of words: the first is the program, each other must be found behind it,
+    in any order; `-f` is found in `-fu` too. `paths` are those read, written or deleted, `writes`
+    those written or deleted, `sends` those that go to a host, `given` those named to a program or a
+    tool of which it is not known that it only reads them; relative ones are of the workspace, `~` is
+    home, `**` any folders. An option and its value are found as `--a=b`, `--a b`, `-ab` and `-a b`. What is forbidden is so in upper and in lower case.
+
+    >>> rule = Rule("no-prod", commands=("kubectl --context=prod*",), why="production is not yours")
+    >>> str(judge([rule], "Bash", {"command": "kubectl get po --context=prod-1"}, Place("/w")))
+    'rule no-prod: kubectl get po --context=prod-1 (production is not yours)'
+    """
+
+    __slots__ = (
+        *("name", "why", *ASPECTS),
+        *("allow_tools", "allow_hosts", "allow_commands", "allow_paths"),
+    )
+    name: str
+    why: str
+    tools: Patterns
+    commands: Patterns
+    paths: Patterns
+    writes: Patterns
+    deletes: Patterns
+    sends: Patterns
+    given: Patterns
+    variables: Patterns
+    hosts: Patterns
+    contents: Patterns
+    inputs: Patterns
+    allow_tools: Patterns
+    allow_commands: Patterns
+    allow_paths: Patterns
+    allow_hosts: Patterns
+
+    def __init__(self, name: str, why: str = "", **patterns: Iterable[str]) -> None:
+        known = type(self).__slots__[2:]
+        for field in patterns:
+            if field not in known:
+                raise ValueError(f"Rule.{field} is unknown: it must be one of {', '.join(known)}")
+        fields: dict[str, Patterns] = dict.fromkeys(known, ())
+        fields |= {field: _patterns(f"Rule.{field}", value) for field, value in patterns.items()}
+        if not any(fields[aspect] for aspect in ASPECTS):
+            raise ValueError(f"Rule.name is {name!r}: a rule needs one of {', '.join(ASPECTS)}")
+        if not isinstance(why, str):
+            raise ValueError(f"Rule.why is {why!r}: it must be a text")
+        self._set(name=values.text("Rule.name", name), why=why, **fields)
+
+
+def judge(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> Broken | None:
+    """The first rule that a call of this tool with these inputs would break, or `None`.
+
+    `inputs` as parsed from JSON. What is too long or too deep to be read breaks the rule `readable`.
+
+    >>> rule = Rule("stay", writes=("/**",), allow_paths=("./**",))
+    >>> judge([rule], "Write", {"file_path": "notes.md"}, Place("/w")) is None
+    True
+    >>> judge([rule], "Write", {"file_path": "/etc/hosts"}, Place("/w")).what
+    '/etc/hosts'
+    """
+    return judge_deed(rules, deed_of(tool, inputs, place), place)
+
+
+def judge_deed(rules: Iterable[Rule], deed: Deed, place: Place) -> Broken | None:
+    """The same for a deed that is known already."""
+    rules = tuple(rules)
+    if deed.unread and rules:
+        return Broken("readable", deed.unread, "what cannot be read cannot be judged")
+    paths = _Paths(place)
+    try:
+        for rule in rules:
+            found = _breaks(rule, deed, paths)
+            if found is not None:
+                return Broken(rule.name, one_line(found), rule.why)
+    except TooLong as error:
+        return Broken("readable", str(error), "what cannot be read cannot be judged")
+    return None
+
+
+def _breaks(rule: Rule, deed: Deed, paths: "_Paths") -> str | None:
+    """What breaks the rule, if anything does."""
+    if any(name_matches(pattern, deed.tool) for pattern in rule.allow_tools):
+        return None
+    telling = ""
+    for aspect in ASPECTS:
+        if not getattr(rule, aspect):
+            continue
+        found = next(_matching(rule, aspect, deed, paths), None)
+        if found is None:
+            return None
+        telling = found
+    return telling
+
+
+def _matching(rule: Rule, aspect: str, deed: Deed, paths: "_Paths") -> Iterator[str]:
+    """What of the deed breaks this aspect of the rule."""
+    patterns: Patterns = getattr(rule, aspect)
+    if aspect == "tools":
+        yield from (deed.tool for pattern in patterns if name_matches(pattern, deed.tool))
+    elif aspect == "commands":
+        for words in deed.commands:
+            if _any_command(patterns, words) and not _any_command(rule.allow_commands, words):
+                yield " ".join(words).removeprefix(f"{OPERATED} ")
+    elif aspect == "hosts":
+        for host in deed.hosts:
+            if _any_host(patterns, host) and not _any_host(rule.allow_hosts, host):
+                yield host
+    elif aspect == "variables":
+        yield from (value for value in deed.variables if _any_name(patterns, value))
+    elif aspect == "inputs":
+        yield from (value for value in deed.inputs if _any_name(patterns, value))
+    elif aspect == "contents":
+        for text in deed.texts:
+            yield from (found for pattern in patterns if (found := _in_text(pattern, text)))
+    else:
+        yield from paths.matching(aspect, patterns, rule.allow_paths, deed)
+
+
+class _Paths:
+    """Patterns and paths as seen from one place. Used by one thread, for one call."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._known: dict[Patterns, _Denied] = {}
+        self._resolved: dict[str, str] = {}
+        self._roots = [place.workspace.rstrip("/") or "/"]
+        if place.resolve is not None:
+            self._roots.append(place.resolve(place.workspace).rstrip("/") or "/")
+
+    def matching(
+        self, aspect: str, patterns: Patterns, allowed: Patterns, deed: Deed
+    ) -> Iterator[str]:
+        """Paths of the deed that match a pattern and are not excused."""
+        touched = list(_touched(aspect, deed))
+        if not touched:
+            return
+        denied, excused = self._denied(patterns), self._absolute(allowed)
+        for path, how in touched:
+            forms = self._forms(path, is_deleted=how in {"deletes", "alters"})
+            if not any(_hits(form.lower(), denied, how) for form in forms):
+                continue
+            if not all(any(path_matches(good, form) for good in excused) for form in forms):
+                yield path.replace(ANY, "*")
+
+    def _denied(self, patterns: Patterns) -> "_Denied":
+        """Patterns of what is forbidden, in lower case.
+
+        Some file systems take upper case for lower: what is forbidden is so in both.
+        """
+        found = self._known.get(patterns)
+        if found is None:
+            small = [pattern.lower() for pattern in self._absolute(patterns)]
+            found = self._known[patterns] = _Denied.of(small)
+        return found
+
+    def _forms(self, path: str, *, is_deleted: bool) -> list[str]:
+        """The path as written and with its links followed; deleting a link leaves what it leads to."""
+        if self._place.resolve is None or path.startswith(UNKNOWN):
+            return [path]
+        folder, _, name = path.rpartition("/")
+        real = f"{self._real(folder or '/').rstrip('/')}/{name}" if is_deleted else self._real(path)
+        return [path, real] if real != path else [path]
+
+    def _real(self, path: str) -> str:
+        """A path with its links followed. Raises `TooLong` for too many."""
+        found = self._resolved.get(path)
+        if found is None:
+            if len(self._resolved) >= MOST_PATHS:
+                raise TooLong(f"more than {MOST_PATHS} paths in one call")
+            resolve = self._place.resolve
+            found = self._resolved[path] = path if resolve is None else resolve(path)
+        return found
+
+    def _absolute(self, patterns: Sequence[str]) -> list[str]:
+        """Patterns with the workspace, home and the guard's own paths filled in."""
+        found: list[str] = []
+        for pattern in patterns:
+            if pattern == GUARD:
+                found += self._absolute(self._place.protected)
+            elif pattern.startswith("~"):
+                if self._place.home:
+                    found.append(self._place.home.rstrip("/") + pattern[1:])
+            elif pattern.startswith(("/", "**")):
+                found.append(pattern)
+            else:
+                found += [f"{root}/{pattern.removeprefix('./')}" for root in self._roots]
+        return found
+
+
+class _Denied(NamedTuple):
+    """Patterns of paths that are forbidden, so that most paths are known at a glance to be allowed."""
+
+    patterns: Sequence[tuple[str, str]]
+    """Each behind its telling part."""
+    above: frozenset[str]
+    """The folders above them."""
+    wild: Sequence[str]
+    """Those with a star in a folder."""
+
+    @classmethod
+    def of(cls, patterns: Sequence[str]) -> "_Denied":
+        """What is denied by these patterns, in lower case."""
+        above: set[str] = set()
+        wild: list[str] = []
+        for pattern in patterns:
+            folder = pattern.removesuffix("/**").rpartition("/")[0]
+            if pattern.endswith("/**"):
+                folder = pattern[:-3]
+            if is_glob(folder):
+                wild.append(pattern)
+                continue
+            while folder:
+                above.add(folder)
+                folder = folder.rpartition("/")[0]
+            above.add("/")
+        return cls([(telling_part(each), each) for each in patterns], frozenset(above), wild)
+
+
+def _hits(path: str, denied: _Denied, how: str) -> bool:
+    """Whether a path is forbidden: by its name, by what lies in it, or by what a shell makes of it."""
+    if how in {"reads", "sends"}:
+        return any(_is_read(path, part, pattern, how) for part, pattern in denied.patterns)
+    if UNKNOWN in path:
+        path = _guessed(path)
+        if not path:
+            return False
+    below = how in {"deletes", "alters"} or (how == "given" and _is_guard_folder(path))
+    if is_glob(path):
+        return any(
+            path_matches(pattern, path)
+            or paths_meet(path, pattern)
+            or (below and path_is_above(path, pattern))
+            for _, pattern in denied.patterns
+        )
+    if below and (path in denied.above or any(_lies_in(path, each) for each in denied.wild)):
+        return True
+    return any(part in path and path_matches(pattern, path) for part, pattern in denied.patterns)
+
+
+def _lies_in(path: str, pattern: str) -> bool:
+    """Whether a pattern with a star in a folder has something in this one."""
+    if pattern.endswith("/**") and path_matches(pattern[:-3], path):
+        return True
+    return path_is_above(path, pattern)
+
+
+def _is_read(path: str, part: str, pattern: str, how: str) -> bool:
+    if part in path and path_matches(pattern, path):
+        return True
+    if how != "sends" or not is_glob(path) or "*" in path.rpartition("/")[2][:1]:
+        return False
+    # What a shell would complete to a file of secrets: `.en?`.
+    name = pattern.rpartition("/")[2]
+    return not is_glob(name) and paths_meet(f"/{path.rpartition('/')[2]}", f"/{name}")
+
+
+def _is_guard_folder(path: str) -> bool:
+    """Whether a folder is one of the guard's, by one of the last two names in its path."""
+    last = path.rstrip("/").rpartition("/")
+    if is_glob(last[2]):
+        return last[2][:1] == "." or last[2][:3] == "swi"
+    return last[2] in GUARD_FOLDERS or last[0].rpartition("/")[2] in GUARD_FOLDERS
+
+
+def _guessed(path: str) -> str:
+    """A path of which a part is not known, as a glob; nothing if it may be any path at all."""
+    known = path.removeprefix(UNKNOWN)
+    if path.startswith(UNKNOWN) and UNKNOWN not in known:
+        return path
+    parts = path.split("/")
+    guarded = False
+    for at, part in enumerate(parts):
+        if UNKNOWN in part:
+            if not guarded and len(part.partition(UNKNOWN)[0]) < 3:
+                return ""
+            parts[at] = part.replace(UNKNOWN, ANY)
+        guarded = guarded or part in GUARD_FOLDERS
+    return "/".join(parts)
+
+
+def _touched(aspect: str, deed: Deed) -> Iterator[tuple[str, str]]:
+    """Paths of an aspect, and what is done to them."""
+    if aspect in {"sends", "given"}:
+        yield from ((path, aspect) for path in getattr(deed, aspect))
+        return
+    for how in {"deletes": ("deletes",), "writes": ("deletes", "alters", "writes")}.get(
+        aspect, ("deletes", "alters", "writes", "reads")
+    ):
+        for path in getattr(deed, how):
+            if not (how == "deletes" and aspect == "deletes" and path.startswith(UNKNOWN)):
+                yield path, how
+
+
+def _any_name(patterns: Patterns, name: str) -> bool:
+    return any(name_matches(pattern, name) for pattern in patterns)
+
+
+def _any_host(patterns: Patterns, host: str) -> bool:
+    return any(
+        is_loopback(host) if pattern == LOOPBACK else name_matches(pattern, host)
+        for pattern in patterns
+    )
+
+
+def _any_command(patterns: Patterns, words: Sequence[str]) -> bool:
+    program = words[0]
+    fitting = [
+        pattern.split() for pattern in patterns if name_matches(pattern.partition(" ")[0], program)
+    ]
+    if not fitting:
+        return False
+    forms = _forms_of(words[1:])
+    return any(_is_command(pattern, forms) for pattern in fitting)
+
+
+def _forms_of(words: Sequence[str]) -> list[str]:
+    """The words, and options with their values in the other ways to write them."""
+    found = list(words)
+    for word, value in zip(words, [*words[1:], ""], strict=False):
+        if word[:1] != "-" or len(word) < 2:
+            continue
+        name, equals, attached = word.partition("=")
+        if equals:
+            found.append(attached)
+        elif value and not value.startswith("-"):
+            found.append(f"{name}={value}")
+        if word[1] != "-" and len(word) > 2:
+            found += (f"{word[:2]}={word[2:].lstrip('=')}", word[2:])
+    return found
+
+
+def _is_command(pattern: Sequence[str], forms: Sequence[str]) -> bool:
+    """Whether what is behind the program has those words, in any order."""
+    return all(any(_is_word(wanted, word) for word in forms) for wanted in pattern[1:])
+
+
+def _is_word(wanted: str, word: str) -> bool:
+    if len(wanted) == 2 and wanted[0] == "-" != wanted[1]:
+        return word[:1] == "-" != word[1:2] and wanted[1] in word[1:].partition("=")[0]
+    return name_matches(wanted, word)
+
+
+def _in_text(pattern: str, text: str) -> str:
+    """What of a text matches, named so that it may be shown."""
+    if pattern == SECRET:
+        kind = key_in(text)
+        return f"what looks like {kind}" if kind else ""
+    return f"{pattern!r}" if text_contains(pattern, text) else ""
+
+
+def one_line(text: str) -> str:
+    """A text of an agent on one line, cut, with nothing in it that a terminal would obey."""
+    text = " ".join(text.split())
+    text = "".join(sign if sign.isprintable() else "?" for sign in text[: LONGEST_SHOWN + 1])
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
+
+
+def _patterns(field: str, value: Iterable[str]) -> Patterns:
+    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+        raise ValueError(f"{field} is {value!r}: it must be a list of texts")
+    patterns = tuple(value)
+    for pattern in patterns:
+        if not pattern.strip() or len(pattern) > LONGEST_PATTERN:
+            rule = f"must have 1 to {LONGEST_PATTERN} characters"
+            raise ValueError(f"{field} has {pattern[:60]!r}: a pattern {rule}")
+    return patterns
+
+
+_NEEDS = {
+    "paths": ("reads", "writes", "deletes", "alters"),
+    "writes": ("writes", "deletes", "alters"),
+    "contents": ("texts",),
+    **{
+        name: (name,)
+        for name in ("commands", "deletes", "sends", "given", "hosts", "inputs", "variables")
+    },
+}
+"""What a deed must have something of, to break this aspect of a rule."""
+
+
+def dump_rules(rules: tuple[Rule, ...]) -> list[dict[str, Any]]:
+    """The rules with the fields that say something.
+
+    >>> dump_rules((Rule("no-curl", commands=("curl",)),))
+    [{'name': 'no-curl', 'commands': ['curl']}]
+    """
+    return [
+        {
+            name: value if isinstance(value, str) else list(value)
+            for name, value in rule.fields().items()
+            if value
+        }
+        for rule in rules
+    ]
+
+
+def load_rules(data: Any) -> tuple[Rule, ...]:
+    """The inverse of `dump_rules`; raises ValueError for what it never dumped."""
+    if not isinstance(data, list) or not all(isinstance(each, dict) for each in data):
+        raise ValueError(f"rules are {data!r}: they must be a list of mappings")
+    try:
+        return tuple(Rule(**each) for each in data)
+    except TypeError as error:
+        raise ValueError(f"a rule cannot be read: {error}") from None
+
+
+def load_rules_about(data: Any, deed: Deed) -> tuple[Rule, ...]:
+    """Those of the rules that a deed could break: of most it does nothing, and a hook is in haste."""
+    if deed.unread or not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
+        return load_rules(data)
+    programs = {words[0].lower() for words in deed.commands if words}
+    return load_rules([each for each in data if _could_break(each, deed, programs)])
+
+
+def _could_break(rule: dict[str, Any], deed: Deed, programs: set[str]) -> bool:
+    for aspect, parts in _NEEDS.items():
+        if aspect in rule and not any(getattr(deed, part) for part in parts):
+            return False
+    if "commands" not in rule:
+        return True
+    firsts = [str(pattern).partition(" ")[0].lower() for pattern in rule["commands"]]
+    return any(first in programs or is_wild(first) for first in firsts)

@@ -1,0 +1,1 @@
+"""Shell text to the simple commands in it, without running any."""

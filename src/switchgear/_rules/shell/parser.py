@@ -1,0 +1,700 @@
+r"""Shell text to the simple commands in it, as the shell would run them, without running any.
+
+A rule about `rm` is worth little if `r\m`, `X=rm; $X`, `sh -c 'rm …'`, `$(…)` or `cd / && rm …`
+gets past it. Quotes, variables, functions, substitutions, braces, here documents and folders
+changed on the way are followed as far as that can be done without running anything; what cannot be
+known is `UNKNOWN`. This is a reader of honest commands and simple tricks, not a sandbox: a text that
+is computed, fetched, or lies in a script file is beyond it.
+
+One pass over the text, whose length, depth and number of words are bounded.
+"""
+
+# ruff: noqa: PLR0911, PLR0912  one answer for each form of a command
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from switchgear._rules.patterns import ANY
+from switchgear._rules.shell.filters import FILTERS as _FILTERS
+from switchgear._rules.shell.filters import filtered, listed
+from switchgear._rules.shell.words import (
+    DEEPEST,
+    LONGEST_PATH,
+    MARKS,
+    MOST_LOOKS,
+    UNKNOWN,
+    Setting,
+    TooLong,
+    WordReader,
+    Work,
+    choice,
+    expanded,
+    holds_key,
+    parted,
+    unescaped,
+    unmarked,
+)
+
+__all__ = [
+    "DEEPEST",
+    "FILE",
+    "LONGEST_PATH",
+    "MOST_WORDS",
+    "UNKNOWN",
+    "Command",
+    "Redirect",
+    "Setting",
+    "TooLong",
+    "Work",
+    "commands_of",
+    "join",
+    "within",
+]
+
+FILE = "\ue008"
+"""Before the path of a file whose contents a command's words are made of."""
+TEMPORARY = "/tmp/mktemp"  # noqa: S108  nothing is written there
+"""What `$(mktemp)` is taken for."""
+MOST_WORDS = 4_096
+"""Words of one command."""
+MOST_DOCUMENTS = 100
+"""Here documents of one line."""
+MOST_LINES = 256
+"""Lines of a text that a loop reads."""
+RUN_VARIABLES = frozenset(
+    (
+        *("PROMPT_COMMAND", "BASH_ENV", "ENV", "EDITOR", "VISUAL", "PAGER", "GIT_EDITOR"),
+        *("GIT_PAGER", "GIT_SSH_COMMAND", "GIT_SEQUENCE_EDITOR", "GIT_EXTERNAL_DIFF", "MANPAGER"),
+        *("LESSOPEN", "LESSCLOSE", "FCEDIT", "GIT_ASKPASS", "SSH_ASKPASS", "BROWSER"),
+    )
+)
+"""Variables whose text is run as a command by the programs that read them."""
+
+_BLANK = " \t\r"
+_RESERVED = frozenset(
+    (
+        *("if", "then", "else", "elif", "fi", "do", "done", "while", "until", "esac"),
+        *("!", "{", "}", "coproc"),
+    )
+)
+_DECLARE = frozenset(("export", "declare", "local", "readonly", "typeset"))
+_PASSES_ON = frozenset(
+    ("echo", "printf", "printenv", "base64", "tr", "rev", "xxd", "sed", "cat", "head", "cut")
+)
+"""Programs that print what they are given."""
+_ECHO_OPTIONS = frozenset(("-n", "-e", "-E", "-ne", "-en", "-nE"))
+
+
+class Redirect(NamedTuple):
+    """`> file`, `< file`; here documents are `<<<`, whose target is the text."""
+
+    op: str
+    target: str
+
+
+class Command(NamedTuple):
+    """One simple command: its words with all that is known filled in, and where it would run."""
+
+    words: tuple[str, ...]
+    redirects: Sequence[Redirect] = ()
+    cwd: str = ""
+    piped: str | None = None
+    """What the command before it in a pipe would print, if that can be told."""
+    pipe: str = ""
+    """The pipe it is in; those that run inside of it begin with its name and a slash."""
+    secrets: tuple[str, ...] = ()
+    """Variables with keys in them that its words are made of."""
+    foreign: bool = False
+    """Whether it is run from a folder in which anything may have that name."""
+    mounts: tuple[str, ...] = ()
+    """In a container: the folders of this machine that it sees."""
+    written: str | None = None
+    """The text that it writes into a file, if that can be told."""
+    variables: Mapping[str, str] = {}
+    """What the shell around it has set, for a shell in it."""
+
+
+def commands_of(text: str, setting: Setting, depth: int = 0) -> list[Command]:
+    """Every simple command in a text, those in substitutions too. Raises `TooLong`.
+
+    >>> [found.words for found in commands_of("X=/etc; 'r'm -rf $X | cat", Setting("/w"))]
+    [('rm', '-rf', '/etc'), ('cat',)]
+    """
+    return _read(text, setting, depth).commands
+
+
+def join(folder: str, path: str) -> str:
+    """The path as seen from a folder, without `.` and `..`; `UNKNOWN` if it cannot be known.
+
+    A path in a folder that is not known begins with `UNKNOWN`.
+
+    >>> join("/w/a", "../b/./c")
+    '/w/b/c'
+    """
+    whole = path if path.startswith("/") else f"{folder}/{path}"
+    if len(whole) > 2 * LONGEST_PATH:
+        return UNKNOWN
+    if not whole.startswith("/"):
+        if path.startswith(UNKNOWN) or not folder.startswith(UNKNOWN) or ".." in path:
+            return UNKNOWN
+        return UNKNOWN + join("/", f"{folder[1:]}/{path}") if path.strip("./") else UNKNOWN
+    parts: list[str] = []
+    for part in whole.split("/"):
+        if part == "..":
+            parts[-1:] = []
+        elif part not in {"", "."}:
+            parts.append(part)
+    return "/" + "/".join(parts)
+
+
+def within(command: Command, pipe: str) -> Command:
+    """The command as one that runs inside of a pipe."""
+    return command._replace(pipe=f"{pipe}/{command.pipe}")
+
+
+def _read(text: str, setting: Setting, depth: int) -> "_Reader":
+    if depth > DEEPEST:
+        raise TooLong(f"commands nested deeper than {DEEPEST} levels")
+    if setting.work is None:
+        setting = setting._replace(work=Work())
+    if setting.work is not None:
+        setting.work.take_text(text)
+    if "\0" in text:
+        raise TooLong("a NUL character, which no shell can read")
+    for mark in MARKS:
+        if mark in text:
+            text = text.replace(mark, "")
+    reader = _Reader(text, setting, depth)
+    reader.read()
+    if reader.reads_loop:
+        again = _Reader(text, setting, depth)
+        again.line_values = reader.line_values
+        again.read()
+        return again
+    return reader
+
+
+class _Reader(WordReader):
+    """Reads one text. Used by one thread, once."""
+
+    def __init__(self, text: str, setting: Setting, depth: int) -> None:
+        super().__init__(text, setting)
+        self.commands: list[Command] = []
+        self.printed: str | None = None
+        """What the last command would print, if that can be told."""
+        self.reads_loop = False
+        """Whether lines of a text behind `done` are read by a `read` before it."""
+        self.line_values: list[str] = []
+        """Those lines."""
+        self._names_read: list[str] = []
+        self._depth = depth
+        self._outer: list[tuple[str, dict[str, str]]] = []
+        self._cases: list[int] = []
+        """For each open `case`, how many parentheses were open around it."""
+        self._folders: list[str] = []
+        """The folders that `pushd` left."""
+        self._made: set[str] = set()
+        """Words of earlier commands: folders that they may have made."""
+        self._words: list[str] = []
+        self._redirects: list[Redirect] = []
+        self._documents: list[tuple[list[Redirect], int, str, bool, bool]] = []
+        """Here documents to come: of which redirection, the word that ends them, whether tabs go,
+        whether it was quoted."""
+        self._is_piped = False
+        self._pipe = 0
+        self._line = 0
+        """The first command of the line."""
+        self._later_cwd = ""
+        """Where commands run behind the next one: `cd x || exit`."""
+        self._functions: dict[str, str] = dict(setting.functions)
+        self._known: Mapping[str, str] | None = None
+        self._socket = ""
+        """The host that a stream was opened to: `exec 3<>/dev/tcp/host/80`."""
+        self._loops: list[tuple[int, int]] = []
+        """For each open loop, its first command, and the pipe that feeds it."""
+        self._dots = False
+        """Whether a star is also a name that begins with a dot."""
+
+    def read(self) -> None:
+        """To the end of the text."""
+        text = self._text
+        while self._at < len(text):
+            sign = text[self._at]
+            if sign in _BLANK:
+                self._at += 1
+                self._work.take_step()
+            elif text.startswith("\\\n", self._at):
+                self._at += 2
+            elif sign == "#":
+                end = text.find("\n", self._at)
+                self._at = len(text) if end < 0 else end
+            elif sign in ";&|\n()":
+                self._operator(sign)
+            elif sign in "<>" and self._next() != "(":
+                self._redirect()
+            else:
+                self._take_words()
+        self._end()
+
+    def _run(self, text: str) -> str:
+        """The commands of a substitution are commands like others."""
+        if text.startswith("<") and not text.startswith("<<"):  # $(< file)
+            text = f"cat {text}"
+        inner = self._inner(text)
+        for command in inner.commands[:MOST_DOCUMENTS]:
+            if command.words[:1] and command.words[0] in _PASSES_ON:
+                self._secrets.update(command.secrets)
+                named = [word for word in command.words[1:9] if word[:1] not in {"-", ""}]
+                named += [target for op, target in command.redirects if op == "<"]
+                if command.words[0] not in {"echo", "printf", "printenv"}:
+                    self._secrets.update(FILE + join(command.cwd, word) for word in named)
+        if inner.printed is not None:
+            return inner.printed.rstrip("\n")
+        return UNKNOWN if inner.commands else ""
+
+    def _inner(self, text: str, mark: str = "", **env: str) -> "_Reader":
+        """Read another text as commands of this one; `mark` tells the same shell from another."""
+        self._work.take_step(20)  # as much as that costs
+        setting = self._setting._replace(
+            cwd=self._cwd,
+            env={**self._setting.env, **self._variables, "OLDPWD": self._before_cd, **env},
+            functions=self._functions,
+            work=self._work,
+        )
+        inner = _read(text, setting, self._depth + 1)
+        # What a substitution reads goes where its words go.
+        self.commands += (
+            command._replace(pipe=f"{self._pipe}/{mark}{command.pipe}")
+            for command in inner.commands
+        )
+        return inner
+
+    def _keep(self, command: Command) -> None:
+        self._work.take_command()
+        self.commands.append(command)
+
+    def _operator(self, sign: str) -> None:
+        following = self._next()
+        if sign == "(" and len(self._words) == 1 and self._defines_function():
+            return
+        self._at += 1
+        self._work.take_step()
+        if sign == "&" and following == ">":  # &> file
+            self._redirect()
+            return
+        self._end(sign + following if sign in "|&" and following == sign else sign)
+        if sign == "(":
+            self._outer.append((self._cwd, dict(self._variables)))
+        elif sign == ")" and self._outer and self._cases[-1:] != [len(self._outer)]:
+            self._cwd, self._variables = self._outer.pop()
+        elif sign == "\n":
+            self._read_documents()
+        elif sign in "|&" and following in {sign, "&"}:
+            self._at += 1
+
+    def _defines_function(self) -> bool:
+        """`name() { … }`: its text is kept for when it is called, and read once as it stands."""
+        at = self._at + 1
+        while self._text[at : at + 1] in {" ", "\t"}:
+            at += 1
+        if self._text[at : at + 1] != ")":
+            return False
+        self._at = at + 1
+        self._take_body(self._words.pop())
+        return True
+
+    def _take_body(self, name: str) -> None:
+        text, at = self._text, self._at
+        while text[at : at + 1] in {" ", "\t", "\n", "\r"}:
+            at += 1
+        pair = {"{": "{}", "(": "()"}.get(text[at : at + 1])
+        if pair is None:
+            return
+        self._at = at + 1
+        end = self._closing(pair)
+        end = len(text) if end < 0 else end
+        self._functions[name] = text[at + 1 : end]
+        self._body_ends = max(self._body_ends, end)
+        self._at = at + (pair == "{}")
+
+    def _end(self, sign: str = "") -> None:
+        """A simple command is complete; `sign` is what ends it."""
+        words, redirects = self._words, self._redirects
+        self._words, self._redirects = [], []
+        words = self._without_reserved(words, redirects)
+        while words and (name := _assigned(words[0])):
+            self._assign(name, words.pop(0))
+        piped = self.printed if self._is_piped else None
+        if words or redirects:
+            self.printed = None
+        self._is_piped = sign == "|"
+        secrets = tuple(sorted(self._secrets)) if words or redirects else ()
+        if words or redirects:
+            self._secrets.clear()
+        text = self._functions.get(words[0]) if words else None
+        if words[:1] == ["eval"] and UNKNOWN not in " ".join(words):
+            text = " ".join(words[1:])
+        if text is not None and self._depth < DEEPEST:
+            self._call(words, text)
+            words = words[:1] if words[0] == "eval" else []
+        if words or redirects:
+            command = Command(
+                tuple(words),
+                redirects,
+                self._cwd,
+                piped,
+                str(self._pipe),
+                secrets,
+                variables=self._snapshot(),
+            )
+            if words[:1] == ["printenv"]:
+                command = command._replace(secrets=tuple(filter(holds_key, words[1:])))
+            shown = _printed(command, self._setting)
+            if _is_written(command):
+                command, shown = command._replace(written=shown), None
+            self._keep(command)
+            self.printed = shown
+            later, self._later_cwd = self._later_cwd, ""
+            self._remember(words, command, sign)
+            self._cwd = later or self._cwd
+        self._pipe += sign != "|" and not (sign == "(" and not words and not redirects)
+
+    def _without_reserved(self, words: list[str], redirects: list[Redirect]) -> list[str]:
+        """The words of the simple command in what a shell's grammar puts around it."""
+        while words and words[0] in _RESERVED:
+            word = words.pop(0)
+            if word in {"while", "until"}:
+                self._loops.append((len(self.commands), self._pipe if self._is_piped else -1))
+            elif word == "done" and self._loops:
+                self._feed_loop(*self._loops.pop(), redirects)
+            if word == "done" and self._names_read and not self.line_values:
+                for op, target in redirects:
+                    self._reads_lines(op, target)
+            elif word == "esac" and self._cases:
+                self._cases.pop()
+        if words[:1] == ["time"] and (
+            words[1:2] == ["-p"] or (words[1:2] and words[1] in _RESERVED)
+        ):
+            return self._without_reserved(words[1 + (words[1] == "-p") :], redirects)
+        first = words[0] if words else ""
+        if first in {"for", "select"} and len(words) > 1:
+            values = words[3:] if words[2:3] == ["in"] else [self._argument("@")]
+            self._variables[words[1]] = choice(values)
+            return []
+        if first == "case" and "in" in words:
+            self._cases.append(len(self._outer))
+            return []
+        if first == "function" and len(words) > 1:
+            at = self._at
+            self._take_body(words[1])
+            self._at = at
+            return words[2:] if words[2:3] != ["{"] else words[3:]
+        return words
+
+    def _feed_loop(self, start: int, pipe: int, redirects: list[Redirect]) -> None:
+        """What a loop reads goes to the commands in it."""
+        files = [redirect for redirect in redirects if redirect.op == "<"]
+        sources = [Command((), files, self._cwd)] if files else []
+        if pipe >= 0:
+            before = self.commands[max(start - 8, 0) : start]
+            sources += [command for command in before if command.pipe == str(pipe)]
+        if sources:
+            pipes = dict.fromkeys(command.pipe for command in self.commands[start:][:MOST_LINES])
+            for inner in pipes:
+                for source in sources:
+                    self._keep(source._replace(pipe=inner))
+
+    def _reads_lines(self, op: str, target: str) -> None:
+        """A loop reads its lines from a text behind it: then everything is read once more."""
+        if op == "<<<" and target:
+            self.line_values = target.split()[:MOST_LINES]
+            self.reads_loop = bool(self.line_values)
+
+    def _call(self, words: list[str], text: str) -> None:
+        """Call a function, with its arguments."""
+        known = self._functions
+        self._functions = {name: body for name, body in known.items() if name != words[0]}
+        env = {str(at): word for at, word in enumerate(words[1:10], 1)}
+        try:
+            args = {"@": parted(words[1:]), "*": " ".join(words[1:])}
+            inner = self._inner(text, "+", **args, **env)
+        finally:
+            self._functions = known
+        self._cwd = inner._cwd  # noqa: SLF001  the same shell
+        given = {name: value for name, value in inner._variables.items() if len(name) > 1}  # noqa: SLF001
+        self._variables.update(given)
+        self.printed = inner.printed
+
+    def _remember(self, words: list[str], command: Command, sign: str) -> None:
+        """What a command does to the folder and the variables of those behind it."""
+        first, rest = (words[0], words[1:]) if words else ("", [])
+        if words:
+            self._variables["_"] = words[-1]
+        if first in {"cd", "pushd", "popd", "chdir"}:
+            self._change_folder(first, rest, sign)
+        elif first in _DECLARE:
+            self._secrets.update(command.secrets)
+            for word in rest:
+                if name := _assigned(word):
+                    self._assign(name, word)
+            self._secrets.clear()
+        elif first == "set" and "--" in rest:
+            given = rest[rest.index("--") + 1 :]
+            self._variables.update({"@": parted(given), "*": parted(given)})
+            self._variables.update({str(at): word for at, word in enumerate(given[:9], 1)})
+        elif first in {"read", "mapfile", "readarray"}:
+            self._read_values(rest, command)
+        elif first == "printf" and rest[:1] == ["-v"] and len(rest) > 2:
+            shown = _printed(command._replace(words=("printf", *rest[2:])), self._setting)
+            self._variables[rest[1]] = UNKNOWN if shown is None else shown
+        elif first == "alias":
+            for word in rest:
+                name, equals, text = word.partition("=")
+                if equals:
+                    self._functions[name] = f'{text} "$@"'
+        elif first in {"shopt", "setopt", "set"}:
+            self._dots = self._dots or bool({"dotglob", "globdots", "glob_dots"} & set(rest))
+        elif first in {"source", ".", "eval"}:
+            self._unset = UNKNOWN
+        if len(self._made) < MOST_LINES:
+            self._made.update(rest[:8])
+
+    def _read_values(self, rest: list[str], command: Command) -> None:
+        """`read name`: the words of the text that it reads, if that is known."""
+        texts = [target for op, target in command.redirects if op == "<<<"]
+        text = texts[-1] if texts else command.piped
+        known = text.split() if text and UNKNOWN not in text else self.line_values
+        value = choice(known[:MOST_LINES]) if known else UNKNOWN
+        names = [word for word in rest if not word.startswith("-")] or ["REPLY"]
+        self._names_read += names
+        self._variables.update(dict.fromkeys(names, value))
+
+    def _change_folder(self, how: str, rest: list[str], sign: str) -> None:
+        where = [word for word in rest if word == "-" or not word.startswith(("-", "+"))]
+        target = where[0] if where else self._setting.home or UNKNOWN
+        if how == "popd" or target == "-":
+            new = self._folders.pop() if how == "popd" and self._folders else self._before_cd
+        else:
+            new = join(self._cwd, target)
+        if len(new) > LONGEST_PATH:
+            raise TooLong(f"a folder whose path has more than {LONGEST_PATH} characters")
+        if how == "pushd":
+            self._folders.append(self._cwd)
+        exists = target in self._made or sign == "&&" or self._is_folder(new)
+        if not exists:
+            return  # it fails, and what follows runs where it would have run
+        if sign == "||":
+            self._later_cwd = new
+        else:
+            self._before_cd, self._cwd = self._cwd, new
+
+    def _is_folder(self, path: str) -> bool:
+        is_folder = self._setting.is_folder
+        if is_folder is None or UNKNOWN in path or self._work.looks >= MOST_LOOKS:
+            return True
+        self._work.looks += 1
+        return is_folder(path)
+
+    def _snapshot(self) -> Mapping[str, str]:
+        """The variables as they are now: the same mapping until one is set."""
+        if self._known is None:
+            self._known = dict(self._variables)
+        return self._known
+
+    def _assign(self, name: str, word: str) -> None:
+        """`NAME=value`, `NAME+=more`."""
+        before = self._variables.get(name, "") if word.startswith(f"{name}+") else ""
+        value = before + word.partition("=")[2]
+        self._work.take_value(value)
+        self._variables[name] = value
+        self._known = None
+        if self._secrets:
+            self._held[name] = frozenset(self._secrets)
+        if name in RUN_VARIABLES and value and UNKNOWN not in value:
+            self._inner(value)
+
+    def _redirect(self) -> None:
+        start = self._at
+        self._work.take_step()
+        while self._at - start < 3 and self._text[self._at : self._at + 1] in {*"<>&|"}:
+            self._at += 1
+        if self._text.startswith("<<-", start):
+            self._at = start + 3
+        op = self._text[start : self._at]
+        while self._text[self._at : self._at + 1] in {*_BLANK}:
+            self._at += 1
+        if op == "<" and self._text.startswith("<(", self._at):
+            op = "<<<"  # the text that the commands print
+        raw, quoted = self._word()
+        if op.endswith("&") and (raw.rstrip("-").isdigit() or raw == "-"):  # 2>&1
+            if self._socket and raw not in {"0", "1", "2", "-"}:
+                self._redirects.append(Redirect(">", self._socket))
+            return
+        *others, target = expanded(raw, keep_empty=True) or [""]
+        if op == "<<<":
+            others, target = [], " ".join((*others, target))
+        self._redirects += (Redirect(op, other) for other in others)
+        if op in {"<<", "<<-"}:
+            if len(self._documents) >= MOST_DOCUMENTS:
+                raise TooLong(f"more than {MOST_DOCUMENTS} here documents in a line")
+            pending = (self._redirects, len(self._redirects), target, op == "<<-", quoted)
+            self._documents.append(pending)
+            op, target = "<<<", ""
+        if target.startswith(("/dev/tcp/", "/dev/udp/")):
+            self._socket = target
+        self._redirects.append(Redirect(op, target))
+
+    def _read_documents(self) -> None:
+        """The here documents of the commands of the line that has just ended."""
+        documents, self._documents = self._documents, []
+        for redirects, index, end, strips, quoted in documents:
+            text = self._document(end, strips=strips)
+            redirects[index] = Redirect("<<<", text if quoted else self._sub(text))
+        if documents:
+            self._pass_on()
+        self._line = len(self.commands)
+
+    def _document(self, end: str, *, strips: bool) -> str:
+        """The text up to the line that ends it."""
+        if not strips:  # in one step: a document may be long
+            if self._text.startswith(f"{end}\n", self._at) or self._text[self._at :] == end:
+                self._at += len(end) + 1
+                return ""
+            found = self._text.find(f"\n{end}\n", self._at)
+            if found < 0 and self._text.endswith(f"\n{end}"):
+                found = len(self._text) - len(end) - 1
+            text = self._taken(found)
+            self._at += len(end) + 1 if found >= 0 else 0
+            return text
+        lines: list[str] = []
+        while self._at < len(self._text):
+            self._work.take_step()
+            line = self._taken(self._text.find("\n", self._at)).lstrip("\t")
+            if line == end:
+                break
+            lines.append(line)
+        return "\n".join(lines)
+
+    def _pass_on(self) -> None:
+        """What a command prints of its here document goes to the next ones in its pipe."""
+        printed: dict[str, str | None] = {}
+        for at in range(self._line, len(self.commands)):
+            command = self.commands[at]
+            if command.pipe in printed:
+                command = self.commands[at] = command._replace(piped=printed[command.pipe])
+            shown = printed[command.pipe] = _printed(command, self._setting)
+            if _is_written(command):
+                self.commands[at] = command._replace(written=shown)
+            self.printed = None if _is_written(command) else shown
+            if command.words[:1] == ("read",):
+                self._read_values(list(command.words[1:]), command)
+            for op, target in command.redirects if not command.words else ():
+                if self._names_read and not self.line_values:
+                    self._reads_lines(op, target)
+
+    def _take_words(self) -> None:
+        """One word of the text, which braces and variables may make several, or none."""
+        start = self._at
+        raw, quoted = self._word()
+        if raw.isdigit() and not quoted and self._text[self._at : self._at + 1] in {"<", ">"}:
+            return  # the number of a stream: 2> file
+        if raw.endswith("=") and not quoted and self._text[self._at : self._at + 1] == "(":
+            self._array(raw[:-1].removesuffix("+"))
+            return
+        is_value = not self._words and _assigned(raw)
+        found = [unmarked(raw)] if is_value else expanded(raw, keep_empty=quoted)
+        if self._dots:
+            found = [word.replace("*", ANY) for word in found]
+        self._words.extend(found)
+        self._work.take_step(len(found))
+        if len(self._words) > MOST_WORDS:
+            raise TooLong(f"more than {MOST_WORDS} words in one command")
+        if self._at == start:  # nothing was read: a sign that begins no word
+            self._at += 1
+
+    def _array(self, name: str) -> None:
+        """`name=(a b c)`."""
+        self._at += 1
+        inner = self._taken(self._closing("()"))
+        reader = self._inner(f": {inner}")
+        for command in reversed(self.commands):
+            if command.words[:1] == (":",):
+                self._variables[name] = parted(command.words[1:])
+                break
+        if not name.replace("_", "a").isalnum():
+            self._words.append(UNKNOWN)
+        del reader
+
+
+def _assigned(word: str) -> str:
+    """The name of the variable that a word sets, or nothing."""
+    name, equals, _ = word.partition("=")
+    name = name.removesuffix("+")
+    is_name = name.replace("_", "a").isalnum() and not name[:1].isdigit()
+    return name if equals and is_name else ""
+
+
+def _printed(command: Command, setting: Setting) -> str | None:
+    """What a command prints, for the few of which it can be told."""
+    program, *rest = command.words or ("",)
+    program = program.rpartition("/")[2]
+    if program in _FILTERS:
+        texts = [target for op, target in command.redirects if op == "<<<"]
+        given = texts[-1] if texts else command.piped
+        return None if given is None else filtered(program, rest, given)
+    if program in {"find", "ls"}:
+        return listed(program, rest)
+    if program == "printf" and rest:
+        rest = rest[1:] if rest[0] == "--" else rest
+        return _formatted(rest) if rest else ""
+    if program == "git" and rest[:1] == ["ls-files"] and {"-o", "--others"} & set(rest):
+        return f"./**/{ANY}"
+    if program == "git":
+        return setting.workspace if rest == ["rev-parse", "--show-toplevel"] else None
+    if program == "echo":
+        while rest and rest[0] in _ECHO_OPTIONS:
+            if "e" in rest[0]:
+                return unescaped(" ".join(rest[1:]))
+            rest = rest[1:]
+        return " ".join(rest)
+    if program in {"which", "type"} or rest[:1] == ["-v"]:  # command -v
+        if not rest or program not in {"which", "type", "command"}:
+            return None
+        return rest[-1] if "/" in rest[-1] else f"/usr/bin/{rest[-1]}"
+    if program in {"basename", "dirname", "realpath", "readlink"}:
+        return _part_of_path(program, rest)
+    told = {
+        "pwd": command.cwd,
+        "mktemp": TEMPORARY,
+        "true": "",
+        ":": "",
+    }
+    return told.get(program)
+
+
+def _is_written(command: Command) -> bool:
+    """Whether what a command prints goes into a file."""
+    return any(op.startswith((">", "&>")) for op, _ in command.redirects)
+
+
+def _formatted(rest: list[str]) -> str:
+    """What `printf format word…` prints: the format again, until no word is left."""
+    pieces = unescaped(rest[0].replace("%%", "%\\045")).replace("%b", "%s").replace("%d", "%s")
+    words = list(rest[1:])
+    shown = ""
+    for _ in range(MOST_LINES):
+        for at, part in enumerate(pieces.split("%s")):
+            shown += (words.pop(0) if words and at else "") + part
+        if not words or "%s" not in pieces:
+            break
+    return shown.replace("%%", "%")
+
+
+def _part_of_path(program: str, rest: list[str]) -> str | None:
+    plain = [word for word in rest if not word.startswith("-")]
+    if not plain or UNKNOWN in plain[0]:
+        return None
+    folder, _, name = plain[0].rstrip("/").rpartition("/")
+    if program == "basename":
+        return name.removesuffix(plain[1]) if len(plain) > 1 else name
+    return (folder or ".") if program == "dirname" else plain[0]

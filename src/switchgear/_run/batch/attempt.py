@@ -1,0 +1,202 @@
+"""One attempt at a task: one run of the runner, begun or resumed. There is no other runner here."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from switchgear._agents.base import Agent
+from switchgear._agents.demo.agent import VALIDATED, VALIDATION
+from switchgear._agents.registry import agent_named, agent_of_command
+from switchgear._breaker.loop_presets import LoopPreset
+from switchgear._core.errors import StoreError
+from switchgear._core.policy import Policy
+from switchgear._panel.panel import Panel
+from switchgear._run.batch.model import AUTO, Progress, Task
+from switchgear._run.circuits import loop_name, task_name
+from switchgear._run.dependencies import Setting
+from switchgear._run.durations import similar_s
+from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.interrupt import Interrupt
+from switchgear._run.loop import Runner, take_locks
+from switchgear._run.options import RunOptions, run_options
+from switchgear._run.record import RunFolder, RunUnreadable, circuit_of
+from switchgear._run.result import RunResult
+from switchgear._run.run_lock import RunConflict
+from switchgear._run.state import RunState
+from switchgear._run.stuck_help import Choose
+from switchgear._run.view import View
+from switchgear._sinks.dispatch import Sink
+from switchgear._stuck.escalation import Interventions, given_up, ladder_key
+from switchgear._stuck.timeouts import Timeouts, timeout
+
+
+def _nothing(name: str) -> Policy | None:
+    del name
+    return None
+
+
+class Workplace(NamedTuple):
+    """What all attempts of a batch work with."""
+
+    panel: Panel
+    runs: Path
+    """Where runs are kept."""
+    presets: Mapping[str, LoopPreset] = {}
+    timeouts: Timeouts = Timeouts()
+    interventions: Interventions = Interventions()
+    policy_for: Callable[[str], Policy | None] = _nothing
+    """The policy that the configuration has for a circuit."""
+    sinks: tuple[Sink, ...] = ()
+    report: Callable[[RunFolder], Path] | None = None
+
+
+class Attempt(NamedTuple):
+    """What one attempt is given."""
+
+    task: Task
+    progress: Progress
+    """With its run and its folder."""
+    grant_micros: int | None = None
+    """What it may spend beyond what its run has spent; `None`: what it takes."""
+    view: View = View()
+    interrupt: Interrupt | None = None
+    choose: Choose | None = None
+    """Asks a person what to do about a stuck agent; `None`: nobody is there."""
+
+
+class Outcome(NamedTuple):
+    """What an attempt came to."""
+
+    result: RunResult | None
+    """`None`: it could not be made."""
+    problem: str = ""
+    """Why it could not."""
+    gave_up: str | None = None
+    """What was tried, where the ladder came to its end."""
+    unpriced: bool = False
+    """Whether a price of this attempt is not known."""
+    began: bool = True
+    """Whether an agent may have been started; else nothing was spent."""
+
+    @property
+    def reason(self) -> str:
+        """A sentence."""
+        return self.problem if self.result is None else self.result.reason
+
+
+def not_run(error: Exception, *, began: bool = True) -> Outcome:
+    """What a defect, or a trouble of the system, came to."""
+    return Outcome(None, f"it could not be run: {type(error).__name__}: {error}", began=began)
+
+
+def options_of(place: Workplace, task: Task) -> RunOptions:
+    """The options of a task's run. Raises ValueError with what cannot be followed."""
+    flags = dict(task.flags)
+    if task.is_demo and str(flags.get("agent")).partition(":")[2] in VALIDATED:
+        flags = {"validate": VALIDATION, **flags}
+    return run_options(task.words, flags, presets=place.presets, defaults={"stuck": True})
+
+
+def time_for(place: Workplace, task: Task) -> tuple[float | None, str]:
+    """How long the task may take in seconds, `None` for no end, and why."""
+    if task.timeout is None or isinstance(task.timeout, float):
+        return task.timeout, "as the file says"
+    rules, options = place.timeouts, options_of(place, task)
+    if task.timeout != AUTO:
+        rules = rules._replace(policy=task.timeout)
+    durations_s = similar_s(
+        place.runs,
+        task=task.words,
+        agent=options.agent_label,
+        preset=options.preset,
+        enough=rules.min_runs,
+    )
+    chosen = timeout(rules, task.estimate, durations_s)
+    return chosen.seconds, f"{rules.policy}: {chosen.why}"
+
+
+def perform(place: Workplace, attempt: Attempt) -> Outcome:
+    """Run it to its end, whatever that is."""
+    runner: Runner | None = None
+    try:
+        runner = _runner(place, attempt)
+        before = runner.state.unknown_prices
+        result = runner.run()
+    except RunConflict as conflict:
+        return Outcome(None, str(conflict), began=False)
+    except Exception as error:  # noqa: BLE001  one task's trouble is not the others'
+        return not_run(error, began=runner is not None and runner.has_worked)
+    stuck = result.options.stuck and result.exit_reason is ExitReason.CIRCUIT_BREAKER
+    return Outcome(
+        result,
+        gave_up=_given_up(place, result.circuit) if stuck else None,
+        unpriced=result.state.unknown_prices > before,
+    )
+
+
+def _runner(place: Workplace, attempt: Attempt) -> Runner:
+    task, progress = attempt.task, attempt.progress
+    record = RunFolder(place.runs / (progress.run or ""))
+    folder = Path(progress.folder or "")
+    options = options_of(place, task)._replace(timeout_s=progress.timeout_s)
+    loop = circuit_of(record) or loop_name(folder, options)
+    locks = take_locks(
+        record, task_name(folder, options)
+    )  # before it is read: another process may be going on with it
+    state = _state_of(record, progress.timeout_s)
+    if attempt.grant_micros is not None:
+        spent = 0 if state is None else state.spent_micros
+        options = options._replace(budget_micros=spent + attempt.grant_micros)
+    return Runner(
+        options,
+        _agent(options),
+        record,
+        folder=folder,
+        panel=place.panel,
+        state=state,
+        setting=Setting(
+            view=attempt.view,
+            interrupt=attempt.interrupt,
+            circuit=loop,
+            policy=None if options.preset is not None or options.given else place.policy_for(loop),
+            sinks=place.sinks,
+            report=place.report,
+            interventions=place.interventions,
+            stuck_policy=place.policy_for("session/run"),
+            progress_policy=place.policy_for("progress/run"),
+            choose=attempt.choose,
+            locks=locks,
+            in_batch=True,
+        ),
+    )
+
+
+def _given_up(place: Workplace, loop: str) -> str | None:
+    """What was tried, where the loop's ladder has come to its end."""
+    rungs = place.interventions.rungs
+    try:
+        return place.panel.store.transact(
+            ladder_key(loop), lambda tx: given_up(tx.apply, loop, rungs)
+        )
+    except StoreError:
+        return None  # nobody can tell; how the run ended is known all the same
+
+
+def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
+    """How far the run has come; `None`: it has not begun, or died while it did."""
+    try:
+        state = RunState.load(record.read()["state"])
+    except RunUnreadable:
+        record.make()
+        return None
+    if limit_s is None:
+        return state
+    # With more time, warnings that lie ahead again are given again.
+    passed = tuple(mark for mark in state.warned if state.seconds * 100 >= limit_s * mark)
+    return state._replace(warned=passed)
+
+
+def _agent(options: RunOptions) -> Agent:
+    if options.agent_cmd is not None:
+        return agent_of_command(options.agent_cmd)
+    return agent_named(options.agent or "")

@@ -1,0 +1,307 @@
+"""A file of tasks to a `Batch`: everything in it is checked before anything is started."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from switchgear._agents.registry import agent_named, agent_of_command
+from switchgear._breaker.loop_presets import LoopPreset
+from switchgear._budgets.tree import checked_path
+from switchgear._config.loader import read_document
+from switchgear._config.problems import Node, Report, shown, suggestion
+from switchgear._core import values as record
+from switchgear._run.amounts import micros, per_hour, seconds
+from switchgear._run.batch.model import ATTEMPTS, AUTO, OPEN_CHOICES, TIMEOUT_CHOICES, Batch, Task
+from switchgear._run.batch.plan import cycle
+from switchgear._run.options import AUTO as AUTO_TESTS
+from switchgear._run.options import preset_named
+from switchgear._stuck.timeouts import POLICIES, Estimate
+
+MOST_PARALLEL = 64
+_NAME = re.compile(r"\w[\w.-]{0,59}")
+
+Read = Callable[[str, Any], Any]
+"""A value of the file, by its key; raises ValueError with what it must be."""
+
+
+def text(key: str, value: Any) -> str:
+    """A text that is not empty."""
+    return record.text(key, value)
+
+
+def _name(key: str, value: Any) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        rule = "a name of letters, digits, '.', '_' and '-', at most 60, that begins with a letter"
+        raise ValueError(f"{key} is {shown(value)}: it must be {rule}")
+    return value
+
+
+def _names(key: str, value: Any) -> tuple[str, ...]:
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+        raise ValueError(f"{key} is {shown(value)}: it must be a list of names of tasks")
+    return tuple(dict.fromkeys(values))
+
+
+def _flag(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{key} is {shown(value)}: it must be true or false")
+    return value
+
+
+def _whole(least: int, most: int = 10**9) -> Read:
+    def read(key: str, value: Any) -> int:
+        if record.whole(key, value, least=least) > most:
+            raise ValueError(f"{key} is {value!r}: it must be at most {most}")
+        return int(value)
+
+    return read
+
+
+def _one_of(*known: str) -> Read:
+    return lambda key, value: record.one_of(key, value, known)
+
+
+def _amount(parse: Callable[[str, str], Any]) -> Read:
+    """An amount as it is typed; a number is meant as it stands."""
+
+    def read(key: str, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError(f"{key} is {shown(value)}: it must be an amount, such as 5 or '30m'")
+        return parse(key, str(value))
+
+    return read
+
+
+def _seconds(key: str, typed: str) -> float:
+    return seconds(key, typed, bare=True)  # a number in a file of tasks is seconds
+
+
+def _span(key: str, value: Any) -> float:
+    found: float = _amount(_seconds)(key, value)
+    return record.seconds(key, found)
+
+
+def _timeout(key: str, value: Any) -> float | str | None:
+    """A span, a policy, `auto`; 0 is no end."""
+    if value in (AUTO, *POLICIES):
+        return str(value)
+    try:
+        found: float = _amount(_seconds)(key, value)
+    except ValueError as problem:
+        raise ValueError(f"{problem}, or one of {', '.join((AUTO, *POLICIES))}") from None
+    return found or None
+
+
+def _agent(key: str, value: Any) -> str:
+    agent_named(text(key, value))
+    return str(value)
+
+
+def _command(key: str, value: Any) -> str:
+    agent_of_command(text(key, value))
+    return str(value)
+
+
+def _validation(key: str, value: Any) -> str:
+    """A command; true is the project's own tests, false is none."""
+    if isinstance(value, bool):
+        return AUTO_TESTS if value else ""
+    return text(key, value)
+
+
+def _node(key: str, value: Any) -> str:
+    return checked_path(text(key, value))
+
+
+def _folder(key: str, value: Any) -> str:
+    path = Path(text(key, value)).expanduser().resolve()
+    if not path.is_dir():
+        raise ValueError(f"{key} is {shown(value)}: there is no such folder")
+    return str(path)
+
+
+WHOLE: dict[str, Read] = {
+    "parallel": _whole(1, MOST_PARALLEL),
+    "budget": _amount(micros),
+    "on_open": _one_of(*OPEN_CHOICES),
+}
+TASK: dict[str, Read] = {
+    "name": _name,
+    "task": text,
+    "needs": _names,
+    "files": _whole(0),
+    "loc": _whole(0),
+    "complex": _flag,
+}
+RUN: dict[str, Read] = {
+    "agent": _agent,
+    "agent_cmd": _command,
+    "model": text,
+    "preset": text,
+    "validate": _validation,
+    "commit": _flag,
+    "budget": _amount(micros),
+    "budget_node": _node,
+    "allow_unknown_price": _flag,
+    "max_iterations": _whole(1),
+    "rate_limit": _amount(per_hour),
+    "idle_timeout": _span,
+    "completion_promise": text,
+    "plan": text,
+    "stuck": _flag,
+}
+"""What is an option of the task's run."""
+SHARED: dict[str, Read] = {
+    **RUN,
+    "timeout": _timeout,
+    "cwd": _folder,
+    "worktree": _flag,
+    "on_timeout": _one_of(*TIMEOUT_CHOICES),
+    "attempts": _whole(1, 100),
+    "more_time": _span,
+}
+"""What a task may say, and the defaults for all."""
+FLAGS = {"budget": "budget_micros", "idle_timeout": "idle_timeout_s"}
+"""Keys that are called otherwise in `RunOptions`."""
+
+
+MOST_TASKS = 1_000
+KEYS = ("tasks", "defaults", *WHOLE)
+
+
+def read_batch(
+    path: str | os.PathLike[str], *, presets: Mapping[str, LoopPreset] | None = None
+) -> Batch:
+    """The tasks of a file. Raises `ConfigError` with everything that is wrong with it.
+
+    `presets` are the user's own, beside ours.
+    """
+    report = Report(os.fspath(path))
+    root = read_document(os.fspath(path), report)
+    batch = _Reading(report, presets or {}).batch(root)
+    report.raise_if_any()
+    return batch
+
+
+class _Reading:
+    """Reads one file. Used by one thread."""
+
+    def __init__(self, report: Report, presets: Mapping[str, LoopPreset]) -> None:
+        self._report = report
+        self._presets = presets
+
+    def batch(self, root: Node) -> Batch:
+        """All of it; what is wrong is in the report."""
+        report = self._report
+        if root.value is None or root.value == {}:
+            report.fail(None, "is empty: it must have the key 'tasks', a list of tasks")
+        keys = report.mapping(root, KEYS)
+        defaults = self._values(keys.get("defaults", Node(None)), SHARED)
+        nodes = report.items(keys["tasks"]) if "tasks" in keys else []
+        if not nodes and isinstance(root.value, dict):
+            report.add(
+                keys.get("tasks", root), "there are no tasks: 'tasks' must be a list of them"
+            )
+        if len(nodes) > MOST_TASKS:
+            report.fail(nodes[MOST_TASKS].line, f"has more than {MOST_TASKS} tasks")
+        named = [(node, self._task(node, defaults)) for node in nodes]
+        self._check_names(named)
+        values = self._read({name: keys[name] for name in keys if name in WHOLE}, WHOLE)
+        return Batch(
+            tuple(task for _, task in named if task is not None),
+            values.get("parallel", 1),
+            values.get("budget"),
+            values.get("on_open", OPEN_CHOICES[0]),
+        )
+
+    def _task(self, node: Node, defaults: Mapping[str, Any]) -> Task | None:
+        before = self._report.added
+        values = self._values(node, {**TASK, **SHARED})
+        for key in ("name", "task"):
+            if isinstance(node.value, dict) and key not in node.value:
+                self._report.add(node, f"needs the key {key!r}")
+        if self._report.added > before:
+            return None
+        told = _merged(defaults, values)
+        if told.get("agent") is None and told.get("agent_cmd") is None:
+            self._report.add(node, "has no agent: it needs the key 'agent' or 'agent_cmd'")
+            return None
+        return _made(told)
+
+    def _values(self, node: Node, known: Mapping[str, Read]) -> dict[str, Any]:
+        """The values of a task or of the defaults, as they are used."""
+        nodes = self._report.mapping(node, known)
+        values = self._read(nodes, known)
+        if "agent" in nodes and "agent_cmd" in nodes:
+            self._report.add(nodes["agent_cmd"], "stands beside 'agent': a task has one agent")
+        return values
+
+    def _read(self, nodes: Mapping[str, Node], known: Mapping[str, Read]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key, child in nodes.items():
+            value = child.plain()
+            try:
+                if key == "preset":
+                    preset_named(text(key, value), self._presets)
+                values[key] = known[key](key, value)
+            except ValueError as problem:
+                # The key stands in front of the message already.
+                self._report.add(child, str(problem).removeprefix(f"{key} "))
+        return values
+
+    def _check_names(self, named: list[tuple[Node, Task | None]]) -> None:
+        lines: dict[str, int | None] = {}
+        every = {task.name for _, task in named if task is not None}
+        for node, task in named:
+            if task is None:
+                continue
+            if task.name in lines:
+                place = node.value["name"]
+                why = f"is {task.name!r}: another task of that name is in line {lines[task.name]}"
+                self._report.add(place, why)
+            lines.setdefault(task.name, node.line)
+            for need in task.needs:
+                if need not in every:
+                    hint = suggestion(need, sorted(every))
+                    why = f"is {shown(need)}: there is no task of that name; {hint}"
+                    self._report.add(node.value["needs"], why)
+        ring = cycle({task.name: task.needs for _, task in named if task is not None})
+        if ring is not None:
+            place = next(node for node, task in named if task is not None and task.name == ring[0])
+            self._report.add(
+                place.value["needs"], f"the tasks need each other: {' needs '.join(ring)}"
+            )
+
+
+def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """What holds for a task; an agent of its own replaces the other kind of the defaults."""
+    merged = {**defaults, **own}
+    if "agent" in own:
+        merged.pop("agent_cmd", None)
+    if "agent_cmd" in own:
+        merged.pop("agent", None)
+    return merged
+
+
+def _made(told: Mapping[str, Any]) -> Task:
+    needs = told.get("needs", ())
+    flags = {FLAGS.get(key, key): value for key, value in told.items() if key in RUN}
+    size = Estimate(
+        told.get("files", 0), told.get("loc", 0), len(needs), told.get("complex", False)
+    )
+    return Task(
+        name=told["name"],
+        words=told["task"],
+        needs=needs,
+        estimate=size,
+        timeout=told.get("timeout", AUTO),
+        flags=flags,
+        cwd=told.get("cwd"),
+        worktree=told.get("worktree", False),
+        on_timeout=told.get("on_timeout", TIMEOUT_CHOICES[0]),
+        attempts=told.get("attempts", ATTEMPTS),
+        more_time_s=told.get("more_time"),
+    )

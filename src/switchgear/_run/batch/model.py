@@ -1,0 +1,167 @@
+"""The words of a batch: its tasks as they were written, and how far each of them has come."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Any, NamedTuple, Self
+
+from switchgear._core import values
+from switchgear._stuck.timeouts import Estimate
+
+AUTO = "auto"
+"""As the timeout: as the policy of the configuration says."""
+TIMEOUT_CHOICES = ("resume", "accept", "retry", "skip")
+"""What can be done about a task whose time is over."""
+OPEN_CHOICES = ("wait", "force", "skip", "abort")
+"""What can be done when no agent may be started."""
+ATTEMPTS = 3
+
+_RUN_ID = re.compile(r"[0-9A-Za-z][\w-]*", re.ASCII)
+
+
+class Status(StrEnum):
+    """How a task stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    PARTIAL = "partial"
+    """Its time was over, and what it had done was accepted."""
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    """Something that it needs failed."""
+    SKIPPED = "skipped"
+    INTERRUPTED = "interrupted"
+
+
+SATISFIED = frozenset({Status.DONE, Status.PARTIAL})
+"""What may be built upon."""
+BROKEN = frozenset({Status.FAILED, Status.SKIPPED, Status.BLOCKED})
+"""What blocks whoever needs it."""
+
+
+class Task(NamedTuple):
+    """One task as it was written. Immutable."""
+
+    name: str
+    words: str
+    """What the agent is to do."""
+    needs: tuple[str, ...] = ()
+    estimate: Estimate = Estimate()
+    timeout: float | str | None = AUTO
+    """Seconds, the name of a policy, `auto`; `None`: no end."""
+    flags: Mapping[str, Any] = {}
+    """The options of its run, by the fields of `RunOptions`."""
+    cwd: str | None = None
+    worktree: bool = False
+    """Whether it works in a git worktree of its own."""
+    on_timeout: str = TIMEOUT_CHOICES[0]
+    attempts: int = ATTEMPTS
+    """How often it is started at most, where a policy decides."""
+    more_time_s: float | None = None
+    """What "resume with more time" grants; `None`: as the configuration says."""
+
+    @property
+    def digest(self) -> str:
+        """Tells whether the task was changed; what is done when its time is over is not part of it."""
+        whole = repr((*self[:5], sorted(self.flags.items()), self.cwd, self.worktree))
+        return blake2b(whole.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+
+    @property
+    def is_demo(self) -> bool:
+        """Whether the stand-in works on it, in a throw-away repository."""
+        return str(self.flags.get("agent")).partition(":")[0] == "demo" and self.cwd is None
+
+
+class Batch(NamedTuple):
+    """A file of tasks. Immutable."""
+
+    tasks: tuple[Task, ...]
+    parallel: int = 1
+    budget_micros: int | None = None
+    """For all tasks together."""
+    on_open: str = OPEN_CHOICES[0]
+
+    @property
+    def by_name(self) -> dict[str, Task]:
+        """The tasks by their names."""
+        return {task.name: task for task in self.tasks}
+
+
+class Progress(NamedTuple):
+    """How far one task has come: all that must outlast the process."""
+
+    status: Status = Status.WAITING
+    reason: str = ""
+    """Why it stands so, a sentence."""
+    blocked_by: str | None = None
+    """The task that failed, where another one did."""
+    run: str | None = None
+    """The id of its run; an earlier one is among `runs`."""
+    runs: tuple[str, ...] = ()
+    attempts: int = 0
+    exit_reason: str | None = None
+    """How its run ended."""
+    timeout_s: float | None = None
+    """For its run, with all that was added; `None`: not known yet, or no end."""
+    folder: str | None = None
+    branch: str | None = None
+    """Of its worktree."""
+    iterations: int = 0
+    seconds: float = 0.0
+    earlier_micros: int = 0
+    """What the runs before the last one cost."""
+    spent_micros: int = 0
+    """In all."""
+    unknown_prices: int = 0
+    """Iterations of its last run whose cost is unknown."""
+    checkpoint: str | None = None
+    """The command that shows or unpacks what was kept; `None`: no file differs."""
+    digest: str = ""
+    """Of the task as it was written when it was last taken up."""
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {**self._asdict(), "runs": list(self.runs)}
+
+    @classmethod
+    def load(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `dump`. Raises ValueError for what it never dumped."""
+        known = {key: data[key] for key in cls._fields if key in data}
+        values.one_of("status", known.get("status"), tuple(Status))
+        for key in ("attempts", "iterations", "earlier_micros", "spent_micros", "unknown_prices"):
+            values.whole(key, known.get(key, 0), least=0)
+        known["status"] = Status(known["status"])
+        known["runs"] = tuple(known.get("runs", ()))
+        run = known.get("run")
+        if run is not None and not (isinstance(run, str) and _RUN_ID.fullmatch(run)):
+            raise ValueError(f"run is {run!r}: it must be the id of a run")
+        return cls(**known)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing more will be done about it."""
+        return self.status in SATISFIED | BROKEN
+
+
+class End(NamedTuple):
+    """How a batch ended: the name of it, and its exit code."""
+
+    name: str
+    code: int
+    meaning: str
+
+
+ENDS = {
+    end.name: end
+    for end in (
+        End("done", 0, "every task is done"),
+        End("partial", 20, "every task is done or accepted as it was when its time was over"),
+        End("incomplete", 21, "a task failed, was skipped or is blocked"),
+        End("aborted", 22, "the batch was aborted, because no agent may be started"),
+        End("disk_full", 17, "the disk is full; what could be saved was saved"),
+        End("interrupted", 130, "you stopped it"),
+    )
+}
+"""The ways in which a batch ends. Exit code 2 is left for what it was told wrongly."""

@@ -1,0 +1,386 @@
+"""Conducts a batch: starts what may begin, hears how it went, decides, and writes down every change.
+
+One thread conducts; each attempt has a thread of its own, in which the runner works. The conductor
+alone changes the progress, so what is written is always one consistent state.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from switchgear._core.errors import BudgetRefused, StoreCorrupt, StoreError, StoreTooNew
+from switchgear._core.types import Permit
+from switchgear._run.batch.admission import Door
+from switchgear._run.batch.attempt import Attempt, Outcome, Workplace, not_run, perform, time_for
+from switchgear._run.batch.budget import Grant, Treasury, node_of
+from switchgear._run.batch.model import ENDS, SATISFIED, Batch, End, Progress, Status, Task
+from switchgear._run.batch.outcome import after_timeout, by_policy, settled
+from switchgear._run.batch.places import Places, PlaceTrouble
+from switchgear._run.batch.plan import blocked, ready
+from switchgear._run.batch.record import BatchFolder, Kept
+from switchgear._run.batch.view import BatchView, ShieldedView
+from switchgear._run.batch.words import timed_out, timeout_options
+from switchgear._run.budget import SetAside
+from switchgear._run.disk import is_disk_full
+from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.interrupt import Interrupt
+from switchgear._run.record import new_run
+from switchgear._run.stuck_help import Choose
+
+
+class Crew:
+    """The attempts that run, as one thing that a signal can end. Used in a signal handler, too."""
+
+    def __init__(self, interrupt: Interrupt) -> None:
+        self._interrupt = interrupt
+        self._members: dict[str, Interrupt] = {}
+
+    def take(self, name: str) -> Interrupt:
+        """One more; what was asked of all is asked of it."""
+        member = self._members[name] = Interrupt()
+        if self._interrupt.asked and not member.asked:  # else the signal came just now
+            member.ask(self._interrupt.by)
+        return member
+
+    def leave(self, name: str) -> None:
+        """It has ended."""
+        del self._members[name]
+
+    def stop(self) -> None:
+        """Ask each of them to end: gently the first time, at once the second."""
+        for member in list(self._members.values()):
+            member.ask(self._interrupt.by)
+
+    kill = stop
+
+    def stop_once(self) -> None:
+        """Ask those to end gently that nobody has asked yet."""
+        for member in list(self._members.values()):
+            if not member.asked:
+                member.ask("the batch")
+
+
+class Running(NamedTuple):
+    """An attempt that is under way."""
+
+    permit: Permit
+    reserved_micros: int
+    """Of the batch's budget."""
+    aside: SetAside | None = None
+    """What is held for it in a tree of budgets."""
+
+
+TICK_S = 0.2
+
+Perform = Callable[[Workplace, Attempt], Outcome]
+
+
+class Company(NamedTuple):
+    """Who watches a batch, and who can be asked."""
+
+    interrupt: Interrupt
+    view: BatchView = BatchView()
+    choose: Choose | None = None
+    """Asks a person; `None`: nobody is there, and policies decide."""
+
+
+class Conductor:
+    """Conducts one batch. Used once, by one thread."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        kept: Kept,
+        home: BatchFolder,
+        *,
+        place: Workplace,
+        places: Places,
+        company: Company,
+        door: Door,
+        act: Perform = perform,
+    ) -> None:
+        self._batch, self._kept, self._home = batch, kept, home
+        self._place, self._places = place, places
+        self._company, self._view = company, ShieldedView(company.view)
+        self._door = door
+        self._treasury = Treasury(batch, place.panel.budgets, kept.progress)
+        self._act = act
+        self._crew = Crew(company.interrupt)
+        self._running: dict[str, Running] = {}
+        self._waited_for: set[str] = set()
+        """The nodes whose money a task of this round waits for: those behind it do so, too."""
+        self.has_begun = False
+        """Whether a task was started."""
+        self._full = ""
+        """Why nothing more can be written, once the disk is full."""
+        self._lost_store = False
+        """Whether it was said that the store does not answer."""
+        self._heard: queue.SimpleQueue[tuple[str, Outcome]] = queue.SimpleQueue()
+
+    @property
+    def progress(self) -> dict[str, Progress]:
+        """How far each task has come."""
+        return self._kept.progress
+
+    def run(self) -> End:
+        """Conduct to the end, whatever that is."""
+        self._view.began(self._home.id, list(self.progress))
+        self._write()
+        with self._company.interrupt.watching(self._crew):
+            try:
+                self._conduct()
+            except BaseException:
+                self._crew.stop_once()  # a defect of ours, or a full disk: nobody works unheard
+                raise
+        end = self._end()
+        self._kept = self._kept._replace(end=end.name)
+        self._write()
+        return end
+
+    def _conduct(self) -> None:
+        while True:
+            self._block()
+            if not self._is_ending():
+                self._start_ready()
+                self._block()  # what could not even be started has ended, too
+            if not self._running and (self._is_ending() or not self._is_waiting()):
+                return
+            if self._door.aborted is not None:
+                self._crew.stop_once()
+            self._hear()
+
+    def _is_ending(self) -> bool:
+        stopped = bool(self._company.interrupt.asked) or bool(self._full)
+        return stopped or self._door.aborted is not None
+
+    def _is_waiting(self) -> bool:
+        """Whether something may still begin."""
+        return bool(ready(self._batch.tasks, self._statuses()))
+
+    def _end(self) -> End:
+        statuses = set(self._statuses().values())
+        if not all(progress.is_settled for progress in self.progress.values()):
+            if self._full and not self._company.interrupt.asked:
+                return ENDS["disk_full"]
+            return ENDS["aborted" if self._door.aborted is not None else "interrupted"]
+        if statuses <= {Status.DONE}:
+            return ENDS["done"]
+        return ENDS["partial" if statuses <= SATISFIED else "incomplete"]
+
+    # Before an attempt
+
+    def _block(self) -> None:
+        for name, cause in blocked(self._batch.tasks, self._statuses()).items():
+            why = f"{cause} {self.progress[cause].status}"
+            self._change(name, status=Status.BLOCKED, blocked_by=cause, reason=why)
+
+    def _start_ready(self) -> None:
+        """Start what may begin, as far as there is room, money and leave."""
+        self._waited_for.clear()
+        for task in ready(self._batch.tasks, self._statuses()):
+            if len(self._running) >= self._batch.parallel or self._is_ending():
+                return
+            if node_of(task) not in self._waited_for and not self._start(task):
+                return
+
+    def _start(self, task: Task) -> bool:
+        """Start a task, settle that it cannot be, or let it wait; False: so must all others."""
+        try:
+            grant = self._grant(task)
+        except (BudgetRefused, StoreCorrupt, StoreTooNew) as trouble:
+            return self._fail(task, str(trouble))
+        except StoreError as trouble:
+            return self._without_store(trouble)
+        if grant.payer in self._waited_for:
+            return self._wait_for(task, grant.payer)  # its turn is after those before it
+        if grant.micros == 0:
+            return self._without_money(task, grant)
+        answer = self._door.ask(task.name, running=bool(self._running))
+        if answer.permit is None:
+            if answer.skip is not None:
+                self._change(task.name, status=Status.SKIPPED, reason=answer.skip)
+            return answer.skip is not None
+        return self._start_with(task, answer.permit, grant)
+
+    def _start_with(self, task: Task, permit: Permit, grant: Grant) -> bool:
+        aside: SetAside | None = None
+        try:
+            aside = self._treasury.set_aside(task, grant.micros, self._home.id)
+            progress = self._prepared(task, self.progress[task.name])
+        except BudgetRefused:
+            self._door.give_back(permit)
+            self._waited_for.add(grant.payer or str(node_of(task)))
+            return True  # somebody else was quicker: the next round looks at what is left
+        except StoreError as trouble:
+            self._door.give_back(permit)
+            return self._without_store(trouble)
+        except (PlaceTrouble, OSError) as trouble:
+            self._door.give_back(permit)
+            if aside is not None:
+                aside.settle(0)
+            if is_disk_full(trouble):
+                return self._no_room(trouble)
+            return self._fail(task, str(trouble))
+        self._lost_store = self._lost_store and aside is None
+        self._running[task.name] = Running(permit, grant.micros or 0, aside)
+        self._change(task.name, **progress._asdict())
+        self.has_begun = True
+        self._begin(task, progress, grant.micros)
+        return True
+
+    def _grant(self, task: Task) -> Grant:
+        return self._treasury.grant(
+            task,
+            reserved_micros=sum(each.reserved_micros for each in self._running.values()),
+            places=self._batch.parallel - len(self._running),
+            waiting=ready(self._batch.tasks, self._statuses()),
+        )
+
+    def _without_money(self, task: Task, grant: Grant) -> bool:
+        """Wait for what may come back, else settle that the task cannot begin."""
+        if not grant.comes_back:
+            return self._fail(task, self._treasury.broke(task), exit_reason="budget")
+        if not grant.payer:
+            return False  # all tasks share the batch's own money, in their order
+        return self._wait_for(task, grant.payer)
+
+    def _wait_for(self, task: Task, node: str) -> bool:
+        self._waited_for.add(node)
+        why = f"waits for what others have set aside in budget {node!r}"
+        if self.progress[task.name].reason != why:
+            self._change(task.name, reason=why)
+        return True
+
+    def _without_store(self, trouble: StoreError) -> bool:
+        """Money is not given on a guess, and a moment without the store is no failure of a task."""
+        if not self._lost_store:
+            self._view.said(f"{trouble}; the tasks with a budget_node wait for it")
+        self._lost_store = True
+        nodes = map(node_of, self._batch.tasks)
+        self._waited_for.update(node for node in nodes if node is not None)
+        return True
+
+    def _no_room(self, trouble: object) -> bool:
+        """No task begins any more, and those that run come to their end."""
+        if not self._full:
+            self._full = str(trouble)
+            self._view.said(f"the disk is full ({trouble}); free some space, then --resume")
+        return False
+
+    def _fail(self, task: Task, reason: str, **fields: object) -> bool:
+        self._change(task.name, status=Status.FAILED, reason=reason, **fields)
+        return True
+
+    def _prepared(self, task: Task, progress: Progress) -> Progress:
+        """With its place, its run and its time."""
+        progress = self._places.give(task, progress, self.progress)
+        if progress.run is None:
+            limit_s, why = time_for(self._place, task)
+            if limit_s is not None:
+                self._view.said(f"[{task.name}] the timeout is {limit_s:.0f} s ({why})")
+            progress = progress._replace(run=new_run(self._place.runs).id, timeout_s=limit_s)
+        elif progress.timeout_s is not None and progress.seconds >= progress.timeout_s:
+            limit_s = progress.seconds + self._more_s(task)
+            progress = progress._replace(timeout_s=limit_s)  # else it would end at once
+        return progress._replace(
+            status=Status.RUNNING,
+            reason="",
+            attempts=progress.attempts + 1,
+        )
+
+    def _begin(self, task: Task, progress: Progress, grant: int | None) -> None:
+        attempt = Attempt(
+            task,
+            progress,
+            grant,
+            self._view.run_view(task.name),
+            self._crew.take(task.name),
+            self._company.choose,
+        )
+
+        def work() -> None:
+            outcome = Outcome(None, "Switchgear itself failed")
+            try:
+                outcome = self._act(self._place, attempt)
+            except Exception as error:  # noqa: BLE001  one task's trouble is not the others'
+                outcome = not_run(error)
+            finally:
+                self._heard.put((task.name, outcome))
+
+        threading.Thread(target=work, name=f"switchgear-{task.name}").start()
+
+    # After an attempt
+
+    def _hear(self) -> None:
+        """Wait a moment for an attempt to end, and settle what became of it."""
+        with suppress(queue.Empty):
+            name, outcome = self._heard.get(timeout=TICK_S)
+            self._settle(self._batch.by_name[name], outcome)
+        self._door.count_down()
+
+    def _settle(self, task: Task, outcome: Outcome) -> None:
+        running = self._running.pop(task.name)
+        self._crew.leave(task.name)
+        before = self.progress[task.name]
+        worked = outcome.result is not None and outcome.result.state.iterations > before.iterations
+        self._door.tell(running.permit, outcome, worked=worked)
+        progress = settled(before, outcome)
+        if running.aside is not None:
+            self._pay(task, running.aside, outcome, progress.spent_micros - before.spent_micros)
+        if outcome.result is not None and outcome.result.exit_reason is ExitReason.DISK_FULL:
+            self._no_room(outcome.result.reason)
+        if progress.status is Status.RUNNING:
+            progress = self._after_timeout(task, progress, outcome)
+        if progress.status in SATISFIED:
+            problem = self._places.keep(task, progress)
+            if problem is not None:
+                self._view.said(f"[{task.name}] {problem}")
+        self._change(task.name, **progress._asdict())
+
+    def _pay(self, task: Task, aside: SetAside, outcome: Outcome, cost_micros: int) -> None:
+        known = outcome.result is not None or not outcome.began
+        problem = aside.settle(cost_micros if known else None, unpriced=outcome.unpriced)
+        if problem is not None:
+            self._view.said(f"[{task.name}] {problem}")
+
+    def _after_timeout(self, task: Task, progress: Progress, outcome: Outcome) -> Progress:
+        result, more_s = outcome.result, self._more_s(task)
+        if result is None or result.exit_reason is not ExitReason.TIMEOUT:
+            return progress
+        options = timeout_options(more_s)
+        block = timed_out(task.name, result, options)
+        by, choice = "you", None
+        if self._company.choose is not None and not self._company.interrupt.asked:
+            choice = self._company.choose(block, options)
+        if choice is None:
+            self._view.said(block)
+            by, choice = "the policy", by_policy(task, progress)
+        if choice == "retry":
+            progress = self._places.take_back(task, progress)
+        return after_timeout(progress, choice, more_s, by)
+
+    def _more_s(self, task: Task) -> float:
+        extend_s = self._place.interventions.extend_s
+        return extend_s if task.more_time_s is None else task.more_time_s
+
+    # What is known
+
+    def _statuses(self) -> dict[str, Status]:
+        return {name: each.status for name, each in self.progress.items()}
+
+    def _change(self, name: str, **fields: object) -> None:
+        """Change a task's progress: written down first, shown then."""
+        self.progress[name] = self.progress[name]._replace(**fields)  # type: ignore[arg-type]
+        self._write()
+        self._view.changed(name, self.progress[name])
+
+    def _write(self) -> None:
+        self._kept = self._kept._replace(forces=self._door.forces)
+        try:
+            self._home.write(self._kept)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            self._no_room(error)  # what the runs write themselves is read by --resume

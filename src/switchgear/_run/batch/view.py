@@ -1,0 +1,151 @@
+"""Who watches a batch: every method may be left out, and none can change what the batch does.
+
+`BatchLines` prints plain lines, for pipes and logs; what belongs to a task has its name in front.
+"""
+
+import io
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import IO
+
+from switchgear._core.errors import duration
+from switchgear._run.batch.model import Progress, Status
+from switchgear._run.view import Lines, View
+from switchgear._run.words import local_time
+from switchgear._stuck.messages import one_line
+
+_LONGEST = 400
+_COUNTDOWN_S = 30
+"""In plain lines a countdown is told at its start and then so often."""
+
+
+class BatchView:
+    """Watches a batch. Called by the batch's thread, `run_view`'s views by those of the tasks."""
+
+    def began(self, batch: str, names: list[str]) -> None:
+        """The batch begins or goes on, with these tasks."""
+
+    def changed(self, name: str, progress: Progress) -> None:
+        """A task stands otherwise."""
+
+    def run_view(self, name: str) -> View:
+        """Who watches the run of a task."""
+        del name
+        return View()
+
+    def said(self, text: str) -> None:
+        """Something to know; may have several lines."""
+
+    def waiting(self, why: str, left_s: float) -> None:
+        """No agent may be started; called about once a second."""
+
+
+class ShieldedView(BatchView):
+    """Passes everything on to a view; one that raises is not called again, and hurts nobody."""
+
+    def __init__(self, view: BatchView) -> None:
+        self._view = view
+
+    def began(self, batch: str, names: list[str]) -> None:
+        """Pass it on."""
+        self._show("began", batch, names)
+
+    def changed(self, name: str, progress: Progress) -> None:
+        """Pass it on."""
+        self._show("changed", name, progress)
+
+    def run_view(self, name: str) -> View:
+        """The runner shields itself."""
+        return self._view.run_view(name)
+
+    def said(self, text: str) -> None:
+        """Pass it on."""
+        self._show("said", text)
+
+    def waiting(self, why: str, left_s: float) -> None:
+        """Pass it on."""
+        self._show("waiting", why, left_s)
+
+    def _show(self, what: str, *about: object) -> None:
+        try:
+            getattr(self._view, what)(*about)
+        except Exception:  # noqa: BLE001  observers cannot hurt the observed
+            self._view = BatchView()
+
+
+class BatchLines(BatchView):
+    """Plain lines, one for each thing that happened."""
+
+    def __init__(
+        self, stream: IO[str] | None = None, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._stream = stream or sys.stdout
+        self._wall = wall
+        self._lock = threading.Lock()
+        self._waiting: str | None = None
+        self._told_s = 0.0
+
+    def began(self, batch: str, names: list[str]) -> None:
+        """Which batch, which tasks."""
+        self.write(f"batch {batch}: {', '.join(names)}\n")
+
+    def changed(self, name: str, progress: Progress) -> None:
+        """How it stands, and why."""
+        self.write(f"[{name}] {standing(progress)}\n")
+
+    def run_view(self, name: str) -> View:
+        """The lines of a run, with the task's name in front."""
+        return Lines(_Prefixed(self, name), wall=None)
+
+    def said(self, text: str) -> None:
+        """As it is, with the blanks that put its columns in order; a block has one time, in front."""
+        lines = (
+            "".join(sign if sign.isprintable() else " " for sign in line[:_LONGEST]).rstrip()
+            for line in text.splitlines()
+        )
+        self._print([f"{local_time(self._wall())}  " + "\n".join(lines)])
+
+    def waiting(self, why: str, left_s: float) -> None:
+        """At its start, and every half minute."""
+        if why != self._waiting or self._told_s - left_s >= _COUNTDOWN_S or left_s > self._told_s:
+            self._waiting, self._told_s = why, left_s
+            self.write(f"waiting {duration(left_s)} {why}\n")
+
+    def write(self, text: str) -> None:
+        """Print whole lines at once, each with the local time, whichever thread they come from."""
+        at = local_time(self._wall())
+        self._print([f"{at}  {line}" for line in text.splitlines()])
+
+    def _print(self, lines: list[str]) -> None:
+        with self._lock:
+            self._stream.write("".join(f"{line}\n" for line in lines))
+            self._stream.flush()
+
+
+class _Prefixed(io.StringIO):
+    """A stream whose lines have a name in front. Written to by one thread."""
+
+    def __init__(self, lines: BatchLines, name: str) -> None:
+        super().__init__()
+        self._lines = lines
+        self._front = f"[{name}] "
+        self._begun = ""
+
+    def write(self, text: str, /) -> int:
+        """Pass on the lines that are whole."""
+        *whole, self._begun = (self._begun + text).split("\n")
+        if whole:
+            self._lines.write("".join(f"{self._front}{line}\n" for line in whole))
+        return len(text)
+
+
+def standing(progress: Progress) -> str:
+    """How a task stands, in a line."""
+    words = str(progress.status)
+    if progress.status is Status.RUNNING:
+        limit = "no end" if progress.timeout_s is None else duration(progress.timeout_s)
+        again = f", attempt {progress.attempts}" if progress.attempts > 1 else ""
+        return f"{words}: run {progress.run}{again}, timeout {limit}"
+    return f"{words}: {one_line(progress.reason, _LONGEST)}" if progress.reason else words

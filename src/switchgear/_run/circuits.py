@@ -1,0 +1,273 @@
+"""The circuits that a run answers to: its loop, and the provider behind its agent.
+
+The loop's circuit is named by folder, task, agent and validation, so that starting the same thing
+again meets the trip that the last run ended with.
+"""
+
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from switchgear._agents.registry import AGENTS
+from switchgear._breaker.breaker import Breaker
+from switchgear._breaker.circuit_breaker import CircuitBreaker
+from switchgear._breaker.loop_breaker import LoopBreaker, loop_policy
+from switchgear._core.errors import Rejected
+from switchgear._core.policy import Policy
+from switchgear._core.types import Mode, Permit, Phase, Signal
+from switchgear._panel.panel import Panel
+from switchgear._run.judge import Judgement
+from switchgear._run.limits import limits_of
+from switchgear._run.options import AUTO, RunOptions
+from switchgear._run.validation import detect
+from switchgear._sinks.dispatch import Sink
+from switchgear._text.redact import redact
+
+WARM = 0.6
+"""From this heat on the agent is told the evidence: two of three failures, three of five errors."""
+
+
+TITLE = 32
+"""Characters of the task in a circuit's name."""
+
+
+class Measured(NamedTuple):
+    """The numbers of an iteration that are told to the loop's circuit."""
+
+    seconds: float
+    cost_micros: int | None = None
+    files_changed: int | None = None
+    tests_passing: int | None = None
+    output_chars: int | None = None
+    repeats: int = 1
+    """How often the error came within the iteration, where that is why it was stopped."""
+
+
+class Leave(NamedTuple):
+    """Leave of both circuits for one iteration."""
+
+    loop: Permit
+    provider: Permit
+
+
+class Circuits:
+    """Asks and tells both circuits. Used by one thread."""
+
+    def __init__(
+        self,
+        panel: Panel,
+        name: str,
+        options: RunOptions,
+        *,
+        policy: Policy | None = None,
+        sinks: tuple[Sink, ...] = (),
+    ) -> None:
+        self.loop = loop_breaker(panel, name, policy or policy_of(options), sinks)
+        # A policy of the configuration is the user's own, so every detector in it counts.
+        self._limits = limits_of(options) if policy is None else None
+        self._panel = panel
+        self.provider: Breaker = provider_breaker(panel, options)
+        self._repeats = 1  # of the error, within the latest iteration
+        self._is_new_run = self._was_retry = False
+
+    def forget_earlier_runs(self, *, by: str) -> None:
+        """Begin with counts of this run's own, unless the circuit is open or an operator holds it.
+
+        What tripped the circuit is not forgotten: an open circuit refuses, and a half-open one lets
+        one retry decide.
+        """
+        self._is_new_run = True
+        circuit = self.loop.snapshot()
+        if circuit.phase not in {Phase.CLOSED, Phase.TRIPPING} or circuit.mode is not Mode.AUTO:
+            return
+        fresh = self.loop.policy.start(self.loop.name, 0.0)
+        if circuit.memories != fresh.memories or circuit.totals != fresh.totals:
+            self.loop.reset(by=by, why="a new run begins with counts of its own")
+
+    def ask(self) -> Leave:
+        """Leave for one iteration. Raises `Rejected` by the circuit that refuses."""
+        for breaker in (self.loop, self.provider):
+            breaker.refresh()
+        loop = self.loop.enter()
+        try:
+            return Leave(loop, self.provider.enter())
+        except Rejected:
+            self.loop.tell(Signal(), self._alive(loop))
+            raise
+
+    def give_back(self, leave: Leave) -> None:
+        """Nothing was done with it."""
+        self.loop.tell(Signal(), self._alive(leave.loop))
+        self.provider.tell(Signal(), leave.provider)
+
+    def tell_loop(self, leave: Leave, judged: Judgement, measured: Measured) -> bool:
+        """What the iteration was. Returns whether the loop may go on, by the evidence and mode."""
+        verdict = None
+        self._repeats = measured.repeats
+        self._was_retry = bool(leave.loop.probe)
+        permit: Permit | None = self._alive(leave.loop)
+        for signal in _signals(judged, measured, probing=bool(leave.loop.probe)):
+            error = None if signal.error is None else self.loop.kept(signal.error)
+            if self._limits is not None:
+                signal = self._limits.signal(signal, failed=judged.ok is False)  # noqa: PLW2901
+            verdict = self.loop.tell(signal._replace(error=error), permit)
+            permit = None
+        return verdict is None or verdict.admitted
+
+    def tell_provider(self, leave: Leave, judged: Judgement, seconds: float) -> None:
+        """Whether the provider did its part; where that is not known, nothing."""
+        trouble = judged.provider
+        if trouble is not None:
+            signal = Signal(
+                ok=False,
+                seconds=seconds,
+                error=redact(trouble.text),
+                retry_after_s=trouble.retry_after_s,
+            )
+        else:
+            signal = Signal(ok=None if judged.outcome == "stopped" else True)
+        self.provider.tell(signal, leave.provider)
+
+    def would_stop(self) -> bool:
+        """Whether only the mode lets the loop go on."""
+        circuit = self.loop.snapshot()
+        return circuit.phase is Phase.OPEN and circuit.mode in {Mode.SHADOW, Mode.HELD_CLOSED}
+
+    def nudge(self) -> str | None:
+        """The evidence for the next prompt, when the loop is close to being stopped."""
+        if self.loop.heat < WARM:
+            return None
+        return "\n".join(f"- {reason}" for reason in self.evidence()) or None
+
+    def reason(self) -> str:
+        """Why the loop is stopped, or would be but for its mode."""
+        circuit = self.loop.snapshot()
+        if circuit.mode is Mode.HELD_OPEN:  # by somebody, so nothing tripped
+            return self.loop.check().reason or "held open"
+        tripped = self.loop.trip_reason()
+        if tripped and self._is_new_run and self._was_retry:
+            # What led to the trip was another run: its counts are none of this one's.
+            return "Circuit breaker tripped: the one retry after an earlier run's trip failed"
+        if (
+            tripped and self._repeats > 1
+        ):  # counted as so many failures, but they were one iteration
+            times = f"{self._repeats} times within one iteration"
+            return f"Circuit breaker tripped: Same error repeated {times}"
+        return tripped or f"Circuit breaker tripped: {circuit.outage.reason}"
+
+    def held(self) -> str | None:
+        """The circuit that an operator holds open, so that no evidence lets the run go on."""
+        both = (self.loop, self.provider)
+        return next((each.name for each in both if each.mode is Mode.HELD_OPEN), None)
+
+    def evidence(self) -> tuple[str, ...]:
+        """What each detector that is hot sees, the hottest first."""
+        readings = sorted(self.loop.readings().values(), key=lambda reading: -reading.heat)
+        return tuple(reading.reason for reading in readings if reading.heat >= WARM)
+
+    def facts(self) -> dict[str, Any]:
+        """How the loop's circuit stands, for the record."""
+        readings = self.loop.readings().items()
+        return {
+            "phase": str(self.loop.snapshot().phase),
+            "heat": round(self.loop.heat, 4),
+            "readings": [
+                {"kind": kind, "heat": round(reading.heat, 4), "reason": reading.reason}
+                for kind, reading in readings
+            ],
+        }
+
+    def _alive(self, permit: Permit) -> Permit | None:
+        """A probe that took longer than its lease still decides, unless another has since."""
+        lease_s = permit.lease_until_s
+        if lease_s is None or self.loop._now_s() < lease_s:  # noqa: SLF001  its clock is the judge
+            return permit
+        return None if permit.generation == self.loop.snapshot().generation else permit
+
+
+UNNAMED = "the agent's provider"
+"""What the provider of a command is called: which one the command talks to is not known."""
+
+
+def provider_breaker(panel: Panel, options: RunOptions) -> Breaker:
+    """The circuit of the provider behind the agent, `provider/<agent>`.
+
+    A plain command names no provider, and its program is none: the run keeps a circuit for it in
+    memory, under the same policy, and nothing of it is stored or shared with other commands.
+    """
+    label = options.agent_label.partition(":")[0]
+    if options.agent is not None or label in AGENTS:
+        return panel.breaker(f"provider/{label}")
+    policy = panel.policy_of("provider/command")
+    return CircuitBreaker(UNNAMED, policy=policy, clock=panel.store.now_s)
+
+
+def loop_name(folder: Path, options: RunOptions) -> str:
+    """The circuit of a run: `loop/<task>-<digest>`, whatever its limits are.
+
+    Runs share it when folder, task, plan, agent and validation are the same: another agent or another
+    validation may succeed where this one failed, and so has evidence of its own.
+    """
+    validate = detect(folder) if options.validate == AUTO else options.validate
+    agent = options.agent if options.agent_cmd is None else options.agent_cmd
+    return f"loop/{_digested(folder, options, agent or '', validate or '')}"
+
+
+def task_name(folder: Path, options: RunOptions) -> str:
+    """A task in a folder, whichever agent works on it: what one process at a time may run."""
+    return f"task/{_digested(folder, options)}"
+
+
+SHARED = "the same folder, task, plan, agent command and validation command"
+"""What runs have in common that share a circuit."""
+
+
+def _digested(folder: Path, options: RunOptions, *more: str) -> str:
+    """The first words of the task, and a digest of everything that tells it from others."""
+    whole = "\0".join((str(folder.resolve()), options.task, options.plan or "", *more))
+    digest = blake2b(whole.encode(errors="surrogateescape"), digest_size=4).hexdigest()
+    words = redact(options.task, 200).replace("[redacted]", "")
+    parts = "".join(sign if sign.isascii() and sign.isalnum() else " " for sign in words.lower())
+    title = "-".join(parts.split())
+    if len(title) > TITLE:
+        title = title[: TITLE + 1].rpartition("-")[0] or title[:TITLE]
+    return f"{title}-{digest}" if title else digest
+
+
+def policy_of(options: RunOptions) -> Policy:
+    """The policy that the options describe."""
+    limits = limits_of(options)
+    return loop_policy(
+        consecutive_failures=limits.consecutive_failures,
+        same_error=limits.same_error,
+        no_progress=limits.no_progress,
+        output_decline_percent=limits.output_decline_percent,
+    )
+
+
+def loop_breaker(
+    panel: Panel, name: str, policy: Policy, sinks: tuple[Sink, ...] = ()
+) -> LoopBreaker:
+    """The loop's breaker over the panel's store."""
+    store = panel.store
+    return LoopBreaker(name, policy=policy, sinks=sinks, store=store, wall=store.now_s)
+
+
+def _signals(judged: Judgement, measured: Measured, *, probing: bool) -> list[Signal]:
+    """The iteration as facts. What was not the loop's doing tells its cost and any progress."""
+    signal = Signal(seconds=measured.seconds, cost_micros=measured.cost_micros)
+    if judged.outcome in {"stopped", "stuck", "blocked", "provider"}:
+        return [signal._replace(files_changed=measured.files_changed or None)]
+    signal = signal._replace(
+        files_changed=measured.files_changed,
+        tests_passing=measured.tests_passing,
+        output_chars=measured.output_chars,
+    )
+    if judged.ok is None:
+        # A retry that reports nothing decides nothing; one without progress must decide.
+        return [signal._replace(ok=True if probing else None)]
+    if judged.ok or measured.repeats <= 1:
+        return [signal._replace(ok=judged.ok, error=judged.error)]
+    # Each repetition within the iteration is one more of the same error, but one iteration.
+    again = Signal(ok=False, error=judged.error, count=measured.repeats)
+    return [signal, again]

@@ -1,0 +1,219 @@
+"""`--commit`: what a validated iteration changed becomes a commit of the user's, with their hooks.
+
+Only paths that the run changed are committed; what else lies in the folder or the index is left
+as it is. Everything is prepared in an index of our own, so a commit that is refused leaves the user's
+index as it was. Hooks run in processes of their own, within the time of the run, and a signal ends them.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from switchgear._agents.base import Agent, Invocation, StreamReader
+from switchgear._agents.process.process import AgentProcess, End, Run
+from switchgear._agents.process.supervisor_pool import Wardens
+from switchgear._core.errors import duration
+from switchgear._measure.deadline import Deadline
+from switchgear._measure.git_command import Git, GitError, run_git
+from switchgear._measure.tree import OURS
+from switchgear._run.interrupt import Interrupt
+from switchgear._text.redact import redact
+
+TIMEOUT_S = 600.0
+"""Hooks of the user's may run their tests; less if the run has less time left."""
+_PLACES = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE"})
+"""Variables that would send us to another repository: we may run inside somebody's hook."""
+_NAMED = ("--pathspec-from-file=-", "--pathspec-file-nul")
+_UNDER_WAY = {
+    "MERGE_HEAD": "a merge",
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase or `git am`",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "BISECT_LOG": "a bisection",
+}
+
+
+class Committed(NamedTuple):
+    """What became of it."""
+
+    commit: str | None = None
+    """Its hash; `None`: there was nothing to commit, or it was refused."""
+    problem: str | None = None
+    note: str | None = None
+    """What is to be known although it was committed."""
+
+
+class Committing(NamedTuple):
+    """What a commit is made with."""
+
+    notes: Path
+    """A folder of ours, for the index."""
+    left_s: float | None = None
+    """The time that the run has left; `None`: no limit."""
+    interrupt: Interrupt | None = None
+    wardens: Wardens | None = None
+
+
+def commit_paths(
+    folder: Path, paths: Iterable[str], message: str, by: Committing | None = None
+) -> Committed:
+    """Commit these paths, relative to the top of the repository, as far as they differ."""
+    git = Git.find(folder)
+    if git is None:
+        return Committed(problem="nothing was committed: the folder is in no git repository")
+    wanted = {path for path in paths if OURS not in Path(path).parts}
+    by = by or Committing(git.git_dir)
+    seconds = TIMEOUT_S if by.left_s is None else max(1.0, min(by.left_s, TIMEOUT_S))
+    deadline = Deadline(seconds)
+    try:
+        refusal = _refusal(git, deadline)
+        if refusal is not None:
+            return Committed(problem=f"nothing was committed: {refusal}")
+        dirty = _dirty(git, deadline) & wanted
+        note = _elsewhere(git.top, wanted - dirty)
+        if not dirty:
+            return Committed(note=note)
+        listed = "".join(f"{path}\0" for path in sorted(dirty))
+        index = by.notes / f"commit-index-{os.getpid()}"
+        try:
+            made = _commit(git, index, listed, message, by, deadline)
+        finally:
+            for suffix in ("", ".lock", ".paths"):
+                index.with_name(f"{index.name}{suffix}").unlink(missing_ok=True)
+        return made._replace(note=made.note or note)
+    except (GitError, OSError) as error:
+        return Committed(problem=f"the commit failed: {redact(str(error), 400)}")
+
+
+def message_of(task: str, run: str, iteration: int) -> str:
+    """The message of a commit: the task in a line, and where it comes from."""
+    first = " ".join(task.split())[:60]
+    return f"{first}\n\nIteration {iteration} of switchgear run {run}"
+
+
+def _refusal(git: Git, deadline: Deadline) -> str | None:
+    """Why nothing may be committed now: the user is in the middle of something."""
+    for name, what in _UNDER_WAY.items():
+        if (git.git_dir / name).exists():
+            return f"{what} is in progress in {git.top}; finish or abort it first"
+    if run_git(git.top, ("ls-files", "--unmerged", "-z"), deadline=deadline):
+        return f"the index of {git.top} has conflicts; resolve them first"
+    return None
+
+
+def _dirty(git: Git, deadline: Deadline) -> set[str]:
+    asked = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
+    listed = run_git(git.top, (*asked, "--ignore-submodules=none"), deadline=deadline)
+    return {entry[3:] for entry in listed.split("\0") if entry}
+
+
+def _elsewhere(top: Path, paths: set[str]) -> str | None:
+    """That some paths are in repositories of their own, which a commit here cannot hold."""
+    found = sorted(
+        {
+            str(parent)
+            for path in paths
+            for parent in Path(path).parents
+            if parent != Path() and (top / parent / ".git").exists()
+        }
+    )
+    if not found:
+        return None
+    return f"not committed: changes in repositories of their own ({', '.join(found[:5])}); commit them there"
+
+
+def _commit(  # noqa: PLR0917
+    git: Git, index: Path, listed: str, message: str, by: Committing, deadline: Deadline
+) -> Committed:
+    index.parent.mkdir(parents=True, exist_ok=True)
+    theirs = git.git_dir / "index"
+    if theirs.exists():
+        shutil.copy2(theirs, index)
+    literal = {"GIT_LITERAL_PATHSPECS": "1"}
+    run_git(
+        *(git.top, ("add", "--all", *_NAMED)),
+        index=index,
+        stdin=listed,
+        env=literal,
+        deadline=deadline,
+    )
+    before = _head(git, deadline)
+    run = _with_hooks(git, index, listed, message, by, deadline)
+    after = _head(git, Deadline(30.0))
+    if after is None or after == before:
+        return Committed(problem=_why_not(run, deadline))
+    note = None
+    if run.end is not End.EXITED or run.exit_code:
+        note = f"committed, but a hook after the commit did not end well: {redact(run.tail, 300)}"
+    try:
+        named = ("reset", "--quiet", *_NAMED, "HEAD")
+        run_git(git.top, named, stdin=listed, env=literal, deadline=Deadline(60.0))
+    except GitError as error:
+        note = f"committed, but your index could not be updated: {redact(str(error), 300)}"
+    return Committed(after, note=note)
+
+
+def _with_hooks(  # noqa: PLR0917
+    git: Git, index: Path, listed: str, message: str, by: Committing, deadline: Deadline
+) -> Run:
+    """Run `git commit` as the user would, so that it ends in time with all that its hooks started."""
+    environment = {key: value for key, value in os.environ.items() if key not in _PLACES}
+    environment |= {
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_LITERAL_PATHSPECS": "1",
+        "GIT_INDEX_FILE": str(index.resolve()),
+    }
+    paths = index.with_name(f"{index.name}.paths")
+    paths.write_bytes(listed.encode(errors="surrogateescape"))
+    named = (f"--pathspec-from-file={paths.resolve()}", "--pathspec-file-nul")
+    process = AgentProcess(
+        _Command(("git", "commit", "--quiet", "-m", message, "--only", *named)),
+        "",
+        git.top,
+        env=environment,
+        deadline_s=deadline.left_s,
+        wardens=by.wardens,
+    )
+    with (by.interrupt or Interrupt()).watching(process):
+        return process.run()
+
+
+def _why_not(run: Run, deadline: Deadline) -> str:
+    if run.end is End.DEADLINE or deadline.is_over:
+        return f"the commit was stopped: its hooks did not end within {duration(run.duration_s)}"
+    if run.end in {End.STOPPED, End.KILLED}:
+        return "the commit was stopped by a signal"
+    return f"the commit was refused: {redact(run.tail or run.problem, 400)}"
+
+
+def _head(git: Git, deadline: Deadline) -> str | None:
+    try:
+        asked = ("rev-parse", "--verify", "--quiet", "HEAD")
+        return run_git(git.top, asked, deadline=deadline).strip() or None
+    except GitError:
+        return None
+
+
+class _Command(Agent):
+    """A command, as something that can be run and ended like an agent."""
+
+    name = "commit"
+    install = ""
+
+    def __init__(self, argv: tuple[str, ...]) -> None:
+        self._argv = argv
+
+    def invocation(
+        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        """As it is."""
+        del prompt, cwd, model, extra
+        return Invocation(self._argv)
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        """One that reads nothing out of it; the last lines are kept by the process."""
+        del model
+        return StreamReader()

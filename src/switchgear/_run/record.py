@@ -1,0 +1,264 @@
+"""A run is a folder: run.json, iterations.jsonl, the prompts and the logs of its iterations.
+
+run.json is written whole and put in place at once, so that whoever reads it never sees half of it.
+What cannot be read is said, and hurts no other run.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from switchgear._core.errors import SwitchgearError
+from switchgear._measure.tree import OURS
+from switchgear._stores.url import default_file
+from switchgear._system.files import append_descriptor, open_regular
+
+SCHEMA = 1
+RUNS = "runs"
+LONGEST_FILE = 50_000_000
+
+
+class RunUnreadable(SwitchgearError):
+    """A run that is not there or cannot be read. `run` is its id, `why` what is wrong with it."""
+
+    args: tuple[str, str]
+
+    def __str__(self) -> str:
+        return f"run {self.args[0]!r} {self.args[1]}"
+
+
+class RunFolder:
+    """The files of one run. Written by the process that runs it, read by any."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.path.name
+
+    @property
+    def notes(self) -> Path:
+        """Where the measuring of the working folder keeps its own files."""
+        return self.path / "notes"
+
+    def prompt_file(self, number: int) -> Path:
+        """The prompt of an iteration."""
+        return self.path / "prompts" / f"{number:04}.txt"
+
+    def log_file(self, number: int) -> Path:
+        """What the agent did in an iteration."""
+        return self.path / "logs" / f"{number:04}.log"
+
+    def make(self) -> None:
+        """Make the folder, for the user only; what is in it may be private."""
+        keep_out_of_git(self.path.parents[1])
+        for folder in (self.path, self.path / "prompts", self.path / "logs"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def discard(self) -> None:
+        """Remove the folder of a run that never began: there is nothing of anybody's in it."""
+        if not (self.path / "run.json").exists():
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def write(self, run: dict[str, Any]) -> None:
+        """Put run.json in place."""
+        put_in_place(self.path / "run.json", {"schema": SCHEMA, **run})
+
+    def add(self, facts: dict[str, Any]) -> None:
+        """Add an iteration to iterations.jsonl."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        line = json.dumps(facts, ensure_ascii=True).encode("ascii") + b"\n"
+        descriptor = append_descriptor(self.path / "iterations.jsonl")
+        with os.fdopen(descriptor, "ab", buffering=0) as file:
+            end = os.fstat(descriptor).st_size
+            try:
+                while line:
+                    line = line[file.write(line) :]
+            except OSError:
+                with suppress(OSError):
+                    file.truncate(end)  # half a line would spoil the next one, too
+                raise
+
+    def read(self) -> dict[str, Any]:
+        """What run.json holds. Raises `RunUnreadable`."""
+        try:
+            with os.fdopen(open_regular(self.path / "run.json"), encoding="utf-8") as file:
+                run = json.loads(file.read(LONGEST_FILE))
+        except FileNotFoundError:
+            why = "has no run.json" if self.path.is_dir() else "is not there"
+            raise RunUnreadable(self.id, why) from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise RunUnreadable(self.id, f"cannot be read: {error}") from error
+        if not isinstance(run, dict) or not run.keys() >= _REQUIRED:
+            raise RunUnreadable(self.id, "cannot be read: its run.json is none of ours")
+        if not isinstance(run["schema"], int) or run["schema"] > SCHEMA:
+            raise RunUnreadable(self.id, "was written by a newer Switchgear")
+        return run
+
+    def iterations(self) -> Iterator[dict[str, Any]]:
+        """The iterations, as far as they can be read: a line that was cut off is left out."""
+        found = self.path / "iterations.jsonl"
+        with suppress(OSError), os.fdopen(open_regular(found), "rb") as file:
+            for line in file:
+                with suppress(ValueError, RecursionError):
+                    facts = json.loads(line)
+                    if isinstance(facts, dict):
+                        yield facts
+
+
+_REQUIRED = {"schema", "id", "task", "options", "state", "folder", "circuit"}
+
+
+def put_in_place(path: Path, value: dict[str, Any]) -> None:
+    """Write JSON whole beside a file, and put it in the file's place at once."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # `git clean -fdx` removes it
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    try:
+        with beside.open("x", encoding="ascii") as file:  # new: never through a link of an agent's
+            file.write(json.dumps(value, indent=1, ensure_ascii=True) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def written_elsewhere(run: str, value: dict[str, Any]) -> Path | None:
+    """Write what belongs into run.json where there may be room; `None`: there is none either."""
+    for root in (tempfile.gettempdir(), "/var/tmp", "/dev/shm"):  # noqa: S108  a folder of our own
+        place = Path(root) / f"switchgear-{os.getuid()}" / f"{run}-run.json"
+        with suppress(OSError):
+            if not place.parent.is_symlink():
+                put_in_place(place, value)
+                return place
+    return None
+
+
+def circuit_of(record: RunFolder) -> str | None:
+    """The circuit that a run was begun with; `None`: it has not begun, or cannot be read."""
+    try:
+        return str(record.read()["circuit"])
+    except RunUnreadable:
+        return None
+
+
+class Listed(NamedTuple):
+    """One run of a list: what it holds, or why that is not known."""
+
+    id: str
+    run: dict[str, Any] | None
+    problem: str = ""
+
+
+def runs_root(start: Path) -> Path:
+    """Where the runs of a project are: in `.switchgear` of the project, else of the folder."""
+    found = Path(default_file(str(start))).parent
+    return (found if found.name == OURS else start / OURS) / RUNS
+
+
+def new_run(root: Path, now_s: float | None = None) -> RunFolder:
+    """A folder for a new run; its id sorts by time, to the millisecond."""
+    at = datetime.fromtimestamp(time.time() if now_s is None else now_s, UTC)
+    begins = f"{at:%Y%m%d-%H%M%S}-{at.microsecond // 1000:03}"
+    folder = RunFolder(root / f"{begins}{secrets.token_hex(2)}")
+    while folder.path.exists():  # two runs never share a folder
+        folder = RunFolder(root / f"{begins}{secrets.token_hex(2)}")
+    folder.make()
+    return folder
+
+
+def find_run(root: Path, name: str) -> RunFolder:
+    """A run by its id, by the beginning or the end of it, or `last`. Raises `RunUnreadable`."""
+    ids = _ids(root)
+    if name == "last" and ids:
+        return RunFolder(root / ids[-1])
+    if name in ids:
+        return RunFolder(root / name)
+    found = [each for each in ids if name and (each.startswith(name) or each.endswith(name))]
+    if len(found) == 1:
+        return RunFolder(root / found[0])
+    if found:
+        raise RunUnreadable(name, f"is not one run but {len(found)}: {', '.join(found[:5])}")
+    hint = f"`switchgear runs` lists {len(ids)}" if ids else "there are no runs yet"
+    raise RunUnreadable(name, f"is not in {root}; {hint}")
+
+
+def list_runs(root: Path) -> list[Listed]:
+    """All runs, the newest last; those that cannot be read are among them, with the reason."""
+    found = []
+    for name in _ids(root):
+        try:
+            found.append(Listed(name, RunFolder(root / name).read()))
+        except RunUnreadable as problem:
+            found.append(Listed(name, None, problem.args[1]))
+    return found
+
+
+def is_alive(run: dict[str, Any]) -> bool:
+    """Whether the process that runs it is still there, and is no other with its number."""
+    pid = run.get("pid")
+    if run.get("end") is not None or not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    if _is_zombie(pid):
+        return False
+    began, now = run.get("pid_began"), process_began(pid)
+    return began is None or now is None or began == now
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether the process has ended and only waits for its parent to take note of it."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] in {"Z", "X", "x"}
+
+
+def _stat(pid: int) -> list[str]:
+    """What /proc tells of a process, behind its name; empty where the system does not."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()  # a program's name may hold anything
+
+
+def process_began(pid: int) -> str | None:
+    """When a process began, as the system counts it; `None`: the system does not say."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    fields = _stat(pid)
+    return f"{boot} {fields[19]}" if len(fields) > 19 else None
+
+
+def _ids(root: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    except OSError:
+        return []
+
+
+def keep_out_of_git(ours: Path) -> None:
+    """Our folder in a project is nobody's change: it ignores itself, as caches do."""
+    ours.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ignore = ours / ".gitignore"
+    if ours.name == OURS and not ignore.exists():
+        with suppress(OSError):
+            ignore.write_text("*\n", encoding="ascii")

@@ -1,0 +1,136 @@
+"""How far a run has come: all that must outlast the process, as JSON values."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+from switchgear._breaker.loop_breaker import LoopStats
+from switchgear._core import values
+from switchgear._run.budget import RECENT, Budget
+
+KEPT_PATHS = 2_000
+KEPT_ERRORS = 1_000
+
+
+class RunState(NamedTuple):
+    """How far a run has come. Immutable: each iteration makes the next one."""
+
+    iterations: int = 0
+    lost: int = 0
+    """Iterations that the provider failed; they do not count against the maximum."""
+    seconds: float = 0.0
+    """The time used in all, with all that was waited."""
+    spent_micros: int = 0
+    recent_micros: tuple[int, ...] = ()
+    unknown_prices: int = 0
+    priced_by: str | None = None
+    """The price list that priced tokens, with its date or version; `None`: none was needed."""
+    tokens: int = 0
+    best_tests: int | None = None
+    tests_passing: int | None = None
+    tests_total: int | None = None
+    """How many tests the last validation ran; `None`: it did not say."""
+    changed: tuple[str, ...] = ()
+    """The paths that any iteration changed, sorted."""
+    uncommitted: tuple[str, ...] = ()
+    """Those of them that no commit of ours holds yet."""
+    start_mark: str | None = None
+    started_s: float | None = None
+    """When the run began for the first time, in seconds since the epoch."""
+    begun_s: tuple[float, ...] = ()
+    """When iterations of the last hour began, in seconds since the epoch."""
+    provider_waited_s: float = 0.0
+    """How long the provider was waited for since it last worked."""
+    provider_failures: int = 0
+    """In a row."""
+    resumptions: int = 0
+    """How often it was resumed."""
+    would_stop: int = 0
+    """Iterations after which only --shadow let the loop go on."""
+    failures: int = 0
+    """Failures of this run; each repetition of a failing step counts."""
+    failures_in_row: int = 0
+    error_keys: tuple[str, ...] = ()
+    """The fingerprints of this run's errors, each once."""
+    notes: tuple[str, ...] = ()
+    """For the next prompt."""
+    nudge: str | None = None
+    advice: str | None = None
+    """What a stuck agent's successor is told in the next prompt."""
+    helped: bool = False
+    """Whether the stronger help has taken over."""
+    extra_s: float = 0.0
+    """Time that was granted beyond --timeout."""
+    warned: tuple[int, ...] = ()
+    """The marks of the time, in percent, that were told to an agent."""
+    failed_output: str | None = None
+    last_error: str | None = None
+
+    @property
+    def used(self) -> int:
+        """Iterations that count against the maximum."""
+        return self.iterations - self.lost
+
+    def budget(self, limit_micros: int | None) -> Budget:
+        """What was spent, against a limit."""
+        return Budget(limit_micros, self.spent_micros, self.recent_micros, self.unknown_prices)
+
+    def resumed(self) -> Self:
+        """The same, going on: what the provider did is forgotten, nothing else."""
+        return self._replace(
+            resumptions=self.resumptions + 1, provider_failures=0, provider_waited_s=0.0
+        )
+
+    def paid(self, cost_micros: int | None) -> Self:
+        """After an iteration that cost so much."""
+        after = self.budget(None).after(cost_micros)
+        return self._replace(
+            spent_micros=after.spent_micros,
+            recent_micros=after.recent_micros,
+            unknown_prices=after.unknown,
+        )
+
+    def failed(self, key: str | None, times: int) -> Self:
+        """After a failure that came so often; `key` is the fingerprint of its error."""
+        keys = self.error_keys
+        if key is not None and key not in keys and len(keys) < KEPT_ERRORS:
+            keys = (*keys, key)
+        return self._replace(
+            failures=self.failures + times,
+            failures_in_row=self.failures_in_row + times,
+            error_keys=keys,
+        )
+
+    def stats(self, of_circuit: LoopStats) -> LoopStats:
+        """How this run failed; what the circuit does not watch for stays `None`.
+
+        The circuit may remember earlier runs, which are no part of this one.
+        """
+        row, unique = of_circuit.consecutive_failures, of_circuit.unique_errors
+        return LoopStats(
+            consecutive_failures=None if row is None else self.failures_in_row,
+            total_failures=self.failures,
+            unique_errors=None if unique is None else len(self.error_keys),
+        )
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {key: list(v) if isinstance(v, tuple) else v for key, v in self._asdict().items()}
+
+    @classmethod
+    def load(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `dump`. Raises ValueError for what it never dumped."""
+        known = {key: data[key] for key in cls._fields if key in data}
+        for key in ("iterations", "lost", "spent_micros", "unknown_prices", "resumptions"):
+            values.whole(f"state.{key}", known.get(key, 0), least=0)
+        seconds = known.get("seconds", 0.0)
+        if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds >= 0:
+            raise ValueError(f"state.seconds is {seconds!r}: it must be a number of at least 0")
+        for key in (
+            *("recent_micros", "changed", "uncommitted", "begun_s", "notes", "warned"),
+            "error_keys",
+        ):
+            value = known.get(key, [])
+            if not isinstance(value, list):
+                raise ValueError(f"state.{key} is {value!r}: it must be a list")
+            known[key] = tuple(value[-RECENT:] if key == "recent_micros" else value)
+        return cls(**known)

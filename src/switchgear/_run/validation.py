@@ -1,0 +1,190 @@
+"""The validation: a command that must succeed, in processes of its own, with an end in time.
+
+Where none is named, the project's own test command is looked for, and not found is said.
+"""
+
+import json
+from collections import deque
+from pathlib import Path
+from typing import NamedTuple
+
+from switchgear._agents.base import Agent, Invocation, StreamReader
+from switchgear._agents.events import StreamEvent
+from switchgear._agents.process.process import AgentProcess, End
+from switchgear._agents.process.supervisor_pool import Wardens
+from switchgear._measure.test_counts import Tally, tally
+from switchgear._run.interrupt import Interrupt
+from switchgear._run.words import error_of
+from switchgear._system.files import read_regular
+from switchgear._text.redact import redact
+
+LONGEST_S = 3600.0
+"""A validation that has not ended by then has failed."""
+KEPT_BYTES = 2_000_000
+"""Of what it prints, the last."""
+CANNOT_RUN = (126, 127)
+"""What the shell exits with when it cannot run a command."""
+LONGEST_FILE = 4_000_000
+"""Bytes that are read of a project's settings, to find its test command."""
+_NAMED = 10
+_NO_PYTEST = "No module named pytest"
+
+
+class Validated(NamedTuple):
+    """What a validation came to."""
+
+    command: str
+    ok: bool | None
+    """`None`: it was stopped before its end."""
+    exit_code: int | None
+    seconds: float
+    tests: Tally | None
+    tail: str
+    """The last lines it printed, redacted."""
+    late: bool = False
+    """Whether it was stopped because its time was over."""
+
+    @property
+    def error(self) -> str:
+        """The failure in words: which tests, else what it printed."""
+        if self.late:
+            return f"validation failed: {redact(self.command)} did not end in time"
+        if self.tests is not None and self.tests.failed:
+            names = ", ".join(self.tests.failing[:_NAMED])
+            more = len(self.tests.failing) - _NAMED
+            named = f": {names}" + (f" and {more} more" if more > 0 else "") if names else ""
+            return f"validation failed: failing tests{named}"
+        said = f": {error_of(self.tail, 1500)}" if self.tail.strip() else " and printed nothing"
+        return f"validation failed with exit code {self.exit_code}{said}".strip()
+
+    @property
+    def tests_total(self) -> int | None:
+        """How many tests there are, as far as the output says it."""
+        return None if self.tests is None else self.tests.passed + self.tests.failed
+
+    @property
+    def cannot_run(self) -> bool:
+        """Whether there is nothing that could have failed: no such command, or no test runner."""
+        return self.exit_code in CANNOT_RUN or (self.exit_code == 1 and _NO_PYTEST in self.tail)
+
+
+def validate(
+    command: str,
+    folder: Path,
+    *,
+    deadline_s: float | None,
+    interrupt: Interrupt,
+    wardens: Wardens | None = None,
+) -> Validated:
+    """Run the command by the shell in the folder. Never raises for what it does."""
+    reader = _Collected()
+    process = AgentProcess(
+        _Shell(command, reader),
+        "",
+        folder,
+        deadline_s=LONGEST_S if deadline_s is None else min(deadline_s, LONGEST_S),
+        wardens=wardens,
+    )
+    with interrupt.watching(process):
+        done = process.run()
+    late = done.end is End.DEADLINE
+    exited = done.end is End.EXITED
+    stopped = done.end in {End.STOPPED, End.KILLED}
+    return Validated(
+        command=command,
+        ok=None if stopped else exited and done.exit_code == 0,
+        exit_code=done.exit_code,
+        seconds=done.duration_s,
+        tests=None if stopped or late else tally(reader.text()),
+        tail=done.tail or done.problem,
+        late=late,
+    )
+
+
+def detect(folder: Path) -> str | None:
+    """The test command of a project: pytest, npm, go or cargo; `None`: none was found."""
+    if _has_pytest(folder):
+        own = next((p for p in (".venv", "venv") if (folder / p / "bin" / "python").exists()), None)
+        return f"{own}/bin/python -m pytest -q" if own else "python3 -m pytest -q"
+    if _has_npm_test(folder):
+        return "npm test --silent"
+    if (folder / "go.mod").is_file():
+        return "go test ./..."
+    if (folder / "Cargo.toml").is_file():
+        return "cargo test"
+    return None
+
+
+def _has_pytest(folder: Path) -> bool:
+    if any((folder / name).is_file() for name in ("pytest.ini", ".pytest.ini", "conftest.py")):
+        return True
+    for name, mark in (
+        ("pyproject.toml", "[tool.pytest"),
+        ("setup.cfg", "[tool:pytest]"),
+        ("tox.ini", "[pytest]"),
+    ):
+        if mark in _text(folder / name):
+            return True
+    places = (folder, folder / "tests", folder / "test")
+    return any(place.is_dir() and any(place.glob("test_*.py")) for place in places)
+
+
+def _has_npm_test(folder: Path) -> bool:
+    try:
+        command = json.loads(_text(folder / "package.json") or "{}")["scripts"]["test"]
+    except (ValueError, LookupError, TypeError):
+        return False
+    return isinstance(command, str) and bool(command) and "no test specified" not in command
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_regular(path, LONGEST_FILE).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+class _Collected(StreamReader):
+    """Keeps the last lines of both outputs; the counts of tests stand there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: deque[bytes] = deque()
+        self._size = 0
+
+    def feed(self, line: bytes, *, stderr: bool = False) -> list[StreamEvent]:
+        """Keep a line; some runners print their counts as errors."""
+        del stderr
+        self.lines += 1
+        self._kept.append(line)
+        self._size += len(line)
+        while self._size > KEPT_BYTES:
+            self._size -= len(self._kept.popleft())
+        return []
+
+    def text(self) -> str:
+        """What is kept."""
+        return b"\n".join(self._kept).decode("utf-8", "replace")
+
+
+class _Shell(Agent):
+    """A command line of the user's, as they would type it."""
+
+    name = "validation"
+    install = ""
+
+    def __init__(self, command: str, reader: StreamReader) -> None:
+        self._command = command
+        self._collected = reader
+
+    def invocation(
+        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        """By the shell."""
+        del prompt, cwd, model, extra
+        return Invocation(("/bin/sh", "-c", self._command))
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        """The one that keeps everything."""
+        del model
+        return self._collected

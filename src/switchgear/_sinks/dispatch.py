@@ -1,0 +1,156 @@
+"""Observers cannot hurt the observed: what a sink raises is logged and dropped.
+
+The logging module is imported when there is something to log: a hook process that never logs
+must not pay for it.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from functools import partial
+from types import CoroutineType, FunctionType, MethodType
+from typing import Any, NamedTuple
+
+from switchgear._core.interrupts import is_interrupt
+from switchgear._core.types import Event
+
+Sink = Callable[[Event], object]
+"""Hears every event after it is committed. What it raises is logged and dropped."""
+
+
+class Outcome(StrEnum):
+    """What became of a call."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    IGNORED = "ignored"
+    """No evidence: cancelled, ignored, or counted by an inner guard of the same breaker."""
+    REJECTED = "rejected"
+    """The circuit refused it; nothing was run."""
+
+
+class Call(NamedTuple):
+    """One guarded call that has ended, or was refused."""
+
+    circuit: str
+    outcome: Outcome
+    seconds: float | None = None
+    """How long it took; `None`: it did not run, or was given back."""
+    exception: BaseException | None = None
+    """What it raised; for a refusal the `Rejected`."""
+
+
+CallHook = Callable[[Call], object]
+"""Sees every guarded call and every refusal. What it raises is logged and dropped."""
+
+
+def checked_sinks(field: str, sinks: Any) -> tuple[Any, ...]:
+    """The sinks as a tuple. Raises ValueError unless each of them can be called and not awaited."""
+    if not isinstance(sinks, Iterable) or isinstance(sinks, str):
+        raise ValueError(f"{field} is {sinks!r}: it must be a list of callables")
+    checked = tuple(sinks)
+    for sink in checked:
+        if not callable(sink):
+            raise ValueError(f"{field} holds {sink!r}: a sink must be callable")
+        if _is_async(sink):
+            raise ValueError(
+                f"{field} holds {sink!r}: a sink must not be a coroutine function, which would never "
+                "be awaited; put the event into a queue, or start a task in a plain function"
+            )
+    return checked
+
+
+def checked_hooks(field: str, hooks: Any) -> tuple[CallHook, ...]:
+    """The hooks of calls, one or several, as a tuple. Raises ValueError as for sinks."""
+    return checked_sinks(field, (hooks,) if callable(hooks) else hooks)
+
+
+def _is_async(function: Any) -> bool:
+    """Whether calling it only makes a coroutine, behind partials and methods as well."""
+    for _ in range(20):
+        if isinstance(function, partial):
+            function = function.func
+        elif isinstance(function, MethodType):
+            function = function.__func__
+        else:
+            break
+    if not isinstance(function, FunctionType):
+        function = getattr(type(function), "__call__", None)  # noqa: B004  an object may have an async one
+    code = getattr(function, "__code__", None)
+    return bool(getattr(code, "co_flags", 0) & _COROUTINES)
+
+
+_COROUTINES = 0x80 | 0x200  # the code flags of coroutine functions and async generators
+
+
+class _Heard(threading.local):
+    """What the sinks of one thread have yet to hear, and whether they are being told."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Event, tuple[Sink, ...]]] = deque()
+        self.telling = False
+
+
+_heard = _Heard()
+
+
+def emit(events: Sequence[Event], sinks: tuple[Sink, ...]) -> None:
+    """Let every sink hear the events, in order within a thread.
+
+    What a sink itself does to a breaker makes events too: they are heard after those that are
+    being told, and not in the middle of them. A sink that answers every event by making another
+    never comes to an end.
+    """
+    heard = _heard
+    heard.waiting.extend([(event, sinks) for event in events])
+    if heard.telling:
+        return
+    heard.telling = True
+    try:
+        while heard.waiting:
+            _tell(*heard.waiting.popleft())
+    finally:
+        heard.telling = False
+
+
+def _tell(event: Event, sinks: tuple[Sink, ...]) -> None:
+    for sink in sinks:
+        try:
+            _drop_coroutine(sink, sink(event))
+        except Exception:  # noqa: BLE001  whatever it is, it is the sink's own trouble
+            log_exception("a sink of circuit %r failed on %r", event.circuit, event)
+
+
+def report(call: Call, hooks: tuple[CallHook, ...]) -> None:
+    """Let every hook see the call. What one raises is logged and dropped."""
+    for hook in hooks:
+        try:
+            _drop_coroutine(hook, hook(call))
+        except Exception:  # noqa: BLE001  the hook's own trouble
+            log_exception("a hook of the calls of circuit %r failed", call.circuit)
+
+
+def _drop_coroutine(sink: Any, result: object) -> None:
+    """A plain function may give a coroutine all the same: nobody awaits it, so that is said."""
+    if isinstance(result, CoroutineType):
+        result.close()
+        log_warning("sink %r returned a coroutine, which is never awaited", sink)
+
+
+def log_exception(message: str, *args: object) -> None:
+    """Log the exception being handled. What cannot be logged, because it raises, is dropped."""
+    import logging  # noqa: PLC0415
+
+    try:
+        logging.getLogger("switchgear").exception(message, *args)  # noqa: LOG004  callers handle one
+    except BaseException as trouble:
+        if is_interrupt(trouble):
+            raise
+
+
+def log_warning(message: str, *args: object) -> None:
+    """Log something that nobody is there to be raised at."""
+    import logging  # noqa: PLC0415
+
+    logging.getLogger("switchgear").warning(message, *args)

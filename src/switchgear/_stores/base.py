@@ -1,0 +1,226 @@
+"""What a store is. It folds a message in one transaction and never judges: `step` does.
+
+Two sizes: a breaker needs only `Remembers`; a panel needs a `Store`, which holds many circuits,
+their policies and one ordered stream of events, and is shared by processes or machines.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from threading import local
+from typing import NamedTuple, Protocol, TypeVar
+
+from switchgear._core import values
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy
+from switchgear._core.types import Circuit, Event, EventKind, Message, Mode, Order, Step, Tell
+
+KEEP_EVENTS = 10_000
+"""How many events a store keeps by default, over all circuits."""
+NOTE_S = 86_400.0
+"""For how long a note is kept, unless its writer says otherwise."""
+IDLE_S = 30 * 86_400.0
+"""After how many seconds without a change a circuit counts as abandoned."""
+
+T = TypeVar("T")
+
+LONGEST_NAME = 500
+"""How many characters a circuit's name may have."""
+
+
+class Found(NamedTuple):
+    """A stored circuit and the policy that judged it last."""
+
+    circuit: Circuit
+    policy: Policy
+
+
+class Entry(NamedTuple):
+    """An event in the stream of its store."""
+
+    cursor: str
+    """Its place in the stream: `events(after=cursor)` goes on behind it."""
+    event: Event
+
+
+class Vacuumed(NamedTuple):
+    """What a vacuum removed."""
+
+    circuits: int
+    events: int
+
+
+class Transaction(Protocol):
+    """Several messages and one note, folded together. Used by one thread, inside `transact`."""
+
+    now_s: float
+    """Seconds since the epoch, once it was our turn."""
+    note: str | None
+    """The note as it stands; another one that is assigned is kept. `None`: there is none."""
+    keep_s: float
+    """For how many seconds from now another note is of use to anybody."""
+
+    def apply(self, key: str, policy: Policy, message: Message) -> Step:
+        """Fold one message, as `Store.apply` does."""
+
+
+class Remembers(Protocol):
+    """What a breaker needs. Safe to call from any thread; nothing of the user's runs inside."""
+
+    pushes: bool
+    """Whether others' changes are pushed, and a keeper folds what was counted."""
+
+    @property
+    def refresh_s(self) -> float | None:
+        """How old a snapshot may get before it is read again; `None`: changes are pushed."""
+
+    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """Load the circuit (or start it), `step` it, save it with its events: all or nothing."""
+
+    async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """The same without blocking the event loop."""
+
+    def is_mine(self) -> bool:
+        """Whether this very thread is inside `apply`, and was interrupted there by a finalizer."""
+
+
+class Store(Protocol):
+    """What a panel needs: many circuits, one stream of events, one clock.
+
+    Every method raises `StoreError` when the store cannot do it: what, where, why, what to do.
+    """
+
+    label: str
+    """Where it is, for messages: the URL without a password."""
+    pushes: bool
+    """Whether `on_change` will ever call: then a panel listens, and snapshots need no polling."""
+
+    @property
+    def refresh_s(self) -> float | None:
+        """How old a snapshot may get before it is read again; `None`: changes are pushed."""
+
+    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """Load the circuit (or start it), `step` it, save it with its events: all or nothing."""
+
+    async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """The same without blocking the event loop."""
+
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        """Messages to several circuits and the note of that name, by one caller at a time.
+
+        In memory and in SQLite all or nothing; on Redis each message by itself. `work` may be run
+        again, so it must do nothing but call the transaction; what it raises undoes everything.
+        """
+
+    def now_s(self) -> float:
+        """Seconds since the epoch on the store's clock, the same for all who share it."""
+
+    def get(self, key: str) -> Found | None:
+        """One circuit as stored, not advanced to now; `None`: there is none of that name."""
+
+    def find(self, glob: str = "*") -> Iterable[Found]:
+        """The circuits whose names match (see `switchgear._text.glob`), sorted by name."""
+
+    def events(
+        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
+    ) -> list[Entry]:
+        """The events behind a cursor, oldest first; without one, the newest, still oldest first."""
+
+    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+        """Take over a circuit remembered elsewhere, unless as new a version is here: then false."""
+
+    def retain(self, *, keep_events: int, idle_s: float) -> None:
+        """Keep so much from now on, by itself; what is over is removed with what comes next."""
+
+    def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
+        """Remove the oldest events, and closed circuits in AUTO that nobody touched for long."""
+
+    def operator_digest(self) -> str | None:
+        """The SHA-256 of the token that orders need; `None`: they need none."""
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """Remember another digest, or none, unless it is no longer the one named: then false."""
+
+    def on_change(self, listener: Callable[[Circuit], object]) -> None:
+        """Call the listener with circuits that others moved, if the store can push; else nothing.
+
+        One that the store finds it has lost is passed too, as it was last known here: whoever
+        needs it sends it a message, and so gives it back. The listener runs in a thread of the
+        store. What it raises is logged and dropped.
+        """
+
+    def facts(self) -> dict[str, str]:
+        """What `switchgear doctor` shows: versions, sizes, settings. Raises if it is not well."""
+
+    def close(self) -> None:
+        """Let go of files and connections. Idempotent."""
+
+
+class _LastCommit(local):
+    """The message of this thread that a store has committed last; see `was_committed`."""
+
+    message: object = None
+
+
+last_commit = _LastCommit()
+
+
+def was_committed(message: object) -> bool:
+    """Whether a store has committed this very message of this thread.
+
+    An interrupt may arrive between a commit and the return to the caller. What the caller would then
+    send again would be counted twice.
+    """
+    return last_commit.message is message
+
+
+def checked_name(name: str) -> str:
+    """The name of a circuit, if every store can keep it. Raises ValueError."""
+    return checked_glob(values.text("name", name), "name")
+
+
+def checked_glob(glob: str, what: str = "glob") -> str:
+    """The glob, if it could be a name. Raises ValueError."""
+    if len(glob) > LONGEST_NAME:
+        begins, rule = f"{glob[:40]!r}…", f"it must have at most {LONGEST_NAME}"
+        raise ValueError(f"{what} is {begins}, of {len(glob):,} characters: {rule}")
+    if not glob.isascii():
+        try:
+            glob.encode()
+        except UnicodeEncodeError:
+            rule = "it must be text that can be written as UTF-8"
+            raise ValueError(f"{what} is {glob!r}: {rule}") from None
+    return glob
+
+
+def is_only_time(message: Message) -> bool:
+    """Whether a message says nothing but what time it is: then reading is usually enough."""
+    return isinstance(message, Tell) and not message.signal.count and not message.signal.refused
+
+
+def is_abandoned(circuit: Circuit, idle_s: float, now_s: float) -> bool:
+    """Whether a vacuum may forget a circuit: held and open ones are somebody's decision."""
+    return (
+        now_s - circuit.seen_s >= idle_s and circuit.mode is Mode.AUTO and circuit.phase == "closed"
+    )
+
+
+def start_anew(
+    policy: Policy, key: str, message: Message, now_s: float, *, why: str, event_seq: int
+) -> Step:
+    """Fold a message into a circuit whose stored state could not be read.
+
+    It never silently counts as closed: an event says so, and a strict policy refuses until an
+    operator releases it. `event_seq` is the last number its events had, as far as is known. Its
+    version goes on from the time in milliseconds: above any that the lost state can have had, or
+    those who still remember that one would take the new state for an older one.
+    """
+    version = max(0, int(now_s * 1000))
+    fresh = policy.start(key, now_s)._replace(event_seq=event_seq, version=version)
+    remark = Order(
+        "switchgear",
+        f"{why}; its evidence is lost and it starts anew",
+        mode=Mode.HELD_OPEN if policy.strict else None,
+        kind=EventKind.STATE_UNREADABLE,
+    )
+    started = step(policy, fresh, remark, now_s)
+    done = step(policy, started.circuit, message, now_s)
+    return done._replace(events=started.events + done.events)

@@ -1,0 +1,795 @@
+"""What happens while a shared store cannot be reached: life goes on, and is told later.
+
+Circuits go on from their last known state in this process's memory, an event says so, and what
+is told meanwhile is queued. About once a second one caller tries again. When the store is back,
+it gets back a state that it lost (a Redis that restarted empty), hears the queue in order, and
+another event says how long it was gone. Strict policies refuse instead of guessing, and orders of
+operators fail, because somebody must know that they did not arrive.
+"""
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import Any, TypeVar
+
+from switchgear._core.errors import (
+    OrderRefused,
+    StoreCorrupt,
+    StoreError,
+    StoreTooNew,
+    StoreUnavailable,
+    duration,
+)
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy
+from switchgear._core.types import (
+    Ask,
+    Circuit,
+    Event,
+    EventKind,
+    Message,
+    Order,
+    Permit,
+    Signal,
+    Step,
+    Tell,
+    Verdict,
+)
+from switchgear._sinks.dispatch import log_warning
+from switchgear._stores.base import (
+    Entry,
+    Found,
+    Store,
+    Transaction,
+    Vacuumed,
+    checked_glob,
+    checked_name,
+    last_commit,
+    was_committed,
+)
+from switchgear._stores.memory import MemoryStore
+from switchgear._stores.operator import OperatorLock
+from switchgear._stores.submitter import Submitter
+from switchgear._system.clock import Clock
+from switchgear._system.fork_lock import ForkSafeLock
+
+LISTED = 1000
+"""How many different messages are kept apart; beyond that, only their sums are."""
+HEAVIEST = 10**12
+"""What one message may cost or count at most."""
+
+
+class Pile:
+    """Messages that agree in permit and outcome, added up; the texts are those of the last."""
+
+    __slots__ = ("cost_micros", "count", "last", "refused")
+
+    def __init__(self, last: Tell) -> None:
+        self.last = last
+        self.count = self.refused = self.cost_micros = 0
+
+    def add(self, message: Tell) -> None:
+        """Add one more."""
+        signal = message.signal
+        self.count += signal.count
+        self.refused += signal.refused
+        self.cost_micros += signal.count * (signal.cost_micros or 0)
+        self.last = self.last._replace(signal=signal)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether one more of the heaviest might be too much for one message."""
+        return max(self.count, self.refused, self.cost_micros) >= HEAVIEST
+
+    def tells(self) -> list[Tell]:
+        """As few messages as add up to all of it.
+
+        A cost is that of each thing, so costs that differ become the cost of one of the things.
+        """
+        signal = self.last.signal
+        dear = 1 if self.cost_micros else 0
+        rest = signal._replace(count=self.count - dear, refused=self.refused, cost_micros=None)
+        found = [rest] if rest.count or rest.refused else []
+        if dear:
+            found.append(signal._replace(count=1, refused=0, cost_micros=self.cost_micros))
+        return [self.last._replace(signal=signal) for signal in found]
+
+
+class Backlog:
+    """A circuit away from its store. Not thread-safe: its owner's lock is held."""
+
+    __slots__ = (
+        "_in_doubt",
+        "_messages",
+        "_piles",
+        "circuit",
+        "error",
+        "policy",
+        "remark_in_doubt",
+        "remarked",
+        "since_s",
+        "told",
+    )
+
+    def __init__(
+        self,
+        policy: Policy,
+        circuit: Circuit,
+        error: StoreError | None = None,
+        since_s: float = 0.0,
+    ) -> None:
+        self.policy = policy
+        self.circuit = circuit
+        self.error = error
+        """Why it is away."""
+        self.since_s = since_s
+        self.told = 0
+        """How many things the store has heard since it is back."""
+        self.remarked = False
+        """Whether the store has written down that it was gone."""
+        self._messages: deque[Tell] = deque()
+        self._in_doubt: dict[str, Tell] = {}
+        """Messages by their identity that the store may have heard: told first, each by itself."""
+        self.remark_in_doubt: str | None = None
+        """The identity of the remark that the store is back, if its reply was lost."""
+        self._piles: dict[tuple[Permit | None, bool | None], Pile] = {}
+
+    def __len__(self) -> int:
+        """How many messages it would take to tell everything, about."""
+        return len(self._in_doubt) + len(self._messages) + 2 * len(self._piles)
+
+    @property
+    def waiting(self) -> int:
+        """How many things the store has not heard of."""
+        messages = (*self._in_doubt.values(), *self._messages)
+        listed = sum(message.signal.count + message.signal.refused for message in messages)
+        return listed + sum(pile.count + pile.refused for pile in self._piles.values())
+
+    def add(self, message: Tell, identity: str | None = None) -> None:
+        """Queue what was told; no count is ever lost, only texts and times of very many.
+
+        `identity`: the store may have heard it. It is told as it is, and never added to another.
+        """
+        if not message.signal.count and not message.signal.refused:
+            return
+        if identity is not None:
+            self._in_doubt[identity] = message
+            return
+        if self._piles or len(self._messages) >= LISTED:
+            self._pile(message)
+        elif self._messages and (merged := _merged(self._messages[-1], message)) is not None:
+            self._messages[-1] = merged
+        else:
+            self._messages.append(message)
+
+    def first(self) -> Tell | None:
+        """The oldest message; `identity_of` has its identity, if it may have been told."""
+        if self._in_doubt:
+            return next(iter(self._in_doubt.values()))
+        if not self._messages and self._piles:
+            pile = self._piles.pop(next(iter(self._piles)))
+            self._messages.extend(pile.tells())
+        return self._messages[0] if self._messages else None
+
+    def identity_of(self, message: Tell) -> str | None:
+        """The identity of a message that may have been told."""
+        for identity, one in self._in_doubt.items():
+            if one is message:
+                return identity
+        return None
+
+    def doubt(self, message: Tell, identity: str) -> None:
+        """Note that the oldest was sent and its reply lost; what was added to it meanwhile stays."""
+        if self.identity_of(message) is None:
+            self._take_off(message)
+            self._in_doubt[identity] = message
+
+    def drop_first(self, message: Tell) -> None:
+        """Forget the oldest, of which this much was told; what was added to it meanwhile stays."""
+        self.told += message.signal.count + message.signal.refused
+        identity = self.identity_of(message)
+        if identity is None:
+            self._take_off(message)
+        else:
+            del self._in_doubt[identity]
+
+    def _take_off(self, message: Tell) -> None:
+        now = self._messages[0]
+        if now is message:
+            self._messages.popleft()
+            return
+        left = now.signal._replace(
+            count=now.signal.count - message.signal.count,
+            refused=now.signal.refused - message.signal.refused,
+        )
+        self._messages[0] = now._replace(signal=left)
+
+    def condense(self) -> None:
+        """Only the sums from now on: there is no time left to tell one by one."""
+        first, *rest = self._messages or (None,)
+        if first is None:
+            return
+        self._messages = deque([first])  # it may be on its way
+        for message in rest:
+            self._pile(message)
+
+    def _pile(self, message: Tell) -> None:
+        key = message.permit, message.signal.ok
+        pile = self._piles.get(key)
+        if pile is not None and pile.is_heavy:
+            self._messages.extend(self._piles.pop(key).tells())
+            pile = None
+        if pile is None and len(self._piles) >= LISTED:
+            # So many permits are of generations that only this process saw: all of them are late.
+            alike = (known for known in reversed(self._piles) if known[1] == message.signal.ok)
+            pile = self._piles.get(next(alike, key))
+        if pile is None:
+            pile = self._piles[key] = Pile(message)
+        pile.add(message)
+
+
+def _merged(last: Tell, new: Tell) -> Tell | None:
+    """Both in one message, if they differ in nothing but how often."""
+    one, two = last.signal, new.signal
+    count, refused = one.count + two.count, one.refused + two.refused
+    same = one._replace(count=0, refused=0) == two._replace(count=0, refused=0)
+    heaviest = max(count, refused, count * (one.cost_micros or 0))
+    if last.permit != new.permit or not same or heaviest > HEAVIEST:
+        return None
+    return last._replace(signal=two._replace(count=count, refused=refused))
+
+
+T = TypeVar("T")
+
+
+class Guarded:
+    """What can be asked of a store besides its messages. Thread-safe.
+
+    While it is known to be unreachable it is tried again about once a second, and all who come in
+    between get the last error. One that is full or read-only can still be asked.
+    """
+
+    def __init__(self, store: Store, clock: Clock, retry_s: float) -> None:
+        self.inner = store
+        self.label = store.label
+        self.pushes = store.pushes
+        self._clock = clock
+        self._retry_s = retry_s
+        self._lock = ForkSafeLock()
+        self._lost: StoreError | None = None
+        self._retry_at_s = 0.0
+        self._failures = 0
+        """How often the store was found gone."""
+
+    @property
+    def refresh_s(self) -> float | None:
+        """That of the store; while it is gone, the time until the next try."""
+        return self._retry_s if self._lost is not None else self.inner.refresh_s
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the store is gone just now."""
+        return self._lost is not None
+
+    def now_s(self) -> float:
+        """The store's clock, which goes on while the store is gone."""
+        return self.inner.now_s()
+
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        """Messages of Switchgear's own to several circuits; an operator's orders go by `apply`."""
+        with self._asking():
+            return self.inner.transact(name, work)
+
+    def get(self, key: str) -> Found | None:
+        """One circuit as stored."""
+        checked_name(key)
+        with self._asking():
+            return self.inner.get(key)
+
+    def find(self, glob: str = "*") -> Iterator[Found]:
+        """The circuits whose names match, sorted by name."""
+        checked_glob(glob)
+        with self._asking():
+            yield from self.inner.find(glob)
+
+    def events(
+        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
+    ) -> list[Entry]:
+        """The events behind a cursor, or the newest."""
+        checked_glob(glob)
+        with self._asking():
+            return self.inner.events(after=after, glob=glob, limit=limit)
+
+    def retain(self, *, keep_events: int, idle_s: float) -> None:
+        """Keep so much from now on; asks nothing of a server."""
+        self.inner.retain(keep_events=keep_events, idle_s=idle_s)
+
+    def operator_digest(self) -> str | None:
+        """The digest of the token that orders need."""
+        with self._asking():
+            return self.inner.operator_digest()
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """Remember another digest, unless it is no longer the one named."""
+        with self._asking():
+            return self.inner.set_operator_digest(digest, instead_of=instead_of)
+
+    def facts(self) -> dict[str, str]:
+        """What `switchgear doctor` shows."""
+        with self._asking():
+            return self.inner.facts()
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        if isinstance(self._lost, StoreUnavailable):
+            self._try_again()
+            lost = self._lost
+            if isinstance(lost, StoreUnavailable):
+                raise lost.again()
+        try:
+            yield
+        except StoreUnavailable as error:
+            self._is_gone(error)
+            raise
+
+    def _is_gone(self, error: StoreError) -> None:
+        """Note that the store could not be reached just now."""
+        with self._lock.taken():
+            self._lost = error
+            self._failures += 1
+            self._retry_at_s = self._clock() + self._retry_s
+
+    def _try_again(self) -> None:
+        """Try the store again, if it is time and nobody else does."""
+
+
+RETRY_S = 1.0
+CLOSE_S = 5.0
+"""How long a panel that is closed waits for what is being told."""
+OF_ONE_CIRCUIT = (StoreCorrupt, StoreTooNew)
+"""Trouble that says nothing about the other circuits of the store."""
+
+
+class Resilient(Guarded):
+    """A store that never stops a breaker. Thread-safe; the inner store is called without a lock.
+
+    `url`: how another process opens the same store. `operator`: whether orders may be given.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        url: str | None = None,
+        operator: OperatorLock | None = None,
+        clock: Clock = monotonic,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        super().__init__(store, clock, retry_s)
+        self.url = url
+        self.operator = operator or OperatorLock()
+        self.is_kept = False
+        """Whether somebody calls `try_again` about once a second, so that no caller need wait."""
+        self._is_memory = type(store) is MemoryStore
+        """Whether it is a part of this process: never gone, and nothing to be remembered for it."""
+        self._returning = threading.Lock()
+        self._inside: set[int] = set()
+        self._known: dict[str, Found] = {}
+        """What the store was last seen to hold."""
+        self._shift: dict[str, int] = {}
+        """What is added to versions, so that they rise for our readers even if the store's fell."""
+        self._away: dict[str, Backlog] = {}
+        """Circuits that live here while the store is gone, or has trouble with them."""
+        self.submitter = Submitter()
+        self.process: Callable[[], str] | None = getattr(store, "process", None)
+        """The name under which this process reports to shared circuits; `None`: it shares none."""
+        self._news: dict[str, tuple[Event, ...]] = {}
+        """Events of a return that the circuit's breaker has not heard yet."""
+
+    def is_mine(self) -> bool:
+        """Whether this very thread is inside `apply`: then a finalizer must not come in again."""
+        return threading.get_ident() in self._inside
+
+    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """Fold a message in the store; or here, while the store is gone."""
+        checked_name(key)
+        if _is_override(message):
+            self.operator.demand(self, key)
+        me = threading.get_ident()
+        try:
+            self._inside.add(me)  # inside: an interrupt behind it must not leave it there
+            if self._is_memory:
+                return self.inner.apply(key, policy, message, now_s)
+            if self._is_away(key):
+                self._try_again()
+            if self._is_away(key):
+                return self._fold_here(key, policy, message, now_s)
+            try:
+                done = self.inner.apply(key, policy, message, now_s)
+            except StoreError as error:
+                return self._lose(error, key, policy, message, now_s)
+            return self._seen(key, policy, done)
+        finally:
+            self._inside.discard(me)
+
+    async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """The same without blocking the event loop."""
+        if self._is_memory:
+            return self.apply(key, policy, message, now_s)
+        checked_name(key)
+        if _is_override(message):
+            await _in_thread(lambda: self.operator.demand(self, key))
+        if self._is_away(key) and not self.is_kept:
+            await _in_thread(self._try_again)
+        if self._is_away(key):
+            return self._fold_here(key, policy, message, now_s)
+        try:
+            done = await self.inner.aapply(key, policy, message, now_s)
+        except StoreError as error:
+            return self._lose(error, key, policy, message, now_s)
+        return self._seen(key, policy, done)
+
+    def seen(self, circuit: Circuit) -> Circuit:
+        """A circuit that the store pushed, as this process counts its versions."""
+        with self._lock.taken():
+            known = self._known.get(circuit.key)
+            if known is not None:
+                self._note(Found(circuit, known.policy))
+            return self._shifted(circuit)
+
+    def failed_s(self, key: str) -> float:
+        """When some process last reported a failure of a circuit, if the store knows unasked."""
+        look = getattr(self.inner, "failed_s", None)
+        return 0.0 if look is None else float(look(key))
+
+    def on_warm(self, listener: Callable[[str], object]) -> None:
+        """Call the listener with circuits on which other processes report failures, if pushed."""
+        listen = getattr(self.inner, "on_warm", None)
+        if listen is not None:
+            listen(listener)
+
+    def release(self, key: str) -> None:
+        """No breaker of this process uses the circuit any more: keep nothing for it here."""
+        if self._is_memory:
+            self.inner.release(key)  # type: ignore[attr-defined]
+            return
+        with self._lock.taken():
+            if key not in self._away and key not in self._news:
+                self._known.pop(key, None)
+                self._shift.pop(key, None)
+
+    def forget_fork(self) -> None:
+        """In a forked child: locks that another thread of the parent held are held by nobody."""
+        self.submitter.forget_fork()
+        self._returning = threading.Lock()
+        self._inside.clear()
+
+    # The rest of a store: readers and operators want to know when it is gone.
+
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        """Messages to several circuits; overrides among them need the operator token, too."""
+        if self.operator.allows(self):
+            return super().transact(name, work)
+        return super().transact(name, lambda inside: work(_Checked(inside)))
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """Remember another digest; taking the place of one that is there needs its token."""
+        if instead_of is not None:
+            self.operator.demand(self, "*", "a change of the operator token")
+        return super().set_operator_digest(digest, instead_of=instead_of)
+
+    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+        """Take over a circuit remembered elsewhere: as good as an order."""
+        self.operator.demand(self, checked_name(found.circuit.key))
+        with self._asking():
+            return self.inner.put(found, events)
+
+    def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
+        """Remove the oldest events and abandoned circuits; more than everybody may, by order."""
+        self.operator.demand_for_vacuum(self, keep_events, idle_s)
+        with self._asking():
+            return self.inner.vacuum(keep_events=keep_events, idle_s=idle_s, now_s=now_s)
+
+    def on_change(
+        self,
+        listener: Callable[[Circuit], object],
+        missing: Callable[[str], object] | None = None,
+    ) -> None:
+        """Call the listener with circuits that others moved, and `missing` for what was lost."""
+
+        def heard(circuit: Circuit) -> None:
+            known = self._known.get(circuit.key)
+            if missing is None or known is None or _is_news(circuit, known.circuit):
+                listener(self.seen(circuit))
+            else:  # the store has begun empty, and wants to hear what we know
+                self.operator.keep_again_in(self)
+                missing(circuit.key)
+
+        self.inner.on_change(heard)
+
+    def try_again(self) -> None:
+        """Tell the store what it has missed, if it is back and it is time to try."""
+        if (self._away or self._lost is not None) and self._clock() >= self._retry_at_s:
+            self._come_back()
+
+    def close(self) -> None:
+        """Tell what is queued, once more, and let go. What could not be told is in the log."""
+        failures = self._failures
+        self.submitter.stop()
+        if self._away and self._returning.acquire(timeout=CLOSE_S):  # after who is telling it now
+            try:
+                if self._failures == failures:  # else they found that nobody is there
+                    self._hurry()
+                    self._bring_back(self._clock() + CLOSE_S)
+            finally:
+                self._returning.release()
+        self._say_what_is_left()
+        self.is_kept = False
+        self.inner.close()
+
+    def _hurry(self) -> None:
+        """Tell only the sums, if there is more to tell than a program can wait for at its end."""
+        with self._lock.taken():
+            if sum(map(len, self._away.values())) > LISTED:
+                for backlog in self._away.values():
+                    backlog.condense()
+
+    def _say_what_is_left(self) -> None:
+        with self._lock.taken():
+            left = sum(backlog.waiting for backlog in self._away.values())
+        if left:
+            updates = f"{left} {'update' if left == 1 else 'updates'}"
+            log_warning("%s could not be saved to %s: %s", updates, self.label, self._lost)
+
+    # Here
+
+    def _seen(self, key: str, policy: Policy, done: Step) -> Step:
+        with self._lock.taken():
+            self._note(Found(done.circuit, policy))
+            news = self._news.pop(key, ()) if self._news else ()
+            circuit = self._shifted(done.circuit)
+        return Step(circuit, done.verdict, news + done.events)
+
+    def _note(self, found: Found) -> None:
+        """Remember what the store holds, unless we know of something newer.
+
+        A lower version at a later time is newer all the same: the circuit was removed and has
+        begun again. Then its versions go on, for our readers, from the last that they saw.
+        """
+        circuit = found.circuit
+        known = self._known.get(circuit.key)
+        if known is not None and circuit.version < known.circuit.version:
+            if circuit.seen_s <= known.circuit.seen_s:
+                return
+            shown = known.circuit.version + self._shift.get(circuit.key, 0)
+            self._shift[circuit.key] = shown + 1 - circuit.version
+        self._known[circuit.key] = found
+
+    def _shifted(self, circuit: Circuit) -> Circuit:
+        shift = self._shift.get(circuit.key, 0)
+        return circuit._replace(version=circuit.version + shift) if shift else circuit
+
+    def _is_away(self, key: str) -> bool:
+        """Whether a circuit lives here: the store is gone, or has trouble with this one."""
+        return self._lost is not None or key in self._away
+
+    def _lose(
+        self, error: StoreError, key: str, policy: Policy, message: Message, now_s: float
+    ) -> Step:
+        """Fold a message here that the store could not take, and wait before the next try."""
+        if isinstance(error, OF_ONE_CIRCUIT):
+            self._retry_at_s = self._clock() + self._retry_s
+        else:
+            self._is_gone(error)
+        return self._fold_here(key, policy, message, now_s, error)
+
+    def _fold_here(
+        self,
+        key: str,
+        policy: Policy,
+        message: Message,
+        now_s: float,
+        error: StoreError | None = None,
+    ) -> Step:
+        """Fold a message into the last known state, and queue what must be told later."""
+        in_doubt, told = None if error is None else error.in_doubt, message
+        if isinstance(message, Tell) and message.source is not None:
+            message = message._replace(source=None)  # while the store is gone nobody shares it
+        with self._lock.taken():
+            backlog = self._away.get(key)
+            error = error or (backlog.error if backlog else None) or self._lost
+            if isinstance(message, Order) and error is not None:
+                raise error.again()
+            events: tuple[Event, ...] = ()
+            if backlog is None:
+                circuit = self._start(key, policy, now_s)
+                backlog = self._away[key] = Backlog(policy, circuit, error, self._clock())
+                why = f"{error}; goes on from the last known state"
+                remark = Order("switchgear", why, kind=EventKind.STORE_LOST)
+                gone = step(policy, backlog.circuit, remark, now_s)
+                backlog.circuit, events = gone.circuit, gone.events
+            if isinstance(message, Ask) and policy.strict:
+                backlog.add(Tell(Signal(count=0, refused=1)), in_doubt)
+                return Step(backlog.circuit, self._strict(backlog), events)
+            done = step(policy, backlog.circuit, message, now_s)
+            backlog.circuit = done.circuit
+            if isinstance(message, Tell):
+                backlog.add(message, in_doubt)
+                last_commit.message = told
+            elif not done.verdict.admitted:
+                backlog.add(Tell(Signal(count=0, refused=1)), in_doubt)
+        return done._replace(events=events + done.events)
+
+    def _start(self, key: str, policy: Policy, now_s: float) -> Circuit:
+        known = self._known.get(key)
+        return policy.start(key, now_s) if known is None else self._shifted(known.circuit)
+
+    def _strict(self, backlog: Backlog) -> Verdict:
+        circuit = backlog.circuit
+        why = f"its policy is strict and its state unknown: {backlog.error}"
+        return Verdict(False, circuit.phase, why, self._retry_s, circuit.heat)
+
+    def _try_again(self) -> None:
+        if not self.is_kept:
+            self.try_again()
+
+    def _come_back(self) -> None:
+        """Try the store again, unless somebody does, and tell it what it has missed."""
+        if not self._returning.acquire(blocking=False):
+            return
+        try:
+            self._bring_back(math.inf)
+        finally:
+            self._returning.release()
+
+    def _bring_back(self, until_s: float) -> None:
+        tried: set[str] = set()
+        try:
+            self._see_whether_it_is_there()
+            while (backlog := self._next_to_tell(tried)) is not None and self._clock() < until_s:
+                try:
+                    self._return(backlog)
+                except OF_ONE_CIRCUIT as error:
+                    tried.add(backlog.circuit.key)
+                    backlog.error = error
+                    self._retry_at_s = self._clock() + self._retry_s
+        except StoreError as error:
+            self._is_gone(error)
+
+    def _see_whether_it_is_there(self) -> None:
+        """One question, so that a store that is still gone is waited for only once."""
+        if self._lost is not None:
+            with suppress(*OF_ONE_CIRCUIT):
+                self.inner.operator_digest()
+        self.operator.keep_again_in(self.inner)
+
+    def _next_to_tell(self, tried: set[str]) -> Backlog | None:
+        """A circuit of which the store has yet to hear; if there is none, the store is back."""
+        with self._lock.taken():
+            left = {key: backlog for key, backlog in self._away.items() if key not in tried}
+            for backlog in left.values():
+                if backlog.first() is not None or not backlog.remarked:
+                    return backlog
+            # Nobody can queue more in between: that takes the same lock.
+            for key, backlog in left.items():
+                behind = backlog.circuit.version + 1 - self._known[key].circuit.version
+                self._shift[key] = max(self._shift.get(key, 0), behind)
+                del self._away[key]
+            self._lost = None
+        return None
+
+    def _return(self, backlog: Backlog) -> None:
+        """Bring one circuit back: its state if the store lost it, then what it has not heard."""
+        key, policy = backlog.circuit.key, backlog.policy
+        known = self._known.get(key)
+        if known is not None:
+            self.inner.put(known)  # does nothing when the store has not lost it
+        while (message := self._first_of(backlog)) is not None:
+            before = backlog.told
+            try:
+                done = self._send(key, policy, message, backlog.identity_of(message))
+                self._was_told(backlog, message, done)
+            except StoreError as error:
+                with self._lock.taken():
+                    if error.in_doubt is not None:
+                        backlog.doubt(message, error.in_doubt)
+                raise
+            except BaseException:
+                with self._lock.taken():
+                    if was_committed(message) and backlog.told == before:
+                        backlog.drop_first(message)
+                raise
+        if not backlog.remarked:
+            gone = duration(self._clock() - backlog.since_s)
+            told = f"it was told {backlog.told} things that it had missed"
+            why = f"the store {self.label} is back after {gone}; {told}"
+            remark = Order("switchgear", why, kind=EventKind.STORE_BACK)
+            try:
+                done = self._send(key, policy, remark, backlog.remark_in_doubt)
+            except StoreError as error:
+                backlog.remark_in_doubt = backlog.remark_in_doubt or error.in_doubt
+                raise
+            self._was_told(backlog, None, done)
+
+    def _send(self, key: str, policy: Policy, message: Message, identity: str | None) -> Step:
+        """Tell the store; by its identity, what it may have heard already."""
+        now_s = self.inner.now_s()
+        if identity is None:
+            return self.inner.apply(key, policy, message, now_s)
+        # Only a store that raises errors in doubt knows identities.
+        store: Any = self.inner
+        done: Step = store.apply(key, policy, message, now_s, identity=identity)
+        return done
+
+    def _first_of(self, backlog: Backlog) -> Tell | None:
+        with self._lock.taken():
+            return backlog.first()
+
+    def _was_told(self, backlog: Backlog, message: Tell | None, done: Step) -> None:
+        key = done.circuit.key
+        with self._lock.taken():
+            if message is None:
+                backlog.remarked = True
+            else:
+                backlog.drop_first(message)
+            self._known[key] = Found(done.circuit, backlog.policy)
+            self._news[key] = self._news.get(key, ()) + done.events
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from switchgear._stores.url import reopen  # noqa: PLC0415  it opens what is below us
+
+        if self.url is None or self.url.startswith("memory:"):
+            raise TypeError(
+                f"the store {self.label} lives in this process and does not pickle; a panel over "
+                "SQLite or Redis does"
+            )
+        return reopen, (self.url, self.operator.digest)
+
+
+def _is_override(message: Message) -> bool:
+    return isinstance(message, Order) and message.is_override
+
+
+class _Checked:
+    """A transaction that refuses overrides. Used by one thread, inside `transact`."""
+
+    def __init__(self, inside: Transaction) -> None:
+        self._inside = inside
+        self.now_s = inside.now_s
+
+    @property
+    def note(self) -> str | None:
+        """The note as it stands."""
+        return self._inside.note
+
+    @note.setter
+    def note(self, note: str | None) -> None:
+        self._inside.note = note
+
+    @property
+    def keep_s(self) -> float:
+        """For how many seconds from now another note is of use."""
+        return self._inside.keep_s
+
+    @keep_s.setter
+    def keep_s(self, keep_s: float) -> None:
+        self._inside.keep_s = keep_s
+
+    def apply(self, key: str, policy: Policy, message: Message) -> Step:
+        """Fold one message; raises `OrderRefused` for an override."""
+        if _is_override(message):
+            raise OrderRefused(key)
+        return self._inside.apply(key, policy, message)
+
+
+def _is_news(circuit: Circuit, known: Circuit) -> bool:
+    return circuit.version > known.version or circuit.seen_s > known.seen_s
+
+
+async def _in_thread(work: Callable[[], None]) -> None:
+    from asyncio import to_thread  # noqa: PLC0415  no event loop, no import
+
+    await to_thread(work)

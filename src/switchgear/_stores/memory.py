@@ -1,0 +1,302 @@
+"""Circuits in this process's memory: a lock, `step`, one assignment."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import time
+from typing import Any, TypeVar
+
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy
+from switchgear._core.types import Circuit, Event, Message, Step
+from switchgear._stores.base import (
+    KEEP_EVENTS,
+    NOTE_S,
+    Entry,
+    Found,
+    Transaction,
+    Vacuumed,
+    is_abandoned,
+    last_commit,
+)
+from switchgear._stores.ledger import MemoryLedger
+from switchgear._system.clock import Clock, Shifted, monotonic
+from switchgear._system.fork_lock import ForkSafeLock
+from switchgear._text.glob import matcher
+
+T = TypeVar("T")
+
+LONGEST_CURSOR = 19
+
+
+class MemoryCell:
+    """Remembers one circuit. Thread-safe and fork-safe; user code never runs under its lock.
+
+    The lock is the owner's, which takes it for its own short sections too: one lock is smaller
+    than two, and never held by both at once.
+    """
+
+    __slots__ = ("_circuit", "_lock")
+
+    refresh_s: float | None = None
+    pushes = False
+
+    def __init__(self, lock: ForkSafeLock | None = None) -> None:
+        self._circuit: Circuit | None = None
+        self._lock = lock or ForkSafeLock()
+
+    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """Fold one message into the circuit, which starts closed."""
+        with self._lock.taken():
+            circuit = self._circuit or policy.start(key, now_s)
+            done = step(policy, circuit, message, now_s)
+            self._circuit, last_commit.message = done.circuit, message
+        return done
+
+    async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """The same: nothing here waits."""
+        return self.apply(key, policy, message, now_s)
+
+    def is_mine(self) -> bool:
+        """Never asked: the owner's lock is this one, and the owner looks at it first."""
+        return False
+
+    def restore(self, circuit: Circuit) -> None:
+        """Take over a circuit that was remembered elsewhere."""
+        self._circuit = circuit
+
+
+class MemoryStore:
+    """Remembers many circuits and their events, as long as the process lives. Thread-safe."""
+
+    refresh_s: float | None = None
+    label = "memory:"
+    pushes = False
+
+    def __init__(self, *, clock: Clock | None = None, keep_events: int = KEEP_EVENTS) -> None:
+        # The wall clock as it stood at the start, going on evenly whoever sets it.
+        self._clock = clock or Shifted(monotonic, time() - monotonic())
+        self._lock = ForkSafeLock()
+        self._found: dict[str, Found] = {}
+        self._events: deque[Entry] = deque(maxlen=keep_events)
+        self._written = 0
+        self._newest_gone = 0
+        """The highest version of what was removed: one that begins again goes on from it."""
+        self._operator_digest: str | None = None
+        self._notes: dict[str, tuple[float, str]] = {}
+        self._ledger: MemoryLedger | None = None
+
+    def ledger(self) -> MemoryLedger:
+        """Where budgets and locks are kept."""
+        with self._lock.taken():
+            if self._ledger is None:
+                self._ledger = MemoryLedger(self.label, self.now_s)
+            return self._ledger
+
+    def now_s(self) -> float:
+        """Seconds since the epoch."""
+        return self._clock()
+
+    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """Fold one message into the circuit, which starts closed."""
+        with self._lock.taken():
+            changed: dict[str, Found] = {}
+            done = self._folded(key, policy, message, now_s, changed)
+            self._found |= changed
+            last_commit.message = message
+            self._write(done.events)
+        return done
+
+    async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """The same: nothing here waits."""
+        return self.apply(key, policy, message, now_s)
+
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        """Messages to several circuits and a note: kept when all of it is done."""
+        with self._lock.taken():
+            now_s = self._clock()
+            until_s, text = self._notes.get(name, (0.0, None))
+            inside = _Inside(self, now_s, text if until_s > now_s else None)
+            result = work(inside)
+            self._found |= inside.changed
+            self._write(inside.events)
+            if inside.note is None:
+                self._notes.pop(name, None)
+            elif inside.note != text or until_s <= now_s:
+                self._notes[name] = (now_s + inside.keep_s, inside.note)
+        return result
+
+    def get(self, key: str) -> Found | None:
+        """One circuit as it was left."""
+        return self._found.get(key)
+
+    def release(self, key: str) -> None:
+        """Forget a circuit that nobody uses any more, if it is as good as new.
+
+        It has only ever succeeded: no failure, no event, nothing that a detector remembers.
+        """
+        with self._lock.taken():
+            found = self._found.get(key)
+            if found is not None and _is_as_good_as_new(found):
+                del self._found[key]
+
+    def find(self, glob: str = "*") -> list[Found]:
+        """The circuits whose names match, sorted by name."""
+        matches = matcher(glob)
+        with self._lock.taken():
+            return [found for key, found in sorted(self._found.items()) if matches(key)]
+
+    def events(
+        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
+    ) -> list[Entry]:
+        """The events behind a cursor, or the newest; oldest first."""
+        matches = matcher(glob)
+        behind = None if after is None else _place(after)
+        with self._lock.taken():
+            entries = [entry for entry in self._events if matches(entry.event.circuit)]
+        if behind is None:
+            return entries[-limit:] if limit else []
+        return [entry for entry in entries if int(entry.cursor) > behind][:limit]
+
+    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+        """Take over a circuit remembered elsewhere, unless as new a version is here."""
+        key = found.circuit.key
+        with self._lock.taken():
+            known = self._found.get(key)
+            if known is not None and known.circuit.version >= found.circuit.version:
+                return False
+            circuit = found.circuit
+            if known is None and circuit.version <= self._newest_gone:
+                # Whoever knew the one that was removed would not believe in an older version.
+                found = Found(circuit._replace(version=self._newest_gone + 1), found.policy)
+            self._found[key] = found
+            seen = {(entry.event.circuit, entry.event.seq) for entry in self._events}
+            self._write([event for event in events if (event.circuit, event.seq) not in seen])
+        return True
+
+    def forget(self, key: str) -> bool:
+        """Remove one circuit and its events, whatever its state; false: there was none."""
+        with self._lock.taken():
+            kept = [entry for entry in self._events if entry.event.circuit != key]
+            self._events.clear()
+            self._events.extend(kept)
+            return self._remove(key)
+
+    def retain(self, *, keep_events: int, idle_s: float) -> None:
+        """Keep so many events from now on; circuits go by `vacuum` alone."""
+        del idle_s
+        with self._lock.taken():
+            self._events = deque(self._events, maxlen=keep_events)
+
+    def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
+        """Remove the oldest events and abandoned circuits."""
+        with self._lock.taken():
+            gone = [
+                key
+                for key, found in self._found.items()
+                if is_abandoned(found.circuit, idle_s, now_s)
+            ]
+            for key in gone:
+                self._remove(key)
+            for name in [name for name, (until_s, _) in self._notes.items() if until_s <= now_s]:
+                del self._notes[name]
+            extra = max(0, len(self._events) - keep_events)
+            for _ in range(extra):
+                self._events.popleft()
+        return Vacuumed(len(gone), extra)
+
+    def operator_digest(self) -> str | None:
+        """The digest of the token that orders need."""
+        return self._operator_digest
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """Remember another digest, unless it is no longer the one named."""
+        with self._lock.taken():
+            if self._operator_digest != instead_of:
+                return False
+            self._operator_digest = digest
+        return True
+
+    def on_change(self, listener: Callable[[Circuit], object]) -> None:
+        """Nobody else changes circuits in this process's memory."""
+
+    def facts(self) -> dict[str, str]:
+        """Counts."""
+        return {"circuits": str(len(self._found)), "events": str(len(self._events))}
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _folded(
+        self, key: str, policy: Policy, message: Message, now_s: float, changed: dict[str, Found]
+    ) -> Step:
+        """One message, folded on top of what has changed; what it changes is added to that."""
+        known = changed.get(key) or self._found.get(key)
+        circuit = _fitted(known, policy) if known else self._start(key, policy, now_s)
+        done = step(policy, circuit, message, now_s)
+        # Asking a circuit that nobody has told anything must not make it exist.
+        if known or done.circuit is not circuit:
+            changed[key] = Found(done.circuit, policy)
+        return done
+
+    def _start(self, key: str, policy: Policy, now_s: float) -> Circuit:
+        # One of that name may have been vacuumed away, and its events not yet; and whoever knows
+        # it still believes the highest version.
+        seqs = [entry.event.seq for entry in self._events if entry.event.circuit == key]
+        started = policy.start(key, now_s)
+        return started._replace(event_seq=max(seqs, default=0), version=self._newest_gone)
+
+    def _remove(self, key: str) -> bool:
+        found = self._found.pop(key, None)
+        if found is not None:
+            self._newest_gone = max(self._newest_gone, found.circuit.version)
+        return found is not None
+
+    def _write(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._written += 1
+            self._events.append(Entry(str(self._written), event))
+
+
+class _Inside:
+    """A transaction: what it has changed, until it is done. Under the store's lock."""
+
+    __slots__ = ("_store", "changed", "events", "keep_s", "note", "now_s")
+
+    def __init__(self, store: MemoryStore, now_s: float, note: str | None) -> None:
+        self._store = store
+        self.now_s = now_s
+        self.note = note
+        self.keep_s = NOTE_S
+        self.changed: dict[str, Found] = {}
+        self.events: list[Event] = []
+
+    def apply(self, key: str, policy: Policy, message: Message) -> Step:
+        """Fold one message."""
+        done = self._store._folded(key, policy, message, self.now_s, self.changed)  # noqa: SLF001
+        self.events.extend(done.events)
+        return done
+
+
+def _place(cursor: str) -> int:
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= LONGEST_CURSOR):
+        raise ValueError(f"after is {cursor!r}: it must be a cursor of this stream")
+    return int(cursor)
+
+
+def _fitted(found: Found, policy: Policy) -> Circuit:
+    """The circuit with memories that fit this policy; each detector finds its own again."""
+    if found.policy is policy or found.policy == policy:
+        return found.circuit
+    from switchgear._core.wire import dump_circuit, load_circuit  # noqa: PLC0415  seldom needed
+
+    data: Any = dump_circuit(found.policy, found.circuit)
+    return load_circuit(policy, data)
+
+
+def _is_as_good_as_new(found: Found) -> bool:
+    circuit = found.circuit
+    totals = circuit.totals._replace(succeeded=0)
+    fresh = found.policy.start(circuit.key, circuit.seen_s)
+    return circuit == fresh._replace(version=circuit.version, totals=circuit.totals) and not any(
+        totals
+    )

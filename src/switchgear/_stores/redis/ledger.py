@@ -1,0 +1,182 @@
+"""Values and lines of a ledger on a server: read, amend, and commit if nobody was quicker.
+
+The script compares and sets, and knows neither money nor locks. A value begins with a number that
+grows with each commit; who names the number they have read may replace the value, and who may not
+is told what is there now, so that another try costs one more round trip.
+
+An amendment has an identity and leaves a receipt, as a message to a circuit does: one whose reply
+was lost is asked for again and not done again.
+"""
+
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from switchgear._core.errors import StoreUnavailable
+from switchgear._stores.ledger import Work, as_text, from_text
+from switchgear._stores.redis.clients import Clients
+from switchgear._stores.redis.errors import is_known
+from switchgear._stores.redis.reader import VerifiedReader, escaped
+from switchgear._stores.redis.script import PLUS, RECEIPT_MS, Names
+from switchgear._system.clock import Clock
+
+PATIENCE_S = 10.0
+"""How long to try while others are quicker each time."""
+PAGE = 1000
+
+TRIES_AFTER_CUT = 3
+"""How often an amendment is sent whose reply does not arrive."""
+
+AMEND = f"""
+local have, now = redis.call('GET', KEYS[1]), redis.call('TIME')
+local stamp, nonce, until_us = ARGV[1], ARGV[3], tonumber(ARGV[4])
+if stamp == '?' then return {{0, have, nonce}} end
+if redis.call('GET', KEYS[3]) then return {{1, have, nonce}} end
+if until_us and now[1] * 1000000 + now[2] > until_us then return {{2, have, nonce}} end
+local same = not have and stamp == ''
+if have and stamp ~= '' then same = have:sub(1, #stamp) == stamp end
+if not same then return {{0, have, nonce}} end
+redis.call('SET', KEYS[1], ARGV[2])
+redis.call('SET', KEYS[3], '1', 'PX', {RECEIPT_MS})
+if ARGV[5] ~= '' then redis.call('DEL', ARGV[5]) end
+for i = 6, #ARGV do redis.call('RPUSH', KEYS[2], ARGV[i]) end
+return {{1, have, nonce}}
+"""
+
+
+class RedisLedger:
+    """Over the connections of a store. Thread-safe and fork-safe."""
+
+    def __init__(
+        self,
+        label: str,
+        names: Names,
+        clock: Clock,
+        *,
+        reader: Callable[[], VerifiedReader],
+        client: Callable[[], Any],
+        translated: Callable[[], AbstractContextManager[None]],
+        clients: Clients,
+        until_s: Callable[[], float | None],
+    ) -> None:
+        self.label = label
+        self.now_s = clock
+        self._names = names
+        self._reader = reader
+        self._client = client
+        self._translated = translated
+        self._clients = clients
+        self._until_s = until_s
+        """Until when, on the server's clock, a reply to what is sent now is waited for."""
+        self._receipts: deque[str] = deque(maxlen=64)
+        """Receipts of no more use: each amendment removes one, and those that stay expire."""
+
+    def amend(self, shelf: str, key: str, work: Work) -> Any:
+        """Load, amend, save with the lines; again, if somebody else was quicker.
+
+        A reply that does not arrive is asked for again, twice. If it never does, `StoreUnavailable`
+        leaves open whether the amendment was made.
+        """
+        value_key, lines_key = self._value_key(shelf, key), self._lines_key(shelf, key)
+        receipt_key = f"{self._names.receipts}{os.urandom(8).hex()}{PLUS}"
+        keys = (value_key, lines_key, receipt_key)
+        deadline_s = time.monotonic() + PATIENCE_S
+        tries = 0
+        with self._translated():
+            self._reader()  # the server has told the time
+            _, have, _ = self._ask(keys, (b"?", b""))
+            while True:
+                number, value = self._read(shelf, key, have)
+                done = work(value, self.now_s())
+                if done.value is None:
+                    return done.answer
+                stamp = b"" if have is None else b"%d\n" % number
+                new = b"%d\n%b" % (number + 1, as_text(done.value).encode())
+                lines = [as_text(line).encode() for line in done.lines]
+                code, have, sent = self._ask(keys, (stamp, new), lines)
+                if code == 1:
+                    if (
+                        sent == 1
+                    ):  # else the first may still be on its way, and must find the receipt
+                        self._receipts.append(receipt_key)
+                    return done.answer
+                tries += 1
+                self._wait(deadline_s, tries)
+
+    def _ask(
+        self, keys: tuple[str, ...], args: tuple[bytes, bytes], lines: Sequence[bytes] = ()
+    ) -> tuple[int, bytes | None, int]:
+        """What the script answers, what is there, and how often it was sent."""
+        sent = 0
+        try:
+            confirmed = self._receipts.popleft() if args[1] else ""
+        except IndexError:
+            confirmed = ""
+        while True:
+            sent += 1
+            nonce = os.urandom(4).hex()
+            client = self._client()
+            until_s = self._until_s()
+            until_us = b"" if until_s is None else int(until_s * 1e6)
+            given = (*keys, *args, nonce, until_us, confirmed, *lines)
+            try:
+                reply = client.eval(AMEND, len(keys), *given)
+            except self._clients.errors as error:
+                self._clients.hang_up(client)
+                known = isinstance(error, self._clients.refusals) and is_known(error)
+                if known or sent >= TRIES_AFTER_CUT:
+                    raise
+                continue
+            if isinstance(reply, list) and reply[-1] == nonce.encode():
+                return int(reply[0]), reply[1], sent
+            self._clients.hang_up(client)
+            if sent >= TRIES_AFTER_CUT:
+                raise ConnectionError("the replies of the server are out of step")
+
+    def value(self, shelf: str, key: str) -> Any:
+        """The value that is there; `None`: none."""
+        with self._translated():
+            return self._read(shelf, key, self._reader().get(self._value_key(shelf, key)))[1]
+
+    def keys(self, shelf: str) -> list[str]:
+        """The keys of a shelf that have values, sorted."""
+        start = self._value_key(shelf, "")
+        with self._translated():
+            found = set(self._reader().scan_iter(match=escaped(start) + "*", count=1000))
+        return sorted(name.decode(errors="replace")[len(start) :] for name in found)
+
+    def lines(self, shelf: str, key: str) -> Iterator[Any]:
+        """All lines of a value, oldest first; a page at a time."""
+        first = 0
+        while True:
+            with self._translated():
+                page = self._reader().lrange(self._lines_key(shelf, key), first, first + PAGE - 1)
+            for number, line in enumerate(page, first + 1):
+                yield from_text(self.label, f"line {number} of {shelf} {key!r}", line)
+            if len(page) < PAGE:
+                return
+            first += PAGE
+
+    def _read(self, shelf: str, key: str, raw: bytes | None) -> tuple[int, Any]:
+        if raw is None:
+            return 0, None
+        number, _, text = raw.partition(b"\n")
+        where = f"{shelf} {key!r}"
+        return int(from_text(self.label, where, number)), from_text(self.label, where, text)
+
+    def _wait(self, deadline_s: float, tries: int) -> None:
+        """Let others go first for a moment, so that not all come back at once."""
+        if time.monotonic() > deadline_s:
+            why = f"others were quicker for {PATIENCE_S:g} s"
+            raise StoreUnavailable(self.label, why, "try again, or split the budget into several")
+        time.sleep(random.uniform(0.0, 0.0005 * min(tries, 20)))  # noqa: S311  no secret
+
+    def _value_key(self, shelf: str, key: str) -> str:
+        return f"{self._names.root}{shelf}:{key}"
+
+    def _lines_key(self, shelf: str, key: str) -> str:
+        return f"{self._names.root}lines:{shelf}:{key}"

@@ -1,0 +1,655 @@
+"""How a message is folded into a circuit that others change too. No I/O: generators of calls.
+
+A generator yields what to ask the server and is sent the answer, so that one text serves both the
+blocking and the asyncio client. Two tries by compare-and-set; then the message queues in the
+inbox, where the first in the queue folds everybody's messages in one commit and answers them.
+"""
+
+import re
+from collections.abc import Generator, Sequence
+from time import monotonic
+from typing import Any, NamedTuple
+
+from switchgear._core.errors import StoreError, StoreTooNew, StoreUnavailable
+from switchgear._core.evidence import fold
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy
+from switchgear._core.types import (
+    Ask,
+    Circuit,
+    Event,
+    EventKind,
+    Message,
+    Order,
+    Signal,
+    Source,
+    Step,
+    Tell,
+)
+from switchgear._core.verdicts import standing
+from switchgear._core.wire import WireError
+from switchgear._detectors.policy_wire import OpaqueDetector
+from switchgear._stores.base import Found, is_abandoned, start_anew
+from switchgear._stores.redis import envelope, script
+from switchgear._stores.redis.cache import REPORT, KnownCircuits
+from switchgear._stores.redis.envelope import Mail, PolicyTexts, Sealed
+from switchgear._stores.redis.script import (
+    PLUS,
+    Call,
+    Exchange,
+    Lost,
+    Names,
+    Received,
+    Script,
+    Wait,
+)
+from switchgear._stores.redis.server_clock import ServerClock
+
+
+class Base(NamedTuple):
+    """What the next message is folded into."""
+
+    expected: bytes
+    """What the server must have for the commit to count, as `script.Exchange` wants it."""
+    circuit: Circuit | None = None
+    broken: str = ""
+    """Why the stored state could not be read."""
+    version: int = 0
+    """The last version of a state that is given up, as far as is known."""
+    event_seq: int = 0
+    fits: bool = True
+    """Whether the stored policy is the one that judges now."""
+    restored: str = ""
+    """Why this is our own copy and not the server's."""
+
+
+class Start(NamedTuple):
+    """The circuit before the message, and the events that it already brings."""
+
+    circuit: Circuit
+    events: tuple[Event, ...]
+
+
+def base_of(sealed: Sealed) -> Base:
+    """A stored circuit to fold into."""
+    return Base(b"=" + sealed.begins, sealed.circuit, fits=sealed.fits)
+
+
+def again(policy: Policy, old: Circuit, new: Circuit | None, now_s: float) -> Circuit:
+    """The circuit in place of an abandoned one: its numbers go on, so that it is the newer."""
+    circuit = policy.start(old.key, now_s) if new is None else new
+    return circuit._replace(
+        version=old.version,
+        event_seq=max(circuit.event_seq, old.event_seq),
+        generation=max(circuit.generation, old.generation + 1),
+    )
+
+
+def place_of(waiting: list[bytes], token: bytes) -> int | None:
+    """Where in the queue a message is, from 0; `None`: it is not to be seen."""
+    for place, raw in enumerate(waiting):
+        if envelope.token_of(raw) == token:
+            return place
+    return None
+
+
+def last_seq(key: str, entries: Any) -> int:
+    """The number of the newest event of a circuit among these entries of the stream."""
+    for _, fields in entries:
+        try:
+            event = envelope.unseal_event(fields[1])
+        except WireError:
+            continue
+        if event.circuit == key:
+            return event.seq
+    return 0
+
+
+def salvaged_version(raw: bytes) -> int:
+    """The version that a value we cannot read had, as far as can be seen."""
+    found = re.match(rb'\{"stamp":"(\d{1,15})-', raw)
+    return int(found[1]) if found else 0
+
+
+class Folded:
+    """What became of a queue: the circuit, what happened, and what each message came to."""
+
+    def __init__(self, circuit: Circuit, policy: Policy) -> None:
+        self.circuit = circuit
+        self.policy = policy
+        self.events: list[Event] = []
+        self.steps: dict[bytes, Step | None] = {}
+        """By token, in order; `None`, by the whole of it: a message that cannot be folded."""
+        self.raised: Exception | None = None
+        """What a detector raised on our own message."""
+
+    def fold(self, mail: envelope.Mail, policy: Policy) -> None:
+        """Fold one more message."""
+        before = envelope.refitted(self.circuit, self.policy, policy)
+        done = fold(policy, before, _with_source(mail), mail.now_s)
+        self.circuit, self.policy = done.circuit, policy
+        self.events += done.events
+        self.steps[mail.token.encode()] = done
+
+    def answers(self, own: bytes) -> tuple[tuple[bytes, bytes], ...]:
+        """What to answer whom. We know our own, and who cannot be understood waits in vain."""
+        return tuple(
+            (
+                token,
+                b"" if done is None or token == own else envelope.seal_answer(*done[1:]),
+            )
+            for token, done in self.steps.items()
+        )
+
+
+def fold_queue(
+    texts: PolicyTexts,
+    policy: Policy,
+    circuit: Circuit,
+    waiting: list[bytes],
+    *,
+    own: bytes,
+    patient: bool,
+) -> Folded:
+    """Fold the messages in their order.
+
+    One that cannot be folded here (its policy has detectors unknown here, or one that raises) is
+    left to its owner, who comes next and knows it. If the owner is gone (we are not patient), it
+    is folded as well as we can, or not at all: it must not block the queue.
+    """
+    folded = Folded(circuit, policy)
+    own_text = texts.text(policy)
+    for raw in waiting:
+        try:
+            mail = envelope.unseal_mail(raw)
+            judge = policy if mail.policy_text == own_text else _judge(texts, mail.policy_text)
+            if judge is None and patient:
+                break
+            folded.fold(mail, policy if judge is None else judge)
+        except Exception as error:  # noqa: BLE001  a detector of somebody's raises what it likes
+            if envelope.token_of(raw) == own:
+                folded.raised = error
+                break
+            if patient:
+                break
+            folded.steps[raw] = None
+    return folded
+
+
+def _judge(texts: PolicyTexts, text: str) -> Policy | None:
+    """The policy of that JSON, if it is known here whole."""
+    try:
+        policy = texts.policy(text)
+    except (WireError, ValueError):
+        return None
+    opaque = any(isinstance(detector, OpaqueDetector) for detector in policy.detectors)
+    return None if opaque else policy
+
+
+def _with_source(mail: envelope.Mail) -> Message:
+    """The message with what its identity says: which process reports all that it has counted."""
+    process, _, number = mail.token.partition(PLUS)
+    _, is_report, dates = number.partition(REPORT)
+    if not is_report or not isinstance(mail.message, Tell):
+        return mail.message
+    pairs = [date.partition("*") for date in dates.split("|") if date]
+    times = tuple((float(at_s), int(count)) for at_s, _, count in pairs)
+    return mail.message._replace(source=Source(process, mail.now_s, times))
+
+
+TRIES = 2
+"""Lost races before a message queues."""
+TRIES_IN_TIME = 3
+"""How often an exchange is begun that the server finds too late: its clock was set."""
+TRIES_AFTER_CUT = 3
+"""How often a message is sent whose connection breaks; one that is not answered in time, once."""
+PATIENCE_S = 0.1
+"""How long one in the queue waits for whoever leads it before leading it themselves."""
+GRACE_S = 1.0
+"""How much longer than the idle time the server keeps a circuit: who misses it knows why."""
+TAIL = 1000
+"""How many events are searched for the last number of a circuit whose state is lost."""
+
+
+class Cut(Exception):
+    """Whether the server did what it was sent is unknown, and why.
+
+    The connection broke before the reply, the reply belongs to another call, or it is an error: that
+    does not say which call it is the reply to.
+    """
+
+    identity: str | None = None
+    """The message whose outcome is unknown."""
+
+    def __init__(self, why: object, *, final: bool = False) -> None:
+        super().__init__(why)
+        self.final = final
+        """Whether it is of no use to ask again at once."""
+
+
+class Protocol:
+    """What the exchanges of one store have in common. Any thread may run any generator of it."""
+
+    def __init__(
+        self,
+        label: str,
+        namespace: str,
+        clock: ServerClock,
+        *,
+        keep: int,
+        idle_s: float,
+        timeout_s: float,
+    ) -> None:
+        self.label = label
+        self.names = Names(namespace)
+        self.known = KnownCircuits()
+        self.texts = envelope.PolicyTexts()
+        self._clock = clock
+        self._keep = keep
+        self._idle_s = idle_s
+        self._timeout_s = timeout_s
+
+    def retain(self, keep: int, idle_s: float) -> None:
+        """Keep so much from the next exchange on."""
+        self._keep, self._idle_s = keep, idle_s
+
+    # The three things that change what is stored
+
+    def apply(
+        self,
+        key: str,
+        policy: Policy,
+        message: Message,
+        now_s: float,
+        identity: str | None = None,
+    ) -> Generator[Call, Any, Step]:
+        """Fold a message once, by compare-and-set or through the queue.
+
+        `identity`: that of a message whose outcome is unknown because its reply was lost. Raises
+        `Cut` with the identity when the outcome is unknown again.
+        """
+        if self._clock.is_guess(now_s):
+            yield from self.look()
+            now_s = self._clock.corrected(now_s)
+        name = identity or self.known.identity(message)
+        mail = Mail(name, message, now_s, self.texts.text(policy))
+        tries = TRIES_AFTER_CUT
+        again = identity is not None
+        while True:
+            try:
+                done = (yield from self._recall(key, policy, mail)) if again else None
+                if done is None:
+                    done = yield from self._apply(key, policy, mail)
+            except Cut as cut:
+                again, tries = True, tries - 1
+                if cut.final or not tries:
+                    cut.identity = name
+                    raise
+                continue
+            except StoreError as error:
+                error.in_doubt = name  # it may wait in the queue, and be folded by somebody
+                raise
+            if not again:
+                # A message that was sent twice keeps its receipt: the first may still be on its way.
+                self.known.confirm(name)
+            return done
+
+    def _recall(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step | None]:
+        """What became of a message whose reply was lost; `None`: it is not applied, and not queued."""
+        names, token = self.names, mail.token
+        keys = (
+            names.inbox(key),
+            names.receipts + token,
+            names.circuit(key),
+            names.answers + token,
+        )
+        nonce = self.known.token()
+        call = Script(script.RECALL, keys, (token, nonce, names.answers), nonce)
+        receipt, have, answers, _ = yield call
+        if receipt is None:
+            # One that folded the queue and is of an older version leaves an answer and no receipt.
+            found = [answer for answer in answers if answer != script.LEAD]
+            return self._answered(policy, found[0]) if found else None
+        return self._received(key, policy, mail, Received(have, receipt))
+
+    def _received(self, key: str, policy: Policy, mail: Mail, received: Received) -> Step:
+        """The step of a message that was applied before."""
+        sealed = None if received.have is None else self._read(key, policy, received.have)
+        if isinstance(sealed, Sealed):
+            self.known.keep(sealed)
+            circuit = sealed.circuit
+        else:
+            copy = self.known.get(key, policy)
+            circuit = policy.start(key, mail.now_s) if copy is None else copy.circuit
+        if received.receipt == script.APPLIED:
+            now_s = max(mail.now_s, circuit.seen_s)
+            return Step(circuit, standing(policy, circuit, now_s), ())
+        verdict, events, _ = envelope.unseal_answer(received.receipt)
+        return Step(circuit, verdict, events)
+
+    def _apply(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step]:
+        message, now_s = mail.message, mail.now_s
+        if self.known.is_hot(key):
+            lost = yield from self._exchange(key, self._join(mail, Exchange(b"?")))
+            if isinstance(lost, Received):
+                return self._received(key, policy, mail, lost)
+            assert lost is not None
+            return (yield from self._queue(key, policy, mail, lost))
+        copy = self.known.get(key, policy)
+        base = Base(b"-") if copy is None else base_of(copy)
+        tries = TRIES + (copy is None)
+        while True:
+            tries -= 1
+            done = yield from self._fold(key, policy, base, message, now_s)
+            exchange = self._commit(policy, base, done.circuit, done.events)
+            exchange = exchange._replace(
+                identity=mail.token,
+                outcome=_outcome(message, done),
+                warm=_warm(key, message),
+            )
+            lost = yield from self._exchange(key, exchange if tries else self._join(mail, exchange))
+            if lost is None:
+                if exchange.new:
+                    self.known.keep(Sealed(exchange.mine, done.circuit, policy))
+                return done
+            if isinstance(lost, Received):
+                return self._received(key, policy, mail, lost)
+            if not tries:
+                return (yield from self._queue(key, policy, mail, lost))
+            base = self._base(key, policy, lost.have, now_s)
+
+    def put(self, found: Found, events: Sequence[Event]) -> Generator[Call, Any, bool]:
+        """Take over a circuit unless as new a version is here."""
+        key, version = found.circuit.key, found.circuit.version
+        lost = yield from self._exchange(key, Exchange(b"?"))
+        while isinstance(lost, Lost):
+            base = self._base(key, found.policy, lost.have, found.circuit.seen_s, ours=False)
+            if base.circuit is not None and base.circuit.version >= version:
+                return False
+            here = 0 if base.circuit is None else base.circuit.event_seq
+            new = tuple(event for event in events if event.seq > here)
+            exchange = self._commit(found.policy, base, found.circuit, new)
+            exchange = exchange._replace(alone=False, publish=True)
+            lost = yield from self._exchange(key, exchange)
+        self.known.keep(Sealed(exchange.mine, found.circuit, found.policy))
+        return True
+
+    def forget(self, begins: bytes, key: str) -> Generator[Call, Any, bool]:
+        """Remove a circuit, if it is still as it was."""
+        removed, _ = yield self.script(script.FORGET, (self.names.circuit(key),), begins)
+        if removed:
+            self.known.forget(key)
+        return bool(removed)
+
+    def look(self) -> Generator[Call, Any, None]:
+        """Ask for nothing but the time, of the node that holds our keys."""
+        nonce = self.known.token()
+        yield from asked(Exchange(b"?").call(self.names, "", keep=1, idle_ms=1, nonce=nonce))
+
+    def script(self, text: str, keys: tuple[str, ...], *args: Any) -> Script:
+        """A call of one of the scripts whose last argument is the nonce."""
+        nonce = self.known.token()
+        return Script(text, keys, (*args, nonce), nonce)
+
+    def on_keys(self, command: str, *keys: str) -> Generator[Call, Any, Any]:
+        """What a command that takes nothing but keys answers."""
+        nonce = self.known.token()
+        reply = yield from asked(Script(script.ON_KEYS, keys, (nonce, command), nonce))
+        return reply[0]
+
+    def on_key(self, command: str, key: str, *args: Any) -> Generator[Call, Any, Any]:
+        """What a command on one key answers; it does the same when it is sent twice."""
+        nonce = self.known.token()
+        call = Script(script.ON_KEY, (key,), (nonce, command, *args), nonce)
+        reply = yield from asked(call)
+        return reply[0]
+
+    def scan(self, cursor: bytes, pattern: str, count: int) -> Generator[Call, Any, Any]:
+        """The next cursor, and the names behind this one that match."""
+        nonce = self.known.token()
+        # The key says only on which node of a Cluster: ours are all on one.
+        call = Script(script.SCAN, (self.names.root,), (nonce, cursor, pattern, count), nonce)
+        reply = yield from asked(call)
+        return reply[0]
+
+    # The queue
+
+    def _queue(
+        self, key: str, policy: Policy, mail: Mail, lost: Lost
+    ) -> Generator[Call, Any, Step]:
+        """Wait in the inbox for an answer; lead when it is our turn, or when nobody does."""
+        self.known.heat(key, hot=len(lost.waiting) > 1)
+        deadline_s = monotonic() + self._timeout_s
+        patient = True
+        while True:
+            if lost.mail not in (None, script.LEAD):
+                return self._answered(policy, lost.mail or b"")
+            left_s = deadline_s - monotonic()
+            if left_s <= 0:
+                return (yield from self._withdraw(key, policy, mail))
+            place = place_of(lost.waiting, mail.token.encode())
+            # Not to be seen: answered, or behind more than one commit takes.
+            waits = place is not None or len(lost.waiting) >= script.BATCH
+            if place == 0 or (waits and not patient):
+                done, lost = yield from self._lead(key, policy, mail, lost, patient=patient)
+                if done is not None:
+                    return done
+                continue
+            answers = self.names.answers + mail.token
+            popped = yield Wait(answers, min(PATIENCE_S, max(left_s, 0.01)))
+            if popped is not None and popped[1] != script.LEAD:
+                return self._answered(policy, popped[1])
+            patient = popped is not None
+            look = Exchange(b"?", token=mail.token, identity=mail.token)
+            seen = yield from self._exchange(key, look)
+            if isinstance(seen, Received):
+                return self._received(key, policy, mail, seen)
+            lost = seen or lost
+
+    def _lead(
+        self, key: str, policy: Policy, mail: Mail, lost: Lost, *, patient: bool
+    ) -> Generator[Call, Any, tuple[Step | None, Lost]]:
+        """Fold what waits and commit it; our own step, if it was among it and nobody was faster."""
+        base = self._base(key, policy, lost.have, mail.now_s)
+        start = yield from self._start(key, policy, base, mail.now_s)
+        folded = fold_queue(
+            self.texts,
+            policy,
+            start.circuit,
+            lost.waiting,
+            own=mail.token.encode(),
+            patient=patient,
+        )
+        if folded.raised is not None:
+            yield self._withdrawal(key, mail)
+            raise folded.raised
+        folded.events[:0] = start.events
+        exchange = self._commit(
+            folded.policy, base, folded.circuit, tuple(folded.events), always=True
+        )
+        own = folded.steps.get(mail.token.encode())
+        exchange = exchange._replace(
+            answers=folded.answers(mail.token.encode()),
+            warm=_warm(key, mail.message),
+            token=mail.token,
+            identity=mail.token,
+            outcome=script.APPLIED if own is None else _outcome(mail.message, own),
+        )
+        beaten = yield from self._exchange(key, exchange)
+        if isinstance(beaten, Received):
+            return self._received(key, policy, mail, beaten), lost
+        if beaten is not None:
+            return None, beaten
+        self.known.keep(Sealed(exchange.mine, folded.circuit, folded.policy))
+        if own is not None:
+            circuit = envelope.refitted(folded.circuit, folded.policy, policy)
+            return own._replace(circuit=circuit), lost
+        look = Exchange(b"?", token=mail.token, identity=mail.token)
+        after = yield from self._exchange(key, look)
+        if isinstance(after, Received):
+            return self._received(key, policy, mail, after), lost
+        return None, after or lost
+
+    def _answered(self, policy: Policy, raw: bytes) -> Step:
+        verdict, events, value = envelope.unseal_answer(raw)
+        sealed = envelope.unseal_for(value, policy, self.texts)
+        self.known.keep(sealed)
+        return Step(sealed.circuit, verdict, events)
+
+    def _withdraw(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step]:
+        """Give up waiting. Either the message is out of the queue, or its answer is there."""
+        removed, answer, receipt, have, _ = yield self._withdrawal(key, mail)
+        if not removed and receipt is not None:
+            return self._received(key, policy, mail, Received(have, receipt))
+        if not removed and answer not in (None, script.LEAD):
+            return self._answered(policy, answer)
+        raise StoreUnavailable(
+            self.label,
+            f"circuit {key!r} has more writers than it can hear within {self._timeout_s:g} s",
+            "try again, or raise the timeout",
+        )
+
+    def _withdrawal(self, key: str, mail: Mail) -> Script:
+        names = self.names
+        keys = (names.inbox(key), names.answers + mail.token, names.circuit(key))
+        receipt = names.receipts + mail.token
+        return self.script(script.WITHDRAW, keys, envelope.seal_mail(mail), names.answers, receipt)
+
+    # One exchange
+
+    def _exchange(
+        self, key: str, exchange: Exchange
+    ) -> Generator[Call, Any, Lost | Received | None]:
+        idle_ms = max(1, int(self._idle_s * 1000))
+        for _ in range(TRIES_IN_TIME):
+            # A server that was frozen must not do what its client has given up and tells again.
+            until_s = self._clock() + self._timeout_s if self._clock.is_set else None
+            reply = yield exchange.call(
+                self.names,
+                key,
+                keep=self._keep,
+                idle_ms=idle_ms,
+                until_s=until_s,
+                nonce=self.known.token(),
+                confirmed=self.known.confirmed(),
+            )
+            if not script.is_late(reply):
+                return script.outcome(reply)
+        why = "its clock jumps, or its answers take longer than the timeout"
+        raise StoreUnavailable(self.label, why, "check the server's clock and load")
+
+    def _join(self, mail: Mail, exchange: Exchange) -> Exchange:
+        entry = envelope.seal_mail(mail)
+        return exchange._replace(entry=entry, token=mail.token, identity=mail.token)
+
+    def _commit(
+        self,
+        policy: Policy,
+        base: Base,
+        circuit: Circuit,
+        events: tuple[Event, ...],
+        *,
+        always: bool = False,
+    ) -> Exchange:
+        """The exchange that stores this circuit; one that only looks if there is nothing new."""
+        unchanged = circuit is base.circuit or (base.circuit is None and not circuit.version)
+        if unchanged and base.fits and not always:
+            return Exchange(base.expected)
+        stamp = self.known.stamp(circuit.version)
+        begins, value = envelope.seal(stamp, circuit, policy, self.texts)
+        # Held and open circuits are somebody's decision: they do not fade away.
+        fades = is_abandoned(circuit, 0.0, circuit.seen_s)
+        return Exchange(
+            base.expected,
+            value,
+            begins,
+            ttl_ms=int((self._idle_s + GRACE_S) * 1000) if fades else None,
+            aside=self.names.unreadable(circuit.key, circuit.seen_s) if base.broken else "",
+            publish=bool(events),
+            events=tuple(map(envelope.seal_event, events)),
+        )
+
+    def _fold(
+        self, key: str, policy: Policy, base: Base, message: Message, now_s: float
+    ) -> Generator[Call, Any, Step]:
+        start = yield from self._start(key, policy, base, now_s)
+        done = fold(policy, start.circuit, message, now_s)
+        return done._replace(events=start.events + done.events) if start.events else done
+
+    def _start(
+        self, key: str, policy: Policy, base: Base, now_s: float
+    ) -> Generator[Call, Any, Start]:
+        """The circuit before the message, and the remarks that it needs."""
+        if base.broken:
+            log = self.names.log
+            newest = yield from self.on_key("XREVRANGE", log, "+", "-", "COUNT", TAIL)
+            seq = max(last_seq(key, newest), base.event_seq)
+            only_time = Tell(Signal(count=0))
+            done = start_anew(policy, key, only_time, now_s, why=base.broken, event_seq=seq)
+            version = max(base.version + 1, done.circuit.version)
+            return Start(done.circuit._replace(version=version), done.events)
+        if base.circuit is None:
+            return Start(policy.start(key, now_s), ())
+        if base.restored:
+            remark = Order("switchgear", base.restored, kind=EventKind.STORE_BACK)
+            done = step(policy, base.circuit, remark, now_s)
+            return Start(done.circuit, done.events)
+        return Start(base.circuit, ())
+
+    def _base(
+        self, key: str, policy: Policy, raw: bytes | None, now_s: float, *, ours: bool = True
+    ) -> Base:
+        """What to fold into, given what the server has; our copy if the server lost a newer one."""
+        copy = self.known.get(key, policy) if ours else None
+        stored = None if raw is None else self._read(key, policy, raw)
+        if isinstance(stored, str):
+            last = Circuit(key, ()) if copy is None else copy.circuit
+            version = max(salvaged_version(raw or b""), last.version)
+            return Base(b"#" + (raw or b""), None, stored, version, last.event_seq)
+        if stored is not None:
+            self.known.keep(stored)
+        base = Base(b"-") if stored is None else base_of(stored)
+        version = -1 if base.circuit is None else base.circuit.version
+        if copy is None or copy.circuit.version <= version:
+            return base
+        if is_abandoned(copy.circuit, self._idle_s, now_s):
+            return base._replace(circuit=again(policy, copy.circuit, base.circuit, now_s))
+        there = "nothing" if stored is None else f"version {version}"
+        why = f"the store had lost its state ({there} there, version {copy.circuit.version} here)"
+        return base._replace(circuit=copy.circuit, restored=f"{why}; restored")
+
+    def _read(self, key: str, policy: Policy, raw: bytes) -> Sealed | str:
+        """The stored circuit, or why it cannot be read."""
+        try:
+            return envelope.unseal_for(raw, policy, self.texts)
+        except envelope.TooNewError as error:
+            what_to_do = "upgrade switchgear here"
+            raise StoreTooNew(self.label, f"circuit {key!r}: {error}", what_to_do) from error
+        except WireError as error:
+            return str(error)
+
+
+def asked(call: Script) -> Generator[Call, Any, Any]:
+    """The reply to a call that does the same when it is sent twice: one that is lost is repeated."""
+    for left in reversed(range(TRIES_AFTER_CUT)):
+        try:
+            return (yield call)
+        except Cut as cut:
+            if cut.final or not left:
+                raise
+    raise AssertionError  # the last try returns or raises
+
+
+def _outcome(message: Message, done: Step) -> bytes:
+    """What the receipt of a message says: only what the circuit itself does not tell."""
+    if done.events or isinstance(message, Ask):
+        return envelope.seal_answer(done.verdict, done.events)
+    return script.APPLIED
+
+
+def _warm(key: str, message: Message) -> bytes:
+    """What other processes are told when a process that shares a circuit reports a failure."""
+    if isinstance(message, Tell) and message.signal.ok is False and message.signal.count:
+        process = "" if message.source is None else message.source.process
+        return f"{process}\n{key}".encode()
+    return b""

@@ -1,0 +1,458 @@
+"""Circuits in a Redis or Valkey server, shared by processes on many machines."""
+
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from time import monotonic, sleep
+from typing import Any, TypeVar, cast
+
+from switchgear._core import values
+from switchgear._core.errors import StoreTooNew, StoreUnavailable
+from switchgear._core.policy import Policy
+from switchgear._core.types import Circuit, Event, Message, Step
+from switchgear._stores.base import (
+    IDLE_S,
+    KEEP_EVENTS,
+    NOTE_S,
+    Entry,
+    Found,
+    Transaction,
+    Vacuumed,
+    is_abandoned,
+)
+from switchgear._stores.redis import address, reader, script
+from switchgear._stores.redis.clients import Clients
+from switchgear._stores.redis.errors import is_known, store_error
+from switchgear._stores.redis.ledger import RedisLedger
+from switchgear._stores.redis.protocol import Cut, Protocol, asked
+from switchgear._stores.redis.push import Push
+from switchgear._stores.redis.reader import VerifiedReader
+from switchgear._stores.redis.script import Call, Names, Script, Wait
+from switchgear._stores.redis.server_clock import ServerClock
+from switchgear._stores.redis.server_info import facts
+from switchgear._system.clock import Clock
+
+TURN_MS = 5000
+"""How long a turn is at most."""
+LOOK_S = 0.002
+"""How often one who waits looks whether it is their turn."""
+
+Ask = Callable[..., Any]
+"""Sends a script with its keys and arguments, until its own reply arrives."""
+Apply = Callable[[str, Policy, Message, float], Step]
+
+
+class Turn:
+    """A transaction while it is our turn. Used by one thread."""
+
+    __slots__ = ("_apply", "keep_s", "note", "now_s")
+
+    def __init__(self, apply: Apply, now_s: float, note: str | None) -> None:
+        self._apply = apply
+        self.now_s = now_s
+        self.note = note
+        self.keep_s = NOTE_S
+
+    def apply(self, key: str, policy: Policy, message: Message) -> Step:
+        """Fold one message."""
+        return self._apply(key, policy, message, self.now_s)
+
+
+@contextmanager
+def taken(
+    ask: Ask, names: Names, name: str, apply: Apply, *, now_s: Callable[[], float], label: str
+) -> Iterator[Turn]:
+    """Our turn with the note of that name. Raises `StoreUnavailable` if it does not come."""
+    turn, note, token = names.turn(name), names.note(name), os.urandom(8).hex()
+    until_s = monotonic() + 2 * TURN_MS / 1000
+    while True:
+        is_ours, kept, _ = ask(script.TAKE, (turn, note), token, TURN_MS)
+        if is_ours:
+            break
+        if monotonic() >= until_s:
+            why = f"others have kept the note {name!r} to themselves for {2 * TURN_MS / 1000:g} s"
+            raise StoreUnavailable(label, why, "try again, or look for a stopped process")
+        sleep(LOOK_S)
+    done = False
+    try:
+        before = None if kept is None else bytes(kept).decode(errors="replace")
+        inside = Turn(apply, now_s(), before)
+        yield inside
+        if inside.note == before:
+            return
+        text = inside.note or ""
+        ttl_ms = "" if inside.note is None else max(1, int(inside.keep_s * 1000))
+        keys = (turn, note, names.receipts + token)
+        done = bool(ask(script.NOTE, keys, token, text, ttl_ms)[0])
+        if not done:
+            why = f"the turn with the note {name!r} took longer than {TURN_MS / 1000:g} s"
+            raise StoreUnavailable(label, why, "try again")
+    finally:
+        if not done:
+            ask(script.FORGET, (turn,), token)
+
+
+T = TypeVar("T")
+
+_MIXED_UP = "the reply to another call arrived; the connection was closed"
+POLL_S = 0.1
+"""How old a snapshot may get where nobody listens for pushes."""
+POLL_UNHEARD_S = 1.0
+"""The same while somebody does, but the connection that pushes is down."""
+
+
+class RedisStore:
+    """Remembers circuits in a Redis or Valkey server (6.0 or later), alone or a Cluster.
+
+    - `url`: `redis://`, `rediss://` (TLS), `unix://`, `valkey://`, `valkeys://`, or
+      `redis+cluster://` and `rediss+cluster://`, with user, password and the options of the redis
+      package: `rediss://:secret@host:6380/0?ssl_ca_certs=ca.pem`. A password is never shown.
+    - `namespace`: what all keys begin with; installations with different ones do not meet.
+      Default: what the URL says by `?namespace=NAME`, else `switchgear`.
+    - `clock`: seconds since the epoch, for tests; default: the server's clock.
+    - `timeout_s`: how long one answer of the server may take.
+    - `keep_events`: about how many events the stream holds. `idle_s`: after how long a closed
+      circuit that nobody changes disappears.
+
+    Nothing is connected before it is needed. Thread-safe, task-safe and fork-safe. Raises
+    ValueError for what is out of range and `StoreUnavailable` without the redis package.
+    """
+
+    pushes = True
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str | None = None,
+        clock: Clock | None = None,
+        timeout_s: float = 1.0,
+        keep_events: int = KEEP_EVENTS,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self._address = address.parsed(url)
+        self.label = self._address.label
+        self._timeout_s = values.seconds("RedisStore.timeout_s", timeout_s)
+        self._server_clock = ServerClock()
+        self._protocol = Protocol(
+            self.label,
+            reader.checked_namespace(self._address.namespace if namespace is None else namespace),
+            self._server_clock,
+            keep=values.whole("RedisStore.keep_events", keep_events),
+            idle_s=values.seconds("RedisStore.idle_s", idle_s),
+            timeout_s=self._timeout_s,
+        )
+        self._names = self._protocol.names
+        self._clients = Clients(self._address, self._timeout_s)
+        self._clock = clock
+        self._read = VerifiedReader(self._run, self._protocol)
+        self._loaded: set[str] = set()
+        """The scripts that the server has: they are sent by name."""
+        self._push = Push(self._clients.another, self._names, self._protocol.known, self._timeout_s)
+
+    # Messages
+
+    def apply(
+        self,
+        key: str,
+        policy: Policy,
+        message: Message,
+        now_s: float,
+        *,
+        identity: str | None = None,
+    ) -> Step:
+        """Fold a message by compare-and-set, or through the queue of those who compete.
+
+        A `StoreError` with `in_doubt` leaves open whether it was folded. Sent again with that
+        text as `identity`, it is folded unless it was.
+        """
+        return self._run(self._protocol.apply(key, policy, message, now_s, identity))
+
+    async def aapply(
+        self,
+        key: str,
+        policy: Policy,
+        message: Message,
+        now_s: float,
+        *,
+        identity: str | None = None,
+    ) -> Step:
+        """The same over the asyncio client."""
+        return await self._arun(self._protocol.apply(key, policy, message, now_s, identity))
+
+    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+        """Take over a circuit remembered elsewhere, unless as new a version is here."""
+        return self._run(self._protocol.put(found, events))
+
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        """Messages to several circuits and a note: one caller at a time, each message by itself."""
+        ours = taken(self._ask, self._names, name, self.apply, now_s=self.now_s, label=self.label)
+        with ours as inside:
+            return work(inside)
+
+    # Time and pushes
+
+    def now_s(self) -> float:
+        """The server's time; this machine's until the server has answered once. Asks nobody."""
+        return self._server_clock() if self._clock is None else self._clock()
+
+    @property
+    def refresh_s(self) -> float | None:
+        """`None` while pushes arrive; else how often to look."""
+        if self._push.is_healthy:
+            return None
+        return POLL_UNHEARD_S if self._push.has_listeners else POLL_S
+
+    def on_change(self, listener: Callable[[Circuit], object]) -> None:
+        """Call the listener, in a thread of ours, with circuits that others moved."""
+        self._push.add(listener)
+
+    def on_warm(self, listener: Callable[[str], object]) -> None:
+        """Call the listener, in a thread of ours, with circuits on which others report failures."""
+        self._push.add_warm(listener)
+
+    def process(self) -> str:
+        """The name under which this process reports to shared circuits."""
+        return self._protocol.known.process()
+
+    # Reading
+
+    def get(self, key: str) -> Found | None:
+        """One circuit as stored. Raises `StoreCorrupt` if it cannot be read."""
+        with self._translated():
+            raw = self._reader().get(self._names.circuit(key))
+        if raw is None:
+            return None
+        try:
+            sealed = reader.circuit(self.label, key, raw)
+        except reader.Unreadable as error:
+            raise reader.corrupt(self.label, f"circuit {key!r}: {error}") from error
+        return Found(sealed.circuit, sealed.policy)
+
+    def find(self, glob: str = "*") -> Iterator[Found]:
+        """The circuits whose names match, sorted by name.
+
+        Those that cannot be read do not hide the others: `StoreCorrupt` comes after the last.
+        """
+        unreadable: list[str] = []
+        for key, raw in self._values(glob):
+            try:
+                sealed = reader.circuit(self.label, key, raw)
+            except reader.Unreadable as error:
+                unreadable.append(f"{key!r}: {error}")
+            else:
+                yield Found(sealed.circuit, sealed.policy)
+        if unreadable:
+            number = "1 circuit" if len(unreadable) == 1 else f"{len(unreadable)} circuits"
+            why = f"{number} cannot be read; the first is {unreadable[0]}"
+            raise reader.corrupt(self.label, why)
+
+    def events(
+        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
+    ) -> list[Entry]:
+        """The events behind a cursor, or the newest; oldest first."""
+        with self._translated():
+            client = self._reader()
+            if after is None:
+                return reader.newest(client, self._names.log, glob, limit)
+            return reader.behind(client, self._names.log, after, glob, limit)
+
+    def retain(self, *, keep_events: int, idle_s: float) -> None:
+        """Keep about so many events, and idle circuits for so long, from now on."""
+        self._protocol.retain(keep_events, idle_s)
+
+    def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
+        """Remove the oldest events and abandoned circuits."""
+        gone, guess = 0, self._server_clock.is_guess(now_s)
+        for key, raw in self._values("*"):
+            if guess:
+                now_s, guess = self._server_clock.corrected(now_s), False
+            try:
+                sealed = reader.circuit(self.label, key, raw)
+            except (reader.Unreadable, StoreTooNew):
+                continue  # not ours to judge
+            if is_abandoned(sealed.circuit, idle_s, now_s):
+                gone += self._run(self._protocol.forget(sealed.begins, key))
+        trim = self._protocol.on_key("XTRIM", self._names.log, "MAXLEN", keep_events)
+        trimmed = self._run(trim)
+        return Vacuumed(gone, int(trimmed))
+
+    def forget(self, key: str) -> bool:
+        """Remove one circuit and its events, whatever its state; false: there was none."""
+        with self._translated():
+            raw = self._reader().get(self._names.circuit(key))
+            told = [found.cursor for found in self.events() if found.event.circuit == key]
+            if told:
+                self._run(self._protocol.on_key("XDEL", self._names.log, *told))
+        if raw is None:
+            return False
+        return self._run(self._protocol.forget(reader.circuit(self.label, key, raw).begins, key))
+
+    def operator_digest(self) -> str | None:
+        """The digest of the token that orders need."""
+        with self._translated():
+            kept = self._reader().get(self._names.operator)
+        return None if kept is None else bytes(kept).decode(errors="replace")
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """Remember another digest, unless it is no longer the one named."""
+        reply = self._ask(script.REPLACE, (self._names.operator,), instead_of or "", digest or "")
+        return bool(reply[0])
+
+    def ledger(self) -> RedisLedger:
+        """Where budgets and locks are kept."""
+        return RedisLedger(
+            self.label,
+            self._names,
+            self.now_s,
+            reader=self._reader,
+            client=self._clients.blocking,
+            translated=self._translated,
+            clients=self._clients,
+            until_s=self._until_s,
+        )
+
+    def _until_s(self) -> float | None:
+        return self._server_clock() + self._timeout_s if self._server_clock.is_set else None
+
+    def facts(self) -> dict[str, str]:
+        """Versions, sizes and settings, with a word where a setting endangers circuits."""
+        with self._translated():
+            self._reader()
+            shown = facts(self._clients.blocking(), self._names, cluster=self._address.cluster)
+        shown["pushes"] = "arrive" if self._push.is_healthy else "no listener in this process"
+        if self._push.has_listeners and not self._push.is_healthy:
+            shown["pushes"] = f"do not arrive; polling every {POLL_UNHEARD_S:g} s"
+        return shown
+
+    # Life
+
+    def close(self) -> None:
+        """Let go of the connections; the next use makes new ones."""
+        self._push.stop()
+        self._remove_receipts()
+        self._clients.close()
+
+    async def aclose(self) -> None:
+        """The same, and wait for the connections of this event loop."""
+        await self._clients.aclose()
+        self.close()
+
+    def _remove_receipts(self) -> None:
+        """Those of the last messages: no later call confirms them. What fails expires by itself."""
+        confirmed = self._protocol.known.confirmed(1024)
+        if confirmed and self._clients.is_connected:
+            names = [self._names.receipts + identity for identity in confirmed]
+            with suppress(*self._clients.errors):
+                self._clients.blocking().delete(*names)
+
+    def __repr__(self) -> str:
+        return f"<RedisStore {self.label}>"
+
+    # Talking to the server
+
+    def _run(self, work: Generator[Call, Any, T]) -> T:
+        """Do what a generator asks for, by the client for threads."""
+        with self._translated():
+            client = self._clients.blocking()
+            reply: Any = None
+            cut: Cut | None = None
+            while True:
+                try:
+                    call = work.send(reply) if cut is None else work.throw(cut)
+                except StopIteration as done:
+                    return cast("T", done.value)
+                cut, asked_s = None, monotonic()
+                try:
+                    if isinstance(call, Wait):
+                        reply = client.blpop(call.answers, call.wait_s)
+                    elif call.text in self._loaded:
+                        reply = client.evalsha(script.SHAS[call.text], *call.arguments())
+                    else:
+                        reply = client.eval(call.text, *call.arguments())
+                except self._clients.errors as error:
+                    cut = self._cut(error)
+                else:
+                    if not call.is_answered_by(reply):
+                        cut = Cut(_MIXED_UP)
+                if cut is None:
+                    self._learn(call, reply, asked_s)
+                else:
+                    self._clients.hang_up(client)
+
+    async def _arun(self, work: Generator[Call, Any, T]) -> T:
+        """The same by the client for tasks."""
+        with self._translated():
+            client = await self._clients.of_this_loop()
+            reply: Any = None
+            cut: Cut | None = None
+            while True:
+                try:
+                    call = work.send(reply) if cut is None else work.throw(cut)
+                except StopIteration as done:
+                    return cast("T", done.value)
+                cut, asked_s = None, monotonic()
+                try:
+                    if isinstance(call, Wait):
+                        reply = await client.blpop(call.answers, call.wait_s)
+                    elif call.text in self._loaded:
+                        reply = await client.evalsha(script.SHAS[call.text], *call.arguments())
+                    else:
+                        reply = await client.eval(call.text, *call.arguments())
+                except self._clients.errors as error:
+                    cut = self._cut(error)
+                else:
+                    if not call.is_answered_by(reply):
+                        cut = Cut(_MIXED_UP)
+                if cut is None:
+                    self._learn(call, reply, asked_s)
+                else:
+                    await self._clients.ahang_up(client)
+
+    def _cut(self, error: BaseException) -> Cut:
+        """What an error means: nobody knows what was done. Known troubles are said, not retried."""
+        known = isinstance(error, self._clients.refusals) and is_known(error)
+        cut = Cut(error, final=known or isinstance(error, self._clients.timeouts))
+        cut.__cause__ = error
+        if isinstance(error, self._clients.no_script):
+            self._loaded.clear()  # a server that was restarted has none of them
+        return cut
+
+    def _learn(self, call: Call, reply: Any, asked_s: float) -> None:
+        """Note the server's time, and that it has the script."""
+        if not isinstance(call, Script):
+            return
+        self._loaded.add(call.text)
+        if call.text is script.EXCHANGE:
+            server_s = int(reply[1]) + int(reply[2]) / 1e6
+            self._server_clock.learn(server_s, asked_s, monotonic())
+
+    def _reader(self) -> VerifiedReader:
+        """What reads, after the server has told us the time: what is read is judged by it."""
+        if not self._server_clock.is_set:
+            self._run(self._protocol.look())
+        return self._read
+
+    def _ask(self, text: str, keys: tuple[str, ...], *args: Any) -> Any:
+        """The reply to a script that does the same when it is sent twice."""
+        self._reader()  # the server has told the time
+        return self._run(asked(self._protocol.script(text, keys, *args)))
+
+    def _values(self, glob: str) -> Iterator[tuple[str, bytes]]:
+        with self._translated():
+            client = self._reader()
+            yield from reader.values(client, self._names, glob)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise what goes wrong with the server as a `StoreError`."""
+        secret = self._address.secret
+        try:
+            yield
+        except Cut as cut:
+            cause = cut.__cause__ or ConnectionError(str(cut))
+            trouble = store_error(self.label, cause, self._timeout_s, secret)
+            trouble.in_doubt = cut.identity
+            raise trouble from cause
+        except self._clients.errors as error:
+            raise store_error(self.label, error, self._timeout_s, secret) from error

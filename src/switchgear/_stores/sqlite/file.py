@@ -1,0 +1,360 @@
+"""The file of a SQLite store: how it is begun, opened, locked, and set aside when it is damaged.
+
+SQLite guards what is inside the file. What happens to the file as a whole (beginning it, moving
+a damaged one away) is guarded by a lock file beside it, so that many processes may meet the same
+damage at once and only one of them acts.
+"""
+
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from switchgear._core.errors import StoreCorrupt, StoreError, StoreReadOnly
+from switchgear._stores.sqlite import schema
+from switchgear._stores.sqlite.boot_clock import BootClock
+from switchgear._stores.sqlite.errors import (
+    from_sqlite,
+    is_damage,
+    is_for_want_of_space,
+    locked_too_long,
+)
+from switchgear._stores.sqlite.head import MISSING, SUFFIX, Commit, Head, lacks
+
+SIDES = ("-wal", "-shm", "")
+"""The files of a database, in the order in which they are moved: a database that has lost its
+log is still found damaged, while a log without its database would be thrown away."""
+
+
+class Damaged(Exception):
+    """The file is broken: why."""
+
+
+class Opened(NamedTuple):
+    """A connection, and which file it is on."""
+
+    db: sqlite3.Connection
+    identity: tuple[int, int] | None
+    read_only: bool
+    head: Head | None = None
+    """Where the last commit is described; `None`: nowhere."""
+
+    def close(self) -> None:
+        """Let go of the file and of what lies beside it."""
+        self.db.close()
+        if self.head is not None:
+            self.head.close()
+
+
+class DatabaseFile:
+    """Opens connections to one file. Called under the lock of its store."""
+
+    __slots__ = ("_busy_timeout_s", "_clock", "_folder", "label", "path")
+
+    def __init__(self, path: str, label: str, busy_timeout_s: float, clock: BootClock) -> None:
+        self.path = path
+        self.label = label
+        self._folder = os.path.dirname(path)
+        self._busy_timeout_s = busy_timeout_s
+        self._clock = clock
+
+    def identity(self) -> tuple[int, int] | None:
+        """Which file lies at the path now: another one, if it was set aside or removed."""
+        try:
+            there = os.stat(self.path)
+        except OSError:
+            return None
+        return there.st_dev, there.st_ino
+
+    def open(self) -> Opened:
+        """A connection to the file, which is begun if there is none and replaced if damaged."""
+        there = self._look()
+        if there and not os.access(self._folder, os.W_OK):
+            return self._open_to_read()
+        if not there:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        lock = self._lock()
+        try:
+            # Looked at again, because only now nobody else moves it.
+            if not self._look():
+                self._begin(self._if_removed())
+            elif not os.access(self.path, os.W_OK):
+                return self._open_to_read()
+            try:
+                return self._connect()
+            except Damaged as damage:
+                whys = self._move_away(str(damage))
+            except sqlite3.Error as error:
+                if not is_for_want_of_space(error, self._folder):
+                    raise
+                return self._open_to_read()
+            self._begin(whys)
+            return self._connect()
+        except Damaged as damage:
+            raise StoreCorrupt(self.label, str(damage), "see what else writes this file") from None
+        finally:
+            os.close(lock)
+
+    def set_aside(self, damaged: tuple[int, int] | None, why: str = "") -> None:
+        """Move the damaged file away, unless somebody has done so already, and begin a new one.
+
+        Connections to the old file go on with the old one; SQLite leaves the new one alone when
+        they are closed.
+        """
+        lock = self._lock()
+        try:
+            if damaged is not None and damaged == self.identity():
+                self._begin(self._move_away(why))
+        finally:
+            os.close(lock)
+
+    def trouble(self, error: sqlite3.Error) -> StoreError:
+        """The store's error for one of SQLite's."""
+        return from_sqlite(self.label, error, self._busy_timeout_s, self._folder)
+
+    def lies_aside(self, stamp: str) -> bool:
+        """Whether a file that was set aside is still there, so that nobody has looked after it."""
+        return os.path.exists(self.aside(stamp))
+
+    def aside(self, stamp: str) -> str:
+        """Where the file that was set aside at that time lies."""
+        return f"{self.path}.corrupt-{stamp}"
+
+    # Under the lock file
+
+    def _look(self) -> bool:
+        """Whether the file is there. Raises `StoreError` if what is there cannot be one."""
+        try:
+            mode = os.lstat(self.path).st_mode
+        except FileNotFoundError:
+            return False
+        if stat.S_ISREG(mode):
+            return True
+        kind = _kind(self.path)
+        raise StoreError(self.label, f"the path is {kind}", "name an ordinary file")
+
+    def _lock(self) -> int:
+        import fcntl  # noqa: PLC0415  not on every system
+
+        lock = self._open_beside("lock file", f"{self.path}.lock")
+        try:
+            deadline_s = time.monotonic() + self._busy_timeout_s
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if time.monotonic() >= deadline_s:
+                        raise locked_too_long(self.label, self._busy_timeout_s) from None
+                    time.sleep(0.001)
+                else:
+                    return lock
+        except BaseException:
+            os.close(lock)
+            raise
+
+    def _open_beside(self, what: str, path: str) -> int:
+        """A file beside, made if need be. Raises `StoreError` for anything but a regular file.
+
+        A link would let its maker choose which file of this user is created and written.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            lock = os.open(path, flags, 0o600)
+        except OSError as error:
+            kind = _kind(path)
+            if kind is None:
+                raise
+            raise self._not_regular(what, path, kind) from error
+        if stat.S_ISREG(os.fstat(lock).st_mode):
+            return lock
+        os.close(lock)
+        raise self._not_regular(what, path, _kind(path) or "no ordinary file")
+
+    def _open_head(self) -> Head | None:
+        """The description of the last commit; `None`: there can be none, as on a full disk."""
+        try:
+            file = self._open_beside("head file", self.path + SUFFIX)
+        except PermissionError:
+            raise
+        except OSError:
+            return None
+        return Head(file, self._clock.name)
+
+    def _not_regular(self, what: str, path: str, kind: str) -> StoreError:
+        why = f"its {what} {path} is {kind}"
+        return StoreError(self.label, why, "find out who put it there, then remove it")
+
+    def _begin(self, whys: Mapping[str, str]) -> None:
+        """Make a new file beside the place and move it there whole: a kill leaves no half one.
+
+        `whys`: the reason for which a file was set aside just now, by its stamp.
+        """
+        new = f"{self.path}.new"
+        for side in SIDES:
+            if os.path.lexists(new + side):
+                os.unlink(new + side)
+        file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            db = self._connection(new, "rw")
+            try:
+                db.execute("PRAGMA synchronous = OFF")  # waiting for the disk once is enough
+                db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+                db.execute("PRAGMA journal_mode = WAL")
+                schema.migrate(db, self.label)
+                schema.remember_set_aside(db, self._stamps(), whys)
+                self._share_clock(db)
+            finally:
+                db.close()
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.rename(new, self.path)
+
+    def _connect(self) -> Opened:
+        there = os.stat(self.path)
+        if not there.st_size:
+            raise Damaged("the file is empty")
+        # Read before the database is, which others may write meanwhile.
+        head = self._open_head()
+        try:
+            last = None if head is None else head.read()
+            db = self._connected(last)
+        except BaseException:
+            if head is not None:
+                head.close()
+            raise
+        return Opened(db, (there.st_dev, there.st_ino), read_only=False, head=head)
+
+    def _connected(self, last: Commit | None) -> sqlite3.Connection:
+        """A connection to the file. Raises `Damaged` if it is, or lacks this commit."""
+        db = self._connection(self.path, "rw")
+        try:
+            # Ours are moved here whole. SQLite takes a stump of a file for an empty database.
+            if not schema.check(db, self.label):
+                raise Damaged("the file holds nothing")
+            schema.migrate(db, self.label)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            if last is not None and lacks(db, last, self._clock.name):
+                raise Damaged(MISSING)
+            self._share_clock(db)
+        except sqlite3.Error as error:
+            db.close()
+            if is_damage(error):
+                raise Damaged(str(error)) from error
+            raise
+        except UnicodeDecodeError:
+            # SQLite quotes the damaged description of a table, and Python cannot read the quote.
+            db.close()
+            raise Damaged("the description of its tables cannot be read") from None
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _share_clock(self, db: sqlite3.Connection) -> None:
+        try:
+            if self._clock.learn(db):
+                return
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                if not self._clock.learn(db):
+                    self._clock.teach(db)
+            finally:
+                db.execute("COMMIT")
+        except ValueError:
+            raise Damaged("its clock cannot be read") from None
+
+    def _if_removed(self) -> dict[str, str]:
+        """Leave a mark aside if the file was there since the machine started; else nothing."""
+        last = self._last_commit()
+        return {} if last is None else self._move_away(MISSING)
+
+    def _last_commit(self) -> Commit | None:
+        """The last commit that is described, as far as this process may read it."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            head = Head(os.open(self.path + SUFFIX, flags), self._clock.name)
+        except OSError:
+            return None
+        try:
+            return head.read()
+        finally:
+            head.close()
+
+    def _move_away(self, why: str) -> dict[str, str]:
+        """Move the file and its log aside; the reason by the stamp in the new name."""
+        now_s = time.time()
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_s)) + f".{int(now_s % 1 * 1e6):06}Z"
+        while os.path.lexists(self.aside(stamp)):
+            stamp += "+"
+        for side in SIDES:
+            try:
+                os.rename(self.path + side, self.aside(stamp) + side)
+            except FileNotFoundError:
+                if not side:  # removed: what lies aside instead is an empty file
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                    os.close(os.open(self.aside(stamp), flags, 0o600))
+        try:  # noqa: SIM105  a hook does without contextlib
+            os.unlink(self.path + SUFFIX)  # it describes a commit to the file that is away
+        except FileNotFoundError:
+            pass
+        return {stamp: why}
+
+    def _stamps(self) -> list[str]:
+        """When files were set aside that still lie here."""
+        start = os.path.basename(self.aside(""))
+        names = [name for name in os.listdir(self._folder or ".") if name.startswith(start)]
+        return sorted(name[len(start) :] for name in names if not name.endswith(SIDES[:2]))
+
+    # Connections
+
+    def _open_to_read(self) -> Opened:
+        """A connection for one look at a file that this process may not, or cannot, write."""
+        last = self._last_commit()
+        log = self.path + "-wal"
+        logged = os.path.exists(log) and os.path.getsize(log) > 0
+        db = self._connection(self.path, "ro" if logged else "ro&immutable=1")
+        try:
+            layout = schema.check(db, self.label)
+            if not layout:
+                raise StoreCorrupt(self.label, "the file holds nothing", "name another file")
+            if layout < len(schema.MIGRATIONS):
+                why = "its layout is an older one, and it cannot be brought up to date"
+                raise StoreReadOnly(self.label, why, "open it once where it can be written")
+            if last is not None and lacks(db, last, self._clock.name):
+                what = "open it once where it can be written: it is set aside, and a new one begun"
+                raise StoreCorrupt(self.label, MISSING, what)
+        except sqlite3.Error as error:
+            db.close()
+            raise self.trouble(error) from error
+        except BaseException:
+            db.close()
+            raise
+        return Opened(db, self.identity(), read_only=True)
+
+    def _connection(self, path: str, mode: str) -> sqlite3.Connection:
+        quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+        db = sqlite3.connect(
+            f"file:{quoted}?mode={mode}",
+            timeout=self._busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=64,
+            uri=True,
+        )
+        # What is stored may be damaged: bytes can always be read.
+        db.text_factory = bytes
+        return db
+
+
+def _kind(path: str) -> str | None:
+    """What lies at a path that should be a regular file; `None`: nothing, or a regular file."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return None
+    kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder"}
+    return None if stat.S_ISREG(mode) else kinds.get(stat.S_IFMT(mode), "no ordinary file")

@@ -1,0 +1,167 @@
+"""Rows of a SQLite store as circuits and events, and back. Nothing here is trusted to be whole."""
+
+import json
+import json.encoder
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+from switchgear._core.policy import Policy
+from switchgear._core.types import Circuit, Event, EventKind, Mode, Phase
+from switchgear._core.wire import (
+    SCHEMA,
+    WireError,
+    dump_event,
+    dump_field,
+    load_circuit,
+    load_event,
+)
+from switchgear._detectors.policy_wire import dump_policy, load_policy
+
+
+def _encoder() -> Callable[[Any], str]:
+    """JSON without spaces, and without NaN: a state that holds one could not be read again."""
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+    # What `JSONEncoder.encode` makes for each text, made once: a third of a message's JSON.
+    escape = json.encoder.encode_basestring_ascii
+    encode = make(None, _no_json, escape, None, ":", ",", False, False, False)
+    return lambda value: "".join(encode(value, 0))
+
+
+def _no_json(value: Any) -> NoReturn:
+    raise TypeError(f"{value!r} cannot be stored as JSON")
+
+
+_encode = _encoder()
+LARGEST = 2**63 - 1
+_AHEAD = 2**31
+"""How far numbers of a circuit stay away from the largest that SQLite can hold."""
+
+
+class Unreadable(Exception):
+    """What is stored cannot be read: why."""
+
+
+class Newer(Exception):
+    """What is stored was written by a newer Switchgear: which schema."""
+
+
+class Row(NamedTuple):
+    """A row of `circuits`; the columns are what SQLite gives, so of any type if damaged."""
+
+    state: Any
+    policy: Any
+    id: int
+    version: Any
+    event_seq: Any
+
+
+ROW = "state, policy, id, version, event_seq"
+
+
+def policy_text(policy: Policy) -> str:
+    """A policy as it is stored."""
+    return _encode(dump_policy(policy))
+
+
+class Written(NamedTuple):
+    """A circuit and the text of each of its fields: most messages change only a few of them."""
+
+    circuit: Circuit | None
+    texts: list[str]
+
+    def text(self) -> str:
+        """The circuit as it is stored."""
+        return f'{{"schema":{SCHEMA},{",".join(filter(None, self.texts))}}}'
+
+
+UNWRITTEN = Written(None, [])
+
+
+def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
+    """The texts of a circuit's fields; those that have not changed are taken from `before`."""
+    if before.circuit is None:
+        pairs = zip(Circuit._fields, circuit, strict=True)
+        return Written(circuit, [_field_text(policy, name, value) for name, value in pairs])
+    texts = [
+        text if now is then else _field_text(policy, name, now)
+        for name, now, then, text in zip(
+            Circuit._fields, circuit, before.circuit, before.texts, strict=True
+        )
+    ]
+    return Written(circuit, texts)
+
+
+def _field_text(policy: Policy, name: str, value: Any) -> str:
+    if (value is None and name == "recent") or (value == () and name == "isolated"):
+        return ""  # most circuits have neither
+    return f'"{name}":{_encode(dump_field(policy, name, value))}'
+
+
+def event_text(event: Event) -> str:
+    """An event as it is stored."""
+    return _encode(dump_event(event))
+
+
+def read_policy(stored: Any) -> Policy:
+    """The inverse of `policy_text`. Raises `Unreadable`."""
+    try:
+        return load_policy(_values(stored))
+    except Exception as error:
+        raise Unreadable(f"its stored policy cannot be read: {_short(error)}") from error
+
+
+def read_circuit(policy: Policy, key: str, stored: Any) -> Circuit:
+    """The inverse of `circuit_text`. Raises `Unreadable`, or `Newer`."""
+    try:
+        circuit = load_circuit(policy, _values(stored))
+        if circuit.key != key:
+            raise WireError(f"it is that of {circuit.key!r}")
+        if max(circuit.version, circuit.event_seq) > LARGEST - _AHEAD:
+            raise WireError("its numbers are too large")
+    except Exception as error:
+        if isinstance(error, WireError) and "newer switchgear" in str(error):
+            raise Newer(f"the state of circuit {key!r} was {error}") from error
+        raise Unreadable(f"its stored state cannot be read: {_short(error)}") from error
+    return circuit
+
+
+def read_event(circuit: str, seq: int, stored: Any) -> Event:
+    """The inverse of `event_text`; what cannot be read is an event that says so.
+
+    So the numbers have no gap, and who follows the stream gets past it. Raises `Newer`.
+    """
+    try:
+        event = load_event(_values(stored))
+        if (event.circuit, event.seq) != (circuit, seq):
+            raise WireError(f"it is number {event.seq} of {event.circuit!r}")
+    except Exception as error:
+        if isinstance(error, WireError) and "newer switchgear" in str(error):
+            raise Newer(f"event {seq} of circuit {circuit!r} was {error}") from error
+        why = f"this event cannot be read: {_short(error)}"
+        kind, phase = EventKind.STATE_UNREADABLE, Phase.CLOSED
+        return Event(circuit, seq, 0.0, kind, phase, phase, Mode.AUTO, 0, why, by="switchgear")
+    return event
+
+
+def name(column: Any) -> str:
+    """A text from a column that may be damaged."""
+    return column.decode(errors="replace") if isinstance(column, bytes) else str(column)
+
+
+def whole(column: Any) -> int:
+    """A number from a column that may be damaged; 0 if it is none."""
+    return column if isinstance(column, int) and 0 <= column <= LARGEST - _AHEAD else 0
+
+
+def _values(stored: Any) -> Any:
+    if not isinstance(stored, bytes):
+        raise WireError(f"not a text but {type(stored).__name__}")
+    return json.loads(stored.decode())
+
+
+def _short(error: Exception) -> str:
+    # Half characters, of which damaged texts are full, can be neither stored nor printed.
+    text = (str(error) or type(error).__name__).encode(errors="backslashreplace").decode()
+    return text if len(text) <= 200 else f"{text[:200]}…"

@@ -1,0 +1,338 @@
+"""The store as a whole: what it answers, and the questions that only readers ask.
+
+One `BEGIN IMMEDIATE` transaction per message: load, `step`, save with the events. A message that
+changes nothing only reads.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from switchgear._core.errors import StoreCorrupt, StoreError
+from switchgear._core.policy import Policy
+from switchgear._core.types import Circuit, Event, Message, Step, Tell
+from switchgear._stores.base import KEEP_EVENTS, Entry, Found, Transaction, Vacuumed
+from switchgear._stores.sqlite import fold, rows
+from switchgear._stores.sqlite.boot_clock import BootClock
+from switchgear._stores.sqlite.connection import Link
+from switchgear._stores.sqlite.failure_marks import Marks
+from switchgear._stores.sqlite.file import DatabaseFile
+from switchgear._stores.sqlite.fold import Folding
+from switchgear._stores.sqlite.head import remember_deletion
+from switchgear._stores.sqlite.ledger import SqliteLedger
+from switchgear._stores.sqlite.rows import ROW, Newer, Row, Unreadable
+from switchgear._system.clock import Clock
+from switchgear._text.glob import is_plain, matcher, prefix
+
+T = TypeVar("T")
+
+PAGE = 500
+"""How many circuits `find` reads at a time, so that no reader keeps the log from shrinking."""
+POLICIES = 256
+"""How many stored policies are kept parsed for readers."""
+
+
+class SqliteStore:
+    """Remembers circuits in a file. Safe to share between threads and, by path, processes.
+
+    - `path`: the file; it is made with mode 0600 at the first use, its folder with 0700.
+    - `clock`: seconds since the epoch, for tests. Default: a clock that all processes of this
+      machine share and that setting the wall clock does not move.
+    - `busy_timeout_s` (5): how long to wait for other processes before `StoreUnavailable`.
+    - `refresh_s` (0.1): how old a snapshot of a circuit may get in a breaker.
+    - `keep_events` (10,000): how many events are kept, give or take 256.
+
+    A process that is killed loses nothing that was answered. A power cut may lose the last
+    seconds (`synchronous=NORMAL`: the file stays whole, its newest transactions may be missing),
+    because waiting for the disk would cost each message milliseconds.
+
+    A damaged file, or one that lacks commits, is moved aside and a new one begun; circuits then
+    start anew with an event that says so, until somebody has taken the file that was moved aside
+    away.
+
+    >>> import tempfile, os
+    >>> store = SqliteStore(os.path.join(tempfile.mkdtemp(), "state.db"))
+    >>> store.get("provider/anthropic") is None
+    True
+    >>> store.close()
+    """
+
+    pushes = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Clock | None = None,
+        busy_timeout_s: float = 5.0,
+        refresh_s: float = 0.1,
+        keep_events: int = KEEP_EVENTS,
+    ) -> None:
+        path = os.fspath(path)
+        self.label = f"sqlite:///{path}"
+        self.refresh_s: float | None = refresh_s
+        self._boot_clock = BootClock()
+        self._clock = clock or self._boot_clock
+        absolute = os.path.abspath(path)
+        file = DatabaseFile(absolute, self.label, busy_timeout_s, self._boot_clock)
+        self._link = Link(file, busy_timeout_s)
+        self._folding = Folding(self._link, keep_events)
+        self._policies: dict[bytes, Policy] = {}
+        self._path = absolute
+        self._marks = Marks(absolute)
+        self._process = 0, ""
+
+    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """Load the circuit (or start it), `step` it, save it with its events: all or nothing."""
+        if isinstance(message, Tell) and message.signal.ok is False and message.signal.count:
+            self._marks.set(key, now_s)
+        return self._link.run(self._folding.fold, key, policy, message, now_s)
+
+    async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        """The same in a thread, without blocking the event loop."""
+        from asyncio import to_thread  # noqa: PLC0415  no event loop, no import
+
+        return await to_thread(self.apply, key, policy, message, now_s)
+
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        """Messages to several circuits and a note, in one `BEGIN IMMEDIATE` transaction."""
+        done: T = self._link.run(self._folding.transact, name, self._clock, work)
+        return done
+
+    def now_s(self) -> float:
+        """Seconds since the epoch, the same for all processes of this machine. Never raises."""
+        if self._clock is self._boot_clock and not self._boot_clock.is_shared:
+            try:
+                self._link.run(_nothing)
+            except StoreError:
+                return self._clock()  # on an anchor of our own, until the file can be opened
+        return self._clock()
+
+    def get(self, key: str) -> Found | None:
+        """One circuit as stored. Raises `StoreCorrupt` if it cannot be read."""
+        row = self._link.run(_load, key)
+        if row is None:
+            return None
+        try:
+            return self._found(key, row)
+        except Unreadable as why:
+            raise self._corrupt(f"circuit {key!r}: {why}") from None
+
+    def find(self, glob: str = "*") -> Iterator[Found]:
+        """The circuits whose names match, sorted by name.
+
+        Those that cannot be read do not hide the others: `StoreCorrupt` comes after the last.
+        """
+        unreadable: list[str] = []
+        for key, row in self._rows(glob):
+            try:
+                yield self._found(key, row)
+            except Unreadable as why:
+                unreadable.append(f"{key!r}: {why}")
+        if unreadable:
+            number = "1 circuit" if len(unreadable) == 1 else f"{len(unreadable)} circuits"
+            raise self._corrupt(f"{number} cannot be read; the first is {unreadable[0]}")
+
+    def lost(self) -> StoreCorrupt | None:
+        """Why a circuit that is not here may have been: a damaged file that lies aside."""
+        self._link.run(_nothing)
+        asides = self._link.asides()
+        if not asides:
+            return None
+        aside = asides[-1] + self._link.why_aside()
+        why = f"a damaged file was set aside as {aside}; what it held is lost to this one"
+        return StoreCorrupt(self.label, why, "look at it, then move it away")
+
+    def events(
+        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
+    ) -> list[Entry]:
+        """The events behind a cursor, oldest first; without one, the newest, still oldest first."""
+        try:
+            behind = None if after is None else int(after)
+        except ValueError:
+            raise ValueError(f"after is {after!r}: it must be a cursor of this stream") from None
+        return self._link.run(_events, behind, glob, limit)
+
+    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+        """Take over a circuit remembered elsewhere, unless as new a version is here: then false."""
+        return self._link.write(self._folding.put, found, events, self.now_s())
+
+    def retain(self, *, keep_events: int, idle_s: float) -> None:
+        """Keep so many events from now on; circuits go by `vacuum` alone."""
+        del idle_s
+        self._folding.keep_events = keep_events
+
+    def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
+        """Remove the oldest events and abandoned circuits, and give the space back."""
+        gone = self._link.write(_vacuum, keep_events, idle_s, now_s, self._boot_clock.name)
+        self._link.run(_shrink)
+        return gone
+
+    def forget(self, key: str) -> bool:
+        """Remove one circuit and its events, whatever its state; false: there was none."""
+        return self._link.write(_forget, key, self._boot_clock.name)
+
+    def operator_digest(self) -> str | None:
+        """The digest of the token that orders need."""
+        return self._link.run(_operator_digest)
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """Remember another digest, unless it is no longer the one named."""
+        return self._link.write(_set_operator_digest, digest, instead_of)
+
+    def ledger(self) -> SqliteLedger:
+        """Where budgets and locks are kept."""
+        return SqliteLedger(self._link, self.now_s)
+
+    def failed_s(self, key: str) -> float:
+        """When some process last reported a failure of a circuit; 0: nothing is known of one."""
+        return self._marks.get(key)
+
+    def process(self) -> str:
+        """The name under which this process reports to shared circuits."""
+        if self._process[0] != os.getpid():
+            self._process = os.getpid(), os.urandom(4).hex()
+        return self._process[1]
+
+    def on_change(self, listener: Callable[[Circuit], object]) -> None:
+        """A file does not push: breakers look again every `refresh_s` seconds."""
+
+    def facts(self) -> dict[str, str]:
+        """Versions, sizes and counts, after a check of the whole file. Raises if it is damaged."""
+        facts = self._link.run(_facts)
+        if facts["integrity"] != "ok":
+            raise self._corrupt(f"the check of the file says {facts['integrity']!r}")
+        facts["file"] = self._path
+        facts["size"] = f"{os.stat(self._path).st_size} bytes"
+        asides = ", ".join(self._link.asides())
+        facts["set aside"] = f"{asides}{self._link.why_aside()}" if asides else "nothing"
+        return facts
+
+    def close(self) -> None:
+        """Let go of the file. Idempotent; a message after it opens the file again."""
+        self._link.close()
+
+    def _rows(self, glob: str) -> Iterator[tuple[str, Row]]:
+        """The rows of circuits whose names match, a page at a time."""
+        if is_plain(glob):
+            row = self._link.run(_load, glob)
+            if row is not None:
+                yield glob, row
+            return
+        matches, start = matcher(glob), prefix(glob)
+        page = self._link.run(_page, ">=", start)
+        while page:
+            for key, row in page:
+                if not key.startswith(start):
+                    return
+                if matches(key):
+                    yield key, row
+            page = self._link.run(_page, ">", page[-1][0]) if len(page) == PAGE else []
+
+    def _found(self, key: str, row: Row) -> Found:
+        """The circuit of a row. Raises `Unreadable`, or `StoreTooNew`."""
+        if (found := self._folding.seen(key, row)) is not None:
+            return found
+        policy = self._policies.get(row.policy)
+        if policy is None:
+            policy = rows.read_policy(row.policy)
+            if len(self._policies) >= POLICIES:
+                self._policies.clear()
+            self._policies[row.policy] = policy
+        try:
+            return Found(rows.read_circuit(policy, key, row.state), policy)
+        except Newer as newer:
+            raise self._link.too_new(newer) from None
+
+    def _corrupt(self, why: str) -> StoreCorrupt:
+        what = "the next message to it keeps what is stored beside, and starts it anew"
+        return StoreCorrupt(self.label, why, what)
+
+
+def _nothing(_: sqlite3.Connection) -> None:
+    """Opening the file is enough."""
+
+
+def _load(db: sqlite3.Connection, key: str) -> Row | None:
+    found = db.execute(f"SELECT {ROW} FROM circuits WHERE key = ?", (key,)).fetchone()  # noqa: S608
+    return None if found is None else Row(*found)
+
+
+def _page(db: sqlite3.Connection, operator: str, key: str) -> list[tuple[str, Row]]:
+    select = f"SELECT key, {ROW} FROM circuits WHERE key {operator} ? ORDER BY key LIMIT {PAGE}"  # noqa: S608
+    found = db.execute(select, (key,)).fetchall()
+    return [(rows.name(key), Row(*columns)) for key, *columns in found]
+
+
+def _events(db: sqlite3.Connection, behind: int | None, glob: str, limit: int) -> list[Entry]:
+    matches = matcher(glob)
+    select = "SELECT cursor, circuit, seq, event FROM events WHERE cursor > ? ORDER BY cursor"
+    if behind is None:
+        select += " DESC"
+    entries: list[Entry] = []
+    found = db.execute(select, (-1 if behind is None else min(behind, rows.LARGEST),))
+    for cursor, circuit, seq, event in found:
+        if len(entries) >= limit:
+            break
+        if matches(key := rows.name(circuit)):
+            entries.append(Entry(str(cursor), rows.read_event(key, rows.whole(seq), event)))
+    found.close()
+    return entries[::-1] if behind is None else entries
+
+
+def _vacuum(
+    db: sqlite3.Connection, keep_events: int, idle_s: float, now_s: float, boot: str | None
+) -> Vacuumed:
+    (last,) = db.execute("SELECT max(cursor) FROM events").fetchone()
+    events = db.execute("DELETE FROM events WHERE cursor <= ?", ((last or 0) - keep_events,))
+    circuits = db.execute(
+        "DELETE FROM circuits WHERE mode = 'auto' AND phase = 'closed' AND ? - seen_s >= ?",
+        (now_s, idle_s),
+    )
+    if circuits.rowcount:
+        remember_deletion(db, boot)
+    fold.forget(db, now_s)
+    return Vacuumed(circuits.rowcount, events.rowcount)
+
+
+def _forget(db: sqlite3.Connection, key: str, boot: str | None) -> bool:
+    db.execute("DELETE FROM events WHERE circuit = ?", (key,))
+    if not db.execute("DELETE FROM circuits WHERE key = ?", (key,)).rowcount:
+        return False
+    remember_deletion(db, boot)
+    return True
+
+
+def _operator_digest(db: sqlite3.Connection) -> str | None:
+    found = db.execute("SELECT value FROM meta WHERE name = 'operator_token_sha256'").fetchone()
+    return None if found is None else rows.name(found[0])
+
+
+def _set_operator_digest(
+    db: sqlite3.Connection, digest: str | None, instead_of: str | None
+) -> bool:
+    if _operator_digest(db) != instead_of:
+        return False
+    db.execute("DELETE FROM meta WHERE name = 'operator_token_sha256'")
+    if digest is not None:
+        db.execute("INSERT INTO meta VALUES ('operator_token_sha256', ?)", (digest,))
+    return True
+
+
+def _shrink(db: sqlite3.Connection) -> None:
+    # As a script, because `execute` would let the first go on for a single page only.
+    db.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _facts(db: sqlite3.Connection) -> dict[str, str]:
+    facts = {"sqlite": sqlite3.sqlite_version}
+    for name, pragma in (
+        ("journal", "journal_mode"),
+        ("layout", "user_version"),
+        ("integrity", "quick_check(1)"),
+    ):
+        facts[name] = rows.name(db.execute(f"PRAGMA {pragma}").fetchone()[0])
+    for table in ("circuits", "events", "unreadable"):
+        facts[table] = str(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608
+    return facts

@@ -1,0 +1,133 @@
+"""From a URL to a store, and where the embedded default lies."""
+
+import os
+from weakref import WeakValueDictionary
+
+from switchgear._stores.base import IDLE_S, KEEP_EVENTS, Store
+from switchgear._stores.fallback import Resilient
+from switchgear._stores.memory import MemoryStore
+from switchgear._stores.operator import OperatorLock
+from switchgear._system.clock import Clock
+from switchgear._text.digest import digest
+
+REDIS = {
+    "redis": "redis",
+    "rediss": "rediss",
+    "unix": "unix",
+    "valkey": "redis",
+    "valkeys": "rediss",
+    "redis+cluster": "redis",
+    "rediss+cluster": "rediss",
+    "valkey+cluster": "redis",
+    "valkeys+cluster": "rediss",
+}
+"""The schemes of a server, and what the redis package calls each."""
+
+REDIS_URLS = tuple(f"{scheme}://" for scheme in REDIS)
+STORE_URLS = ("memory:", "sqlite:///", *REDIS_URLS)
+
+
+FOLDER = ".switchgear"
+PROJECT_MARKS = (FOLDER, "switchgear.yaml", "switchgear.yml", "switchgear.toml", ".git")
+
+
+def default_file(start: str | None = None) -> str:
+    """`.switchgear/state.db` of the project around `start` (default: the working directory).
+
+    A project is the nearest folder above that has a `.switchgear` folder, a configuration or a
+    `.git`. Outside any project each folder has a file of its own in the user's state folder (XDG),
+    `switchgear/folders/<name>-<key>/state.db`; the home folder has `switchgear/state.db` there.
+    """
+    begin = here = os.path.abspath(start or os.getcwd())
+    home = os.path.expanduser("~")
+    while here != home:
+        if any(os.path.exists(os.path.join(here, mark)) for mark in PROJECT_MARKS):
+            return os.path.join(here, FOLDER, "state.db")
+        parent = os.path.dirname(here)
+        if parent == here:
+            break
+        here = parent
+    state = os.environ.get("XDG_STATE_HOME") or os.path.join(home, ".local", "state")
+    if begin == home:
+        return os.path.join(state, "switchgear", "state.db")
+    name = "".join(sign for sign in os.path.basename(begin) if sign.isalnum() or sign in "_-")
+    folder = f"{name[:40] or 'folder'}-{digest(os.path.realpath(begin))}"
+    return os.path.join(state, "switchgear", "folders", folder, "state.db")
+
+
+def default_url() -> str:
+    """The URL of the embedded default: it names the same file wherever it is opened."""
+    return f"sqlite:///{default_file()}"
+
+
+def keep_out_of_git(folder: str) -> None:
+    """Our folder in a project is nobody's change: it ignores itself, as caches do."""
+    if os.path.basename(folder) != FOLDER or os.path.exists(folder):
+        return
+    try:
+        os.makedirs(folder, mode=0o700)
+        with open(os.path.join(folder, ".gitignore"), "w", encoding="utf-8") as file:
+            file.write("*\n")
+    except OSError:
+        return  # the store is about to say why, in better words
+
+
+_reopened: "WeakValueDictionary[tuple[str, str | None], Resilient]" = WeakValueDictionary()
+
+
+def open_store(
+    url: str | None = None,
+    *,
+    clock: Clock | None = None,
+    keep_events: int = KEEP_EVENTS,
+    idle_s: float = IDLE_S,
+) -> Store:
+    """The store that the URL names; without one, the SQLite file of the project or the user.
+
+    Raises ValueError for a URL of no known kind, `StoreError` for a store that cannot be used.
+    """
+    url = default_url() if url is None else url
+    if ":" not in url:
+        known = "memory:, sqlite:///path or redis://host"
+        raise ValueError(f"store is {url!r}: it must be a URL such as {known}")
+    scheme = url.split(":", 1)[0]
+    if url == "memory:":
+        return MemoryStore(clock=clock, keep_events=keep_events)
+    if scheme == "sqlite":
+        return _sqlite(_path(url), clock, keep_events)
+    if url.startswith(REDIS_URLS):
+        return _redis(url, clock, keep_events, idle_s)
+    # Only the scheme is shown: the rest may hold a password.
+    allowed = ", ".join(STORE_URLS)
+    raise ValueError(f"store is '{scheme}:…': it must begin with one of {allowed}")
+
+
+def reopen(url: str, operator_digest: str | None) -> Resilient:
+    """The store of a breaker that was pickled in another process, once per process."""
+    known = _reopened.get((url, operator_digest))
+    if known is None:
+        operator = OperatorLock(operator_digest)
+        known = Resilient(open_store(url), url=url, operator=operator)
+        _reopened[url, operator_digest] = known
+    return known
+
+
+def _path(url: str) -> str:
+    if not url.startswith("sqlite:///") or len(url) == len("sqlite:///"):
+        raise ValueError(
+            f"store is {url!r}: it must be sqlite:///relative/path or sqlite:////absolute/path"
+        )
+    return os.path.expanduser(url.removeprefix("sqlite:///"))
+
+
+def _sqlite(path: str, clock: Clock | None, keep_events: int) -> Store:
+    keep_out_of_git(os.path.dirname(os.path.abspath(path)))
+    from switchgear._stores.sqlite import SqliteStore  # noqa: PLC0415  a store imports its own needs
+
+    return SqliteStore(path, clock=clock, keep_events=keep_events)
+
+
+def _redis(url: str, clock: Clock | None, keep_events: int, idle_s: float) -> Store:
+    from switchgear._stores.redis import RedisStore  # noqa: PLC0415
+
+    return RedisStore(url, clock=clock, keep_events=keep_events, idle_s=idle_s)

@@ -1,0 +1,1 @@
+"""Stuck agents: score, escalation, timeouts and messages, shared by hooks, runs and the command."""

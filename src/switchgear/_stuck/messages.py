@@ -1,0 +1,339 @@
+"""The text blocks that people and agents read: a trip, a stuck agent, a recovery, little time.
+
+Pure: facts in, text out. What an agent wrote is cleaned before it becomes part of a block, so that
+no line of it can look like one of ours.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from switchgear._core.types import Circuit, Mode, Phase
+from switchgear._stuck.escalation import HELPER, HINT, Interventions
+from switchgear._text.redact import redact
+
+SAID = "Switchgear: "
+"""How a text begins that an agent reads among others."""
+UNTIL = ". The session is stopped until the user looks at it."
+"""How the text about changed files ends, for the agent."""
+LONGEST_TAMPERING = 1000
+"""Characters of what is said of changed files."""
+
+_LABEL = 20
+_LONGEST = 200
+_LONGEST_INDICATOR = 500
+"""Debts name the steps that made them, and then what to do differently."""
+
+
+class Option(NamedTuple):
+    """One thing that can be done: the key for it, its label and what it does."""
+
+    key: str
+    label: str
+    does: str
+
+
+def one_line(text: str, longest: int = _LONGEST) -> str:
+    r"""A text of a stranger as a part of one line: no control characters, not too long.
+
+    >>> one_line("a\nb\x1b[2J")
+    'a b [2J'
+    """
+    plain = "".join(sign if sign.isprintable() else " " for sign in text[: 4 * longest])
+    words = " ".join(plain.split())
+    return words if len(words) <= longest else f"{words[: longest - 1]}…"
+
+
+def span(seconds: float) -> str:
+    """A time for people: `45 seconds`, `1 minute`, `3 minutes`.
+
+    >>> span(44.6), span(60), span(179.8)
+    ('45 seconds', '1 minute', '3 minutes')
+    """
+    if seconds < 59.5:
+        count, unit = round(seconds), "second"
+    else:
+        count, unit = round(seconds / 60), "minute"
+    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+
+
+# A tripped circuit
+
+
+def trip_options(wait_s: float | None) -> tuple[Option, ...]:
+    """What can be done about a tripped circuit."""
+    again = "It stays open until it is reset" if wait_s is None else f"Auto-retry in {wait_s:.0f}s"
+    return (
+        Option("wait", "Wait for reset", again),
+        Option("force", "Force close", "Override circuit, try now"),
+        Option("skip", "Skip operation", "Continue without this operation"),
+        Option("abort", "Abort batch", "Stop execution"),
+    )
+
+
+def circuit_tripped(circuit: Circuit, now_s: float) -> str:
+    """CIRCUIT BREAKER TRIPPED, with the recent failures and the options. `now_s`: since the epoch."""
+    retry_at_s = circuit.outage.retry_at_s
+    wait_s = None if retry_at_s is None else max(0.0, retry_at_s - now_s)
+    recent = [
+        f"- {_clock(failure.at_s)} - {one_line(failure.error or 'no reason given')}"
+        for failure in circuit.failures
+    ]
+    failures = ["", "Recent failures:", *recent] if recent else []
+    return "\n".join(
+        (
+            "CIRCUIT BREAKER TRIPPED",
+            "",
+            f"Operation: {operation(circuit.key)}",
+            f"Failures: {_failures(circuit.outage.reason)}",
+            f"State: {_state(circuit, wait_s)}",
+            *failures,
+            "",
+            *_options(trip_options(wait_s)),
+        )
+    )
+
+
+def operation(name: str) -> str:
+    """What a circuit stands for: `op/agent_spawn` is the operation `agent_spawn`."""
+    return one_line(name.removeprefix("op/"))
+
+
+def _failures(reason: str) -> str:
+    """`3 failures in 60 s (threshold 3)` as the block has it: `3 in last 60 seconds`."""
+    words = reason.split()
+    if words[1:3] in (["failures", "in"], ["failure", "in"]) and words[4:5] == ["s"]:
+        return f"{words[0]} in last {words[3]} seconds"
+    return one_line(reason) or "none counted"
+
+
+def _clock(at_s: float) -> str:
+    """The time of day in UTC."""
+    second = int(at_s) % 86_400
+    return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+
+
+def _state(circuit: Circuit, wait_s: float | None) -> str:
+    if circuit.mode is Mode.HELD_OPEN:
+        by = "" if circuit.order is None else f" by {one_line(circuit.order.by, 40)}"
+        return f"HELD OPEN{by} (until it is released)"
+    if circuit.phase is Phase.HALF_OPEN:
+        return "HALF-OPEN (the next call is a test)"
+    back = "will not retry by itself" if wait_s is None else f"will retry in {wait_s:.0f}s"
+    return f"{circuit.phase.value.upper()} ({back})"
+
+
+def _options(options: Sequence[Option]) -> list[str]:
+    lines = [f"{f'[{each.label}]':{_LABEL}} - {each.does}" for each in options]
+    return ["Options:", *lines]
+
+
+# A stuck agent
+
+
+class Stuck(NamedTuple):
+    """What is known of a stuck agent."""
+
+    agent: str
+    task: str
+    points: float
+    """The stuck score; the block shows at most 100."""
+    indicators: tuple[str, ...]
+    """What the score is made of, one line each."""
+
+
+def stuck_options(
+    plan: Interventions,
+    *,
+    limited: bool = True,
+    stopped: bool = False,
+    pausable: bool = False,
+    paused: bool = False,
+    in_batch: bool = True,
+) -> tuple[Option, ...]:
+    """What can be done about a stuck agent: only what is possible.
+
+    `limited`: it has a time limit; `stopped`: its circuit is open; `pausable`: its process is known,
+    on this machine; `paused`: that process was paused; `in_batch`: other tasks continue after an abort.
+    """
+    possible = {
+        "resume": stopped,
+        "nudge": True,
+        "extend": limited,
+        "escalate": plan.escalate is not None,
+        "pause": pausable and not paused,
+        "continue": pausable and paused,
+        "abort": True,
+    }
+    options = (
+        Option("resume", "Resume agent", "Reset the circuit; the agent may go on"),
+        Option("nudge", "Nudge agent", f'Inject hint: "{one_line(plan.hint)}"'),
+        Option("extend", "Extend timeout", f"Grant {_more(plan.extend_s)}"),
+        Option("escalate", "Hand over", f"Escalate to {_helper(plan)}"),
+        Option("pause", "Pause agent", "Suspend its process (SIGSTOP)"),
+        Option("continue", "Continue agent", "Continue its process (SIGCONT)"),
+        Option(
+            "abort", "Abort task", f"Mark failed, {'continue batch' if in_batch else 'stop agent'}"
+        ),
+    )
+    return tuple(option for option in options if possible[option.key])
+
+
+def _helper(plan: Interventions) -> str:
+    """The agent or command that takes over, by the name that people know it by."""
+    known = plan.helper if plan.helper != HELPER else plan.escalate or HELPER
+    return one_line(known, 60)
+
+
+def _more(extend_s: float) -> str:
+    count, _, unit = span(extend_s).partition(" ")
+    return f"{count} more {unit}"
+
+
+def agent_calm(stuck: Stuck, state: str, options: Sequence[Option]) -> str:
+    """A session that is not stuck, for people: how it stands, and the options."""
+    who = f"Session {one_line(stuck.task, 80)} ({one_line(stuck.agent, 80)}) is {state}."
+    return "\n".join([who, "", *_options(options)])
+
+
+def agent_stuck(stuck: Stuck, options: Sequence[Option] = ()) -> str:
+    """AGENT APPEARS STUCK, with the score, what it is made of, and the options if there are any."""
+    lines = [
+        "AGENT APPEARS STUCK",
+        "",
+        f"Agent: {one_line(stuck.agent, 80)} ({one_line(stuck.task, 80)})",
+        f"Stuck score: {min(stuck.points, 100.0):.0f}/100",
+        "",
+        "Indicators:",
+        *(f"- {one_line(each, _LONGEST_INDICATOR)}" for each in stuck.indicators),
+    ]
+    return "\n".join([*lines, "", *_options(options)] if options else lines)
+
+
+def stopped(stuck: Stuck, what: str) -> str:
+    """What a stopped agent reads; people read `stopped_for_people`."""
+    return (
+        f"{agent_stuck(stuck)}\n\nThe agent is stopped. {what} Do not call any more tools: "
+        "tell the user what you tried, what is left, and that a new message lets you go on."
+    )
+
+
+def stopped_for_people(session: str, reason: str, *, escalate: bool, agent: str = "") -> str:
+    """What a person reads about a stopped session: why, and what to do next.
+
+    >>> print(stopped_for_people("7f3a", "score 90 (trips at 60)", escalate=False).splitlines()[0])
+    Switchgear stopped session 7f3a: score 90 (trips at 60)
+    """
+    lines = [f"Switchgear stopped session {one_line(session, 80)}: {one_line(reason, 500)}"]
+    next_steps = what_next(session, escalate=escalate, again=resume_command(agent, session))
+    return "\n".join([*lines, *(f"- {line}" for line in next_steps)])
+
+
+_RESUME = {"claude-code": "claude --resume"}
+"""How an agent that has ended takes a session up again, where that is known."""
+
+
+def resume_command(agent: str, session: str) -> str:
+    """The command that takes up a session of an agent again; empty: it is not known.
+
+    >>> resume_command("claude-code", "7f3a")
+    'claude --resume 7f3a'
+    """
+    return f"{_RESUME[agent]} {one_line(session, 80)}" if agent in _RESUME else ""
+
+
+def what_next(session: str, *, escalate: bool, again: str = "") -> tuple[str, ...]:
+    """What a person can do about a stopped session, each as one line.
+
+    `again` is the command that takes it up after its agent has ended.
+    """
+    name = one_line(session, 80)
+    hand_over = (f"hand over: switchgear intervene {name} --do escalate",)
+    return (
+        "type a message to the agent: it starts afresh",
+        *((f"if the agent has ended: {again}",) if again else ()),
+        f"reset: switchgear reset {name} --why TEXT",
+        *(hand_over if escalate else ()),
+        f"give up: switchgear intervene {name} --do abort",
+    )
+
+
+def progress_warning(reason: str) -> str:
+    """What an agent is told that goes nowhere, while there is time."""
+    seen = one_line(reason, _LONGEST_INDICATOR)
+    return (
+        f"Switchgear warns: {seen}. Try a different approach; if this goes on, you will be stopped."
+    )
+
+
+def nudge(stuck: Stuck, hint: str = HINT) -> str:
+    """What an agent itself reads: what was seen, if anything was, and the hint."""
+    if not stuck.indicators:
+        return f"{SAID}a hint from your operator: {one_line(hint, 1000)}"
+    return (
+        f"{agent_stuck(stuck)}\n\n{one_line(hint, 1000)}. Do not repeat what was tried: find out "
+        "first why it did not work, then change something that can be measured."
+    )
+
+
+def fresh_start(stuck: Stuck, before: Sequence[str]) -> str:
+    """What an agent is told that takes over from one that was stopped: what was tried, in short."""
+    done = ", ".join(before) or "nothing"
+    return (
+        f"An agent before you was stopped, because it was stuck. Begin afresh.\n\n"
+        f"{agent_stuck(stuck)}\n\nTried so far: {done}. Look at the files to see what is left of "
+        "its work; do not go on where it stopped."
+    )
+
+
+# Recovery
+
+
+def recovery_begins(name: str, opened_s: float, reset_s: float) -> str:
+    """The head of a recovery: how long the circuit is open, and how soon it is tried."""
+    opened, reset = f"{opened_s:.0f} seconds", f"{max(0.0, reset_s):.0f} seconds"
+    return f"Circuit: {operation(name)} (OPEN)\nOpened: {opened} ago\nReset in: {reset}"
+
+
+PROBING = "Attempting half-open test..."
+
+
+def recovery_ends(phase: Phase, *, ok: bool) -> str:
+    """How the test went, and where that leaves the circuit."""
+    result = f"Test result: {'SUCCESS' if ok else 'FAILURE'}"
+    if phase is Phase.CLOSED:
+        return f"{result}\n\nCircuit CLOSED. Resuming normal operations."
+    return (
+        f"{result}\n\nCircuit {phase.value.replace('_', '-').upper()}. Waiting for the next test."
+    )
+
+
+# Time
+
+
+def time_warning(percent: int, left_s: float, limit_s: float) -> str:
+    """What an agent is told at 70 and 90 percent of its time.
+
+    >>> print(time_warning(70, 180.0, 600.0))
+    TIME WARNING: 30% budget remaining. Start wrapping up.
+    3 minutes remaining, wrap up
+    """
+    left = f"TIME WARNING: {left_s / limit_s:.0%} budget remaining."
+    if percent < 90:
+        return f"{left} Start wrapping up.\n{span(left_s)} remaining, wrap up"
+    return f"{left} Commit now.\n{span(left_s)} remaining, commit now"
+
+
+def time_over(limit_s: float) -> str:
+    """What an agent is told at the end of its time."""
+    return (
+        f"TIME OVER: the {span(limit_s)} for this task are used up. Stop now; what is done is kept."
+    )
+
+
+def tampering_text(changes: Sequence[str]) -> str:
+    """What an agent is told when the files that guard it were changed without an operator."""
+    return redact(
+        f"{SAID}the files that guard this project were changed without an operator: "
+        f"{'; '.join(changes)}{UNTIL}",
+        LONGEST_TAMPERING,
+    )

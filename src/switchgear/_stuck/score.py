@@ -1,0 +1,91 @@
+"""The score of a circuit: how much each of its detectors adds, where they are weighed (seed 002)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from switchgear._core.detector import Detector
+from switchgear._core.policy import Policy, WeightedSum
+from switchgear._core.types import Reading
+from switchgear._detectors import Violation
+
+
+class Share(NamedTuple):
+    """What one detector adds."""
+
+    kind: str
+    points: float
+    """Its weight, whether it trips or not."""
+    trips: bool
+    reason: str
+
+
+class Score(NamedTuple):
+    """The sum of those that trip, what it is held against, and the shares in the policy's order."""
+
+    points: float
+    threshold: float
+    shares: tuple[Share, ...]
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The reasons of those that trip, each with its share."""
+        return tuple(f"{each.reason} (+{each.points:g})" for each in self.shares if each.trips)
+
+
+def score_of(policy: Policy, readings: Sequence[Reading]) -> Score | None:
+    """The score that these readings come to; `None`: the policy does not weigh its detectors.
+
+    A detector without a weight that counts alone is worth the whole threshold when it trips, and
+    its share of it from `alone_from` on.
+    """
+    combine = policy.combine
+    if not isinstance(combine, WeightedSum):
+        return None
+    weights = dict(combine.weights)
+    shares: list[Share] = []
+    weighed, alone = 0.0, 0.0
+    for detector, reading in zip(policy.detectors, readings, strict=True):
+        trips = reading.heat >= 1.0
+        points = weights.get(detector.kind)
+        if points is None:
+            points = combine.threshold
+            if combine.alone_from is not None and reading.heat >= combine.alone_from:
+                alone = max(alone, combine.threshold * min(reading.heat, 1.0))
+        elif trips:
+            weighed += points
+        shares.append(Share(detector.kind, points, trips, reading.reason))
+    return Score(max(weighed, alone), combine.threshold, tuple(shares))
+
+
+def grounds_of(policy: Policy, readings: Sequence[Reading]) -> Score:
+    """The score; of detectors that are not weighed, the heat of the hottest in percent.
+
+    So the evidence against a stuck agent has one form, whatever policy found it.
+    """
+    score = score_of(policy, readings)
+    if score is not None:
+        return score
+    shares = tuple(
+        Share(detector.kind, round(100 * reading.heat), reading.heat >= 1.0, reading.reason)
+        for detector, reading in zip(policy.detectors, readings, strict=True)
+    )
+    return Score(max(share.points for share in shares), 100.0, shares)
+
+
+def session_policy(score: Policy, progress: Policy | None) -> Policy:
+    """The policy of an agent's session: its stuck score and the progress detectors in one circuit.
+
+    The progress detectors are those of `progress`, and each counts alone from its `tripping_at` on;
+    `None`: the session is judged without them. `Violation` is added, so that a session can be
+    stopped for one definite reason: its time is over, an operator aborted it, its guard was changed.
+    """
+    kinds = {detector.kind for detector in score.detectors}
+    more: list[Detector] = [] if progress is None else list(progress.detectors)
+    extra = [each for each in (*more, Violation()) if each.kind not in kinds]
+    combine = score.combine
+    if isinstance(combine, WeightedSum) and extra and combine.alone_from is None:
+        warns_at = None if progress is None else progress.tripping_at
+        combine = WeightedSum(combine.weights, combine.threshold, warns_at or 1.0)
+    return Policy(
+        (*score.detectors, *extra), score.recovery, combine, score.tripping_at, strict=score.strict
+    )

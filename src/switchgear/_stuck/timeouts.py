@@ -1,0 +1,162 @@
+"""How long a task may take: fixed, worked out from its size, or learned from its like (seed 002).
+
+Pure: sizes and past durations go in, seconds and the sentence behind them come out. Which of the
+warnings are due is worked out here as well, from the time that is used and those already given.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from switchgear._core import values
+
+POLICIES = ("fixed", "adaptive", "learned", "longest")
+OVER = 100
+"""The last of the marks, in percent: the time is over."""
+
+
+class Timeouts(NamedTuple):
+    """The rules. Immutable; `checked` says what is wrong with others."""
+
+    policy: str = "adaptive"
+    """`fixed`, `adaptive`, `learned`, or `longest`: the longest of those that are known."""
+    fixed_s: float = 300.0
+    base_s: float = 120.0
+    per_file_s: float = 30.0
+    per_line_s: float = 0.1
+    per_dependency_s: float = 60.0
+    complex_factor: float = 2.0
+    deviations: float = 4.0
+    """A learned timeout is the mean and so many standard deviations."""
+    min_runs: int = 5
+    """Past durations that are needed to learn; with fewer the size decides."""
+    session_s: float | None = None
+    """How long a guarded session may take; `None`: as long as it likes."""
+
+
+class Estimate(NamedTuple):
+    """How large a task is thought to be."""
+
+    files: int = 0
+    lines: int = 0
+    dependencies: int = 0
+    complex: bool = False
+
+
+class Chosen(NamedTuple):
+    """A timeout, and why it is that long."""
+
+    seconds: float
+    why: str
+
+
+class Due(NamedTuple):
+    """A mark that was just passed."""
+
+    percent: int
+    """70, 90 or 100."""
+    left_s: float
+
+
+def checked(rules: Timeouts) -> Timeouts:
+    """The rules, if they can be followed. Raises ValueError with the field, the value and the rule."""
+    values.one_of("Timeouts.policy", rules.policy, POLICIES)
+    for field in ("fixed_s", "base_s"):
+        values.seconds(f"Timeouts.{field}", getattr(rules, field))
+    for field in ("per_file_s", "per_line_s", "per_dependency_s", "deviations"):
+        values.at_least(f"Timeouts.{field}", getattr(rules, field), 0.0)
+    values.at_least("Timeouts.complex_factor", rules.complex_factor, 1.0)
+    values.whole("Timeouts.min_runs", rules.min_runs, least=2)
+    if rules.session_s is not None:
+        values.seconds("Timeouts.session_s", rules.session_s)
+    return rules
+
+
+def adaptive(rules: Timeouts, estimate: Estimate) -> Chosen:
+    """From the size: `base + 30 per file + 1 per 10 lines + 60 per dependency`, doubled if complex.
+
+    >>> adaptive(Timeouts(), Estimate(files=3, lines=150, dependencies=1))
+    Chosen(seconds=285.0, why='120 + 3 x 30 + 150 x 0.1 + 1 x 60 s')
+    """
+    seconds = (
+        rules.base_s
+        + estimate.files * rules.per_file_s
+        + estimate.lines * rules.per_line_s
+        + estimate.dependencies * rules.per_dependency_s
+    )
+    why = (
+        f"{rules.base_s:g} + {estimate.files} x {rules.per_file_s:g}"
+        f" + {estimate.lines} x {rules.per_line_s:g}"
+        f" + {estimate.dependencies} x {rules.per_dependency_s:g} s"
+    )
+    if estimate.complex:
+        return Chosen(seconds * rules.complex_factor, f"({why}) x {rules.complex_factor:g}")
+    return Chosen(seconds, why)
+
+
+def learned(rules: Timeouts, durations_s: Sequence[float]) -> Chosen | None:
+    """From the durations of similar tasks that were done: their mean and some deviations.
+
+    `None`: there are fewer than `min_runs`.
+
+    >>> learned(Timeouts(), [100.0, 110.0, 90.0, 100.0, 100.0]).why
+    'mean 100 s + 4 x 6.3 s of 5 similar tasks'
+    """
+    count = len(durations_s)
+    if count < rules.min_runs:
+        return None
+    mean_s = math.fsum(durations_s) / count
+    deviation_s = math.sqrt(math.fsum((each - mean_s) ** 2 for each in durations_s) / count)
+    why = (
+        f"mean {mean_s:.0f} s + {rules.deviations:g} x {deviation_s:.1f} s of {count} similar tasks"
+    )
+    return Chosen(mean_s + rules.deviations * deviation_s, why)
+
+
+def timeout(rules: Timeouts, estimate: Estimate, durations_s: Sequence[float] = ()) -> Chosen:
+    """The timeout that the policy says. What cannot be learned yet is worked out from the size."""
+    fixed = Chosen(rules.fixed_s, "fixed")
+    by_size, by_others = adaptive(rules, estimate), learned(rules, durations_s)
+    if rules.policy == "fixed":
+        return fixed
+    if rules.policy == "adaptive":
+        return by_size
+    if rules.policy == "learned":
+        if by_others is not None:
+            return by_others
+        few = f"{len(durations_s)} of the {rules.min_runs} similar tasks needed to learn"
+        return by_size._replace(why=f"{by_size.why}; {few}")
+    return max((c for c in (fixed, by_size, by_others) if c), key=lambda chosen: chosen.seconds)
+
+
+def due(used_s: float, limit_s: float, given: Sequence[int]) -> Due | None:
+    """The highest mark that is passed and not yet given; lower ones are out of date with it.
+
+    The marks are 70, 90 and 100 percent of the time. Whoever is given one adds it, and all below
+    it, to `given`: so each comes once.
+
+    >>> due(215.0, 300.0, ()), due(280.0, 300.0, (70,)), due(290.0, 300.0, (70, 90))
+    (Due(percent=70, left_s=85.0), Due(percent=90, left_s=20.0), None)
+    """
+    passed = [mark for mark in (70, 90, OVER) if used_s * 100 >= limit_s * mark]
+    if not passed or passed[-1] in given:
+        return None
+    return Due(passed[-1], max(0.0, limit_s - used_s))
+
+
+def still_given(used_s: float, limit_s: float, given: Sequence[int]) -> tuple[int, ...]:
+    """The marks of those given that are still passed: more time takes back what lies ahead again.
+
+    >>> still_given(285.0, 350.0, (70, 90))
+    (70,)
+    """
+    return tuple(mark for mark in given if used_s * 100 >= limit_s * mark)
+
+
+def with_given(given: Sequence[int], mark: int) -> tuple[int, ...]:
+    """The marks that are given, with this one and all below it.
+
+    >>> with_given((), 90)
+    (70, 90)
+    """
+    return tuple(each for each in (70, 90, OVER) if each <= mark or each in given)

@@ -1,0 +1,74 @@
+"""A clock for spans that leaves out the time in which this process was suspended.
+
+A laptop that sleeps, a paused container, SIGSTOP: meanwhile nothing was read, so silence and limits
+must not count it. The system's monotonic clock stops while the machine sleeps, but not while only
+the process is stopped. That shows where we wait: a wait of a second that took a minute was no wait.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], float]
+
+monotonic: Clock = time.monotonic
+
+
+class Shifted:
+    """A clock that shows another time: a pickled breaker's goes on from where it stood.
+
+    >>> Shifted(lambda: 5.0, 100.0)()
+    105.0
+    """
+
+    __slots__ = ("by_s", "clock")
+
+    def __init__(self, clock: Clock, by_s: float) -> None:
+        self.clock = clock
+        self.by_s = by_s
+
+    def __call__(self) -> float:
+        """The time now, in seconds."""
+        return self.clock() + self.by_s
+
+
+SLACK_S = 5.0
+"""A wait that takes so much longer than it was to be is a suspension, not a busy machine."""
+
+
+class AwakeClock:
+    """Seconds on a clock that stands still while we are suspended. Used by many threads.
+
+    Whoever waits tells how long that took; several that were suspended together are counted once.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._suspended_s = 0.0
+        self._until_s = float("-inf")
+        """When the last suspension ended, on the system's clock."""
+        self._lock = threading.Lock()
+
+    def __call__(self) -> float:
+        """The time now, in seconds."""
+        return self._clock() - self._suspended_s
+
+    def took(self, seconds: float, at_most_s: float) -> None:
+        """A wait that ended just now took so long, and was to take `at_most_s`."""
+        if seconds <= at_most_s + SLACK_S:
+            return
+        with self._lock:
+            now_s = self._clock()
+            lost_s = now_s - max(now_s - seconds + at_most_s, self._until_s)
+            if lost_s > SLACK_S:
+                self._suspended_s += lost_s
+                self._until_s = now_s
+
+    def looked(self, last_s: float, at_most_s: float) -> float:
+        """The time now, for who looks at this clock at least every `at_most_s`, the last time at `last_s`."""
+        self.took(self() - last_s, at_most_s)
+        return self()
+
+
+AWAKE = AwakeClock()
+"""The one of this process."""

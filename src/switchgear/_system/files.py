@@ -1,0 +1,179 @@
+"""Files that are there whole or not at all, and that only their owner can read."""
+
+import errno
+import json
+import os
+import re
+import shutil
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+
+def open_regular(path: Path) -> int:
+    """A descriptor to read a regular file. Raises OSError, also for a pipe, a device or a folder.
+
+    Opening a pipe would wait for its writer, and no signal ends that wait: so it is opened without
+    waiting, and looked at after that.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "is not a regular file", str(path))
+
+
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """The first bytes of a regular file, at most so many. Raises OSError."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read(most_bytes)
+
+
+def append_descriptor(path: Path) -> int:
+    """A descriptor to add to a file of ours. What is in its place and no regular file is removed.
+
+    Raises OSError.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o600)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+    except OSError as error:
+        if error.errno not in {errno.ELOOP, errno.ENXIO, errno.EMLINK}:
+            raise  # else it is a link, or a pipe that has no reader
+    path.unlink()
+    return os.open(path, flags | os.O_EXCL, 0o600)
+
+
+def write_regular(path: Path, data: bytes) -> None:
+    """Write a file of ours anew, whatever was in its place. Raises OSError."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(append_descriptor(path), "wb") as file:
+        file.write(data)
+
+
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+
+
+def state_folder(*names: str) -> str:
+    """The folder of that name in the user's state folder (XDG_STATE_HOME); it may not exist."""
+    told = os.environ.get("XDG_STATE_HOME", "")
+    base = told if os.path.isabs(told) else os.path.expanduser("~/.local/state")
+    return os.path.join(base, "switchgear", *names)
+
+
+def read_private(path: str, largest: int) -> bytes | None:
+    """What a private file holds; `None`: there is none, or it cannot be believed.
+
+    It must be a regular file of this user, at most `largest` bytes, that no one else can read or write.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(file)
+        mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        if not mine or found.st_mode & 0o077 or found.st_size > largest:
+            return None
+        return _all_of(file, largest)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+
+
+def _all_of(file: int, largest: int) -> bytes:
+    parts: list[bytes] = []
+    left = largest
+    while left > 0 and (part := os.read(file, left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def write_private(path: str, data: bytes) -> None:
+    """Replace a private file; its folder is made for this user alone. Raises OSError."""
+    folder = os.path.dirname(path)
+    make_private_folder(folder)
+    new = os.path.join(folder, f".{os.path.basename(path)}.{os.getpid()}.{os.urandom(4).hex()}")
+    file = os.open(
+        new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE
+    )
+    try:
+        try:
+            while data:
+                data = data[os.write(file, data) :]
+        finally:
+            os.close(file)
+        os.rename(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise
+
+
+def make_private_folder(folder: str) -> None:
+    """Make the folder, for this user alone. Raises OSError if it is something else.
+
+    A link in its place is an error: its target could lie in a project.
+    """
+    os.makedirs(folder, mode=FOLDER_MODE, exist_ok=True)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise NotADirectoryError(
+            20, "is a folder that must belong to this user, and be no link", folder
+        )
+    if found.st_mode & 0o077:
+        os.chmod(folder, FOLDER_MODE)
+
+
+DRAFT_S = 3600.0
+"""How old a draft is, at least, that nobody writes any more: to write one takes milliseconds."""
+_DRAFT = re.compile(r".+[.-][0-9a-f]{8}\.part", re.ASCII)
+
+
+def write_whole(path: str, text: str) -> None:
+    """Write a file with mode 0600 in one step: a reader sees the old one or the new one."""
+    folder = os.path.dirname(os.path.abspath(path))
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.part"
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(file, "w", encoding="utf-8", errors="backslashreplace") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(OSError):
+            os.remove(draft)
+        raise
+
+
+def remove_old_drafts(folder: str) -> None:
+    """Remove the drafts, files and folders, that a killed process left here.
+
+    Others may write here, or tidy up, at the same time: what is younger than an hour is theirs, and
+    what is gone already is gone.
+    """
+    before_s = time.time() - DRAFT_S
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not _DRAFT.fullmatch(entry.name):
+                continue
+            with suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_mtime > before_s:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    os.remove(entry.path)
+
+
+def as_json(value: Any) -> str:
+    """A value as lines of ASCII, so that no text in it can break a reader."""
+    return json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"

@@ -1,0 +1,1 @@
+"""Pure functions over text: redaction, fingerprints, globs, money."""

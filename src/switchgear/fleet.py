@@ -1,0 +1,26 @@
+"""A fleet: agents with fallbacks that answer to circuits, incidents and notifications."""
+
+from switchgear._fleet.fleet import Fleet
+from switchgear._fleet.manifest import Crew, agent, crew, story
+from switchgear._fleet.route import Decision, Refused, Route
+from switchgear._fleet.router import Router
+from switchgear._fleet.targets import Command, Slack, Webhook, sign, verify
+from switchgear._fleet.watcher import Watcher
+
+__all__ = [
+    "Command",
+    "Crew",
+    "Decision",
+    "Fleet",
+    "Refused",
+    "Route",
+    "Router",
+    "Slack",
+    "Watcher",
+    "Webhook",
+    "agent",
+    "crew",
+    "sign",
+    "story",
+    "verify",
+]

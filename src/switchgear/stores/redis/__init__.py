@@ -1,5 +1,0 @@
-"""Redis and Valkey as a store. Only importing this package loads what it needs."""
-
-from switchgear.stores.redis.store import RedisStore
-
-__all__ = ["RedisStore"]

@@ -1,0 +1,102 @@
+"""The command lines: what is started, with the prompt where it cannot be mistaken."""
+
+from pathlib import Path
+
+import pytest
+
+from switchgear._agents.base import as_argument
+from switchgear._agents.command import Command
+from switchgear._agents.registry import AGENTS, agent_named, agent_of_command
+
+HERE = Path()
+NASTY = "--help; $(rm -rf .) 'quoted' \"twice\" \n@file"
+
+
+def test_every_agent_is_known_by_its_name_and_says_how_to_get_it() -> None:
+    assert list(AGENTS) == sorted(AGENTS)
+    for name, agent in AGENTS.items():
+        assert agent.name == name
+        assert agent.install
+        assert agent_named(name) is agent
+
+
+@pytest.mark.parametrize("name", sorted(AGENTS))
+def test_the_prompt_is_one_argument_or_stdin_and_never_an_option(name: str) -> None:
+    invocation = AGENTS[name].invocation(NASTY, HERE)
+    holders = [part for part in invocation.argv if NASTY in part]
+    if invocation.stdin is not None:
+        assert invocation.stdin == NASTY
+        assert holders == []
+    else:
+        [holder] = holders
+        assert not holder.startswith("--help")
+
+
+@pytest.mark.parametrize("name", sorted(set(AGENTS) - {"demo"}))
+def test_a_model_and_further_arguments_are_passed_on(name: str) -> None:
+    argv = AGENTS[name].invocation("do it", HERE, model="some/model", extra=("--more", "x")).argv
+    assert argv[argv.index("--model") + 1] == "some/model"
+    assert argv[argv.index("--more") + 1] == "x"
+    assert "--model" not in AGENTS[name].invocation("do it", HERE).argv
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("claude", ("claude", "-p", "--output-format", "stream-json", "--verbose")),
+        ("codex", ("codex", "exec", "--json", "--skip-git-repo-check")),
+        ("gemini", ("gemini", "--output-format", "stream-json", "--approval-mode", "yolo")),
+        ("qwen", ("qwen", "--output-format", "stream-json", "--approval-mode", "yolo")),
+        ("opencode", ("opencode", "run", "--format", "json", "--print-logs")),
+        ("pi", ("pi", "--mode", "json", "-p")),
+        ("goose", ("goose", "run", "--output-format", "stream-json")),
+        ("aider", ("aider", "--yes-always", "--no-pretty")),
+        ("mini", ("mini", "--yolo", "--exit-immediately")),
+    ],
+)
+def test_agents_are_started_headless_by_their_own_commands(
+    name: str, parts: tuple[str, ...]
+) -> None:
+    assert AGENTS[name].invocation("do it", HERE).argv[: len(parts)] == parts
+
+
+def test_a_prompt_too_long_for_an_argument_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ValueError, match="120000; put the details into a file"):
+        as_argument("é" * 60_001)
+    assert AGENTS["claude"].invocation("x" * 1_000_000, HERE).stdin
+
+
+def test_a_command_gets_the_prompt_in_its_place_as_one_argument() -> None:
+    agent = Command("my-agent --task 'do: {prompt}' --json")
+    assert agent.invocation("a 'b' c", HERE, extra=("-v",)).argv == (
+        *("my-agent", "--task", "do: a 'b' c", "--json", "-v"),
+    )
+    assert agent.invocation("x", HERE).stdin is None
+
+
+def test_a_command_without_a_place_reads_the_prompt() -> None:
+    invocation = Command("my-agent --stdin").invocation("a prompt", HERE)
+    assert invocation == (("my-agent", "--stdin"), "a prompt", {})
+
+
+@pytest.mark.parametrize("command", ["", "  ", "'unclosed", "{prompt} x"])
+def test_a_command_that_starts_nothing_is_refused(command: str) -> None:
+    with pytest.raises(ValueError, match="the agent's command"):
+        Command(command)
+
+
+def test_a_misspelt_agent_is_refused_with_the_nearest() -> None:
+    told = r"^there is no agent 'cluade'; did you mean 'claude'\? For any other give its command, "
+    with pytest.raises(ValueError, match=told):
+        agent_named("cluade")
+    told = r"^there is no agent 'nope'; there are aider, claude, .*\. For any other give its "
+    with pytest.raises(ValueError, match=told):
+        agent_named("nope")
+    with pytest.raises(
+        ValueError, match="no scenario 'slep' of the demo agent; known: story, works"
+    ):
+        agent_named("demo:slep")
+
+
+def test_a_command_of_an_unknown_program_is_plain() -> None:
+    assert isinstance(agent_of_command("mine {prompt}"), Command)

@@ -1,0 +1,221 @@
+"""The TEST button down the router: fallbacks, nobody left, money, rules, locks; and what cannot fire."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchgear._analysis.selftest.plan import perform
+from switchgear._analysis.selftest.rows import Row, Status
+from switchgear._analysis.selftest.sandbox import Bench
+from switchgear._config import load_config
+from switchgear._fleet import route as routing
+from switchgear._fleet.route import Route
+from switchgear._fleet.router import Router, Settings
+
+FLEET = """
+agents:
+  coder:
+    {owner: ana, provider: anthropic, model: opus, fallback_models: [openai/large], fallback_chain: [junior]}
+  twin:
+    {owner: ana, provider: anthropic, model: opus, fallback_models: [openai/large], fallback_chain: [junior]}
+  junior: {owner: ben, provider: google, model: flash}
+stories: {S-1: {owner: cy, budget_dollars: 3}}
+"""
+
+
+def rows_of(tmp_path: Path, config: str, *names: str) -> list[Row]:
+    file = tmp_path / "switchgear.yaml"
+    file.write_text(config)
+    bench = Bench(load_config(file), str(tmp_path))
+    return [row for row in perform(bench, names) if row.path == "router"]
+
+
+def by_guard(rows: list[Row]) -> dict[str, Row]:
+    return {row.guard: row for row in rows}
+
+
+# What fires
+
+
+def test_a_failing_provider_is_left_for_the_fallback_and_with_all_dead_nobody_is_asked(
+    tmp_path: Path,
+) -> None:
+    rows = by_guard(rows_of(tmp_path, FLEET, "dead-provider"))
+    switched = rows["provider/anthropic"]
+    assert (switched.detector, switched.signals) == ("failures_in_window + failure_rate", 15)
+    assert switched.reason.startswith("rerouted to coder on openai/large: coder on anthropic/opus")
+    nobody = rows["fallbacks of coder"]
+    assert nobody.status is Status.OK
+    assert nobody.reason.startswith("no agent available for 'coder' (requeue)")
+    for provider in ("anthropic", "openai", "google"):
+        assert f"provider/{provider}: score 2 (trips at 2): 3 failures" in nobody.reason
+    assert "fallbacks of twin" not in rows, "its work goes the same way"
+    assert rows["provider/google"].reason.endswith("junior has no other provider")
+
+
+def test_without_agents_a_stand_in_is_attacked_under_the_configured_breakers(
+    tmp_path: Path,
+) -> None:
+    [row, _] = rows_of(tmp_path, "breakers: {external_dep: {threshold: 7}}", "dead-provider")
+    assert (row.guard, row.signals, row.status) == ("provider/*", 19, Status.OK)
+
+
+def test_money_is_watched_for_the_agent_its_story_and_its_budget(tmp_path: Path) -> None:
+    rows = by_guard(rows_of(tmp_path, FLEET, "overspend"))
+    assert list(rows) == ["agent/coder/budget", "story/S-1", "budgets"]
+    assert rows["agent/coder/budget"].reason.startswith("rerouted to junior on google/flash")
+    assert rows["story/S-1"].reason.startswith("pause: story/S-1: $4.5")
+    assert "(pause): budget selftest" in rows["budgets"].reason
+    assert [row.detector for row in rows.values()] == ["spend", "total_cost", "budget"]
+
+
+@pytest.mark.parametrize(
+    ("name", "guard", "detector", "says"),
+    [
+        ("same-error", "agent/coder/failure_rate", "failure_rate", "rerouted to junior"),
+        ("slow-provider", "agent/coder/latency", "latency_p95", "load reduced to 50%"),
+        (
+            "hang",
+            "provider/anthropic",
+            "failures_in_window + failure_rate",
+            "rerouted to coder on openai/large",
+        ),
+        ("rule-breach", "rules/coder", "violation", "rerouted to junior"),
+        ("lock-convoy", "lock/*", "lock_wait", "requeue: lock/selftest"),
+    ],
+)
+def test_each_attack_is_noticed_by_its_circuit(
+    tmp_path: Path, name: str, guard: str, detector: str, says: str
+) -> None:
+    [row] = rows_of(tmp_path, FLEET, name)
+    assert (row.guard, row.detector, row.status) == (guard, detector, Status.OK)
+    assert says in row.reason
+
+
+def test_a_halted_agent_cannot_order_itself_to_go_on_where_a_token_is_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = f"{FLEET}\noperator_token_sha256: '{'a' * 64}'"
+    [row] = rows_of(tmp_path, config, "self-release")
+    assert (row.detector, row.status) == ("operator token", Status.OK)
+    monkeypatch.setattr("switchgear._panel.panel.Panel.order", lambda *_, **__: None)
+    [row] = rows_of(tmp_path, config, "self-release")
+    assert row.reason == "a reset of rules/coder was obeyed without a token"
+
+
+# What is configured and cannot fire
+
+
+@pytest.mark.parametrize(
+    ("name", "breaker", "guard", "says"),
+    [
+        (
+            "dead-provider",
+            "external_dep: {threshold: 5000}",
+            "provider/anthropic",
+            "such calls go on",
+        ),
+        ("same-error", "failure_rate: {window_calls: 5000}", "agent/coder/failure_rate", "go on"),
+        ("lock-convoy", "resource_lock: {threshold_seconds: 90000}", "lock/*", "a day goes on"),
+    ],
+)
+def test_a_breaker_out_of_reach_is_a_failure_with_what_it_reads(
+    tmp_path: Path, name: str, breaker: str, guard: str, says: str
+) -> None:
+    row = by_guard(rows_of(tmp_path, f"{FLEET}\nbreakers: {{{breaker}}}", name))[guard]
+    assert row.status is Status.FAILED
+    assert says in row.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        ("dead-provider", "external_dep"),
+        ("same-error", "failure_rate"),
+        ("slow-provider", "latency"),
+        ("rule-breach", "constitutional"),
+        ("lock-convoy", "resource_lock"),
+    ],
+)
+def test_a_category_that_is_switched_off_is_told(tmp_path: Path, name: str, category: str) -> None:
+    rows = rows_of(tmp_path, f"{FLEET}\nbreakers: {{{category}: {{enabled: false}}}}", name)
+    assert {row.status for row in rows} == {Status.SKIPPED}
+    assert all("switched off in `breakers`" in row.reason for row in rows)
+
+
+def test_a_row_of_circuits_that_watches_for_something_else_is_told(tmp_path: Path) -> None:
+    policy = "{detectors: [{context_burn: {per_minute: 0.5}}]}"
+    config = f"{FLEET}\ncircuits: [{{match: 'provider/*', policy: {policy}}}]"
+    rows = rows_of(tmp_path, config, "dead-provider")
+    assert {row.status for row in rows} == {Status.SKIPPED}
+    assert "only context_burn" in rows[0].reason
+
+
+def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is_a_failure(
+    tmp_path: Path,
+) -> None:
+    policy = "{detectors: [{same_tool: {}}, {spend: {hard_cap_micros: 1000000}}]}"
+    config = f"{FLEET}\ncircuits: [{{match: 'agent/*/budget', policy: {policy}}}]"
+    rows = [row for row in rows_of(tmp_path, config, "guards") if row.guard == "agent/*/budget"]
+    bad = [row.reason for row in rows if row.status is Status.FAILED]
+    assert "same_tool: nobody tells it its facts on this path (router): act" in bad
+    assert [row.detector for row in rows if row.status is Status.OK] == ["spend"]
+
+
+# A router that is broken on purpose
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "attribute", "instead", "guard", "says"),
+    [
+        ("dead-provider", Route, "tell", lambda *_, **__: None, "provider/anthropic", "go on"),
+        ("dead-provider", Settings, "dependencies", lambda *_: [], "provider/anthropic", "go on"),
+        ("same-error", Settings, "circuits", lambda *_: [], "agent/coder/failure_rate", "go on"),
+        ("rule-breach", Settings, "circuits", lambda *_: [], "rules/coder", "goes on as before"),
+        ("overspend", Route, "spent", lambda *_: None, "agent/coder/budget", "go on"),
+        ("overspend", Router, "_reserved", lambda *_: True, "budgets", "anything be spent"),
+        ("lock-convoy", Router, "_free", lambda *_: True, "lock/*", "goes on as before"),
+    ],
+)
+def test_a_router_that_is_broken_on_purpose_is_found_out(  # noqa: PLR0917
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    target: Any,
+    attribute: str,
+    instead: Any,
+    guard: str,
+    says: str,
+) -> None:
+    monkeypatch.setattr(target, attribute, instead)
+    row = by_guard(rows_of(tmp_path, FLEET, name))[guard]
+    assert row.status is Status.FAILED
+    assert says in row.reason
+
+
+def test_a_fallback_that_does_not_take_over_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Router, "_first", _only_the_first(Router._first))
+    row = by_guard(rows_of(tmp_path, FLEET, "dead-provider"))["provider/anthropic"]
+    assert row.status is Status.FAILED
+    assert "provider/anthropic is cut, and no fallback works" in row.reason
+
+
+def test_costs_that_the_router_stops_telling_are_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(routing._WORDS, "budget", routing._of_agent)
+    rows = [row for row in rows_of(tmp_path, FLEET, "guards") if row.guard == "agent/*/budget"]
+    assert [row.reason for row in rows] == [
+        "spend: nobody tells it its facts on this path (router): cost_micros"
+    ]
+
+
+def _only_the_first(first: Any) -> Any:
+    def asked(router: Router, route: Route, by: Any, wanted: Any, tried: Any) -> Any:
+        found = first(router, route, by, wanted, tried)
+        return found if found is not None and found.model == wanted.model else None
+
+    return asked

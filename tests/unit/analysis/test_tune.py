@@ -1,0 +1,275 @@
+"""What `switchgear tune` proposes, what it holds on runs held out, and when it says nothing."""
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from switchgear import Policy, _detectors
+from switchgear._agents.recordings.recorded import Recorded, RecordedStep
+from switchgear._analysis.backtest.policy_file import as_config
+from switchgear._analysis.backtest.profile import (
+    FACTORS,
+    PROBABILITIES,
+    Believing,
+    Profile,
+    Profiling,
+    fold_of,
+    scaled,
+    tunable,
+)
+from switchgear._analysis.backtest.thresholds import (
+    allowed,
+    choose,
+    cross_validate,
+    fewest_solved,
+    too_little,
+)
+from switchgear._analysis.backtest.training import model_of, train
+from switchgear._breaker.presets import PRESETS
+from switchgear._cli import main
+from switchgear._config import load_config
+from switchgear._config.policies import preset_policy
+from switchgear._core.policy import WeightedSum
+from switchgear._core.recovery import Cooldown
+
+
+def run_of(random: Random, number: int, *, solved: bool, failures: int) -> dict[str, Any]:
+    """Work that goes on, with a row of one failure in it: long where it was not solved."""
+    good = [
+        {"tool": "bash", "args": f"make part{random.random()}", "result": f"built {random.random()}",
+         "thought": f"Next comes {random.random()}", "error": False}
+        for _ in range(12)
+    ]  # fmt: skip
+    bad = {
+        "tool": "bash",
+        "args": "make all",
+        "result": "no rule",
+        "thought": "again",
+        "error": True,
+    }
+    steps = [*good[:6], *[bad] * failures, *good[6:]]
+    return {"id": f"r{number}", "task": f"t{number // 2}", "solved": solved, "steps": steps}
+
+
+def runs(solved: int, unsolved: int, *, seed: int = 1) -> list[dict[str, Any]]:
+    random = Random(seed)
+    good = [run_of(random, n, solved=True, failures=random.randrange(4)) for n in range(solved)]
+    bad = [
+        run_of(random, solved + n, solved=False, failures=random.randrange(5, 9))
+        for n in range(unsolved)
+    ]
+    return good + bad
+
+
+def written(folder: Path, lines: list[dict[str, Any]]) -> Path:
+    path = folder / "runs.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def tune(*arguments: str) -> Any:
+    return CliRunner().invoke(
+        main, ["tune", *arguments, "--jobs", "1"], standalone_mode=False, catch_exceptions=False
+    )
+
+
+ROW_OF_TWO = "policies: {row: {detectors: [{consecutive_failures: {threshold: 2}}]}}\n"
+
+
+@pytest.fixture
+def row_of_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    path = tmp_path / "row.yaml"
+    path.write_text(ROW_OF_TWO)
+    return path
+
+
+def test_a_threshold_that_stops_solved_runs_is_raised_until_it_does_not(
+    tmp_path: Path, row_of_two: Path
+) -> None:
+    path = written(tmp_path, runs(90, 40))
+    done = tune(str(path), "--false-stops", "5%", "--policy", str(row_of_two), "--json")
+    values = json.loads(done.output)
+    assert done.return_value == 0
+    proposal = values["proposal"]
+    [detector] = proposal["policy"]["detectors"]
+    assert detector == {"consecutive_failures": {"threshold": 4}}
+    assert proposal["held_out"]["false_stop_rate"]["count"] == 0
+    assert proposal["all_runs"]["catch_rate"]["rate"] == 1.0
+
+
+def test_what_it_prints_is_a_configuration_that_is_accepted(
+    tmp_path: Path, row_of_two: Path
+) -> None:
+    path, new = written(tmp_path, runs(90, 40)), tmp_path / "tuned.yaml"
+    done = tune(
+        str(path), "--false-stops", "0.05", "--policy", str(row_of_two), "--write", str(new)
+    )
+    assert done.return_value == 0, done.output
+    assert load_config(new).policies["tuned"].detectors == (_detectors.ConsecutiveFailures(4),)
+    assert "threshold: 4" in done.output
+    with pytest.raises(Exception, match="is there already"):
+        tune(str(path), "--false-stops", "5%", "--write", str(new))
+
+
+def test_too_little_data_is_said_with_the_rule(tmp_path: Path, row_of_two: Path) -> None:
+    done = tune(str(written(tmp_path, runs(20, 40))), "--false-stops", "1%")
+    assert done.return_value == 3
+    assert "20 runs are known to be solved, and they show a rate of 15.0% at best" in done.output
+    assert "the rate is below 3/n. For 1.00% it takes 373" in done.output
+
+
+def test_without_failed_runs_nothing_can_be_said_of_catching() -> None:
+    profiles = [Profile(f"g{n}", True, 5, (None,)) for n in range(100)]
+    problem = too_little(profiles, 0.05)
+    assert problem is not None
+    assert "0 runs are known to be unsolved: it takes 10" in problem.why
+
+
+def test_a_rate_that_nothing_keeps_is_said(tmp_path: Path, row_of_two: Path) -> None:
+    lines = runs(90, 40)
+    for line in lines[:90]:
+        line["steps"] = [{**line["steps"][0], "error": True}] * 30 + line["steps"]
+    done = tune(str(written(tmp_path, lines)), "--false-stops", "5%", "--policy", str(row_of_two))
+    assert done.return_value == 3
+    assert "even with thresholds 8 times as high" in done.output
+
+
+@pytest.mark.parametrize("rate", ["0", "100%", "x", "-1%"])
+def test_a_rate_must_be_a_rate(rate: str, row_of_two: Path) -> None:
+    with pytest.raises(Exception, match="it must be above 0 and below 100 %"):
+        tune(str(row_of_two), "--false-stops", rate)
+
+
+def test_a_score_by_weights_is_not_tuned(tmp_path: Path, row_of_two: Path) -> None:
+    row_of_two.write_text(
+        "policies: {row: {detectors: [consecutive_failures],"
+        " combine: {weighted_sum: {weights: {consecutive_failures: 60}}}}}\n"
+    )
+    with pytest.raises(ValueError, match="trip by themselves"):
+        tune(str(tmp_path), "--false-stops", "5%", "--policy", str(row_of_two))
+
+
+def test_the_model_is_trained_and_catches_what_the_thresholds_do_not(
+    tmp_path: Path, row_of_two: Path
+) -> None:
+    row_of_two.write_text(ROW_OF_TWO.replace("threshold: 2", "threshold: 9"))
+    path, new = written(tmp_path, runs(90, 60)), tmp_path / "tuned.yaml"
+    flags = ["--policy", str(row_of_two), "--write", str(new)]
+    done = tune(str(path), "--false-stops", "5%", "--model", "--json", *flags)
+    proposal = json.loads(done.stdout)["proposal"]
+    assert proposal["model"] is not None, proposal["model_why"]
+    assert proposal["held_out"]["false_stop_rate"]["rate"] <= 0.05
+    assert proposal["all_runs"]["catch_rate"]["rate"] > 0.9
+    kept = load_config(new).policies["tuned"].detectors[-1]
+    assert isinstance(kept, _detectors.StuckProbability)
+    assert kept.fields() == proposal["model"]
+
+
+# The parts
+
+
+def test_folds_never_divide_a_task() -> None:
+    profiles = [Profile(f"g{n % 30}", n % 3 != 0, 9, (3,)) for n in range(300)]
+    seen = []
+
+    def choose_stop(others: Any) -> Any:
+        seen.append({profile.group for profile in others})
+        return lambda profile: 3 if profile.group not in seen[-1] else None
+
+    held = cross_validate(profiles, choose_stop)
+    assert held.false_stops[:2] == (200, 200)
+    assert held.caught[:2] == (100, 100)
+    assert (held.saved_steps, held.unsolved_steps) == (600, 900)
+
+
+def test_so_many_false_stops_are_allowed_that_the_rate_is_still_shown() -> None:
+    assert [allowed(n, 0.05) for n in (50, 58, 59, 93, 1000)] == [-1, -1, 0, 1, 38]
+    assert fewest_solved(0.05) == 74
+    profiles = [Profile("g", True, 9, (1, None)) for _ in range(59)]
+    stops = [lambda profile: profile.stops[0], lambda profile: profile.stops[1]]
+    assert choose(profiles, stops, 0.05) == 1
+    assert choose(profiles, stops[:1], 0.05) is None
+
+
+def test_a_profile_tells_the_stop_of_every_factor_as_a_replay_does() -> None:
+    steps = tuple(RecordedStep("bash", ok=False, error="boom") for _ in range(30))
+    run = Recorded("r", "f", "plain", steps=steps)
+    profile = Profiling(Policy([_detectors.ConsecutiveFailures(4)])).profile(run)
+    exact = [-(-4 * factor // 1) for factor in FACTORS]
+    assert profile.stops == tuple(int(at) if at <= 30 else None for at in exact)
+
+
+def test_thresholds_that_are_shares_are_left_alone() -> None:
+    assert tunable(_detectors.FailureRate()) is None
+    assert tunable(_detectors.StuckProbability()) is None
+    assert tunable(_detectors.WordsDebt()) == "limit"
+    policy = Policy([_detectors.FailureRate(), _detectors.ConsecutiveFailures(3)])
+    assert scaled(policy, 1.5).detectors == (
+        _detectors.FailureRate(),
+        _detectors.ConsecutiveFailures(5),
+    )
+
+
+def test_a_detector_that_cannot_be_raised_stops_at_every_factor() -> None:
+    steps = tuple(RecordedStep("bash", ok=False) for _ in range(30))
+    policy = Policy([_detectors.FailureRate(window=10), _detectors.ConsecutiveFailures(20)])
+    profile = Profiling(policy).profile(Recorded("r", "f", "plain", steps=steps))
+    assert profile.stops == (10,) * len(FACTORS)
+
+
+def test_training_finds_what_tells_the_kinds_apart() -> None:
+    size = len(_detectors.StuckProbability().fields()) - 2
+    loop, calm = (1.0,) + (0.0,) * (size - 1), (0.0,) * size
+    profiles = [
+        Profile(f"g{n}", n % 2 == 0, 9, (), (calm if n % 2 == 0 else loop,)) for n in range(90)
+    ]
+    weights = train(profiles)
+    assert weights is not None
+    assert weights[0] < -1
+    assert weights[1] > 3
+    assert set(weights[2:]) == {0.0}
+    assert train([profile._replace(solved=True) for profile in profiles]) is None
+    assert model_of((9.0, *weights[1:])) is None
+
+
+def test_a_run_is_judged_by_the_model_that_has_not_seen_it() -> None:
+    steps = tuple(
+        RecordedStep("bash", "make", "no", "again and again", ok=False) for _ in range(40)
+    )
+    run = Recorded("r", "f", "plain", task="t1", steps=steps)
+    eager, never = (5.0, *[0.0] * 8), (-50.0, *[0.0] * 8)
+    models = [never] * 5
+    models[fold_of("t1", 5)] = eager
+    assert Believing(tuple(models)).stops(run)[0] == 1
+    assert set(Believing((never,) * 5).stops(run)) == {None}
+    assert len(PROBABILITIES) == len(Believing(tuple(models)).stops(run))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_the_same_policy_after_it_was_written_and_read(
+    name: str, tmp_path: Path
+) -> None:
+    policy = preset_policy(name)
+    path = tmp_path / "p.yaml"
+    path.write_text(yaml.safe_dump({"policies": {"p": as_config(policy)}}))
+    assert load_config(path).policies["p"] == policy
+
+
+def test_combination_and_strictness_are_written_too(tmp_path: Path) -> None:
+    policy = Policy(
+        [_detectors.ConsecutiveFailures(3), _detectors.SameError(4)],
+        Cooldown(5.0, 50.0),
+        WeightedSum({"consecutive_failures": 40, "same_error": 20}, 60),
+        0.5,
+        strict=True,
+    )
+    path = tmp_path / "p.yaml"
+    path.write_text(yaml.safe_dump({"policies": {"p": as_config(policy)}}))
+    assert load_config(path).policies["p"] == policy

@@ -1,0 +1,108 @@
+"""Verbs that look again and again: they make no store, find one that comes, and outlast its loss."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from switchgear._cli import main, status
+from switchgear._cli.views import watch
+from switchgear._core.errors import StoreUnavailable
+from switchgear._core.types import Signal
+from switchgear._panel.panel import Panel
+from switchgear._stores.memory import MemoryStore
+from switchgear.testing import FakeClock
+
+
+def run(*args: str, panel: Panel | None = None) -> Result:
+    # Workers of a parallel test run are told a width of their own.
+    return CliRunner().invoke(main, args, obj=panel, env={"COLUMNS": ""})
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / ".git").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for variable in ("SWITCHGEAR_STORE", "SWITCHGEAR_CONFIG", "SWITCHGEAR_TOKEN"):
+        monkeypatch.delenv(variable, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def between_looks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Says what happens between two looks, one after the other; then comes Ctrl-C."""
+
+    def happens(*what: Callable[[], object]) -> None:
+        left = list(what)
+
+        def sleep(_: float) -> None:
+            if not left:
+                raise KeyboardInterrupt
+            left.pop(0)()
+
+        for room in (status, watch):
+            monkeypatch.setattr(room.time, "sleep", sleep)
+
+    return happens
+
+
+@pytest.mark.parametrize("verb", [("watch",), ("events", "--follow")], ids=" ".join)
+def test_who_looks_again_and_again_makes_no_store_and_finds_the_one_that_comes(
+    project: Path, between_looks: Callable[..., None], verb: tuple[str, ...]
+) -> None:
+    there: list[bool] = []
+    between_looks(
+        lambda: there.append((project / ".switchgear").exists()),
+        lambda: run("record", "api", "failure", "--count", "5"),
+    )
+    told = run(*verb)
+    assert there == [False]
+    assert "api" in told.stdout
+
+
+@pytest.mark.parametrize("target", ["api", "a*"])
+@pytest.mark.parametrize("verb", [("hold", "open"), ("release",), ("reset",)], ids=" ".join)
+def test_an_order_to_nobody_makes_no_store(
+    project: Path, verb: tuple[str, ...], target: str
+) -> None:
+    refused = run(*verb, target, "--why", "x")
+    assert refused.exit_code == 2
+    assert not (project / ".switchgear").exists()
+    assert run("hold", "open", "api", "--create", "--why", "x").exit_code == 0
+    assert run(*verb, target, "--why", "x").exit_code == 0
+
+
+@pytest.mark.parametrize("verb", [("watch",), ("events", "--follow")], ids=" ".join)
+def test_a_store_that_goes_is_told_once_and_awaited(
+    between_looks: Callable[..., None], monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
+) -> None:
+    clock = FakeClock()
+    panel = Panel("memory:", clock=clock)
+    panel.breaker("before").tell(Signal(ok=False, count=5))
+
+    whole = panel.store.inner
+    broken = MemoryStore()
+
+    def gone(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("redis://db", "connection refused", "check that it runs")
+
+    for method in ("find", "events"):
+        monkeypatch.setattr(broken, method, gone)
+
+    def go() -> None:
+        panel.store.inner = broken
+
+    def come_back() -> None:
+        panel.store.inner = whole
+        clock.advance(2)  # it is tried again after a second
+        panel.breaker("after").tell(Signal(ok=False, count=5))
+
+    between_looks(go, lambda: None, come_back)
+    told = run(*verb, panel=panel)
+    assert told.stderr.count("store redis://db cannot be reached: connection refused") == 1
+    lines = [line for line in told.stdout.splitlines() if line]
+    assert len(lines) == 2
+    assert "before" in lines[0]
+    assert "after" in lines[1]

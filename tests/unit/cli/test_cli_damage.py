@@ -1,0 +1,99 @@
+"""A damaged store file and the verbs that only look: what is lost is never taken for closed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from switchgear._cli import main
+from switchgear._core.errors import StoreCorrupt
+from switchgear._panel.panel import Panel
+
+STRICT = """
+policies: {careful: {extends: provider, strict: true}}
+circuits: [{match: "strict/*", policy: careful}]
+"""
+
+
+def run(*args: str) -> Result:
+    # Workers of a parallel test run are told a width of their own.
+    return CliRunner().invoke(main, args, env={"COLUMNS": ""})
+
+
+@pytest.fixture
+def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project in which a circuit was open when its file was damaged: where the file is."""
+    (tmp_path / "switchgear.yaml").write_text(STRICT)
+    monkeypatch.chdir(tmp_path)
+    for variable in ("SWITCHGEAR_STORE", "SWITCHGEAR_CONFIG", "SWITCHGEAR_TOKEN"):
+        monkeypatch.delenv(variable, raising=False)
+    for name in ("api", "strict/api"):
+        run("record", name, "failure", "--count", "50")
+    assert run("check", "api").exit_code == 1
+    file = tmp_path / ".switchgear" / "state.db"
+    file.write_bytes(b"\x9d" * 12_288)
+    for side in ("-wal", "-shm"):
+        file.with_name(file.name + side).unlink(missing_ok=True)
+    return file
+
+
+def test_check_of_a_strict_circuit_whose_state_is_lost_refuses(damaged: Path) -> None:
+    refused = run("check", "strict/api")
+    assert refused.exit_code == 1, refused.output
+    assert "held open by switchgear: a damaged file was set aside as" in refused.stdout
+    assert run("check", "strict/other").exit_code == 1, "also of one that nobody remembers"
+
+
+def test_check_of_another_circuit_admits_and_says_that_its_state_is_lost(damaged: Path) -> None:
+    for _ in range(2):  # the second look does not set anything aside any more
+        admitted = run("check", "api")
+        assert admitted.exit_code == 0
+        assert "the state of 'api' is lost: store sqlite:///" in admitted.stderr
+        assert "set aside as" in admitted.stderr
+        assert "nothing is known of it yet" not in admitted.stdout
+
+
+@pytest.mark.parametrize("verb", [["status"], ["show", "api"], ["events"], ["export"]])
+def test_whoever_looks_is_told_that_something_was_lost(damaged: Path, verb: list[str]) -> None:
+    for _ in range(2):
+        told = run(*verb)
+        assert told.exit_code == 2, told.output
+        assert "a damaged file was set aside as" in told.stderr
+        assert "No circuits yet" not in told.stdout
+
+
+def test_what_is_there_is_shown_all_the_same(damaged: Path) -> None:
+    run("record", "new", "success")
+    told = run("status", "--json")
+    assert [circuit["name"] for circuit in json.loads(told.stdout)] == ["new"]
+    assert told.exit_code == 2
+    assert '"new"' in run("export").stdout
+    assert "new" in run("watch", "--times", "1").stdout
+    for known in (["status", "new"], ["show", "new"], ["check", "new"]):
+        assert run(*known).exit_code == 0, "nothing of this one is missing"
+
+
+def test_all_is_well_again_when_the_file_was_taken_away(damaged: Path) -> None:
+    run("status")
+    for aside in damaged.parent.glob("*.corrupt-*"):
+        aside.unlink()
+    for verb in (["status"], ["events"], ["export"], ["check", "strict/api"]):
+        assert run(*verb).exit_code == 0
+
+
+def test_a_kill_after_the_file_was_moved_away_is_not_taken_for_a_new_project(damaged: Path) -> None:
+    damaged.rename(damaged.with_name("state.db.corrupt-20260101T000000.000000Z"))
+    assert run("check", "strict/api").exit_code == 1
+    assert run("status").exit_code == 2
+
+
+def test_a_panel_tells_what_was_lost(damaged: Path) -> None:
+    with Panel(f"sqlite:///{damaged}") as panel:
+        assert isinstance(panel.lost(), StoreCorrupt)
+        with pytest.raises(StoreCorrupt, match="set aside"):
+            panel.view("api")
+        with pytest.raises(StoreCorrupt, match="set aside"):
+            list(panel)
+    with Panel("memory:") as panel:
+        assert panel.lost() is None

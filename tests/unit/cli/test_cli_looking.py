@@ -1,0 +1,173 @@
+"""`status`, `show`, `events`, `watch` over a panel in memory, with hostile names and any width."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.cells import cell_len
+
+from switchgear._cli import main
+from switchgear._core.policy import Policy
+from switchgear._core.types import Signal
+from switchgear._detectors import ConsecutiveFailures
+from switchgear._panel.panel import Panel
+from switchgear.testing import FakeClock
+
+HOSTILE = "x[red]/\x1b[2J\nevil\u202e"
+
+
+class Shell:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.clock.advance(1_790_000_000)
+        self.panel = Panel("memory:", clock=self.clock)
+
+    def tell(
+        self, name: str, *, ok: bool = False, count: int = 1, error: str | None = None
+    ) -> None:
+        self.panel.breaker(name).tell(Signal(ok=ok, count=count, error=error))
+
+    def run(self, *args: str, **env: str) -> Result:
+        # Workers of a parallel test run are told a width of their own.
+        return CliRunner().invoke(main, args, obj=self.panel, env={"COLUMNS": "", **env})
+
+
+@pytest.fixture
+def shell() -> Shell:
+    return Shell()
+
+
+def test_the_order_is_held_open_then_open_then_probing_then_hot_then_calm(shell: Shell) -> None:
+    shell.tell("e/calm", ok=True)
+    shell.tell("d/warm", count=2)
+    shell.tell("c/probing", count=5)
+    shell.clock.advance(60)
+    shell.tell("b/open", count=5)
+    shell.tell("a/calm", ok=True)
+    shell.run("hold", "open", "f/held", "--create", "--why", "x")
+    names = [line.split()[2] for line in shell.run("status").output.splitlines()[1:7]]
+    assert names == ["open", "b/open", "c/probing", "d/warm", "a/calm", "e/calm"]
+
+
+@pytest.mark.parametrize("columns", [20, 40, 64, 80, 120, 200])
+def test_no_line_is_wider_than_the_terminal(shell: Shell, columns: int) -> None:
+    shell.tell("provider/" + "very-" * 40 + "long", count=5, error="word " * 80)
+    shell.tell("provider/日本語のモデル提供者/" + "長" * 50, count=5, error="長" * 90)
+    shell.tell(HOSTILE, count=1, error="x" * 300)
+    shell.run("hold", "shadow", "*", "--why", "y" * 150, "--yes")
+    for verb in (("status",), ("show", HOSTILE), ("events",)):
+        output = shell.run(*verb, COLUMNS=str(columns)).output
+        assert output
+        for line in output.splitlines():
+            assert cell_len(line) <= columns, line
+
+
+def test_in_a_pipe_a_circuit_is_a_line_and_nothing_is_cut(shell: Shell) -> None:
+    name = "provider/" + "very-" * 40 + "long"
+    shell.tell(name, count=5, error="529 overloaded")
+    shell.tell("a", ok=True)
+    lines = shell.run("status").output.splitlines()
+    assert name in lines[1]
+    assert 'last "529 overloaded"; next try in 60 s' in lines[1]
+    assert len(lines) == 5
+
+
+def test_show_keeps_labels_and_values_apart(shell: Shell) -> None:
+    careful = Policy([ConsecutiveFailures()], tripping_at=0.5)
+    shell.panel.breaker("op/git", policy=careful).tell(Signal(ok=False))
+    assert "  tripping   from 50%" in shell.run("show", "op/git").output
+
+
+@pytest.mark.parametrize("verb", ["status", "show", "events", "watch", "check"])
+def test_hostile_names_and_errors_do_nothing_to_the_terminal(shell: Shell, verb: str) -> None:
+    shell.tell(HOSTILE, count=5, error="\x1b]0;owned\x07\r[bold]boo")
+    arguments = {"show": [HOSTILE], "check": [HOSTILE], "watch": ["--times", "1"]}
+    output = shell.run(verb, *arguments.get(verb, []), FORCE_COLOR="").output
+    assert "x[red]/\\x1b[2J\\nevil\\u202e" in output
+    for line in output.splitlines():
+        assert line.isprintable()
+
+
+def test_json_is_ascii_and_says_the_true_name(shell: Shell) -> None:
+    shell.tell(HOSTILE, count=5, error="zu groß")
+    for verb in (["status", "--json"], ["show", HOSTILE, "--json"], ["check", HOSTILE, "--json"]):
+        output = shell.run(*verb).output
+        assert output.isascii()
+        data: Any = json.loads(output)
+        assert (data[0] if isinstance(data, list) else data)["name"] == HOSTILE
+
+
+def test_many_calm_circuits_are_not_all_shown_unless_asked_for(shell: Shell) -> None:
+    for number in range(60):
+        shell.tell(f"calm/{number:03}", ok=True)
+    shell.tell("open/1", count=5)
+    short = shell.run("status").output
+    assert "open/1" in short
+    assert "11 calm ones are not shown (--all)" in short
+    assert "calm/059" in shell.run("status", "--all").output
+    assert len(json.loads(shell.run("status", "--json").output)) == 61
+
+
+def test_a_glob_without_a_match_is_told_from_an_empty_store(shell: Shell) -> None:
+    assert "No circuits yet" in shell.run("status").output
+    shell.tell("a/b", ok=True)
+    assert "No circuit matches 'x*'" in shell.run("status", "x*").output
+    assert json.loads(shell.run("status", "x*", "--json").output) == []
+
+
+def test_events_since_a_span_a_time_and_a_cursor(shell: Shell) -> None:
+    shell.tell("old", count=5)
+    shell.clock.advance(7200)
+    shell.tell("new", count=5)
+
+    def circuits(*options: str) -> list[str]:
+        lines = shell.run("events", "--json", *options).output.splitlines()
+        return [json.loads(line)["circuit"] for line in lines]
+
+    assert circuits() == ["old", "new"]
+    assert circuits("--since", "1h") == ["new"]
+    assert circuits("--since", "3h") == ["old", "new"]
+    assert circuits("--since", "3h", "--limit", "1") == ["new"]
+    assert circuits("--since", "2026-01-01") == ["old", "new"]
+    assert circuits("--since", "2099-01-01T10:00") == []
+    first = json.loads(shell.run("events", "--json").output.splitlines()[0])
+    assert circuits("--since", first["cursor"]) == ["new"]
+    assert circuits("--limit", "1") == ["new"]
+    assert circuits("--limit", "0") == []
+    assert circuits("o*") == ["old"]
+
+
+@pytest.mark.parametrize("since", ["", "soon", "1y", "-1h", "2026-13-01", "2026-11-15T99", "²h"])
+def test_a_since_that_is_nothing_is_refused_in_a_sentence(shell: Shell, since: str) -> None:
+    done = shell.run("events", "--since", since)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("switchgear: --since is")
+
+
+def test_the_history_of_a_circuit_is_its_own_even_with_stars_in_its_name(shell: Shell) -> None:
+    shell.tell("a*", count=5)
+    shell.tell("ab", count=5)
+    data = json.loads(shell.run("show", "a*", "--json").output)
+    assert [event["circuit"] for event in data["events"]] == ["a*"]
+
+
+def test_watching_in_a_pipe_prints_a_line_for_each_circuit_that_changed(shell: Shell) -> None:
+    shell.tell("a", count=5)
+    shell.tell("b", ok=True)
+    lines = shell.run("watch", "--times", "3", "--interval", "0.001").output.splitlines()
+    assert len(lines) == 2
+    assert "open  a" in lines[0]
+
+
+@pytest.mark.parametrize("interval", ["0", "-1", "nan", "x"])
+def test_an_interval_must_be_above_nothing(shell: Shell, interval: str) -> None:
+    assert shell.run("watch", "--times", "1", "--interval", interval).exit_code == 2
+
+
+def test_show_of_a_half_open_circuit_tells_of_the_probe_under_way(shell: Shell) -> None:
+    shell.tell("a", count=5)
+    shell.clock.advance(60)
+    assert "now: the next call is one" in shell.run("show", "a").output
+    shell.run("check", "a", "--take")
+    assert "1 probe under way, until 60 s from now" in shell.run("show", "a").output

@@ -1,0 +1,213 @@
+"""Evidence of several processes: folded in the order in which it happened, judged when it is complete."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from switchgear import _detectors
+from switchgear._core.evidence import HOLD_S, KEEP_S, LIVE_S, fold, is_pending
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown
+from switchgear._core.types import Ask, Circuit, Event, Mode, Order, Phase, Signal, Source, Tell
+from switchgear._core.wire import dump_circuit, load_circuit
+
+FIVE = Policy([_detectors.ConsecutiveFailures(5)], Cooldown(1000.0))
+OK, BAD = Signal(ok=True), Signal(ok=False, error="529")
+T0 = 1000.0
+
+
+class Site:
+    """A circuit that several processes share, in a store that answers at once."""
+
+    def __init__(self, policy: Policy = FIVE) -> None:
+        self.policy = policy
+        self.circuit = policy.start("api", T0)
+        self.events: list[Event] = []
+
+    def report(self, who: str, now_s: float, signal: Signal, *at_s: float) -> Circuit:
+        times = tuple((at, 1) for at in at_s) or ((now_s, signal.count),)
+        told = Tell(
+            signal._replace(count=len(at_s) or signal.count), None, Source(who, now_s, times)
+        )
+        return self.send(told, now_s)
+
+    def send(self, message: Any, now_s: float) -> Circuit:
+        done = fold(self.policy, self.circuit, message, now_s)
+        data = json.loads(json.dumps(dump_circuit(self.policy, done.circuit)))
+        again = dump_circuit(self.policy, load_circuit(self.policy, data))
+        assert json.loads(json.dumps(again)) == data, "it is stored whole"
+        assert done.circuit.version >= self.circuit.version
+        self.circuit = done.circuit
+        self.events += done.events
+        return done.circuit
+
+
+def test_a_process_that_is_alone_trips_at_once() -> None:
+    site = Site()
+    for number in range(5):
+        site.report("a", T0 + number / 1000, BAD)
+    assert site.circuit.phase is Phase.OPEN
+    assert [event.seq for event in site.events] == [1]
+
+
+def test_failures_wait_for_the_successes_that_others_have_yet_to_report() -> None:
+    site = Site()
+    site.report("b", T0, OK)
+    for number in range(1, 6):
+        site.report("a", T0 + number / 100, BAD)
+    assert site.circuit.phase is Phase.CLOSED
+    assert site.circuit.totals.failed == 5, "counted at once"
+    assert is_pending(site.circuit)
+    after = site.report("b", T0 + 0.06, OK, T0 + 0.025)
+    assert after.phase is Phase.CLOSED, "it succeeded in between"
+    assert site.policy.heat(after.memories, T0 + 0.06) == pytest.approx(0.6)
+
+
+def test_they_are_judged_as_soon_as_all_have_reported() -> None:
+    site = Site()
+    site.report("b", T0, OK)
+    for number in range(1, 6):
+        site.report("a", T0 + number / 100, BAD)
+    site.report("b", T0 + 0.06, OK, T0 + 0.005)
+    assert site.circuit.phase is Phase.OPEN, "its success was before all of them"
+
+
+def test_a_process_that_hangs_delays_a_trip_by_the_hold_and_no_more() -> None:
+    site = Site()
+    site.report("hung", T0, OK)
+    for number in range(1, 6):
+        site.report("a", T0 + number / 1000, BAD)
+    waiting = site.send(Tell(Signal(count=0)), T0 + 0.005 + HOLD_S - 0.001)
+    assert waiting.phase is Phase.CLOSED
+    judged = site.send(Tell(Signal(count=0)), T0 + 0.005 + HOLD_S)
+    assert judged.phase is Phase.OPEN
+
+
+def test_a_process_that_is_gone_is_not_waited_for() -> None:
+    site = Site()
+    site.report("gone", T0, OK)
+    for number in range(5):
+        site.report("a", T0 + LIVE_S + number / 1000, BAD)
+    assert site.circuit.phase is Phase.OPEN
+
+
+def test_an_ask_after_the_hold_is_refused() -> None:
+    site = Site()
+    site.report("b", T0, OK)
+    for number in range(1, 6):
+        site.report("a", T0 + number / 1000, BAD)
+    assert fold(FIVE, site.circuit, Ask(), T0 + 0.05).verdict.admitted
+    assert not fold(FIVE, site.circuit, Ask(), T0 + 0.2).verdict.admitted
+
+
+def test_an_order_ends_the_waiting_and_a_reset_forgets_what_waited() -> None:
+    site = Site()
+    site.report("b", T0, OK)
+    for number in range(1, 5):
+        site.report("a", T0 + number / 1000, BAD)
+    site.send(Order("ann", "why not", reset=True), T0 + 0.01)
+    site.report("b", T0 + 0.02, OK)
+    assert site.circuit.totals.failed == 0
+    site.send(Order("ann", "hold", mode=Mode.HELD_OPEN), T0 + 0.03)
+    assert site.circuit.mode is Mode.HELD_OPEN
+
+
+def test_what_no_success_can_change_trips_at_once() -> None:
+    policy = Policy([_detectors.RetryAfter(), _detectors.ConsecutiveFailures(5)], Cooldown(10.0))
+    site = Site(policy)
+    site.report("b", T0, OK)
+    site.report("a", T0 + 0.01, BAD._replace(retry_after_s=30.0))
+    assert site.circuit.phase is Phase.OPEN
+
+
+def test_a_process_that_joins_late_is_put_before_what_was_already_judged() -> None:
+    site = Site()
+    site.report("a", T0 + 0.1, BAD)
+    site.report("a", T0 + 0.2, BAD)
+    site.report("b", T0 + 0.21, OK, T0)
+    for number in range(3):
+        site.report("a", T0 + 0.3 + number / 100, BAD)
+    site.report("b", T0 + 0.4, OK, T0 + 0.001)
+    assert site.circuit.phase is Phase.OPEN, "five in a row: its successes came before"
+
+
+def test_refusals_are_counted_once() -> None:
+    site = Site()
+    site.report("b", T0, OK)
+    site.report("a", T0 + 0.01, BAD)
+    told = Tell(Signal(ok=True, count=2, refused=3), None, Source("b", T0 + 0.02))
+    site.send(told, T0 + 0.02)
+    site.send(Tell(Signal(count=0)), T0 + 1.0)
+    assert site.circuit.totals[:5] == (3, 1, 0, 0, 3)
+
+
+def test_a_calm_circuit_keeps_nothing_but_who_takes_part() -> None:
+    site = Site()
+    for number in range(50):
+        site.report("a" if number % 2 else "b", T0 + number / 10, OK)
+    recent = site.circuit.recent
+    assert recent is not None
+    assert (recent.base, recent.tells) == (None, ())
+    assert len(recent.reports) == 2
+
+
+def test_what_is_kept_is_bounded() -> None:
+    site = Site(Policy([_detectors.ConsecutiveFailures(10**6)]))
+    for number in range(500):
+        site.report("a", T0 + number / 1000, BAD)
+        site.report("b", T0 + number / 1000, OK)
+    assert site.circuit.recent is not None
+    assert len(site.circuit.recent.tells) <= 65
+    assert site.circuit.totals[:2] == (500, 500)
+    site.report("a", T0 + 10 * KEEP_S, OK)
+    assert site.circuit.recent.tells == ()
+
+
+POLICIES = (
+    FIVE,
+    Policy([_detectors.ConsecutiveFailures(3)], Cooldown(1000.0)),
+    Policy([_detectors.FailureRate(20, 0.5, 5)], Cooldown(1000.0)),
+    Policy([_detectors.FailureRate(100, 0.3, 20)], Cooldown(1000.0), tripping_at=0.8),
+)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_four_processes_come_to_what_one_comes_to(seed: int) -> None:
+    luck = random.Random(seed)
+    policy = luck.choice(POLICIES)
+    share, now_s, calls = luck.choice((0.1, 0.3, 0.5, 0.7)), T0, []
+    for _ in range(luck.randrange(5, 100)):
+        now_s += luck.choice((0.0005, 0.003, 0.02, 0.04))
+        calls.append((now_s, luck.randrange(4), luck.random() > share))
+    one = policy.start("api", T0)
+    for at_s, _, ok in calls:
+        one = step(policy, one, Tell(OK if ok else BAD), at_s).circuit
+
+    site = Site(policy)
+    pending: dict[int, list[float]] = {who: [] for who in range(4)}
+    sent = dict.fromkeys(range(4), T0)
+    for who in range(4):
+        site.report(str(who), T0, Signal(count=0))
+
+    def submit(who: int, at_s: float) -> None:
+        if pending[who]:
+            site.report(str(who), at_s, OK, *pending[who])
+        pending[who], sent[who] = [], at_s
+
+    for at_s, who, ok in calls:
+        for other in range(4):
+            if pending[other] and at_s - sent[other] >= 0.05:
+                submit(other, max(sent[other] + 0.05, pending[other][-1]))
+        if ok:
+            pending[who].append(at_s)
+        else:
+            submit(who, at_s)
+            site.report(str(who), at_s, BAD)
+    for who in range(4):
+        submit(who, now_s + 0.01)
+    site.send(Tell(Signal(count=0)), now_s + 1.0)
+    assert (site.circuit.phase, site.circuit.totals) == (one.phase, one.totals)
+    assert [event.seq for event in site.events] == list(range(1, len(site.events) + 1))

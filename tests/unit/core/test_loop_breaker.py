@@ -1,0 +1,297 @@
+"""The loop breaker as a breaker: both seeds at once, shared, held, shown, kept."""
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+from switchgear import (
+    Decision,
+    Event,
+    IterationMetrics,
+    Latched,
+    LoopBreaker,
+    Phase,
+    Policy,
+    Rejected,
+    Signal,
+    detectors,
+)
+from switchgear._breaker.loop_breaker import failures_policy, loop_policy, stagnation_policy
+from switchgear._core.types import Tell
+from switchgear._core.wire import dump_circuit, dump_message, load_circuit, load_message
+from switchgear._detectors.policy_wire import dump_policy, load_policy
+from switchgear._panel.panel import Panel
+from switchgear.testing import FakeClock
+
+STUCK = Signal(ok=True, files_changed=0)
+
+
+def test_by_default_it_watches_for_all_that_both_documents_name() -> None:
+    kinds = [detector.kind for detector in LoopBreaker("loop/1").policy.detectors]
+    assert kinds == ["consecutive_failures", "same_error", "no_progress", "output_decline"]
+
+
+@pytest.mark.parametrize(
+    ("signals", "reason"),
+    [
+        (
+            [Signal(ok=False, error=error) for error in "abc"],
+            "3 consecutive failures (threshold: 3)",
+        ),
+        (
+            [Signal(ok=False, error="a"), Signal(ok=True)] * 5,
+            "Same error repeated 5 times (threshold: 5)",
+        ),
+        ([STUCK] * 4, "No progress in 4 iterations (threshold: 3)"),
+        (
+            [Signal(ok=True, files_changed=1, output_chars=n) for n in (90, 100, 110, 10, 20)],
+            "Output declined: output of 20 characters, 20% of the usual 100 (threshold 70%)",
+        ),
+    ],
+)
+def test_each_of_them_trips_it_and_is_named(signals: list[Signal], reason: str) -> None:
+    loop = LoopBreaker("loop/1", clock=FakeClock())
+    for signal in signals:
+        loop.tell(signal)
+    assert loop.trip_reason() == f"Circuit breaker tripped: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("off", "signals"),
+    [
+        ("consecutive_failures", [Signal(ok=False, error=error) for error in "abcd"]),
+        ("same_error", [Signal(ok=False, error="a"), Signal(ok=True)] * 9),
+        ("no_progress", [STUCK] * 9),
+        (
+            "output_decline_percent",
+            [Signal(ok=True, files_changed=1, output_chars=n) for n in (9, 9, 9, 1, 1)],
+        ),
+    ],
+)
+def test_each_of_them_can_be_left_out(off: str, signals: list[Signal]) -> None:
+    options: dict[str, Any] = {off: None}
+    loop = LoopBreaker("loop/1", **options)
+    for signal in signals:
+        loop.tell(signal)
+    assert not loop.is_tripped()
+
+
+def test_a_loop_without_a_cooldown_stays_open_until_it_is_reset() -> None:
+    clock = FakeClock()
+    loop = LoopBreaker("loop/1", cooldown_s=None, clock=clock)
+    for error in "abc":
+        loop.record_failure(error)
+    clock.advance(1e9)
+    assert loop.is_tripped()
+    loop.reset(by="ann", why="mended")
+    assert not loop.is_tripped()
+
+
+def test_a_retry_that_claims_success_and_changed_nothing_has_failed() -> None:
+    clock = FakeClock()
+    loop = LoopBreaker("loop/1", clock=clock)
+    for _ in range(4):
+        loop.tell(STUCK)
+    clock.advance(30.0)
+    loop.tell(STUCK, loop.enter())
+    assert loop.is_tripped()
+    clock.advance(30.0)
+    loop.tell(Signal(ok=True, files_changed=1), loop.enter())
+    assert loop.state is Phase.CLOSED
+
+
+def test_an_iteration_asks_for_leave_and_is_refused_while_open() -> None:
+    loop = LoopBreaker("loop/1")
+    for error in "abc":
+        loop.record_failure(error)
+    with pytest.raises(Rejected, match="loop/1"):
+        loop.enter()
+
+
+def test_a_long_iteration_does_not_lose_the_one_retry_it_was_given() -> None:
+    clock = FakeClock()
+    loop = LoopBreaker("loop/1", clock=clock)
+    for error in "abc":
+        loop.record_failure(error)
+    clock.advance(30.0)
+    permit = loop.enter()
+    clock.advance(1800.0)
+    loop.tell(Signal(ok=True), permit)
+    assert loop.state is Phase.CLOSED
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"no_progress": 0}, "NoProgress.threshold is 0"),
+        ({"same_error": -1}, "SameError.threshold is -1"),
+        ({"consecutive_failures": True}, "ConsecutiveFailures.threshold is True"),
+        ({"output_decline_percent": 0}, "LoopBreaker.output_decline_percent is 0"),
+        ({"output_decline_percent": 170}, "LoopBreaker.output_decline_percent is 170"),
+        ({"cooldown_s": 0}, "LoopBreaker.cooldown_s is 0"),
+        ({"scope": "some"}, "SameError.scope is 'some': it must be one of total, consecutive"),
+        ({"fingerprint": "x"}, "SameError.fingerprint is 'x': it must be one of default, docu"),
+        ({"policy": loop_policy(), "no_progress": 2}, "LoopBreaker.policy is given"),
+    ],
+)
+def test_what_is_out_of_range_is_refused_with_its_name(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        LoopBreaker("loop/1", **options)
+
+
+def test_any_policy_will_do() -> None:
+    loop = LoopBreaker("loop/1", policy=Policy([detectors.FailureRate(window=2)], Latched()))
+    assert [loop.record_failure("a"), loop.record_failure("b")] == [False, True]
+    assert loop.trip_reason() == (
+        "Circuit breaker tripped: 2 of the last 2 calls failed (100%, threshold 50%)"
+    )
+    assert loop.stats() == (None, 2, None), "what nothing watches for is not known to be 0"
+    assert loop.status() == (Phase.OPEN, None, {}, [], None)
+
+
+# Orders
+
+
+def test_held_open_it_must_stop_and_says_who_holds_it() -> None:
+    loop = LoopBreaker("loop/1")
+    loop.hold_open(by="ann", why="deploy")
+    assert loop.check() == Decision(False, Phase.CLOSED, "held open by ann: deploy")
+    assert loop.trip_reason() == "Circuit breaker tripped: held open by ann: deploy"
+
+
+def test_held_open_it_names_the_holder_and_not_what_tripped_it_before() -> None:
+    loop = LoopBreaker("loop/1")
+    for error in "abc":
+        loop.record_failure(error)
+    loop.hold_open(by="ann", why="deploy")
+    assert loop.trip_reason() == "Circuit breaker tripped: held open by ann: deploy"
+
+
+def test_in_shadow_mode_it_goes_on_and_tells_what_it_would_have_said() -> None:
+    loop = LoopBreaker("loop/1")
+    loop.shadow(by="ann", why="trial")
+    assert [loop.record_failure(error) for error in "abc"] == [False, False, False]
+    assert loop.check() == Decision(True, Phase.OPEN, "3 consecutive failures (threshold: 3)")
+
+
+# What is kept of errors
+
+
+def test_output_recovers_at_the_share_that_counts_as_decline() -> None:
+    def standstill(percent: int) -> int | None:
+        loop = LoopBreaker("loop/1", output_decline_percent=percent, no_progress=9)
+        for chars in (1000, 1000, 1000, 500, 600):
+            loop.record_progress(IterationMetrics(0, None, chars))
+        return loop.status().consecutive_no_progress
+
+    assert (standstill(55), standstill(70)) == (0, 5)
+
+
+def test_secrets_are_not_kept() -> None:
+    loop = LoopBreaker("loop/1", same_error=1)
+    loop.record_error("401 for key sk-proj-abcdefghijklmnop")
+    everything = json.dumps(dump_circuit(loop.policy, loop.snapshot()))
+    assert "abcdefgh" not in everything
+    assert loop.check().reason == 'Same error repeated 1 time: "401 for key [redacted]"'
+
+
+@pytest.mark.parametrize("fingerprint", ["default", "documented"])
+def test_keys_that_rotate_are_the_same_error(fingerprint: str) -> None:
+    loop = LoopBreaker("loop/1", fingerprint=fingerprint)
+    for key in ("abcdefghijklmnop", "qrstuvwxyzabcdef"):
+        loop.record_failure(f"401 for key sk-proj-{key}")
+    assert loop.stats().unique_errors == 1
+
+
+def test_of_an_output_of_many_lines_those_are_kept_that_tell() -> None:
+    loop = LoopBreaker("loop/1")
+    loop.record_failure("collecting 12 items\n....F\nE  assert 1 == 2\nFAILED test_x.py::test_y\n")
+    assert loop.status().error_counts == {"FAILED test_x.py::test_y": 1}
+
+
+def test_a_long_error_is_the_same_when_a_number_at_its_front_is_longer() -> None:
+    loop = LoopBreaker("loop/1")
+    tail = "cannot be replicated because the target is full and nobody knows another one " * 9
+    for block in (7, 123456789012345678901234567890):
+        loop.record_failure(f"error: block {block} of request {block} {tail}")
+    assert loop.stats().unique_errors == 1
+
+
+def test_however_many_errors_there_are_a_few_are_remembered_and_all_are_counted() -> None:
+    loop = LoopBreaker("loop/1", consecutive_failures=None)
+    for number in range(2000):
+        loop.record_failure(f"code=E{number} failed")
+    loop.record_failure("code=E1999 failed")
+    assert loop.stats().unique_errors == 2000
+    assert len(loop.status().error_counts) == 32
+    assert loop.status().error_counts["code=E1999 failed"] == 2
+
+
+# Shared, stored, sent
+
+
+def test_loops_of_two_processes_share_a_circuit() -> None:
+    clock = FakeClock(1e9)
+    with Panel("memory:", clock=clock) as panel, Panel(panel.store.inner, clock=clock) as other:
+        here, there = panel.loop("loop/1"), other.loop("loop/1")
+        here.record_failure("a")
+        there.record_failure("b")
+        assert here.record_failure("c")
+        assert there.is_tripped()
+        assert there.trip_reason() == here.trip_reason()
+        assert there.stats() == here.stats() == (3, 3, 3)
+        clock.advance(30.0)
+        there.record_success()
+        assert not here.is_tripped()
+        view = panel.view("loop/1")
+        assert view is not None
+        assert view.circuit.phase is Phase.CLOSED
+
+
+@pytest.mark.parametrize("policy", [loop_policy(), stagnation_policy(), failures_policy()])
+def test_policies_and_states_survive_being_stored(policy: Policy) -> None:
+    loop = LoopBreaker("loop/1", policy=policy, clock=FakeClock())
+    loop.record_progress(IterationMetrics(1, 3, 100, 1e9))
+    loop.record_progress(IterationMetrics(0, 3, 10, 1e9))
+    loop.record_failure("a")
+    assert load_policy(json.loads(json.dumps(dump_policy(policy)))) == policy
+    stored = json.loads(json.dumps(dump_circuit(policy, loop.snapshot())))
+    assert load_circuit(policy, stored) == loop.snapshot()
+
+
+def test_facts_of_iterations_survive_being_sent() -> None:
+    facts = Signal(ok=False, files_changed=3, tests_passing=4, output_chars=5, at_s=1.5e9)
+    sent = json.loads(json.dumps(dump_message(Tell(facts))))
+    assert load_message(sent) == Tell(facts)
+
+
+def test_it_pickles_with_its_state() -> None:
+    loop = LoopBreaker("loop/1", same_error=2)
+    loop.record_failure("a")
+    again = pickle.loads(pickle.dumps(loop))
+    assert isinstance(again, LoopBreaker)
+    assert again.record_failure("a")
+    assert not loop.is_tripped()
+
+
+def test_its_events_tell_of_the_warning_the_trip_and_the_way_back() -> None:
+    events = list[Event]()
+    clock = FakeClock()
+    loop = LoopBreaker("loop/1", sinks=[events.append], clock=clock)
+    for _ in range(4):
+        loop.tell(STUCK)
+    clock.advance(30.0)
+    loop.tell(Signal(ok=True, files_changed=1))
+    assert [(event.before, event.after, event.reason) for event in events] == [
+        ("closed", "tripping", "3 iterations without progress (threshold 3, then one more)"),
+        ("tripping", "open", "4 iterations without progress (threshold 3, then one more)"),
+        ("open", "half_open", "waited 30 s"),
+        ("half_open", "closed", "probe succeeded"),
+    ]

@@ -1,0 +1,163 @@
+"""How a circuit stands, asked of circuits that nobody has advanced or that another policy stored."""
+
+import math
+
+import pytest
+
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy
+from switchgear._core.recovery import Cooldown, Latched
+from switchgear._core.types import (
+    Ask,
+    Circuit,
+    EventKind,
+    Mode,
+    Order,
+    Outage,
+    Permit,
+    Phase,
+    Probing,
+    Signal,
+    Tell,
+)
+from switchgear._core.verdicts import refuses_until_s, standing
+from switchgear._detectors import ConsecutiveFailures, SlowCalls
+
+POLICY = Policy([ConsecutiveFailures(1)], Cooldown(60.0, probes=2))
+NEW = POLICY.start("k", 0.0)
+OPEN = NEW._replace(phase=Phase.OPEN, outage=Outage(0.0, 60.0, 60.0, reason="why"))
+PROBING = NEW._replace(
+    phase=Phase.HALF_OPEN,
+    outage=Outage(reason="why"),
+    probing=Probing((Permit(3, 1, 70.0), Permit(3, 2, 65.0)), 2, 0),
+)
+
+
+@pytest.mark.parametrize(
+    ("circuit", "now_s", "wait_s"),
+    [
+        (OPEN, 59.5, 0.5),
+        (OPEN, 60.0, 0.0),
+        (OPEN, 99.0, 0.0),
+        (PROBING, 64.5, 0.5),
+        (PROBING, 65.0, 0.0),
+        (PROBING, 99.0, 0.0),
+        (PROBING._replace(probing=Probing((Permit(3, 1, 70.0),), 1, 0)), 61.0, 0.0),
+        (OPEN._replace(outage=Outage(reason="why")), 5.0, None),
+        (NEW, 5.0, None),
+    ],
+)
+def test_a_wait_is_never_less_than_nothing(
+    circuit: Circuit, now_s: float, wait_s: float | None
+) -> None:
+    assert standing(POLICY, circuit, now_s).retry_after_s == wait_s
+
+
+@pytest.mark.parametrize(
+    ("circuit", "until_s"),
+    [
+        (NEW, -math.inf),
+        (NEW._replace(phase=Phase.TRIPPING), -math.inf),
+        (OPEN, 60.0),
+        (OPEN._replace(outage=Outage(reason="latched")), math.inf),
+        (OPEN._replace(outage=OPEN.outage._replace(admit=0.1)), -math.inf),
+        (OPEN._replace(mode=Mode.SHADOW), -math.inf),
+        (OPEN._replace(mode=Mode.HELD_CLOSED), -math.inf),
+        (NEW._replace(mode=Mode.HELD_OPEN), math.inf),
+        (PROBING, 65.0),
+        (PROBING._replace(probing=Probing((Permit(3, 1, 70.0),), 1, 0)), -math.inf),
+    ],
+)
+def test_a_snapshot_refuses_until_somebody_may_be_admitted(
+    circuit: Circuit, until_s: float
+) -> None:
+    assert refuses_until_s(POLICY, circuit) == until_s
+
+
+def test_a_circuit_stored_while_probing_may_be_asked_under_a_policy_without_probes() -> None:
+    latched = POLICY.replace(recovery=Latched())
+    circuit = PROBING._replace(probing=Probing())
+    assert refuses_until_s(latched, circuit) == -math.inf
+    assert standing(latched, circuit, 5.0).retry_after_s == 0.0
+
+
+def test_a_hold_without_an_order_is_a_hold_all_the_same() -> None:
+    held = NEW._replace(mode=Mode.HELD_OPEN)
+    assert standing(POLICY, held, 0.0).reason == "held open"
+    told = held._replace(order=Order("ada", "maintenance", Mode.HELD_OPEN))
+    assert standing(POLICY, told, 0.0).reason == "held open by ada: maintenance"
+
+
+HALF_LOAD = Policy([SlowCalls(1.0, 2, 0.0, admit=0.5), ConsecutiveFailures(2)], Cooldown(60.0))
+SLOW = Tell(Signal(ok=True, seconds=9.0, count=2))
+FAILED = Tell(Signal(ok=False))
+
+
+def test_who_cuts_the_load_further_is_named_and_not_who_is_hotter() -> None:
+    circuit = step(HALF_LOAD, HALF_LOAD.start("k", 0.0), SLOW, 0.0).circuit
+    assert circuit.outage.admit == 0.5
+    circuit = step(HALF_LOAD, circuit, FAILED, 1.0).circuit
+    done = step(HALF_LOAD, circuit, FAILED, 2.0)
+    assert done.circuit.heat == 2.0, "the slow calls are the hotter ones"
+    [cut] = done.events
+    assert (cut.kind, cut.reason) == (EventKind.LOAD_CUT, "2 failures in a row (threshold 2)")
+    assert done.verdict.reason == cut.reason
+    assert not done.verdict.admitted
+
+
+def test_among_those_that_are_as_strict_the_hottest_cuts() -> None:
+    policy = HALF_LOAD.replace(detectors=[*HALF_LOAD.detectors, ConsecutiveFailures(1)])
+    circuit = step(policy, policy.start("k", 0.0), SLOW, 0.0).circuit
+    done = step(policy, circuit, Tell(Signal(ok=False, count=2)), 1.0)
+    assert done.events[-1].reason.endswith("in a row (threshold 1)")
+
+
+def probing_at_half_load() -> Circuit:
+    circuit = step(HALF_LOAD, HALF_LOAD.start("k", 0.0), SLOW, 0.0).circuit
+    circuit = step(HALF_LOAD, circuit, Ask(), 60.0).circuit
+    assert (circuit.phase, len(circuit.probing.permits)) == (Phase.HALF_OPEN, 1)
+    return circuit
+
+
+def test_failures_beside_a_probe_cut_the_load_and_leave_the_decision_to_the_probe() -> None:
+    circuit, beside = probing_at_half_load(), Permit(3)
+    circuit = step(HALF_LOAD, circuit, FAILED._replace(permit=beside), 61.0).circuit
+    done = step(HALF_LOAD, circuit, FAILED._replace(permit=beside), 62.0)
+    [cut] = done.events
+    assert (cut.kind, cut.before, cut.after) == (EventKind.LOAD_CUT, *[Phase.HALF_OPEN] * 2)
+    assert not done.verdict.admitted
+    assert done.circuit.outage == circuit.outage._replace(admit=0.0, reason=cut.reason)
+    [probe] = done.circuit.probing.permits
+    closed = step(HALF_LOAD, done.circuit, Tell(Signal(ok=True, seconds=0.1), probe), 63.0)
+    assert closed.circuit.phase is Phase.CLOSED
+
+
+def test_successes_beside_a_probe_are_evidence_and_do_not_close_the_circuit() -> None:
+    circuit = probing_at_half_load()
+    fast = Tell(Signal(ok=True, seconds=0.1, count=2), Permit(3))
+    done = step(HALF_LOAD, circuit, fast, 61.0)
+    assert (done.circuit.phase, done.circuit.heat, done.events) == (Phase.HALF_OPEN, 0.0, ())
+
+
+@pytest.mark.parametrize("kind", [EventKind.STORE_LOST, EventKind.UNDECIDED, EventKind.RULE_BROKEN])
+def test_a_remark_of_ours_is_an_event_of_its_own_kind(kind: EventKind) -> None:
+    made = step(POLICY, NEW, Order("switchgear", "it is gone", kind=kind), 5.0)
+    [event] = made.events
+    assert (event.kind, event.reason, event.by) == (kind, "it is gone", "switchgear")
+    assert (event.before, event.after) == (Phase.CLOSED, Phase.CLOSED)
+
+
+@pytest.mark.parametrize(
+    ("tripping_at", "bands"),
+    [(0.5, {0: 0, 3: 0, 4: 1, 5: 2, 9: 2, 10: 3}), (None, {0: 0, 9: 0, 10: 3})],
+)
+def test_the_bands_of_a_detector_end_where_the_circuit_moves(
+    tripping_at: float | None, bands: dict[int, int]
+) -> None:
+    policy = Policy([ConsecutiveFailures(10)], tripping_at=tripping_at)
+    assert {n: policy.bands((n,), 0.0)[0] for n in bands} == bands
+
+
+def test_calm_begins_a_fifth_below_tripping_at_without_the_dust_of_floats() -> None:
+    assert Policy([ConsecutiveFailures(10)], tripping_at=0.123456789).calm_below == 0.098765431
+    assert Policy([ConsecutiveFailures(10)]).calm_below is None

@@ -1,0 +1,341 @@
+"""The parts of the debts: how a step becomes numbers, what a book keeps, what is refused."""
+
+import json
+from typing import Any
+
+import pytest
+
+from switchgear._core.types import Act, Signal
+from switchgear._detectors import ActionsDebt, ErrorsDebt, TalkDebt, WordsDebt
+from switchgear._detectors.progress import RING, ROOM, Book, Debt, known, moved, new_of
+from switchgear._detectors.step_facts import (
+    EXCERPT_CHARS,
+    MOST,
+    RESULT_CHARS,
+    alike,
+    excerpt,
+    facts_of,
+    failure_of,
+    words_of,
+)
+
+DEBTS = [ActionsDebt(), ErrorsDebt(), TalkDebt(), WordsDebt()]
+
+
+def facts(args: str = "", result: str | None = None, thought: str | None = None) -> Any:
+    return facts_of(Act("bash", args, result, thought))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("sed -n 1,20p a.py", "sed -n 21,40p a.py"),
+        ("git show 1a2b3c4d5e", "git show 0f9e8d7c6b"),
+        ("peek 0xDEADBEEF", "peek 0xCAFE"),
+        ("ls   -la", "ls -la"),
+    ],
+)
+def test_an_action_is_the_same_whatever_its_numbers(one: str, other: str) -> None:
+    assert facts(one).key == facts(other).key
+
+
+def test_another_command_is_another_action_and_so_is_another_tool() -> None:
+    assert facts("ls -la").key != facts("ls -lb").key
+    assert facts("ls").key != facts_of(Act("shell", "ls")).key
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("done at 12:04:05", "done at 23:59:59.123"),
+        ("2026-11-15 up", "2026-11-16 up"),
+        ("took 1.25s", "took 830 ms"),
+        ("object at 0x7f3a", "object at 0x55aa01"),
+        ("commit 1a2b3c4d", "commit 9f8e7d6c"),
+        ("  ready", "ready  "),
+    ],
+)
+def test_a_line_is_the_same_whatever_the_clock_says(one: str, other: str) -> None:
+    assert facts(result=one).lines == facts(result=other).lines
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("30 % done", "40 % done"), ("3/50", "4/50"), ("12 files", "13 files"), ("defaced", "deed")],
+)
+def test_a_line_with_another_number_is_another_line(one: str, other: str) -> None:
+    assert facts(result=one).lines != facts(result=other).lines
+
+
+def test_files_and_addresses_are_known_by_their_shape() -> None:
+    assert len(facts("cat a.py src/b and https://x.test/y?z=1 but not this").paths) == 3
+
+
+def test_blank_lines_say_nothing_and_a_blank_result_is_silent() -> None:
+    assert facts(result="a\n\n  \nb").lines == facts(result="a\nb").lines
+    assert facts(result=" \n").is_silent
+    assert facts(result=None).is_silent
+    assert not facts(result="a").is_silent
+
+
+def test_of_a_long_result_the_beginning_and_the_end_count() -> None:
+    def output(first: str, middle: str, last: str) -> str:
+        return "\n".join([first, *["x" * 99] * 40, middle, *["x" * 99] * 40, last])
+
+    usual = facts(result=output("a", "b", "c")).lines
+    assert facts(result=output("a", "other", "c")).lines == usual
+    assert facts(result=output("other", "b", "c")).lines != usual
+    assert facts(result=output("a", "b", "other")).lines != usual
+
+
+def test_of_many_lines_the_first_and_the_last_count() -> None:
+    lines = [f"{number:x}g" for number in range(400)]
+    found = facts(result="\n".join(lines)).lines
+    assert len(found) == MOST
+    assert found[0] == facts(result=lines[0]).lines[0]
+    assert found[-1] == facts(result=lines[-1]).lines[0]
+
+
+def test_only_the_beginning_of_a_thought_counts() -> None:
+    assert words_of("one two three " + "x " * 200 + "four") == words_of("one two three")
+    assert words_of("Of to 12 a_b Größe") == words_of("größe")
+
+
+def test_the_same_step_is_looked_at_once() -> None:
+    act = Act("bash", "ls", "a", "b")
+    assert facts_of(act) is facts_of(act)
+    assert facts_of(Act("bash", "ls", "a", "c")) is not facts_of(act)
+
+
+def test_what_failed_is_the_error_or_else_the_result() -> None:
+    act = Act("bash", "make", "line 3: boom")
+    told = failure_of(Signal(ok=False, error="boom", act=act))
+    assert told == failure_of(Signal(ok=False, error="boom"))
+    assert failure_of(Signal(ok=False, act=act)) == failure_of(
+        Signal(ok=False, act=Act("bash", "cc", "line 7: boom"))
+    )
+    assert failure_of(Signal(ok=False, act=act)) != told
+
+
+def test_resemblance_is_what_two_share_of_all_they_have() -> None:
+    assert alike(frozenset(), frozenset()) == 0
+    assert alike(frozenset({1}), frozenset({2})) == 0
+    assert alike(frozenset({1, 2}), frozenset({1, 2})) == 100
+    assert alike(frozenset({1, 2}), frozenset({1, 3})) == 33
+
+
+def test_an_excerpt_is_made_of_the_first_four_lengths_of_it() -> None:
+    blank = " " * (4 * EXCERPT_CHARS - 2)
+    assert excerpt(f"a{blank}b") == "a b"
+    assert excerpt(f"a{blank} b") == "a"
+
+
+def test_a_failure_is_a_number_of_24_bits() -> None:
+    assert failure_of(Signal(ok=False, error="connection refused")) == 0x781A45
+
+
+def test_a_file_is_known_by_an_ending_of_up_to_five_letters() -> None:
+    assert len(facts("page.xhtml").paths) == 1
+    assert not facts("page.xhtmls").paths
+
+
+def test_a_result_is_read_whole_up_to_its_bound() -> None:
+    half = RESULT_CHARS // 2
+    assert len(facts("", "a" * half + "b" * half).lines) == 1
+    assert len(facts("", "a" * half + "-" + "b" * half).lines) == 2
+
+
+def test_an_excerpt_is_one_short_printable_line() -> None:
+    assert excerpt("a \x1b[1mb\n\u202e c") == "a [1mb c"
+    assert excerpt(excerpt("a \x1b b")) == excerpt("a \x1b b")
+    assert excerpt("x" * 60) == "x" * 60
+    assert excerpt("x" * 61) == "x" * 59 + "…"
+
+
+def test_what_came_last_is_forgotten_last() -> None:
+    assert known((1, 2, 3), (2,)) == (1, 3, 2)
+    assert known((1, 2, 3), (4, 5), room=3) == (3, 4, 5)
+    assert known((1,), ()) == (1,)
+    assert len(known(tuple(range(ROOM)), (ROOM,))) == ROOM
+
+
+def test_new_is_what_was_not_known() -> None:
+    assert new_of((1, 2, 3), (2,)) == 2
+    assert new_of((), (2,)) == 0
+
+
+def test_a_state_is_new_or_come_back_or_neither() -> None:
+    book = Book()
+    seen = []
+    for state in ("a", "a", "b", "a", "a", None, "c"):
+        seen.append(moved(book.states, state))
+        book = book.seen(Signal(state=state))
+    new, back, neither = (True, False), (False, True), (False, False)
+    assert seen == [neither, neither, new, back, neither, neither, new]
+
+
+def test_a_book_is_small_whatever_happened() -> None:
+    for debt in DEBTS:
+        book = debt.start()
+        for number in range(300):
+            words = " ".join(f"w{number * 90 + n}" for n in range(90))
+            act = Act("bash", f"{words} /a/{number}", words.replace(" ", "\n"), words[:400])
+            failed = Signal(
+                ok=False, error=f"boom {words[:9]}", act=act, state=f"{number}", failing_tests=words
+            )
+            book = debt.fold(book, failed, 0.0)
+        assert len(book.words) <= ROOM
+        assert len(book.lines) <= ROOM
+        assert len(book.paths) <= ROOM
+        assert len(book.failures) <= RING
+        assert len(book.states) <= RING
+        assert len(json.dumps(debt.dump(book))) < 10_000
+
+
+@pytest.mark.parametrize("debt", DEBTS, ids=lambda debt: debt.kind)
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (0, -1),
+        (0, 0.5),
+        (1, [[1]]),
+        (1, [[1, 2]]),
+        (1, [[0, "x"]]),
+        (2, ["zz"]),
+        (2, "000000"),
+        (3, 7),
+        (3, "0000"),
+        (3, "00 0000 "),
+        (4, "gggggg"),
+        (10, -2),
+        (11, "1"),
+        (12, -1),
+    ],
+)
+def test_what_no_debt_dumped_is_refused(debt: Debt, at: int, value: Any) -> None:
+    data = debt.dump(debt.start())
+    data[at] = value
+    with pytest.raises(ValueError, match=r".+"):
+        debt.load(data)
+
+
+def test_a_book_is_loaded_as_it_was_dumped() -> None:
+    debt, book = WordsDebt(), Book()
+    for number in range(9):
+        act = Act("bash", f"look /etc/{number}", f"a\n{number}", "I look at the same thing again")
+        signal = Signal(ok=False, act=act, state="a", failing_tests="b", context_used=0.5)
+        book = debt.fold(book, signal, 0.0)
+    assert debt.load(json.loads(json.dumps(debt.dump(book)))) == book
+
+
+@pytest.mark.parametrize("used", [-1.0, 0.0, 1.0, 7.0, 1e300])
+def test_a_share_of_the_context_that_cannot_be_is_taken_for_the_nearest_that_can(
+    used: float,
+) -> None:
+    debt = TalkDebt()
+    book = WordsDebt().fold(Book(), Signal(context_used=used, act=Act("bash")), 0.0)
+    assert book.context in (0, 100)
+    assert debt.load(json.loads(json.dumps(debt.dump(book)))) == book
+
+
+def test_a_debt_is_loaded_under_a_lower_limit_as_far_as_it_goes() -> None:
+    high, low = TalkDebt(limit=9.0), TalkDebt(limit=1.0)
+    book = high.fold(high.start(), Signal(act=Act("", "it is all done now"), count=20), 0.0)
+    assert low.heat(low.load(high.dump(book)), 0.0) == 2.0
+
+
+def test_a_debt_never_grows_beyond_twice_its_limit() -> None:
+    for debt in DEBTS:
+        tool = "" if isinstance(debt, TalkDebt) else "bash"
+        act = Act(tool, "it is all done now", "no", "the very same thing again")
+        book = debt.fold(debt.start(), Signal(ok=False, act=act, count=10**9), 0.0)
+        assert debt.heat(book, 0.0) == 2.0
+
+
+def test_a_command_that_failed_and_now_does_not_pays_back_more_than_another() -> None:
+    debt = ErrorsDebt()
+    failed = Signal(ok=False, error="no", act=Act("bash", "make"))
+    book = debt.fold(debt.start(), failed._replace(count=3), 0.0)
+    again = debt.fold(book, Signal(ok=True, act=Act("bash", "make")), 0.0)
+    other = debt.fold(book, Signal(ok=True, act=Act("bash", "bash make")), 0.0)
+    assert (book.points - again.points, book.points - other.points) == (100, 20)
+
+
+def test_a_debt_that_is_paid_back_forgets_the_steps_that_made_it() -> None:
+    debt = TalkDebt()
+    book = debt.fold(debt.start(), Signal(act=Act("", "it is all done now"), count=2), 0.0)
+    assert book.evidence
+    book = debt.fold(book, Signal(act=Act("bash", "ls")), 0.0)
+    assert book.points == 0
+    assert debt.reason(book, 0.0) == (
+        "the same reply without acting: a debt of 0.00 steps (threshold 2)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: WordsDebt(0.0), "WordsDebt.limit is 0.0"),
+        (lambda: WordsDebt(usual=1.0), "WordsDebt.usual is 1.0: it must be at least 0 and below 1"),
+        (lambda: WordsDebt(credit=1.1), "WordsDebt.credit is 1.1"),
+        (lambda: WordsDebt(remember=0), "WordsDebt.remember is 0"),
+        (lambda: ActionsDebt(-1.0), "ActionsDebt.limit is -1.0"),
+        (lambda: ActionsDebt(credit=-0.1), "ActionsDebt.credit is -0.1"),
+        (lambda: ErrorsDebt(0.0), "ErrorsDebt.limit is 0.0"),
+        (lambda: ErrorsDebt(credit=2.0), "ErrorsDebt.credit is 2.0"),
+        (lambda: TalkDebt(0.0), "TalkDebt.limit is 0.0"),
+        (lambda: TalkDebt(usual=-0.1), "TalkDebt.usual is -0.1"),
+        (lambda: TalkDebt(remember=0), "TalkDebt.remember is 0"),
+    ],
+)
+def test_a_bad_field_is_refused_by_name_and_value(make: Any, message: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        make()
+    assert str(refused.value).startswith(message)
+
+
+def test_the_defaults_are_those_of_the_documentation() -> None:
+    assert WordsDebt().fields() == {"limit": 3.0, "usual": 0.25, "credit": 0.05, "remember": 8}
+    assert ActionsDebt().fields() == {"limit": 7.0, "credit": 0.1}
+    assert ErrorsDebt().fields() == {"limit": 6.0, "credit": 0.1}
+    assert TalkDebt().fields() == {"limit": 2.0, "usual": 0.3, "remember": 8}
+
+
+def test_every_debt_says_what_to_do_differently() -> None:
+    assert len({debt.advice for debt in DEBTS}) == len(DEBTS)
+    assert all(debt.name and debt.advice for debt in DEBTS)
+
+
+def test_an_agent_that_forgot_half_of_its_context_may_read_again() -> None:
+    book = Book(words=(1, 2)).seen(Signal(context_used=0.5))
+    assert book.seen(Signal(context_used=0.26)).words == (1, 2)
+    assert book.seen(Signal(context_used=0.25)).words == ()
+
+
+def test_tests_that_ran_in_a_state_nobody_knew_are_held_against_no_edit() -> None:
+    debt = ErrorsDebt()
+    memory = debt.fold(debt.start(), Signal(ok=False, failing_tests="a"), 0.0)
+    memory = debt.fold(memory, Signal(ok=False, state="1", failing_tests="a"), 0.0)
+    assert memory.points == 0
+    memory = debt.fold(memory, Signal(ok=False, state="2", failing_tests="a"), 0.0)
+    assert memory.points == 100
+
+
+def test_what_failed_last_is_no_number_below_none() -> None:
+    dumped = Book().dump()
+    assert dumped[-2] == -1
+    with pytest.raises(ValueError, match="the last failure is -2"):
+        Book.load([*dumped[:-2], -2, dumped[-1]], most=9, remember=1)
+
+
+def test_a_success_ends_the_row_of_failures() -> None:
+    debt, act = ErrorsDebt(), Act("bash", "make", "no rule")
+    failed = Signal(ok=False, error="exit code 2", act=act)
+    memory = debt.fold(debt.start(), failed, 0.0)
+    assert memory.last == failure_of(failed)
+    assert memory.failures == (facts_of(act).key ^ failure_of(failed),)
+    assert debt.fold(memory, Signal(ok=True, act=act), 0.0).last == -1
+
+
+def test_a_reply_that_has_none_before_it_neither_costs_nor_pays() -> None:
+    assert TalkDebt().one(Book(points=70), Signal(act=Act("", "Done."))).points == 70

@@ -1,0 +1,162 @@
+"""The configuration as hooks read it: what holds, when it is made anew, what is believed."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from switchgear._config import preset_policy
+from switchgear._hooks import compiled as module
+from switchgear._hooks.compiled import Unconfigured, compiled
+from switchgear._hooks.handler import project_of, whole_project
+from switchgear._rules.rules import load_rules
+from switchgear._stuck.score import session_policy
+from trusted_config import write_config
+from unit.hook_calls import Guarded, before
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / ".git").mkdir()
+    return tmp_path
+
+
+def test_without_a_configuration_the_presets_hold(project: Path) -> None:
+    known = compiled(str(project))
+    assert known.policy_for("op/shell") == preset_policy("operation")
+    session = session_policy(preset_policy("stuck"), preset_policy("progress"))
+    assert known.policy_for("session/x") == session
+    assert known.policy_for("session/x/agent/y") == session
+    assert (known.on_trouble, known.lease_s, known.story) == ("admit", 1800.0, None)
+    assert not known.is_configured("rules")
+    assert known.store == f"sqlite:///{project}/.switchgear/state.db"
+
+
+def test_the_users_rules_come_first(project: Path) -> None:
+    write_config(
+        project / "switchgear.yaml",
+        "circuits:\n  - {match: 'op/git*', policy: provider}\n  - {match: '*[rs]', policy: latency}\n",
+    )
+    known = compiled(str(project))
+    assert known.policy_for("op/git_operations") == preset_policy("provider")
+    assert known.policy_for("rules") == preset_policy("latency")
+    assert known.policy_for("op/shell") == preset_policy("operation")
+    assert known.is_configured("rules")
+
+
+def test_absolute_rules_and_protected_paths_of_the_configuration_hold_beside_the_guards(
+    project: Path,
+) -> None:
+    write_config(
+        project / "switchgear.yaml",
+        "rules:\n  builtin: [secrets]\n  protected: ['deploy/**']\n"
+        "  own:\n    - {name: no-prod, commands: ['kubectl *']}\n",
+    )
+    known = compiled(str(project))
+    names = {rule.name for rule in load_rules(list(known.rules))}
+    assert "no-prod" in names
+    assert not {name for name in names if name.startswith("force-push")}
+    assert {name for name in names if name.startswith("guard")}
+    assert "deploy/**" in known.protected
+
+
+def test_it_is_read_again_only_when_something_changed(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = project / "switchgear.yaml"
+    write_config(config, "hooks: {lease_s: 10}\n")
+    assert compiled(str(project)).lease_s == 10.0
+    monkeypatch.setattr("switchgear._config.effective.load_config", lambda *_, **__: 1 / 0)
+    assert compiled(str(project)).lease_s == 10.0
+    os.utime(config, ns=(1, 1))
+    with pytest.raises(ZeroDivisionError):
+        compiled(str(project))
+
+
+def test_a_configuration_above_the_project_counts_too(project: Path) -> None:
+    inner = project / "deep"
+    (inner / ".git").mkdir(parents=True)
+    assert compiled(str(inner)).lease_s == 1800.0
+    write_config(project / "switchgear.toml", "[hooks]\nlease_s = 20\n")
+    assert compiled(str(inner)).lease_s == 20.0
+
+
+def test_a_secret_of_the_url_is_not_written_down(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_PASSWORD", "hunter22")
+    write_config(project / "switchgear.yaml", "store: redis://:${REDIS_PASSWORD}@localhost/0\n")
+    assert compiled(str(project)).store == "redis://:hunter22@localhost/0"
+    assert compiled(str(project)).store == "redis://:hunter22@localhost/0"
+    assert "hunter22" not in (project / ".switchgear" / "hooks.json").read_text()
+
+
+def test_variables_of_the_environment_hold(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWITCHGEAR_STORE", "redis://elsewhere")
+    monkeypatch.setenv("SWITCHGEAR_STORY", "S-7")
+    known = compiled(str(project))
+    assert (known.store, known.story) == ("redis://elsewhere", "S-7")
+    other = project / "other.yaml"
+    other.write_text("hooks: {lease_s: 30}\n")
+    monkeypatch.setenv("SWITCHGEAR_CONFIG", str(other))
+    assert compiled(str(project)).lease_s == 1800.0, "an agent may have set the variable"
+    write_config(other, "hooks: {lease_s: 30}\n")
+    assert compiled(str(project)).lease_s == 30.0
+
+
+def test_a_configuration_that_cannot_be_read_leaves_the_last_one(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = project / "own" / "switchgear" / "switchgear.yaml"
+    config.parent.mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(project / "own"))
+    config.write_text("hooks: {on_trouble: refuse}\n")
+    compiled(str(project))
+    config.write_text("hooks: {on_trouble: maybe}\n")
+    with pytest.raises(Unconfigured, match="it must be one of admit, refuse") as caught:
+        compiled(str(project))
+    assert caught.value.last is not None
+    assert caught.value.last.on_trouble == "refuse"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 99}', "x" * 2_000_000])
+def test_a_compiled_file_that_is_no_good_is_made_anew(project: Path, text: str) -> None:
+    compiled(str(project))
+    place = project / ".switchgear" / module.NAME
+    place.write_text(text)
+    assert compiled(str(project)).on_trouble == "admit"
+    assert json.loads(place.read_text())["format"] == module.FORMAT
+
+
+def test_a_link_in_its_place_is_not_followed(project: Path) -> None:
+    compiled(str(project))
+    place = project / ".switchgear" / module.NAME
+    forged = project / "forged.json"
+    forged.write_text(json.dumps({**json.loads(place.read_text()), "lease_s": 1}))
+    forged.chmod(0o600)
+    place.unlink()
+    place.symlink_to(forged)
+    assert compiled(str(project)).lease_s == 1800.0
+
+
+def test_the_project_is_what_the_agent_says_and_not_where_it_stands(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    assert project_of(str(deep), {"CLAUDE_PROJECT_DIR": str(tmp_path)}) == str(tmp_path)
+    assert project_of(str(deep), {}) == str(deep)
+    assert project_of("not/absolute", {}) == str(Path.cwd())
+    assert whole_project(str(deep)) == str(tmp_path)
+
+
+def test_a_policy_that_changes_judges_from_then_on(tmp_path: Path) -> None:
+    agent = Guarded(tmp_path)
+    push = {"command": "git push"}
+    agent.call("Bash", push, "t1", error="Exit code 1\nno")
+    strict = "{detectors: [{consecutive_failures: {threshold: 1}}]}"
+    config = tmp_path / "switchgear.yaml"
+    write_config(config, f"circuits:\n  - {{match: 'op/git_operations', policy: {strict}}}\n")
+    agent.known = compiled(str(tmp_path))
+    agent.call("Bash", push, "t2", error="Exit code 1\nno")
+    assert agent.hear(before("Bash", push, "t3")).action == "deny"

@@ -1,0 +1,161 @@
+"""The compiled configuration is made anew by one for all, and a change under the hooks is told."""
+
+import fcntl
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from switchgear._cli import main
+from switchgear._config import trust
+from switchgear._hooks import compiled, compiler, recompile
+from switchgear._hooks.compiled import Unconfigured
+from switchgear._hooks.handler import answer
+from switchgear._hooks.install.agents import HOOKED
+from switchgear._hooks.process import open_store
+from switchgear._stores.sqlite import SqliteStore
+from trusted_config import write_config
+from unit.hook_calls import after, before
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / ".git").mkdir()
+    write_config(tmp_path / "switchgear.yaml", "hooks: {lease_s: 60}\n")
+    return tmp_path
+
+
+def hear(project: Path, data: dict[str, Any]) -> Any:
+    raw = json.dumps({**data, "cwd": str(project)}).encode()
+    return answer("claude-code", raw, str(project), open_store)
+
+
+def changes(project: Path) -> list[str]:
+    events = SqliteStore(project / ".switchgear" / "state.db").events()
+    return [entry.event.reason for entry in events if entry.event.kind == "guard_changed"]
+
+
+def test_who_comes_while_another_compiles_waits_for_its_result(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = compiled.place_of(str(project))
+    made = {**compiler.compile_for(str(project)), "wired": [], "changed": ""}
+    made["mark"] = compiled.signature(str(project), made)
+    monkeypatch.setattr(recompile, "_made", lambda _: pytest.fail("it compiled as well"))
+    compiled.make_folder(place)
+    lock = os.open(f"{place}.lock", os.O_WRONLY | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    found: list[compiled.Compiled] = []
+    waiting = threading.Thread(target=lambda: found.append(compiled.compiled(str(project))))
+    waiting.start()
+    compiled.write(place, made)
+    os.close(lock)
+    waiting.join(10.0)
+    assert [known.lease_s for known in found] == [60]
+
+
+def test_a_configuration_that_cannot_be_read_is_not_read_by_each(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "switchgear.yaml").unlink()
+    trust.revoke(str(project / "switchgear.yaml"))
+    own = project / "own" / "switchgear"
+    own.mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(own.parent))
+    (own / "switchgear.yaml").write_text("hooks: {lease_s: 60}\n")
+    compiled.compiled(str(project))
+    (own / "switchgear.yaml").write_text("hooks: {lease_s: many}\n")
+    with pytest.raises(Unconfigured, match="lease_s"):
+        compiled.compiled(str(project))
+    monkeypatch.setattr(recompile, "_made", lambda _: pytest.fail("it was read again"))
+    with pytest.raises(Unconfigured, match="lease_s") as caught:
+        compiled.compiled(str(project))
+    assert caught.value.last is not None
+    assert caught.value.last.lease_s == 60
+
+
+def test_a_configuration_that_could_not_be_read_is_read_again_later(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHGEAR_TEST_URL", "memory:")
+    write_config(project / "switchgear.yaml", "store: '${SWITCHGEAR_TEST_URL}'\n")
+    monkeypatch.delenv("SWITCHGEAR_TEST_URL")
+    with pytest.raises(Unconfigured):
+        compiled.compiled(str(project))
+    monkeypatch.setenv("SWITCHGEAR_TEST_URL", "memory:")
+    with pytest.raises(Unconfigured):
+        compiled.compiled(str(project))
+    monkeypatch.setattr(recompile, "BROKEN_S", 0.0)
+    assert compiled.compiled(str(project)).store == "memory:"
+
+
+def test_a_configuration_that_changes_under_the_hooks_is_told_once(project: Path) -> None:
+    hear(project, before())
+    assert changes(project) == []
+    write_config(project / "switchgear.yaml", "hooks: {lease_s: 61}\nrules: {builtin: []}\n")
+    hear(project, after())
+    hear(project, before(call="t2"))
+    (told,) = changes(project)
+    assert told.startswith("the configuration has other values of lease_s, rules")
+    assert told.endswith("seen by session/s1 at PostToolUse")
+
+
+def test_a_change_that_only_a_watcher_saw_is_told_by_the_next_hook(project: Path) -> None:
+    hear(project, before())
+    write_config(project / "switchgear.yaml", "hooks: {lease_s: 61}\n")
+    compiled.compiled(str(project))
+    write_config(project / "switchgear.yaml", "hooks: {lease_s: 62, on_trouble: refuse}\n")
+    compiled.compiled(str(project))
+    hear(project, after())
+    (told,) = changes(project)
+    assert (
+        "other values of lease_s; the configuration has other values of lease_s, on_trouble" in told
+    )
+
+
+def test_a_file_that_is_only_touched_is_no_change(project: Path) -> None:
+    hear(project, before())
+    os.utime(project / "switchgear.yaml", (1, 1))
+    hear(project, after())
+    assert changes(project) == []
+
+
+def test_hooks_that_are_taken_out_are_told(project: Path) -> None:
+    settings = project / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    agent = HOOKED["claude-code"]
+    wired = {"hooks": agent.groups(agent.command("project", str(project)))}
+    settings.write_text(json.dumps(wired))
+    hear(project, before())
+    settings.write_text(json.dumps({**wired, "model": "opus"}))
+    hear(project, after())
+    assert changes(project) == []
+    settings.write_text('{"hooks": {}}')
+    hear(project, before(call="t2"))
+    (told,) = changes(project)
+    assert told.startswith(f"{settings} has no hook of Switchgear any more")
+
+
+def test_hooks_that_an_operator_takes_out_are_no_change_under_the_hooks(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    for words in (["install", "claude"], ["install", "codex"]):
+        assert CliRunner().invoke(main, ["hooks", *words]).exit_code == 0
+    hear(project, before())
+    assert CliRunner().invoke(main, ["hooks", "uninstall", "claude"]).exit_code == 0
+    hear(project, after())
+    assert changes(project) == []
+
+
+def test_an_edit_that_waits_for_trust_is_told_as_that(project: Path) -> None:
+    hear(project, before())
+    (project / "switchgear.yaml").write_text("hooks: {lease_s: 61}\n")
+    hear(project, before(call="t2"))
+    (told,) = changes(project)
+    assert f"{project / 'switchgear.yaml'} has changed" in told
+    assert "other values" not in told

@@ -1,0 +1,272 @@
+"""Rounds: sessions without a watcher of their own are looked at by whoever runs anyway."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchgear._agents.hook_dialects import dialect_of
+from switchgear._agents.hook_ruling import Errand
+from switchgear._core.types import Signal, Tell
+from switchgear._detectors import Silence
+from switchgear._hooks import silence as rounds
+from switchgear._hooks.decide import decide
+from switchgear._hooks.host_id import folder_mark
+from switchgear._hooks.session import Notes
+from switchgear._hooks.session_check import GONE_S, Look, at_work, look, look_for_a_watcher
+from switchgear._hooks.silence import Rounds
+from switchgear._stores.base import Transaction
+from switchgear._stuck.escalation import Climb
+from unit.hook_calls import Guarded, batch, before, claude
+
+WORKS = Look(Notes(works=True), every_s=5.0)
+
+
+class Walk:
+    """Rounds over looks that are given, and what they did."""
+
+    def __init__(self, **looks: Look | Exception) -> None:
+        self.looks = looks
+        self.seen: list[str] = []
+        self.helped: list[tuple[str, str]] = []
+        self.found: list[str] | Exception = []
+        self.rounds = Rounds(self._look, lambda *about: self.helped.append(about), self._find)
+
+    def _find(self) -> list[str]:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+    def _look(self, session: str) -> Look:
+        self.seen.append(session)
+        found = self.looks[session]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def at(self, now_s: float) -> list[str]:
+        """Whom a round at this time looks at."""
+        self.seen = []
+        self.rounds.tick(now_s)
+        thread = self.rounds._under_way
+        if thread is not None:
+            thread.join()
+        return self.seen
+
+
+def test_a_session_is_looked_at_as_often_as_it_asks() -> None:
+    walk = Walk(a=WORKS)
+    walk.rounds.add("a")
+    assert [walk.at(now_s) for now_s in (0.0, 4.0, 5.0)] == [["a"], [], ["a"]]
+
+
+def test_a_session_that_is_over_is_let_go() -> None:
+    walk = Walk(a=Look(Notes(ended=True)), b=Look(Notes(), known=False))
+    walk.rounds.add("a")
+    walk.rounds.add("b")
+    assert walk.at(0.0) == ["a", "b"]
+    assert walk.at(1e9) == []
+
+
+def test_the_trouble_of_one_session_is_not_that_of_another() -> None:
+    walk = Walk(a=OSError("gone"), b=WORKS)
+    walk.rounds.add("a")
+    walk.rounds.add("b")
+    assert walk.at(0.0) == ["a", "b"]
+    assert walk.at(100.0) == ["a", "b"]
+
+
+def test_help_is_called_with_the_evidence() -> None:
+    stopped = Look(Notes(works=True, stop="what is known"), taken=Climb("escalate", ()))
+    walk = Walk(a=stopped)
+    walk.rounds.add("a")
+    walk.at(0.0)
+    assert walk.helped == [("a", "what is known")]
+
+
+def test_sessions_are_looked_for_now_and_then() -> None:
+    walk = Walk(a=WORKS, b=WORKS)
+    walk.found = ["a"]
+    assert walk.at(0.0) == ["a"]
+    walk.found = ["a", "b"]
+    assert walk.at(5.0) == ["a"]
+    assert walk.at(rounds.FIND_S) == ["a", "b"]
+
+
+def test_a_store_that_cannot_be_asked_is_asked_again() -> None:
+    walk = Walk(a=WORKS)
+    walk.found = OSError("gone")
+    assert walk.at(0.0) == []
+    walk.found = ["a"]
+    assert walk.at(rounds.FIND_S) == ["a"]
+
+
+# Which sessions are looked at
+
+
+def session(agent: Guarded, silent_s: float, root: str | None = None, **noted: Any) -> Look:
+    """A look at a session that worked, and was silent then."""
+    agent.call("Bash", {"command": "make"})
+    agent.hear(batch(("Bash", {"command": "make"}, "t")))
+
+    def note(tx: Transaction) -> None:
+        tx.note = Notes.load(tx.note)._replace(**{"works": True, **noted}).dump()
+
+    agent.store.transact("session/s1", note)
+    agent.clock.advance(silent_s)
+    policy = agent.known.policy_for("session/s1")
+    return look_for_a_watcher(agent.store, "s1", policy, agent.known.interventions, root)
+
+
+def notes_of(agent: Guarded) -> Notes:
+    return agent.store.transact("session/s1", lambda tx: Notes.load(tx.note))
+
+
+def stuck_and_only_told(folder: Path, config: str = "") -> Guarded:
+    """An agent that repeats itself and then is silent, seen by who only looks on."""
+    agent = Guarded(folder, config)
+    for number in range(6):
+        agent.call("Read", {"file_path": "a"}, str(number))
+    agent.clock.advance(130.0)
+    policy = agent.known.policy_for("session/s1")
+    looked = look_for_a_watcher(agent.store, "s1", policy)
+    assert agent.phase("session/s1") == "open"
+    assert looked.taken is None
+    return agent
+
+
+def silence(agent: Guarded) -> float:
+    found = agent.store.get("session/s1")
+    assert found is not None
+    [at] = [n for n, each in enumerate(found.policy.detectors) if isinstance(each, Silence)]
+    return found.policy.detectors[at].heat(found.circuit.memories[at], agent.clock())
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Guarded:
+    return Guarded(tmp_path)
+
+
+def test_a_silence_that_nobody_else_tells_is_told(agent: Guarded) -> None:
+    assert not session(agent, 90.0).ends
+    assert 0.7 < silence(agent) < 0.8
+
+
+def test_a_session_whose_watcher_lives_is_left_to_it(agent: Guarded) -> None:
+    assert session(agent, 90.0, watcher=os.getpid()).ends
+    assert silence(agent) == 0.0
+
+
+def test_a_session_whose_watcher_is_gone_is_looked_at(agent: Guarded) -> None:
+    assert not session(agent, 90.0, watcher=2**22 + 1).ends
+    assert silence(agent) > 0.7
+
+
+def test_a_watcher_on_another_host_is_not_looked_for_here(agent: Guarded) -> None:
+    assert session(agent, 90.0, watcher=2**22 + 1, host="elsewhere").ends
+    assert silence(agent) == 0.0
+
+
+def test_a_session_without_a_watcher_on_another_host_is_looked_at(agent: Guarded) -> None:
+    assert not session(agent, 90.0, watcher=0, host="elsewhere").ends
+    assert silence(agent) > 0.7
+
+
+def test_a_session_that_is_over_is_not_silent(agent: Guarded) -> None:
+    assert session(agent, 90.0, ended=True, limit_s=1.0).ends
+    policy = agent.known.policy_for("session/s1")
+    assert look(agent.store, "s1", policy, agent.known.interventions).ends
+    assert silence(agent) == 0.0
+    assert notes_of(agent).stop is None
+
+
+def test_who_makes_rounds_leaves_the_interrupt_to_the_watcher(agent: Guarded) -> None:
+    looked = session(agent, 90.0, limit_s=60.0)
+    assert not looked.interrupts
+    assert notes_of(agent).stop is None
+    policy = agent.known.policy_for("session/s1")
+    assert look(agent.store, "s1", policy, agent.known.interventions).interrupts
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_only_sessions_of_the_project_are_looked_at_where_one_is_named(
+    agent: Guarded, tmp_path: Path, *, own: bool
+) -> None:
+    (tmp_path / "other").mkdir()
+    folder = agent.known.root if own else str(tmp_path / "other")
+    assert session(agent, 90.0, folder_mark(folder)).ends is not own
+    assert (silence(agent) > 0.0) is own
+
+
+def test_who_only_looks_on_takes_no_rung_and_says_nothing(tmp_path: Path) -> None:
+    agent = stuck_and_only_told(tmp_path)
+    notes = notes_of(agent)
+    assert (notes.pending, notes.stop, notes.tried) == ((), None, ())
+
+
+def test_the_next_hook_takes_the_rung_that_was_left(tmp_path: Path) -> None:
+    agent = stuck_and_only_told(tmp_path)
+    ruling = agent.hear(before("Read"))
+    assert ruling.action == "warn"
+    assert "AGENT APPEARS STUCK" in ruling.text
+    assert "no tool call for 130 s" in ruling.text
+    assert "STUCK" not in agent.hear(before("Read")).text, "once"
+
+
+def test_help_that_was_left_is_called_in_the_project_of_the_session(tmp_path: Path) -> None:
+    agent = stuck_and_only_told(
+        tmp_path, "interventions: {when_alone: [escalate], escalate: codex}\n"
+    )
+    errands: list[Errand] = []
+    facts, warns = agent.facts(before("Read")), dialect_of(agent.agent).warns
+    assert decide(facts, agent.known, agent.store, warns, errands).action == "stop"
+    assert [(each.root, each.escalate, bool(each.evidence)) for each in errands] == [
+        (str(tmp_path), "codex", True)
+    ]
+
+
+def test_no_rung_is_taken_when_somebody_has_asked_the_agent_to_go_on(tmp_path: Path) -> None:
+    agent = stuck_and_only_told(tmp_path)
+    agent.hear(claude("UserPromptSubmit", prompt="go on"))
+    assert agent.hear(before("Read")).action == "allow"
+    assert agent.store.get("ladder/session/s1") is None
+
+
+def test_an_agent_that_was_not_heard_of_for_an_hour_is_gone(agent: Guarded) -> None:
+    assert session(agent, GONE_S + 1.0).ends
+    assert silence(agent) == 0.0
+
+
+def test_a_silence_that_may_last_for_hours_is_told_for_as_long(tmp_path: Path) -> None:
+    agent = Guarded(
+        tmp_path,
+        "circuits: [{match: session/*, policy: {detectors: [silence: {limit_s: 7200}]}}]\n",
+    )
+    assert not session(agent, 7000.0).ends
+    agent.clock.advance(7000.0)
+    assert at_work(agent.store) == ["s1"]
+    policy = agent.known.policy_for("session/s1")
+    assert not look_for_a_watcher(agent.store, "s1", policy).ends
+    assert agent.phase("session/s1") == "open"
+    agent.clock.advance(401.0)
+    assert look_for_a_watcher(agent.store, "s1", policy).ends
+
+
+def test_sessions_at_work_are_known_by_their_circuits(agent: Guarded) -> None:
+    session(agent, 1.0)
+    agent.store.apply(
+        "session/s1/agent/a", agent.known.policy_for("session/x"), Tell(Signal()), 1e9
+    )
+    agent.store.apply("op/shell", agent.known.policy_for("op/shell"), Tell(Signal(ok=True)), 1e9)
+    assert at_work(agent.store) == ["s1"]
+    agent.clock.advance(GONE_S)
+    assert at_work(agent.store) == []
+
+
+def test_the_sessions_are_bounded() -> None:
+    walk = Walk()
+    for number in range(rounds.LONGEST + 5):
+        walk.rounds.add(str(number))
+    walk.looks = {str(number): WORKS for number in range(rounds.LONGEST + 5)}
+    assert walk.at(0.0) == [str(number) for number in range(5, rounds.LONGEST + 5)]

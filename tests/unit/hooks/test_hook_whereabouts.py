@@ -1,0 +1,31 @@
+"""Where a session lives: what is told apart, and what is the same by another name."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from switchgear._hooks import host_id
+from switchgear._hooks.host_id import folder_mark, here, lives
+
+
+def test_a_folder_is_the_same_by_another_name_and_no_other(tmp_path: Path) -> None:
+    one, other, link = tmp_path / "one", tmp_path / "other", tmp_path / "link"
+    one.mkdir()
+    other.mkdir()
+    link.symlink_to(one)
+    assert folder_mark(str(link)) == folder_mark(str(one)) != folder_mark(str(other))
+    assert folder_mark(str(tmp_path / "none")) == ""
+
+
+def test_a_machine_that_tells_nothing_of_itself_is_known_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_BOOT", "_NUMBERS"):
+        monkeypatch.setattr(host_id, name, str(tmp_path / "none"))
+    assert here() == os.uname().nodename
+
+
+def test_numbers_that_no_process_has_do_not_live() -> None:
+    assert lives(os.getpid())
+    assert [lives(number) for number in (0, 2**22 + 1, 2**80)] == [False, False, False]

@@ -1,0 +1,423 @@
+"""What is said to be saved is saved, whatever an agent did to the repository, and the rest is named."""
+
+import errno
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from switchgear._measure import saving
+from switchgear._measure.deadline import Deadline
+from switchgear._measure.git_command import GitError
+from switchgear._measure.saving import NotSaved, save_archive
+from switchgear._measure.tree import Tree, open_tree
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=t", "-c", "user.email=t@localhost")
+    done = subprocess.run(
+        ["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    (folder / "a").write_text("a\n")
+    (folder / "b").write_text("b\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "start")
+    return folder
+
+
+def tree_of(folder: Path) -> Tree:
+    return open_tree(folder, folder / ".switchgear" / "runs" / "1" / "notes")
+
+
+def blob(project: Path, path: str) -> bytes:
+    reference = f"refs/switchgear/runs/1:{path}"
+    return subprocess.run(
+        ["git", "--no-replace-objects", "cat-file", "blob", reference],
+        cwd=project,
+        check=True,
+        capture_output=True,
+    ).stdout
+
+
+def config(*pairs: str) -> Callable[[Path], object]:
+    def apply(project: Path) -> None:
+        for pair in pairs:
+            git(project, "config", *pair.split("=", 1))
+
+    return apply
+
+
+def attributes(where: str, text: str, *pairs: str) -> Callable[[Path], object]:
+    def apply(project: Path) -> None:
+        config(*pairs)(project)
+        (project / where).parent.mkdir(exist_ok=True)
+        (project / where).write_text(text)
+
+    return apply
+
+
+def excluded(project: Path) -> None:
+    (project / ".git" / "info").mkdir(exist_ok=True)
+    (project / ".git" / "info" / "exclude").write_text("*\n")
+
+
+def excluded_by_file(project: Path) -> None:
+    (project.parent / "ignore").write_text("*\n")
+    git(project, "config", "core.excludesFile", str(project.parent / "ignore"))
+
+
+def flagged(flag: str) -> Callable[[Path], object]:
+    return lambda project: git(project, "update-index", flag, "a", "b")
+
+
+def hooked(project: Path) -> None:
+    hooks = project / ".git" / "hooks"
+    hooks.mkdir(exist_ok=True)
+    for name in ("pre-commit", "reference-transaction", "post-index-change", "commit-msg"):
+        (hooks / name).write_text("#!/bin/sh\nexit 1\n")
+        (hooks / name).chmod(0o755)
+    git(project, "config", "core.hooksPath", str(hooks))
+
+
+def replaced(project: Path) -> None:
+    old = git(project, "rev-parse", "HEAD:b").strip()
+    new = git(project, "rev-parse", "HEAD:a").strip()
+    git(project, "replace", old, new)
+
+
+TAMPERED: dict[str, Callable[[Path], object]] = {
+    "a clean filter": attributes(
+        *(".gitattributes", "* filter=evil\n"),
+        *("filter.evil.clean=echo nothing", "filter.evil.required=true"),
+    ),
+    "a filter that fails": attributes(
+        *(".git/info/attributes", "* filter=evil\n"),
+        *("filter.evil.clean=false", "filter.evil.required=true"),
+    ),
+    "a filter that hangs": attributes(
+        *(".git/info/attributes", "* filter=evil\n"), "filter.evil.process=sleep 600"
+    ),
+    "text conversion": attributes(".gitattributes", "* text=auto eol=crlf ident\n"),
+    "an encoding": attributes(".gitattributes", "* text working-tree-encoding=UTF-16\n"),
+    "a monitor that lies": config("core.fsmonitor=true"),
+    "a monitor that hangs": config("core.fsmonitor=sleep 600"),
+    "autocrlf": config("core.autocrlf=true", "core.safecrlf=true"),
+    "signed commits": config("commit.gpgsign=true", "gpg.program=false"),
+    "an external diff": config("diff.external=false", "diff.noprefix=true"),
+    "a broken setting": lambda project: (project / ".git" / "config").write_text("[oops"),
+    "another worktree": config("core.worktree=/tmp"),
+    "ignored stats": config(
+        "core.ignoreStat=true", "core.trustctime=false", "core.checkStat=minimal"
+    ),
+    "hidden untracked files": config("status.showUntrackedFiles=no", "core.untrackedCache=true"),
+    "a bare repository": config("core.bare=true"),
+    "assume-unchanged": flagged("--assume-unchanged"),
+    "skip-worktree": flagged("--skip-worktree"),
+    "exclude": excluded,
+    "excludesFile": excluded_by_file,
+    "ignore rules": lambda project: (project / ".gitignore").write_text("*\n"),
+    "hooks": hooked,
+    "replacements": replaced,
+    "a locked index": lambda project: (project / ".git" / "index.lock").write_text("x"),
+    "a locked reference": lambda project: (project / ".git" / "packed-refs.lock").write_text(""),
+    "no permissions in the index": lambda project: (project / ".git" / "index").write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_nothing_that_an_agent_sets_changes_what_is_measured_and_saved(
+    project: Path, tmp_path: Path, what: str, when: str
+) -> None:
+    if when == "before":
+        if what in {"exclude", "excludesFile", "ignore rules"}:
+            pytest.skip("what is excluded before the run is the user's choice")
+        TAMPERED[what](project)
+    tree = tree_of(project)
+    before = tree.mark()
+    if when == "during":
+        TAMPERED[what](project)
+    wanted = {"a": b"one\r\ntwo\n$Id$\n", "new": b"\xff\xfe\x00new\r\n", "dir/deep": b"deep"}
+    for path, data in wanted.items():
+        (project / path).parent.mkdir(exist_ok=True)
+        (project / path).write_bytes(data)
+    began_s = time.monotonic()
+    paths = tree.change(before, tree.mark()).paths
+    if what != "ignore rules":  # they are a file of the project, which everybody can see
+        assert set(wanted) <= set(paths)
+    done = tree.keep("runs/1", "kept")
+    assert time.monotonic() - began_s < 60
+    if done.how.startswith("git "):
+        assert done.notes == ()
+        config_file = project / ".git" / "config"
+        config_file.write_text("[core]\n\trepositoryformatversion = 0\n")
+        assert {path: blob(project, path) for path in wanted} == wanted
+        assert blob(project, "b") == b"b\n"
+    else:
+        assert what == "a broken setting", done
+        (tmp_path / "out").mkdir()
+        subprocess.run(done.how, shell=True, cwd=tmp_path / "out", check=True)
+        assert {path: (tmp_path / "out" / path).read_bytes() for path in wanted} == wanted
+        assert any("git could not hold it" in note for note in done.notes)
+
+
+def test_objects_that_come_from_elsewhere_are_not_relied_on(project: Path, tmp_path: Path) -> None:
+    tree = tree_of(project)
+    tree.mark()
+    (project / "new").write_text("new\n")
+    elsewhere = tmp_path / "elsewhere"
+    git(tmp_path, "init", "-q", "--bare", str(elsewhere))
+    (project / ".git/objects/info").mkdir(exist_ok=True)
+    (project / ".git/objects/info/alternates").write_text(f"{elsewhere}/objects\n")
+    done = tree.keep("runs/1", "kept")
+    assert done.how.startswith("tar ")
+    assert any("alternates" in note for note in done.notes)
+
+
+def test_what_cannot_be_saved_is_named_and_the_rest_is_saved_in_time(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tree_of(project)
+    tree.mark()
+    (project / "new").write_text("new\n")
+    with (project / "sparse").open("wb") as file:
+        file.truncate(10**12)
+    os.mkfifo(project / "pipe")
+    with (project / "b").open("wb") as file:  # a file that git knows
+        file.truncate(10**11)
+    with socket.socket(socket.AF_UNIX) as server:
+        monkeypatch.chdir(project)  # the name of a socket must be short
+        server.bind("socket")
+        began_s = time.monotonic()
+        before = tree.mark()
+        done = tree.keep("runs/1", "kept")
+        assert time.monotonic() - began_s < 30
+    assert blob(project, "new") == b"new\n"
+    assert done.notes == ("not saved (larger than 100 MB): 2 files: b, sparse",)
+    os.truncate(project / "sparse", 10**12 + 1)
+    assert tree.change(before, tree.mark()).modified == ("sparse",)
+
+
+def test_a_file_that_becomes_a_pipe_is_named(project: Path) -> None:
+    tree = tree_of(project)
+    tree.mark()
+    (project / "a").unlink()
+    os.mkfifo(project / "a")
+    assert tree.keep("runs/1", "kept").notes == ("not saved (no regular file): 1 file: a",)
+
+
+def test_a_file_that_cannot_be_read_is_named(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tree_of(project)
+    tree.mark()
+    (project / "secret").write_text("s")
+    (project / "new").write_text("new\n")
+    read = saving.read_entry
+
+    def refuse(folder: Path, entry: saving.Entry) -> bytes:
+        if entry.path == "secret":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return read(folder, entry)
+
+    monkeypatch.setattr(saving, "read_entry", refuse)
+    assert tree.keep("runs/1", "kept").notes == ("not saved (Permission denied): 1 file: secret",)
+    assert blob(project, "new") == b"new\n"
+
+
+def test_saving_has_a_deadline_and_what_was_not_reached_is_named(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tree_of(project)
+    tree.mark()
+    for number in range(20):
+        (project / f"new{number:02}").write_text("x" * number)
+    deadline = Deadline(60)
+    read = saving.read_entry
+    seen: list[str] = []
+
+    def slow(folder: Path, entry: saving.Entry) -> bytes:
+        seen.append(entry.path)
+        if len(seen) == 5:
+            deadline._until_s = 0.0
+        return read(folder, entry)
+
+    monkeypatch.setattr(saving, "read_entry", slow)
+    done = tree.keep("runs/1", "kept", deadline)
+    [note] = done.notes
+    assert note.startswith("not saved (no time was left): 15 files: ")
+    assert blob(project, "new04") == b"xxxx"
+
+
+def test_a_save_that_is_cancelled_says_that_nothing_was_saved(project: Path) -> None:
+    tree = tree_of(project)
+    tree.mark()
+    (project / "new").write_text("new\n")
+    deadline = Deadline(60)
+    deadline.kill()
+    with pytest.raises(Exception, match=r"cancelled|no time"):
+        tree.keep("runs/1", "kept", deadline)
+
+
+def test_links_modes_and_deletions_are_saved(project: Path) -> None:
+    tree = tree_of(project)
+    tree.mark()
+    (project / "a").unlink()
+    (project / "b").chmod(0o755)
+    (project / "b").write_text("#!/bin/sh\n")
+    (project / "link").symlink_to("/nowhere")
+    assert tree.keep("runs/1", "kept").notes == ()
+    listed = git(project, "ls-tree", "-r", "refs/switchgear/runs/1").splitlines()
+    assert [line.split()[0] + " " + line.split()[-1] for line in listed] == [
+        "100755 b",
+        "120000 link",
+    ]
+    assert blob(project, "link") == b"/nowhere"
+
+
+def test_a_conflict_in_the_index_is_saved_as_it_is_in_the_folder(project: Path) -> None:
+    git(project, "checkout", "-qb", "other")
+    (project / "a").write_text("theirs\n")
+    git(project, "commit", "-qam", "theirs")
+    git(project, "checkout", "-q", "-")
+    (project / "a").write_text("ours\n")
+    git(project, "commit", "-qam", "ours")
+    subprocess.run(["git", "merge", "-q", "other"], cwd=project, capture_output=True, check=False)
+    before = git(project, "status", "--porcelain", "-uno")
+    assert before.startswith("UU a")
+    tree = tree_of(project)
+    start = tree.mark()
+    assert tree.mark() == start
+    assert tree.keep("runs/1", "kept").notes == ()
+    assert b"<<<<<<<" in blob(project, "a")
+    assert git(project, "status", "--porcelain", "-uno") == before
+
+
+def test_an_announced_file_is_saved(project: Path) -> None:
+    (project / "empty").write_text("")
+    (project / "soon").write_text("soon\n")
+    git(project, "add", "--intent-to-add", "empty", "soon")
+    tree = tree_of(project)
+    tree.mark()
+    assert tree.keep("runs/1", "kept").notes == ()
+    assert blob(project, "soon") == b"soon\n"
+    assert blob(project, "empty") == b""
+
+
+def test_rules_of_the_agents_hide_nothing_from_the_save(project: Path) -> None:
+    (project / ".gitignore").write_text("build/\n")
+    (project / "build").mkdir()
+    (project / "build" / "out").write_text("of the user's rules")
+    tree = tree_of(project)
+    tree.mark()
+    (project / "src").mkdir()
+    (project / "src" / "work").write_text("work\n")
+    (project / "src" / ".gitignore").write_text("*\n")
+    (project / "node_modules").mkdir()
+    (project / "node_modules" / "x").write_text("x")
+    (project / "node_modules" / ".gitignore").write_text("*\n")
+    assert tree.keep("runs/1", "kept").notes == ()
+    listed = git(project, "ls-tree", "-r", "--name-only", "refs/switchgear/runs/1").split()
+    assert listed == [".gitignore", "a", "b", "src/.gitignore", "src/work"]
+
+
+@pytest.mark.parametrize("cache", [".pytest_cache", ".mypy_cache", ".ruff_cache", ".venv"])
+def test_caches_that_hide_themselves_are_not_part_of_the_save_and_of_its_lines(
+    project: Path, cache: str
+) -> None:
+    tree = tree_of(project)
+    tree.mark()
+    (project / cache / "v").mkdir(parents=True)
+    (project / cache / ".gitignore").write_text("*\n")
+    (project / cache / "v" / "lastfailed").write_text("one\ntwo\n")
+    (project / "a").write_text("another\n")
+    assert tree.keep("runs/1", "kept").notes == ()
+    listed = git(project, "ls-tree", "-r", "--name-only", "refs/switchgear/runs/1").split()
+    assert listed == ["a", "b"]
+    assert tree.lines_since_start() == (1, 1)
+
+
+# Archives
+
+
+def test_an_archive_goes_elsewhere_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    (folder / "new").write_text("new")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(elsewhere))
+    pack = saving._pack
+
+    def full(at: Path, entries: object, place: Path, *rest: object) -> None:
+        if not place.is_relative_to(elsewhere):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        pack(at, entries, place, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(saving, "_pack", full)
+    place, missed = save_archive(folder, ["new"], folder / "runs" / "x.tar.gz", Deadline(60))
+    assert place.is_relative_to(elsewhere)
+    assert missed == ()
+    listed = subprocess.run(["tar", "-tzf", place], capture_output=True, text=True, check=True)
+    assert listed.stdout == "new\n"
+
+
+def test_a_disk_that_is_full_everywhere_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(saving, "_pack", full)
+    with pytest.raises(NotSaved, match="No space left on device"):
+        save_archive(tmp_path, ["new"], tmp_path / "x.tar.gz", Deadline(60))
+
+
+def test_an_archive_leaves_out_what_is_huge_or_no_file(tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("old")
+    tree = tree_of(tmp_path)
+    tree.mark()
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(10**12)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "new").write_text("new")
+    began_s = time.monotonic()
+    done = tree.keep("runs/1", "kept")
+    assert time.monotonic() - began_s < 30
+    assert done.notes == (
+        "not saved (larger than 100 MB): 1 file: sparse",
+        "not saved (no regular file): 1 file: pipe",
+    )
+
+
+def test_a_file_of_rules_that_is_a_pipe_is_named_and_the_work_is_saved(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchgear._measure.git.MARK_S", 1.0)
+    tree = tree_of(project)
+    tree.mark()
+    (project / "new").write_text("new\n")
+    os.mkfifo(project / ".gitignore")
+    with pytest.raises(GitError, match=r"\.gitignore is not a regular file, and git waits for it"):
+        tree.mark()
+    began_s = time.monotonic()
+    done = tree.keep("runs/1", "kept", Deadline(6.0))
+    assert time.monotonic() - began_s < 30
+    assert done.how.startswith("tar ")
+    (tmp_path / "out").mkdir()
+    subprocess.run(done.how, shell=True, cwd=tmp_path / "out", check=True)
+    assert (tmp_path / "out" / "new").read_text() == "new\n"

@@ -1,0 +1,119 @@
+"""`--timeout auto`: worked out from the size of the task, or learned from runs that are kept."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from switchgear._cli.entry import Fail
+from switchgear._cli.run_flags import LIMITS, given_flags
+from switchgear._cli.run_timeout import settled, taken_out
+from switchgear._run.durations import similar_s
+from switchgear._run.options import RunOptions
+from switchgear._stuck.timeouts import Timeouts
+
+OPTIONS = RunOptions("add auth", agent="codex")
+
+
+def parsed(*words: str) -> dict[str, Any]:
+    """The flags that a command line comes to."""
+    found: dict[str, Any] = {}
+
+    @click.command()
+    def verb(**flags: Any) -> None:
+        found.update(given_flags(flags))
+
+    for option in LIMITS:
+        verb = option(verb)
+    verb.main(list(words), standalone_mode=False)
+    return found
+
+
+def kept(root: Path, number: int, seconds: float, **fields: Any) -> None:
+    """A finished run, as it is kept."""
+    run: dict[str, Any] = {
+        "schema": 1,
+        "id": f"r{number:03}",
+        "task": "add auth",
+        "agent": "codex",
+        "folder": "/",
+        "circuit": "loop/x",
+        "options": {"preset": None},
+        "state": {"seconds": seconds},
+        "end": {"exit_reason": "completed"},
+    } | fields
+    folder = root / f"r{number:03}"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(run))
+
+
+def test_auto_takes_the_size_of_the_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags, wanted = taken_out(
+        parsed("--timeout", "auto", "--files", "3", "--loc", "150", "--deps", "1")
+    )
+    options, note = settled(OPTIONS, wanted, Timeouts())
+    assert "timeout_s" not in flags
+    assert options.timeout_s == 285.0
+    assert note == "the timeout is 285 s (adaptive: 120 + 3 x 30 + 150 x 0.1 + 1 x 60 s)"
+
+
+def test_complex_doubles_it_and_a_policy_may_be_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, wanted = taken_out(parsed("--timeout", "adaptive", "--complex"))
+    assert settled(OPTIONS, wanted, Timeouts(policy="fixed"))[0].timeout_s == 240.0
+    _, wanted = taken_out(parsed("--timeout", "auto"))
+    assert settled(OPTIONS, wanted, Timeouts(policy="fixed"))[0].timeout_s == 300.0
+
+
+def test_a_span_is_a_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags, wanted = taken_out(parsed("--timeout", "30m"))
+    assert (flags["timeout_s"], wanted) == (1800.0, {})
+    assert settled(OPTIONS, wanted, Timeouts()) == (OPTIONS, None)
+
+
+def test_what_is_neither_is_refused_with_the_ways_there_are() -> None:
+    with pytest.raises(click.UsageError, match="or one of auto, fixed, adaptive, learned, longest"):
+        parsed("--timeout", "soon")
+
+
+def test_a_size_without_auto_would_do_nothing_and_is_refused() -> None:
+    with pytest.raises(Fail, match="matters only with --timeout auto"):
+        taken_out(parsed("--timeout", "5m", "--files", "3"))
+
+
+def test_similar_runs_are_those_of_the_same_task_and_agent_that_were_completed(
+    tmp_path: Path,
+) -> None:
+    kept(tmp_path, 1, 100.0)
+    kept(tmp_path, 2, 200.0, task="something else")
+    kept(tmp_path, 3, 300.0, agent="pi")
+    kept(tmp_path, 4, 400.0, end={"exit_reason": "timeout"})
+    kept(tmp_path, 5, 500.0, end=None)
+    kept(tmp_path, 6, 600.0, task="add  auth\n")
+    found = similar_s(tmp_path, task="add auth", agent="codex", preset=None, enough=2)
+    assert found == [100.0, 600.0]
+
+
+def test_too_few_of_the_task_give_way_to_those_of_the_preset(tmp_path: Path) -> None:
+    kept(tmp_path, 1, 100.0)
+    kept(tmp_path, 2, 200.0, task="another", options={"preset": "feature"})
+    kept(tmp_path, 3, 300.0, task="a third", options={"preset": "feature"})
+    found = similar_s(tmp_path, task="add auth", agent="codex", preset="feature", enough=5)
+    assert found == [200.0, 300.0]
+
+
+def test_a_timeout_is_learned_from_the_runs_of_the_project(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(5):
+        kept(tmp_path / ".switchgear" / "runs", number, 100.0)
+    options, note = settled(OPTIONS, {"policy": "learned"}, Timeouts())
+    assert options.timeout_s == 100.0
+    assert note is not None
+    assert "mean 100 s + 4 x 0.0 s of 5 similar tasks" in note

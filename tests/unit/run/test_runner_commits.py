@@ -1,0 +1,219 @@
+"""`--commit`: what the run changed and validated, nothing else, with the user's own hooks."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from switchgear._run.commits import Committed, Committing, commit_paths
+from unit.runner_stage import Stage, checker
+
+GOES_ON = "tell(type='result', text='', success=None)"
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def log(stage: Stage) -> list[str]:
+    return stage.git("log", "--format=%s").splitlines()
+
+
+def test_a_validated_iteration_is_committed_with_task_and_run(stage: Stage) -> None:
+    check = checker(stage, "sys.exit(0)")
+    result = stage.run("write('a', 'b')", commit=True, validate=check, task="add the file a")
+    message = stage.git("log", "-1", "--format=%B")
+    assert message.startswith("add the file a\n")
+    assert result.run in message
+    assert stage.iterations()[0]["commit"] == stage.git("rev-parse", "HEAD").strip()
+    assert stage.git("status", "--porcelain") == ""
+    assert stage.git("show", "--name-only", "--format=", "HEAD").split() == ["a"]
+
+
+def test_without_the_flag_nothing_is_committed(stage: Stage) -> None:
+    stage.run("write('a', 'b')")
+    assert log(stage) == ["start"]
+
+
+def test_what_fails_the_validation_is_committed_with_what_mends_it(stage: Stage) -> None:
+    check = checker(stage, "sys.exit(0 if os.path.exists('two') else 1)")
+    body = "write('one' if n == 1 else 'two', str(n))"
+    stage.run(body, commit=True, validate=check)
+    assert len(log(stage)) == 2
+    assert stage.git("show", "--name-only", "--format=", "HEAD").split() == ["one", "two"]
+
+
+def test_what_the_user_left_there_is_not_swept_in(stage: Stage) -> None:
+    (stage.folder / "README").write_text("half an idea\n")
+    (stage.folder / "staged").write_text("x")
+    (stage.folder / "draft").write_text("x")
+    stage.git("add", "staged")
+    stage.run("write('a', 'b')", commit=True)
+    assert stage.git("show", "--name-only", "--format=", "HEAD").split() == ["a"]
+    left = stage.git("status", "--porcelain").splitlines()
+    assert sorted(left) == [" M README", "?? draft", "A  staged"]
+
+
+def test_deleted_and_oddly_named_files_are_committed(stage: Stage) -> None:
+    stage.run("os.remove('README'); write('*.py :x', '1'); write('-rf', '2')", commit=True)
+    assert stage.git("status", "--porcelain") == ""
+
+
+def test_what_the_agent_committed_itself_needs_no_commit(stage: Stage) -> None:
+    body = "write('a', 'b'); subprocess.run('git add a && git commit -qm mine', shell=True)"
+    result = stage.run(body, commit=True)
+    assert log(stage) == ["mine", "start"]
+    assert result.exit_reason == "completed"
+    assert stage.iterations()[0]["commit"] is None
+
+
+def test_hooks_of_the_user_run(stage: Stage) -> None:
+    hook = stage.folder / ".git" / "hooks" / "commit-msg"
+    hook.write_text('#!/bin/sh\necho "hooked" >> "$1"\n')
+    hook.chmod(0o755)
+    stage.run("write('a', 'b')", commit=True)
+    assert "hooked" in stage.git("log", "-1", "--format=%B")
+
+
+def test_a_refused_commit_is_a_note_and_is_tried_again(stage: Stage) -> None:
+    hook = stage.folder / ".git" / "hooks" / "pre-commit"
+    hook.write_text("#!/bin/sh\ntest -e two\n")
+    hook.chmod(0o755)
+    stage.run(f"write('one' if n == 1 else 'two', 'x'); {GOES_ON}", commit=True, max_iterations=2)
+    first, second = stage.iterations()
+    assert any("the commit was refused" in note for note in first["notes"])
+    assert second["commit"]
+    assert stage.git("show", "--name-only", "--format=", "HEAD").split() == ["one", "two"]
+
+
+def test_our_folder_is_never_committed(stage: Stage) -> None:
+    (stage.folder / ".switchgear").mkdir(exist_ok=True)
+    (stage.folder / ".switchgear" / "x").write_text("1")
+    assert commit_paths(stage.folder, [".switchgear/x"], "m") == Committed()
+    assert log(stage) == ["start"]
+
+
+def test_outside_git_it_is_said(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, git=False)
+    stage.run("write('a', 'b')", commit=True)
+    assert any("no git repository" in note for note in stage.iterations()[0]["notes"])
+
+
+# What is the user's stays as it is
+
+
+def index_of(stage: Stage) -> tuple[str, str]:
+    return stage.git("ls-files", "-s", "-u"), stage.git("status", "--porcelain")
+
+
+def conflict(stage: Stage) -> None:
+    stage.git("checkout", "-qb", "other")
+    (stage.folder / "README").write_text("theirs\n")
+    stage.git("commit", "-qam", "theirs")
+    stage.git("checkout", "-q", "-")
+    (stage.folder / "README").write_text("ours\n")
+    stage.git("commit", "-qam", "ours")
+    command = ["git", "merge", "-q", "other"]
+    assert subprocess.run(command, cwd=stage.folder, capture_output=True, check=False).returncode
+
+
+def test_a_conflict_stays_a_conflict(stage: Stage) -> None:
+    conflict(stage)
+    before, head = index_of(stage), stage.git("rev-parse", "HEAD")
+    result = stage.run("write('README', 'mine'); write('a', 'b')", commit=True)
+    after = stage.git("ls-files", "-u")
+    assert after.count("README") == 3, "a conflict became resolved"
+    assert stage.git("rev-parse", "HEAD") == head
+    assert (stage.folder / ".git" / "MERGE_HEAD").exists()
+    assert before[1].splitlines()[0] == "UU README"
+    [note] = [note for facts in stage.iterations() for note in facts["notes"] if "commit" in note]
+    assert "nothing was committed: a merge is in progress in" in note
+    assert result.exit_reason == "completed"
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("MERGE_HEAD", "a merge"),
+        ("rebase-merge", "a rebase"),
+        ("rebase-apply", "a rebase"),
+        ("CHERRY_PICK_HEAD", "a cherry-pick"),
+        ("REVERT_HEAD", "a revert"),
+    ],
+)
+def test_nothing_is_committed_in_the_middle_of_something(
+    stage: Stage, name: str, what: str
+) -> None:
+    (stage.folder / ".git" / name).mkdir()
+    (stage.folder / "a").write_text("b")
+    before = stage.git("ls-files", "-s")
+    made = commit_paths(stage.folder, ["a"], "m")
+    assert made.commit is None
+    assert made.problem is not None
+    assert made.problem.startswith(f"nothing was committed: {what}")
+    assert stage.git("ls-files", "-s") == before
+
+
+def hook(stage: Stage, name: str, text: str) -> None:
+    file = stage.folder / ".git" / "hooks" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+
+
+@pytest.mark.parametrize("refuses", ["exit 1", "kill -9 $PPID", "kill -TERM $PPID; sleep 9"])
+def test_a_refused_commit_leaves_the_index_as_it_was(stage: Stage, refuses: str) -> None:
+    hook(stage, "pre-commit", refuses)
+    (stage.folder / "staged").write_text("x")
+    stage.git("add", "staged")
+    (stage.folder / "README").write_text("changed\n")
+    (stage.folder / "a").write_text("b")
+    before = index_of(stage)
+    made = commit_paths(stage.folder, ["a", "README"], "m", Committing(stage.scripts))
+    assert made.commit is None
+    assert made.problem is not None
+    assert index_of(stage) == before
+    assert list(stage.scripts.iterdir()) == []
+    assert not (stage.folder / ".git" / "index.lock").exists()
+
+
+def test_a_hook_is_bound_by_the_time_of_the_run(stage: Stage) -> None:
+    hook(stage, "pre-commit", f"sleep 300 & echo $! > {stage.scripts}/pid; wait")
+    (stage.folder / "a").write_text("b")
+    before, began_s = index_of(stage), time.monotonic()
+    made = commit_paths(stage.folder, ["a"], "m", Committing(stage.scripts, left_s=1.0))
+    assert time.monotonic() - began_s < 30
+    assert made.problem is not None
+    assert made.problem.startswith("the commit was stopped: its hooks did not end within")
+    assert index_of(stage) == before
+    pid = (stage.scripts / "pid").read_text().strip()
+    assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text()
+
+
+def test_a_hook_after_the_commit_that_hangs_does_not_undo_it(stage: Stage) -> None:
+    hook(stage, "post-commit", "sleep 300")
+    (stage.folder / "a").write_text("b")
+    made = commit_paths(stage.folder, ["a"], "m", Committing(stage.scripts, left_s=3.0))
+    assert made.commit == stage.git("rev-parse", "HEAD").strip()
+    assert made.problem is None
+    assert made.note is not None
+    assert "a hook after the commit did not end well" in made.note
+    assert stage.git("status", "--porcelain") == ""
+
+
+def test_what_is_in_a_nested_repository_is_not_committed_and_that_is_said(stage: Stage) -> None:
+    subprocess.run(["git", "init", "-q", "nested"], cwd=stage.folder, check=True)
+    stage.run("write('nested/a', 'b'); write('c', 'd')", commit=True)
+    assert stage.git("show", "--name-only", "--format=", "HEAD").split() == ["c"]
+    notes = stage.iterations()[0]["notes"]
+    assert any("repositories of their own (nested)" in note for note in notes)
+
+
+def test_a_name_that_is_no_utf8_is_committed(stage: Stage) -> None:
+    name = b"caf\xe9".decode(errors="surrogateescape")
+    (stage.folder / name).write_text("x")
+    made = commit_paths(stage.folder, [name], "m", Committing(stage.scripts))
+    assert made.commit is not None, made.problem
+    assert stage.git("status", "--porcelain") == ""

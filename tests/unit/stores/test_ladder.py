@@ -1,0 +1,132 @@
+"""The ladder of interventions: each rung once per incident, kept in the store, reset by progress."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from switchgear._core.policy import Policy
+from switchgear._core.types import Message, Phase, Step
+from switchgear._stores.base import Store
+from switchgear._stores.memory import MemoryStore
+from switchgear._stores.sqlite import SqliteStore
+from switchgear._stuck import escalation
+from switchgear._stuck.escalation import RUNGS, Interventions
+
+SUBJECT = "session/7f3a"
+
+
+def applying(store: Store) -> escalation.Apply:
+    def apply(key: str, policy: Policy, message: Message) -> Step:
+        return store.apply(key, policy, message, store.now_s())
+
+    return apply
+
+
+def test_each_rung_is_tried_once_per_incident() -> None:
+    apply = applying(MemoryStore())
+    taken = [escalation.climb(apply, SUBJECT, RUNGS, "flood").rung for _ in range(6)]
+    assert taken == ["nudge", "reset", "escalate", "skip", "skip", "skip"]
+
+
+def test_what_was_tried_before_is_said() -> None:
+    apply = applying(MemoryStore())
+    for _ in range(2):
+        escalation.climb(apply, SUBJECT, RUNGS, "flood")
+    assert escalation.climb(apply, SUBJECT, RUNGS, "flood").tried == ("nudge", "reset")
+
+
+def test_progress_leads_back_to_the_bottom() -> None:
+    apply = applying(MemoryStore())
+    for _ in range(3):
+        escalation.climb(apply, SUBJECT, RUNGS, "flood")
+    assert escalation.progressed(apply, SUBJECT, RUNGS)
+    assert escalation.climb(apply, SUBJECT, RUNGS, "flood") == escalation.Climb("nudge", ())
+
+
+def test_progress_without_an_incident_writes_nothing() -> None:
+    store = MemoryStore()
+    assert not escalation.progressed(applying(store), SUBJECT, RUNGS)
+    assert store.get(escalation.ladder_key(SUBJECT)) is None
+
+
+def test_the_last_rung_latches_until_an_operator_resets() -> None:
+    store = MemoryStore()
+    apply = applying(store)
+    assert escalation.given_up(apply, SUBJECT, RUNGS) is None
+    for _ in RUNGS:
+        escalation.climb(apply, SUBJECT, RUNGS, "flood")
+    found = store.get(escalation.ladder_key(SUBJECT))
+    assert found is not None
+    assert found.circuit.phase is Phase.OPEN
+    assert not escalation.progressed(apply, SUBJECT, RUNGS)
+    assert escalation.given_up(apply, SUBJECT, RUNGS) == "tried nudge, reset, escalate, skip"
+
+
+def test_the_evidence_of_each_rung_is_kept() -> None:
+    store = MemoryStore()
+    escalation.climb(applying(store), SUBJECT, RUNGS, "21 calls without a file change")
+    found = store.get(escalation.ladder_key(SUBJECT))
+    assert found is not None
+    assert [each.error for each in found.circuit.failures] == [
+        "nudge: 21 calls without a file change"
+    ]
+
+
+def test_the_memory_outlasts_the_process(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.db")
+    first = SqliteStore(path)
+    escalation.climb(applying(first), SUBJECT, RUNGS, "flood")
+    first.close()
+    second = SqliteStore(path)
+    assert escalation.climb(applying(second), SUBJECT, RUNGS, "flood").rung == "reset"
+    second.close()
+
+
+def test_a_rung_that_was_taken_outlasts_kill_9(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.db")
+    body = f"""
+import os, signal
+from switchgear._stuck import escalation as ladder
+from switchgear._stores.sqlite import SqliteStore
+store = SqliteStore({path!r})
+store.transact("x", lambda tx: ladder.climb(tx.apply, {SUBJECT!r}, ladder.RUNGS, "flood"))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-c", body], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    store = SqliteStore(path)
+    assert escalation.climb(applying(store), SUBJECT, RUNGS, "flood") == escalation.Climb(
+        "reset", ("nudge",)
+    )
+    store.close()
+
+
+def test_ladders_of_two_sessions_are_two() -> None:
+    apply = applying(MemoryStore())
+    escalation.climb(apply, "session/a", RUNGS, "flood")
+    assert escalation.climb(apply, "session/b", RUNGS, "flood").rung == "nudge"
+
+
+def test_a_rung_that_an_operator_chose_is_not_tried_again() -> None:
+    apply = applying(MemoryStore())
+    for _ in range(2):
+        escalation.take(apply, SUBJECT, RUNGS, "nudge", "by hand")
+    assert escalation.climb(apply, SUBJECT, RUNGS, "flood") == escalation.Climb("reset", ("nudge",))
+
+
+@pytest.mark.parametrize(
+    ("plan", "rungs"),
+    [
+        (Interventions(escalate="codex"), ("nudge", "reset", "escalate", "skip")),
+        (Interventions(), ("nudge", "reset", "skip")),
+        (Interventions(("skip", "nudge", "nudge")), ("nudge", "skip")),
+        (Interventions(()), ("skip",)),
+    ],
+)
+def test_help_that_is_not_there_is_left_out_and_skip_is_last(
+    plan: Interventions, rungs: tuple[str, ...]
+) -> None:
+    assert plan.rungs == rungs

@@ -1,0 +1,200 @@
+"""The exchanges with a server, played by hand: no server, no client, no waiting."""
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from switchgear._core.errors import StoreUnavailable
+from switchgear._core.policy import Policy
+from switchgear._core.types import Ask, Permit, Phase, Signal, Tell, Verdict
+from switchgear._detectors import ConsecutiveFailures
+from switchgear._stores.redis import envelope, script
+from switchgear._stores.redis.protocol import Protocol
+from switchgear._stores.redis.script import LEAD, Script, Wait
+from switchgear._stores.redis.server_clock import ServerClock
+from switchgear.testing import FakeClock
+
+POLICY = Policy([ConsecutiveFailures(3)])
+SUCCEEDED = Tell(Signal(ok=True))
+DONE = [1, b"100", b"0"]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    clock = FakeClock()
+    monkeypatch.setattr("switchgear._stores.redis.protocol.monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def rules(clock: FakeClock) -> Protocol:
+    return Protocol("redis://h", "ns", ServerClock(clock), keep=100, idle_s=60.0, timeout_s=1.0)
+
+
+def lost(have: bytes | None, *waiting: bytes, mail: bytes | None = None) -> list[Any]:
+    return [0, b"100", b"0", have, list(waiting), mail]
+
+
+def value(rules: Protocol, stamp: str, succeeded: int) -> bytes:
+    circuit = POLICY.start("api", 1.0)
+    circuit = circuit._replace(
+        version=succeeded, totals=circuit.totals._replace(succeeded=succeeded)
+    )
+    return envelope.seal(stamp, circuit, POLICY, rules.texts)[1]
+
+
+def begun(rules: Protocol, message: Tell | Ask = SUCCEEDED) -> Generator[Any, Any, Any]:
+    return rules.apply("api", POLICY, message, 2.0)
+
+
+def entry_of(call: Any) -> bytes:
+    assert isinstance(call, Script)
+    entry = call.args[7]
+    assert isinstance(entry, bytes)
+    return entry
+
+
+def queued(rules: Protocol) -> tuple[Generator[Any, Any, Any], bytes]:
+    """An exchange that has lost its races and has just put its message into the inbox."""
+    work = begun(rules)
+    work.send(None)
+    work.send(lost(value(rules, "4-x-1", 4)))
+    call = work.send(lost(value(rules, "5-x-2", 5)))
+    return work, entry_of(call)
+
+
+def test_who_knows_nothing_bets_that_nothing_is_there(rules: Protocol) -> None:
+    work = begun(rules)
+    call = work.send(None)
+    assert call.keys == ("{ns}:c:api", "{ns}:events", "{ns}:inbox:api")
+    assert call.args[0] == b"-"
+    with pytest.raises(StopIteration) as done:
+        work.send(DONE)
+    assert done.value.value.circuit.totals.succeeded == 1
+
+
+def test_a_lost_race_goes_on_from_the_winners_state_and_names_its_stamp(rules: Protocol) -> None:
+    work = begun(rules)
+    work.send(None)
+    call = work.send(lost(value(rules, "7-x-1", 7)))
+    assert call.args[0] == b'={"stamp":"7-x-1",'
+    assert entry_of(call) == b"", "not yet in the queue"
+    with pytest.raises(StopIteration) as done:
+        work.send(DONE)
+    assert done.value.value.circuit.totals.succeeded == 8
+    again = begun(rules).send(None)
+    assert again.args[0].startswith(b'={"stamp":"8-'), "what we wrote needs no reading"
+
+
+def test_after_two_lost_races_the_message_queues_in_the_same_call(rules: Protocol) -> None:
+    _, entry = queued(rules)
+    mail = envelope.unseal_mail(entry)
+    assert mail.message == SUCCEEDED
+    assert mail.now_s == 2.0
+
+
+def test_the_first_in_the_queue_folds_everybody_and_answers_the_others(rules: Protocol) -> None:
+    work, entry = queued(rules)
+    text = rules.texts.text(POLICY)
+    other = envelope.seal_mail(envelope.Mail("b-1", Ask(), 3.0, text))
+    call = work.send(lost(value(rules, "6-x-3", 6), entry, other))
+    tokens = call.args[-4::2]
+    assert tokens == (envelope.token_of(entry), b"b-1")
+    assert call.args[-3] == b"", "we know our own answer"
+    verdict, events, _ = envelope.unseal_answer(call.args[-1] + b"\n" + call.args[2])
+    assert verdict.permit == Permit(1)
+    assert events == ()
+    with pytest.raises(StopIteration) as done:
+        work.send(DONE)
+    assert done.value.value.circuit.totals.succeeded == 7
+
+
+def test_who_is_not_the_first_waits_and_is_answered(rules: Protocol) -> None:
+    work, entry = queued(rules)
+    call = work.send(lost(value(rules, "6-x-3", 6), b"a-1\n...", entry))
+    assert isinstance(call, Wait)
+    verdict = Verdict(True, Phase.CLOSED, permit=Permit(1))
+    answer = envelope.seal_answer(verdict, ()) + b"\n" + value(rules, "9-x-4", 9)
+    with pytest.raises(StopIteration) as done:
+        work.send((call.answers.encode(), answer))
+    assert done.value.value.verdict == verdict
+    assert done.value.value.circuit.totals.succeeded == 9
+
+
+def test_who_is_told_to_lead_leads(rules: Protocol) -> None:
+    work, entry = queued(rules)
+    call = work.send(lost(value(rules, "6-x-3", 6), b"a-1\n...", entry))
+    look = work.send((call.answers.encode(), LEAD))
+    assert look.args[0] == b"?"
+    call = work.send(lost(value(rules, "8-x-4", 8), entry))
+    assert call.args[0] == b'={"stamp":"8-x-4",'
+    with pytest.raises(StopIteration) as done:
+        work.send(DONE)
+    assert done.value.value.circuit.totals.succeeded == 9
+
+
+def test_who_hears_nothing_leads_without_being_told_and_passes_over_the_dead(
+    rules: Protocol,
+) -> None:
+    work, entry = queued(rules)
+    work.send(lost(value(rules, "6-x-3", 6), b"a-1\nrubbish", entry))
+    work.send(None)
+    call = work.send(lost(value(rules, "6-x-3", 6), b"a-1\nrubbish", entry))
+    assert call.args[-4::2] == (b"a-1\nrubbish", envelope.token_of(entry))
+    with pytest.raises(StopIteration):
+        work.send(DONE)
+
+
+@pytest.mark.parametrize("removed", [1, 0])
+def test_who_waits_too_long_takes_the_message_back_or_finds_it_answered(
+    rules: Protocol, clock: FakeClock, removed: int
+) -> None:
+    work, entry = queued(rules)
+    work.send(lost(value(rules, "6-x-3", 6), b"a-1\n...", entry))
+    clock.advance(1.0)
+    work.send(None)
+    call = work.send(lost(value(rules, "6-x-3", 6), b"a-1\n...", entry))
+    assert call.text is script.WITHDRAW
+    assert call.args[0] == entry
+    if removed:
+        with pytest.raises(StoreUnavailable, match="more writers"):
+            work.send([1, None, None, None, b""])
+        return
+    answer = envelope.seal_answer(Verdict(True, Phase.CLOSED), ())
+    with pytest.raises(StopIteration) as done:
+        work.send([0, answer + b"\n" + value(rules, "9-x-4", 9), None, None, b""])
+    assert done.value.value.circuit.totals.succeeded == 9
+
+
+def test_where_many_compete_the_next_message_queues_at_once(rules: Protocol) -> None:
+    work, entry = queued(rules)
+    work.send(lost(value(rules, "6-x-3", 6), entry, b"b-1\n..."))
+    call = begun(rules).send(None)
+    assert call.args[0] == b"?"
+    assert entry_of(call)
+
+
+def test_and_no_longer_once_it_found_itself_alone(rules: Protocol) -> None:
+    test_where_many_compete_the_next_message_queues_at_once(rules)
+    work = begun(rules)
+    entry = entry_of(work.send(None))
+    work.send(lost(value(rules, "6-x-3", 6), entry))
+    with pytest.raises(StopIteration):
+        work.send(DONE)
+    assert begun(rules).send(None).args[0].startswith(b"=")
+
+
+def test_the_server_is_told_until_when_an_answer_is_waited_for(
+    rules: Protocol, clock: FakeClock
+) -> None:
+    assert begun(rules).send(None).args[13] == b"", "its clock is not known yet"
+    rules._clock.learn(5000.0, 0.0, 0.0)
+    work = begun(rules)
+    assert work.send(None).args[13] == 5_001_000_000
+    late = [2, b"9000", b"0"]
+    rules._clock.learn(9000.0, 0.0, 0.0)
+    assert work.send(late).args[13] == 9_001_000_000, "its clock was set: once more"
+    work.send(late)
+    with pytest.raises(StoreUnavailable, match="clock"):
+        work.send(late)

@@ -1,0 +1,195 @@
+"""While a shared store is gone: who waits for it and for whom, under threads and at the end."""
+
+import asyncio
+import threading
+
+import pytest
+
+from switchgear import Mode, Policy, Signal, detectors
+from switchgear._core.errors import StoreFull, StoreUnavailable
+from switchgear._core.types import Message, Order, Step
+from switchgear._stores.fallback import LISTED
+from unit.lost_store import BAD, Bench
+
+# Threads
+
+
+def test_nothing_is_lost_or_doubled_by_threads_over_a_store_that_comes_and_goes() -> None:
+    bench = Bench(Policy([detectors.ConsecutiveFailures(10**9)]), refresh_s=None)
+    threads, each = 8, 300
+    start = threading.Barrier(threads + 1)
+
+    def work() -> None:
+        start.wait()
+        for number in range(each):
+            bench.breaker.tell(Signal(ok=number % 3 != 0, error=f"error {number % 7}"))
+
+    def flicker() -> None:
+        start.wait()
+        for _ in range(40):
+            bench.store.cut()
+            bench.clock.advance(1.0)
+            bench.store.mend()
+            bench.clock.advance(1.0)
+
+    crew = [threading.Thread(target=work) for _ in range(threads)]
+    crew.append(threading.Thread(target=flicker))
+    for thread in crew:
+        thread.start()
+    for thread in crew:
+        thread.join()
+    bench.clock.advance(1.0)
+    bench.breaker.refresh()
+    totals = bench.stored().totals
+    assert totals.failed == threads * each // 3
+    assert totals.succeeded == threads * each - totals.failed
+    numbers = [entry.event.seq for entry in bench.store.events()]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+# Waiting once
+
+
+def test_who_finds_the_store_gone_waits_for_all() -> None:
+    bench = Bench()
+    bench.store.cut()
+    bench.panel.breaker("new")
+    assert bench.store.tries == 1, "making a breaker asks for its policy, then for its state"
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match="it was cut off"):
+            bench.panel.view("api")
+        bench.panel.breaker("another").tell(BAD)
+    assert bench.store.tries == 1
+    bench.clock.advance(1.0)
+    with pytest.raises(StoreUnavailable):
+        bench.panel.view("api")
+    assert bench.store.tries == 2
+    bench.store.mend()
+    bench.clock.advance(1.0)
+    assert bench.panel.view("new") is not None
+
+
+def test_a_store_that_only_takes_no_writes_can_still_be_read() -> None:
+    bench = Bench()
+    bench.breaker.tell(BAD)
+
+    def full(*_: object) -> Step:
+        raise StoreFull("flaky:", "no space left", "make room")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.store, "apply", full)
+        bench.breaker.tell(BAD)
+        assert bench.panel.store.is_lost
+        view = bench.panel.view("api")
+        assert view is not None
+        assert view.circuit.totals.failed == 1
+
+
+def test_no_caller_tries_a_store_that_somebody_else_looks_after() -> None:
+    bench = Bench()
+    bench.panel.store.is_kept = True
+    bench.store.cut()
+    for _ in range(5):
+        bench.breaker.tell(BAD)
+        bench.clock.advance(1.0)
+    assert bench.store.tries == 1
+    bench.panel.store.try_again()
+    assert bench.store.tries == 2
+    bench.store.mend()
+    bench.panel.store.try_again()
+    assert bench.panel.store.is_lost, "it is not yet time"
+    bench.clock.advance(1.0)
+    bench.panel.store.try_again()
+    assert bench.stored().totals.failed == 5
+
+
+class Noted:
+    """A lock that says when somebody begins to wait for it with patience."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.waited_for = threading.Event()
+        self.release = self._lock.release
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if timeout > 0:
+            self.waited_for.set()
+        return self._lock.acquire(blocking, timeout)
+
+
+def test_closing_waits_for_who_is_telling_and_tells_the_rest() -> None:
+    bench = Bench()
+    bench.store.cut()
+    for number in range(50):
+        bench.breaker.tell(Signal(ok=number % 2 == 0, cost_micros=number))
+    bench.store.mend()
+    bench.clock.advance(1.0)
+    lock, telling, real = Noted(), threading.Event(), bench.store.apply
+
+    def once_the_closer_waits(key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        telling.set()
+        lock.waited_for.wait(0.1)
+        return real(key, policy, message, now_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.store, "apply", once_the_closer_waits)
+        patch.setattr(bench.panel.store, "_returning", lock)
+        teller = threading.Thread(target=bench.panel.store.try_again)
+        teller.start()
+        assert telling.wait(5.0)
+        bench.panel.close()
+        totals = bench.stored().totals
+        teller.join()
+    assert lock.waited_for.is_set()
+    assert totals.cost_micros == sum(range(50))
+    assert totals[:2] == (25, 25)
+
+
+def test_closing_tells_very_much_in_few_messages() -> None:
+    bench = Bench(Policy([detectors.ConsecutiveFailures(10**9)]))
+    breakers = [bench.panel.breaker(f"api {number}", bench.breaker.policy) for number in range(4)]
+    bench.store.cut()
+    for number in range(LISTED):
+        for breaker in breakers:
+            breaker.tell(Signal(ok=number % 2 == 0, error=f"error {number}", cost_micros=number))
+    bench.store.mend()
+    bench.clock.advance(0.5)
+    told: list[Message] = []
+    real = bench.store.apply
+
+    def counted(key: str, policy: Policy, message: Message, now_s: float) -> Step:
+        told.append(message)
+        return real(key, policy, message, now_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.store, "apply", counted)
+        bench.panel.close()
+    assert len(told) <= 10 * len(breakers)
+    for breaker in breakers:
+        found = bench.store.get(breaker.name)
+        assert found is not None
+        assert found.circuit.totals.cost_micros == sum(range(LISTED))
+
+
+def test_what_could_never_be_told_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.store.cut()
+    for number in range(7):
+        bench.breaker.tell(Signal(ok=False, error=f"error {number}"))
+    bench.panel.close()
+    assert "7 updates could not be saved to flaky:: " in caplog.text
+
+
+def test_an_order_from_an_event_loop_asks_for_the_token_elsewhere() -> None:
+    bench = Bench()
+    asked_by: list[int] = []
+
+    def digest() -> None:
+        asked_by.append(threading.get_ident())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.store, "operator_digest", digest)
+        asyncio.run(bench.breaker.asend(Order("ada", "drill", Mode.HELD_OPEN)))
+    assert asked_by
+    assert threading.get_ident() not in asked_by
+    assert bench.stored().mode is Mode.HELD_OPEN

@@ -1,0 +1,338 @@
+"""Fingerprints of errors: what is the same, what is not, what may never change, what never hangs."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from re import _constants as constants  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchgear._text import fingerprint as module
+from switchgear._text.fingerprint import documented, fingerprint, gist, normalised, template
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "fingerprints-v1.json").read_text())
+
+SAME = [
+    ("timeout after 31 s", "timeout after 870 ms"),
+    (
+        "task 0f8fad5b-d9cb-469f-a165-70867728950e lost",
+        "task 7c9e6679-7425-40de-944b-e07fc1f90ae7 lost",
+    ),
+    ("cannot read /tmp/a/b.txt", "cannot read ./c"),
+    ("peer 10.1.2.3:40100 reset", "peer 10.9.9.9:51234 reset"),
+    ("peer 10.1.2.3:40100 reset", "peer cdn.example.cn:443 reset"),
+    ("closed by 203.0.113.9 port 4022", "closed by 198.51.100.1 port 61022"),
+    ("segfault at 0x7ffd12", "segfault at 0xdeadbeef"),
+    ("request req_011CSHoEeqs5C35K2UXVRWR6 failed", "request req_01zzz9AbCdEf7Gh8Ij failed"),
+    ("login failed, user=alice", "login failed, user=bob"),
+    ("session of user alice ended", "session of user bob ended"),
+    ("invalid user alice from 10.0.0.1", "invalid user user from 10.0.0.2"),
+    ("GET https://a.test/x/1?y=2 failed", "GET https://b.test/z failed"),
+    ("block blk_-4711 is lost", "block blk_42 is lost"),
+    ("header 0064588e 8aff0003", "header 00ce22e8 00000001 00000002"),
+    ("\x1b[31mbroken pipe\x1b[0m", "broken pipe"),
+    ("  broken   pipe\n", "broken pipe"),
+    ("opening…\nValueError: bad x\nclosing", "ValueError: bad x"),
+    ("AssertionError: 5 != 6", "AssertionError: 7 != 8"),
+    ("lost on Thu Jun 9 06:07:04 2005", "lost on Fri Nov 13 16:17:24 2026"),
+    ("pod web-7d9f8b6c5-x2x4z failed", "pod web-54f6dd89b-q7k2m failed"),
+    ("trace 7f3a failed", "trace 12bc failed"),
+    ("no password for alice from 10.0.0.1", "no password for bob from 10.0.0.2"),
+    ("error in line 1\nerror in line 2", "error in line 4\nerror in line 9\nerror in line 12"),
+]
+DIFFERENT = [
+    ("exit code 1", "exit code 137"),
+    ("[Errno 2] no", "[Errno 13] no"),
+    ("HTTP 404", "HTTP 500"),
+    ("HTTP/1.1 404 Not Found", "HTTP/1.1 410 Gone"),
+    ("429 Too Many Requests", "503 Too Many Requests"),
+    ("529 overloaded", "500 overloaded"),
+    ('{"status": 500}', '{"status": 404}'),
+    ("failed, code=E1", "failed, code=E2"),
+    ("error[E0308]: types", "error[E0277]: types"),
+    ("error TS2304: x", "error TS2322: x"),
+    ("ORA-00942: no", "ORA-00001: no"),
+    ("refused 127.0.0.1:5432", "refused 127.0.0.1:6379"),
+    ("refused localhost:5432", "refused localhost:6379"),
+    ("refused db.internal:5432", "refused db.internal:6379"),
+    ("refused db.example.com:5432", "refused db.example.com:6379"),
+    ("cannot listen on port 3000", "cannot listen on port 8080"),
+    ("port 5432", "error 5432"),
+    ("No module named 'a'", "No module named 'b'"),
+    ("killed by signal 9", "killed by signal 15"),
+    ("KeyError: name", "TypeError: name"),
+    ("E999 SyntaxError", "E902 SyntaxError"),
+    ("May I fail", "Jun I fail"),
+    ("FAILED tests/test_a.py::test_one\nok", "FAILED tests/test_a.py::test_two\nok"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_what_differs_in_variables_only_is_the_same_error(one: str, other: str) -> None:
+    assert template(one) == template(other)
+    assert fingerprint(one) == fingerprint(other)
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_codes_ports_and_names_tell_errors_apart(one: str, other: str) -> None:
+    assert fingerprint(one) != fingerprint(other)
+
+
+LIMITS = [
+    # Lines: blank ones are none, one that tells is enough.
+    ("abc\n   \n\ndef", "abc\ndef"),
+    ("opening\nValueError: bad x", "ValueError: bad x"),
+    ("e" * module.LOOKED_AT, "e" * module.LOOKED_AT),
+    # Dates.
+    ("lost on Jun 9, again", "lost on #, again"),
+    ("due Mon Tue", "due # Tue"),
+    # A word without digit, slash, sign of equality or dot is never looked at.
+    ("dead:beef:cafe:babe lost", "dead:beef:cafe:babe lost"),
+    # A number that says which error it is has up to five digits, and nothing else.
+    ("exit code 10061", "exit code 10061"),
+    ("exit code 100611", "exit code #"),
+    ("exit code v12", "exit code v#"),
+    ("failed error:10061", "failed error:10061"),
+    ("failed error:100611", "failed error:#"),
+    ("x-berror:5", "x-berror:#"),
+    # A status stands before its phrase.
+    ("got 404 Not Found", "got 404 Not Found"),
+    ("read 40 Files", "read # Files"),
+    ("read 112 Files", "read # Files"),
+    # The port of a peer, wherever it stands.
+    ("10.1.2.3 port 4022 closed", "<host> port # closed"),
+    ("peer 203.0.113.9 port 4022 gone", "peer <host> port # gone"),
+    # The ports of services.
+    ("refused 127.0.0.1:5432", "refused <host>:5432"),
+    ("refused 127.0.0.1", "refused <host>"),
+    ("refused 0.0.0.0:80", "refused <host>:80"),
+    ("refused 10.1.2.3:5432", "refused <host>"),
+    ("refused 203.0.113.9:5432", "refused <host>"),
+    ("refused db.lan:5432", "refused <host>:5432"),
+    ("refused db.example.com:5432", "refused <host>:5432"),
+    ("refused db.example.com:443", "refused <host>"),
+    ("refused db.example.com:80", "refused <host>"),
+    ("refused https://db.example.com:5432/x", "refused <url>:5432"),
+    ("refused https://db.example.com:443/x", "refused <url>"),
+    ("see main.rs:42", "see main.rs:#"),
+    ("refused localhost:9999", "refused <host>:9999"),
+    ("refused localhost:10000", "refused <host>"),
+    ("refused localhost:05432", "refused <host>:05432"),
+    ("refused http://localhost:05432/x/y", "refused <url>:05432"),
+    ("refused http://localhost:005432/x", "refused <url>"),
+    # The value of a code has up to sixteen letters and digits.
+    ("failed code=" + "A" * 16, "failed code=" + "A" * 16),
+    ("failed code=" + "A" * 17, "failed code=#"),
+    ("failed code=E1,text=" + "x" * 60, "failed code=E1,text=#"),
+    # Series of codes: one to five capitals, three to five digits, and nothing around.
+    ("bad E12 here", "bad E# here"),
+    ("bad T123456 here", "bad T# here"),
+    ("bad TS2304x-y here", "bad TS#x-y here"),
+    ("bad KLMNO123 here", "bad KLMNO123 here"),
+    ("bad KLMNOP123 here", "bad KLMNOP# here"),
+    ("pod abc-TS2304 here", "pod abc-TS# here"),
+    ("see (2304) now", "see (#) now"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), LIMITS)
+def test_the_very_limits_of_what_is_masked(text: str, expected: str) -> None:
+    assert template(text) == expected
+
+
+def test_a_gist_has_up_to_forty_words_of_a_longer_one_the_beginning_and_the_end() -> None:
+    words = [f"w{number}" for number in range(41)]
+    assert gist(" ".join(words[:40])) == " ".join(words[:40])
+    assert gist(" ".join(words)) == " ".join([*words[:28], "…", *words[29:]])
+
+
+@pytest.mark.parametrize("row", GOLDEN, ids=range(len(GOLDEN)))
+def test_keys_never_change(row: dict[str, str]) -> None:
+    assert template(row["text"]) == row["template"]
+    assert fingerprint(row["text"]) == row["default"]
+    assert documented(row["text"]) == row["documented"]
+
+
+def test_keys_are_the_same_in_another_process_with_another_hash_seed() -> None:
+    text = "exit code 137 after 3 s in /tmp/x"
+    script = (
+        "import sys; from switchgear._text.fingerprint import *; print(fingerprint(sys.argv[1]))"
+    )
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", script, text],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == fingerprint(text)
+
+
+ODD = st.text(st.sampled_from("aZ1²٣/\\.:=@-_#%é\n\t\x1b[]()'\" \ud800xX0") | st.characters())
+
+
+@given(ODD)
+def test_any_text_has_keys_and_its_gist_is_one_line(text: str) -> None:
+    assert re.fullmatch("[0-9a-f]{16}", fingerprint(text))
+    assert re.fullmatch("[0-9a-f]{8}", documented(text))
+    assert len(gist(text).splitlines()) <= 1
+
+
+def test_of_many_telling_lines_the_first_and_the_last_six_count() -> None:
+    lines = [f"error {letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+    assert template("\n".join(lines)).split("\n") == lines[:6] + lines[-6:]
+
+
+# Seed 001, step by step
+
+
+def test_documented_numbers_become_n() -> None:
+    assert normalised("line 42") == "line N"
+
+
+def test_documented_hexadecimal_values_become_hex_although_they_hold_digits() -> None:
+    assert normalised("at address 0x7f3a") == "at address HEX"
+
+
+def test_documented_stack_frames_become_stack_although_they_hold_numbers() -> None:
+    assert normalised("at Function (/path:42:10)") == "STACK"
+    assert normalised("at async Loop.run [as go] (/a b/c.ts:1:2) x") == "STACK x"
+    assert normalised("at 3 pm, at new Foo (file:1:2)") == "at N pm, STACK"
+
+
+def test_documented_text_is_lower_case() -> None:
+    assert normalised("TypeError: Ouch") == "typeerror: ouch"
+
+
+def test_documented_text_is_trimmed_and_capped_at_500_characters() -> None:
+    assert normalised("  x  ") == "x"
+    assert normalised("y" * 501) == "y" * 500
+    assert documented("y" * 500 + "a") == documented("y" * 500 + "b")
+
+
+def test_documented_example_of_the_seed() -> None:
+    text = "TypeError: Cannot read property 'id' of undefined at UserController (/src/controllers/user.ts:{})"
+    one, other = text.format("42:15"), text.format("87:22")
+    assert normalised(one) == "typeerror: cannot read property 'id' of undefined STACK"
+    assert documented(one) == documented(other)
+    assert len(documented(one)) == 8
+
+
+def test_documented_key_is_the_start_of_the_md5() -> None:
+    assert documented("x") == "9dd4e461"  # md5 -s x
+
+
+# Hostile input: counted, not timed
+
+
+def repeats(tree: Any) -> list[tuple[int, Any]]:
+    """Every repeat of a parsed pattern that can be long, with what it repeats."""
+    found = []
+    for operation, argument in tree:
+        if operation in {constants.MAX_REPEAT, constants.MIN_REPEAT}:
+            found.append((argument[1], argument[2]))
+            found += repeats(argument[2])
+        elif operation is constants.SUBPATTERN:
+            found += repeats(argument[3])
+        elif operation is constants.BRANCH:
+            found += [inner for branch in argument[1] for inner in repeats(branch)]
+        elif operation in {constants.ASSERT, constants.ASSERT_NOT}:
+            found += repeats(argument[1])
+    return found
+
+
+@pytest.mark.parametrize("name", ["variable", "stack", "escape", "digits", "run", "suspicious"])
+def test_no_pattern_repeats_what_itself_repeats_at_length(name: str) -> None:
+    pattern = module._tool(name)
+    for most, inner in repeats(parser.parse(pattern.pattern, pattern.flags)):
+        if most > 1:
+            assert all(times <= 3 for times, _ in repeats(inner)), "this can explode"
+
+
+def test_no_alternative_reads_more_than_a_bounded_stretch() -> None:
+    pattern = module._tool("variable")
+    assert parser.parse(pattern.pattern, pattern.flags).getwidth()[1] < 5_000
+
+
+@pytest.mark.parametrize("function", [fingerprint, gist])
+def test_of_a_long_text_only_the_first_and_the_last_part_are_read(function: Any) -> None:
+    head, tail = "error a " * 512, " error b" * 512
+    assert len(head) == len(tail) == module.LOOKED_AT // 2
+    one, other = "error c" * 3_000, "\nerror: other 12/3=4 " * 50_000
+    assert function(head + one + tail) == function(head + other + tail)
+    assert function(head + one + tail) != function(head + one + tail + " error d")
+
+
+def test_of_a_long_text_the_documented_key_reads_the_first_part() -> None:
+    digits = "1" * module.LOOKED_AT
+    assert documented(digits + "a") == documented(digits + "b")
+
+
+class CountingPattern:
+    """A pattern that notes how many characters it is given."""
+
+    def __init__(self, pattern: Any) -> None:
+        self.pattern, self.given = pattern, 0
+
+    def sub(self, replacement: Any, text: str) -> Any:
+        self.given += len(text)
+        return self.pattern.sub(replacement, text)
+
+    def search(self, text: str) -> Any:
+        self.given += len(text)
+        return self.pattern.search(text)
+
+
+HOSTILE = [
+    "1",
+    "abcdef0",
+    "at a(",
+    "at ",
+    "/a",
+    "a.",
+    "a=",
+    "a:1",
+    "a@",
+    " ",
+    "\t\n",
+    "\x1b[",
+    "# ",
+]
+HOSTILE += [
+    "1 ",
+    "a/b.c ",
+    "0x",
+    "é",
+    "port 1 ",
+    "a.com.",
+    "1.2.3.4:",
+    "a1b",
+    "-1",
+    "ab://",
+    "x.1/",
+]
+HOSTILE += ["error\n", "a1b2c3d4 ", "(1:2)", "12345678-1234-", "\\", "E0308 ", "code=1 ", "user "]
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_of_a_megabyte_no_pattern_sees_more_than_a_bounded_part(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fingerprint("make the tools")
+    counting = {
+        name: CountingPattern(tool) if hasattr(tool, "sub") else tool
+        for name, tool in module._tools.items()
+    }
+    monkeypatch.setattr(module, "_tools", counting)
+    text = part * (1_000_000 // len(part))
+    fingerprint(text)
+    documented(text)
+    given = sum(tool.given for tool in counting.values() if isinstance(tool, CountingPattern))
+    assert 0 < given <= 6 * module.LOOKED_AT or text.isspace()
