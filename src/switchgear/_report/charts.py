@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from switchgear._report.facts import Done
-from switchgear._report.markup import Markup, element, joined
-from switchgear._report.run_page import (
+from switchgear._report.labels import (
     PHASES,
     about,
     kind_name,
@@ -20,6 +19,7 @@ from switchgear._report.run_page import (
     span,
     tone,
 )
+from switchgear._report.markup import Markup, element, joined
 
 WIDE = 960.0
 HALF = 330.0
