@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from switchgear._report.facts import Done
-from switchgear._report.labels import (
+from switchgear._report.markup import Markup, element, joined
+from switchgear._report.wording import (
     PHASES,
     about,
     kind_name,
@@ -19,7 +20,6 @@ from switchgear._report.labels import (
     span,
     tone,
 )
-from switchgear._report.markup import Markup, element, joined
 
 WIDE = 960.0
 HALF = 330.0

@@ -7,7 +7,8 @@ from typing import Any
 
 from switchgear._report import charts
 from switchgear._report.facts import Done, done, items, mapping, number, readings, text, whole
-from switchgear._report.labels import (
+from switchgear._report.markup import STYLE, Markup, element, joined, shown
+from switchgear._report.wording import (
     ENDS,
     PHASES,
     TONES,
@@ -20,7 +21,6 @@ from switchgear._report.labels import (
     span,
     tone,
 )
-from switchgear._report.markup import STYLE, Markup, element, joined, shown
 from switchgear._run.record import RunFolder
 from switchgear._run.words import spent as spent_words
 

@@ -1,4 +1,4 @@
-"""What things are called in the report, and in which colour they are drawn."""
+"""How a page names and writes what was measured: outcomes, phases, detectors, money and time."""
 
 from switchgear._core.detector import plural
 from switchgear._core.errors import elapsed
