@@ -254,7 +254,7 @@ def _decided(
     why: str,
     now_s: float,
 ) -> "tuple[Notes, str, Climb | None]":
-    from switchgear._core.types import EventKind, Order
+    from switchgear._core.types import EventKind, Mode, Order
     from switchgear._hooks import session as sessions
     from switchgear._stuck import escalation
 
@@ -264,7 +264,9 @@ def _decided(
             circuit.send(Order(by, "more time", reset=True, kind=EventKind.INTERVENED))
         return more, f"the session may take {plan.extend_s:g} s longer", None
     if key == "resume":
-        circuit.send(Order(by, why, reset=True, kind=EventKind.INTERVENED))
+        after = circuit.send(Order(by, why, reset=True, kind=EventKind.INTERVENED))
+        if after.circuit.mode is Mode.HELD_OPEN:
+            circuit.send(Order(by, why, Mode.AUTO))
         over = "; its time is over: add time with --do extend" if notes.warned_over else ""
         return notes._replace(stop=None, untended=False), f"the agent may go on{over}", None
     if key is None:

@@ -103,8 +103,10 @@ def _notes(session: "Session", name: str) -> "Notes":
 
 
 def _row(found: "Found", notes: "Notes", now_s: float) -> SessionRow:
+    from switchgear._core.types import Mode
     from switchgear._hooks import session as guarded
     from switchgear._hooks.session_check import gone_after_s
+    from switchgear._stuck.messages import HELD
 
     circuit, policy = found.circuit, found.policy
     state = guarded.state_of(notes, circuit)
@@ -116,6 +118,8 @@ def _row(found: "Found", notes: "Notes", now_s: float) -> SessionRow:
     reason = ""
     if stopped:
         reason = circuit.outage.reason or (circuit.order.why if circuit.order else "")
+        if circuit.mode is Mode.HELD_OPEN and circuit.order is not None:
+            reason = f"{HELD} by {circuit.order.by}: {circuit.order.why}"
     elif state in {guarded.State.STRUGGLING, guarded.State.TRYING_AGAIN}:
         reason = policy.reason(circuit.memories, max(now_s, circuit.seen_s))
     return SessionRow(
@@ -203,7 +207,7 @@ def _draw(session: "Session", rows: list[SessionRow]) -> None:
         again = resume_command(row.agent, row.id)
         if row.state == "stopped":
             what = f"is stopped since {at}" if at else "is stopped"
-            lines = what_next(row.id[:SHOWN_ID], escalate=escalate, again=again)
+            lines = what_next(row.id[:SHOWN_ID], escalate=escalate, again=again, reason=row.reason)
         else:
             what = f"was stopped at {at} and has ended" if at else "was stopped and has ended"
             lines = (f"continue it with a new message: {again}",) if again else ()

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple, NoReturn
 
-from switchgear._config import parts
+from switchgear._config import units
 from switchgear._core.errors import SwitchgearError
 
 LONGEST_SHOWN = 60
@@ -134,18 +134,18 @@ class Report:
         names = list(allowed)
         found: dict[str, Node] = {}
         for key, child in node.value.items():
-            one = parts.Meant(key, 1.0) if key in names else parts.meant(key, names)
+            one = units.Meant(key, 1.0) if key in names else units.meant(key, names)
             if one is None:
-                known = [*map(parts.written, names)]
+                known = [*map(units.written, names)]
                 self.add(child, f"unknown key; {suggestion(key, dict.fromkeys(known))}")
                 continue
             if one.name in found:
                 self.add(child, f"says the same as {shown(found[one.name].key)}: keep one of them")
                 continue
             # Of an older version of the unit; a preset of ours is no file that could be changed.
-            if parts.is_old(key) and child.line is not None:
-                self.note(child, f"is accepted; the key is {parts.written(key)!r} now")
-            value = parts.converted(child.value, one.factor, one.name)
+            if units.is_old(key) and child.line is not None:
+                self.note(child, f"is accepted; the key is {units.written(key)!r} now")
+            value = units.converted(child.value, one.factor, one.name)
             found[one.name] = child._replace(value=value)
         return found
 

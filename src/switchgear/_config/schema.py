@@ -12,7 +12,7 @@ from switchgear._breaker.loop_presets import LOOP_PRESETS
 from switchgear._breaker.presets import DESCRIPTIONS, PRESETS
 from switchgear._config.fleet import ALIASES
 from switchgear._config.model import Retention
-from switchgear._config.parts import REQUIRED, Field, fields_of, meant, written
+from switchgear._config.parts import REQUIRED, Field, fields_of
 from switchgear._config.policies import POLICY_KEYS
 from switchgear._config.sections import (
     ON_TROUBLE,
@@ -22,6 +22,7 @@ from switchgear._config.sections import (
     operations,
     time_rules,
 )
+from switchgear._config.units import meant, written
 from switchgear._core.policy import Policy
 from switchgear._detectors.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear._fleet.categories import CATEGORIES

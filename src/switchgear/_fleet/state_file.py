@@ -51,7 +51,7 @@ def _agent(fleet: Fleet, agent: Agent, views: dict[str, View]) -> dict[str, Any]
 
     found: tuple[Agent, Model] | None = None
     by = fleet.router.settings
-    if admits(["rules"], "anybody"):
+    if admits(["rules"], "any agent"):
         found = next(
             (
                 (one, model)

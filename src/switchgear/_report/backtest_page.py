@@ -11,7 +11,7 @@ from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._report import charts
 from switchgear._report.facts import Done, Reading
 from switchgear._report.markup import STYLE, Markup, element, joined
-from switchgear._report.run_page import count, kind_name, money
+from switchgear._report.wording import count, kind_name, money
 
 NOTHING = Markup("")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from switchgear._report.facts import Done
 from switchgear._report.markup import Markup, element, joined
-from switchgear._report.run_page import (
+from switchgear._report.wording import (
     PHASES,
     about,
     kind_name,

@@ -18,6 +18,11 @@ UNTIL = ". The session is stopped until the user looks at it."
 LONGEST_TAMPERING = 1000
 """Characters of what is said of changed files."""
 
+HELD = "held open"
+"""How the reason of a stop begins where an operator holds the session."""
+OVER = "TIME OVER"
+"""How it begins where the time of the session is over."""
+
 _LABEL = 20
 _LONGEST = 200
 _LONGEST_INDICATOR = 500
@@ -224,7 +229,8 @@ def stopped_for_people(session: str, reason: str, *, escalate: bool, agent: str 
     Switchgear stopped session 7f3a: score 90 (trips at 60)
     """
     lines = [f"Switchgear stopped session {one_line(session, 80)}: {one_line(reason, 500)}"]
-    next_steps = what_next(session, escalate=escalate, again=resume_command(agent, session))
+    again = resume_command(agent, session)
+    next_steps = what_next(session, escalate=escalate, again=again, reason=reason)
     return "\n".join([*lines, *(f"- {line}" for line in next_steps)])
 
 
@@ -241,19 +247,28 @@ def resume_command(agent: str, session: str) -> str:
     return f"{_RESUME[agent]} {one_line(session, 80)}" if agent in _RESUME else ""
 
 
-def what_next(session: str, *, escalate: bool, again: str = "") -> tuple[str, ...]:
-    """What a person can do about a stopped session, each as one line.
+def what_next(
+    session: str, *, escalate: bool, again: str = "", reason: str = ""
+) -> tuple[str, ...]:
+    """What a person can do about a stopped session, each as one line: only what helps.
 
-    `again` is the command that takes it up after its agent has ended.
+    `again` is the command that takes it up after its agent has ended; `reason` is why it is stopped:
+    an operator's hold ends by a release, and a session whose time is over needs more time.
     """
     name = one_line(session, 80)
-    hand_over = (f"hand over: switchgear intervene {name} --do escalate",)
+    give_up = f"give up: switchgear intervene {name} --do abort"
+    if reason.startswith(HELD):
+        return f"release: switchgear release {name} --why TEXT", give_up
+    hand_over = (f"hand over: switchgear intervene {name} --do escalate",) if escalate else ()
+    if reason.startswith(OVER):
+        more = f"give it more time: switchgear intervene {name} --do extend --for 30m"
+        return more, *hand_over, give_up
     return (
         "type a message to the agent: it starts afresh",
         *((f"if the agent has ended: {again}",) if again else ()),
         f"reset: switchgear reset {name} --why TEXT",
-        *(hand_over if escalate else ()),
-        f"give up: switchgear intervene {name} --do abort",
+        *hand_over,
+        give_up,
     )
 
 
@@ -325,9 +340,7 @@ def time_warning(percent: int, left_s: float, limit_s: float) -> str:
 
 def time_over(limit_s: float) -> str:
     """What an agent is told at the end of its time."""
-    return (
-        f"TIME OVER: the {span(limit_s)} for this task are used up. Stop now; what is done is kept."
-    )
+    return f"{OVER}: the {span(limit_s)} for this task are used up. Stop now; what is done is kept."
 
 
 def tampering_text(changes: Sequence[str]) -> str:

@@ -241,6 +241,13 @@ def test_an_operator_s_hold_stops_a_session_and_a_message_does_not_lift_it(
     assert rows()[FIRST]["state"] == "stopped"
     project.hear(claude("UserPromptSubmit", prompt="go on"), FIRST)
     assert project.hear(before("Read", {"file_path": "a"}, "x1"), FIRST) == "stop"
+    listed = run("sessions").output
+    assert "held open by " in listed
+    assert f"release: switchgear release {FIRST[:13]} --why TEXT" in listed
+    assert "type a message" not in listed, "it would not lift the hold"
+    done = run("intervene", FIRST, "--do", "resume", "--why", "looked at it")
+    assert done.output == "the agent may go on\n"
+    assert project.hear(before("Read", {"file_path": "a"}, "x2"), FIRST) in {"allow", "warn"}
 
 
 def test_the_end_of_the_time_opens_the_circuit_too(project: Project) -> None:
@@ -252,6 +259,9 @@ def test_the_end_of_the_time_opens_the_circuit_too(project: Project) -> None:
     assert found.circuit.phase == "open"
     assert found.circuit.outage.reason.startswith("TIME OVER")
     assert "[Extend timeout]" in run("intervene", FIRST).output
+    listed = run("sessions").output
+    assert f"switchgear intervene {FIRST[:13]} --do extend" in listed
+    assert "type a message" not in listed, "it would not add time"
     assert run("intervene", FIRST, "--do", "extend", "--for", "1000000h").exit_code == 0
     assert project.hear(before("Read", {"file_path": "a"}, "x2"), FIRST) in {"allow", "warn"}
 
