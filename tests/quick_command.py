@@ -12,6 +12,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import select
 import signal
 import socket
@@ -23,6 +24,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import switchgear
 from timeouts import LIMIT_S
 
 _LARGEST = 1 << 20
@@ -181,21 +183,15 @@ def _end_with(code: int) -> None:
     os._exit(code)
 
 
-def _import_others() -> None:
-    """Import what the command imports of others; its own modules are imported as always."""
-    import pkgutil  # noqa: PLC0415
-
-    import switchgear  # noqa: PLC0415
-
+def _import_all() -> None:
+    """Import what the verbs import when they are called; test_lazy_imports.py does so in order."""
     for found in pkgutil.walk_packages(switchgear.__path__, "switchgear."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "switchgear"]:
-        del sys.modules[name]
 
 
 if __name__ == "__main__":
-    _import_others()
+    _import_all()
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
     _end_with(_call())
