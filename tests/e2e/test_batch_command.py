@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 import quick_command
 from switchgear._run.batch.scheduler import Conductor
-from timeouts import LIMIT_S
+from timeouts import LIMIT_S, end
 
 COMMAND = (sys.executable, "-m", "switchgear", "batch")
 AGENT = """
@@ -56,6 +57,7 @@ class Project:
         self.beside = path
         self.path = path / "project"
         self.path.mkdir()
+        self.started: list[subprocess.Popen[str]] = []
         self.env = {
             "PATH": os.environ["PATH"],
             "SWITCHGEAR_TRUST": "1",
@@ -85,7 +87,7 @@ class Project:
         (self.path / "tasks.yaml").write_text("\n".join(lines) + "\n")
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*COMMAND, "tasks.yaml", *words],
             cwd=self.path,
             env=self.env,
@@ -94,6 +96,8 @@ class Project:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.started.append(process)
+        return process
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         return quick_command.run("batch", "tasks.yaml", *words, cwd=self.path, env=self.env)
@@ -128,8 +132,11 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path: Path) -> Iterator[Project]:
+    made = Project(tmp_path)
+    yield made
+    for process in made.started:
+        end(process)
 
 
 def test_tasks_run_in_order_and_end_in_a_table(project: Project) -> None:

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import quick_command
-from timeouts import LIMIT_S
+from timeouts import LIMIT_S, end
 
 COMMAND = (sys.executable, "-m", "switchgear")
 PREAMBLE = """
@@ -32,6 +33,7 @@ class Project:
     def __init__(self, path: Path) -> None:
         self.path = path / "project"
         self.path.mkdir()
+        self.started: list[subprocess.Popen[str]] = []
         self.agent = path / "agent.py"
         self.env = {
             "PATH": os.environ["PATH"],
@@ -53,7 +55,7 @@ class Project:
         return quick_command.run(*words, cwd=self.path, env=self.env)
 
     def start(self, *words: str, agent: str | None = None) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             self.arguments(*words, agent=agent),
             cwd=self.path,
             env=self.env,
@@ -62,14 +64,19 @@ class Project:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.started.append(process)
+        return process
 
     def json(self, *words: str, agent: str | None = None) -> Any:
         return json.loads(self(*words, "--json", agent=agent).stdout)
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path: Path) -> Iterator[Project]:
+    made = Project(tmp_path)
+    yield made
+    for process in made.started:
+        end(process)
 
 
 def wait_for(path: Path) -> None:

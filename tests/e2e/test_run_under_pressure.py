@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from e2e.test_run_command import GOES_ON, Project, is_running, wait_for
-from timeouts import LIMIT_S
+from timeouts import LIMIT_S, end
 
 DEADLINE_S = LIMIT_S
 """What the end may take after a signal, and what a busy machine adds."""
@@ -20,11 +20,13 @@ IGNORES = "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(tmp_path: Path) -> Iterator[Project]:
     made = Project(tmp_path)
     for words in ("config user.name a", "config user.email a@example.invalid"):
         subprocess.run(["git", *words.split()], cwd=made.path, check=True)
-    return made
+    yield made
+    for process in made.started:
+        end(process)
 
 
 def ended(project: Project, process: "subprocess.Popen[str]", *numbers: int) -> dict[str, object]:
