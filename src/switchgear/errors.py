@@ -1,4 +1,7 @@
-"""The errors that Switchgear raises: one root, `SwitchgearError`; all of them picklable."""
+"""The errors that Switchgear raises, and the classification of the errors that model providers return.
+
+All of ours derive from `SwitchgearError` and can be pickled.
+"""
 
 from switchgear._core.errors import (
     BudgetRefused,
@@ -17,6 +20,13 @@ from switchgear._core.errors import (
     SwitchgearError,
     WrongContext,
 )
+from switchgear._providers.errors import (
+    ProviderError,
+    classify,
+    classify_response,
+    is_provider_failure,
+)
+from switchgear._providers.table import ProviderErrorKind
 
 __all__ = [
     "BudgetRefused",
@@ -24,6 +34,8 @@ __all__ = [
     "LockTimeout",
     "NoRoute",
     "OverrideRefused",
+    "ProviderError",
+    "ProviderErrorKind",
     "Refusal",
     "Rejected",
     "StoreCorrupt",
@@ -34,4 +46,7 @@ __all__ = [
     "StoreUnavailable",
     "SwitchgearError",
     "WrongContext",
+    "classify",
+    "classify_response",
+    "is_provider_failure",
 ]

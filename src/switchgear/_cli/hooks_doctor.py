@@ -125,7 +125,12 @@ def _tried(
             what = f"{event}: {answer.trouble or answer.remark}"
             yield Finding(PROBLEM, what, f"run it by hand: {command}")
             return
-        yield Finding(GOOD, f"{event} was sent through the command and answered: {answer.action}")
+        said = f"{event} was sent through the command and answered: {answer.action}"
+        if answer.action in {"deny", "stop"}:  # a call that does nothing: something else is wrong
+            why = f"{said}: {' '.join(answer.text.split())}"
+            yield Finding(WARNING, why, "see 'switchgear status' and 'switchgear events'")
+            continue
+        yield Finding(GOOD, said)
     found = store.get(probe.circuit)
     if found is None or found.circuit.seen_s < began_s:
         what = f"the event did not arrive in the store {known.store}"

@@ -10,7 +10,7 @@ from switchgear._core.errors import BudgetRefused, NoRoute, StoreError, duration
 from switchgear._core.types import Permit, Signal
 from switchgear._fleet.categories import category_of
 from switchgear._fleet.manifest import Model
-from switchgear._providers.errors import agent_signal, dependency_signal, is_turned_away
+from switchgear._providers.errors import agent_signal, provider_signal, was_not_started
 from switchgear._sinks.dispatch import log_warning
 from switchgear._text.redact import redact
 
@@ -159,7 +159,7 @@ class Route:
         told = _Told(ok, seconds, error, violation, self._cost_micros)
         for breaker, permit in self._used_up(0):
             told.to(breaker, permit)
-        if self._cost_micros is None and error is not None and is_turned_away(error):
+        if self._cost_micros is None and error is not None and was_not_started(error):
             self._cost_micros = 0
         self._settle()
 
@@ -241,7 +241,7 @@ def _of_latency(told: _Told) -> Signal:
     """A failure that came quickly is no quick work; a provider that let us wait was slow."""
     if told.error is None:
         return Signal(ok=True, seconds=told.seconds) if told.ok else _NOTHING
-    is_slow = dependency_signal(told.error).ok is False
+    is_slow = provider_signal(told.error).ok is False
     return Signal(seconds=told.seconds if is_slow else None)
 
 
@@ -253,7 +253,7 @@ def _of_rules(told: _Told) -> Signal:
 
 def _of_dependency(told: _Told) -> Signal:
     if told.error is not None:
-        return dependency_signal(told.error, told.seconds)
+        return provider_signal(told.error, told.seconds)
     return Signal(ok=True, seconds=told.seconds) if told.ok else _NOTHING
 
 
