@@ -660,7 +660,7 @@ def with_defect(project: Project, where: str) -> subprocess.CompletedProcess[str
         capture_output=True,
         check=False,
         text=True,
-        timeout=100,
+        timeout=LIMIT_S,
     )
 
 
