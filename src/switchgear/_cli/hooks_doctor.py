@@ -10,8 +10,8 @@ from switchgear._agents.codex.hook_trust import ask_codex
 from switchgear._cli.context import load_chosen_config, open_session
 from switchgear._cli.doctor_checks import GOOD, NOTE, PROBLEM, WARNING, Finding
 from switchgear._config import ConfigError
-from switchgear._core.errors import OrderRefused, StoreError
-from switchgear._core.types import Mode, Order
+from switchgear._core.errors import OverrideRefused, StoreError
+from switchgear._core.types import Mode, Override
 from switchgear._hooks.compiled import Compiled, Unconfigured, compiled
 from switchgear._hooks.install.agents import HOOKED, PROJECT, TIMEOUT_S, USER, HookedAgent
 from switchgear._hooks.install.files import CannotChange
@@ -194,7 +194,7 @@ def _refused(
     policy, by = known.policy_for(probe.circuit), "switchgear hooks doctor"
 
     def order(mode: Mode) -> None:
-        store.apply(probe.circuit, policy, Order(by, "a trial", mode), store.now_s())
+        store.apply(probe.circuit, policy, Override(by, "a trial", mode), store.now_s())
 
     try:
         with open_session(acts=False) as session:
@@ -204,7 +204,7 @@ def _refused(
             answer = probe.send(command, BEFORE)
         finally:
             order(Mode.AUTO)
-    except OrderRefused:
+    except OverrideRefused:
         what = "that a refusal is understood was not tried: it takes the operator token"
         yield Finding(NOTE, what, "pass --token-file")
         return

@@ -14,7 +14,7 @@ from switchgear._core import values
 from switchgear._core.detector import plural
 from switchgear._core.errors import Rejected, duration
 from switchgear._core.types import Phase
-from switchgear._run.circuits import Circuits, Leave
+from switchgear._run.circuits import Circuits, RunPermits
 from switchgear._run.dependencies import IterationContext
 from switchgear._run.exit_reasons import Ending, ExitReason
 from switchgear._run.interrupt import wait
@@ -144,8 +144,8 @@ class Gate:
             )
         return state.budget(options.budget_micros).objection
 
-    def ask(self) -> Leave | Ending | None:
-        """Leave of the circuits; `None`: one was waited for, so look again."""
+    def ask(self) -> RunPermits | Ending | None:
+        """RunPermits of the circuits; `None`: one was waited for, so look again."""
         try:
             return self._circuits.ask()
         except Rejected as refused:

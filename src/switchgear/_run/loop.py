@@ -14,14 +14,14 @@ from switchgear._agents.base import Agent
 from switchgear._agents.process.process import missing_program
 from switchgear._agents.process.supervisor_pool import Wardens
 from switchgear._agents.registry import agent_named, agent_of_command
-from switchgear._core.errors import OrderRefused, SwitchgearError
+from switchgear._core.errors import OverrideRefused, SwitchgearError
 from switchgear._measure.tree import mark, open_tree, unmeasurable
 from switchgear._panel.panel import Panel
 from switchgear._run.budget import coverage
 from switchgear._run.circuits import (
     Circuits,
-    Leave,
     Measured,
+    RunPermits,
     loop_breaker,
     loop_name,
     policy_of,
@@ -167,7 +167,7 @@ class Runner:
             try:
                 self._begin()
                 ending = self._loop()
-            except OrderRefused:
+            except OverrideRefused:
                 raise
             except BaseException as error:
                 if is_disk_full(error):
@@ -184,11 +184,11 @@ class Runner:
         if self.context.options.shadow:
             try:
                 self.circuits.loop.shadow(by=BY, why="--shadow")
-            except OrderRefused:
+            except OverrideRefused:
                 self.context.record.discard()
                 raise
         if not self._resumed:
-            with suppress(OrderRefused):
+            with suppress(OverrideRefused):
                 self.circuits.forget_earlier_runs(by=BY)
         self._gate.remember(self.state.begun_s)
         self._mark = mark(self.context.tree)
@@ -231,7 +231,7 @@ class Runner:
         self.state, ending = self._stuck.with_messages(self.state)
         return ending
 
-    def _pace(self, leave: Leave) -> Ending | None:
+    def _pace(self, leave: RunPermits) -> Ending | None:
         waited_from_s = self.context.time.wall()
         begun_s = self._gate.pace()
         if isinstance(begun_s, Ending):
@@ -245,7 +245,7 @@ class Runner:
 
     # One iteration
 
-    def _iterate(self, leave: Leave) -> Ending | None:
+    def _iterate(self, leave: RunPermits) -> Ending | None:
         before, context = self.state, self.context
         number = before.iterations + 1
         prompt = self._prompt(number)
@@ -329,7 +329,7 @@ class Runner:
         self.state = self.state._replace(warned=timeouts.with_given(warned, mark.percent))
         return messages.time_warning(mark.percent, mark.left_s, limit_s)
 
-    def _tell(self, leave: Leave, done: Iteration) -> bool:
+    def _tell(self, leave: RunPermits, done: Iteration) -> bool:
         repeated = done.watch.repeated
         measured = Measured(
             seconds=done.seconds,
@@ -408,7 +408,7 @@ class Runner:
         self.state = self.state._replace(seconds=self._used_s())
         stats = self.state.stats(loop.stats())
         kept = keep(context, self.state, ending, self._notes)
-        with suppress(OrderRefused):
+        with suppress(OverrideRefused):
             if context.options.shadow:
                 loop.release(by=BY, why="the run is over")
             if ending.reason is ExitReason.COMPLETED:

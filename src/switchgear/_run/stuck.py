@@ -20,7 +20,7 @@ from switchgear._agents.registry import helper_named
 from switchgear._breaker.breaker import Breaker
 from switchgear._config.policies import preset_policy
 from switchgear._core.errors import StoreError
-from switchgear._core.types import Act, Mode, Phase, Signal
+from switchgear._core.types import AgentStep, Mode, Phase, Signal
 from switchgear._hooks.session import Notes, note_name
 from switchgear._measure.git_command import GitError
 from switchgear._measure.test_counts import Tally, failing_tests, key_of
@@ -138,7 +138,7 @@ class StuckWatch:
         error = None if event.error is None else redact(event.error)
         files = self._files(event, lane)
         result = event.output or event.error
-        act = Act(
+        act = AgentStep(
             *(event.tool, event.arguments, result, lane.thought_so_far() or None),
             *(event.call_key, event.output_key),
         )
@@ -147,7 +147,7 @@ class StuckWatch:
             Signal(
                 event.ok,
                 error=error,
-                act=act,
+                step=act,
                 files_changed=files,
                 state=None if files is None else self._state(),
                 failing_tests=failing_tests(result or ""),
@@ -160,7 +160,7 @@ class StuckWatch:
         text = text or thought
         if not text.strip():
             return None
-        return self._tell(self._own.circuit, Signal(act=Act(thought=text[-_KEPT_THOUGHT:])))
+        return self._tell(self._own.circuit, Signal(step=AgentStep(thought=text[-_KEPT_THOUGHT:])))
 
     def _files(self, step: ToolStep, lane: WatchedAgent) -> int | None:
         lane.unmeasured += 1
@@ -173,7 +173,7 @@ class StuckWatch:
         if self.score is not None:
             return None
         was_open = circuit.snapshot().phase is Phase.OPEN
-        verdict = circuit.tell(signal)
+        verdict = circuit.record(signal)
         opened = circuit._circuit  # noqa: SLF001  a look would let time pass, and close it
         if was_open or verdict.phase is not Phase.OPEN or opened.mode in _GOES_ON:
             return None

@@ -37,7 +37,7 @@ from switchgear._run.state import RunState
 from switchgear._stuck.messages import Option
 from unit.runner_stage import Hands
 
-Act = Callable[[Attempt], AttemptOutcome]
+Perform = Callable[[Attempt], AttemptOutcome]
 TRIPS_AT_ONCE = Policy([FailuresInWindow(1, 60.0)], Cooldown(30.0, max_s=30.0))
 
 
@@ -93,7 +93,9 @@ class Stage:
         self.policy: Policy | None = None
         self.choose: Callable[[str, tuple[Option, ...]], str | None] | None = None
 
-    def run(self, batch: Batch, act: Act, progress: dict[str, Progress] | None = None) -> BatchEnd:
+    def run(
+        self, batch: Batch, act: Perform, progress: dict[str, Progress] | None = None
+    ) -> BatchEnd:
         self.home = self.home or new_batch(self.path / ".switchgear" / "batches")
         kept = BatchState(
             self.home.id,
@@ -243,7 +245,7 @@ def test_a_view_that_fails_stops_nobody(stage: Stage) -> None:
 # Timeouts
 
 
-def late(*ends: str) -> Act:
+def late(*ends: str) -> Perform:
     left = list(ends)
     return lambda _: outcome(left.pop(0))
 

@@ -339,7 +339,7 @@ class Scheduler:
         self._interrupts.leave(task.name)
         before = self.progress[task.name]
         worked = outcome.result is not None and outcome.result.state.iterations > before.iterations
-        self._admission.tell(running.permit, outcome, worked=worked)
+        self._admission.record(running.permit, outcome, worked=worked)
         progress = final_progress(before, outcome)
         if running.reservation is not None:
             self._pay(
