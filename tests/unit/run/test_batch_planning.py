@@ -120,7 +120,7 @@ def test_who_wants_more_than_is_left_waits_for_what_others_give_back() -> None:
 
 @pytest.mark.parametrize("wanted", [None, 0, 1, 10, 10**9])
 @pytest.mark.parametrize(
-    "purse",
+    "shared",
     [SharedBudget(100), SharedBudget(100, 99, 1), SharedBudget(100, 120, 5), SharedBudget(0)],
 )
 def test_what_is_granted_is_never_more_than_is_left(

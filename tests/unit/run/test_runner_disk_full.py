@@ -134,7 +134,7 @@ def test_a_save_that_git_has_no_room_for_is_an_archive_elsewhere(
 def test_what_is_not_saved_anywhere_is_said(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     fails_from(monkeypatch, stage, RunFolder, "add")
     fails_from(monkeypatch, stage, RunFolder, "write")
-    fails_from(monkeypatch, stage, record, "put_in_place")
+    fails_from(monkeypatch, stage, record, "write_json")
     fails_from(monkeypatch, stage, GitTree, "_commit", error=GitError("No space left on device"))
     fails_from(monkeypatch, stage, saving, "_pack")
     result = stage.run(WORKS)
