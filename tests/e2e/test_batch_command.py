@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import quick_command
-from switchgear._run.batch.scheduler import Conductor
+from switchgear._run.batch.scheduler import Scheduler
 from timeouts import LIMIT_S, end
 
 COMMAND = (sys.executable, "-m", "switchgear", "batch")
@@ -637,7 +637,7 @@ def test_a_target_that_is_none_ends_a_batch_before_anything_starts(project: Proj
 
 DEFECT = f"""
 import runpy, sys
-from {Conductor.__module__} import Conductor
+from {Scheduler.__module__} import Conductor
 usual = Conductor.{{where}}
 def broken(*args, **kw):
     usual(*args, **kw)
