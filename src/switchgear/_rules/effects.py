@@ -6,7 +6,6 @@ deleted; a tool whose name tells nothing is taken to write.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from json import loads
 from typing import Any, NamedTuple
 
 from switchgear._rules.hosts import host_of, hosts_in
@@ -20,8 +19,6 @@ _TYPED_KEYS = frozenset(
     ("input", "text", "", "chars", "keys", "stdin", "data", "keystrokes", "line")
 )
 """Inputs of a tool that types into a shell."""
-_ENCODED_KEYS = frozenset(("arguments", "input", "args", "parameters", "params", "tool_input"))
-"""Inputs that may be a JSON object as a text."""
 _NAMED_KEYS = {
     **dict.fromkeys(("enter", "return", "c-m", "c-j", "kpenter", "{enter}", "<enter>"), "\n"),
     "space": " ",
@@ -212,8 +209,7 @@ class _Gathering:
     def take(self, inputs: Any) -> None:
         """Look at every value of the inputs."""
         if isinstance(inputs, str):
-            text = {"command" if self._is_shell else "text": inputs}
-            inputs = {**text, "arguments": _object_in(inputs)}
+            inputs = {"command" if self._is_shell else "text": inputs}
         named = inputs if isinstance(inputs, Mapping) else {"": inputs}
         for place_key in ("cwd", "workdir", "working_directory"):
             folder = named.get(place_key)
@@ -351,8 +347,6 @@ def _values(inputs: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
     waiting: list[tuple[str, Any, int]] = [("", inputs, 0)]
     while waiting:
         key, value, depth = waiting.pop()
-        if isinstance(value, str) and key.lower() in _ENCODED_KEYS:
-            waiting += [("", inner, depth + 1) for inner in _object_in(value)]
         if depth > DEEPEST:
             raise TooLong(f"inputs nested deeper than {DEEPEST} levels")
         if isinstance(value, Mapping):
@@ -366,17 +360,6 @@ def _values(inputs: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
                 waiting += [(key, inner, depth + 1) for inner in value]
         else:
             yield key, value
-
-
-def _object_in(text: str) -> list[dict[str, Any]]:
-    """The JSON object that a text is, as some agents encode the inputs of a call; or none."""
-    if not text.lstrip().startswith("{"):
-        return []
-    try:
-        found = loads(text)
-    except (ValueError, RecursionError):
-        return []
-    return [found] if isinstance(found, dict) else []
 
 
 def _words_in(inputs: Mapping[Any, Any]) -> Iterator[list[str]]:
