@@ -48,13 +48,13 @@ def section(effort: Effort) -> Section:
         alone = opened[0].breaker(f"{NAME}-alone", NEVER_TRIPS)
         shared = [panel.breaker(NAME, NEVER_TRIPS) for panel in opened]
         for breaker in (alone, shared[0]):
-            breaker.tell(FAILED)
+            breaker.record(FAILED)
         bare = [panels.enter_context(closing(_connection(file))) for _ in range(2)]
-        messages = [partial(breaker.tell, FAILED) for breaker in shared]
+        messages = [partial(breaker.record, FAILED) for breaker in shared]
         floors = [partial(_read_modify_write, db) for db in bare]
         contenders = [
             _contender(Role.FLOOR, ALONE, floors[0]),
-            _contender(Role.OURS, ALONE, partial(alone.tell, FAILED)),
+            _contender(Role.OURS, ALONE, partial(alone.record, FAILED)),
             _contender(Role.FLOOR, SHARED, _in_turn(floors)),
             _contender(Role.OURS, SHARED, _in_turn(messages)),
         ]

@@ -16,18 +16,18 @@ from typing import NamedTuple
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
-    Ask,
+    Acquire,
     Circuit,
     Dated,
     Event,
     Message,
-    Order,
+    Override,
     Phase,
     Recent,
+    Record,
     Signal,
     Source,
     Step,
-    Tell,
 )
 from switchgear._core.verdicts import standing
 
@@ -45,7 +45,7 @@ KEEP_S = 1.5
 """How old evidence may be before which a late report is still put: a process reports each second."""
 MOST_PROCESSES = 256
 
-_TIME = Tell(Signal(count=0))
+_TIME = Record(Signal(count=0))
 _FLOWING = (Phase.CLOSED, Phase.TRIPPING)
 
 
@@ -86,19 +86,19 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
     The same as `step` for a message without a source, to a circuit with nothing recent.
     """
     recent = circuit.recent
-    source = message.source if isinstance(message, Tell) else None
+    source = message.source if isinstance(message, Record) else None
     if recent is None and source is None:
         return step(policy, circuit, message, now_s)
     if recent is None or recent.version != circuit.version or recent.base is None:
         recent = Recent(circuit.version, circuit, (), 0, () if recent is None else recent.reports)
     new: tuple[Dated, ...] = ()
     refused = 0
-    if isinstance(message, Tell):
-        last = recent.tells[-1].tell if recent.tells else None
+    if isinstance(message, Record):
+        last = recent.tells[-1].record if recent.tells else None
         new, refused = _dated(message, source, now_s, last), message.signal.refused
     start = _start(circuit, recent, new, refused)
     times = _times(recent, source, now_s)
-    waits = _is_worth_waiting(policy) and not isinstance(message, Order)
+    waits = _is_worth_waiting(policy) and not isinstance(message, Override)
     judged = _judged(policy, start, times.final_s if waits else now_s, now_s)
     if judged.left and start.shown is not None and not judged.step.events:
         shown = _provisional(policy, start.shown, new)
@@ -107,20 +107,20 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
     if judged.left and _is_certain(policy, shown, now_s):
         judged = _judged(policy, start, now_s, now_s)
         shown = judged.step.circuit
-    if not isinstance(message, Tell):
+    if not isinstance(message, Record):
         judged = _answered(policy, judged, message, now_s)
         shown = _provisional(policy, judged.step.circuit, judged.left)
     done, left = judged.step, judged.left
     is_same = not new and not refused and source is None and not done.events
-    if is_same and len(left) == len(recent.tells) - recent.final and isinstance(message, Tell):
+    if is_same and len(left) == len(recent.tells) - recent.final and isinstance(message, Record):
         return Step(circuit, standing(policy, circuit, max(now_s, circuit.seen_s)), ())
-    if is_same and isinstance(message, Ask) and not left and done.circuit == circuit:
+    if is_same and isinstance(message, Acquire) and not left and done.circuit == circuit:
         return Step(circuit, done.verdict, ())
     version = max(shown.version, circuit.version + 1)
     kept = _kept(judged, version, times)
     shown = shown._replace(version=version, recent=kept)
     verdict = done.verdict
-    if left and isinstance(message, Tell):
+    if left and isinstance(message, Record):
         verdict = standing(policy, shown, max(now_s, shown.seen_s))
     return Step(shown, verdict, done.events)
 
@@ -149,7 +149,7 @@ def others(circuit: Circuit, process: str, now_s: float) -> int:
 
 
 def _dated(
-    message: Tell, source: Source | None, now_s: float, last: Tell | None
+    message: Record, source: Source | None, now_s: float, last: Record | None
 ) -> tuple[Dated, ...]:
     """The signals of a message, each with its time; one that equals the `last` is the same object."""
     signal = message.signal
@@ -165,9 +165,9 @@ def _dated(
     return tuple(dated)
 
 
-def _part(message: Tell, count: int, last: Tell | None) -> Tell:
+def _part(message: Record, count: int, last: Record | None) -> Record:
     # What was refused is no evidence: it is counted by itself, once.
-    part = Tell(message.signal._replace(count=count, refused=0), message.permit)
+    part = Record(message.signal._replace(count=count, refused=0), message.permit)
     return last if last is not None and last == part else part
 
 
@@ -243,7 +243,7 @@ def _judged(policy: Policy, start: Start, final_s: float, now_s: float) -> Judge
         if dated.at_s > final_s and circuit.phase in _FLOWING:
             left = tells[index:]
             break
-        last = step(policy, circuit, dated.tell, dated.at_s)
+        last = step(policy, circuit, dated.record, dated.at_s)
         circuit = last.circuit
         events += last.events
         _append(kept, dated)
@@ -274,14 +274,14 @@ def _trim(policy: Policy, base: Circuit, kept: list[Dated], most: int, now_s: fl
         return base
     while kept and (len(kept) > most - TRIM or kept[0].at_s < now_s - KEEP_S):
         old = kept.pop(0)
-        base = step(policy, base, old.tell, old.at_s).circuit
+        base = step(policy, base, old.record, old.at_s).circuit
     return base
 
 
 def _append(kept: list[Dated], dated: Dated) -> None:
     """One more; successes that follow each other are one entry, as their order does not matter."""
-    if kept and kept[-1].tell.signal.ok and dated.tell.signal.ok:
-        one, two = kept[-1].tell, dated.tell
+    if kept and kept[-1].record.signal.ok and dated.record.signal.ok:
+        one, two = kept[-1].record, dated.record
         if one._replace(signal=one.signal._replace(count=two.signal.count)) == two:
             both = one.signal._replace(count=one.signal.count + two.signal.count)
             kept[-1] = Dated(dated.at_s, one._replace(signal=both))
@@ -302,7 +302,7 @@ def _answered(policy: Policy, judged: Judged, message: Message, now_s: float) ->
 def _kept(judged: Judged, version: int, times: Times) -> Recent | None:
     """What is kept beside the circuit: nothing that later reports could not change."""
     tells = judged.kept + judged.left
-    if any(dated.tell.signal.ok is not True for dated in tells):
+    if any(dated.record.signal.ok is not True for dated in tells):
         settled = judged.step.circuit if judged.kept and judged.left else None
         return Recent(version, judged.base, tells, len(judged.kept), times.reports, settled)
     return Recent(version, None, (), 0, times.reports) if times.reports else None

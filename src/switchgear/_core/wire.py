@@ -10,8 +10,8 @@ from typing import Any
 from switchgear._core import values
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
-    Act,
-    Ask,
+    Acquire,
+    AgentStep,
     Circuit,
     Dated,
     Event,
@@ -20,15 +20,15 @@ from switchgear._core.types import (
     Isolated,
     Message,
     Mode,
-    Order,
-    Outage,
+    OpenState,
+    Override,
     Permit,
     Phase,
     Probing,
     Recent,
+    Record,
     Signal,
     Source,
-    Tell,
     Totals,
 )
 
@@ -95,7 +95,7 @@ def load_circuit(policy: Policy, data: Any) -> Circuit:
         data = _upgraded(data)
         fields = [load(policy, data[name]) for name, load in _LOAD.items()]
         isolated = tuple(map(_isolated, values.row("isolated", data.get("isolated", []))))
-        circuit = Circuit(*fields, isolated=isolated)
+        circuit = Circuit._make([*fields, None, isolated])
         recent = data.get("recent")
         if recent is not None:
             circuit = circuit._replace(recent=_recent(policy, circuit, recent))
@@ -127,8 +127,8 @@ def _short_recent(policy: Policy, now: dict[str, Any], recent: Recent) -> dict[s
     tells = []
     last = None
     for dated in recent.tells:
-        tells.append([dated.at_s] if dated.tell == last else dump_dated(dated))
-        last = dated.tell
+        tells.append([dated.at_s] if dated.record == last else dump_dated(dated))
+        last = dated.record
     data = {
         "version": recent.version,
         "base": None if recent.base is None else _difference(policy, now, recent.base),
@@ -150,7 +150,7 @@ def _difference(policy: Policy, now: dict[str, Any], earlier: Circuit) -> dict[s
 
 def dump_dated(dated: Dated) -> list[Any]:
     """A recent signal as JSON values, without the defaults at the end of its fields."""
-    signal, permit, _ = dated.tell
+    signal, permit, _ = dated.record
     fields = [*signal]
     for size in _SHORT_SIGNALS:
         if signal[size:] == _SIGNAL_DEFAULTS[size:]:
@@ -170,7 +170,7 @@ def _recent(policy: Policy, circuit: Circuit, data: Any) -> Recent | None:
         for at_s, *rest in data["tells"]:
             if rest:
                 signal, permit = rest
-                tell = Tell(_signal(signal), None if permit is None else Permit(*permit))
+                tell = Record(_signal(signal), None if permit is None else Permit(*permit))
             tells.append(Dated(_number(at_s), tell))  # without more: the same again
         settled = _earlier(policy, circuit, data["settled"]) if "settled" in data else None
         base = _earlier(policy, circuit, data["base"])
@@ -251,25 +251,25 @@ def _memories(policy: Policy, data: Any) -> tuple[Any, ...]:
     )
 
 
-def _dump_order(order: Order) -> list[Any]:
+def _dump_order(order: Override) -> list[Any]:
     fields = [order.by, order.why, order.mode, order.reset]  # its kind is history, not state
     return fields if order.until_s is None else [*fields, order.until_s]
 
 
-def _order(data: Any) -> Order:
+def _order(data: Any) -> Override:
     by, why, mode, reset, *rest = values.row("order", data)
     if len(rest) > 1:
         raise WireError(f"order has {len(data)} fields")
     if not isinstance(reset, bool):
         raise WireError(f"reset is {reset!r}, neither true nor false")
     until_s = _number(rest[0]) if rest else None
-    return Order(
+    return Override(
         _text(by), _text(why), None if mode is None else Mode(mode), reset, until_s=until_s
     )
 
 
-def _outage(data: dict[str, Any]) -> Outage:
-    return Outage(
+def _outage(data: dict[str, Any]) -> OpenState:
+    return OpenState(
         opened_at_s=_number(data["opened_at_s"]),
         retry_at_s=_maybe_number(data["retry_at_s"]),
         cooldown_s=_number(data["cooldown_s"]),
@@ -335,11 +335,11 @@ def _maybe_text(value: Any) -> str | None:
 
 def dump_message(message: Message) -> list[Any]:
     """A message as JSON values."""
-    if isinstance(message, Tell):
+    if isinstance(message, Record):
         permit = None if message.permit is None else [*message.permit]
         told = ["tell", list(message.signal), permit]
         return told if message.source is None else [*told, list(message.source)]
-    return [type(message).__name__.lower(), list(message)]
+    return ["ask" if isinstance(message, Acquire) else "order", list(message)]
 
 
 def load_message(data: Any) -> Message:
@@ -347,14 +347,14 @@ def load_message(data: Any) -> Message:
     try:
         kind, fields, *rest = data
         if kind == "ask":
-            return Ask(*fields)
+            return Acquire(*fields)
         if kind == "order":
             by, why, mode, reset, event, *rest = fields
             mode = None if mode is None else Mode(mode)
-            return Order(by, why, mode, reset, EventKind(event), *rest)
+            return Override(by, why, mode, reset, EventKind(event), *rest)
         if kind == "tell":
             permit, *source = rest
-            tell = Tell(_signal(fields), None if permit is None else Permit(*permit))
+            tell = Record(_signal(fields), None if permit is None else Permit(*permit))
             return tell._replace(source=_source(*source)) if source else tell
     except (TypeError, ValueError) as error:
         raise WireError(f"not a message: {error!r}") from error
@@ -363,7 +363,7 @@ def load_message(data: Any) -> Message:
 
 def _signal(fields: list[Any]) -> Signal:
     signal = Signal(*fields)
-    return signal if signal.act is None else signal._replace(act=Act(*signal.act))
+    return signal if signal.step is None else signal._replace(step=AgentStep(*signal.step))
 
 
 def _source(fields: list[Any]) -> Source:

@@ -131,13 +131,13 @@ def _recent_text(
     tells = []
     last = None
     for dated in recent.tells:
-        if dated.tell is last:
+        if dated.record is last:
             each = id(dated)
             times[each] = at = known.get(each) or f"[{dated.at_s!r}]"
             tells.append(at)
         else:
             tells.append(_encode(dump_dated(dated)))
-            last = dated.tell
+            last = dated.record
     text += f',"tells":[{",".join(tells)}]}}'
     return RecentText(recent, base_texts, times), text
 
