@@ -7,7 +7,7 @@ until the provider's own circuit opens: then the run ends, for the agent could n
 from typing import NamedTuple
 
 from switchgear._agents.events import LIMITED, AgentError
-from switchgear._breaker.breaker import Breaker
+from switchgear._breaker.handle import Breaker
 from switchgear._core.detector import plural
 from switchgear._core.errors import duration
 from switchgear._core.types import Phase

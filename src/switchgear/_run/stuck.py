@@ -10,7 +10,7 @@ not held against another; a stream has no way to stop one alone, so it ends with
 from collections.abc import Callable
 
 from switchgear._agents.events import Result, StreamEvent, TextOutput, ToolStarted, ToolStep
-from switchgear._breaker.breaker import Breaker
+from switchgear._breaker.handle import Breaker
 from switchgear._core.types import AgentStep, Mode, Phase, Signal
 from switchgear._measure.test_counts import Tally, failing_tests, key_of
 from switchgear._stuck.score import Score, grounds_of

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from switchgear._agents.hook_call import safe_id
 from switchgear._agents.registry import helper_named
-from switchgear._breaker.breaker import Breaker
+from switchgear._breaker.handle import Breaker
 from switchgear._config.policies import preset_policy
 from switchgear._measure.git_command import GitError
 from switchgear._panel.panel import Panel

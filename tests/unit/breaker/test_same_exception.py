@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from switchgear import CircuitBreaker, Panel, Signal
-from switchgear._breaker import outcome
+from switchgear._breaker import nesting
 from switchgear.testing import FakeClock
 from unit.shapes import ALL, Shape
 
@@ -259,7 +259,7 @@ def test_what_is_remembered_of_blocks_is_bounded() -> None:
     for _ in range(1000):
         with suppress(ConnectionError), breaker:
             down()
-    assert len(outcome._left) <= 256
+    assert len(nesting._left) <= 256
 
 
 def test_a_success_by_exception_counts_once_too() -> None:
