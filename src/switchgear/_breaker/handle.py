@@ -45,11 +45,11 @@ from switchgear._core.types import (
     Permit,
     Phase,
     Reading,
+    Record,
     Signal,
     Source,
     Step,
     Totals,
-    Value,
     Verdict,
 )
 from switchgear._core.verdicts import refuses_until_s, standing
@@ -69,7 +69,7 @@ from switchgear._stores.submitter import EVERY_S
 from switchgear._system.clock import Clock, Shifted, monotonic
 from switchgear._system.fork_lock import ForkSafeLock
 
-TIME_PASSES = Value(Signal(count=0))
+TIME_PASSES = Record(Signal(count=0))
 NO_REFUSALS = repeat(None, 0)
 _FIRST_PERMIT = Permit(1)
 """That of all circuits that never opened: there are many, and one is always at hand."""
@@ -232,7 +232,7 @@ class Breaker:
 
         A signal with `ok=None` gives the permit back unused.
         """
-        return self._send(Value(redacted(signal), checked_permit(permit)))
+        return self._send(Record(redacted(signal), checked_permit(permit)))
 
     def send(self, message: Message) -> Verdict:
         """Send any message to the circuit as it is, after what is still pending."""
@@ -250,7 +250,7 @@ class Breaker:
 
     async def arecord(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """What `tell` is, without blocking the event loop while a shared store is told."""
-        return await self._asend(Value(redacted(signal), checked_permit(permit)))
+        return await self._asend(Record(redacted(signal), checked_permit(permit)))
 
     async def asend(self, message: Message) -> Verdict:
         """What `send` is, without blocking the event loop."""
@@ -612,7 +612,7 @@ class Breaker:
     def _with_source(self, message: Message, now_s: float) -> Message:
         """A report with who reports it and when it happened, where others share the circuit."""
         shared = self._shared
-        if shared is None or not isinstance(message, Value) or not message.signal.count:
+        if shared is None or not isinstance(message, Record) or not message.signal.count:
             return message
         if message.source is None:
             times = ((now_s, message.signal.count),)
@@ -636,9 +636,9 @@ class Breaker:
             shared.own, shared.isolated = None, False
             return
         own = shared.own
-        if isinstance(message, Value) and message.signal.count and message.source is not None:
+        if isinstance(message, Record) and message.signal.count and message.source is not None:
             own = self.policy.start(self.name, now_s) if own is None else own
-            shared.own = own = step(self.policy, own, Value(message.signal), now_s).circuit
+            shared.own = own = step(self.policy, own, Record(message.signal), now_s).circuit
         if own is None:
             return
         was, is_cut = shared.isolated, own.phase not in FLOWING
@@ -777,7 +777,7 @@ class Breaker:
         self._judge_own(message, done.circuit, now_s)
         return self._follow(done)
 
-    def _fold(self, message: Value, ago_s: float = 0.0) -> None:
+    def _fold(self, message: Record, ago_s: float = 0.0) -> None:
         """Tell what was counted. An interrupt before it is committed leaves it to be told."""
         now_s = self._now_s() - ago_s
         if self._lock.is_mine() or self._store.is_mine():
@@ -793,7 +793,7 @@ class Breaker:
         self._judge_own(report, done.circuit, now_s)
         self._follow(done)
 
-    def _put_back(self, message: Value) -> None:
+    def _put_back(self, message: Record) -> None:
         signal, permit = message.signal, message.permit
         with self._lock.taken():
             self._refusals_folded -= signal.refused
@@ -822,13 +822,13 @@ class Breaker:
             await self._aapply(late)
         return done.verdict
 
-    async def _afold(self, message: Value, ago_s: float) -> None:
+    async def _afold(self, message: Record, ago_s: float) -> None:
         if self._wall is None:
             self._fold(message, ago_s)
         else:  # if it is cancelled, the store may have it: rather lost than counted twice
             await self._aapply(message, ago_s)
 
-    def _take(self, done: Step) -> Value | None:
+    def _take(self, done: Step) -> Record | None:
         """Adopt what a message did; returns what is still to be told because of it."""
         late = self._adopt(done.circuit) if done.circuit is not self._circuit else None
         if done.events:
@@ -852,10 +852,10 @@ class Breaker:
         elif verdict.admitted and (verdict.phase in FLOWING or circuit.mode is not Mode.AUTO):
             return verdict._replace(permit=Permit(circuit.generation))
         else:
-            _deferred.append((self, Value(Signal(count=0, refused=1))))
+            _deferred.append((self, Record(Signal(count=0, refused=1))))
         return verdict
 
-    def _adopt(self, circuit: Circuit) -> Value | None:
+    def _adopt(self, circuit: Circuit) -> Record | None:
         """Make this the snapshot, unless another thread has already seen a newer one."""
         times, late = self._times(), 0
         with self._lock.taken():
@@ -870,7 +870,7 @@ class Breaker:
             self._circuit = circuit
         if self._shared is not None:
             self._notice_failure(circuit)
-        return Value(self._success(late), ended.permit) if ended is not None and late else None
+        return Record(self._success(late), ended.permit) if ended is not None and late else None
 
     def _put_off(self, run: SuccessRun, more: int) -> bool:
         """Whether it could be left to the keeper of the panel, who folds it within the second.
@@ -906,7 +906,7 @@ class Breaker:
         self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
         return True
 
-    def _counted(self, run: SuccessRun, more: int) -> Iterator[tuple[Value, float]]:
+    def _counted(self, run: SuccessRun, more: int) -> Iterator[tuple[Record, float]]:
         """What a run has counted as a message, and how long ago that was.
 
         Tickets are taken only before a run is due, so an overdue run is as old as that: a pause
@@ -927,10 +927,10 @@ class Breaker:
             return
         overdue_s = max(0.0, now_s - was_due_s)
         if taken and more and overdue_s:
-            yield Value(self._success(taken), run.permit), overdue_s
-            yield Value(self._success(more), run.permit), 0.0
+            yield Record(self._success(taken), run.permit), overdue_s
+            yield Record(self._success(more), run.permit), 0.0
         elif taken + more:
-            yield Value(self._success(taken + more), run.permit), 0.0 if more else overdue_s
+            yield Record(self._success(taken + more), run.permit), 0.0 if more else overdue_s
 
     def _dated_report(
         self,
@@ -940,7 +940,7 @@ class Breaker:
         *,
         before: int,
         after: int,
-    ) -> Value:
+    ) -> Record:
         """The successes of this process with their times.
 
         Those that took tickets have none. They happened before anything failed elsewhere, as far as
@@ -952,7 +952,7 @@ class Breaker:
         )
         when = ((since_s, before), *dates(times), (now_s, after))
         source = Source(shared.process(), now_s, tuple(part for part in when if part[1]))
-        return Value(self._success(before + len(times) + after), run.permit, source)
+        return Record(self._success(before + len(times) + after), run.permit, source)
 
     def _fold_pending(self) -> None:
         """Fold the successes and refusals that the circuit has not heard of yet."""
@@ -963,7 +963,7 @@ class Breaker:
         for message, ago_s in self._pending():
             await self._afold(message, ago_s)
 
-    def _pending(self) -> Iterator[tuple[Value, float]]:
+    def _pending(self) -> Iterator[tuple[Record, float]]:
         run = self._run
         if run is not None and run.is_pending:
             yield from self._counted(run, 0)
@@ -973,7 +973,7 @@ class Breaker:
             refused = self._new_refusals()
             self._refusals_folded += refused
         if refused:
-            yield Value(Signal(count=0, refused=refused)), 0.0
+            yield Record(Signal(count=0, refused=refused)), 0.0
 
     def _new_refusals(self) -> int:
         return UNLIMITED - length_hint(self._refusals) - self._refusals_folded

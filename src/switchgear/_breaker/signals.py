@@ -25,8 +25,8 @@ from switchgear._core.types import (
     AgentStep,
     Override,
     Permit,
+    Record,
     Signal,
-    Value,
 )
 from switchgear._text.redact import redact, redact_lines
 
@@ -334,7 +334,7 @@ def _redacted_act(act: AgentStep) -> AgentStep:
 
 def check_message(message: Any) -> None:
     """Raise ValueError unless it is a message that every store can load again."""
-    if isinstance(message, Value):
+    if isinstance(message, Record):
         _checked_signal(message.signal)
         checked_permit(message.permit)
     elif not isinstance(message, _OTHER_MESSAGES):
