@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._run.batch.scheduler import Conductor
+from switchgear._run.batch.scheduler import Scheduler
 
 COMMAND = (sys.executable, "-m", "switchgear", "batch")
 AGENT = """
@@ -625,7 +625,7 @@ def test_a_target_that_is_none_ends_a_batch_before_anything_starts(project: Proj
 
 DEFECT = f"""
 import runpy, sys
-from {Conductor.__module__} import Conductor
+from {Scheduler.__module__} import Conductor
 usual = Conductor.{{where}}
 def broken(*args, **kw):
     usual(*args, **kw)

@@ -1,5 +1,6 @@
 """What the rules refuse and admit over whole sets of commands, however these are written."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -222,3 +223,13 @@ def test_what_programs_list_is_given_to_the_next_one(project: Project, command: 
 )
 def test_what_programs_list_elsewhere_is_harmless(project: Project, command: str) -> None:
     assert project.refusal(command) is None
+
+
+@pytest.mark.parametrize("key", [None, "arguments", "params"])
+def test_inputs_that_are_json_as_a_text_are_read(project: Project, key: str | None) -> None:
+    for inputs, is_refused in (({"command": "rm -rf /etc"}, True), ({"command": "ls"}, False)):
+        text = json.dumps(inputs)
+        broken = project.tool_refusal("Bash", text if key is None else {key: text})
+        assert (broken is not None) is is_refused
+    assert project.tool_refusal("Bash", "{ls; rm -rf /etc; }") is not None
+    assert project.tool_refusal("Bash", "{" * 100_000) is not None

@@ -61,7 +61,7 @@ def checked_duration(
     del context, parameter
     if value is None:
         return None
-    from switchgear._run.amounts import seconds
+    from switchgear._run.options import seconds
 
     try:
         for_s = seconds("--for", value)

@@ -17,8 +17,7 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import Mode, Permit, Phase, Signal
 from switchgear._panel.panel import Panel
 from switchgear._run.judge import Judgement
-from switchgear._run.limits import limits_of
-from switchgear._run.options import AUTO, RunOptions
+from switchgear._run.options import AUTO, RunOptions, limits_of
 from switchgear._run.validation import detect
 from switchgear._sinks.dispatch import Sink
 from switchgear._text.redact import redact

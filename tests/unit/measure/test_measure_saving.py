@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from switchgear._measure import saving
-from switchgear._measure.deadline import Deadline
-from switchgear._measure.git_command import GitError
+from switchgear._measure.git_command import Deadline, GitError
 from switchgear._measure.saving import NotSaved, save_archive
 from switchgear._measure.tree import Tree, open_tree
 

@@ -326,7 +326,7 @@ def test_the_verb_writes_it_again_and_says_where(
 
 def test_a_real_run_has_a_report_that_knows_its_end(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.setting = stage.setting._replace(report=write_report)
+    stage.dependencies = stage.dependencies._replace(report=write_report)
     result = stage.run("fail('Error: it is <b>broken</b>')", consecutive_failures=3)
     assert result.report is not None
     text = Path(result.report).read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchgear._run.batch.places import branch_parts
+from switchgear._run.batch.record import branch_parts
 
 ODD = [
     *("a b", "a..b", "a~1", "a^", "a:b", "-a", "--", ".a", "a.", "a.lock", "A.LOCK", "a.lock.lock"),

@@ -19,7 +19,7 @@ from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.options import RunOptions
 from switchgear._run.result import RunResult
 from switchgear._run.state import RunState
-from switchgear._run.view import Lines
+from switchgear._run.view import LineView
 from switchgear.testing import FakeClock
 from unit.run_facts import facts, readings, run
 
@@ -165,7 +165,7 @@ def test_pipes_and_dumb_terminals_get_plain_lines(
     monkeypatch.setattr("sys.stdout", stream)
     monkeypatch.setenv("TERM", term)
     with click.Context(main), run_view(as_json=False, stopping=lambda: 0) as view:
-        assert isinstance(view, Lines)
+        assert isinstance(view, LineView)
         view.started(run())
     assert STAMPED.match(stream.getvalue())
     assert "\x1b" not in stream.getvalue()
