@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from depth import for_each
 from switchgear import CircuitBreaker
 from switchgear._breaker.signals import describe, retry_after_s
 from switchgear._core.interrupts import is_interrupt
@@ -131,7 +132,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("name", READ)
+@for_each("name", READ)
 @every_shape
 def test_the_caller_gets_the_exception_and_it_counts(shape: Shape, name: str) -> None:
     breaker = CircuitBreaker("api", threshold=len(THROWN), clock=FakeClock())
@@ -142,7 +143,7 @@ def test_the_caller_gets_the_exception_and_it_counts(shape: Shape, name: str) ->
     assert breaker.state == "open"
 
 
-@pytest.mark.parametrize("number", range(len(strange())))
+@for_each("number", range(len(strange())))
 @every_shape
 def test_stranger_ones_come_through_too(shape: Shape, number: int) -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
