@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
-from switchgear._breaker.live import TIME_PASSES
+from switchgear._breaker.handle import TIME_PASSES
 from switchgear._breaker.rules import RuleGuard
 from switchgear._budgets.tree import Open
 from switchgear._core.errors import StoreError

@@ -20,6 +20,7 @@ from switchgear._fleet.manifest import Crew, agent, crew
 from switchgear._fleet.watcher import world
 from switchgear._stores.ledger import ledger_of
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 
 class Down(Exception):
@@ -107,7 +108,7 @@ def test_routes_and_reports_go_on_while_the_configuration_changes_all_the_time()
     finally:
         stopped.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(LIMIT_S)
         sys.setswitchinterval(interval_s)
         fleet.close()
     assert errors == []
