@@ -10,12 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from switchgear._analysis.selftest import live_hooks, plan
-from switchgear._analysis.selftest.attacks import MOST, attacks_on
+from switchgear._analysis.selftest.attacks import MOST, against, attacks_on
 from switchgear._analysis.selftest.plan import SCENARIOS, perform
 from switchgear._analysis.selftest.rows import Row, Status
 from switchgear._analysis.selftest.rule_trials import breach_of
 from switchgear._analysis.selftest.sandbox import Bench
-from switchgear._analysis.selftest.trial import against
 from switchgear._budgets.budgets import Budgets
 from switchgear._cli import main
 from switchgear._config import load_config

@@ -8,7 +8,7 @@ import pytest
 
 from depth import for_each
 from switchgear import CircuitBreaker
-from switchgear._breaker.evidence import describe, retry_after_s
+from switchgear._breaker.signals import describe, retry_after_s
 from switchgear._core.interrupts import is_interrupt
 from switchgear._providers.errors import (
     agent_signal,
@@ -203,7 +203,7 @@ def test_logging_what_cannot_be_logged_does_not_replace_it(
 
 def test_a_real_interrupt_in_our_own_code_is_not_swallowed() -> None:
     ours = compile("def ours():\n    raise KeyboardInterrupt", "ours", "exec")
-    names: dict[str, Any] = {"__name__": "switchgear._breaker.evidence"}
+    names: dict[str, Any] = {"__name__": "switchgear._breaker.signals"}
     exec(ours, names)
     real, theirs = outcome(names["ours"]), outcome(thrower(KeyboardInterrupt()))
     assert real is not None

@@ -11,7 +11,7 @@ import pytest
 
 from depth import for_each
 from switchgear import CircuitBreaker, Panel, Signal
-from switchgear._breaker import outcome
+from switchgear._breaker import nesting
 from switchgear.testing import FakeClock
 from unit.shapes import ALL, Shape
 
@@ -260,7 +260,7 @@ def test_what_is_remembered_of_blocks_is_bounded() -> None:
     for _ in range(1000):
         with suppress(ConnectionError), breaker:
             down()
-    assert len(outcome._left) <= 256
+    assert len(nesting._left) <= 256
 
 
 def test_a_success_by_exception_counts_once_too() -> None:

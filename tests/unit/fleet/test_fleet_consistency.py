@@ -17,7 +17,7 @@ from switchgear._fleet.categories import default_breakers, latency, resource_loc
 from switchgear._fleet.delivery import message_of
 from switchgear._fleet.fleet import MOST_SWITCHES, SHELF, Fleet
 from switchgear._fleet.manifest import Crew, agent, crew
-from switchgear._fleet.state_file import world
+from switchgear._fleet.watcher import world
 from switchgear._stores.ledger import ledger_of
 from switchgear.testing import FakeClock
 from timeouts import LIMIT_S

@@ -17,8 +17,7 @@ import pytest
 
 from switchgear import Panel, Signal
 from switchgear._config import Config, ConfigError, load_config
-from switchgear._fleet.delivery import Delivery
-from switchgear._fleet.event_stream import SHELF
+from switchgear._fleet.delivery import SHELF, Delivery
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import Crew, agent, crew, story
 from switchgear._fleet.targets import Command, NotSent, Slack, Target, Webhook, sign, verify

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._breaker.loop_presets import LOOP_PRESETS, LoopPreset
+from switchgear._breaker.presets import LOOP_PRESETS, LoopPreset
 from switchgear._cli import main
 from switchgear._core.types import Phase
 from switchgear._run.circuits import loop_name, policy_of
