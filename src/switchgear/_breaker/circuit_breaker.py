@@ -37,8 +37,7 @@ from switchgear._breaker.shapes import (
 from switchgear._breaker.signals import ExceptionTest, check_test, failure, outcome_of
 from switchgear._breaker.tickets import SuccessRun
 from switchgear._core import values
-from switchgear._core.errors import Rejected
-from switchgear._core.interrupts import is_interrupt
+from switchgear._core.errors import Rejected, is_interrupt
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
 from switchgear._core.types import Permit, Phase, Record, Signal

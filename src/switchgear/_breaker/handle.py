@@ -34,6 +34,7 @@ from switchgear._core import values
 from switchgear._core.errors import Refusal, Rejected
 from switchgear._core.evidence import HOLD_S, LIVE_S, is_final, is_pending, others
 from switchgear._core.machine import step
+from switchgear._core.moves import refuses_until_s, standing
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
@@ -52,7 +53,6 @@ from switchgear._core.types import (
     Totals,
     Verdict,
 )
-from switchgear._core.verdicts import refuses_until_s, standing
 from switchgear._sinks.dispatch import (
     Call,
     CallHook,

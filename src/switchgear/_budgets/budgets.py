@@ -21,8 +21,7 @@ from switchgear._core.recovery import Latched
 from switchgear._core.types import Signal
 from switchgear._detectors import TotalCost
 from switchgear._sinks.dispatch import log_exception
-from switchgear._stores.base import checked_name
-from switchgear._stores.ledger import Amended, Ledger
+from switchgear._stores.base import Amended, Ledger, checked_name
 from switchgear._system.aio import beside
 from switchgear._text.redact import redacted_name
 

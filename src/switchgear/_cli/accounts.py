@@ -23,8 +23,7 @@ from switchgear._core.wire import WireError
 from switchgear._fleet.fleet import SHELF as ROUTES
 from switchgear._locks.locks import SHELF as LOCKS
 from switchgear._locks.state import load_tenure
-from switchgear._stores.base import checked_name
-from switchgear._stores.ledger import Amended, Ledger
+from switchgear._stores.base import Amended, Ledger, checked_name
 from switchgear._text.glob import matcher
 
 SHELVES = (BUDGETS, LOCKS, ROUTES)

@@ -25,8 +25,7 @@ from switchgear._core.types import Event
 from switchgear._core.wire import WireError, dump_circuit, dump_event, load_circuit, load_event
 from switchgear._detectors.policy_wire import dump_policy, load_policy
 from switchgear._panel.panel import Panel
-from switchgear._stores.base import Found
-from switchgear._stores.ledger import ledger_of
+from switchgear._stores.base import Found, ledger_of
 
 FORMAT = "switchgear.export"
 VERSION = 1
@@ -298,7 +297,7 @@ def import_verb(file: str) -> None:
     """
     from switchgear._cli.accounts import take
     from switchgear._cli.context import open_session
-    from switchgear._stores.ledger import ledger_of
+    from switchgear._stores.base import ledger_of
 
     lines = _read(file)
     # Budgets that the configuration opens in a new store would be taken for newer ones.

@@ -14,6 +14,7 @@ everything, so nothing waits for it.
 from typing import NamedTuple
 
 from switchgear._core.machine import step
+from switchgear._core.moves import standing
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
@@ -29,7 +30,6 @@ from switchgear._core.types import (
     Source,
     Step,
 )
-from switchgear._core.verdicts import standing
 
 HOLD_S = 0.1
 """How long evidence waits for processes that have not reported."""

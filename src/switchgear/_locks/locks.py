@@ -31,8 +31,7 @@ from switchgear._locks.state import (
     move,
     standing_at,
 )
-from switchgear._stores.base import checked_name
-from switchgear._stores.ledger import Amended, Ledger
+from switchgear._stores.base import Amended, Ledger, checked_name
 from switchgear._system.aio import beside
 from switchgear._text.redact import redacted_name
 

@@ -12,7 +12,7 @@ from functools import partial
 from types import CoroutineType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
-from switchgear._core.interrupts import is_interrupt
+from switchgear._core.errors import is_interrupt
 from switchgear._core.types import Event
 
 Sink = Callable[[Event], object]

@@ -13,12 +13,12 @@ from switchgear._stores.base import (
     NOTE_S,
     Entry,
     Found,
+    MemoryLedger,
     Transaction,
     Vacuumed,
     is_abandoned,
     last_commit,
 )
-from switchgear._stores.ledger import MemoryLedger
 from switchgear._system.clock import Clock, Shifted, monotonic
 from switchgear._system.fork_lock import ForkSafeLock
 from switchgear._text.glob import matcher

@@ -16,7 +16,7 @@ from switchgear._core.errors import (
     StoreError,
     StoreUnavailable,
 )
-from switchgear._stores.ledger import MemoryLedger, ledger_of
+from switchgear._stores.base import MemoryLedger, ledger_of
 from switchgear._stores.memory import MemoryStore
 from switchgear.testing import FakeClock
 
@@ -440,7 +440,7 @@ def test_a_book_that_cannot_be_read_is_an_error_and_never_an_empty_one(value: ob
     with pytest.raises(ValueError):
         load_book(value)
     ledger = MemoryLedger("x", FakeClock(0.0))
-    from switchgear._stores.ledger import Amended  # noqa: PLC0415
+    from switchgear._stores.base import Amended  # noqa: PLC0415
 
     ledger.amend("budget", "t", lambda _, __: Amended(None, value))
     with pytest.raises(StoreCorrupt, match="budget 't'"):

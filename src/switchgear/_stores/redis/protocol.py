@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from switchgear._core.errors import StoreError, StoreTooNew, StoreUnavailable
 from switchgear._core.evidence import fold
 from switchgear._core.machine import step
+from switchgear._core.moves import standing
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
@@ -26,12 +27,12 @@ from switchgear._core.types import (
     Source,
     Step,
 )
-from switchgear._core.verdicts import standing
 from switchgear._core.wire import WireError
 from switchgear._detectors.policy_wire import OpaqueDetector
 from switchgear._stores.base import Found, is_abandoned, start_anew
 from switchgear._stores.redis import envelope, script
 from switchgear._stores.redis.cache import REPORT, KnownCircuits
+from switchgear._stores.redis.clients import ServerClock
 from switchgear._stores.redis.envelope import Mail, PolicyTexts, Sealed
 from switchgear._stores.redis.script import (
     PLUS,
@@ -43,7 +44,6 @@ from switchgear._stores.redis.script import (
     Script,
     Wait,
 )
-from switchgear._stores.redis.server_clock import ServerClock
 
 
 class Base(NamedTuple):

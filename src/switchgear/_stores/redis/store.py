@@ -20,16 +20,14 @@ from switchgear._stores.base import (
     Vacuumed,
     is_abandoned,
 )
-from switchgear._stores.redis import address, reader, script
-from switchgear._stores.redis.clients import Clients
+from switchgear._stores.redis import clients, reader, script
+from switchgear._stores.redis.clients import Clients, ServerClock, facts
 from switchgear._stores.redis.errors import is_known, store_error
 from switchgear._stores.redis.ledger import RedisLedger
 from switchgear._stores.redis.protocol import Cut, Protocol, asked
 from switchgear._stores.redis.push import Push
 from switchgear._stores.redis.reader import VerifiedReader
 from switchgear._stores.redis.script import Call, Names, Script, Wait
-from switchgear._stores.redis.server_clock import ServerClock
-from switchgear._stores.redis.server_info import facts
 from switchgear._system.clock import Clock
 
 TURN_MS = 5000
@@ -130,7 +128,7 @@ class RedisStore:
         keep_events: int = KEEP_EVENTS,
         idle_s: float = IDLE_S,
     ) -> None:
-        self._address = address.parsed(url)
+        self._address = clients.parsed(url)
         self.label = self._address.label
         self._timeout_s = values.seconds("RedisStore.timeout_s", timeout_s)
         self._server_clock = ServerClock()
