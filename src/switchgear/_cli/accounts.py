@@ -11,8 +11,8 @@ from switchgear._budgets.audit import audit
 from switchgear._budgets.budgets import SHELF as BUDGETS
 from switchgear._budgets.tree import (
     EXPIRY,
+    BudgetNode,
     Line,
-    Node,
     checked_micros,
     checked_path,
     load_book,
@@ -113,7 +113,7 @@ def _check_budget(key: str, value: Any) -> None:
         _check_node(node)
 
 
-def _check_node(node: Node) -> None:
+def _check_node(node: BudgetNode) -> None:
     _check_maybe(checked_micros, "limit_micros", node.limit_micros)
     checked_micros("spent_micros", node.spent_micros)
     checked_micros("held_micros", node.held_micros)

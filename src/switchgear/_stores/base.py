@@ -132,7 +132,7 @@ LONGEST_NAME = 500
 """How many characters a circuit's name may have."""
 
 
-class Found(NamedTuple):
+class StoredCircuit(NamedTuple):
     """A stored circuit and the policy that judged it last."""
 
     circuit: Circuit
@@ -219,10 +219,10 @@ class Store(Protocol):
     def now_s(self) -> float:
         """Seconds since the epoch on the store's clock, the same for all who share it."""
 
-    def get(self, key: str) -> Found | None:
+    def get(self, key: str) -> StoredCircuit | None:
         """One circuit as stored, not advanced to now; `None`: there is none of that name."""
 
-    def find(self, glob: str = "*") -> Iterable[Found]:
+    def find(self, glob: str = "*") -> Iterable[StoredCircuit]:
         """The circuits whose names match (see `switchgear._text.glob`), sorted by name."""
 
     def events(
@@ -230,7 +230,7 @@ class Store(Protocol):
     ) -> list[Entry]:
         """The events behind a cursor, oldest first; without one, the newest, still oldest first."""
 
-    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+    def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere, unless as new a version is here: then false."""
 
     def retain(self, *, keep_events: int, idle_s: float) -> None:

@@ -8,7 +8,7 @@ import pytest
 from switchgear import EventKind, Panel, Phase, Rejected
 from switchgear._budgets.audit import audit
 from switchgear._budgets.budgets import Budgets, budget_policy
-from switchgear._budgets.tree import Line, Node, level_of, load_book
+from switchgear._budgets.tree import BudgetNode, Line, level_of, load_book
 from switchgear._core.errors import (
     BudgetRefused,
     Refusal,
@@ -42,7 +42,7 @@ def budgets(panel: Panel) -> Budgets:
     return found
 
 
-def node(budgets: Budgets, path: str) -> Node:
+def node(budgets: Budgets, path: str) -> BudgetNode:
     return budgets.book(path).nodes[path]
 
 
@@ -431,7 +431,7 @@ def test_an_audit_finds_what_was_changed(budgets: Budgets) -> None:
     )
     del richer["atlas/wave-1"]
     assert "'atlas/wave-1' is open in the lines only" in audit(book._replace(nodes=richer), lines)
-    more = {**book.nodes, "atlas/x": Node(1)}
+    more = {**book.nodes, "atlas/x": BudgetNode(1)}
     assert "'atlas/x' is open in the book only" in audit(book._replace(nodes=more), lines)
 
 

@@ -16,7 +16,7 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import Acquire, EventKind, Mode, Override, Phase, Signal
 from switchgear._core.wire import SCHEMA
 from switchgear._detectors import ConsecutiveFailures
-from switchgear._stores.base import Found
+from switchgear._stores.base import StoredCircuit
 from switchgear._stores.sqlite import SqliteStore, connection, file
 from unit.sqlite_places import (
     FAILED,
@@ -288,13 +288,13 @@ def test_an_imported_circuit_replaces_a_row_that_cannot_be_read_and_keeps_it(
     found = store.get("api")
     assert found is not None
     sql(path, "UPDATE circuits SET state = 'x'")
-    assert store.put(Found(found.circuit._replace(version=9), POLICY))
+    assert store.put(StoredCircuit(found.circuit._replace(version=9), POLICY))
     assert sql(path, "SELECT state FROM unreadable") == [(b"x",)]
 
 
 def test_an_imported_circuit_never_uses_an_event_number_twice(store: SqliteStore) -> None:
     tripped(store)
-    assert store.put(Found(POLICY.start("api", NOW_S)._replace(version=9), POLICY))
+    assert store.put(StoredCircuit(POLICY.start("api", NOW_S)._replace(version=9), POLICY))
     for _ in range(3):
         store.apply("api", POLICY, FAILED, NOW_S)
     assert [entry.event.seq for entry in store.events()] == [1, 2]
@@ -323,7 +323,7 @@ def test_a_row_of_a_newer_switchgear_is_left_alone(store: SqliteStore, path: Pat
         lambda: store.apply("api", POLICY, Acquire(), NOW_S),
         lambda: store.get("api"),
         lambda: list(store.find()),
-        lambda: store.put(Found(POLICY.start("api", NOW_S)._replace(version=99), POLICY)),
+        lambda: store.put(StoredCircuit(POLICY.start("api", NOW_S)._replace(version=99), POLICY)),
     ):
         with pytest.raises(StoreTooNew, match=r"newer switchgear.*use the newer Switchgear"):
             use()

@@ -16,7 +16,7 @@ from switchgear._core.types import Circuit, Event, Message, Record, Step
 from switchgear._stores.base import (
     KEEP_EVENTS,
     Entry,
-    Found,
+    StoredCircuit,
     Transaction,
     Vacuumed,
     Work,
@@ -28,7 +28,7 @@ from switchgear._stores.sqlite.connection import Link
 from switchgear._stores.sqlite.file import BootClock, DatabaseFile
 from switchgear._stores.sqlite.fold import Folding
 from switchgear._stores.sqlite.head import remember_deletion
-from switchgear._stores.sqlite.rows import ROW, Newer, Row, Unreadable
+from switchgear._stores.sqlite.rows import ROW, CircuitRow, Newer, UnreadableRow
 from switchgear._system.clock import Clock
 from switchgear._text.glob import is_plain, matcher, prefix
 
@@ -256,17 +256,17 @@ class SqliteStore:
                 return self._clock()  # on an anchor of our own, until the file can be opened
         return self._clock()
 
-    def get(self, key: str) -> Found | None:
+    def get(self, key: str) -> StoredCircuit | None:
         """One circuit as stored. Raises `StoreCorrupt` if it cannot be read."""
         row = self._link.run(_load, key)
         if row is None:
             return None
         try:
             return self._found(key, row)
-        except Unreadable as why:
+        except UnreadableRow as why:
             raise self._corrupt(f"circuit {key!r}: {why}") from None
 
-    def find(self, glob: str = "*") -> Iterator[Found]:
+    def find(self, glob: str = "*") -> Iterator[StoredCircuit]:
         """The circuits whose names match, sorted by name.
 
         Those that cannot be read do not hide the others: `StoreCorrupt` comes after the last.
@@ -275,7 +275,7 @@ class SqliteStore:
         for key, row in self._rows(glob):
             try:
                 yield self._found(key, row)
-            except Unreadable as why:
+            except UnreadableRow as why:
                 unreadable.append(f"{key!r}: {why}")
         if unreadable:
             number = "1 circuit" if len(unreadable) == 1 else f"{len(unreadable)} circuits"
@@ -301,7 +301,7 @@ class SqliteStore:
             raise ValueError(f"after is {after!r}: it must be a cursor of this stream") from None
         return self._link.run(_events, behind, glob, limit)
 
-    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+    def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere, unless as new a version is here: then false."""
         return self._link.write(self._folding.put, found, events, self.now_s())
 
@@ -360,7 +360,7 @@ class SqliteStore:
         """Let go of the file. Idempotent; a message after it opens the file again."""
         self._link.close()
 
-    def _rows(self, glob: str) -> Iterator[tuple[str, Row]]:
+    def _rows(self, glob: str) -> Iterator[tuple[str, CircuitRow]]:
         """The rows of circuits whose names match, a page at a time."""
         if is_plain(glob):
             row = self._link.run(_load, glob)
@@ -377,8 +377,8 @@ class SqliteStore:
                     yield key, row
             page = self._link.run(_page, ">", page[-1][0]) if len(page) == PAGE else []
 
-    def _found(self, key: str, row: Row) -> Found:
-        """The circuit of a row. Raises `Unreadable`, or `StoreTooNew`."""
+    def _found(self, key: str, row: CircuitRow) -> StoredCircuit:
+        """The circuit of a row. Raises `UnreadableRow`, or `StoreTooNew`."""
         if (found := self._folding.seen(key, row)) is not None:
             return found
         policy = self._policies.get(row.policy)
@@ -388,7 +388,7 @@ class SqliteStore:
                 self._policies.clear()
             self._policies[row.policy] = policy
         try:
-            return Found(rows.read_circuit(policy, key, row.state), policy)
+            return StoredCircuit(rows.read_circuit(policy, key, row.state), policy)
         except Newer as newer:
             raise self._link.too_new(newer) from None
 
@@ -401,15 +401,15 @@ def _nothing(_: sqlite3.Connection) -> None:
     """Opening the file is enough."""
 
 
-def _load(db: sqlite3.Connection, key: str) -> Row | None:
+def _load(db: sqlite3.Connection, key: str) -> CircuitRow | None:
     found = db.execute(f"SELECT {ROW} FROM circuits WHERE key = ?", (key,)).fetchone()  # noqa: S608
-    return None if found is None else Row(*found)
+    return None if found is None else CircuitRow(*found)
 
 
-def _page(db: sqlite3.Connection, operator: str, key: str) -> list[tuple[str, Row]]:
+def _page(db: sqlite3.Connection, operator: str, key: str) -> list[tuple[str, CircuitRow]]:
     select = f"SELECT key, {ROW} FROM circuits WHERE key {operator} ? ORDER BY key LIMIT {PAGE}"  # noqa: S608
     found = db.execute(select, (key,)).fetchall()
-    return [(rows.name(key), Row(*columns)) for key, *columns in found]
+    return [(rows.name(key), CircuitRow(*columns)) for key, *columns in found]
 
 
 def _events(db: sqlite3.Connection, behind: int | None, glob: str, limit: int) -> list[Entry]:
