@@ -1,4 +1,4 @@
-"""The same tool again and again, with nothing new coming of it (seed 002)."""
+"""Tool calls without progress: the same call again and again, or many calls and no changed file."""
 
 from typing import Any, ClassVar, NamedTuple
 

@@ -1,4 +1,4 @@
-"""The share of calls that took too long, by a fixed limit."""
+"""The share of calls that failed or took too long, among the last calls or the last seconds."""
 
 import math
 from typing import Any, ClassVar

@@ -333,7 +333,12 @@ class Protocol:
             lost = yield from self._exchange(key, self._join(mail, Exchange(b"?")))
             if isinstance(lost, Received):
                 return self._received(key, policy, mail, lost)
-            assert lost is not None
+            if lost is None:
+                raise StoreError(
+                    self.label,
+                    f"circuit {key!r}: the server confirmed a commit that was not sent",
+                    "see what else writes to this server",
+                )
             return (yield from self._queue(key, policy, mail, lost))
         copy = self.known.get(key, policy)
         base = FoldBase(b"-") if copy is None else base_of(copy)
@@ -631,13 +636,14 @@ class Protocol:
 
 def asked(call: Script) -> Generator[Call, Any, Any]:
     """The reply to a call that does the same when it is sent twice: one that is lost is repeated."""
-    for left in reversed(range(TRIES_AFTER_CUT)):
+    left = TRIES_AFTER_CUT
+    while True:
+        left -= 1
         try:
             return (yield call)
         except Cut as cut:
-            if cut.final or not left:
+            if cut.final or left <= 0:
                 raise
-    raise AssertionError  # the last try returns or raises
 
 
 def _outcome(message: Message, done: Step) -> bytes:
