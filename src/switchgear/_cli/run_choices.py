@@ -63,7 +63,7 @@ def _text(loop: "LoopBreaker", how: str) -> str:
 
 def _wait_s(loop: "LoopBreaker") -> float | None:
     """How long until one retry is let through; `None`: it is not by itself."""
-    from switchgear._breaker.live import TIME_PASSES
+    from switchgear._breaker.handle import TIME_PASSES
 
     return loop.send(TIME_PASSES).retry_after_s
 

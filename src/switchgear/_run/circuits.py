@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear._agents.registry import AGENTS
-from switchgear._breaker.breaker import Breaker
 from switchgear._breaker.circuit_breaker import CircuitBreaker
+from switchgear._breaker.handle import Breaker
 from switchgear._breaker.loop_breaker import LoopBreaker, loop_policy
 from switchgear._core.errors import Rejected
 from switchgear._core.policy import Policy

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from switchgear._agents.events import LIMITED, AgentError
-from switchgear._breaker.breaker import Breaker
+from switchgear._breaker.handle import Breaker
 from switchgear._core import values
 from switchgear._core.detector import plural
 from switchgear._core.errors import Rejected, duration

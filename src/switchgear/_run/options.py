@@ -24,7 +24,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from switchgear._agents.prices import Rates
-from switchgear._breaker.loop_presets import LOOP_PRESETS, LoopPreset
+from switchgear._breaker.presets import LOOP_PRESETS, LoopPreset
 from switchgear._budgets.tree import checked_path
 from switchgear._core import values
 from switchgear._core.types import Signal

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 from switchgear._agents.events import Result, StreamEvent, TextOutput, ToolStarted, ToolStep
 from switchgear._agents.hook_call import safe_id
 from switchgear._agents.registry import helper_named
-from switchgear._breaker.breaker import Breaker
+from switchgear._breaker.handle import Breaker
 from switchgear._config.policies import preset_policy
 from switchgear._core.errors import StoreError
 from switchgear._core.types import AgentStep, Mode, Phase, Signal

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from switchgear._cli import main
@@ -203,7 +203,6 @@ HOSTILE = st.one_of(
 
 
 @given(HOSTILE)
-@settings(max_examples=60, deadline=None)
 def test_no_text_of_an_agent_becomes_part_of_the_page(text: str) -> None:
     """Everything that a text could be put into, at once."""
     line = facts(
@@ -253,7 +252,6 @@ JUNK = st.recursive(
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
 def test_a_record_that_holds_anything_can_be_reported(data: st.DataObject) -> None:
     line, whole = facts(), run(end=end())
     for record in (line, whole, whole["end"], whole["state"], whole["end"]["checkpoint"]):

@@ -35,6 +35,7 @@ from switchgear._run.options import RunOptions
 from switchgear._run.result import Checkpoint, RunResult
 from switchgear._run.state import RunState
 from switchgear._stuck.messages import Option
+from timeouts import LIMIT_S
 from unit.runner_stage import Hands
 
 Perform = Callable[[Attempt], AttemptOutcome]
@@ -159,7 +160,7 @@ def test_tasks_run_after_what_they_need_and_else_in_the_order_of_the_file(stage:
 
 
 def test_as_many_run_at_once_as_may_and_no_more(stage: Stage) -> None:
-    together = threading.Barrier(2, timeout=20)
+    together = threading.Barrier(2, timeout=LIMIT_S)
     at_work, most = set[str](), 0
 
     def act(attempt: Attempt) -> AttemptOutcome:
@@ -446,7 +447,7 @@ def test_who_chose_to_wait_is_not_asked_again_because_somebody_else_tests_first(
 
 def test_parallel_tasks_never_get_more_than_the_budget(stage: Stage) -> None:
     batch = tasks(a="", b="", c="")._replace(budget_micros=100, parallel=2)
-    spends = threading.Barrier(2, timeout=20)
+    spends = threading.Barrier(2, timeout=LIMIT_S)
 
     def act(attempt: Attempt) -> AttemptOutcome:
         if attempt.task.name != "c":

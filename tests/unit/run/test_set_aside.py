@@ -14,6 +14,7 @@ from switchgear._run import budget
 from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome, run_attempt
 from switchgear._run.batch.model import Batch, Progress, Status, Task
 from switchgear._run.budget import FreeBudget, RunReservation, free_budget
+from timeouts import LIMIT_S
 from unit.run.test_batch_conducting import Stage, outcome
 
 NODE = "atlas/wave-1"
@@ -206,7 +207,7 @@ def test_a_task_that_nothing_can_help_fails_while_others_run(stage: Stage, broke
             has_failed.set()
 
     stage.view.changed = hear  # type: ignore[method-assign]
-    stage.run(batch, lambda _: outcome("completed" if has_failed.wait(10) else "blocked"))
+    stage.run(batch, lambda _: outcome("completed" if has_failed.wait(LIMIT_S) else "blocked"))
     assert stage.statuses == {"a": "done", "b": "failed"}
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from switchgear._agents.base import Agent
 from switchgear._agents.demo.agent import VALIDATED, VALIDATION
 from switchgear._agents.registry import agent_named, agent_of_command
-from switchgear._breaker.loop_presets import LoopPreset
+from switchgear._breaker.presets import LoopPreset
 from switchgear._core.detector import plural
 from switchgear._core.errors import StoreError
 from switchgear._core.policy import Policy

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from switchgear._agents.registry import agent_named, agent_of_command
-from switchgear._breaker.loop_presets import LoopPreset
+from switchgear._breaker.presets import LoopPreset
 from switchgear._budgets.tree import checked_path
 from switchgear._config.loader import read_document
 from switchgear._config.problems import Node, Report, shown, suggestion
