@@ -7,8 +7,8 @@ from typing import Self
 
 from switchgear._agents.events import (
     AgentError,
+    AgentResult,
     Question,
-    Result,
     StreamEvent,
     TextOutput,
     ToolStep,
@@ -40,7 +40,7 @@ class AgentLog:
             self.write(f"[{event.kind}] {event.text}")
         elif isinstance(event, Question):
             self.write(f"[question] {event.text}")
-        elif isinstance(event, Result):
+        elif isinstance(event, AgentResult):
             self.write(f"[result] {event.text}")
 
     def write(self, text: str) -> None:

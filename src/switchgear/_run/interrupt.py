@@ -1,7 +1,7 @@
 """Signals to the run: once ends what is running gently, twice at once. Nothing is left running.
 
 Whatever hangs, the process is gone a bounded time after the first signal: then what is left of it is
-ended without another word, and the agent with it, whose warden reads the end of its pipe.
+ended without another word, and the agent with it, whose supervisor reads the end of its pipe.
 """
 
 import os

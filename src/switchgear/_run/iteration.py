@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from switchgear._agents.base import Agent
 from switchgear._agents.events import StreamEvent, total_usage
-from switchgear._agents.prices import Cost, cost_of
-from switchgear._agents.process.process import AgentProcess, End, Run
-from switchgear._agents.process.supervisor_pool import Wardens
+from switchgear._agents.prices import UsageCost, cost_of
+from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd, SupervisorPool
 from switchgear._hooks.session import TIME, WATCHED
 from switchgear._measure.git_command import GitError
 from switchgear._measure.tree import Change, Tree
@@ -36,7 +35,7 @@ from switchgear._run.wait import Time
 LISTED_FILES = 200
 DISK = "disk"
 """Why an agent was stopped: the disk is full."""
-FREE = Cost(0, "")
+FREE = UsageCost(0, "")
 
 
 class AgentUnusable(Exception):
@@ -54,7 +53,7 @@ class Workshop(NamedTuple):
     view: View
     interrupt: Interrupt
     time: Time
-    wardens: Wardens
+    supervisors: SupervisorPool
     evidence: Path | None = None
     """What is known of an agent that was stuck."""
     helps: bool = False
@@ -65,14 +64,14 @@ class Iteration(NamedTuple):
     """What one iteration was."""
 
     number: int
-    run: Run
+    run: AgentRun
     watch: Watch
     change: Change | None
     """`None`: it could not be measured."""
     mark: str | None
     """The state of the folder after the agent's work, before the validation."""
     validated: Validated | None
-    cost: Cost
+    cost: UsageCost
     judged: Judgement
     stopped: str | None
     began_s: float
@@ -82,7 +81,7 @@ class Iteration(NamedTuple):
     @property
     def may_have_cost(self) -> bool:
         """What never ran, or never reached its provider, cost nothing, and nothing unknown."""
-        if self.run.end is End.NOT_FOUND:
+        if self.run.end is ProcessEnd.NOT_FOUND:
             return False
         used = any(each.input_tokens or each.output_tokens for each in self.run.usage)
         return self.judged.provider is None or used or bool(self.cost.micros)
@@ -173,7 +172,7 @@ def _watch(options: RunOptions, state: RunState, clock: Callable[[], float]) -> 
 
 def _work(
     shop: Workshop, watch: Watch, stuck: StuckWatch | None, process: AgentProcess, number: int
-) -> tuple[Run, str | None]:
+) -> tuple[AgentRun, str | None]:
     """The agent's process, from its start to its end, and why we stopped it, if we did."""
     stopped: list[str] = []
 
@@ -196,7 +195,7 @@ def _work(
     with AgentLog(shop.record.log_file(number)) as log:
         with shop.interrupt.watching(process):
             run = process.run()
-        if run.end is not End.EXITED or run.exit_code:
+        if run.end is not ProcessEnd.EXITED or run.exit_code:
             log.write(f"[end] {run.end.value}, exit code {run.exit_code}; the last lines:")
             log.write(run.problem or run.tail)
     if is_disk_full(log.problem) and not stopped:
@@ -222,7 +221,7 @@ def _process(shop: Workshop, number: int, prompt: str, left_s: float | None) -> 
             env={**os.environ, **told},
             deadline_s=left_s,
             idle_s=shop.options.idle_timeout_s,
-            wardens=shop.wardens,
+            supervisors=shop.supervisors,
         )
     except ValueError as error:
         raise AgentUnusable(str(error)) from error
@@ -238,7 +237,7 @@ def _measure(shop: Workshop, before: str | None) -> tuple[str | None, Change | N
         return after, None
 
 
-def _worth_validating(shop: Workshop, run: Run, watch: Watch, stopped: str | None) -> bool:
+def _worth_validating(shop: Workshop, run: AgentRun, watch: Watch, stopped: str | None) -> bool:
     """Whether its result could matter: not after an end that is no evidence."""
     if (
         shop.options.validate is None
@@ -246,7 +245,10 @@ def _worth_validating(shop: Workshop, run: Run, watch: Watch, stopped: str | Non
         or stopped in {"budget", "provider", DISK}
     ):
         return False
-    if run.end in {End.NOT_FOUND, End.DEADLINE} or provider_trouble(run, watch) is not None:
+    if (
+        run.end in {ProcessEnd.NOT_FOUND, ProcessEnd.DEADLINE}
+        or provider_trouble(run, watch) is not None
+    ):
         return False
     return watch.question is None or not watch.question.by_tool
 
@@ -259,7 +261,7 @@ def _validate(shop: Workshop, left_s: float | None) -> Validated:
         shop.folder,
         deadline_s=left_s,
         interrupt=shop.interrupt,
-        wardens=shop.wardens,
+        supervisors=shop.supervisors,
     )
 
 
@@ -340,7 +342,7 @@ def _validation_facts(validated: Validated | None) -> dict[str, Any] | None:
     }
 
 
-def _cost_facts(cost: Cost, run: Run) -> dict[str, Any]:
+def _cost_facts(cost: UsageCost, run: AgentRun) -> dict[str, Any]:
     usage = total_usage(run.usage)
     return {
         "cost_micros": cost.micros,

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from switchgear._agents.events import LIMITED, OUTAGE, AgentError
-from switchgear._agents.process.process import End, Run
+from switchgear._agents.process import AgentRun, ProcessEnd
 from switchgear._run import words
 from switchgear._run.disk import full_sentence
 from switchgear._run.exit_reasons import ExitReason
@@ -32,7 +32,7 @@ from switchgear._run.validation import Validated
 class Seen(NamedTuple):
     """Everything that was measured of an iteration."""
 
-    run: Run
+    run: AgentRun
     watch: Watch
     stopped: str | None = None
     """Why we stopped the agent: `interrupt`, `stuck`, `score`, `budget`, `provider`; `None`: not."""
@@ -74,7 +74,7 @@ def judge(seen: Seen) -> Judgement:
     return _stopped(seen) or _provider(seen) or _asked_by_tool(seen) or _worked(seen)
 
 
-def provider_trouble(run: Run, watch: Watch) -> AgentError | None:
+def provider_trouble(run: AgentRun, watch: Watch) -> AgentError | None:
     """The provider's complaint that ended the agent's work, if one did."""
     complaint = watch.complaint
     if complaint is None or complaint.kind not in OUTAGE | LIMITED | {"auth"}:
@@ -86,7 +86,7 @@ def provider_trouble(run: Run, watch: Watch) -> AgentError | None:
 
 def _stopped(seen: Seen) -> Judgement | None:  # noqa: PLR0911  one for each way
     run = seen.run
-    if run.end is End.NOT_FOUND:
+    if run.end is ProcessEnd.NOT_FOUND:
         return _end(ExitReason.AGENT_ERROR, run.problem)
     if seen.stopped == "interrupt":
         return _end(ExitReason.INTERRUPTED, "stopped while the agent worked")
@@ -98,7 +98,7 @@ def _stopped(seen: Seen) -> Judgement | None:  # noqa: PLR0911  one for each way
         )
     if seen.stopped == "budget":
         return _end(ExitReason.BUDGET, "the agent spent what was left and was stopped")
-    if run.end is End.DEADLINE:
+    if run.end is ProcessEnd.DEADLINE:
         return _waited_in_vain(seen.watch) or _end(
             ExitReason.TIMEOUT, "the time was over while the agent worked"
         )
@@ -215,9 +215,9 @@ def _failure(seen: Seen) -> str | None:  # noqa: PLR0911  one for each way
     run, watch = seen.run, seen.watch
     if seen.stopped == "stuck" and watch.repeated is not None:
         return watch.repeated.error
-    if run.end is End.IDLE:
+    if run.end is ProcessEnd.IDLE:
         return f"the agent said nothing for {seen.idle_s or 0:g} s and was stopped"
-    if run.end is End.LOST:
+    if run.end is ProcessEnd.LOST:
         return run.problem or "the agent was lost"
     result = watch.result
     if run.exit_code == 0 and (result is None or result.claimed_success is not False):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from switchgear._agents.base import Agent
-from switchgear._agents.process.supervisor_pool import Wardens
+from switchgear._agents.process import SupervisorPool
 from switchgear._core.errors import OrderRefused
 from switchgear._measure.tree import open_tree
 from switchgear._panel.panel import Panel
@@ -103,7 +103,7 @@ class Runner:
             Shielded(setting.view),
             setting.interrupt or Interrupt(),
             setting.time,
-            Wardens(),
+            SupervisorPool(),
         )
         self._rescue = Rescue(self.shop, panel, self.circuit, setting) if options.stuck else None
         if self._rescue is not None and self.state.helped:
@@ -133,8 +133,8 @@ class Runner:
                 lock.release()
 
     def _run_locked(self) -> RunResult:
-        with self.shop.wardens as wardens:
-            wardens.prepare()
+        with self.shop.supervisors as supervisors:
+            supervisors.prepare()
             try:
                 self._begin()
                 ending = self._loop()
@@ -317,7 +317,7 @@ class Runner:
             return None
         message = message_of(self.shop.options.task, self.shop.record.id, done.number)
         shop = self.shop
-        by = Committing(shop.record.notes, self._left_s(), shop.interrupt, shop.wardens)
+        by = Committing(shop.record.notes, self._left_s(), shop.interrupt, shop.supervisors)
         made = commit_paths(shop.folder, self.state.uncommitted, message, by)
         if made.note is not None:
             notes.append(made.note)

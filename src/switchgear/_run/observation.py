@@ -15,8 +15,8 @@ from switchgear._agents.events import (
     LIMITED,
     OUTAGE,
     AgentError,
+    AgentResult,
     Question,
-    Result,
     StreamEvent,
     TextOutput,
     ToolStep,
@@ -98,7 +98,7 @@ class Watch:
         self.down: AgentError | None = None
         """The complaint about the provider for which the agent was to be stopped."""
         self.question: Question | None = None
-        self.result: Result | None = None
+        self.result: AgentResult | None = None
         self.repeated: Repeated | None = None
         self.last_tool_error: str | None = None
 
@@ -119,7 +119,7 @@ class Watch:
             return self._complain(event)
         elif isinstance(event, Question):
             self.question = event
-        elif isinstance(event, Result):
+        elif isinstance(event, AgentResult):
             self.result = event
             self._say(event.text)
         return None

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from switchgear._agents.base import Agent
-from switchgear._agents.process.process import missing_program
+from switchgear._agents.process import missing_program
 from switchgear._agents.registry import agent_named, agent_of_command
 from switchgear._core.errors import SwitchgearError
 from switchgear._panel.panel import Panel

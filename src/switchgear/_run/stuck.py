@@ -9,7 +9,7 @@ not held against another; a stream has no way to stop one alone, so it ends with
 
 from collections.abc import Callable
 
-from switchgear._agents.events import Result, StreamEvent, TextOutput, ToolStarted, ToolStep
+from switchgear._agents.events import AgentResult, StreamEvent, TextOutput, ToolStarted, ToolStep
 from switchgear._breaker.breaker import Breaker
 from switchgear._core.types import Act, Mode, Phase, Signal
 from switchgear._measure.test_counts import Tally, failing_tests, key_of
@@ -81,7 +81,7 @@ class StuckWatch:
         elif isinstance(event, TextOutput):
             lane = self._lane(event.agent)
             lane.thought = f"{lane.thought}\n{event.text}"[-_KEPT_THOUGHT:]
-        elif isinstance(event, Result):
+        elif isinstance(event, AgentResult):
             return self._talked(event.text)
         elif isinstance(event, ToolStep):
             return self._stepped(event, self._lane(event.agent))

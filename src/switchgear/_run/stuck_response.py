@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from switchgear._agents.hook_call import safe_id
-from switchgear._agents.registry import helper_named
+from switchgear._agents.hook_protocol import safe_id
+from switchgear._agents.registry import agent_or_command
 from switchgear._breaker.breaker import Breaker
 from switchgear._config.policies import preset_policy
 from switchgear._measure.git_command import GitError
@@ -44,7 +44,7 @@ class Rescue:
         self._helper = Helper(
             panel.store, loop, plan, agent=label, choose=setting.choose, in_batch=setting.in_batch
         )
-        self._help = None if plan.escalate is None else helper_named(plan.escalate)
+        self._help = None if plan.escalate is None else agent_or_command(plan.escalate)
         self._desk = Desk(panel.store, shop.record.id, label, shop.options.timeout_s)
         progress = setting.progress_policy or preset_policy("progress")
         policy = session_policy(

@@ -1,4 +1,4 @@
-"""Wardens that wait for their job: quickly there, and never left over."""
+"""SupervisorPool that wait for their job: quickly there, and never left over."""
 
 import os
 import signal
@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._agents.command import Command
-from switchgear._agents.process.process import AgentProcess, End
-from switchgear._agents.process.supervisor_pool import Warden, Wardens
+from switchgear._agents.command import CommandAgent
+from switchgear._agents.process import AgentProcess, ProcessEnd, SupervisorPool, SupervisorProcess
 
 
-def waiting(wardens: Wardens) -> Warden:
-    wardens.prepare()
-    ready = wardens._next
+def waiting(supervisors: SupervisorPool) -> SupervisorProcess:
+    supervisors.prepare()
+    ready = supervisors._next
     assert ready is not None
     return ready
 
@@ -35,71 +34,77 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def run(command: str, folder: Path, wardens: Wardens, prompt: str = "hello") -> tuple[str, str]:
-    done = AgentProcess(Command(command), prompt, folder, wardens=wardens).run()
-    assert done.end is End.EXITED, done
+def run(
+    command: str, folder: Path, supervisors: SupervisorPool, prompt: str = "hello"
+) -> tuple[str, str]:
+    done = AgentProcess(CommandAgent(command), prompt, folder, supervisors=supervisors).run()
+    assert done.end is ProcessEnd.EXITED, done
     return str(done.exit_code), done.tail
 
 
 def test_the_one_that_waits_takes_the_job_and_the_next_one_waits(tmp_path: Path) -> None:
-    with Wardens() as wardens:
-        first = waiting(wardens)
-        assert run("cat", tmp_path, wardens) == ("0", "hello")
+    with SupervisorPool() as supervisors:
+        first = waiting(supervisors)
+        assert run("cat", tmp_path, supervisors) == ("0", "hello")
         assert first.process.returncode == 0
-        second = waiting(wardens)
+        second = waiting(supervisors)
         assert second is not first
-        assert run("sh -c 'pwd; exit 3'", tmp_path, wardens) == ("3", str(tmp_path))
+        assert run("sh -c 'pwd; exit 3'", tmp_path, supervisors) == ("3", str(tmp_path))
         assert second.process.returncode == 0
-    assert waiting(wardens) is not second
-    wardens.close()
+    assert waiting(supervisors) is not second
+    supervisors.close()
 
 
 def test_a_job_larger_than_a_pipe_arrives_whole(tmp_path: Path) -> None:
-    with Wardens() as wardens:
-        waiting(wardens)
+    with SupervisorPool() as supervisors:
+        waiting(supervisors)
         prompt = "x" * 100_000
-        assert run("sh -c 'printf %s {prompt} | wc -c'", tmp_path, wardens, prompt)[1] == "100000"
-        assert run("wc -c", tmp_path, wardens, "y" * 5_000_000)[1] == "5000000"
+        assert (
+            run("sh -c 'printf %s {prompt} | wc -c'", tmp_path, supervisors, prompt)[1] == "100000"
+        )
+        assert run("wc -c", tmp_path, supervisors, "y" * 5_000_000)[1] == "5000000"
 
 
 def test_the_job_has_its_own_environment_and_not_that_of_the_warden(tmp_path: Path) -> None:
-    with Wardens() as wardens:
-        waiting(wardens)
+    with SupervisorPool() as supervisors:
+        waiting(supervisors)
         env = {"PATH": os.environ["PATH"], "ONLY": "this", "ODD": "\udcff"}
-        agent = Command("sh -c env")
-        done = AgentProcess(agent, "", tmp_path, env=env, wardens=wardens).run()
+        agent = CommandAgent("sh -c env")
+        done = AgentProcess(agent, "", tmp_path, env=env, supervisors=supervisors).run()
     names = {line.partition("=")[0] for line in done.tail.splitlines()}
     assert names - {"_", "SHLVL", "OLDPWD"} == {"PATH", "ONLY", "ODD", "PWD", "SWITCHGEAR_PROCESS"}
 
 
 def test_one_that_waits_never_knows_the_operators_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHGEAR_TOKEN", "swg_secret")
-    with Wardens() as wardens:
-        pid = waiting(wardens).process.pid
+    with SupervisorPool() as supervisors:
+        pid = waiting(supervisors).process.pid
         assert b"swg_secret" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
 def test_one_that_was_killed_while_it_waited_is_replaced(tmp_path: Path) -> None:
-    with Wardens() as wardens:
-        first = waiting(wardens)
+    with SupervisorPool() as supervisors:
+        first = waiting(supervisors)
         first.process.kill()
         assert is_gone(first.process.pid)
-        assert run("cat", tmp_path, wardens) == ("0", "hello")
+        assert run("cat", tmp_path, supervisors) == ("0", "hello")
 
 
 def test_one_that_is_killed_with_its_job_is_a_lost_run_and_no_error(tmp_path: Path) -> None:
-    warden = Warden()
-    warden.process.kill()
-    assert is_gone(warden.process.pid)
+    supervisor = SupervisorProcess()
+    supervisor.process.kill()
+    assert is_gone(supervisor.process.pid)
 
-    class TooLate(Wardens):
-        def take(self) -> Warden:
-            return warden
+    class TooLate(SupervisorPool):
+        def take(self) -> SupervisorProcess:
+            return supervisor
 
-    wardens = TooLate()
-    done = AgentProcess(Command("cat"), "x" * 1_000_000, tmp_path, wardens=wardens).run()
-    wardens.close()
-    assert (done.end, done.exit_code) == (End.LOST, None)
+    supervisors = TooLate()
+    done = AgentProcess(
+        CommandAgent("cat"), "x" * 1_000_000, tmp_path, supervisors=supervisors
+    ).run()
+    supervisors.close()
+    assert (done.end, done.exit_code) == (ProcessEnd.LOST, None)
 
 
 def test_a_system_that_is_full_hurts_only_who_needs_a_warden_now(
@@ -109,29 +114,29 @@ def test_a_system_that_is_full_hurts_only_who_needs_a_warden_now(
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     opened = len(list(Path("/proc/self/fd").iterdir()))
-    wardens = Wardens()
+    supervisors = SupervisorPool()
     monkeypatch.setattr(subprocess, "Popen", full)
-    wardens.prepare()
+    supervisors.prepare()
     with pytest.raises(BlockingIOError):
-        wardens.take()
+        supervisors.take()
     assert len(list(Path("/proc/self/fd").iterdir())) == opened
 
 
 def test_closing_leaves_none_and_may_be_done_twice() -> None:
-    wardens = Wardens()
-    first = waiting(wardens)
-    wardens.close()
-    wardens.close()
+    supervisors = SupervisorPool()
+    first = waiting(supervisors)
+    supervisors.close()
+    supervisors.close()
     assert first.process.returncode is not None
 
 
 def test_it_goes_when_we_are_killed() -> None:
     script = """
 import sys, time
-from switchgear._agents.process.supervisor_pool import Wardens
-wardens = Wardens()
-wardens.prepare()
-print(wardens._next.process.pid, flush=True)
+from switchgear._agents.process import SupervisorPool
+supervisors = SupervisorPool()
+supervisors.prepare()
+print(supervisors._next.process.pid, flush=True)
 time.sleep(60)
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as ours:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from switchgear._agents.recordings.recorded import Recorded
+from switchgear._agents.recordings.recording import RecordedRun
 from switchgear._core.errors import SwitchgearError
 
 _LARGEST_BYTES = 64 * 1024 * 1024
@@ -42,7 +42,7 @@ def read_outcomes(path: str) -> dict[str, bool]:
     return found
 
 
-def with_outcome(run: Recorded, outcomes: Mapping[str, bool]) -> Recorded:
+def with_outcome(run: RecordedRun, outcomes: Mapping[str, bool]) -> RecordedRun:
     """The run with the outcome that is told of it: by its id, else by its task."""
     if not outcomes:
         return run

@@ -8,7 +8,7 @@ high would stop. What is proposed in the end is replayed as it is, so nothing re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from switchgear._agents.recordings.recorded import Recorded
+from switchgear._agents.recordings.recording import RecordedRun
 from switchgear._analysis.backtest.replay import times
 from switchgear._core.detector import Detector
 from switchgear._core.policy import Policy
@@ -52,7 +52,7 @@ class Profiling(NamedTuple):
     policy: Policy
     learning: bool = False
 
-    def profile(self, run: Recorded) -> Profile:
+    def profile(self, run: RecordedRun) -> Profile:
         """The profile of one run."""
         stops = _stops(self.policy, run)
         samples = _samples(run) if self.learning else ()
@@ -65,7 +65,7 @@ class Believing(NamedTuple):
     models: tuple[tuple[float, ...], ...]
     """The bias and the weights of each fold's model."""
 
-    def stops(self, run: Recorded) -> Stops:
+    def stops(self, run: RecordedRun) -> Stops:
         """For each of `PROBABILITIES`; the model is that of the run's fold."""
         bias, *weights = self.models[fold_of(run.group, len(self.models))]
         found: list[int | None] = [None] * len(PROBABILITIES)
@@ -121,7 +121,7 @@ def _scaled(detector: Detector, factor: float) -> Detector:
     return detector.replace(**{name: float(f"{value * factor:.4g}")})
 
 
-def _stops(policy: Policy, run: Recorded) -> Stops:
+def _stops(policy: Policy, run: RecordedRun) -> Stops:
     """Under the highest thresholds, so that nothing is cut off below them."""
     highest = scaled(policy, FACTORS[-1])
     raised = [
@@ -155,7 +155,7 @@ def _reached(
     return place
 
 
-def _samples(run: Recorded) -> tuple[tuple[float, ...], ...]:
+def _samples(run: RecordedRun) -> tuple[tuple[float, ...], ...]:
     every = max(len(run.steps) // SAMPLES, 1)
     found, trail = [], Trail()
     for number, each in enumerate(run.steps, 1):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from switchgear._agents.recordings.recorded import Tally
+from switchgear._agents.recordings.recording import RecordingTally
 from switchgear._analysis.backtest.engine import Judging, Recordings, each_run
 from switchgear._analysis.backtest.profile import (
     FACTORS,
@@ -75,7 +75,7 @@ class Choice(NamedTuple):
 
 
 def tune(
-    read: Recordings, policy: Policy, asked: float, tally: Tally, *, learning: bool = False
+    read: Recordings, policy: Policy, asked: float, tally: RecordingTally, *, learning: bool = False
 ) -> Tuned:
     """Propose thresholds of a policy for a rate of false stops, from 0 to 1.
 
@@ -158,7 +158,7 @@ class _Tuning(NamedTuple):
             if weights is None:
                 return known, None
             models.append(weights)
-        likely = each_run(self.read, Believing(tuple(models)).stops, Tally())
+        likely = each_run(self.read, Believing(tuple(models)).stops, RecordingTally())
         pairs = zip(profiles, likely, strict=True)
         with_likely = [each._replace(likely=stops) for each, stops in pairs]
         return [each for each in with_likely if each.solved is not None], train(profiles)
@@ -178,6 +178,6 @@ class _Tuning(NamedTuple):
 
     def _replayed(self, proposed: Policy) -> Counts:
         counts = Counts("tuned")
-        for row in each_run(self.read, Judging((Named("tuned", proposed),)).row, Tally()):
+        for row in each_run(self.read, Judging((Named("tuned", proposed),)).row, RecordingTally()):
             counts.add(row.run, row.judged[0])
         return counts

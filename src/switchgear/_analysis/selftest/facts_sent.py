@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from switchgear._agents.events import AgentError
-from switchgear._agents.hook_call import Moment
+from switchgear._agents.hook_protocol import Moment
 from switchgear._analysis.selftest.rule_trials import Breach, breach_of
 from switchgear._analysis.selftest.trial import facts_of
 from switchgear._analysis.selftest.virtual_fleet import NAME, VirtualFleet

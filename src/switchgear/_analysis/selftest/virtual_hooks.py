@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from switchgear._agents.hook_call import HookFacts, Moment
-from switchgear._agents.hook_dialects import dialect_of
-from switchgear._agents.hook_ruling import Ruling
+from switchgear._agents.hook_protocol import HookFacts, Moment, Ruling
+from switchgear._agents.registry import dialect_of
 from switchgear._config import Config
 from switchgear._core.types import Phase
 from switchgear._hooks.compiled import Compiled, loaded

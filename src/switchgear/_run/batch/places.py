@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 
-from switchgear._agents.demo.agent import make_repository
+from switchgear._agents.demo import make_repository
 from switchgear._measure.git_command import Git, GitError, run_git
 from switchgear._run.batch.model import Progress, Task
 
