@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from switchgear import detectors
 from switchgear._breaker.circuit_breaker import CircuitBreaker
-from switchgear._breaker.loop_breaker import Decision, IterationMetrics, LoopBreaker
+from switchgear._breaker.loop_breaker import IterationMetrics, LoopBreaker, LoopDecision
 from switchgear._core.errors import Rejected, StoreError, SwitchgearError
 from switchgear._core.policy import AnyDetector, Policy, WeightedSum
 from switchgear._core.recovery import Cooldown, Latched, WindowEnd
-from switchgear._core.types import Act, Event, EventKind, Mode, Permit, Phase, Reading, Signal
+from switchgear._core.types import AgentStep, Event, EventKind, Mode, Permit, Phase, Reading, Signal
 from switchgear._panel.panel import Panel
 from switchgear._sinks.dispatch import Call
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Act",
+    "AgentStep",
     "AnyDetector",
     "Call",
     "CircuitBreaker",
     "Cooldown",
-    "Decision",
     "Event",
     "EventKind",
     "IterationMetrics",
     "Latched",
     "LoopBreaker",
+    "LoopDecision",
     "Mode",
     "Panel",
     "Permit",

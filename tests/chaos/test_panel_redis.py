@@ -67,11 +67,11 @@ def fails() -> None:
 
 def live_through(place: Site, begin: Callable[[], object], end: Callable[[], object]) -> None:
     """One outage, from the first failure before it to the reconciliation after it."""
-    place.breaker.tell(BAD)
+    place.breaker.record(BAD)
     assert place.strict.call(len, "abc") == 3
     begin()
     # Others continue on the last known state, and say so.
-    place.breaker.tell(BAD)
+    place.breaker.record(BAD)
     assert place.breaker.call(len, "abc") == 3
     assert place.kinds() == [EventKind.STORE_LOST]
     # Strict policies refuse, whatever the last known state was.
@@ -150,7 +150,7 @@ def test_what_others_did_meanwhile_is_learnt_when_the_way_is_free_again(
     ):
         assert place.breaker.call(len, "abc") == 3
         proxy.cut()
-        place.breaker.tell(BAD)
+        place.breaker.record(BAD)
         assert EventKind.STORE_LOST in place.kinds()
         place.other.breaker("api", POLICY).hold_open(by="ann", why="maintenance")
         assert place.breaker.call(len, "abc") == 3, "it cannot know yet"
@@ -201,7 +201,7 @@ def test_an_idle_process_gives_back_what_a_restarted_server_has_lost(
     redis_server: Server,
 ) -> None:
     with site(redis_server.url) as place:
-        place.breaker.tell(BAD._replace(count=3))
+        place.breaker.record(BAD._replace(count=3))
         place.strict.hold_open(by="ann", why="maintenance")
         digest = place.panel.store.operator.digest = "0" * 64
         place.panel.store.operator.keep_again_in(place.panel.store)
@@ -243,7 +243,7 @@ def test_a_server_that_was_always_silent_is_waited_for_once(redis_server: Server
             for number in range(20):
                 with pytest.raises(ConnectionError):
                     panel.breaker(f"api {number}").call(fails)
-            breaker.tell(BAD)
+            breaker.record(BAD)
             with pytest.raises(StoreError):
                 breaker.hold_open(by="ann", why="maintenance")
             with pytest.raises(StoreError):

@@ -9,7 +9,7 @@ import pytest
 from contract.backends import Backend
 from contract.words import FAILED, OK, POLICY, hold, numbers, tell, totals
 from stress.crew import together
-from switchgear._core.types import Ask, Mode, Totals
+from switchgear._core.types import Acquire, Mode, Totals
 from switchgear._stores.base import Store, Transaction
 
 
@@ -35,7 +35,7 @@ class TransactionContract:
 
     def test_a_transaction_that_only_asks_a_calm_circuit_writes_nothing(self, store: Store) -> None:
         assert store.transact(
-            "a", lambda inside: inside.apply("api", POLICY, Ask())
+            "a", lambda inside: inside.apply("api", POLICY, Acquire())
         ).verdict.admitted
         assert store.get("api") is None
 

@@ -13,13 +13,13 @@ from servers.server import Server, running
 from switchgear._core.errors import StoreTooNew
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import EventKind, Order, Signal, Tell
+from switchgear._core.types import EventKind, Override, Signal, Value
 from switchgear._core.wire import WireError
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import RedisStore, envelope
 
 POLICY = Policy([ConsecutiveFailures(3)])
-FAILED = Tell(Signal(ok=False, error="529"))
+FAILED = Value(Signal(ok=False, error="529"))
 KEY = "{switchgear}:c:api"
 
 a_number = st.one_of(st.integers(), st.floats(), st.just(10**400))
@@ -33,7 +33,9 @@ anything = st.recursive(
 
 
 def an_event() -> dict[str, Any]:
-    event = step(POLICY, POLICY.start("api", 1.0), Order("ann", "why", reset=True), 1.0).events[0]
+    event = step(POLICY, POLICY.start("api", 1.0), Override("ann", "why", reset=True), 1.0).events[
+        0
+    ]
     value: dict[str, Any] = json.loads(envelope.seal_event(event))
     return value
 

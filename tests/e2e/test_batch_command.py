@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from switchgear._run.batch.scheduler import Conductor
+
 COMMAND = (sys.executable, "-m", "switchgear", "batch")
 AGENT = """
 import json, os, pathlib, subprocess, sys, time
@@ -619,3 +621,55 @@ def test_a_target_that_is_none_ends_a_batch_before_anything_starts(project: Proj
     assert done.returncode == 2
     assert "--notify: target is 'pigeon'" in done.stderr
     assert not (project.beside / "log").exists()
+
+
+DEFECT = f"""
+import runpy, sys
+from {Conductor.__module__} import Conductor
+usual = Conductor.{{where}}
+def broken(*args, **kw):
+    usual(*args, **kw)
+    raise RuntimeError("oh no")
+Conductor.{{where}} = broken
+sys.argv = ["switchgear", "batch", "tasks.yaml"]
+runpy.run_module("switchgear", run_name="__main__")
+"""
+
+
+def with_defect(project: Project, where: str) -> subprocess.CompletedProcess[str]:
+    """The batch with a defect of ours right behind a step of it."""
+    script = project.beside / "defect.py"
+    script.write_text(DEFECT.format(where=where))
+    words = [sys.executable, str(script)]
+    return subprocess.run(
+        words,
+        cwd=project.path,
+        env=project.env,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_a_defect_of_ours_after_a_task_has_run_is_exit_code_1_and_the_batch_goes_on(
+    project: Project,
+) -> None:
+    project.tasks(a=DONE, b=f"needs: [a] | {DONE}")
+    done = with_defect(project, "_settle")
+    assert done.returncode == 1, "2 would mean that nothing was started"
+    assert "this is a defect of Switchgear (RuntimeError: oh no)" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert project.log == ["a"]
+    goes_on = next(line for line in done.stderr.splitlines() if "Go on: " in line)
+    batch = goes_on.partition(" --resume ")[2]
+    assert project("--resume", batch).returncode == 0
+    assert project.log == ["a", "b"], "what was done is not done again"
+
+
+def test_a_defect_of_ours_before_any_task_is_exit_code_2(project: Project) -> None:
+    project.tasks(a=DONE)
+    done = with_defect(project, "_block")
+    assert done.returncode == 2
+    assert "this is a defect of Switchgear (RuntimeError: oh no)" in done.stderr
+    assert project.log == []

@@ -34,7 +34,7 @@ def test_a_watcher_takes_a_new_configuration_keeps_the_old_one_for_a_bad_one_and
     try:
         assert watch.stdout.readline().startswith("watching 1 agent; files in ")
         with Fleet.from_config(load_config(path)) as fleet:
-            fleet.panel.breaker("rules/coder").tell(Signal(violation="rule x"))
+            fleet.panel.breaker("rules/coder").record(Signal(violation="rule x"))
         path.write_text(base + "breakers: {budgt: {}}\n")
         assert "breakers.budgt: unknown key" in watch.stderr.readline()
         assert "read before still holds" in watch.stderr.readline()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from e2e.hook_process import Ran, command, hook
-from switchgear._core.types import Mode, Order
+from switchgear._core.types import Mode, Override
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.compiled import compiled
 from switchgear._hooks.handler import answer
@@ -58,7 +58,7 @@ def undecided(project: Path) -> list[str]:
 
 def hold(project: Path, key: str) -> None:
     known = compiled(str(project))
-    order = Order("ada", "lunch", mode=Mode.HELD_OPEN)
+    order = Override("ada", "lunch", mode=Mode.HELD_OPEN)
     store_of(project).apply(key, known.policy_for(key), order, 0.0)
 
 

@@ -226,7 +226,7 @@ class Stage:
         self.fill()
 
     def fill(self) -> None:
-        tell = self.tell
+        tell = self.record
         tell("calm", ok=True, seconds=0.1)
         tell("calm", ok=False, error="529 overloaded")
         for _ in range(5):
@@ -263,8 +263,8 @@ class Stage:
         listed = json.loads(self.type("incidents", "list", "--all", "--json").stdout)
         self.incident = str(min(each["id"] for each in listed))
 
-    def tell(self, circuit: str, **facts: Any) -> None:
-        self.panel.breaker(circuit).tell(Signal(**facts))
+    def record(self, circuit: str, **facts: Any) -> None:
+        self.panel.breaker(circuit).record(Signal(**facts))
 
     def type(self, *words: str) -> Done:
         """A command in this process."""

@@ -125,7 +125,7 @@ def test_a_child_of_a_child_is_not_deadlocked_either() -> None:
 def test_a_child_forked_during_a_probe_of_another_thread_probes_when_the_lease_is_over() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     inside, release = threading.Event(), threading.Event()
 

@@ -12,18 +12,18 @@ from switchgear._core import values
 from switchgear._core.evidence import LIVE_S
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
-    Act,
-    Ask,
+    Acquire,
+    AgentStep,
     Circuit,
     Message,
     Mode,
-    Order,
+    Override,
     Permit,
     Phase,
     Reading,
     Signal,
-    Tell,
     Totals,
+    Value,
     Verdict,
 )
 from switchgear._sinks.dispatch import Sink, checked_sinks
@@ -37,7 +37,7 @@ MOST = 10**12
 
 _LARGEST = 1e300
 _NUMBERS = (int, float)
-_OTHER_MESSAGES = (Ask, Order)
+_OTHER_MESSAGES = (Acquire, Override)
 
 
 class Breaker(LiveCircuit):
@@ -132,12 +132,12 @@ class Breaker(LiveCircuit):
         run = self._fresh_run()
         return self._ask() if run is None else run.permit
 
-    def tell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
+    def record(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """Say what became of it; secrets in its error text are redacted.
 
         A signal with `ok=None` gives the permit back unused.
         """
-        return self._send(Tell(_redacted(signal), _checked_permit(permit)))
+        return self._send(Value(_redacted(signal), _checked_permit(permit)))
 
     def send(self, message: Message) -> Verdict:
         """Send any message to the circuit as it is, after what is still pending."""
@@ -153,9 +153,9 @@ class Breaker(LiveCircuit):
         run = await self._afresh_run()
         return await self._aask() if run is None else run.permit
 
-    async def atell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
+    async def arecord(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """What `tell` is, without blocking the event loop while a shared store is told."""
-        return await self._asend(Tell(_redacted(signal), _checked_permit(permit)))
+        return await self._asend(Value(_redacted(signal), _checked_permit(permit)))
 
     async def asend(self, message: Message) -> Verdict:
         """What `send` is, without blocking the event loop."""
@@ -211,7 +211,7 @@ class Breaker(LiveCircuit):
         if any(at_s is not None and at_s <= now_s for at_s in moments):
             self.snapshot()
 
-    def judge_by(self, policy: Policy) -> None:
+    def set_policy(self, policy: Policy) -> None:
         """Judge by another policy from now on; what both know stays, and so does the phase.
 
         For circuits of a panel, whose store fits what is remembered to the policy. Raises
@@ -270,7 +270,7 @@ class Breaker(LiveCircuit):
     ) -> None:
         until_s = None if for_s is None else self._now_s() + values.seconds("for_s", for_s)
         by, why = values.text("by", by), values.text("why", why)
-        self.send(Order(by, why, mode, reset, until_s=until_s, probe=probe))
+        self.send(Override(by, why, mode, reset, until_s=until_s, probe=probe))
 
     # Pickling
 
@@ -321,17 +321,17 @@ def check_probes(name: str, policy: Policy) -> None:
 
 def _redacted(signal: Any) -> Signal:
     checked = _checked_signal(signal)
-    if checked.error is None and checked.act is None and checked.violation is None:
+    if checked.error is None and checked.step is None and checked.violation is None:
         return checked
     return checked._replace(
         error=None if checked.error is None else redact(checked.error),
-        act=None if checked.act is None else _redacted_act(checked.act),
+        step=None if checked.step is None else _redacted_act(checked.step),
         violation=None if checked.violation is None else redact(checked.violation),
     )
 
 
-def _redacted_act(act: Act) -> Act:
-    return Act(
+def _redacted_act(act: AgentStep) -> AgentStep:
+    return AgentStep(
         redact(act.tool),
         redact_lines(act.args),
         None if act.result is None else redact_lines(act.result),
@@ -341,12 +341,12 @@ def _redacted_act(act: Act) -> Act:
 
 def _check(message: Any) -> None:
     """Raise ValueError unless it is a message that every store can load again."""
-    if isinstance(message, Tell):
+    if isinstance(message, Value):
         _checked_signal(message.signal)
         _checked_permit(message.permit)
     elif not isinstance(message, _OTHER_MESSAGES):
         raise ValueError(f"message is {message!r}: it must be an Ask, a Tell or an Order")
-    elif isinstance(message, Order) and not _is_measure(message.until_s):
+    elif isinstance(message, Override) and not _is_measure(message.until_s):
         raise ValueError(f"message is {message!r}: its until_s must be a finite number or None")
 
 
@@ -389,7 +389,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_act(value: Any) -> bool:
-    if not isinstance(value, Act):
+    if not isinstance(value, AgentStep):
         return False
     return None not in value[:2] and all(map(_is_text, value))
 

@@ -16,7 +16,7 @@ from switchgear._breaker.tickets import Run
 from switchgear._core.errors import Refusal, Rejected
 from switchgear._core.interrupts import TRACEBACK, is_interrupt
 from switchgear._core.policy import Policy
-from switchgear._core.types import Mode, Permit, Phase, Signal, Tell
+from switchgear._core.types import Mode, Permit, Phase, Signal, Value
 from switchgear._sinks.dispatch import (
     Call,
     CallHook,
@@ -32,7 +32,9 @@ from switchgear._system.clock import Clock
 if TYPE_CHECKING:
     from switchgear._breaker.breaker import Breaker
 
-_GUARDS = frozenset(f"switchgear._breaker.{name}" for name in ("call", "streams", "wrappers"))
+_GUARDS = frozenset(
+    f"switchgear._breaker.{name}" for name in ("circuit_breaker", "streams", "wrappers")
+)
 _LAZY = (
     0x20 | 0x80 | 0x200
 )  # generators, coroutines, async generators: their frames lose their caller
@@ -225,7 +227,7 @@ class OutcomeBreaker(Breaker):
         try:
             run = self._run_of(permit, seconds)
             if run is None:
-                self.send(Tell(Signal(ok=True, seconds=seconds), permit))
+                self.send(Value(Signal(ok=True, seconds=seconds), permit))
             elif not self._takes_ticket(run):
                 self._fold_run(run, more=1)
         except Exception:  # noqa: BLE001
@@ -238,7 +240,7 @@ class OutcomeBreaker(Breaker):
         try:
             run = self._run_of(permit, seconds)
             if run is None:
-                await self.asend(Tell(Signal(ok=True, seconds=seconds), permit))
+                await self.asend(Value(Signal(ok=True, seconds=seconds), permit))
             elif not self._takes_ticket(run):
                 await self._afold_run(run, more=1)
         except Exception:  # noqa: BLE001
@@ -312,13 +314,13 @@ class OutcomeBreaker(Breaker):
 
     def _told(self, signal: Signal, permit: Permit) -> None:
         try:
-            self.send(Tell(signal, permit))
+            self.send(Value(signal, permit))
         except Exception:  # noqa: BLE001
             self.log_trouble()
 
     async def _atold(self, signal: Signal, permit: Permit) -> None:
         try:
-            await self.asend(Tell(signal, permit))
+            await self.asend(Value(signal, permit))
         except Exception:  # noqa: BLE001
             self.log_trouble()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from switchgear._breaker.tickets import FOLD_EVERY_S, MANY, Run
+from switchgear._breaker.tickets import FOLD_EVERY_S, UNLIMITED, Run
 from switchgear._core.errors import Refusal
 from switchgear._core.policy import Policy
 from switchgear._core.types import Circuit, Mode, Permit, Phase, Signal, Verdict
@@ -215,7 +215,7 @@ class Snapshot:
         if self._shared is not None and self._shared.is_isolated(circuit):
             self._set_run(None)
             if self._refusals is NO_REFUSALS:
-                self._refusals = repeat(None, MANY)
+                self._refusals = repeat(None, UNLIMITED)
             self._probe_refusal, self._refusal = None, self._isolation(times)
             return run
         if closed and not self._asks_always:
@@ -233,7 +233,9 @@ class Snapshot:
             return run
         self._set_run(None)
         if self._refusals is NO_REFUSALS:
-            self._refusals = repeat(None, MANY)  # before the refusal, or somebody is not counted
+            self._refusals = repeat(
+                None, UNLIMITED
+            )  # before the refusal, or somebody is not counted
         refusal = None if self._asks_always else self._what_to_refuse_with(circuit, times)
         probing = circuit.phase is Phase.HALF_OPEN and circuit.mode is Mode.AUTO
         self._probe_refusal, self._refusal = (refusal, None) if probing else (None, refusal)
@@ -252,8 +254,8 @@ class Snapshot:
             before = self.policy.judges_after(circuit.memories, self._success(1), circuit.seen_s)
         except (AttributeError, TypeError, ValueError):
             # Pushed by one whose policy has other detectors; the next message brings our own.
-            return MANY
-        return before - 1 if before else MANY
+            return UNLIMITED
+        return before - 1 if before else UNLIMITED
 
     def _what_to_refuse_with(self, circuit: Circuit, times: Times) -> Refusal | None:
         until_s = refuses_until_s(self.policy, circuit)

@@ -90,7 +90,7 @@ class Made:
         if type(self._lazy) is CoroutineType:
             self._lazy.close()
         if self._permit is not None:
-            self._breaker.tell(Signal(), self._permit)
+            self._breaker.record(Signal(), self._permit)
 
 
 class GuardedAwaitable:

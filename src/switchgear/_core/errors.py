@@ -92,7 +92,7 @@ class WrongContext(SwitchgearError, RuntimeError):
         )
 
 
-class OrderRefused(SwitchgearError):
+class OverrideRefused(SwitchgearError):
     """Something needs the operator token, and came without it.
 
     `args` are the circuit that was meant and, if it was no order to a circuit, what was tried.
@@ -302,3 +302,8 @@ def elapsed(seconds: float) -> str:
 
 def _half_up(value: float) -> int:
     return math.floor(round(value, 5) + 0.5)
+
+
+for _error in [each for each in vars().values() if isinstance(each, type)]:
+    if issubclass(_error, SwitchgearError):
+        _error.__module__ = "switchgear.errors"  # tracebacks name the module that users import

@@ -207,7 +207,7 @@ class Fleet:
     def resume(self, story: str, *, by: str, why: str) -> Verdict:
         """A paused story goes on: its circuit is reset, and what it cost so far is forgiven.
 
-        Raises ValueError for a story that is not paused, `OrderRefused` without a needed token.
+        Raises ValueError for a story that is not paused, `OverrideRefused` without a needed token.
         """
         self.demand_paused(story)
         return self.panel.order(f"story/{story}", by=by, why=why, reset=True)

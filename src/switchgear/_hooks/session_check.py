@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from switchgear._core.policy import Policy
-from switchgear._core.types import EventKind, Order, Signal, Tell
+from switchgear._core.types import EventKind, Override, Signal, Value
 from switchgear._detectors import Silence
 from switchgear._hooks import session as sessions
 from switchgear._hooks.session import Notes
@@ -100,7 +100,7 @@ def stop_for_tampering(
     seen = redact(f"{'; '.join(changes)}; seen by the watcher of {name}")
 
     def work(tx: Transaction, notes: Notes) -> Look:
-        tx.apply("rules", rules, Order("switchgear", seen, kind=EventKind.GUARD_CHANGED))
+        tx.apply("rules", rules, Override("switchgear", seen, kind=EventKind.GUARD_CHANGED))
         after = notes._replace(stop=tampering_text(changes))
         sessions.open_if_stopped(sessions.SessionCircuit(tx.apply, name, policy), after)
         return Look(after, interrupts=notes.works and notes.stop is None)
@@ -153,7 +153,7 @@ def _told(
     subject, idle_s = sessions.note_name(session), sessions.silent_s(notes, tx.now_s)
     if idle_s < least_s(policy):
         return Look(notes)
-    step = tx.apply(subject, policy, Tell(Signal(idle_s=idle_s)))
+    step = tx.apply(subject, policy, Value(Signal(idle_s=idle_s)))
     if not sessions.has_opened(step):
         return Look(notes)
     score = grounds_of(policy, policy.readings(step.circuit.memories, tx.now_s))

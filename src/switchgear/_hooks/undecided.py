@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from switchgear._agents.hook_protocol import REFUSING, Action, HookFacts, Moment, Reply, Ruling
 from switchgear._core.policy import Policy
-from switchgear._core.types import EventKind, Order, Signal, Tell
+from switchgear._core.types import EventKind, Override, Signal, Value
 from switchgear._hooks.command import AGENTS
 from switchgear._stores.base import Store, Transaction
 from switchgear._text.redact import redact
@@ -83,7 +83,7 @@ def remark(store: Store, policy: Policy, key: str, kind: EventKind, text: str) -
     """Leave an event at a circuit that changes nothing else. Raises `StoreError`."""
 
     def work(inside: Transaction) -> None:
-        inside.apply(key, policy, Order("switchgear", text, kind=kind))
+        inside.apply(key, policy, Override("switchgear", text, kind=kind))
 
     store.transact(key, work)
 
@@ -139,8 +139,8 @@ def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -
 
 
 def _note(inside: Transaction, policy: Policy, key: str, why: str, times: int) -> None:
-    inside.apply(key, policy, Tell(Signal(count=times)))
-    inside.apply(key, policy, Order("switchgear", redact(why), kind=EventKind.UNDECIDED))
+    inside.apply(key, policy, Value(Signal(count=times)))
+    inside.apply(key, policy, Override("switchgear", redact(why), kind=EventKind.UNDECIDED))
 
 
 def _lock(file: int, *, wait: bool = True) -> None:

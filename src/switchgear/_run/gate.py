@@ -5,7 +5,7 @@ from collections.abc import Callable
 from switchgear._core.detector import plural
 from switchgear._core.errors import Rejected, duration
 from switchgear._run.budget import dollars
-from switchgear._run.circuits import Circuits, Leave
+from switchgear._run.circuits import Circuits, RunPermits
 from switchgear._run.disk import Disk, full_sentence
 from switchgear._run.exit_reasons import Ending, ExitReason
 from switchgear._run.iteration import Workshop
@@ -64,7 +64,7 @@ class Gate:
             )
         return state.budget(options.budget_micros).objection
 
-    def ask(self) -> Leave | Ending | None:
+    def ask(self) -> RunPermits | Ending | None:
         """Leave of the circuits; `None`: one was waited for, so look again."""
         try:
             return self._circuits.ask()

@@ -10,11 +10,11 @@ from typing import Any
 
 from switchgear._agents.base import Agent
 from switchgear._agents.process import SupervisorPool
-from switchgear._core.errors import OrderRefused
+from switchgear._core.errors import OverrideRefused
 from switchgear._measure.tree import open_tree
 from switchgear._panel.panel import Panel
 from switchgear._run.checkpoint import keep
-from switchgear._run.circuits import Circuits, Leave, Measured, loop_name, task_name
+from switchgear._run.circuits import Circuits, Measured, RunPermits, loop_name, task_name
 from switchgear._run.commits import Committing, commit_paths, message_of
 from switchgear._run.dependencies import Setting
 from switchgear._run.disk import Disk, full_sentence, is_disk_full
@@ -138,7 +138,7 @@ class Runner:
             try:
                 self._begin()
                 ending = self._loop()
-            except OrderRefused:
+            except OverrideRefused:
                 raise
             except BaseException as error:
                 if is_disk_full(error):
@@ -155,11 +155,11 @@ class Runner:
         if self.shop.options.shadow:
             try:
                 self.circuits.loop.shadow(by=BY, why="--shadow")
-            except OrderRefused:
+            except OverrideRefused:
                 self.shop.record.discard()
                 raise
         if not self._resumed:
-            with suppress(OrderRefused):
+            with suppress(OverrideRefused):
                 self.circuits.forget_earlier_runs(by=BY)
         self._gate.remember(self.state.begun_s)
         self._mark = mark(self.shop.tree)
@@ -202,7 +202,7 @@ class Runner:
         self.state, ending = self._rescue.told(self.state)
         return ending
 
-    def _pace(self, leave: Leave) -> Ending | None:
+    def _pace(self, leave: RunPermits) -> Ending | None:
         waited_from_s = self.shop.time.wall()
         begun_s = self._gate.pace()
         if isinstance(begun_s, Ending):
@@ -216,7 +216,7 @@ class Runner:
 
     # One iteration
 
-    def _iterate(self, leave: Leave) -> Ending | None:
+    def _iterate(self, leave: RunPermits) -> Ending | None:
         before, shop = self.state, self.shop
         number = before.iterations + 1
         prompt = self._prompt(number)
@@ -297,7 +297,7 @@ class Runner:
         self.state = self.state._replace(warned=timeouts.with_given(warned, mark.percent))
         return messages.time_warning(mark.percent, mark.left_s, limit_s)
 
-    def _tell(self, leave: Leave, done: Iteration) -> bool:
+    def _tell(self, leave: RunPermits, done: Iteration) -> bool:
         repeated = done.watch.repeated
         measured = Measured(
             seconds=done.seconds,
@@ -376,7 +376,7 @@ class Runner:
         self.state = self.state._replace(seconds=self._used_s())
         stats = self.state.stats(loop.stats())
         kept = keep(shop, self.state, ending, self._notes)
-        with suppress(OrderRefused):
+        with suppress(OverrideRefused):
             if shop.options.shadow:
                 loop.release(by=BY, why="the run is over")
             if ending.reason is ExitReason.COMPLETED:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from switchgear._agents.events import AgentResult, StreamEvent, TextOutput, ToolStarted, ToolStep
 from switchgear._breaker.breaker import Breaker
-from switchgear._core.types import Act, Mode, Phase, Signal
+from switchgear._core.types import AgentStep, Mode, Phase, Signal
 from switchgear._measure.test_counts import Tally, failing_tests, key_of
 from switchgear._stuck.score import Score, grounds_of
 from switchgear._text.redact import redact
@@ -110,7 +110,7 @@ class StuckWatch:
         error = None if event.error is None else redact(event.error)
         files = self._files(event, lane)
         result = event.output or event.error
-        act = Act(
+        act = AgentStep(
             *(event.tool, event.arguments, result, lane.thought_so_far() or None),
             *(event.call_key, event.output_key),
         )
@@ -119,7 +119,7 @@ class StuckWatch:
             Signal(
                 event.ok,
                 error=error,
-                act=act,
+                step=act,
                 files_changed=files,
                 state=None if files is None else self._state(),
                 failing_tests=failing_tests(result or ""),
@@ -132,7 +132,7 @@ class StuckWatch:
         text = text or thought
         if not text.strip():
             return None
-        return self._tell(self._own.circuit, Signal(act=Act(thought=text[-_KEPT_THOUGHT:])))
+        return self._tell(self._own.circuit, Signal(step=AgentStep(thought=text[-_KEPT_THOUGHT:])))
 
     def _files(self, step: ToolStep, lane: Lane) -> int | None:
         lane.unmeasured += 1
@@ -145,7 +145,7 @@ class StuckWatch:
         if self.score is not None:
             return None
         was_open = circuit.snapshot().phase is Phase.OPEN
-        verdict = circuit.tell(signal)
+        verdict = circuit.record(signal)
         opened = circuit._circuit  # noqa: SLF001  a look would let time pass, and close it
         if was_open or verdict.phase is not Phase.OPEN or opened.mode in _GOES_ON:
             return None

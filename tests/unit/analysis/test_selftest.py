@@ -153,7 +153,7 @@ def test_a_guard_that_stops_telling_its_facts_is_found_out(
     whole = signals.call_signal
 
     def without_the_act(*args: Any, **facts: Any) -> Signal:
-        return whole(*args, **facts)._replace(act=None)
+        return whole(*args, **facts)._replace(step=None)
 
     monkeypatch.setattr(signals, "call_signal", without_the_act)
     rows = rows_of(project, "", "guards", "loop")

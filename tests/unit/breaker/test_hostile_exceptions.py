@@ -12,9 +12,9 @@ from switchgear._core.interrupts import is_interrupt
 from switchgear._providers.errors import (
     agent_signal,
     classify,
-    dependency_signal,
-    is_turned_away,
-    speaks_against_dependency,
+    is_provider_failure,
+    provider_signal,
+    was_not_started,
 )
 from switchgear.testing import FakeClock
 from unit.shapes import ALL, Shape
@@ -169,8 +169,8 @@ def test_a_predicate_that_trips_over_it_does_not_replace_it(
 @pytest.mark.parametrize(
     "read",
     [
-        *(describe, retry_after_s, classify, dependency_signal, agent_signal),
-        *(speaks_against_dependency, is_turned_away),
+        *(describe, retry_after_s, classify, provider_signal, agent_signal),
+        *(is_provider_failure, was_not_started),
     ],
 )
 def test_what_reads_exceptions_never_raises(read: Callable[[BaseException], Any]) -> None:

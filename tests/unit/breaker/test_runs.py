@@ -133,7 +133,7 @@ def test_a_call_under_way_when_a_failure_limits_the_run_is_counted_once() -> Non
     breaker = CircuitBreaker("api", policy=Policy([detectors.FailureRate(4, 0.5)]))
 
     def outlasts_a_failure() -> None:
-        breaker.tell(Signal(ok=False, count=2))
+        breaker.record(Signal(ok=False, count=2))
 
     breaker.call(int)
     breaker.call(outlasts_a_failure)
@@ -169,7 +169,7 @@ def test_decorated_calls_and_direct_tells_have_the_same_history(block: int) -> N
             permit = tells.enter()
             clock.advance(seconds)
             error = "OSError" if bad else None
-            tells.tell(Signal(ok=not bad, seconds=seconds, error=error), permit)
+            tells.record(Signal(ok=not bad, seconds=seconds, error=error), permit)
             if bad:
                 raise OSError
 
@@ -194,7 +194,7 @@ def test_threads_that_fill_a_window_trip_it_at_its_very_size() -> None:
     crew, tripped = 8, Barrier(8)
     for _ in range(50):
         breaker = CircuitBreaker("api", policy=Policy([detectors.FailureRate(19, 0.5)]))
-        breaker.tell(Signal(ok=False, count=11))
+        breaker.record(Signal(ok=False, count=11))
         threads = [Thread(target=breaker.call, args=(tripped.wait,)) for _ in range(crew)]
         for thread in threads:
             thread.start()

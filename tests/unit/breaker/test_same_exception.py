@@ -232,7 +232,7 @@ def test_across_threads_it_counts_once() -> None:
 def test_inside_a_probe_the_probe_reports_it_once() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     with pytest.raises(ConnectionError):
         breaker.call(breaker.call, down)

@@ -37,7 +37,7 @@ def absent() -> None:
 def half_open(**options: Any) -> tuple[CircuitBreaker, FakeClock]:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock, **options)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     return breaker, clock
 

@@ -222,6 +222,17 @@ def test_the_doctor_leaves_no_circuit_of_its_own_and_can_be_asked_again_and_agai
     assert [circuit["name"] for circuit in shown] == ["op/file_read"]  # which is everybody's
 
 
+def test_the_doctor_does_not_call_it_well_when_a_harmless_call_is_refused() -> None:
+    run("install", "claude-code")
+    order = ["hold", "open", "op/file_read", "--create", "--why", "the disk is being replaced"]
+    assert CliRunner().invoke(main, order).exit_code == 0
+    done = run("doctor", "claude-code", "--json")
+    assert done.exit_code == 1
+    told = [one for one in json.loads(done.output)["findings"] if one["level"] == "warning"]
+    assert any("answered: deny: " in one["what"] for one in told), told
+    assert any("the disk is being replaced" in one["what"] for one in told)
+
+
 def test_the_doctor_runs_the_command_that_the_file_holds_and_no_other(project: Path) -> None:
     run("install", "codex")
     path = project / ".codex" / "hooks.json"

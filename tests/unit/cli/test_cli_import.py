@@ -26,10 +26,10 @@ def filled_panel() -> Panel:
     clock = FakeClock()
     clock.advance(1_000_000)
     panel = Panel("memory:", clock=clock)
-    panel.breaker("a").tell(Signal(ok=False, count=5, error="529", cost_micros=7))
-    panel.breaker("b/日本").tell(Signal(ok=True, seconds=0.1))
+    panel.breaker("a").record(Signal(ok=False, count=5, error="529", cost_micros=7))
+    panel.breaker("b/日本").record(Signal(ok=True, seconds=0.1))
     panel.breaker("b/日本").hold_open(by="ada", why="x")
-    panel.breaker("c").tell(Signal(ok=False))
+    panel.breaker("c").record(Signal(ok=False))
     panel.budgets.open("atlas", 1000, circuit="a")
     panel.budgets.reserve("atlas", 100, owner="coder")
     panel.budgets.charge("atlas", 30)
@@ -75,7 +75,7 @@ def test_an_export_of_some_has_only_those() -> None:
 
 def test_a_circuit_that_went_on_meanwhile_is_kept() -> None:
     panel = filled_panel()
-    panel.breaker("c").tell(Signal(ok=False))
+    panel.breaker("c").record(Signal(ok=False))
     done = run(panel, "import", "-", given=b"\n".join(LINES))
     assert done.output == (
         "0 circuits taken, 4 kept as they are (as new or newer)\n"

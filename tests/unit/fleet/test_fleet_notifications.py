@@ -180,7 +180,7 @@ def test_a_server_that_hangs_is_left_and_no_decision_waits_for_it(receiver: Rece
     sending.start()
     assert receiver.asked.wait(30)
     for _ in range(100):
-        stage.fleet.route("coder").tell(ok=True)
+        stage.fleet.route("coder").record(ok=True)
     stage.trip(1)
     assert sending.is_alive(), "all that was decided while it hung"
     receiver.released.set()
@@ -298,7 +298,7 @@ def test_slack_gets_a_line_in_which_nothing_is_markup(
 ) -> None:
     monkeypatch.setenv("SLACK_URL", receiver.url)
     stage = Stage()
-    stage.fleet.panel.breaker("rules/coder").tell(Signal(violation="rule <!channel> & more"))
+    stage.fleet.panel.breaker("rules/coder").record(Signal(violation="rule <!channel> & more"))
     stage.delivery(Slack("SLACK_URL")).run_once()
     [body] = receiver.bodies
     assert body == {"text": "[SEV1] rules/coder #1 closed → open: rule &lt;!channel&gt; &amp; more"}
@@ -313,7 +313,7 @@ def test_a_command_gets_json_on_its_input_and_no_shell_reads_it(tmp_path: Path) 
     script = tmp_path / "take.py"
     script.write_text(f"import sys; open({str(out)!r}, 'a').write(sys.stdin.read() + sys.argv[1])")
     stage = Stage()
-    stage.fleet.panel.breaker("rules/coder").tell(Signal(violation="rule $(touch owned)"))
+    stage.fleet.panel.breaker("rules/coder").record(Signal(violation="rule $(touch owned)"))
     target = Command(f"{sys.executable} {script} '$(touch owned);'", timeout_s=30.0)
     assert stage.delivery(target).run_once() == 1
     line, argument = out.read_text().splitlines()
@@ -334,7 +334,7 @@ def test_a_target_hears_only_of_what_it_asked_for_and_not_of_old_history(
     stage = Stage()
     stage.trip(1)
     stage.clock.advance(4000.0)
-    stage.fleet.panel.breaker("story/S-1").tell(Signal(cost_micros=99_000_000))
+    stage.fleet.panel.breaker("story/S-1").record(Signal(cost_micros=99_000_000))
     stage.trip(1)
     assert stage.delivery(Webhook(receiver.url, match="story/*")).run_once() == 1
     assert stage.delivery(Webhook(receiver.url, match="provider/*", name="deps")).run_once() == 2
@@ -433,7 +433,7 @@ def test_a_watcher_sends_and_writes_in_the_background(receiver: Receiver, tmp_pa
     fleet = Fleet.open("memory:", people())
     watcher = Watcher(fleet, str(tmp_path), [Webhook(receiver.url)], every_s=0.01)
     with watcher:
-        fleet.panel.breaker("rules/coder").tell(Signal(violation="rule x"))
+        fleet.panel.breaker("rules/coder").record(Signal(violation="rule x"))
         assert receiver.asked.wait(30)
     assert receiver.bodies[0]["circuit"] == "rules/coder"
     assert (tmp_path / "world-state.json").exists()

@@ -64,7 +64,7 @@ def test_a_sink_that_cannot_be_called_is_an_error_and_the_old_ones_stay() -> Non
 def test_another_retention_holds_at_once_for_the_store_and_for_a_vacuum() -> None:
     clock = FakeClock(1000.0)
     with Fleet.from_config(Config(store="memory:"), clock=clock) as fleet:
-        fleet.panel.breaker("provider/idle").tell(Signal(ok=True))
+        fleet.panel.breaker("provider/idle").record(Signal(ok=True))
         fleet.reload(Config(store="memory:", retention=Retention(3, 100.0)))
         for _ in range(5):
             trip(fleet, "provider/p")

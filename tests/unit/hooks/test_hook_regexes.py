@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from switchgear._agents import fields
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 from switchgear._detectors import step_facts
 from switchgear._detectors.step_facts import facts_of, failure_of
 from switchgear._hooks import regexes
@@ -127,11 +127,11 @@ class WithStandIns:
 sys.meta_path.insert(0, WithStandIns)
 import json
 from switchgear._detectors.step_facts import facts_of, failure_of
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 from switchgear._text.redact import redact_lines
 told = []
 for text in json.loads(sys.stdin.read()):
-    facts = facts_of(Act("bash", text, text, text))
+    facts = facts_of(AgentStep("bash", text, text, text))
     told.append([sorted(facts.thought), *facts[1:], failure_of(Signal(error=text)), redact_lines(text)])
 print(json.dumps(told))
 """
@@ -141,7 +141,7 @@ def test_a_hook_process_sees_in_a_step_what_everybody_sees() -> None:
     line = [sys.executable, "-I", "-S", "-c", PROGRAM, str(Path(regexes.__file__).parents[1])]
     expected: list[Any] = []
     for text in TEXTS:
-        facts = facts_of(Act("bash", text, text, text))
+        facts = facts_of(AgentStep("bash", text, text, text))
         failure = failure_of(Signal(error=text))
         expected.append([sorted(facts.thought), *facts[1:], failure, redact_lines(text)])
     for _ in range(2):  # whoever translates, and whoever comes after

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._hooks.install import files
 from switchgear._agents.registry import dialect_of
+from switchgear._hooks.install import files
 from switchgear._hooks.install.agents import HOOKED, PROJECT, USER, is_ours
 from switchgear._hooks.install.files import CannotChange
 from switchgear._hooks.install.outcome import Place

@@ -30,7 +30,7 @@ def probing(policy: Policy | None = None) -> tuple[CircuitBreaker, FakeClock]:
     clock = FakeClock()
     policy = policy or Policy([detectors.ConsecutiveFailures(1)])
     breaker = CircuitBreaker("api", policy=policy, clock=clock)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     return breaker, clock
 
@@ -102,7 +102,7 @@ def test_what_is_called_inside_takes_no_place_of_other_probes() -> None:
 def test_a_fallback_is_not_taken_inside_a_probe() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", 1, fallback=lambda *_: "fallback", clock=clock)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     assert breaker.call(lambda: breaker.call(up)) == "answer"
     assert breaker.state == "closed"
@@ -113,7 +113,7 @@ def test_over_a_shared_store_it_is_the_same(strict: bool) -> None:
     clock = FakeClock(1000.0)
     policy = Policy([detectors.ConsecutiveFailures(1)], strict=strict)
     breaker = Panel(MemoryStore(clock=clock), clock=clock).breaker("api", policy)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     assert breaker.call(lambda: breaker.call(up)) == "answer"
     assert breaker.state == "closed"
@@ -123,7 +123,7 @@ def test_leave_of_a_panel_is_a_probe_to_be_inside_of() -> None:
     clock = FakeClock(1000.0)
     panel = Panel(MemoryStore(clock=clock), clock=clock)
     breaker = panel.breaker("api", Policy([detectors.ConsecutiveFailures(1)]))
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     with panel.ask_all(["api"]):
         assert breaker.call(up) == "answer"
@@ -229,12 +229,12 @@ def test_a_context_that_was_inside_a_probe_is_not_for_ever() -> None:
     clock.advance(60.0)
     breaker.call(up)
     assert breaker.state == "closed"
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     probe = breaker.enter()
     with pytest.raises(Rejected):
         here.run(breaker.call, up)
-    breaker.tell(Signal(ok=True), probe)
+    breaker.record(Signal(ok=True), probe)
 
 
 def test_an_exception_that_is_raised_anew_counts_at_every_call_and_once_in_nested_guards() -> None:

@@ -32,7 +32,7 @@ from switchgear._run.state import RunState
 from switchgear._stuck.messages import Option
 from unit.runner_stage import Hands
 
-Act = Callable[[Attempt], Outcome]
+AgentStep = Callable[[Attempt], Outcome]
 TRIPS_AT_ONCE = Policy([FailuresInWindow(1, 60.0)], Cooldown(30.0, max_s=30.0))
 
 
@@ -88,7 +88,7 @@ class Stage:
         self.policy: Policy | None = None
         self.choose: Callable[[str, tuple[Option, ...]], str | None] | None = None
 
-    def run(self, batch: Batch, act: Act, progress: dict[str, Progress] | None = None) -> End:
+    def run(self, batch: Batch, act: AgentStep, progress: dict[str, Progress] | None = None) -> End:
         self.home = self.home or new_batch(self.path / ".switchgear" / "batches")
         kept = Kept(
             self.home.id,
@@ -238,7 +238,7 @@ def test_a_view_that_fails_stops_nobody(stage: Stage) -> None:
 # Timeouts
 
 
-def late(*ends: str) -> Act:
+def late(*ends: str) -> AgentStep:
     left = list(ends)
     return lambda _: outcome(left.pop(0))
 

@@ -127,7 +127,7 @@ def test_a_target_that_cannot_be_is_a_usage_error(text: str) -> None:
 
 
 def test_the_coordinator_of_a_loop_gets_the_exit_signal() -> None:
-    loop = LoopBreaker.stagnation("loop/x")
+    loop = LoopBreaker.for_stagnation("loop/x")
     assert loop.check().exit_signal is None
     for _ in range(5):
         loop.record_error("the same")

@@ -305,7 +305,7 @@ def test_an_interrupt_while_waiting_is_interrupted(stage: Stage) -> None:
 
 def test_a_provider_that_is_open_is_waited_for_and_tried(stage: Stage) -> None:
     runner = stage.runner("write('a', 'b')")
-    runner.circuits.provider.tell(Signal(ok=False, error="529", count=5))
+    runner.circuits.provider.record(Signal(ok=False, error="529", count=5))
     result = runner.run()
     assert result.exit_reason == "completed"
     assert stage.view.waits[0][1] == 60.0
@@ -317,7 +317,7 @@ def test_a_provider_that_stays_open_for_longer_than_is_left_is_an_agent_error(
     stage: Stage,
 ) -> None:
     runner = stage.runner("write('a', 'b')", timeout_s=30.0)
-    runner.circuits.provider.tell(Signal(ok=False, error="529", count=5))
+    runner.circuits.provider.record(Signal(ok=False, error="529", count=5))
     result = runner.run()
     assert (result.exit_reason, result.state.iterations) == ("agent_error", 0)
 

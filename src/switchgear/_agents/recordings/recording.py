@@ -1,4 +1,4 @@
-"""RecordedRun runs: their steps, the builder that puts them together, and the values in recordings.
+"""Recorded runs: their steps, the builder that puts them together, and the values in recordings.
 
 Recordings hold texts, calls, results and usage separately and in several orders; every reader passes
 them to a `RunBuilder` in the order of the file. Whatever a file holds, each value has its type: what
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from switchgear._agents.events import Usage
 from switchgear._agents.provider_messages import looks_failed
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 from switchgear._text.agent_text import files_of
 from switchgear._text.fingerprint import gist
 from switchgear._text.redact import LONGEST_TEXT, redact, redact_lines
@@ -212,7 +212,7 @@ class RecordedStep(NamedTuple):
 
     def signal(self) -> Signal:
         """The facts, as a circuit is told them."""
-        act = Act(self.tool, self.args, self.result, self.thought) if self.is_act else None
+        act = AgentStep(self.tool, self.args, self.result, self.thought) if self.is_act else None
         costs = [usage.cost_micros for usage in self.usages]
         return Signal(
             ok=self.ok,
@@ -222,7 +222,7 @@ class RecordedStep(NamedTuple):
             files_changed=self.files_changed,
             tests_passing=self.tests_passing,
             output_chars=self.output_chars,
-            act=act,
+            step=act,
         )
 
 

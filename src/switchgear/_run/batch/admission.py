@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from switchgear._breaker.breaker import Breaker
 from switchgear._config.policies import preset_policy
-from switchgear._core.errors import OrderRefused, Rejected, StoreError
+from switchgear._core.errors import OverrideRefused, Rejected, StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.types import Permit, Phase, Signal
 from switchgear._panel.panel import Panel
@@ -43,9 +43,9 @@ class Spawning:
 
     def give_back(self, permit: Permit) -> None:
         """No agent was started with it."""
-        self._breaker.tell(Signal(), permit)
+        self._breaker.record(Signal(), permit)
 
-    def tell(
+    def record(
         self, permit: Permit, result: RunResult | None, problem: str, *, worked: bool
     ) -> str | None:
         """How the attempt went. Returns what is to be said of a half-open test, if it was one.
@@ -59,7 +59,7 @@ class Spawning:
             if refused or result.exit_reason in _NO_EVIDENCE:
                 ok = None
         error = problem if result is None else f"{result.exit_reason}: {result.reason}"
-        verdict = self._breaker.tell(Signal(ok, error=None if ok else redact(error)), permit)
+        verdict = self._breaker.record(Signal(ok, error=None if ok else redact(error)), permit)
         if not permit.probe or ok is None:
             return None
         return messages.recovery_ends(verdict.phase, ok=ok)
@@ -91,7 +91,7 @@ class Spawning:
         """Close it by force. Returns why that was refused, if it was."""
         try:
             self._panel.order(SPAWN, by=by, why=why, reset=True)
-        except (OrderRefused, StoreError) as refused:
+        except (OverrideRefused, StoreError) as refused:
             return str(refused)
         return None
 
@@ -153,9 +153,9 @@ class Door:
         """No agent was started."""
         self._spawning.give_back(permit)
 
-    def tell(self, permit: Permit, outcome: Outcome, *, worked: bool) -> None:
+    def record(self, permit: Permit, outcome: Outcome, *, worked: bool) -> None:
         """How the attempt went; `worked`: whether its agent was started at all."""
-        said = self._spawning.tell(permit, outcome.result, outcome.problem, worked=worked)
+        said = self._spawning.record(permit, outcome.result, outcome.problem, worked=worked)
         if said is not None:
             self._view.said(said)
             self._closed_until_s = 0.0

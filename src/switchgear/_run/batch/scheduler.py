@@ -325,7 +325,7 @@ class Conductor:
         self._crew.leave(task.name)
         before = self.progress[task.name]
         worked = outcome.result is not None and outcome.result.state.iterations > before.iterations
-        self._door.tell(running.permit, outcome, worked=worked)
+        self._door.record(running.permit, outcome, worked=worked)
         progress = settled(before, outcome)
         if running.aside is not None:
             self._pay(task, running.aside, outcome, progress.spent_micros - before.spent_micros)
