@@ -19,7 +19,7 @@ from servers.server import Server, eventually, running
 from switchgear._core.errors import StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Acquire, Phase, Signal, Value
+from switchgear._core.types import Acquire, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures, FailuresInWindow
 from switchgear._panel.panel import Panel
 from switchgear._stores.base import Transaction
@@ -33,7 +33,7 @@ TIMEOUT_S = 0.25
 POLICY = Policy([ConsecutiveFailures(5)], Cooldown(60.0))
 CALM = Policy([ConsecutiveFailures(10**9)], Cooldown(60.0))
 FLAPPING = Policy([FailuresInWindow(3, 3600.0)], Cooldown(0.001))
-FAILED = Value(Signal(ok=False, error="529"))
+FAILED = Record(Signal(ok=False, error="529"))
 BAD = Signal(ok=False, error="529")
 
 
@@ -176,7 +176,7 @@ def _receipts(server: Server) -> int:
 # Replies to another call
 
 
-def _told(store: RedisStore, message: Value = FAILED, key: str = "api") -> None:
+def _told(store: RedisStore, message: Record = FAILED, key: str = "api") -> None:
     """Tell it until it is heard, as a sender does that knows what is in doubt."""
     in_doubt: str | None = None
     for _ in range(20):

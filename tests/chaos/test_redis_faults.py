@@ -16,7 +16,7 @@ from servers.server import Server, eventually, running
 from switchgear._core.errors import StoreError, StoreReadOnly, StoreUnavailable
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Acquire, Circuit, Phase, Signal, Value
+from switchgear._core.types import Acquire, Circuit, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import RedisStore
 from switchgear._stores.redis.server_clock import ServerClock
@@ -24,8 +24,8 @@ from switchgear._stores.redis.server_clock import ServerClock
 pytestmark = pytest.mark.stress
 
 POLICY = Policy([ConsecutiveFailures(3)], Cooldown(30.0))
-FAILED = Value(Signal(ok=False, error="529"))
-SUCCEEDED = Value(Signal(ok=True))
+FAILED = Record(Signal(ok=False, error="529"))
+SUCCEEDED = Record(Signal(ok=True))
 TIMEOUT_S = 0.3
 SLACK_S = 0.5
 
@@ -43,7 +43,7 @@ def store(server: Server) -> Iterator[RedisStore]:
     store.close()
 
 
-def tell(store: RedisStore, message: Value | Acquire = SUCCEEDED) -> Circuit:
+def tell(store: RedisStore, message: Record | Acquire = SUCCEEDED) -> Circuit:
     return store.apply("api", POLICY, message, store.now_s()).circuit
 
 

@@ -34,8 +34,8 @@ from switchgear._core.types import (
     Mode,
     Override,
     Phase,
+    Record,
     Signal,
-    Value,
 )
 from switchgear._detectors import ConsecutiveFailures, FailureRate
 from switchgear._stores.base import Store
@@ -103,15 +103,15 @@ class StoreContract(KeepingContract, TransactionContract):
         circuit = policy.start("api", NOW_S)
         held = Override("ada", "deploy", Mode.HELD_OPEN, until_s=NOW_S + 30.0)
         messages: list[tuple[float, Message]] = [
-            (0.0, Value(Signal(ok=False, count=20))),
+            (0.0, Record(Signal(ok=False, count=20))),
             (1.0, Override("ada", "it is back", probe=True)),
-            (2.0, Value(Signal(ok=False))),
-            (3.0, Value(Signal(ok=True))),
+            (2.0, Record(Signal(ok=False))),
+            (3.0, Record(Signal(ok=True))),
             (4.0, held),
             (5.0, Acquire()),
             (29.9, Acquire()),
-            (30.0, Value(Signal(count=0))),
-            (31.0, Value(Signal(ok=True))),
+            (30.0, Record(Signal(count=0))),
+            (31.0, Record(Signal(ok=True))),
         ]
         events: list[Event] = []
         for after_s, message in messages:
@@ -136,7 +136,7 @@ class StoreContract(KeepingContract, TransactionContract):
 
     def test_hearing_only_what_time_it_is_lets_a_wait_end(self, store: Store) -> None:
         tell(store, "api", FAILED, FAILED, FAILED)
-        time = Value(Signal(count=0))
+        time = Record(Signal(count=0))
         assert store.apply("api", POLICY, time, NOW_S + 9.0).events == ()
         assert store.apply("api", POLICY, time, NOW_S + 10.0).circuit.phase is Phase.HALF_OPEN
         found = store.get("api")
@@ -165,7 +165,7 @@ class StoreContract(KeepingContract, TransactionContract):
 
     @pytest.mark.parametrize("error", ["half a \ud83d", "nul \x00", "line\nline", 'a "quote" \\'])
     def test_any_text_of_an_error_comes_back(self, store: Store, error: str) -> None:
-        tell(store, "api", Value(Signal(ok=False, error=error)))
+        tell(store, "api", Record(Signal(ok=False, error=error)))
         found = store.get("api")
         assert found is not None
         assert found.circuit.failures[0].error == error
@@ -174,7 +174,7 @@ class StoreContract(KeepingContract, TransactionContract):
         policy = Policy([Broken(threshold=3)])
         store.apply("api", policy, FAILED, NOW_S)
         with pytest.raises(ZeroDivisionError):
-            store.apply("api", policy, Value(Signal(ok=False, error="boom")), NOW_S)
+            store.apply("api", policy, Record(Signal(ok=False, error="boom")), NOW_S)
         assert store.apply("api", policy, FAILED, NOW_S).circuit.totals.failed == 2
 
     def test_a_changed_policy_takes_over_what_it_understands(self, store: Store) -> None:
@@ -237,7 +237,7 @@ class StoreContract(KeepingContract, TransactionContract):
             def run() -> None:
                 for number in range(25):
                     signal = Signal(ok=(number + who) % 3 == 0, cost_micros=7)
-                    store.apply("api", policy, Value(signal), NOW_S + number)
+                    store.apply("api", policy, Record(signal), NOW_S + number)
 
             return run
 

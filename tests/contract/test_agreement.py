@@ -20,8 +20,8 @@ from switchgear._core.types import (
     Mode,
     Override,
     Permit,
+    Record,
     Signal,
-    Value,
 )
 from switchgear._core.wire import dump_circuit
 from switchgear._detectors import ConsecutiveFailures, FailureRate
@@ -52,8 +52,8 @@ TOLD = st.builds(
 MESSAGES = st.one_of(
     st.just(Acquire()),
     st.just(Acquire()),
-    st.builds(Value, signal=TOLD, permit=st.none(), source=st.none()),
-    st.builds(Value, signal=TOLD, permit=st.just(Permit(0)), source=st.none()),
+    st.builds(Record, signal=TOLD, permit=st.none(), source=st.none()),
+    st.builds(Record, signal=TOLD, permit=st.just(Permit(0)), source=st.none()),
     ORDERS,
 )
 SCRIPTS = st.lists(
@@ -69,7 +69,7 @@ class Conversation:
         self.permits: dict[str, Permit] = {}
 
     def say(self, key: str, policy: Policy, message: Message, now_s: float) -> None:
-        if isinstance(message, Value) and message.permit is not None:
+        if isinstance(message, Record) and message.permit is not None:
             message = message._replace(permit=self.permits.get(key))
         first, *others = [self._answer(store, key, policy, message, now_s) for store in self.stores]
         for other in others:
@@ -130,7 +130,7 @@ def test_two_handles_that_take_turns_are_one_store(place: str, tmp_path: Path) -
         for number in range(400):
             signal = Signal(ok=chance.random() < 0.4, error="503", cost_micros=number)
             granted = chance.choice((None, Permit(0)))
-            message = chance.choice((Acquire(), Value(signal), Value(signal, granted)))
+            message = chance.choice((Acquire(), Record(signal), Record(signal, granted)))
             turns[chance.randrange(2)].say(
                 chance.choice(KEYS), POLICY, message, NOW_S + number * 0.25
             )

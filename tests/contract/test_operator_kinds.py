@@ -12,7 +12,7 @@ from contract import backends
 from switchgear import Policy, Signal
 from switchgear._core.errors import OverrideRefused
 from switchgear._core.recovery import Latched
-from switchgear._core.types import REMARKS, EventKind, Mode, Override, Value
+from switchgear._core.types import REMARKS, EventKind, Mode, Override, Record
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._panel.panel import Panel
 from switchgear._stores.base import Found, Store, Transaction
@@ -35,7 +35,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     with backends.BACKENDS[request.param](tmp_path) as backend:
         store = backend.open()
         store.set_operator_digest(DIGEST, instead_of=None)
-        store.apply(NAME, POLICY, Value(Signal(ok=False, error="down")), store.now_s())
+        store.apply(NAME, POLICY, Record(Signal(ok=False, error="down")), store.now_s())
         yield store
 
 
@@ -91,7 +91,7 @@ def test_with_the_token_every_kind_of_message_resets(
     for kind in EventKind:
         way(panel, Override("ann", "fixed", kind=kind, reset=True))
         assert standing(store) == ("closed", "auto"), kind
-        panel.store.apply(NAME, POLICY, Value(Signal(ok=False)), panel.store.now_s())
+        panel.store.apply(NAME, POLICY, Record(Signal(ok=False)), panel.store.now_s())
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EventKind if kind not in REMARKS])
@@ -150,6 +150,6 @@ def test_limits_of_budgets_and_locks_of_others_need_the_token(store: Store) -> N
 def test_a_store_without_a_seal_takes_overrides_as_before(tmp_path: Path) -> None:
     with backends.BACKENDS["sqlite"](tmp_path) as backend:
         store = backend.open()
-        store.apply(NAME, POLICY, Value(Signal(ok=False)), store.now_s())
+        store.apply(NAME, POLICY, Record(Signal(ok=False)), store.now_s())
         by_transaction(Panel(store), Override("ann", "fixed", reset=True))
         assert standing(store) == ("closed", "auto")

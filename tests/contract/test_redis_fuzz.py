@@ -13,13 +13,13 @@ from servers.server import Server, running
 from switchgear._core.errors import StoreTooNew
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import EventKind, Override, Signal, Value
+from switchgear._core.types import EventKind, Override, Record, Signal
 from switchgear._core.wire import WireError
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import RedisStore, envelope
 
 POLICY = Policy([ConsecutiveFailures(3)])
-FAILED = Value(Signal(ok=False, error="529"))
+FAILED = Record(Signal(ok=False, error="529"))
 KEY = "{switchgear}:c:api"
 
 a_number = st.one_of(st.integers(), st.floats(), st.just(10**400))

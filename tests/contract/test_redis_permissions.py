@@ -15,7 +15,7 @@ from servers.server import Server, eventually, running
 from stress.crew import together
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.policy import Policy
-from switchgear._core.types import Signal, Value
+from switchgear._core.types import Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._panel.panel import Panel
 from switchgear._stores.redis import RedisStore
@@ -24,8 +24,8 @@ from switchgear._stores.redis.errors import CLUSTER_COMMANDS, COMMANDS
 from switchgear._stores.redis.script import Call
 
 POLICY = Policy([ConsecutiveFailures(3)])
-FAILED = Value(Signal(ok=False, error="529 overloaded"))
-SUCCEEDED = Value(Signal(ok=True))
+FAILED = Record(Signal(ok=False, error="529 overloaded"))
+SUCCEEDED = Record(Signal(ok=True))
 DOCS = Path(__file__).parents[2] / "docs" / "stores.md"
 NOT_NEEDED = {"client", "config"}
 """What is asked for and done without: the client's name, and whether the server saves."""

@@ -4,15 +4,15 @@ from contract.words import Broken
 from servers.server import Server
 from stress.crew import together
 from switchgear._core.policy import Policy
-from switchgear._core.types import Acquire, Circuit, Override, Phase, Signal, Value
+from switchgear._core.types import Acquire, Circuit, Override, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import RedisStore
 from switchgear._stores.redis.envelope import Mail, seal_mail
 from switchgear._stores.redis.script import BATCH, Script
 
 POLICY = Policy([ConsecutiveFailures(3)])
-FAILED = Value(Signal(ok=False, error="529"))
-SUCCEEDED = Value(Signal(ok=True))
+FAILED = Record(Signal(ok=False, error="529"))
+SUCCEEDED = Record(Signal(ok=True))
 INBOX = "{switchgear}:inbox:api"
 
 
@@ -26,11 +26,11 @@ class Private(ConsecutiveFailures):
 TOUCHY = Policy([Broken(3)])
 
 
-def tell(store: RedisStore, message: Value | Acquire | Override = SUCCEEDED) -> Circuit:
+def tell(store: RedisStore, message: Record | Acquire | Override = SUCCEEDED) -> Circuit:
     return store.apply("api", POLICY, message, store.now_s()).circuit
 
 
-def left_behind(server: Server, *messages: Value, policy: Policy = POLICY) -> None:
+def left_behind(server: Server, *messages: Record, policy: Policy = POLICY) -> None:
     """Messages of a process that was killed while it waited in the queue."""
     text = RedisStore(server.url)._protocol.texts.text(policy)
     for number, message in enumerate(messages):
@@ -75,7 +75,7 @@ def test_a_detector_that_raises_on_a_dead_ones_message_does_not_block_the_queue(
     server: Server, store: RedisStore
 ) -> None:
     store.apply("api", TOUCHY, SUCCEEDED, store.now_s())
-    left_behind(server, Value(Signal(ok=False, error="boom")), FAILED, policy=TOUCHY)
+    left_behind(server, Record(Signal(ok=False, error="boom")), FAILED, policy=TOUCHY)
     done = store.apply("api", TOUCHY, SUCCEEDED, store.now_s())
     assert done.circuit.totals.failed == 1, "only the message that can be folded"
     assert done.circuit.totals.succeeded == 2
@@ -88,7 +88,7 @@ def test_a_detector_that_raises_in_the_queue_raises_for_its_owner_only(server: S
         for number in range(40):
             error = "boom" if number % 4 == 0 else "529"
             try:
-                store.apply("api", TOUCHY, Value(Signal(ok=False, error=error)), store.now_s())
+                store.apply("api", TOUCHY, Record(Signal(ok=False, error=error)), store.now_s())
             except ZeroDivisionError:
                 raised.append(error)
 

@@ -15,8 +15,8 @@ from switchgear._core.types import (
     Mode,
     Override,
     Phase,
+    Record,
     Signal,
-    Value,
 )
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._panel.panel import Panel
@@ -55,14 +55,14 @@ def test_asking_a_closed_circuit_writes_nothing(server: Server, store: RedisStor
     before = server.say("GET", KEY)
     for _ in range(3):
         assert store.apply("api", POLICY, Acquire(), store.now_s()).verdict.admitted
-    tell(store, Value(Signal(count=0)))
+    tell(store, Record(Signal(count=0)))
     assert server.say("GET", KEY) == before
 
 
 def test_a_changed_policy_is_written_although_the_circuit_stays(store: RedisStore) -> None:
     tell(store)
     other = Policy([ConsecutiveFailures(5)])
-    tell(store, Value(Signal(count=0)), other)
+    tell(store, Record(Signal(count=0)), other)
     found = store.get("api")
     assert found is not None
     assert found.policy == other
@@ -210,7 +210,7 @@ def test_the_newer_state_wins_over_one_that_began_after_the_loss(
     newcomer = RedisStore(server.url)
     assert newcomer.apply("api", POLICY, Acquire(), newcomer.now_s()).verdict.admitted
     tell(newcomer)
-    assert tell(store, Value(Signal(count=0))).phase is Phase.OPEN
+    assert tell(store, Record(Signal(count=0))).phase is Phase.OPEN
     assert not newcomer.apply("api", POLICY, Acquire(), newcomer.now_s()).verdict.admitted
     newcomer.close()
 

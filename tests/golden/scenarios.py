@@ -14,8 +14,8 @@ from switchgear._core.types import (
     Mode,
     Override,
     Permit,
+    Record,
     Signal,
-    Value,
 )
 from switchgear._detectors import (
     ConsecutiveFailures,
@@ -46,8 +46,8 @@ class Scenario(NamedTuple):
 
 def tells(
     *signals: Signal, at_s: float = 1000.0, every_s: float = 1.0
-) -> list[tuple[float, Value]]:
-    return [(at_s + number * every_s, Value(signal)) for number, signal in enumerate(signals)]
+) -> list[tuple[float, Record]]:
+    return [(at_s + number * every_s, Record(signal)) for number, signal in enumerate(signals)]
 
 
 def scenario(policy: Policy, *said: tuple[float, Message]) -> Scenario:
@@ -100,8 +100,8 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
         *tells(BAD),
         (1030.0, Acquire()),
         (1036.0, Acquire()),
-        (1037.0, Value(GOOD, Permit(1))),
-        (1038.0, Value(BAD, Permit(3, 2, 1041.0))),
+        (1037.0, Record(GOOD, Permit(1))),
+        (1038.0, Record(BAD, Permit(3, 2, 1041.0))),
     ),
     "half-open-one-hung": lambda: scenario(
         Policy([ConsecutiveFailures(1)], Cooldown(30.0, lease_s=5.0)),
@@ -111,14 +111,14 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "half-open-one-of-two": lambda: scenario(
         Policy([ConsecutiveFailures(1), SlowCalls(10.0, admit=0.25)], TWO_PROBES),
         *tells(BAD),
-        (1031.0, Value(GOOD)),
+        (1031.0, Record(GOOD)),
     ),
     "closed-held-open-and-reset": lambda: scenario(
         Policy([ConsecutiveFailures(2)]),
         *tells(BAD, BAD),
         (1002.0, Override("ada", "maintenance", Mode.HELD_OPEN)),
         (1003.0, Override("bob", "old evidence", reset=True)),
-        (1004.0, Value(Signal(count=2, refused=7))),
+        (1004.0, Record(Signal(count=2, refused=7))),
     ),
 }
 

@@ -25,10 +25,10 @@ from switchgear._core.types import (
     Permit,
     Phase,
     Probing,
+    Record,
     Signal,
     Step,
     Totals,
-    Value,
     Verdict,
 )
 
@@ -77,7 +77,7 @@ class Oracle:
         if isinstance(message, Acquire):
             verdict = self.answer()
         else:
-            if isinstance(message, Value):
+            if isinstance(message, Record):
                 self.listen(message.signal, message.permit)
             else:
                 self.obey(message)

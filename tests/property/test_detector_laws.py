@@ -17,7 +17,7 @@ from switchgear import _detectors
 from switchgear._core.detector import Detector
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import AgentStep, Permit, Phase, Signal, Value
+from switchgear._core.types import AgentStep, Permit, Phase, Record, Signal
 from switchgear._detectors import ALL
 
 over_the_registry = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.kind)
@@ -263,7 +263,7 @@ def conduct(detector: Detector, history: naive.History) -> list[Any]:
     policy = Policy([detector])
     circuit = policy.start("k", 0.0)
     for at_s, signal in history:
-        circuit = step(policy, circuit, Value(signal), at_s).circuit
+        circuit = step(policy, circuit, Record(signal), at_s).circuit
         seen.append((circuit.phase, circuit.outage.admit))
     return seen
 
@@ -324,7 +324,7 @@ def test_a_circuit_trips_by_each_detector_alone() -> None:
         policy = Policy([detector])
         circuit = policy.start("k", 0.0)
         for at_s, signal in worst_history(detector):
-            circuit = step(policy, circuit, Value(signal, Permit(1)), at_s).circuit
+            circuit = step(policy, circuit, Record(signal, Permit(1)), at_s).circuit
         assert circuit.phase is Phase.OPEN
 
 

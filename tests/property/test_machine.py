@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from property.strategies import FEW_SIGNALS, TICKS, policies
 from property.walker import Walker
 from switchgear._core.policy import Policy
-from switchgear._core.types import Acquire, EventKind, Mode, Override, Phase, Signal, Value
+from switchgear._core.types import Acquire, EventKind, Mode, Override, Phase, Record, Signal
 
 RETRY_AFTERS = st.sampled_from((None, None, 0.0, -1.0, 2.5, 1e6))
 RESULTS = st.sampled_from(
@@ -21,7 +21,7 @@ RESULTS = st.sampled_from(
 )
 MESSAGES = st.one_of(
     st.just(Acquire()),
-    FEW_SIGNALS.map(Value),
+    FEW_SIGNALS.map(Record),
     st.sampled_from([Override("bob", "clock", mode) for mode in (None, *Mode)]),
     st.just(Override("bob", "clock", reset=True)),
     st.just(Override("switchgear", "gone", kind=EventKind.STORE_LOST)),
@@ -134,7 +134,7 @@ class MachineAgainstOracle(RuleBasedStateMachine):
         self.walker.ask()
 
     @rule(message=MESSAGES, back_s=st.sampled_from((0.25, 10.0, 3600.0)))
-    def the_clock_is_set_back(self, message: Acquire | Value | Override, back_s: float) -> None:
+    def the_clock_is_set_back(self, message: Acquire | Record | Override, back_s: float) -> None:
         self.walker.say(message, back_s=back_s)
 
 

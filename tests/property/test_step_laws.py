@@ -12,7 +12,7 @@ from switchgear._core.machine import step
 from switchgear._core.moves import LEGAL_MOVES, Draft
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Latched, Recovery, WindowEnd
-from switchgear._core.types import Acquire, Circuit, Event, Mode, Phase, Signal, Totals, Value
+from switchgear._core.types import Acquire, Circuit, Event, Mode, Phase, Record, Signal, Totals
 from switchgear._core.verdicts import refuses_until_s
 
 SEEDS = range(scaled(120, 20))
@@ -77,9 +77,9 @@ def test_n_equal_signals_are_one_with_count_n(
     policy, apart, events = walker.policy, walker.circuit, list[Event]()
     for number in range(count):
         single = signal._replace(count=1, refused=signal.refused if not number else 0)
-        done = step(policy, apart, Value(single, permit), walker.now_s)
+        done = step(policy, apart, Record(single, permit), walker.now_s)
         apart, events = done.circuit, [*events, *done.events]
-    counted = Value(signal._replace(count=count), permit)
+    counted = Record(signal._replace(count=count), permit)
     together = step(policy, walker.circuit, counted, walker.now_s)
     assert [*together.events] == events
     assert together.verdict == done.verdict

@@ -23,9 +23,9 @@ from switchgear._core.types import (
     Override,
     Permit,
     Phase,
+    Record,
     Signal,
     Step,
-    Value,
 )
 from switchgear._core.verdicts import refuses_until_s
 from switchgear._core.wire import dump_circuit, dump_event, load_circuit, load_event
@@ -64,7 +64,7 @@ class Walker:
         return self.say(Acquire()).verdict.permit
 
     def record(self, signal: Signal, permit: Permit | None = None) -> Step:
-        return self.say(Value(signal, permit))
+        return self.say(Record(signal, permit))
 
     def order(
         self, mode: Mode | None, *, reset: bool, for_s: float | None = None, probe: bool = False

@@ -165,3 +165,60 @@ def test_an_option_of_a_rule_is_found_in_every_spelling(words: str) -> None:
     place = Place("/w")
     assert judge([rule], "Bash", {"command": f"kubectl {words}"}, place) is not None
     assert judge([rule], "Bash", {"command": "kubectl --context dev get po"}, place) is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf **/.cl*",
+        "ls -a | grep claude | xargs rm -rf",
+        "ls -a | sed 1,2d | xargs rm -rf",
+        "find . | grep claude | xargs rm -rf",
+        "find . -name '.cl*' | xargs rm -rf",
+        "find . -name '.cl*' -exec sh -c 'rm -rf \"$1\"' _ {} \\;",
+        "find . -path '*claude*' -delete",
+        "find . -path '*claude*' -exec sh -c 'rm \"$1\"' _ {} \\;",
+        "ls .claude | xargs -I{} rm .claude/{}",
+        "ls .claude | while read f; do rm .claude/$f; done",
+        "for f in $(ls .claude); do rm .claude/$f; done",
+        "git ls-files .claude | xargs rm",
+        "git grep -l hooks .claude | xargs sed -i s/a/b/",
+        "grep -rlZ hooks .claude/ | xargs -0 rm",
+        "grep -l hooks .claude/* | xargs rm",
+        "rg --files .claude | xargs rm",
+        "fd . .claude | xargs rm",
+        "fd -H settings | xargs rm",
+        "tree -fi .claude | xargs rm",
+        "du -a .claude | cut -f2 | xargs rm",
+        "echo x:.claude | cut -d: -f2 | xargs rm -rf",
+        "git submodule foreach 'rm -rf ../.claude'",
+        "python3 -c 'import switchgear._panel.panel'",
+    ],
+)
+def test_what_programs_list_is_given_to_the_next_one(project: Project, command: str) -> None:
+    assert project.refusal(command) is not None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls -a | grep log | xargs rm -f",
+        "rm -rf ./**/*cache*",
+        "find . -path '*/node_modules/*' -delete",
+        "find . -path '*.egg-info*' -delete",
+        "grep -rl TODO src | xargs sed -i s/TODO/DONE/",
+        "grep -rl foo . | xargs sed -i s/foo/bar/",
+        "rg -l foo | xargs sed -i s/foo/bar/",
+        "git ls-files '*.py' | xargs black",
+        "git ls-files -m | xargs git add",
+        "git grep -l foo src | xargs sed -i s/foo/bar/",
+        "fd -e pyc | xargs rm",
+        "fd . build | xargs rm -f",
+        "du -a src | sort -n | tail -5",
+        "ls src | xargs -I{} cp src/{} /tmp/{}",
+        "git submodule foreach git pull",
+        "python3 -c 'import switchgear; print(switchgear.__version__)'",
+    ],
+)
+def test_what_programs_list_elsewhere_is_harmless(project: Project, command: str) -> None:
+    assert project.refusal(command) is None

@@ -8,14 +8,14 @@ from typing import Any
 
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Acquire, Circuit, Phase, Signal, Value
+from switchgear._core.types import Acquire, Circuit, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import RedisStore
 
 PATIENCE_S = 60.0
 POLICY = Policy([ConsecutiveFailures(5)], Cooldown(30.0))
-FAILED = Value(Signal(ok=False, error="529"))
-SUCCEEDED = Value(Signal(ok=True, cost_micros=3))
+FAILED = Record(Signal(ok=False, error="529"))
+SUCCEEDED = Record(Signal(ok=True, cost_micros=3))
 
 
 def in_processes(job: Callable[..., Any], number: int, *args: Any) -> list[Any]:

@@ -23,7 +23,7 @@ from stress.crew import in_time
 from switchgear import CircuitBreaker, Panel, Policy, Rejected, Signal, detectors
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.machine import step
-from switchgear._core.types import Value
+from switchgear._core.types import Record
 from switchgear._stores import memory
 from switchgear._stores.fallback import Resilient
 from switchgear._stores.sqlite import SqliteStore
@@ -368,7 +368,7 @@ def test_an_interrupt_right_behind_a_commit_of_the_backlog_tells_it_once(
         return done
 
     monkeypatch.setattr(store, "apply", lost)
-    resilient.apply("api", policy, Value(Signal(ok=False)), resilient.now_s())
+    resilient.apply("api", policy, Record(Signal(ok=False)), resilient.now_s())
     monkeypatch.setattr(store, "apply", interrupted)
     with pytest.raises(KeyboardInterrupt):
         resilient.try_again()
@@ -384,7 +384,7 @@ def test_an_interrupt_right_behind_a_begin_leaves_no_transaction_open(tmp_path: 
     store = SqliteStore(tmp_path / "state.db", busy_timeout_s=0.2)
     policy = Policy([detectors.ConsecutiveFailures(5)])
     for moment in range(1, 400):
-        tell = partial(store.apply, "api", policy, Value(Signal(ok=False)), store.now_s())
+        tell = partial(store.apply, "api", policy, Record(Signal(ok=False)), store.now_s())
         was = interrupted_at(moment, tell)
         with closing(sqlite3.connect(tmp_path / "state.db", timeout=0.2)) as other:
             other.execute("BEGIN IMMEDIATE")  # fails with "database is locked" if one is open

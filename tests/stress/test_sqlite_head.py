@@ -25,7 +25,7 @@ from contextlib import closing
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Signal, Value
+from switchgear._core.types import Signal, Record
 from switchgear._stores.ledger import Amended
 from switchgear._stores.sqlite import SqliteStore
 
@@ -37,7 +37,7 @@ for number in range({MESSAGES}):
     key = f"c/{{chance.randrange(3)}}"
     kind = chance.random()
     if kind < 0.7:
-        store.apply(key, policy, Value(Signal(ok=chance.random() < 0.5)), store.now_s())
+        store.apply(key, policy, Record(Signal(ok=chance.random() < 0.5)), store.now_s())
     elif kind < 0.8:
         store.forget(key)
     elif kind < 0.85:

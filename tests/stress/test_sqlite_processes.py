@@ -10,7 +10,7 @@ import pytest
 
 from servers.server import eventually
 from stress.sqlite_teller import POLICY
-from switchgear._core.types import EventKind, Signal, Value
+from switchgear._core.types import EventKind, Record, Signal
 from switchgear._stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.stress
@@ -85,7 +85,7 @@ def test_processes_whose_file_is_damaged_under_them_all_go_on_with_one_new_file(
         _, err = teller.communicate(timeout=PATIENCE_S)
         assert teller.returncode == 0, err
     with closing(SqliteStore(path)) as store:
-        done = store.apply("told", POLICY, Value(Signal(ok=True)), store.now_s())
+        done = store.apply("told", POLICY, Record(Signal(ok=True)), store.now_s())
         assert done.circuit.totals.succeeded > 0
         if list(tmp_path.glob("*.corrupt-*Z")):
             kinds = [entry.event.kind for entry in store.events(limit=10**6)]

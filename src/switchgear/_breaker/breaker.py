@@ -21,9 +21,9 @@ from switchgear._core.types import (
     Permit,
     Phase,
     Reading,
+    Record,
     Signal,
     Totals,
-    Value,
     Verdict,
 )
 from switchgear._sinks.dispatch import Sink, checked_sinks
@@ -137,7 +137,7 @@ class Breaker(LiveCircuit):
 
         A signal with `ok=None` gives the permit back unused.
         """
-        return self._send(Value(_redacted(signal), _checked_permit(permit)))
+        return self._send(Record(_redacted(signal), _checked_permit(permit)))
 
     def send(self, message: Message) -> Verdict:
         """Send any message to the circuit as it is, after what is still pending."""
@@ -155,7 +155,7 @@ class Breaker(LiveCircuit):
 
     async def arecord(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """What `tell` is, without blocking the event loop while a shared store is told."""
-        return await self._asend(Value(_redacted(signal), _checked_permit(permit)))
+        return await self._asend(Record(_redacted(signal), _checked_permit(permit)))
 
     async def asend(self, message: Message) -> Verdict:
         """What `send` is, without blocking the event loop."""
@@ -341,7 +341,7 @@ def _redacted_act(act: AgentStep) -> AgentStep:
 
 def _check(message: Any) -> None:
     """Raise ValueError unless it is a message that every store can load again."""
-    if isinstance(message, Value):
+    if isinstance(message, Record):
         _checked_signal(message.signal)
         _checked_permit(message.permit)
     elif not isinstance(message, _OTHER_MESSAGES):

@@ -33,10 +33,10 @@ from switchgear._core.types import (
     Override,
     Permit,
     Phase,
+    Record,
     Signal,
     Source,
     Step,
-    Value,
     Verdict,
 )
 from switchgear._core.verdicts import standing
@@ -45,7 +45,7 @@ from switchgear._sinks.log import log_events
 from switchgear._stores.base import was_committed
 from switchgear._stores.submitter import EVERY_S
 
-TIME_PASSES = Value(Signal(count=0))
+TIME_PASSES = Record(Signal(count=0))
 
 _FLOWING = (Phase.CLOSED, Phase.TRIPPING)
 _deferred: "deque[tuple[LiveCircuit, Message]]" = deque()
@@ -147,7 +147,7 @@ class LiveCircuit(Snapshot):
     def _with_source(self, message: Message, now_s: float) -> Message:
         """A report with who reports it and when it happened, where others share the circuit."""
         shared = self._shared
-        if shared is None or not isinstance(message, Value) or not message.signal.count:
+        if shared is None or not isinstance(message, Record) or not message.signal.count:
             return message
         if message.source is None:
             times = ((now_s, message.signal.count),)
@@ -171,9 +171,9 @@ class LiveCircuit(Snapshot):
             shared.own, shared.isolated = None, False
             return
         own = shared.own
-        if isinstance(message, Value) and message.signal.count and message.source is not None:
+        if isinstance(message, Record) and message.signal.count and message.source is not None:
             own = self.policy.start(self.name, now_s) if own is None else own
-            shared.own = own = step(self.policy, own, Value(message.signal), now_s).circuit
+            shared.own = own = step(self.policy, own, Record(message.signal), now_s).circuit
         if own is None:
             return
         was, is_cut = shared.isolated, own.phase not in _FLOWING
@@ -306,7 +306,7 @@ class LiveCircuit(Snapshot):
         self._judge_own(message, done.circuit, now_s)
         return self._follow(done)
 
-    def _fold(self, message: Value, ago_s: float = 0.0) -> None:
+    def _fold(self, message: Record, ago_s: float = 0.0) -> None:
         """Tell what was counted. An interrupt before it is committed leaves it to be told."""
         now_s = self._now_s() - ago_s
         if self._lock.is_mine() or self._store.is_mine():
@@ -322,7 +322,7 @@ class LiveCircuit(Snapshot):
         self._judge_own(report, done.circuit, now_s)
         self._follow(done)
 
-    def _put_back(self, message: Value) -> None:
+    def _put_back(self, message: Record) -> None:
         signal, permit = message.signal, message.permit
         with self._lock.taken():
             self._refusals_folded -= signal.refused
@@ -351,13 +351,13 @@ class LiveCircuit(Snapshot):
             await self._aapply(late)
         return done.verdict
 
-    async def _afold(self, message: Value, ago_s: float) -> None:
+    async def _afold(self, message: Record, ago_s: float) -> None:
         if self._wall is None:
             self._fold(message, ago_s)
         else:  # if it is cancelled, the store may have it: rather lost than counted twice
             await self._aapply(message, ago_s)
 
-    def _take(self, done: Step) -> Value | None:
+    def _take(self, done: Step) -> Record | None:
         """Adopt what a message did; returns what is still to be told because of it."""
         late = self._adopt(done.circuit) if done.circuit is not self._circuit else None
         if done.events:
@@ -381,10 +381,10 @@ class LiveCircuit(Snapshot):
         elif verdict.admitted and (verdict.phase in _FLOWING or circuit.mode is not Mode.AUTO):
             return verdict._replace(permit=Permit(circuit.generation))
         else:
-            _deferred.append((self, Value(Signal(count=0, refused=1))))
+            _deferred.append((self, Record(Signal(count=0, refused=1))))
         return verdict
 
-    def _adopt(self, circuit: Circuit) -> Value | None:
+    def _adopt(self, circuit: Circuit) -> Record | None:
         """Make this the snapshot, unless another thread has already seen a newer one."""
         times, late = self._times(), 0
         with self._lock.taken():
@@ -399,7 +399,7 @@ class LiveCircuit(Snapshot):
             self._circuit = circuit
         if self._shared is not None:
             self._notice_failure(circuit)
-        return Value(self._success(late), ended.permit) if ended is not None and late else None
+        return Record(self._success(late), ended.permit) if ended is not None and late else None
 
     # What the circuit has yet to hear
 
@@ -448,7 +448,7 @@ class LiveCircuit(Snapshot):
         self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
         return True
 
-    def _counted(self, run: Run, more: int) -> Iterator[tuple[Value, float]]:
+    def _counted(self, run: Run, more: int) -> Iterator[tuple[Record, float]]:
         """What a run has counted as a message, and how long ago that was.
 
         Tickets are taken only before a run is due, so an overdue run is as old as that: a pause
@@ -469,14 +469,14 @@ class LiveCircuit(Snapshot):
             return
         overdue_s = max(0.0, now_s - was_due_s)
         if taken and more and overdue_s:
-            yield Value(self._success(taken), run.permit), overdue_s
-            yield Value(self._success(more), run.permit), 0.0
+            yield Record(self._success(taken), run.permit), overdue_s
+            yield Record(self._success(more), run.permit), 0.0
         elif taken + more:
-            yield Value(self._success(taken + more), run.permit), 0.0 if more else overdue_s
+            yield Record(self._success(taken + more), run.permit), 0.0 if more else overdue_s
 
     def _dated_report(
         self, shared: SharedEvidence, run: Run, times: tuple[float, ...], *, before: int, after: int
-    ) -> Value:
+    ) -> Record:
         """The successes of this process with their times.
 
         Those that took tickets have none. They happened before anything failed elsewhere, as far as
@@ -488,7 +488,7 @@ class LiveCircuit(Snapshot):
         )
         when = ((since_s, before), *dates(times), (now_s, after))
         source = Source(shared.process(), now_s, tuple(part for part in when if part[1]))
-        return Value(self._success(before + len(times) + after), run.permit, source)
+        return Record(self._success(before + len(times) + after), run.permit, source)
 
     def _fold_pending(self) -> None:
         """Fold the successes and refusals that the circuit has not heard of yet."""
@@ -499,7 +499,7 @@ class LiveCircuit(Snapshot):
         for message, ago_s in self._pending():
             await self._afold(message, ago_s)
 
-    def _pending(self) -> Iterator[tuple[Value, float]]:
+    def _pending(self) -> Iterator[tuple[Record, float]]:
         run = self._run
         if run is not None and run.is_pending:
             yield from self._counted(run, 0)
@@ -509,7 +509,7 @@ class LiveCircuit(Snapshot):
             refused = self._new_refusals()
             self._refusals_folded += refused
         if refused:
-            yield Value(Signal(count=0, refused=refused)), 0.0
+            yield Record(Signal(count=0, refused=refused)), 0.0
 
     def _new_refusals(self) -> int:
         return UNLIMITED - length_hint(self._refusals) - self._refusals_folded

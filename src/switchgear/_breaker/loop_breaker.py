@@ -13,7 +13,7 @@ from switchgear._core import values
 from switchgear._core.detector import LAST_CHANCE, Detector, plural
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown, Latched, Recovery
-from switchgear._core.types import Circuit, Mode, Permit, Phase, Signal, Value, Verdict
+from switchgear._core.types import Circuit, Mode, Permit, Phase, Record, Signal, Verdict
 from switchgear._detectors import ConsecutiveFailures, NoProgress, OutputDecline, SameError
 from switchgear._sinks.dispatch import Sink
 from switchgear._stores.base import Remembers
@@ -339,7 +339,7 @@ class LoopBreaker(Breaker):
             signal = signal._replace(at_s=time())
         if signal.error is not None:
             signal = signal._replace(error=self.kept(signal.error))
-        return self.send(Value(signal, permit))
+        return self.send(Record(signal, permit))
 
     def kept(self, error: str) -> str:
         """What is kept of an error: the lines that tell, on one line, without secrets."""

@@ -16,7 +16,7 @@ from switchgear._breaker.tickets import Run
 from switchgear._core.errors import Refusal, Rejected
 from switchgear._core.interrupts import TRACEBACK, is_interrupt
 from switchgear._core.policy import Policy
-from switchgear._core.types import Mode, Permit, Phase, Signal, Value
+from switchgear._core.types import Mode, Permit, Phase, Record, Signal
 from switchgear._sinks.dispatch import (
     Call,
     CallHook,
@@ -227,7 +227,7 @@ class OutcomeBreaker(Breaker):
         try:
             run = self._run_of(permit, seconds)
             if run is None:
-                self.send(Value(Signal(ok=True, seconds=seconds), permit))
+                self.send(Record(Signal(ok=True, seconds=seconds), permit))
             elif not self._takes_ticket(run):
                 self._fold_run(run, more=1)
         except Exception:  # noqa: BLE001
@@ -240,7 +240,7 @@ class OutcomeBreaker(Breaker):
         try:
             run = self._run_of(permit, seconds)
             if run is None:
-                await self.asend(Value(Signal(ok=True, seconds=seconds), permit))
+                await self.asend(Record(Signal(ok=True, seconds=seconds), permit))
             elif not self._takes_ticket(run):
                 await self._afold_run(run, more=1)
         except Exception:  # noqa: BLE001
@@ -314,13 +314,13 @@ class OutcomeBreaker(Breaker):
 
     def _told(self, signal: Signal, permit: Permit) -> None:
         try:
-            self.send(Value(signal, permit))
+            self.send(Record(signal, permit))
         except Exception:  # noqa: BLE001
             self.log_trouble()
 
     async def _atold(self, signal: Signal, permit: Permit) -> None:
         try:
-            await self.asend(Value(signal, permit))
+            await self.asend(Record(signal, permit))
         except Exception:  # noqa: BLE001
             self.log_trouble()
 

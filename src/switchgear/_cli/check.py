@@ -231,7 +231,7 @@ def record(
     'ignored' is no evidence: a call that was cancelled, a permit given back.
     """
     from switchgear._cli.context import open_session
-    from switchgear._core.types import Signal, Value
+    from switchgear._core.types import Record, Signal
     from switchgear._text.redact import redact
 
     ok = {"success": True, "failure": False, "ignored": None}[outcome]
@@ -247,7 +247,7 @@ def record(
     )
     leave = None if permit is None else load_permit(circuit, permit)
     with open_session() as session:
-        done = session.send(circuit, Value(signal, leave))
+        done = session.send(circuit, Record(signal, leave))
     moved = [event for event in done.events if event.kind == "moved"]
     late = leave is not None and leave.generation != done.circuit.generation and not moved
     if as_json:

@@ -329,7 +329,7 @@ def _test(session: "Session", name: str, command: str) -> int:
     """Run the test as the probe of the circuit, and tell how it went."""
     import subprocess
 
-    from switchgear._core.types import Acquire, Signal, Value
+    from switchgear._core.types import Acquire, Record, Signal
     from switchgear._stuck import messages
     from switchgear._text.redact import redact
 
@@ -340,7 +340,7 @@ def _test(session: "Session", name: str, command: str) -> int:
     ok = done.returncode == 0
     said = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit {done.returncode}"]
     signal = Signal(ok=ok, error=None if ok else redact(said[0]))
-    after = session.send(name, Value(signal, leave.permit)).verdict
+    after = session.send(name, Record(signal, leave.permit)).verdict
     say(messages.recovery_ends(after.phase, ok=ok))
     return 0 if ok else 1
 

@@ -24,11 +24,11 @@ from switchgear._core.types import (
     Override,
     Phase,
     Recent,
+    Record,
     Signal,
     Source,
     Step,
     Totals,
-    Value,
 )
 from switchgear._core.verdicts import standing
 
@@ -42,7 +42,7 @@ KEEP_S = 1.5
 """How old evidence may be before which a late report is still put: a process reports each second."""
 MOST_PROCESSES = 256
 
-_TIME = Value(Signal(count=0))
+_TIME = Record(Signal(count=0))
 _FLOWING = (Phase.CLOSED, Phase.TRIPPING)
 
 
@@ -71,7 +71,7 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
     The same as `step` for a message without a source, to a circuit with nothing recent.
     """
     recent = circuit.recent
-    source = message.source if isinstance(message, Value) else None
+    source = message.source if isinstance(message, Record) else None
     if recent is None and source is None:
         return step(policy, circuit, message, now_s)
     if recent is None or recent.version != circuit.version or recent.base is None:
@@ -79,7 +79,7 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
     before = (recent.base or circuit)._replace(recent=None, version=circuit.version)
     new: tuple[Dated, ...] = ()
     refused = 0
-    if isinstance(message, Value):
+    if isinstance(message, Record):
         new, refused = _dated(message, source, now_s), message.signal.refused
         before = before._replace(totals=_refused(before.totals, refused)) if refused else before
     times = _times(recent, source, now_s)
@@ -90,12 +90,12 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
     if judged.left and _is_certain(policy, shown, now_s):
         judged = _judged(policy, before, tells, now_s, now_s)
         shown = judged.step.circuit
-    if not isinstance(message, Value):
+    if not isinstance(message, Record):
         judged = _answered(policy, judged, message, now_s)
         shown = _provisional(policy, judged.step.circuit, judged.left)
     done, left = judged.step, judged.left
     is_same = not new and not refused and source is None and not done.events
-    if is_same and len(left) == len(recent.tells) - recent.final and isinstance(message, Value):
+    if is_same and len(left) == len(recent.tells) - recent.final and isinstance(message, Record):
         return Step(circuit, standing(policy, circuit, max(now_s, circuit.seen_s)), ())
     if is_same and isinstance(message, Acquire) and not left and done.circuit == circuit:
         return Step(circuit, done.verdict, ())
@@ -103,7 +103,7 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
     kept = _kept(judged, version, times)
     shown = shown._replace(version=version, recent=kept)
     verdict = done.verdict
-    if left and isinstance(message, Value):
+    if left and isinstance(message, Record):
         verdict = standing(policy, shown, max(now_s, shown.seen_s))
     return Step(shown, verdict, done.events)
 
@@ -131,7 +131,7 @@ def others(circuit: Circuit, process: str, now_s: float) -> int:
     )
 
 
-def _dated(message: Value, source: Source | None, now_s: float) -> tuple[Dated, ...]:
+def _dated(message: Record, source: Source | None, now_s: float) -> tuple[Dated, ...]:
     """The signals of a message, each with its time."""
     signal = message.signal
     left = signal.count
@@ -146,9 +146,9 @@ def _dated(message: Value, source: Source | None, now_s: float) -> tuple[Dated, 
     return tuple(dated)
 
 
-def _part(message: Value, signal: Signal, count: int) -> Value:
+def _part(message: Record, signal: Signal, count: int) -> Record:
     # What was refused is no evidence: it is counted by itself, once.
-    return Value(signal._replace(count=count, refused=0), message.permit)
+    return Record(signal._replace(count=count, refused=0), message.permit)
 
 
 def _refused(totals: Totals, refused: int) -> Totals:

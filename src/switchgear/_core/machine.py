@@ -25,9 +25,9 @@ from switchgear._core.types import (
     Override,
     Permit,
     Phase,
+    Record,
     Signal,
     Step,
-    Value,
     Verdict,
 )
 from switchgear._core.verdicts import standing
@@ -54,7 +54,7 @@ def step(
     if isinstance(message, Acquire):
         verdict = _ask(draft)
     else:
-        if isinstance(message, Value):
+        if isinstance(message, Record):
             _tell(draft, message.signal, message.permit)
         else:
             _obey(draft, message)

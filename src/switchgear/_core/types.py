@@ -147,7 +147,7 @@ class Source(NamedTuple):
     """When how many of the signal's `count` happened; none: all of them now."""
 
 
-class Value(NamedTuple):
+class Record(NamedTuple):
     """What happened. Without a permit: seen from outside, now."""
 
     signal: Signal
@@ -197,7 +197,7 @@ class Override(NamedTuple):
         return self.kind not in REMARKS or changes
 
 
-Message = Acquire | Value | Override
+Message = Acquire | Record | Override
 
 
 class Reading(NamedTuple):
@@ -269,7 +269,7 @@ class Dated(NamedTuple):
     """A signal and when it happened."""
 
     at_s: float
-    record: Value
+    record: Record
 
 
 class Recent(NamedTuple):

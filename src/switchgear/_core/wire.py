@@ -26,10 +26,10 @@ from switchgear._core.types import (
     Phase,
     Probing,
     Recent,
+    Record,
     Signal,
     Source,
     Totals,
-    Value,
 )
 
 SCHEMA = 1
@@ -133,7 +133,7 @@ def _recent(policy: Policy, data: Any) -> Recent | None:
         tells = tuple(
             Dated(
                 _number(at_s),
-                Value(_wire_signal(signal), None if permit is None else Permit(*permit)),
+                Record(_wire_signal(signal), None if permit is None else Permit(*permit)),
             )
             for at_s, signal, permit in data["tells"]
         )
@@ -293,7 +293,7 @@ def _maybe_text(value: Any) -> str | None:
 
 def dump_message(message: Message) -> list[Any]:
     """A message as JSON values."""
-    if isinstance(message, Value):
+    if isinstance(message, Record):
         permit = None if message.permit is None else [*message.permit]
         told = ["tell", list(message.signal), permit]
         return told if message.source is None else [*told, list(message.source)]
@@ -312,7 +312,7 @@ def load_message(data: Any) -> Message:
             return Override(by, why, mode, reset, EventKind(event), *rest)
         if kind == "tell":
             permit, *source = rest
-            tell = Value(_signal(fields), None if permit is None else Permit(*permit))
+            tell = Record(_signal(fields), None if permit is None else Permit(*permit))
             return tell._replace(source=_source(*source)) if source else tell
     except (TypeError, ValueError) as error:
         raise WireError(f"not a message: {error!r}") from error

@@ -20,7 +20,7 @@ from switchgear._agents.hook_protocol import (
     stop,
     warn,
 )
-from switchgear._core.types import Acquire, EventKind, Phase, Signal, Value, Verdict
+from switchgear._core.types import Acquire, EventKind, Phase, Record, Signal, Verdict
 from switchgear._hooks import kinds, open_calls, session, signals
 from switchgear._hooks.compiled import Compiled
 from switchgear._hooks.host_id import folder_mark, here
@@ -37,7 +37,7 @@ from switchgear._stuck.messages import (
 from switchgear._text.redact import redact
 
 RULES = "rules"
-_LOOK = Value(Signal(count=0))
+_LOOK = Record(Signal(count=0))
 _ENDS = frozenset({Moment.PROMPT, Moment.STOP, Moment.AGENT_STOP, Moment.SESSION_END})
 """Where a turn is over: what is still open will not be told any more."""
 _ASKING = frozenset({Moment.BEFORE_TOOL, Moment.BEFORE_MODEL})
@@ -272,10 +272,10 @@ class _Hearing(Agent):
         """Refused, told to the rules and to the session: who tries again and again is stuck."""
         signal = signals.call_signal(self.facts, seconds=None, changed=None)
         tried = signal._replace(violation=broken)
-        self.apply(RULES, Value(tried))
+        self.apply(RULES, Record(tried))
         self.remark(RULES, EventKind.RULE_BROKEN, f"{broken}; by {self.circuit}")
         attempt = signal._replace(ok=False, error=broken)
-        self.judge(self.apply(self.circuit, Value(attempt)))
+        self.judge(self.apply(self.circuit, Record(attempt)))
         return rule_refusal(broken)
 
     # After a tool
@@ -305,7 +305,7 @@ class _Hearing(Agent):
                 key == RULES
             ):  # the call was admitted and has run: whatever came of it, it broke no rule
                 own = Signal(ok=True)
-            self.apply(key, Value(own, permit))
+            self.apply(key, Record(own, permit))
         self._add_part(signal._replace(state=self.files, failing_tests=self._failing(kind, facts)))
 
     def _failing(self, kind: str, facts: HookFacts) -> str | None:
@@ -354,7 +354,7 @@ class _Hearing(Agent):
         facts = self.facts
         signal = Signal(ok=facts.ok, error=facts.error if facts.ok is False else None)
         if signal.ok is not None:
-            self.apply(f"op/{kinds.AGENT_SPAWN}", Value(signal))
+            self.apply(f"op/{kinds.AGENT_SPAWN}", Record(signal))
 
     def _measured(self) -> None:
         """What an event besides a call tells of cost and context."""
@@ -367,10 +367,10 @@ class _Hearing(Agent):
         if used is None and not facts.cost_micros:
             return
         signal = Signal(context_used=used, cost_micros=facts.cost_micros)
-        self.judge(self.apply(self.circuit, Value(signal)))
+        self.judge(self.apply(self.circuit, Record(signal)))
         story = self.story()
         if story and facts.cost_micros:
-            self.apply(story, Value(Signal(cost_micros=facts.cost_micros)))
+            self.apply(story, Record(Signal(cost_micros=facts.cost_micros)))
 
     # Words
 

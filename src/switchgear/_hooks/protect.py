@@ -63,7 +63,8 @@ GUARD_RULES = (
         contents=(
             *(
                 "from switchgear import*panel",
-                "switchgear._",
+                *(f"switchgear._{name}" for name in ("panel", "stores", "breaker", "cli", "hooks")),
+                *(f"switchgear._{name}" for name in ("config", "core", "budgets", "locks", "run")),
                 "switchgear.panel",
                 "switchgear.stores",
             ),

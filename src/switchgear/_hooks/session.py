@@ -35,9 +35,9 @@ from switchgear._core.types import (
     Mode,
     Override,
     Phase,
+    Record,
     Signal,
     Step,
-    Value,
 )
 from switchgear._hooks import open_calls
 from switchgear._hooks.host_id import here, lives
@@ -49,7 +49,7 @@ from switchgear._stuck.score import Score
 LONGEST_REASON = 500
 """Characters of why a session is stopped, as its circuit shows it."""
 _GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
-_LOOK = Value(Signal(count=0))
+_LOOK = Record(Signal(count=0))
 MOST_PENDING = 8
 """Texts that wait for the agent; of more the oldest are let go."""
 
@@ -321,7 +321,7 @@ def open_if_stopped(circuit: SessionCircuit, notes: Notes) -> None:
         why = texts.one_line(
             notes.stop.removeprefix(texts.SAID).removesuffix(texts.UNTIL), LONGEST_REASON
         )
-        circuit.send(Value(Signal(violation=why)))
+        circuit.send(Record(Signal(violation=why)))
 
 
 def stuck(
@@ -362,7 +362,7 @@ def step_in(
     goes_on = rung == escalation.NUDGE
     circuit.send(Override(by, f"{rung}: {why}", reset=goes_on, kind=EventKind.INTERVENED))
     if not goes_on and not circuit.is_open():
-        circuit.send(Value(Signal(violation=f"{rung} by {by}: {why}")))
+        circuit.send(Record(Signal(violation=f"{rung} by {by}: {why}")))
     tried = notes.tried if rung in notes.tried else (*notes.tried, rung)
     task = circuit.key.removeprefix(note_name(""))
     seen = texts.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from switchgear._core.policy import Policy
-from switchgear._core.types import EventKind, Override, Signal, Value
+from switchgear._core.types import EventKind, Override, Record, Signal
 from switchgear._detectors import Silence
 from switchgear._hooks import session as sessions
 from switchgear._hooks.session import Notes
@@ -153,7 +153,7 @@ def _told(
     subject, idle_s = sessions.note_name(session), sessions.silent_s(notes, tx.now_s)
     if idle_s < least_s(policy):
         return Look(notes)
-    step = tx.apply(subject, policy, Value(Signal(idle_s=idle_s)))
+    step = tx.apply(subject, policy, Record(Signal(idle_s=idle_s)))
     if not sessions.has_opened(step):
         return Look(notes)
     score = grounds_of(policy, policy.readings(step.circuit.memories, tx.now_s))

@@ -15,9 +15,9 @@ from switchgear._core.types import (
     EventKind,
     Override,
     Phase,
+    Record,
     Signal,
     Step,
-    Value,
     Verdict,
 )
 from switchgear._hooks import open_calls, session
@@ -54,7 +54,7 @@ class Agent:
 
     # Messages
 
-    def apply(self, key: str, message: Acquire | Value | Override) -> Step:
+    def apply(self, key: str, message: Acquire | Record | Override) -> Step:
         """Send a message to a circuit."""
         return self.tx.apply(key, self.policy(key), message)
 
@@ -127,7 +127,7 @@ class Agent:
             return
         signal = open_calls.step_of(lane.parts)
         self.set_lane(lane._replace(parts=(), permits={}))
-        step = self.apply(self.circuit, Value(signal, lane.permits.get(self.circuit)))
+        step = self.apply(self.circuit, Record(signal, lane.permits.get(self.circuit)))
         if signal.files_changed and not self.lane_name:
             self.notes = session.progressed(self.notes)
         self.judge(step)
@@ -211,14 +211,14 @@ class Agent:
         key = f"{self.session}/agent/{call.lane}" if call.lane else self.session
         self.state = self.state.without(call)
         self.give_back(call.permits)
-        self.apply(key, Value(_GIVEN_BACK))
+        self.apply(key, Record(_GIVEN_BACK))
         self.remark(key, EventKind.CALL_EXPIRED, f"{call.tool}: {why}")
 
     def give_back(self, permits: Granted) -> None:
         """Free the places of probes; an ordinary permit holds nothing."""
         for key, permit in permits.items():
             if permit.probe:
-                self.apply(key, Value(_GIVEN_BACK, permit))
+                self.apply(key, Record(_GIVEN_BACK, permit))
 
 
 def refuses(verdict: Verdict) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from switchgear._agents.hook_protocol import REFUSING, Action, HookFacts, Moment, Reply, Ruling
 from switchgear._core.policy import Policy
-from switchgear._core.types import EventKind, Override, Signal, Value
+from switchgear._core.types import EventKind, Override, Record, Signal
 from switchgear._hooks.command import AGENTS
 from switchgear._stores.base import Store, Transaction
 from switchgear._text.redact import redact
@@ -139,7 +139,7 @@ def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -
 
 
 def _note(inside: Transaction, policy: Policy, key: str, why: str, times: int) -> None:
-    inside.apply(key, policy, Value(Signal(count=times)))
+    inside.apply(key, policy, Record(Signal(count=times)))
     inside.apply(key, policy, Override("switchgear", redact(why), kind=EventKind.UNDECIDED))
 
 

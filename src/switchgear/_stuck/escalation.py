@@ -12,7 +12,7 @@ from typing import NamedTuple
 from switchgear._core import values
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Latched
-from switchgear._core.types import Circuit, Message, Phase, Signal, Step, Value
+from switchgear._core.types import Circuit, Message, Phase, Record, Signal, Step
 from switchgear._detectors import ConsecutiveFailures
 
 NUDGE, RESET, ESCALATE, SKIP = "nudge", "reset", "escalate", "skip"
@@ -26,7 +26,7 @@ HELPER = "the escalation agent"
 Apply = Callable[[str, Policy, Message], Step]
 """Folds a message into a circuit, in a transaction: `Transaction.apply` of a store."""
 
-_LOOK = Value(Signal(count=0))
+_LOOK = Record(Signal(count=0))
 
 
 class Interventions(NamedTuple):
@@ -123,7 +123,7 @@ def climb(apply: Apply, subject: str, rungs: Sequence[str], why: str) -> Climb:
     rung = next_rung(rungs, before)
     if rung in before:
         return Climb(rung, before)  # the end of the ladder: it is open, and nothing is left to try
-    apply(key, policy, Value(Signal(ok=False, error=f"{rung}: {why}")))
+    apply(key, policy, Record(Signal(ok=False, error=f"{rung}: {why}")))
     return Climb(rung, before)
 
 
@@ -136,7 +136,7 @@ def take(apply: Apply, subject: str, rungs: Sequence[str], rung: str, why: str) 
     else:
         left = [rung] if rung not in before else []
     for each in left:
-        apply(key, policy, Value(Signal(ok=False, error=f"{each}: {why}")))
+        apply(key, policy, Record(Signal(ok=False, error=f"{each}: {why}")))
     return Climb(rung, before)
 
 
@@ -150,7 +150,7 @@ def progressed(apply: Apply, subject: str, rungs: Sequence[str]) -> bool:
     circuit = apply(key, policy, _LOOK).circuit
     if not tried(circuit) or circuit.phase is Phase.OPEN:
         return False
-    apply(key, policy, Value(Signal(ok=True)))
+    apply(key, policy, Record(Signal(ok=True)))
     return True
 
 

@@ -13,7 +13,7 @@ from switchgear._agents.hook_protocol import Moment
 from switchgear._cli import main
 from switchgear._cli.views.choice import ask, chosen
 from switchgear._config import load_config, preset_policy
-from switchgear._core.types import AgentStep, Phase, Signal, Value
+from switchgear._core.types import AgentStep, Phase, Record, Signal
 from switchgear._hooks import session
 from switchgear._hooks.session import Notes, attend
 from switchgear._panel.panel import Panel
@@ -72,7 +72,7 @@ def _stuck(panel: Panel) -> None:
         notes = attend(Notes(), Moment.PROMPT, tx.now_s, agent="codex", limit_s=600.0)
         tx.note = notes.dump()
         call = Signal(ok=True, step=AgentStep("Read", "a"), count=6)
-        tx.apply(SESSION, preset_policy("stuck"), Value(call))
+        tx.apply(SESSION, preset_policy("stuck"), Record(call))
 
     panel.store.transact(SESSION, work)
 

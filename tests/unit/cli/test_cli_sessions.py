@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from switchgear._agents.registry import dialect_of
 from switchgear._cli import main
-from switchgear._core.types import Signal, Value
+from switchgear._core.types import Record, Signal
 from switchgear._hooks.compiled import Compiled, compiled
 from switchgear._hooks.decide import decide
 from switchgear._hooks.host_id import here
@@ -52,7 +52,7 @@ class Project:
 
     def spend(self, session: str, micros: int) -> None:
         policy = self.known.policy_for("session/x")
-        told = Value(Signal(ok=True, cost_micros=micros))
+        told = Record(Signal(ok=True, cost_micros=micros))
         self.store.apply(f"session/{session}", policy, told, self.store.now_s())
 
     def stop(self, session: str) -> None:
@@ -276,7 +276,7 @@ def test_silence_of_a_paused_agent_is_no_sign(project: Project) -> None:
 def test_a_calm_session_has_no_step_to_take(project: Project) -> None:
     project.work(FIRST)
     project.store.apply(
-        f"session/{FIRST}", project.known.policy_for("session/x"), Value(Signal(ok=True)), 1.0
+        f"session/{FIRST}", project.known.policy_for("session/x"), Record(Signal(ok=True)), 1.0
     )
     done = run("intervene", FIRST)
     assert done.output.startswith(f"Session {FIRST} (claude-code) is working.")

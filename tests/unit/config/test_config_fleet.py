@@ -13,7 +13,7 @@ from switchgear._config.fleet import ALIASES
 from switchgear._config.parts import fields_of
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Acquire, Value
+from switchgear._core.types import Acquire, Record
 from switchgear._fleet.categories import ABOUT, CATEGORIES, category_of, default_breakers
 from switchgear.testing import FakeClock
 from unit.config.test_config_schema import allows
@@ -116,7 +116,7 @@ def history(policy: Policy) -> list[Any]:
         asked = step(policy, circuit, Acquire(), now_s)
         circuit, events = asked.circuit, asked.events
         if asked.verdict.admitted:
-            told = step(policy, circuit, Value(signal, asked.verdict.permit), now_s)
+            told = step(policy, circuit, Record(signal, asked.verdict.permit), now_s)
             circuit, events = told.circuit, (*events, *told.events)
         seen += [(event.at_s, event.after, event.retry_after_s) for event in events]
         seen.append(asked.verdict.admitted)

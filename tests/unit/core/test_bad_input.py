@@ -18,7 +18,7 @@ from switchgear import (
     WindowEnd,
     detectors,
 )
-from switchgear._core.types import Value
+from switchgear._core.types import Record
 from switchgear.testing import FakeClock
 from unit.shapes import driven
 
@@ -195,7 +195,7 @@ ACT = "its act must be an Act of texts"
     [
         (5, "signal is 5: it must be a Signal"),
         (None, "signal is None: it must be a Signal"),
-        (Value(Signal()), "it must be a Signal"),
+        (Record(Signal()), "it must be a Signal"),
         *((Signal(ok=cast("bool", bad)), OK) for bad in ("no", 1, 0)),
         *(
             (SIGNAL(ok=False, **{field: bad}), MEASURES)

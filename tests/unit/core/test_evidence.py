@@ -18,9 +18,9 @@ from switchgear._core.types import (
     Mode,
     Override,
     Phase,
+    Record,
     Signal,
     Source,
-    Value,
 )
 from switchgear._core.wire import dump_circuit, load_circuit
 
@@ -39,7 +39,7 @@ class Site:
 
     def report(self, who: str, now_s: float, signal: Signal, *at_s: float) -> Circuit:
         times = tuple((at, 1) for at in at_s) or ((now_s, signal.count),)
-        told = Value(
+        told = Record(
             signal._replace(count=len(at_s) or signal.count), None, Source(who, now_s, times)
         )
         return self.send(told, now_s)
@@ -90,9 +90,9 @@ def test_a_process_that_hangs_delays_a_trip_by_the_hold_and_no_more() -> None:
     site.report("hung", T0, OK)
     for number in range(1, 6):
         site.report("a", T0 + number / 1000, BAD)
-    waiting = site.send(Value(Signal(count=0)), T0 + 0.005 + HOLD_S - 0.001)
+    waiting = site.send(Record(Signal(count=0)), T0 + 0.005 + HOLD_S - 0.001)
     assert waiting.phase is Phase.CLOSED
-    judged = site.send(Value(Signal(count=0)), T0 + 0.005 + HOLD_S)
+    judged = site.send(Record(Signal(count=0)), T0 + 0.005 + HOLD_S)
     assert judged.phase is Phase.OPEN
 
 
@@ -148,9 +148,9 @@ def test_refusals_are_counted_once() -> None:
     site = Site()
     site.report("b", T0, OK)
     site.report("a", T0 + 0.01, BAD)
-    told = Value(Signal(ok=True, count=2, refused=3), None, Source("b", T0 + 0.02))
+    told = Record(Signal(ok=True, count=2, refused=3), None, Source("b", T0 + 0.02))
     site.send(told, T0 + 0.02)
-    site.send(Value(Signal(count=0)), T0 + 1.0)
+    site.send(Record(Signal(count=0)), T0 + 1.0)
     assert site.circuit.totals[:5] == (3, 1, 0, 0, 3)
 
 
@@ -194,7 +194,7 @@ def test_four_processes_come_to_what_one_comes_to(seed: int) -> None:
         calls.append((now_s, luck.randrange(4), luck.random() > share))
     one = policy.start("api", T0)
     for at_s, _, ok in calls:
-        one = step(policy, one, Value(OK if ok else BAD), at_s).circuit
+        one = step(policy, one, Record(OK if ok else BAD), at_s).circuit
 
     site = Site(policy)
     pending: dict[int, list[float]] = {who: [] for who in range(4)}
@@ -218,6 +218,6 @@ def test_four_processes_come_to_what_one_comes_to(seed: int) -> None:
             site.report(str(who), at_s, BAD)
     for who in range(4):
         submit(who, now_s + 0.01)
-    site.send(Value(Signal(count=0)), now_s + 1.0)
+    site.send(Record(Signal(count=0)), now_s + 1.0)
     assert (site.circuit.phase, site.circuit.totals) == (one.phase, one.totals)
     assert [event.seq for event in site.events] == list(range(1, len(site.events) + 1))

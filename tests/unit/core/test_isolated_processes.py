@@ -14,7 +14,7 @@ from switchgear import CircuitBreaker, Cooldown, Panel, Policy, Rejected, detect
 from switchgear._breaker.views import view_of
 from switchgear._cli import main
 from switchgear._core.machine import FORGET_ISOLATED_S, MOST_ISOLATED, step
-from switchgear._core.types import EventKind, Mode, Override, Signal, Source, Value
+from switchgear._core.types import EventKind, Mode, Override, Record, Signal, Source
 from switchgear._core.wire import dump_circuit, dump_message, load_circuit, load_message
 from switchgear._stores.base import Found
 
@@ -62,7 +62,7 @@ def test_the_list_is_bounded_and_forgets_processes_that_report_nothing() -> None
 @pytest.mark.parametrize("ends", ["open", "reset"])
 def test_it_is_empty_as_soon_as_the_circuit_opens_or_is_reset(ends: str) -> None:
     circuit = step(THREE, THREE.start("api", 0.0), isolated("process 1", 30.0), 1.0).circuit
-    last = Value(Signal(ok=False, count=3)) if ends == "open" else Override("ada", "x", reset=True)
+    last = Record(Signal(ok=False, count=3)) if ends == "open" else Override("ada", "x", reset=True)
     assert step(THREE, circuit, last, 2.0).circuit.isolated == ()
 
 
@@ -82,7 +82,7 @@ def test_it_is_stored_and_absent_where_there_is_none() -> None:
 
 
 def test_messages_keep_their_source_and_their_process_between_processes() -> None:
-    tell = Value(Signal(ok=True, count=3), None, Source("p", 5.0, ((4.0, 2), (4.5, 1))))
+    tell = Record(Signal(ok=True, count=3), None, Source("p", 5.0, ((4.0, 2), (4.5, 1))))
     for message in (tell, tell._replace(source=None), isolated("process 1", 30.0)):
         assert load_message(json.loads(json.dumps(dump_message(message)))) == message
 

@@ -3,7 +3,7 @@
 import pytest
 
 from switchgear import AgentStep, CircuitBreaker, Event, Permit, Rejected, Signal
-from switchgear._core.types import Value
+from switchgear._core.types import Record
 from switchgear._core.wire import dump_message, load_message
 from switchgear._text.redact import redact, redact_lines
 from switchgear.testing import FakeClock
@@ -182,7 +182,7 @@ def test_no_detector_is_shown_a_secret_of_an_act_or_a_broken_rule(
 
 
 def test_an_act_survives_the_way_from_one_process_to_another() -> None:
-    tell = Value(Signal(step=AgentStep("Bash", "ls", "a\nb", None), context_used=0.5), Permit(3))
+    tell = Record(Signal(step=AgentStep("Bash", "ls", "a\nb", None), context_used=0.5), Permit(3))
     back = load_message(dump_message(tell))
     assert back == tell
     assert isinstance(back.signal.step, AgentStep)

@@ -11,7 +11,7 @@ import pytest
 from switchgear._config import preset_policy
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import AgentStep, Circuit, Phase, Signal, Value
+from switchgear._core.types import AgentStep, Circuit, Phase, Record, Signal
 
 LEDGER = preset_policy("ledger")
 
@@ -27,7 +27,7 @@ class Agent:
 
     def record(self, signal: Signal) -> Phase:
         self.steps += 1
-        self.circuit = step(self.policy, self.circuit, Value(signal), float(self.steps)).circuit
+        self.circuit = step(self.policy, self.circuit, Record(signal), float(self.steps)).circuit
         if self.circuit.phase is Phase.TRIPPING and self.warned_at is None:
             self.warned_at = self.steps
         return self.circuit.phase

@@ -19,7 +19,7 @@ from switchgear import (
     detectors,
 )
 from switchgear._breaker.loop_breaker import failures_policy, loop_policy, stagnation_policy
-from switchgear._core.types import Value
+from switchgear._core.types import Record
 from switchgear._core.wire import dump_circuit, dump_message, load_circuit, load_message
 from switchgear._detectors.policy_wire import dump_policy, load_policy
 from switchgear._panel.panel import Panel
@@ -268,8 +268,8 @@ def test_policies_and_states_survive_being_stored(policy: Policy) -> None:
 
 def test_facts_of_iterations_survive_being_sent() -> None:
     facts = Signal(ok=False, files_changed=3, tests_passing=4, output_chars=5, at_s=1.5e9)
-    sent = json.loads(json.dumps(dump_message(Value(facts))))
-    assert load_message(sent) == Value(facts)
+    sent = json.loads(json.dumps(dump_message(Record(facts))))
+    assert load_message(sent) == Record(facts)
 
 
 def test_it_pickles_with_its_state() -> None:

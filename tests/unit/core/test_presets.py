@@ -13,10 +13,10 @@ from switchgear._breaker.presets import DESCRIPTIONS, PRESETS
 from switchgear._config import ConfigError, load_config, preset_policy
 from switchgear._core.machine import step
 from switchgear._core.recovery import WindowEnd
-from switchgear._core.types import Acquire, AgentStep, Override, Value
+from switchgear._core.types import Acquire, AgentStep, Override, Record
 
-SUCCESS = Value(Signal(ok=True, seconds=1.0))
-FAILURE = Value(Signal(ok=False, seconds=1.0))
+SUCCESS = Record(Signal(ok=True, seconds=1.0))
+FAILURE = Record(Signal(ok=False, seconds=1.0))
 
 
 def test_provider_has_the_numbers_of_seed_004() -> None:
@@ -63,7 +63,7 @@ def test_resource_lock_trips_on_a_wait_of_more_than_a_minute() -> None:
 def test_a_rate_limit_opens_a_dependency_at_once_for_as_long_as_it_asks() -> None:
     policy = preset_policy("external_dep")
     circuit = policy.start("provider/anthropic", 0.0)
-    limited = Value(Signal(ok=False, error="429", retry_after_s=17.0))
+    limited = Record(Signal(ok=False, error="429", retry_after_s=17.0))
     circuit = step(policy, circuit, limited, 100.0).circuit
     assert (circuit.phase, circuit.outage.retry_at_s) == (Phase.OPEN, 117.0)
 
@@ -76,7 +76,7 @@ def test_an_outage_opens_a_dependency_after_three_failures_in_a_minute_with_back
         circuit = step(policy, circuit, FAILURE, at_s).circuit
     assert (circuit.phase, circuit.outage.retry_at_s) == (Phase.OPEN, 100.0)
     asked = step(policy, circuit, Acquire(), 100.0)
-    failed = step(policy, asked.circuit, Value(FAILURE.signal, asked.verdict.permit), 101.0)
+    failed = step(policy, asked.circuit, Record(FAILURE.signal, asked.verdict.permit), 101.0)
     assert failed.circuit.outage.retry_at_s == 101.0 + 120.0
 
 
@@ -84,7 +84,7 @@ def test_failures_among_many_successes_are_noise_and_not_an_outage() -> None:
     policy = preset_policy("external_dep")
     circuit = policy.start("provider/anthropic", 0.0)
     for now_s in range(60):
-        circuit = step(policy, circuit, Value(Signal(ok=True, count=4)), float(now_s)).circuit
+        circuit = step(policy, circuit, Record(Signal(ok=True, count=4)), float(now_s)).circuit
         circuit = step(policy, circuit, FAILURE, float(now_s)).circuit
         assert circuit.phase is Phase.CLOSED
     failures = 0
@@ -103,26 +103,30 @@ def test_a_fleet_that_begins_is_not_cut_by_the_failures_that_come_first() -> Non
     policy = preset_policy("external_dep")
     circuit = policy.start("provider/anthropic", 0.0)
     for at_s in range(1, 15):
-        circuit = step(policy, circuit, Value(Signal(ok=False, seconds=1.0, count=5)), at_s).circuit
+        circuit = step(
+            policy, circuit, Record(Signal(ok=False, seconds=1.0, count=5)), at_s
+        ).circuit
     for at_s in range(15, 90):
         circuit = step(
-            policy, circuit, Value(Signal(ok=True, seconds=30.0, count=95)), at_s
+            policy, circuit, Record(Signal(ok=True, seconds=30.0, count=95)), at_s
         ).circuit
-        circuit = step(policy, circuit, Value(Signal(ok=False, seconds=1.0, count=5)), at_s).circuit
+        circuit = step(
+            policy, circuit, Record(Signal(ok=False, seconds=1.0, count=5)), at_s
+        ).circuit
         assert circuit.phase is Phase.CLOSED
 
 
 def test_calls_that_hung_and_failed_together_are_an_outage_at_once() -> None:
     policy = preset_policy("external_dep")
     circuit = policy.start("provider/anthropic", 0.0)
-    hung = Value(Signal(ok=False, seconds=30.0, count=3))
+    hung = Record(Signal(ok=False, seconds=30.0, count=3))
     assert step(policy, circuit, hung, 30.0).circuit.phase is Phase.OPEN
 
 
 def test_constitutional_halts_at_the_first_broken_rule_until_it_is_reset() -> None:
     policy = preset_policy("constitutional")
     circuit = policy.start("rules", 0.0)
-    broken = Value(Signal(violation="rule force-push: git push -f"))
+    broken = Record(Signal(violation="rule force-push: git push -f"))
     circuit = step(policy, circuit, broken, 1.0).circuit
     assert (circuit.phase, circuit.outage.retry_at_s) == (Phase.OPEN, None)
     assert circuit.outage.reason == "rule force-push: git push -f"
@@ -235,7 +239,7 @@ def conduct(policy: Policy) -> list[Any]:
 def _rounds(policy: Policy, results: str) -> list[Any]:
     """How many probes are admitted at once, and what their results do, round after round."""
     circuit, now_s, seen = policy.start("k", 0.0), 0.0, list[Any]()
-    circuit = step(policy, circuit, Value(Signal(ok=False, seconds=1.0, count=40)), now_s).circuit
+    circuit = step(policy, circuit, Record(Signal(ok=False, seconds=1.0, count=40)), now_s).circuit
     for _ in range(7):
         if circuit.outage.retry_at_s is None:
             break
@@ -248,9 +252,9 @@ def _rounds(policy: Policy, results: str) -> list[Any]:
                 permits.append(asked.verdict.permit)
             seen.append((circuit.phase, sum(permit is not None for permit in permits)))
             told = (
-                Value(Signal(ok=result == "s", seconds=1.0), circuit.probing.permits[0])
+                Record(Signal(ok=result == "s", seconds=1.0), circuit.probing.permits[0])
                 if circuit.probing.permits
-                else Value(Signal(count=0))
+                else Record(Signal(count=0))
             )
             circuit = step(policy, circuit, told, now_s).circuit
         seen.append((circuit.phase, circuit.outage.retry_at_s))
@@ -261,7 +265,7 @@ def _tale(policy: Policy, acts: list[Signal]) -> list[Phase]:
     """How a circuit stands after each step of an agent."""
     circuit, seen = policy.start("k", 0.0), []
     for at_s, signal in enumerate(acts):
-        circuit = step(policy, circuit, Value(signal), float(at_s)).circuit
+        circuit = step(policy, circuit, Record(signal), float(at_s)).circuit
         seen.append(circuit.phase)
     return seen
 
@@ -286,7 +290,7 @@ def _agents_story(policy: Policy, story: list[tuple[float, Signal]]) -> list[Any
     circuit = policy.start("k", now_s)
     for gap_s, signal in story:
         now_s += gap_s
-        circuit = step(policy, circuit, Value(signal), now_s).circuit
+        circuit = step(policy, circuit, Record(signal), now_s).circuit
         seen.append((circuit.phase, circuit.heat, circuit.outage.retry_at_s))
     return seen
 
@@ -324,7 +328,7 @@ def _story(policy: Policy, count: int, gap_s: float, bad: Signal) -> list[Any]:
     circuit = policy.start("k", now_s)
     seconds = bad.seconds or 1.0
     seen: list[Any] = []
-    for message in (*[SUCCESS] * 10, *[Value(bad)] * count):
+    for message in (*[SUCCESS] * 10, *[Record(bad)] * count):
         now_s += gap_s
         circuit = step(policy, circuit, message, now_s).circuit
         seen.append((circuit.phase, circuit.outage.admit, circuit.outage.retry_at_s))
@@ -335,7 +339,7 @@ def _story(policy: Policy, count: int, gap_s: float, bad: Signal) -> list[Any]:
         first = step(policy, circuit, Acquire(), now_s)
         second = step(policy, first.circuit, Acquire(), now_s)
         seen.append((first.verdict.admitted, second.verdict.admitted))
-        result = Value(Signal(ok=False, seconds=seconds), first.verdict.permit)
+        result = Record(Signal(ok=False, seconds=seconds), first.verdict.permit)
         circuit = step(policy, second.circuit, result, now_s).circuit
         seen.append((circuit.phase, circuit.outage.retry_at_s))
     return seen

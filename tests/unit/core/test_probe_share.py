@@ -9,7 +9,7 @@ import pytest
 from switchgear import CircuitBreaker, Cooldown, Permit, Policy, Rejected, Signal, detectors
 from switchgear._core.machine import step
 from switchgear._core.recovery import Recovery
-from switchgear._core.types import Acquire, Phase, Value
+from switchgear._core.types import Acquire, Phase, Record
 from switchgear._core.wire import dump_circuit, load_circuit
 from switchgear._detectors.policy_wire import dump_policy, load_policy
 from switchgear.testing import FakeClock
@@ -138,11 +138,11 @@ def test_it_must_not_be_below_the_successes() -> None:
 
 def test_results_are_stored_and_a_changed_policy_cannot_wedge_it() -> None:
     policy = Policy([detectors.ConsecutiveFailures(1)], Cooldown(successes=4, of=8))
-    circuit = step(policy, policy.start("k", 0.0), Value(Signal(ok=False)), 0.0).circuit
+    circuit = step(policy, policy.start("k", 0.0), Record(Signal(ok=False)), 0.0).circuit
     for ok in (True, False, True, False):
         asked = step(policy, circuit, Acquire(), 60.0)
         circuit = step(
-            policy, asked.circuit, Value(Signal(ok=ok), asked.verdict.permit), 60.0
+            policy, asked.circuit, Record(Signal(ok=ok), asked.verdict.permit), 60.0
         ).circuit
     again = load_circuit(load_policy(dump_policy(policy)), dump_circuit(policy, circuit))
     assert again == circuit
@@ -156,12 +156,12 @@ def recovery_s(recovery: Recovery, seed: int) -> float:
     """How long until a circuit closes over a dependency of which every fifth call fails."""
     randomly = random.Random(seed)
     policy = Policy([detectors.ConsecutiveFailures(1)], recovery)
-    circuit = step(policy, policy.start(f"k/{seed}", 0.0), Value(Signal(ok=False)), 0.0).circuit
+    circuit = step(policy, policy.start(f"k/{seed}", 0.0), Record(Signal(ok=False)), 0.0).circuit
     now_s = 0.0
     while circuit.phase is not Phase.CLOSED:
         now_s = max(now_s + 0.05, circuit.outage.retry_at_s or 0.0)
         asked = step(policy, circuit, Acquire(), now_s)
-        told = Value(Signal(ok=randomly.random() >= 0.2), asked.verdict.permit)
+        told = Record(Signal(ok=randomly.random() >= 0.2), asked.verdict.permit)
         circuit = step(policy, asked.circuit, told, now_s).circuit
     return now_s
 

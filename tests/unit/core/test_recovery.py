@@ -12,7 +12,7 @@ from switchgear import CircuitBreaker, Policy, Rejected, detectors
 from switchgear._core import values
 from switchgear._core.machine import step
 from switchgear._core.recovery import Cooldown, Latched, Recovery, WindowEnd, spread
-from switchgear._core.types import Acquire, Permit, Signal, Value
+from switchgear._core.types import Acquire, Permit, Record, Signal
 from switchgear.testing import FakeClock
 
 QUIET = Signal()
@@ -217,7 +217,7 @@ def test_a_short_retry_after_does_not_make_the_lease_short(
 
 def test_a_circuit_that_was_to_retry_stays_open_under_a_policy_that_never_does() -> None:
     policy = Policy([detectors.ConsecutiveFailures(1)], Cooldown(60.0))
-    opened = step(policy, policy.start("api", 0.0), Value(Signal(ok=False)), 0.0).circuit
+    opened = step(policy, policy.start("api", 0.0), Record(Signal(ok=False)), 0.0).circuit
     assert opened.outage.retry_at_s == 60.0
     latched = policy.replace(recovery=Latched())
     for now_s in (1.0, 60.0, 1e6):

@@ -17,8 +17,8 @@ from switchgear._core.types import (
     Permit,
     Phase,
     Probing,
+    Record,
     Signal,
-    Value,
 )
 from switchgear._core.verdicts import refuses_until_s, standing
 from switchgear._detectors import ConsecutiveFailures, SlowCalls
@@ -89,8 +89,8 @@ def test_a_hold_without_an_order_is_a_hold_all_the_same() -> None:
 
 
 HALF_LOAD = Policy([SlowCalls(1.0, 2, 0.0, admit=0.5), ConsecutiveFailures(2)], Cooldown(60.0))
-SLOW = Value(Signal(ok=True, seconds=9.0, count=2))
-FAILED = Value(Signal(ok=False))
+SLOW = Record(Signal(ok=True, seconds=9.0, count=2))
+FAILED = Record(Signal(ok=False))
 
 
 def test_who_cuts_the_load_further_is_named_and_not_who_is_hotter() -> None:
@@ -108,7 +108,7 @@ def test_who_cuts_the_load_further_is_named_and_not_who_is_hotter() -> None:
 def test_among_those_that_are_as_strict_the_hottest_cuts() -> None:
     policy = HALF_LOAD.replace(detectors=[*HALF_LOAD.detectors, ConsecutiveFailures(1)])
     circuit = step(policy, policy.start("k", 0.0), SLOW, 0.0).circuit
-    done = step(policy, circuit, Value(Signal(ok=False, count=2)), 1.0)
+    done = step(policy, circuit, Record(Signal(ok=False, count=2)), 1.0)
     assert done.events[-1].reason.endswith("in a row (threshold 1)")
 
 
@@ -128,13 +128,13 @@ def test_failures_beside_a_probe_cut_the_load_and_leave_the_decision_to_the_prob
     assert not done.verdict.admitted
     assert done.circuit.outage == circuit.outage._replace(admit=0.0, reason=cut.reason)
     [probe] = done.circuit.probing.permits
-    closed = step(HALF_LOAD, done.circuit, Value(Signal(ok=True, seconds=0.1), probe), 63.0)
+    closed = step(HALF_LOAD, done.circuit, Record(Signal(ok=True, seconds=0.1), probe), 63.0)
     assert closed.circuit.phase is Phase.CLOSED
 
 
 def test_successes_beside_a_probe_are_evidence_and_do_not_close_the_circuit() -> None:
     circuit = probing_at_half_load()
-    fast = Value(Signal(ok=True, seconds=0.1, count=2), Permit(3))
+    fast = Record(Signal(ok=True, seconds=0.1, count=2), Permit(3))
     done = step(HALF_LOAD, circuit, fast, 61.0)
     assert (done.circuit.phase, done.circuit.heat, done.events) == (Phase.HALF_OPEN, 0.0, ())
 

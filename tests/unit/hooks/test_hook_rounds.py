@@ -8,7 +8,7 @@ import pytest
 
 from switchgear._agents.hook_protocol import Errand
 from switchgear._agents.registry import dialect_of
-from switchgear._core.types import Signal, Value
+from switchgear._core.types import Record, Signal
 from switchgear._detectors import Silence
 from switchgear._hooks import silence as rounds
 from switchgear._hooks.decide import decide
@@ -256,9 +256,9 @@ def test_a_silence_that_may_last_for_hours_is_told_for_as_long(tmp_path: Path) -
 def test_sessions_at_work_are_known_by_their_circuits(agent: Guarded) -> None:
     session(agent, 1.0)
     agent.store.apply(
-        "session/s1/agent/a", agent.known.policy_for("session/x"), Value(Signal()), 1e9
+        "session/s1/agent/a", agent.known.policy_for("session/x"), Record(Signal()), 1e9
     )
-    agent.store.apply("op/shell", agent.known.policy_for("op/shell"), Value(Signal(ok=True)), 1e9)
+    agent.store.apply("op/shell", agent.known.policy_for("op/shell"), Record(Signal(ok=True)), 1e9)
     assert at_work(agent.store) == ["s1"]
     agent.clock.advance(GONE_S)
     assert at_work(agent.store) == []

@@ -7,7 +7,7 @@ import pytest
 
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.policy import Policy
-from switchgear._core.types import Acquire, Permit, Phase, Signal, Value, Verdict
+from switchgear._core.types import Acquire, Permit, Phase, Record, Signal, Verdict
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import envelope, script
 from switchgear._stores.redis.protocol import Protocol
@@ -16,7 +16,7 @@ from switchgear._stores.redis.server_clock import ServerClock
 from switchgear.testing import FakeClock
 
 POLICY = Policy([ConsecutiveFailures(3)])
-SUCCEEDED = Value(Signal(ok=True))
+SUCCEEDED = Record(Signal(ok=True))
 DONE = [1, b"100", b"0"]
 
 
@@ -44,7 +44,7 @@ def value(rules: Protocol, stamp: str, succeeded: int) -> bytes:
     return envelope.seal(stamp, circuit, POLICY, rules.texts)[1]
 
 
-def begun(rules: Protocol, message: Value | Acquire = SUCCEEDED) -> Generator[Any, Any, Any]:
+def begun(rules: Protocol, message: Record | Acquire = SUCCEEDED) -> Generator[Any, Any, Any]:
     return rules.apply("api", POLICY, message, 2.0)
 
 

@@ -17,7 +17,7 @@ from switchgear._analysis.selftest.virtual_hooks import EPOCH_S, VirtualHooks
 from switchgear._breaker.rules import RuleGuard, place_at
 from switchgear._config import Config
 from switchgear._core.policy import Policy
-from switchgear._core.types import Message, Step, Value
+from switchgear._core.types import Message, Record, Step
 from switchgear._fleet.categories import category_of
 from switchgear._fleet.manifest import Crew
 from switchgear._panel.panel import Panel
@@ -67,7 +67,7 @@ class Listening(MemoryStore):
 
     def note(self, key: str, message: Message) -> None:
         """Note the facts of a message."""
-        if isinstance(message, Value):
+        if isinstance(message, Record):
             self.heard[family_of(key)] |= facts_of(message.signal)
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:

@@ -8,7 +8,7 @@ from switchgear._analysis.selftest.attacks import Attack, Timed, attacks_on
 from switchgear._core.detector import Detector
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy, WeightedSum
-from switchgear._core.types import Acquire, AgentStep, Circuit, Phase, Signal, Value
+from switchgear._core.types import Acquire, AgentStep, Circuit, Phase, Record, Signal
 
 EVERYTHING = frozenset({*Signal._fields, "step.thought", "act without a tool"})
 """The facts that there are, as `masked` names them."""
@@ -141,7 +141,7 @@ def _sent(policy: Policy, name: str, signals: Iterator[Timed], mask: Mask | None
         now_s += wait_s
         sent += 1
         asked = step(policy, circuit, Acquire(), now_s)
-        told = Value(signal if mask is None else mask(signal), asked.verdict.permit)
+        told = Record(signal if mask is None else mask(signal), asked.verdict.permit)
         circuit = step(policy, asked.circuit, told, now_s).circuit
         heat = policy.heat(circuit.memories, now_s)
         if heat >= hottest:

@@ -21,10 +21,10 @@ from switchgear._core.types import (
     EventKind,
     Message,
     Override,
+    Record,
     Signal,
     Source,
     Step,
-    Value,
 )
 from switchgear._core.verdicts import standing
 from switchgear._core.wire import WireError
@@ -190,7 +190,7 @@ def _with_source(mail: envelope.Mail) -> Message:
     """The message with what its identity says: which process reports all that it has counted."""
     process, _, number = mail.token.partition(PLUS)
     _, is_report, dates = number.partition(REPORT)
-    if not is_report or not isinstance(mail.message, Value):
+    if not is_report or not isinstance(mail.message, Record):
         return mail.message
     pairs = [date.partition("*") for date in dates.split("|") if date]
     times = tuple((float(at_s), int(count)) for at_s, _, count in pairs)
@@ -584,7 +584,7 @@ class Protocol:
             log = self.names.log
             newest = yield from self.on_key("XREVRANGE", log, "+", "-", "COUNT", TAIL)
             seq = max(last_seq(key, newest), base.event_seq)
-            only_time = Value(Signal(count=0))
+            only_time = Record(Signal(count=0))
             done = start_anew(policy, key, only_time, now_s, why=base.broken, event_seq=seq)
             version = max(base.version + 1, done.circuit.version)
             return Start(done.circuit._replace(version=version), done.events)
@@ -649,7 +649,7 @@ def _outcome(message: Message, done: Step) -> bytes:
 
 def _warm(key: str, message: Message) -> bytes:
     """What other processes are told when a process that shares a circuit reports a failure."""
-    if isinstance(message, Value) and message.signal.ok is False and message.signal.count:
+    if isinstance(message, Record) and message.signal.ok is False and message.signal.count:
         process = "" if message.source is None else message.source.process
         return f"{process}\n{key}".encode()
     return b""
