@@ -307,7 +307,7 @@ def test_the_tree_ends_when_we_die_without_a_word(tmp_path: Path) -> None:
         threading.Event().wait(0.01)
 
 
-def test_an_agent_that_kills_its_warden_is_ended_by_its_mark(tmp_path: Path) -> None:
+def test_an_agent_that_kills_its_supervisor_is_ended_by_its_mark(tmp_path: Path) -> None:
     code = (
         "import os, signal, time\n"
         "open('leader.pid', 'w').write(str(os.getpid()))\n"

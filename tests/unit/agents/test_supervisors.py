@@ -65,7 +65,7 @@ def test_a_job_larger_than_a_pipe_arrives_whole(tmp_path: Path) -> None:
         assert run("wc -c", tmp_path, supervisors, "y" * 5_000_000)[1] == "5000000"
 
 
-def test_the_job_has_its_own_environment_and_not_that_of_the_warden(tmp_path: Path) -> None:
+def test_the_job_has_its_own_environment_and_not_that_of_the_supervisor(tmp_path: Path) -> None:
     with SupervisorPool() as supervisors:
         waiting(supervisors)
         env = {"PATH": os.environ["PATH"], "ONLY": "this", "ODD": "\udcff"}
@@ -107,7 +107,7 @@ def test_one_that_is_killed_with_its_job_is_a_lost_run_and_no_error(tmp_path: Pa
     assert (done.end, done.exit_code) == (ProcessEnd.LOST, None)
 
 
-def test_a_system_that_is_full_hurts_only_who_needs_a_warden_now(
+def test_a_system_that_is_full_hurts_only_the_run_that_needs_a_supervisor_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def full(*_: object, **__: object) -> None:
