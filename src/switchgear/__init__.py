@@ -19,8 +19,8 @@ from switchgear._panel.panel import Panel
 from switchgear._sinks.dispatch import Call
 
 if TYPE_CHECKING:
+    from switchgear._run.loop import run_loop
     from switchgear._run.options import RunOptions
-    from switchgear._run.run_loop import run_loop
 
 __version__ = "0.1.0"
 
@@ -57,7 +57,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The runner is imported when it is used: most programs only guard their calls."""
     if name == "run_loop":
-        from switchgear._run.run_loop import run_loop  # noqa: PLC0415
+        from switchgear._run.loop import run_loop  # noqa: PLC0415
 
         return run_loop
     if name == "RunOptions":

@@ -25,6 +25,7 @@ from switchgear._panel.panel import Panel
 from switchgear._stores.base import Transaction
 from switchgear._stores.ledger import Amended
 from switchgear._stores.redis import RedisStore
+from timeouts import LIMIT_S
 
 pytestmark = pytest.mark.stress
 
@@ -115,7 +116,7 @@ def test_a_backlog_whose_replies_are_lost_is_told_once(server: Server, fault: st
             breaker.record(Signal(ok=False, error=f"error {number}"))
         server.resume()
         proxy.share, proxy.faults = 0.005, (fault,)
-        eventually(lambda: not _refreshed(panel, breaker), "the store has been told", 60.0)
+        eventually(lambda: not _refreshed(panel, breaker), "the store has been told")
         proxy.share = 0.0
         panel.close()
         assert proxy.counts[fault] >= 2, "the faults did happen"
@@ -249,7 +250,7 @@ def test_two_writers_are_counted_once_whichever_reply_is_not_theirs(
             for thread in crew:
                 thread.start()
             for thread in crew:
-                thread.join(60.0)
+                thread.join(LIMIT_S)
         assert failed_of(server, key) == 12, f"reply {position}"
 
 
@@ -472,7 +473,7 @@ def test_the_sum_sent_is_the_sum_counted_when_a_replica_takes_over() -> None:
             halves = threading.Barrier(2)
 
             def fail_over() -> None:
-                halves.wait(60.0)
+                halves.wait(LIMIT_S)
                 # As a sentinel does it: no more writes, wait for the replica, promote, send over.
                 with redis.Redis(port=first.port) as old:
                     old.execute_command("CLIENT", "PAUSE", 2000, "WRITE")
@@ -488,10 +489,10 @@ def test_the_sum_sent_is_the_sum_counted_when_a_replica_takes_over() -> None:
             sent = 2_000 if DEEP else 300
             for number in range(sent):
                 if number == sent // 2:
-                    halves.wait(60.0)
+                    halves.wait(LIMIT_S)
                 breaker.record(BAD)
-            other.join(60.0)
-            eventually(lambda: not _refreshed(panel, breaker), "the store has been told", 60.0)
+            other.join(LIMIT_S)
+            eventually(lambda: not _refreshed(panel, breaker), "the store has been told")
             proxy.share = 0.0
             panel.close()
         assert failed_of(second) == sent

@@ -11,6 +11,7 @@ from contract.words import FAILED, OK, POLICY, hold, numbers, tell, totals
 from stress.crew import together
 from switchgear._core.types import Acquire, Mode, Totals
 from switchgear._stores.base import Store, Transaction
+from timeouts import LIMIT_S
 
 
 class TransactionContract:
@@ -72,7 +73,7 @@ class TransactionContract:
         write(None)
         assert read() is None
         write("soon gone", keep_s=0.001)
-        deadline_s = time.monotonic() + 5.0
+        deadline_s = time.monotonic() + LIMIT_S
         while read() is not None:
             assert time.monotonic() < deadline_s, "a note outlives its time"
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from servers.server import Server, running
@@ -74,7 +74,6 @@ def server() -> Iterator[Server]:
         yield server
 
 
-@settings(max_examples=60)
 @given(raw=rubbish)
 def test_any_stored_state_is_read_or_kept_beside_with_an_event(server: Server, raw: bytes) -> None:
     server.say("FLUSHALL")
@@ -94,7 +93,6 @@ def test_any_stored_state_is_read_or_kept_beside_with_an_event(server: Server, r
     store.close()
 
 
-@settings(max_examples=40)
 @given(entries=st.lists(rubbish, min_size=1, max_size=5, unique=True))
 def test_any_rubbish_in_the_queue_is_passed_over(server: Server, entries: list[bytes]) -> None:
     server.say("FLUSHALL")

@@ -22,6 +22,7 @@ from switchgear._detectors import ConsecutiveFailures
 from switchgear._panel.panel import Panel
 from switchgear._stores.base import Found
 from switchgear._stores.redis import RedisStore
+from timeouts import LIMIT_S
 
 # How it is kept
 
@@ -150,7 +151,7 @@ def test_a_trip_is_pushed_to_the_others_and_not_to_oneself(
     store.on_change(mine.append)
     eventually(lambda: other.refresh_s is store.refresh_s is None, "pushes arrive")
     tripped = trip(store)
-    assert came.wait(5.0)
+    assert came.wait(LIMIT_S)
     assert theirs == [tripped]
     assert mine == []
     other.close()

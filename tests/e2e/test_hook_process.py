@@ -32,7 +32,7 @@ OURS_NOT = {
     *(
         "switchgear.config",
         "switchgear._panel.panel",
-        "switchgear._breaker.breaker",
+        "switchgear._breaker.handle",
         "switchgear._cli",
     ),
     *("switchgear._hooks.compiler", "switchgear._hooks.install", "switchgear._stores.redis"),

@@ -20,7 +20,7 @@ from switchgear._hooks import drain
 from switchgear.fleet import Fleet
 from unit.hook_calls import before
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 FLEET = "agents: {coder: {owner: ana, provider: p, model: m}}\n"
 
 

@@ -23,6 +23,7 @@ from switchgear import Panel, Signal
 from switchgear._cli import main
 from switchgear._config import load_config
 from switchgear._hooks.handler import answer
+from timeouts import LIMIT_S
 
 CONFIG = "store: sqlite:///{folder}/state.db\n"
 FLEET = """
@@ -274,7 +275,7 @@ class Stage:
     def start(self, *words: str) -> Done:
         """A command in a process of its own."""
         command = [sys.executable, "-m", "switchgear", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         return Done(done.returncode, done.stdout, done.stdout + done.stderr)
 
 

@@ -12,7 +12,7 @@ from switchgear._core.types import Acquire, Circuit, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import RedisStore
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 POLICY = Policy([ConsecutiveFailures(5)], Cooldown(30.0))
 FAILED = Record(Signal(ok=False, error="529"))
 SUCCEEDED = Record(Signal(ok=True, cost_micros=3))
@@ -32,7 +32,7 @@ def in_processes(job: Callable[..., Any], number: int, *args: Any) -> list[Any]:
         heard = [answers.get(timeout=PATIENCE_S) for _ in crew]
     finally:
         for process in crew:
-            process.join(5.0)
+            process.join(PATIENCE_S)
             if process.is_alive():
                 process.kill()
     for answer in heard:

@@ -16,7 +16,7 @@ from unit.hook_calls import after, before, claude, failed
 pytestmark = pytest.mark.stress
 
 UNLIMITED = 50
-PATIENCE_S = 100.0
+PATIENCE_S = 300.0
 
 
 def all_at_once(project: Path, inputs: list[dict[str, Any]]) -> list[tuple[int, str, str]]:
@@ -43,7 +43,6 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.timeout(240)
 def test_fifty_hooks_of_one_session_lose_nothing(project: Path) -> None:
     args = [{"file_path": f"{number}.py"} for number in range(UNLIMITED)]
     quiet = [(0, "", "")] * UNLIMITED
@@ -78,7 +77,6 @@ def test_fifty_hooks_of_one_session_lose_nothing(project: Path) -> None:
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-@pytest.mark.timeout(240)
 def test_fifty_hooks_that_cannot_decide_are_all_counted(project: Path) -> None:
     bad = [claude("MadeUp", number=number) for number in range(UNLIMITED)]
     answers = all_at_once(project, bad)

@@ -28,6 +28,7 @@ from switchgear._stores import memory
 from switchgear._stores.fallback import Resilient
 from switchgear._stores.sqlite import SqliteStore
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 SOURCE = str(Path(switchgear.__file__).parent)
 TIMED = Policy([detectors.ConsecutiveFailures(1), detectors.SlowCalls(slow_s=10.0)])
@@ -233,7 +234,7 @@ def still_works(breaker: CircuitBreaker, clock: FakeClock) -> None:
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
-    assert lock_is_free.wait(5.0), "the lock was left behind"
+    assert lock_is_free.wait(LIMIT_S), "the lock was left behind"
     thread.join()
     clock.advance(300.0)
     assert breaker.call(int) == 0

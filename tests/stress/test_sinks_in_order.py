@@ -6,6 +6,7 @@ import pytest
 
 from switchgear import CircuitBreaker, Event, Policy, Signal, detectors
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 
 def test_a_sink_that_moves_its_own_circuit_hears_all_events_in_order() -> None:
@@ -59,7 +60,7 @@ def test_what_an_interrupted_sink_has_not_told_is_heard_next_time() -> None:
 
 
 def test_a_thread_does_not_wait_for_the_sinks_of_another() -> None:
-    meeting = Barrier(2, timeout=30.0)
+    meeting = Barrier(2, timeout=LIMIT_S)
     breakers = [
         CircuitBreaker(name, threshold=1, sinks=[lambda _: meeting.wait()]) for name in ("a", "b")
     ]

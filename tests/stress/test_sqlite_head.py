@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from switchgear._stores.sqlite import SqliteStore
+from timeouts import LIMIT_S
 
 pytestmark = pytest.mark.stress
 
@@ -67,14 +68,14 @@ def test_processes_that_are_killed_at_random_raise_no_false_alarm(tmp_path: Path
             time.sleep(chance.uniform(0.05, 0.4))  # when the kill comes is what is varied
             at = chance.randrange(PROCESSES)
             os.kill(workers[at].pid, signal.SIGKILL)
-            _, told = workers[at].communicate(timeout=60)
+            _, told = workers[at].communicate(timeout=LIMIT_S)
             assert "Error" not in told, told
             with closing(SqliteStore(path, busy_timeout_s=60.0)) as store:
                 assert store.lost() is None
             workers[at] = start(path, seed)
             seed += 1
         for worker in workers:
-            _, told = worker.communicate(timeout=240)
+            _, told = worker.communicate(timeout=LIMIT_S)
             assert worker.returncode == 0, told
     finally:
         for worker in workers:

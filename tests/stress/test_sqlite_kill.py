@@ -12,6 +12,7 @@ import pytest
 from switchgear._core.types import Acquire
 from switchgear._stores.base import Found
 from switchgear._stores.sqlite import SqliteStore
+from timeouts import LIMIT_S
 
 pytestmark = pytest.mark.stress
 
@@ -33,7 +34,7 @@ def test_two_hundred_kills_lose_nothing_and_wedge_nothing(tmp_path: Path) -> Non
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
     answered = json.loads(done.stdout)

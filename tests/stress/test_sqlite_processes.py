@@ -17,7 +17,7 @@ pytestmark = pytest.mark.stress
 
 SCRIPT = Path(__file__).with_name("sqlite_teller.py")
 PROCESSES, TIMES = 8, 2000
-PATIENCE_S = 100.0
+PATIENCE_S = 300.0
 
 
 def test_what_eight_processes_tell_is_what_is_folded(tmp_path: Path) -> None:

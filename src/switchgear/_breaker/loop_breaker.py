@@ -7,8 +7,7 @@ decisions out (000), and successes and failures in, tripped or not out (001).
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
-from switchgear._breaker.breaker import Breaker
-from switchgear._breaker.live import TIME_PASSES
+from switchgear._breaker.handle import TIME_PASSES, Breaker
 from switchgear._core import values
 from switchgear._core.detector import LAST_CHANCE, Detector, plural
 from switchgear._core.policy import Policy

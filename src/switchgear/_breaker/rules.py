@@ -13,7 +13,7 @@ from switchgear._rules.rules import Rule, judge
 from switchgear._text.redact import redact
 
 if TYPE_CHECKING:
-    from switchgear._breaker.breaker import Breaker
+    from switchgear._breaker.handle import Breaker
 
 # ruff: noqa: PTH100, PTH111  pathlib is slow to import, and hooks come here
 

@@ -31,7 +31,7 @@ as it was when the call began, cannot have been slow, and comparing with `due_s`
 """
 
 
-class Run:
+class SuccessRun:
     """Successes under one permit. Any thread may take tickets; counting needs the owner's lock."""
 
     __slots__ = ("counted", "due_s", "issued", "owed", "permit", "plain", "tickets", "times")
@@ -89,7 +89,7 @@ class Run:
         times, self.times = self.times, ()
         return times
 
-    def take_over(self, ended: "Run", most: int) -> None:
+    def take_over(self, ended: "SuccessRun", most: int) -> None:
         """Go on for a run that had too many tickets: owe what it has counted."""
         self.times = ended.taken_times()
         self.owed = ended.end()

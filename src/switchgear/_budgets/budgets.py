@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from os import urandom
 from typing import Any, NamedTuple
 
-from switchgear._breaker.breaker import Breaker
+from switchgear._breaker.handle import Breaker
 from switchgear._budgets import tree as core
 from switchgear._budgets.audit import audit, recalled
 from switchgear._budgets.fold import NO_RESERVATION, Turned, turn

@@ -137,7 +137,7 @@ def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
     """
     from switchgear._cli.context import open_session
     from switchgear._cli.override import who_gives
-    from switchgear._run.amounts import micros
+    from switchgear._run.options import micros
 
     limit, who = micros("DOLLARS", amount), who_gives(by)
     with open_session() as session:

@@ -163,7 +163,7 @@ def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator
 
 def installed_trials() -> Iterator[Finding]:
     """The same for every agent whose hooks are installed here."""
-    from switchgear._analysis.selftest.hook_driver import installed_commands  # noqa: PLC0415  only here
+    from switchgear._analysis.selftest.hook_trials import installed_commands  # noqa: PLC0415  only here
 
     for agent, command in installed_commands(os.getcwd()).items():
         yield from hook_trials(agent, command, _source())

@@ -13,7 +13,7 @@ import click
 from switchgear._cli.entry import fail
 from switchgear._cli.options import circuit_argument, store_options, token_option
 from switchgear._cli.views.text import clean, say, words
-from switchgear._run.amounts import seconds
+from switchgear._run.options import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from switchgear._hooks import session as sessions
     from switchgear._hooks.session import Notes
     from switchgear._stores.base import Transaction
-    from switchgear._stuck.escalation import Climb, Interventions
+    from switchgear._stuck.escalation import Interventions, StepTaken
     from switchgear._stuck.messages import Option
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
@@ -203,7 +203,7 @@ def _done(
     by = "switchgear" if key is None else who()
     given = reason(why) if key == "resume" else ""
 
-    def work(tx: "Transaction") -> "tuple[str, Climb | None, Notes]":
+    def work(tx: "Transaction") -> "tuple[str, StepTaken | None, Notes]":
         notes = sessions.Notes.load(tx.note)
         notes = notes._replace(points=evidence.points, indicators=evidence.indicators)
         policy = session_policy(view.policy, None)  # one from an older version may lack a part
@@ -253,7 +253,7 @@ def _decided(
     by: str,
     why: str,
     now_s: float,
-) -> "tuple[Notes, str, Climb | None]":
+) -> "tuple[Notes, str, StepTaken | None]":
     from switchgear._core.types import EventKind, Mode, Override
     from switchgear._hooks import session as sessions
     from switchgear._stuck import escalation

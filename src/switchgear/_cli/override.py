@@ -61,7 +61,7 @@ def checked_duration(
     del context, parameter
     if value is None:
         return None
-    from switchgear._run.amounts import seconds
+    from switchgear._run.options import seconds
 
     try:
         for_s = seconds("--for", value)
@@ -165,7 +165,7 @@ def _give(word: Word, mode: "Mode | None", *, reset: bool, probe: bool = False) 
 
 
 def _refuse_without_probes(session: "Session", names: Sequence[str]) -> None:
-    from switchgear._breaker.breaker import check_probes
+    from switchgear._breaker.signals import check_probes
 
     for name in names:
         try:

@@ -71,9 +71,8 @@ def tune(  # noqa: PLR0917  click passes them by name
     too little data, or nothing that keeps the rate.
     """
     from switchgear._agents.recordings.recording import RecordingTally
-    from switchgear._analysis.backtest.engine import Recordings
-    from switchgear._analysis.backtest.outcomes import read_outcomes
-    from switchgear._analysis.backtest.thresholds import TooLittle
+    from switchgear._analysis.backtest.engine import Recordings, read_outcomes
+    from switchgear._analysis.backtest.tune import TooLittle
     from switchgear._analysis.backtest.tune import tune as tuned
     from switchgear._cli.policy_choice import chosen
 
@@ -134,7 +133,7 @@ def _write(path: str, text: str) -> None:
 def _yaml(proposal: "Proposal") -> str:
     import yaml
 
-    from switchgear._analysis.backtest.policy_file import as_config
+    from switchgear._analysis.backtest.tune import as_config
 
     values = {"policies": {NAME: as_config(proposal.policy)}}
     text: str = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=100)
@@ -143,8 +142,7 @@ def _yaml(proposal: "Proposal") -> str:
 
 def _values(found: "Tuned", asked: float, code: int) -> dict[str, Any]:
     from switchgear._analysis.backtest.findings import counts_as_values, rate_as_values
-    from switchgear._analysis.backtest.policy_file import as_config
-    from switchgear._analysis.backtest.thresholds import TooLittle
+    from switchgear._analysis.backtest.tune import TooLittle, as_config
 
     facts: dict[str, Any] = {
         "exit_code": code,
@@ -177,7 +175,7 @@ def _values(found: "Tuned", asked: float, code: int) -> dict[str, Any]:
 
 
 def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
-    from switchgear._analysis.backtest.thresholds import TooLittle
+    from switchgear._analysis.backtest.tune import TooLittle
     from switchgear._cli.views.screen import Screen
 
     screen = Screen()

@@ -32,6 +32,7 @@ class Rejected(SwitchgearError):
     `circuit` is its name, `reason` why, `retry_after_s` when it may admit again (seconds from the
     refusal; `None`: not by itself), `last_error` the last failure it saw, `phase` its phase.
 
+    >>> from switchgear import Phase
     >>> print(Rejected("api", Refusal(Phase.OPEN, "5 failures in a row (threshold 5)", 52.0, "529"), 10.0))
     circuit 'api' is open: 5 failures in a row (threshold 5), last "529"; retries in 42 s
     """

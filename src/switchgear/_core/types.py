@@ -284,6 +284,8 @@ class Recent(NamedTuple):
     """How many of them are judged; a report that is very late is still put in its place."""
     reports: tuple[tuple[str, float], ...]
     """The processes that take part, and up to when each has reported everything."""
+    settled: "Circuit | None" = None
+    """The circuit with the judged ones and without the others; `None`: fold `base` to know it."""
 
 
 class Isolated(NamedTuple):

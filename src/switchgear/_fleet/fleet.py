@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
-from switchgear._breaker.live import TIME_PASSES
+from switchgear._breaker.handle import TIME_PASSES
 from switchgear._breaker.rules import RuleGuard
 from switchgear._budgets.tree import Open
 from switchgear._core.errors import StoreError
@@ -11,8 +11,7 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import Phase, Verdict
 from switchgear._fleet.categories import Breakers, default_breakers, judged
 from switchgear._fleet.manifest import Crew, near
-from switchgear._fleet.route import Route
-from switchgear._fleet.router import Candidate, Router, Switch
+from switchgear._fleet.router import Candidate, Route, Router, Switch
 from switchgear._panel.panel import Panel
 from switchgear._panel.settings import Configured, PolicyOf
 from switchgear._rules.effects import Place

@@ -326,7 +326,7 @@ def open_if_stopped(circuit: SessionCircuit, notes: Notes) -> None:
 
 def stuck(
     circuit: SessionCircuit, notes: Notes, score: Score, plan: Interventions
-) -> tuple[Notes, escalation.Climb]:
+) -> tuple[Notes, escalation.StepTaken]:
     """Take the next escalation step: the session's circuit has just opened.
 
     A nudge lets the agent go on; every other step leaves the circuit open. To start the help is up
@@ -342,7 +342,7 @@ def left_to_hooks(notes: Notes, score: Score) -> Notes:
 
 def take_rung(
     circuit: SessionCircuit, notes: Notes, plan: Interventions
-) -> tuple[Notes, escalation.Climb]:
+) -> tuple[Notes, escalation.StepTaken]:
     """Take the next escalation step for what the notes hold against the session."""
     return step_in(circuit, notes, plan, escalation.next_rung(plan.rungs, notes.tried))
 
@@ -354,11 +354,11 @@ def step_in(
     rung: str,
     *,
     by: str = "switchgear",
-) -> tuple[Notes, escalation.Climb]:
+) -> tuple[Notes, escalation.StepTaken]:
     """Take this escalation step: an event, the circuit closed or open, the texts for the agent."""
     said = f'hint "{texts.one_line(plan.hint)}"' if rung == escalation.NUDGE else "nothing found"
     why = "; ".join(notes.indicators) or f"{said}, requested by {by}"
-    taken = escalation.Climb(rung, notes.tried)
+    taken = escalation.StepTaken(rung, notes.tried)
     goes_on = rung == escalation.NUDGE
     circuit.send(Override(by, f"{rung}: {why}", reset=goes_on, kind=EventKind.INTERVENED))
     if not goes_on and not circuit.is_open():
@@ -370,7 +370,7 @@ def step_in(
 
 
 def after_rung(
-    notes: Notes, taken: escalation.Climb, seen: texts.Stuck, plan: Interventions
+    notes: Notes, taken: escalation.StepTaken, seen: texts.Stuck, plan: Interventions
 ) -> Notes:
     """What an escalation step means to a session: the texts for the agent."""
     notes = notes._replace(untended=False)

@@ -14,7 +14,7 @@ from switchgear._detectors import Silence
 from switchgear._hooks import session as sessions
 from switchgear._hooks.session import Notes
 from switchgear._stores.base import Store, Transaction
-from switchgear._stuck.escalation import Climb, Interventions
+from switchgear._stuck.escalation import Interventions, StepTaken
 from switchgear._stuck.messages import tampering_text
 from switchgear._stuck.score import grounds_of
 from switchgear._text.redact import redact
@@ -46,7 +46,7 @@ class Look(NamedTuple):
     notes: Notes
     known: bool = True
     """Whether it is ours to look at; else its note is not there, or others look at it."""
-    taken: Climb | None = None
+    taken: StepTaken | None = None
     """The rung that was taken just now."""
     interrupts: bool = False
     """Whether the agent must be stopped now: no hook of it may come for a long time."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
-from switchgear._breaker.breaker import Breaker
+from switchgear._breaker.handle import Breaker
 from switchgear._core import values
 from switchgear._core.errors import LockLost, LockTimeout, StoreCorrupt, StoreError
 from switchgear._core.policy import Policy

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
-from switchgear._breaker.breaker import Breaker, check_probes
 from switchgear._breaker.circuit_breaker import CircuitBreaker, classic
+from switchgear._breaker.handle import Breaker
 from switchgear._breaker.loop_breaker import LoopBreaker, loop_policy
 from switchgear._breaker.permits import Permits
+from switchgear._breaker.signals import check_probes
 from switchgear._breaker.views import View, view_of
 from switchgear._core import values
 from switchgear._core.errors import Rejected, StoreCorrupt, StoreError

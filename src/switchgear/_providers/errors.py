@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from switchgear._breaker.evidence import describe, is_no_evidence, retry_after_s
+from switchgear._breaker.signals import describe, is_no_evidence, retry_after_s
 from switchgear._core.interrupts import CAUSE, is_interrupt
 from switchgear._core.types import Signal
 from switchgear._providers.table import (

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear._agents.registry import AGENTS
-from switchgear._breaker.breaker import Breaker
 from switchgear._breaker.circuit_breaker import CircuitBreaker
+from switchgear._breaker.handle import Breaker
 from switchgear._breaker.loop_breaker import LoopBreaker, loop_policy
 from switchgear._core.errors import Rejected
 from switchgear._core.policy import Policy
 from switchgear._core.types import Mode, Permit, Phase, Signal
 from switchgear._panel.panel import Panel
 from switchgear._run.judge import Judgement
-from switchgear._run.limits import limits_of
-from switchgear._run.options import AUTO, RunOptions
+from switchgear._run.options import AUTO, RunOptions, limits_of
 from switchgear._run.validation import detect
 from switchgear._sinks.dispatch import Sink
 from switchgear._text.redact import redact

@@ -18,7 +18,7 @@ from switchgear._agents.command import CommandAgent
 from switchgear._agents.events import AgentResult, StreamEvent, TextOutput
 from switchgear._agents.process import MARK, AgentProcess, AgentRun, ProcessEnd
 
-LONG_S = 60.0
+LONG_S = 600.0
 """A bound that is never reached where the code is right."""
 
 

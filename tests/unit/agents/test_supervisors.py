@@ -1,4 +1,4 @@
-"""SupervisorPool that wait for their job: quickly there, and never left over."""
+"""Supervisors that wait for their job: quickly there, and never left over."""
 
 import os
 import signal
@@ -11,6 +11,7 @@ import pytest
 
 from switchgear._agents.command import CommandAgent
 from switchgear._agents.process import AgentProcess, ProcessEnd, SupervisorPool, SupervisorProcess
+from timeouts import LIMIT_S
 
 
 def waiting(supervisors: SupervisorPool) -> SupervisorProcess:
@@ -22,7 +23,7 @@ def waiting(supervisors: SupervisorPool) -> SupervisorProcess:
 
 def is_gone(pid: int) -> bool:
     """Whether a process has ended, at most ten seconds from now."""
-    until_s = time.monotonic() + 10.0
+    until_s = time.monotonic() + LIMIT_S
     while time.monotonic() < until_s:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

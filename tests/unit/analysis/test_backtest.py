@@ -13,9 +13,8 @@ from switchgear import Policy, Signal, _detectors
 from switchgear._agents.events import Usage
 from switchgear._agents.recordings.recording import RecordedRun, RecordedStep, RecordingTally
 from switchgear._analysis.backtest.engine import Judging, Recordings, each_run
-from switchgear._analysis.backtest.findings import Found
+from switchgear._analysis.backtest.findings import Found, shadow_row
 from switchgear._analysis.backtest.replay import Named, cost_of_steps, judge
-from switchgear._analysis.backtest.shadow import shadow_row
 from switchgear._analysis.backtest.statistics import Counts, most_likely_below, rate
 from switchgear._cli import main
 from switchgear._core.recovery import Latched

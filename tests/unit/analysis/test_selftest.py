@@ -10,12 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from switchgear._analysis.selftest import live_hooks, plan
-from switchgear._analysis.selftest.attacks import MOST, attacks_on
+from switchgear._analysis.selftest.attacks import MOST, against, attacks_on
 from switchgear._analysis.selftest.plan import SCENARIOS, perform
 from switchgear._analysis.selftest.rows import Row, Status
 from switchgear._analysis.selftest.rule_trials import breach_of
 from switchgear._analysis.selftest.sandbox import Bench
-from switchgear._analysis.selftest.trial import against
 from switchgear._budgets.budgets import Budgets
 from switchgear._cli import main
 from switchgear._config import load_config
@@ -147,6 +146,7 @@ def test_a_detector_whose_facts_nobody_tells_on_its_path_is_a_failure(project: P
     assert bad["talk_debt"].endswith("act without a tool")
 
 
+@pytest.mark.stress
 def test_a_guard_that_stops_telling_its_facts_is_found_out(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,9 +9,8 @@ from switchgear._analysis.selftest.plan import perform
 from switchgear._analysis.selftest.rows import Row, Status
 from switchgear._analysis.selftest.sandbox import Bench
 from switchgear._config import load_config
-from switchgear._fleet import route as routing
-from switchgear._fleet.route import Route
-from switchgear._fleet.router import Router, Settings
+from switchgear._fleet import router as routing
+from switchgear._fleet.router import Route, Router, Settings
 
 FLEET = """
 agents:

@@ -5,10 +5,9 @@ from functools import cache
 
 import pytest
 
-from switchgear._analysis.simulate.compare import Result, simulate
-from switchgear._analysis.simulate.scenarios import SCENARIOS
-from switchgear._analysis.simulate.tables import as_json, blocks
+from switchgear._analysis.simulate.compare import Result, as_json, blocks, simulate
 from switchgear._analysis.simulate.tally import Harm
+from switchgear._analysis.simulate.world import SCENARIOS
 from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._fleet.categories import Breakers, Category, default_breakers, external_dep, latency
 from switchgear._report.simulate_page import page
@@ -93,6 +92,7 @@ def test_an_outage_is_noticed_within_seconds_and_the_work_goes_on() -> None:
     assert result.guarded.done > result.plain.done
 
 
+@pytest.mark.stress
 def test_a_poisoned_agent_is_halted_and_others_do_its_work() -> None:
     plain, guarded = sides("poisoned-agent", 200)
     result = result_of("poisoned-agent", 200)

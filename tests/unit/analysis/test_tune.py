@@ -11,25 +11,24 @@ from click.testing import CliRunner
 
 from switchgear import Policy, _detectors
 from switchgear._agents.recordings.recording import RecordedRun, RecordedStep
-from switchgear._analysis.backtest.policy_file import as_config
-from switchgear._analysis.backtest.profile import (
+from switchgear._analysis.backtest.tune import (
     FACTORS,
     PROBABILITIES,
     Believing,
     Profile,
     Profiling,
-    fold_of,
-    scaled,
-    tunable,
-)
-from switchgear._analysis.backtest.thresholds import (
     allowed,
+    as_config,
     choose,
     cross_validate,
     fewest_solved,
+    fold_of,
+    model_of,
+    scaled,
     too_little,
+    train,
+    tunable,
 )
-from switchgear._analysis.backtest.training import model_of, train
 from switchgear._breaker.presets import PRESETS
 from switchgear._cli import main
 from switchgear._config import load_config

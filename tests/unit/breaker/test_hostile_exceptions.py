@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from depth import for_each
 from switchgear import CircuitBreaker
-from switchgear._breaker.evidence import describe, retry_after_s
+from switchgear._breaker.signals import describe, retry_after_s
 from switchgear._core.interrupts import is_interrupt
 from switchgear._providers.errors import (
     agent_signal,
@@ -131,7 +132,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("name", READ)
+@for_each("name", READ)
 @every_shape
 def test_the_caller_gets_the_exception_and_it_counts(shape: Shape, name: str) -> None:
     breaker = CircuitBreaker("api", threshold=len(THROWN), clock=FakeClock())
@@ -142,7 +143,7 @@ def test_the_caller_gets_the_exception_and_it_counts(shape: Shape, name: str) ->
     assert breaker.state == "open"
 
 
-@pytest.mark.parametrize("number", range(len(strange())))
+@for_each("number", range(len(strange())))
 @every_shape
 def test_stranger_ones_come_through_too(shape: Shape, number: int) -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
@@ -202,7 +203,7 @@ def test_logging_what_cannot_be_logged_does_not_replace_it(
 
 def test_a_real_interrupt_in_our_own_code_is_not_swallowed() -> None:
     ours = compile("def ours():\n    raise KeyboardInterrupt", "ours", "exec")
-    names: dict[str, Any] = {"__name__": "switchgear._breaker.evidence"}
+    names: dict[str, Any] = {"__name__": "switchgear._breaker.signals"}
     exec(ours, names)
     real, theirs = outcome(names["ours"]), outcome(thrower(KeyboardInterrupt()))
     assert real is not None

@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from switchgear import CircuitBreaker, Policy, Rejected, Signal, detectors
-from switchgear._breaker.wrappers import lazy_code
+from switchgear._breaker.shapes import lazy_code
 from switchgear.testing import FakeClock
 from unit.shapes import driven
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from switchgear import LoopBreaker, Signal
-from switchgear._breaker.loop_presets import LOOP_PRESETS, LoopPreset
+from switchgear._breaker.presets import LOOP_PRESETS, LoopPreset
 
 LIMITS = {
     "feature": (30, 3, 5),

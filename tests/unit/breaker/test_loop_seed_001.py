@@ -4,7 +4,7 @@ import pytest
 
 from switchgear import LoopBreaker, Phase
 from switchgear._breaker.loop_breaker import failures_policy
-from switchgear._breaker.loop_presets import LOOP_PRESETS
+from switchgear._breaker.presets import LOOP_PRESETS
 from switchgear.testing import FakeClock
 
 

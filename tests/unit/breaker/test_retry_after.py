@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from switchgear import CircuitBreaker, Rejected, Signal
-from switchgear._breaker.evidence import retry_after_s
+from switchgear._breaker.signals import retry_after_s
 from switchgear.testing import FakeClock
 
 NOW = datetime(2025, 3, 1, 12, 0, 0, tzinfo=UTC)

@@ -20,6 +20,7 @@ from switchgear._core.types import Signal
 from switchgear._panel.panel import Panel
 from switchgear._stores.ledger import Amended, ledger_of
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 
 def filled_panel() -> Panel:
@@ -223,7 +224,7 @@ def test_an_export_goes_into_a_pipe_and_does_not_replace_it(tmp_path: Path) -> N
     reader = threading.Thread(target=lambda: heard.append(pipe.read_bytes()), daemon=True)
     reader.start()
     assert run(FILLED, "export", "-o", str(pipe)).exit_code == 0
-    reader.join(10)
+    reader.join(LIMIT_S)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert heard == [b"\n".join(LINES) + b"\n"]
 

@@ -20,6 +20,7 @@ from switchgear._panel.panel import Panel
 from switchgear._stores.base import Transaction
 from switchgear._stuck import messages
 from switchgear._stuck.escalation import Interventions
+from timeouts import LIMIT_S
 from trusted_config import write_config
 
 SESSION = "session/s1"
@@ -170,7 +171,7 @@ def test_the_help_takes_over_with_the_evidence(desk: Desk) -> None:
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + LIMIT_S
     while not holds():
         assert time.monotonic() < until_s, "the help did not come"
         time.sleep(0.05)  # it is a process of its own

@@ -22,6 +22,7 @@ from switchgear._hooks.interrupt import began_at
 from switchgear._hooks.session import Notes
 from switchgear._stores.base import Store, Transaction
 from switchgear._stores.url import open_store
+from timeouts import LIMIT_S
 from unit.hook_calls import Data, after, before, claude, failed
 
 FIRST = "0198f3aa-1111-7000-8000-00000000000a"
@@ -424,7 +425,7 @@ def test_silence_that_watch_records_reaches_the_configured_sinks(project: Projec
     config = DEFAULT._replace(sinks=(heard.append,))
     with Session(panel, config, store=Choice(project.known.store, "given")) as session:
         tick = rounds_of(session)
-        give_up_s = time.monotonic() + 60
+        give_up_s = time.monotonic() + LIMIT_S
         while not heard and time.monotonic() < give_up_s:
             tick()
             time.sleep(0.05)

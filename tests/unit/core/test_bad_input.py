@@ -207,9 +207,9 @@ ACT = "its act must be an Act of texts"
             (SIGNAL(ok=False, **{field: b"bytes"}), TEXTS)
             for field in ("error", "state", "failing_tests", "violation")
         ),
-        (SIGNAL(act=("Bash", "ls")), ACT),
-        (SIGNAL(act=AgentStep("Bash", cast("str", None))), ACT),
-        (SIGNAL(act=AgentStep("Bash", "ls", result=cast("str", 5))), ACT),
+        (SIGNAL(step=("Bash", "ls")), ACT),
+        (SIGNAL(step=AgentStep("Bash", cast("str", None))), ACT),
+        (SIGNAL(step=AgentStep("Bash", "ls", result=cast("str", 5))), ACT),
     ],
     ids=lambda given: repr(given)[:60],
 )

@@ -17,6 +17,7 @@ from switchgear._core.machine import FORGET_ISOLATED_S, MOST_ISOLATED, step
 from switchgear._core.types import EventKind, Mode, Override, Record, Signal, Source
 from switchgear._core.wire import dump_circuit, dump_message, load_circuit, load_message
 from switchgear._stores.base import Found
+from timeouts import LIMIT_S
 
 THREE = Policy([detectors.ConsecutiveFailures(3)], Cooldown(30.0))
 
@@ -98,7 +99,7 @@ class Fleet:
     def isolate(self, policy: Policy = THREE) -> CircuitBreaker:
         good, bad = self.good.breaker("api", policy), self.bad.breaker("api", policy)
         good.call(int)
-        until_s = time.monotonic() + 20.0
+        until_s = time.monotonic() + LIMIT_S
         while bad.isolation is None:
             assert time.monotonic() < until_s, "the faulty process does not isolate itself"
             good.call(int)
@@ -154,7 +155,7 @@ def test_status_and_show_name_the_process_the_reason_and_the_next_probe(fleet: F
 
 def test_a_probe_that_succeeds_ends_it_for_operators_too(fleet: Fleet) -> None:
     bad = fleet.isolate(THREE.replace(recovery=Cooldown(0.3)))
-    until_s = time.monotonic() + 20.0
+    until_s = time.monotonic() + LIMIT_S
     while bad.isolation is not None:
         assert time.monotonic() < until_s
         try:
@@ -168,7 +169,7 @@ def test_a_probe_that_succeeds_ends_it_for_operators_too(fleet: Fleet) -> None:
 
 def test_a_probe_that_fails_is_recorded_with_the_next_one(fleet: Fleet) -> None:
     bad = fleet.isolate(THREE.replace(recovery=Cooldown(0.2)))
-    until_s = time.monotonic() + 20.0
+    until_s = time.monotonic() + LIMIT_S
     while len(fleet.good.events()) < 2:
         assert time.monotonic() < until_s
         try:
@@ -183,7 +184,7 @@ def test_a_reset_of_the_shared_circuit_ends_it(fleet: Fleet) -> None:
     bad = fleet.isolate()
     fleet.run("reset", "api", "--why", "repaired")
     assert fleet.status()["isolated"] == []
-    until_s = time.monotonic() + 20.0
+    until_s = time.monotonic() + LIMIT_S
     while True:
         assert time.monotonic() < until_s, "the process stays isolated after the reset"
         try:

@@ -17,9 +17,10 @@ from switchgear._fleet.categories import default_breakers, latency, resource_loc
 from switchgear._fleet.delivery import message_of
 from switchgear._fleet.fleet import MOST_SWITCHES, SHELF, Fleet
 from switchgear._fleet.manifest import Crew, agent, crew
-from switchgear._fleet.state_file import world
+from switchgear._fleet.watcher import world
 from switchgear._stores.ledger import ledger_of
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 
 class Down(Exception):
@@ -107,7 +108,7 @@ def test_routes_and_reports_go_on_while_the_configuration_changes_all_the_time()
     finally:
         stopped.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(LIMIT_S)
         sys.setswitchinterval(interval_s)
         fleet.close()
     assert errors == []

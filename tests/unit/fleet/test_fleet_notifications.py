@@ -17,14 +17,14 @@ import pytest
 
 from switchgear import Panel, Signal
 from switchgear._config import Config, ConfigError, load_config
-from switchgear._fleet.delivery import Delivery
-from switchgear._fleet.event_stream import SHELF
+from switchgear._fleet.delivery import SHELF, Delivery
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import Crew, agent, crew, story
 from switchgear._fleet.targets import Command, NotSent, Slack, Target, Webhook, sign, verify
 from switchgear._fleet.watcher import Watcher
 from switchgear._stores.ledger import ledger_of
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 KEY = "a key that nobody knows"
 
@@ -46,7 +46,7 @@ class Receiver:
                 outer.got.append((dict(self.headers.items()), body))
                 outer.asked.set()
                 if outer.hangs:
-                    outer.released.wait(30)
+                    outer.released.wait(LIMIT_S)
                     return
                 self.send_response(outer.status)
                 if outer.status == 302:
@@ -178,13 +178,13 @@ def test_a_server_that_hangs_is_left_and_no_decision_waits_for_it(receiver: Rece
     receiver.hangs = True
     sending = threading.Thread(target=stage.delivery(target).run_once)
     sending.start()
-    assert receiver.asked.wait(30)
+    assert receiver.asked.wait(LIMIT_S)
     for _ in range(100):
         stage.fleet.route("coder").record(ok=True)
     stage.trip(1)
     assert sending.is_alive(), "all that was decided while it hung"
     receiver.released.set()
-    sending.join(30)
+    sending.join(LIMIT_S)
     assert stage.trouble(target)["failed"] == 1
 
 
@@ -206,11 +206,11 @@ def test_only_one_of_several_sends_at_a_time(receiver: Receiver) -> None:
     first, second = stage.delivery(target), stage.delivery(target)
     sending = threading.Thread(target=first.run_once)
     sending.start()
-    assert receiver.asked.wait(30)
+    assert receiver.asked.wait(LIMIT_S)
     assert second.run_once() == 0
     assert len(receiver.got) == 1
     receiver.released.set()
-    sending.join(30)
+    sending.join(LIMIT_S)
 
 
 CHILD = """
@@ -238,10 +238,10 @@ def test_who_is_killed_while_sending_is_followed_by_another_who_sends_it_again(
     receiver.hangs = True
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(path)])
     try:
-        assert receiver.asked.wait(60)
+        assert receiver.asked.wait(LIMIT_S)
     finally:
         child.send_signal(signal.SIGKILL)
-        child.wait(30)
+        child.wait(LIMIT_S)
     receiver.released.set()
     receiver.hangs = False
     config = load_config(path)
@@ -434,7 +434,7 @@ def test_a_watcher_sends_and_writes_in_the_background(receiver: Receiver, tmp_pa
     watcher = Watcher(fleet, str(tmp_path), [Webhook(receiver.url)], every_s=0.01)
     with watcher:
         fleet.panel.breaker("rules/coder").record(Signal(violation="rule x"))
-        assert receiver.asked.wait(30)
+        assert receiver.asked.wait(LIMIT_S)
     assert receiver.bodies[0]["circuit"] == "rules/coder"
     assert (tmp_path / "world-state.json").exists()
     watcher.note()  # what its thread may have left

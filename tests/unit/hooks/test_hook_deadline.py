@@ -20,6 +20,7 @@ from switchgear._core.types import EventKind
 from switchgear._hooks import deadline
 from switchgear._hooks.compiled import compiled
 from switchgear._hooks.undecided import SPILL
+from timeouts import LIMIT_S
 from trusted_config import write_config
 from unit.hook_calls import after, before
 
@@ -35,7 +36,7 @@ STILL = "the circuits could not be consulted in time: the store is busy or slow"
 def hook(project: Path, data: bytes | dict[str, Any], circuits_s: float) -> tuple[int, str, str]:
     raw = data if isinstance(data, bytes) else json.dumps(data).encode()
     line = [sys.executable, "-c", HOOK, str(circuits_s), str(project)]
-    done = subprocess.run(line, input=raw, capture_output=True, timeout=60.0, check=False)
+    done = subprocess.run(line, input=raw, capture_output=True, timeout=LIMIT_S, check=False)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 

@@ -17,7 +17,7 @@ from switchgear._hooks.session import Notes
 from switchgear._hooks.session_check import GONE_S, Look, at_work, look, look_for_a_watcher
 from switchgear._hooks.silence import Rounds
 from switchgear._stores.base import Transaction
-from switchgear._stuck.escalation import Climb
+from switchgear._stuck.escalation import StepTaken
 from unit.hook_calls import Guarded, batch, before, claude
 
 WORKS = Look(Notes(works=True), every_s=5.0)
@@ -78,7 +78,7 @@ def test_the_trouble_of_one_session_is_not_that_of_another() -> None:
 
 
 def test_help_is_called_with_the_evidence() -> None:
-    stopped = Look(Notes(works=True, stop="what is known"), taken=Climb("escalate", ()))
+    stopped = Look(Notes(works=True, stop="what is known"), taken=StepTaken("escalate", ()))
     walk = Walk(a=stopped)
     walk.rounds.add("a")
     walk.at(0.0)

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Generator
 
 import pytest
 
+from depth import for_each
 from stress.crew import in_time
 from switchgear import CircuitBreaker, Cooldown, Policy, Rejected, Signal, detectors
 from switchgear._panel.panel import Panel
@@ -14,7 +15,7 @@ from switchgear.testing import FakeClock
 from unit.shapes import ALL, Shape, driven
 
 every_outer = pytest.mark.parametrize("outer", ALL, ids=lambda shape: shape.__name__)
-every_inner = pytest.mark.parametrize("inner", ALL, ids=lambda shape: shape.__name__)
+every_inner = for_each("inner", ALL)
 
 
 def up() -> str:
@@ -39,8 +40,8 @@ def counts(breaker: CircuitBreaker) -> dict[str, int]:
     return {name: n for name, n in breaker.totals._asdict().items() if n}
 
 
-@every_outer
 @every_inner
+@every_outer
 def test_what_is_called_inside_a_probe_passes_and_the_probe_closes_the_circuit(
     outer: Shape, inner: Shape
 ) -> None:
@@ -50,8 +51,8 @@ def test_what_is_called_inside_a_probe_passes_and_the_probe_closes_the_circuit(
     assert counts(breaker) == {"failed": 1, "succeeded": 2}
 
 
-@every_outer
 @every_inner
+@every_outer
 def test_what_fails_inside_a_probe_fails_the_probe_once(outer: Shape, inner: Shape) -> None:
     breaker, _ = probing()
     with pytest.raises(ConnectionError):

@@ -12,10 +12,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
-import anthropic
-import openai
 import pytest
-from google import genai
 
 from switchgear import CircuitBreaker, Phase, Rejected, Signal
 from switchgear._config import preset_policy
@@ -76,6 +73,8 @@ def provider() -> Iterator[Provider]:
 
 
 def ask_anthropic(url: str, timeout_s: float = 30, *, stream: bool = False) -> None:
+    import anthropic  # noqa: PLC0415  takes a second, and one worker needs it
+
     with anthropic.Anthropic(api_key="k", base_url=url, max_retries=0, timeout=timeout_s) as client:
         answer = client.messages.create(
             model="m",
@@ -87,11 +86,15 @@ def ask_anthropic(url: str, timeout_s: float = 30, *, stream: bool = False) -> N
 
 
 def ask_openai(url: str, timeout_s: float = 30) -> None:
+    import openai  # noqa: PLC0415  takes a second, and one worker needs it
+
     with openai.OpenAI(api_key="k", base_url=url, max_retries=0, timeout=timeout_s) as client:
         client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hello"}])
 
 
 def ask_google(url: str, timeout_s: float = 30) -> None:
+    from google import genai  # noqa: PLC0415  takes a second, and one worker needs it
+
     options = genai.types.HttpOptions(base_url=url, timeout=int(timeout_s * 1000))
     client = genai.Client(api_key="k", http_options=options)
     try:
@@ -413,6 +416,8 @@ def test_hostile_exceptions_and_bodies_hurt_nobody() -> None:
 def test_a_rate_limit_opens_the_dependency_for_as_long_as_was_asked_and_a_bad_key_does_not(
     provider: Provider,
 ) -> None:
+    import anthropic  # noqa: PLC0415  takes a second, and one worker needs it
+
     clock = FakeClock()
     breaker = CircuitBreaker(
         "provider/anthropic",

@@ -11,6 +11,7 @@ from switchgear import CircuitBreaker, Panel, Signal
 from switchgear._sinks import Log
 from switchgear._sinks.log import silenced
 from switchgear.testing import FakeClock, FlakyStore
+from timeouts import LIMIT_S
 
 
 def lived(breaker: CircuitBreaker, clock: FakeClock) -> None:
@@ -92,7 +93,7 @@ except ConnectionError:
 
 def test_a_program_that_never_heard_of_logging_shows_a_trip_in_one_line() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=LIMIT_S
     )
     assert done.stderr.splitlines() == [
         "circuit 'api' is open: 1 failure in a row (threshold 1); retries in 60 s"
@@ -107,7 +108,7 @@ def test_a_command_says_a_trip_once(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert "closed → open: 5 failures in a row" in done.stdout
     assert not done.stderr

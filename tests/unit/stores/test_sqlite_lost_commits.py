@@ -20,6 +20,7 @@ from switchgear._core.types import EventKind, Mode, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.ledger import Amended
 from switchgear._stores.sqlite import SqliteStore
+from timeouts import LIMIT_S
 
 POLICY = Policy([ConsecutiveFailures(threshold=2)], Cooldown(base_s=60.0))
 STRICT = Policy([ConsecutiveFailures(threshold=2)], Cooldown(base_s=60.0), strict=True)
@@ -62,7 +63,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def killed(path: Path, *work: str) -> None:
     """A process that commits and is killed with the commits in its log."""
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path), *work], check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path), *work], check=False, timeout=LIMIT_S
+    )
     assert done.returncode == -9
     assert side(path, "-wal").stat().st_size > 0
 

@@ -19,6 +19,7 @@ from switchgear._core.errors import StoreFull, StoreReadOnly, StoreUnavailable
 from switchgear._core.types import Acquire, Phase
 from switchgear._stores.sqlite import SqliteStore, errors
 from switchgear._stores.sqlite.file import DatabaseFile
+from timeouts import LIMIT_S
 from unit.sqlite_places import FAILED, NOW_S, OK, POLICY, in_a_fork, lock_away
 
 
@@ -68,7 +69,7 @@ def test_who_stands_in_line_behind_somebody_who_gave_up_gives_up_too(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20.0)
+            thread.join(LIMIT_S)
     assert len(waits) == 20
     assert max(waits) < 20 * 0.05, "not one after the other"
 

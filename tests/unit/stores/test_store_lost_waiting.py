@@ -9,6 +9,7 @@ from switchgear import Mode, Policy, Signal, detectors
 from switchgear._core.errors import StoreFull, StoreUnavailable
 from switchgear._core.types import Message, Override, Step
 from switchgear._stores.fallback import LISTED
+from timeouts import LIMIT_S
 from unit.lost_store import BAD, Bench
 
 # Threads
@@ -136,7 +137,7 @@ def test_closing_waits_for_who_is_telling_and_tells_the_rest() -> None:
         patch.setattr(bench.panel.store, "_returning", lock)
         teller = threading.Thread(target=bench.panel.store.try_again)
         teller.start()
-        assert telling.wait(5.0)
+        assert telling.wait(LIMIT_S)
         bench.panel.close()
         totals = bench.stored().totals
         teller.join()

@@ -9,10 +9,11 @@ import pytest
 
 from switchgear._stores import submitter as module
 from switchgear._stores.submitter import Submitter
+from timeouts import LIMIT_S
 
 
 def until(condition: Callable[[], object]) -> None:
-    end_s = time.monotonic() + 20.0
+    end_s = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < end_s, "it did not happen in time"
         time.sleep(0.005)
@@ -125,4 +126,4 @@ def test_it_may_be_stopped_by_its_own_thread() -> None:
 
     owner = Stops()
     submitter.add(owner, owner.tick)
-    assert stopped.wait(20.0)
+    assert stopped.wait(LIMIT_S)
