@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from switchgear._agents.base import Agent
-from switchgear._agents.process.process import missing_program
-from switchgear._agents.process.supervisor_pool import Wardens
+from switchgear._agents.process import SupervisorPool, missing_program
 from switchgear._agents.registry import agent_named, agent_of_command
 from switchgear._core.errors import OverrideRefused, SwitchgearError
 from switchgear._measure.tree import mark, open_tree, unmeasurable
@@ -128,7 +127,7 @@ class Runner:
             GuardedView(dependencies.view),
             dependencies.interrupt or Interrupt(),
             dependencies.time,
-            Wardens(),
+            SupervisorPool(),
         )
         self._stuck = (
             StuckResponse(self.context, panel, self.circuit, dependencies)
@@ -162,8 +161,8 @@ class Runner:
                 lock.release()
 
     def _run_locked(self) -> RunResult:
-        with self.context.wardens as wardens:
-            wardens.prepare()
+        with self.context.supervisors as supervisors:
+            supervisors.prepare()
             try:
                 self._begin()
                 ending = self._loop()
@@ -350,7 +349,9 @@ class Runner:
             return None
         message = message_of(self.context.options.task, self.context.record.id, done.number)
         context = self.context
-        by = CommitContext(context.record.notes, self._left_s(), context.interrupt, context.wardens)
+        by = CommitContext(
+            context.record.notes, self._left_s(), context.interrupt, context.supervisors
+        )
         made = commit_paths(context.folder, self.state.uncommitted, message, by)
         if made.note is not None:
             notes.append(made.note)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from switchgear._agents.events import AgentError, ToolStep
-from switchgear._agents.process.process import End, Run
+from switchgear._agents.process import AgentRun, ProcessEnd
 from switchgear._analysis.selftest.rows import Row, failed, skipped
 from switchgear._analysis.selftest.sandbox import (
     FAILURES,
@@ -106,7 +106,7 @@ def hang(bench: Bench) -> Iterator[Row]:
 
     def iterate(number: int) -> tuple[Judgement, Measured]:
         del number
-        silent = Run(End.IDLE, None, DEFAULT_IDLE_S, (), 0, 0, 0, "", 0, 0, (), None)
+        silent = AgentRun(ProcessEnd.IDLE, None, DEFAULT_IDLE_S, (), 0, 0, 0, "", 0, 0, (), None)
         seen = Measurements(silent, StreamObserver(), changed=0, idle_s=DEFAULT_IDLE_S)
         return judge(seen), Measured(DEFAULT_IDLE_S, files_changed=0)
 
