@@ -190,9 +190,8 @@ class CircuitBreaker(Breaker):
                 return cast("T", guard_lazy(self, result, None, args, kwargs))
             run.plain = type(result)
         for _ in run.tickets:
-            break
-        else:
-            self._fold_run(run, more=1)
+            return result
+        self._fold_run(run, more=1)
         return result
 
     async def acall(

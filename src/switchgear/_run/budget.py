@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear._agents.base import Agent
-from switchgear._agents.command import Command
+from switchgear._agents.command import CommandAgent
 from switchgear._agents.prices import model_rates, price_list
 from switchgear._agents.registry import AGENTS
 from switchgear._budgets.budgets import Budgets
@@ -192,7 +192,7 @@ class CostEstimate(NamedTuple):
 def coverage(options: RunOptions, agent: Agent, folder: Path, runs: Path) -> PriceCoverage:
     """Whether what this run spends can be known; `runs` is where past runs are kept."""
     name = agent.name
-    if isinstance(agent, Command):
+    if isinstance(agent, CommandAgent):
         name = agent.program if any("json" in part for part in agent.argv) else ""
     if name in REPORTS_COST:
         return PriceCoverage(known=True, why=f"{name} reports its cost")
@@ -205,7 +205,7 @@ def coverage(options: RunOptions, agent: Agent, folder: Path, runs: Path) -> Pri
         return _by_tokens(name, options.model)
     if _has_reported(options, runs):
         return PriceCoverage(known=True, why="an earlier run of this command reported its cost")
-    if isinstance(agent, Command) and _mentions_usage(agent, folder):
+    if isinstance(agent, CommandAgent) and _mentions_usage(agent, folder):
         by = f"tokens without a cost are priced by the {price_list()}"
         return PriceCoverage(known=True, why=f"the command's script prints usage lines; {by}")
     return PriceCoverage(
@@ -292,7 +292,7 @@ def _has_reported(options: RunOptions, runs: Path) -> bool:
     return False
 
 
-def _mentions_usage(agent: Command, folder: Path) -> bool:
+def _mentions_usage(agent: CommandAgent, folder: Path) -> bool:
     """Whether a script that the command names prints the usage lines of `docs/agents.md`."""
     for word in agent.argv[:8]:
         path = folder / word

@@ -1,18 +1,136 @@
-"""The ways in which the stand-in works and gets stuck, one per name.
+"""The built-in demo agent, its scenarios, and a temporary repository for it to work in.
 
-A scenario is a function of the iteration's number and of what is in the working directory, so a
-run is the same every time. Each yields the lines of the house's stream (see `command.py`), and
-really does what it tells: files are edited, commands are run, their failures are theirs.
+It needs nothing installed, no key and no network: `python -m switchgear._agents.demo` is its program.
+It reads a prompt from standard input as an agent does, and plays one scenario in the working
+directory. The iteration comes from SWITCHGEAR_ITERATION; without it, a counter in the git directory
+grows by one each time, so that the program can also be tried by hand.
+
+A scenario is a function of the iteration's number and of the content of the working directory, so a
+run is the same every time. Each yields the lines of Switchgear's own stream (see `command.py`), and
+really does what it reports: files are edited, commands are run, their failures are genuine.
 """
 
+import argparse
 import itertools
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from switchgear._agents.base import Agent, Invocation, StreamReader
+from switchgear._agents.command import CommandReader
+
+FILES = {
+    "shapes.py": '''"""Areas and volumes, one function after the other."""
+
+
+def square(side: float) -> float:
+    raise NotImplementedError
+
+
+def rectangle(width: float, height: float) -> float:
+    raise NotImplementedError
+
+
+def triangle(base: float, height: float) -> float:
+    raise NotImplementedError
+
+
+def cube(side: float) -> float:
+    raise NotImplementedError
+''',
+    "test_shapes.py": """import unittest
+
+import shapes
+
+
+class Shapes(unittest.TestCase):
+    def test_square(self):
+        self.assertEqual(shapes.square(3), 9)
+
+    def test_rectangle(self):
+        self.assertEqual(shapes.rectangle(3, 4), 12)
+
+    def test_triangle(self):
+        self.assertEqual(shapes.triangle(3, 4), 6)
+
+    def test_cube(self):
+        self.assertEqual(shapes.cube(3), 27)
+""",
+    "README.md": "# Shapes\n\nImplement every function in shapes.py; test_shapes.py says when it is right.\n",
+    ".gitignore": "__pycache__/\n",
+}
+VALIDATION = f"{sys.executable} -B -m unittest -q"
+"""The command that tests the throw-away repository."""
+VALIDATED = ("", "story", "works", "rate-limited")
+"""The scenarios that work on the tests; the others would only fail them."""
+TASK = "Implement every function in shapes.py so that all tests pass."
+
+
+class Demo(Agent):
+    """The stand-in in one of its scenarios; `speed` divides its pauses.
+
+    Raises ValueError for a scenario that it does not know.
+    """
+
+    name = "demo"
+    install = "it is part of switchgear"
+
+    def __init__(self, scenario: str = "story", speed: float = 1.0) -> None:
+        if scenario not in SCENARIOS:
+            raise ValueError(
+                f"there is no scenario {scenario!r} of the demo agent; known: {', '.join(SCENARIOS)}"
+            )
+        if not speed > 0:
+            raise ValueError(f"speed is {speed!r}: it must be a number above 0")
+        self.scenario = scenario
+        self.speed = speed
+
+    def invocation(
+        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        """The running Python with the stand-in's program; the prompt is on stdin."""
+        del cwd, model
+        argv = [
+            sys.executable,
+            "-m",
+            "switchgear._agents.demo",
+            "--scenario",
+            self.scenario,
+        ]
+        return Invocation((*argv, "--speed", str(self.speed), *extra), prompt)
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        """A reader for one run."""
+        return CommandReader(model=model)
+
+
+def make_repository(path: Path) -> None:
+    """Writes the throw-away project into an empty directory, under git where git is there."""
+    path.mkdir(parents=True, exist_ok=True)
+    if any(path.iterdir()):
+        raise ValueError(f"{str(path)!r} must be an empty directory")
+    for name, text in FILES.items():
+        (path / name).write_text(text, encoding="utf-8")
+    git = shutil.which("git")
+    if git is None:
+        return
+    who = ("-c", "user.name=demo", "-c", "user.email=demo@localhost", "-c", "commit.gpgsign=false")
+    # No hook, template or signature of the machine takes part in a demonstration.
+    env = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    for arguments in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "-m", "Stubs")):
+        subprocess.run(  # noqa: S603 - fixed arguments
+            [git, *who, *arguments], cwd=path, env=env, check=True, capture_output=True
+        )
+
+
+# Scenarios
 
 Line = dict[str, Any]
 Scenario = Callable[[int], Iterator[Line | float]]
@@ -222,3 +340,41 @@ def _ran(*argv: str) -> Line:
     outcome = {"output": said} if done.returncode == 0 else {"error": said}
     ok = done.returncode == 0
     return {"type": "tool", "name": "bash", "arguments": {"command": shown}, "ok": ok, **outcome}
+
+
+# The program
+
+
+def main() -> int:
+    """Plays one iteration; exit code 1 if its result is a failure, as agents do."""
+    parser = argparse.ArgumentParser(prog="demo-agent", description=__doc__)
+    parser.add_argument("--scenario", choices=SCENARIOS, default="story")
+    parser.add_argument("--speed", type=float, default=1.0, help="divides every pause")
+    chosen = parser.parse_args()
+    sys.stdin.read()
+    failed = False
+    for line in SCENARIOS[chosen.scenario](_iteration()):
+        if isinstance(line, float):
+            # A hang stays one at any speed.
+            time.sleep(line if line > 10 else line / chosen.speed)
+            continue
+        failed = line.get("success") is False
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+    return int(failed)
+
+
+def _iteration() -> int:
+    told = os.environ.get("SWITCHGEAR_ITERATION", "")
+    if told.isdecimal():
+        return max(1, int(told))
+    counter = Path(".git", "switchgear-demo")
+    if not counter.parent.is_dir():
+        return 1
+    number = int(counter.read_text(encoding="ascii")) + 1 if counter.exists() else 1
+    counter.write_text(str(number), encoding="ascii")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -15,12 +15,20 @@ from switchgear._agents.base import (
     NotUnderstood,
     StreamReader,
     as_argument,
-    at,
-    count,
-    words,
 )
-from switchgear._agents.events import Result, StreamEvent
+from switchgear._agents.events import AgentResult, StreamEvent, Usage
+from switchgear._agents.fields import at, micros, words
+from switchgear._agents.pi.hooks import token_counts
 from switchgear._agents.provider_messages import complaint
+from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordingTally,
+    RunBuilder,
+    moment,
+    name,
+    word,
+)
 from switchgear._text.agent_text import clean
 
 _SILENT = frozenset({
@@ -66,20 +74,13 @@ class PiReader(JsonReader):
         self._last_words = words(message.get("content"))
         self._failed = words(message.get("errorMessage")) if self._stop_reason == "error" else ""
         if self._last_words:
-            yield from self.said(self._last_words)
+            yield from self.message(self._last_words)
         if self._failed:
             yield complaint(self._failed)
         usage = message.get("usage")
-        read, written = count(at(usage, "cacheRead")), count(at(usage, "cacheWrite"))
-        if fresh := count(at(usage, "input")) + read + written:
-            yield self.meter.add(
-                model,
-                fresh,
-                at(usage, "output"),
-                read,
-                written,
-                dollars=at(usage, "cost", "total") or None,
-            )
+        tokens = token_counts(usage)
+        if tokens.input:
+            yield self.meter.add(model, *tokens, dollars=at(usage, "cost", "total") or None)
 
     def _end(self) -> Iterator[StreamEvent]:
         ok = not self._failed and self._stop_reason == "stop"
@@ -87,7 +88,7 @@ class PiReader(JsonReader):
             yield complaint(self._failed, final=True)
         elif ok:
             yield from self.question_in(self._last_words)
-        yield Result(clean(self._last_words or self._failed), ok, self._stop_reason or None)
+        yield AgentResult(clean(self._last_words or self._failed), ok, self._stop_reason or None)
 
 
 class Pi(Agent):
@@ -107,3 +108,71 @@ class Pi(Agent):
     def reader(self, *, model: str | None = None) -> StreamReader:
         """A reader for one run."""
         return PiReader(model=model)
+
+
+# Transcripts
+
+_FORMAT = "pi"
+
+_SILENT_LINES = frozenset({
+    *("model_change", "thinking_level_change", "compaction", "branch_summary", "custom", "label"),
+    *("custom_message", "session_info"),
+})  # fmt: skip
+
+
+def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+    """The line that opens a session."""
+    del source
+    first = head[0] if head else {}
+    return first.get("type") == "session" and {"id", "cwd"} <= first.keys()
+
+
+def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
+    """The session of a file."""
+    building = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT))
+    for line in source.lines(tally, _FORMAT):
+        kind = word(line.get("type"))
+        if kind == "session":
+            building.run = building.run._replace(id=name(line.get("id")) or source.name)
+        elif kind == "message":
+            _message(building, line.get("message"), moment(line.get("timestamp")), tally)
+        elif kind not in _SILENT_LINES:
+            tally.unknown_line(_FORMAT, kind)
+    yield building.finish()
+
+
+def _message(
+    building: RunBuilder, message: object, at_s: float | None, tally: RecordingTally
+) -> None:
+    role = word(at(message, "role"))
+    if role == "user":
+        building.turn(at_s)
+        building.fill(task=name(words(at(message, "content"))))
+    elif role == "assistant":
+        _answer(building, message, at_s)
+    elif role == "toolResult":
+        output = words(at(message, "content"))
+        ok = at(message, "isError") is not True
+        building.result(at(message, "toolCallId"), output, at_s, ok=ok)
+    elif role not in {"bashExecution", "custom", "compactionSummary", "branchSummary"}:
+        tally.unknown_line(_FORMAT, role)
+
+
+def _answer(building: RunBuilder, message: object, at_s: float | None) -> None:
+    building.turn(at_s)
+    provider, model = name(at(message, "provider")), name(at(message, "model"))
+    full = f"{provider}/{model}" if provider and model else model
+    building.fill(model=full)
+    usage = at(message, "usage")
+    cost = micros(at(usage, "cost", "total")) or None
+    building.add_usage(Usage(full or None, *token_counts(usage), cost))
+    content = at(message, "content")
+    for part in content if isinstance(content, list) else []:
+        kind = word(at(part, "type"))
+        if kind in {"text", "thinking"}:
+            building.text(at(part, kind))
+        elif kind == "toolCall":
+            building.call(at(part, "id"), at(part, "name"), at(part, "arguments"), at_s)
+
+
+TRANSCRIPTS = RecordingFormat(_FORMAT, "pi session", _recognises, _read, ("~/.pi/agent/sessions",))

@@ -2,13 +2,13 @@
 
 An agent's commands fork, detach, change their group and ignore signals. So the agent is not our
 child but this program's, which is the reaper of all its descendants (Linux: a child subreaper):
-who loses its parent becomes a child of the warden, whatever session it moved to. The warden ends
+who loses its parent becomes a child of the supervisor, whatever session it moved to. The supervisor ends
 all of them before it ends itself, also when we die, for it then reads the end of its control pipe.
 
 It is started as a plain script, without site and without our package, to be there quickly, and
-often before there is anything to do (see wardens.py):
+often before there is anything to do (see supervisors.py):
 
-    python -I -S warden.py JOB_FD CONTROL_FD STATUS_FD
+    python -I -S supervisor.py JOB_FD CONTROL_FD STATUS_FD
 
 Job: the command, the environment, the directory and the grace period in seconds, as `marshal`
 writes them, up to the end of file; without them there is nothing to do.
@@ -31,7 +31,7 @@ _GIVE_UP_S = 5.0
 """After so long of SIGKILL the kernel itself holds a process; waiting on would help nobody."""
 
 
-class Warden:
+class Supervisor:
     """One agent, its descendants and the two pipes to whoever asked for it."""
 
     def __init__(self, control: int, status: int) -> None:
@@ -225,5 +225,5 @@ def send(pids: list[int], number: int) -> None:
 
 if __name__ == "__main__":
     job_fd, control_fd, status_fd = map(int, sys.argv[1:4])
-    Warden(control_fd, status_fd).run(job_fd)
+    Supervisor(control_fd, status_fd).run(job_fd)
     os._exit(0)  # nothing is left that would need tidying up

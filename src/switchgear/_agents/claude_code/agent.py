@@ -10,18 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from switchgear._agents.base import (
-    Agent,
-    Invocation,
-    JsonReader,
-    NotUnderstood,
-    StreamReader,
-    at,
-    count,
-    words,
-)
-from switchgear._agents.events import AgentError, Question, Result, StreamEvent, Usage
+from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, StreamReader
+from switchgear._agents.claude_code.hooks import token_counts
+from switchgear._agents.events import AgentError, AgentResult, Question, StreamEvent, Usage
+from switchgear._agents.fields import TokenCounts, at, count, micros, words
 from switchgear._agents.provider_messages import complaint
+from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordingTally,
+    RunBuilder,
+    moment,
+    name,
+    word,
+)
 from switchgear._text.agent_text import clean, one_line
 
 _CHARS_PER_TOKEN = 4
@@ -34,6 +36,8 @@ class ClaudeReader(JsonReader):
 
     placeholder_output = True
     """Whether output tokens of messages are placeholders."""
+    token_counts = staticmethod(token_counts)
+    """The tokens of a message."""
 
     def __init__(self, *, model: str | None = None) -> None:
         super().__init__(model=model)
@@ -42,7 +46,7 @@ class ClaudeReader(JsonReader):
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         """The events of one line, by its type."""
         kind = line.get("type")
-        self.speaker = one_line(str(line.get("parent_tool_use_id") or ""), 80)
+        self.subagent = one_line(str(line.get("parent_tool_use_id") or ""), 80)
         if kind == "assistant":
             yield from self._assistant(line)
         elif kind == "user":
@@ -55,14 +59,6 @@ class ClaudeReader(JsonReader):
             yield _rejected(line["rate_limit_info"])
         elif kind not in {"rate_limit_event", "stream_event"}:
             raise NotUnderstood
-
-    def input_tokens(self, usage: object) -> int:
-        """All input tokens: this agent counts those of the cache apart."""
-        return (
-            count(at(usage, "input_tokens"))
-            + count(at(usage, "cache_read_input_tokens"))
-            + count(at(usage, "cache_creation_input_tokens"))
-        )
 
     def _system(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         if line.get("subtype") == "init" and isinstance(line.get("model"), str):
@@ -89,7 +85,7 @@ class ClaudeReader(JsonReader):
                 if str(at(part, "name")).lower() in _ASKING:
                     yield Question(clean(_asked(at(part, "input"))), by_tool=True)
             elif at(part, "type") == "text" or isinstance(part, str):
-                yield from self.said(words(part))
+                yield from self.message(words(part))
         yield from self._message_usage(message, content)
 
     def _message_usage(self, message: object, content: object) -> Iterator[StreamEvent]:
@@ -97,20 +93,13 @@ class ClaudeReader(JsonReader):
         if not isinstance(usage, dict) or model == "<synthetic>":
             return
         model = model if isinstance(model, str) else self.model
-        said = count(usage.get("output_tokens"))
+        tokens = self.token_counts(usage)
         if self.placeholder_output:
-            said = max(said, len(str(content)) // _CHARS_PER_TOKEN)
+            said = max(tokens.output, len(str(content)) // _CHARS_PER_TOKEN)
+            tokens = tokens._replace(output=said)
         message_id = str(at(message, "id"))
-        tokens: tuple[object, ...] = (
-            (0, said)
-            if message_id in self._seen
-            else (
-                self.input_tokens(usage),
-                said,
-                usage.get("cache_read_input_tokens"),
-                usage.get("cache_creation_input_tokens"),
-            )
-        )
+        if message_id in self._seen:
+            tokens = TokenCounts(output=tokens.output)
         if len(self._seen) < _MOST_IDS:
             self._seen[message_id] = 1
         yield self.meter.add(model, *tokens)._replace(estimated=self.placeholder_output)
@@ -137,7 +126,7 @@ class ClaudeReader(JsonReader):
         else:
             yield from self.question_in(text)
         stopped = str(reason) not in {"completed", "success"}
-        yield Result(clean(text), not failed and not stopped, str(reason) if reason else None)
+        yield AgentResult(clean(text), not failed and not stopped, str(reason) if reason else None)
 
     def _result_usage(self, line: dict[str, Any]) -> Iterator[Usage]:
         models = line.get("modelUsage")
@@ -154,14 +143,8 @@ class ClaudeReader(JsonReader):
                     dollars=at(usage, "costUSD"),
                 )
         elif isinstance(usage := line.get("usage"), dict):
-            yield self.meter.set(
-                self.model,
-                self.input_tokens(usage),
-                usage.get("output_tokens"),
-                usage.get("cache_read_input_tokens"),
-                usage.get("cache_creation_input_tokens"),
-                dollars=line.get("total_cost_usd"),
-            )
+            tokens = self.token_counts(usage)
+            yield self.meter.set(self.model, *tokens, dollars=line.get("total_cost_usd"))
 
 
 class Claude(Agent):
@@ -197,3 +180,122 @@ def _rejected(info: dict[str, Any]) -> AgentError:
     wait_s = max(0.0, resets_at_s - time.time()) if resets_at_s else None
     which = info.get("rateLimitType") or "usage"
     return complaint(f"rate limit reached ({which})", status=429, retry_after_s=wait_s)
+
+
+# Transcripts
+
+_FORMAT = "claude"
+
+_SILENT = frozenset({
+    *("summary", "attachment", "queue-operation", "last-prompt", "tools-used", "cost-state"),
+    *("api-request", "api-request-blob", "api-request-shape", "atis-latch", "progress", "mode"),
+    *("file-history-snapshot", "custom-title", "ai-title", "agent-name", "pr-link", "tag"),
+    *("stream_event", "rate_limit_event", "permission-mode", "worktree-state", "agent-setting"),
+})  # fmt: skip
+_SPEAKING = ("user", "assistant")
+
+
+def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+    """Lines with a session and one of the types."""
+    del source
+    if any(isinstance(at(line, "message", "parts"), list) for line in head):
+        return False  # Qwen Code's
+    known = _SILENT.union(_SPEAKING, ("system",))
+    return any(
+        line.get("type") in known
+        and ("sessionId" in line or "session_id" in line or "leafUuid" in line)
+        and "projectHash" not in line
+        and at(line, "message", "parts") is None
+        for line in head
+        if isinstance(line.get("type"), str)
+    )
+
+
+def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
+    """The session of a file, and each sub-agent that it holds."""
+    sessions: dict[str, _ClaudeSession] = {}
+    for line in source.lines(tally, _FORMAT):
+        kind = word(line.get("type"))
+        if kind not in _SPEAKING:
+            if kind == "result":
+                _ended(sessions, line)
+            elif kind != "system" and kind not in _SILENT:
+                tally.unknown_line(_FORMAT, kind)
+            continue
+        key = _key(line)
+        if key not in sessions:
+            sessions[key] = _ClaudeSession(
+                RecordedRun(key or source.name, source.path, _FORMAT, "claude")
+            )
+        sessions[key].read_message(kind, line)
+    for session in sessions.values():
+        yield session.building.finish()
+
+
+def _key(line: dict[str, Any]) -> str:
+    session = name(line.get("sessionId") or line.get("session_id"))
+    parent = line.get("parent_tool_use_id")
+    if line.get("isSidechain") is True or parent:
+        return f"{session}/{name(line.get('agentId') or parent) or 'sub-agent'}"
+    return session
+
+
+def _ended(sessions: "dict[str, _ClaudeSession]", line: dict[str, Any]) -> None:
+    session = sessions.get(_key(line))
+    if session is not None:
+        session.building.fill(
+            ended=name(line.get("subtype")), cost_micros=micros(line.get("total_cost_usd"))
+        )
+
+
+class _ClaudeSession:
+    """One run while its lines are read."""
+
+    def __init__(self, run: RecordedRun) -> None:
+        self.building = RunBuilder(run)
+        self._answer: object = None
+
+    def read_message(self, kind: str, line: dict[str, Any]) -> None:
+        message, at_s = line.get("message"), moment(line.get("timestamp"))
+        content = at(message, "content")
+        if kind == "user":
+            self._user(content, at_s, human=line.get("isMeta") is not True)
+        else:
+            self._assistant(message, content, at_s)
+
+    def _user(self, content: object, at_s: float | None, *, human: bool) -> None:
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        for part in parts:
+            if at(part, "type") == "tool_result":
+                output = words(at(part, "content"))
+                ok = at(part, "is_error") is not True
+                self.building.result(at(part, "tool_use_id"), output, at_s, ok=ok)
+            elif at(part, "type") == "text":
+                self.building.turn(at_s)
+                if human:
+                    self.building.fill(task=name(at(part, "text")))
+
+    def _assistant(self, message: object, content: object, at_s: float | None) -> None:
+        if at(message, "id") != self._answer or self._answer is None:
+            self._answer = at(message, "id")
+            self.building.turn(at_s)
+            self._use(message)
+        for part in content if isinstance(content, list) else []:
+            kind = word(at(part, "type"))
+            if kind == "text":
+                self.building.text(at(part, "text"))
+            elif kind == "thinking":
+                self.building.text(at(part, "thinking"))
+            elif kind in {"tool_use", "server_tool_use", "mcp_tool_use"}:
+                self.building.call(at(part, "id"), at(part, "name"), at(part, "input"), at_s)
+
+    def _use(self, message: object) -> None:
+        usage = at(message, "usage")
+        model = name(at(message, "model"))
+        self.building.fill(model=model if model != "<synthetic>" else "")
+        self.building.add_usage(Usage(model, *token_counts(usage)))
+
+
+TRANSCRIPTS = RecordingFormat(
+    _FORMAT, "Claude Code transcript", _recognises, _read, ("~/.claude/projects",)
+)
