@@ -17,47 +17,11 @@ ALLOWED: dict[str, str] = {}
 """Names that may be defined more than once, and why."""
 
 BASELINE = frozenset(
-    [
-        "Agent",
-        "Answer",
-        "Block",
-        "Call",
-        "Change",
-        "Choice",
-        "Chosen",
-        "Command",
-        "Entry",
-        "Finding",
-        "Found",
-        "Gate",
-        "Lane",
-        "Node",
-        "Outcome",
-        "Pending",
-        "Place",
-        "ProviderDown",
-        "Reading",
-        "Result",
-        "Row",
-        "Rule",
-        "Saved",
-        "Scenario",
-        "Screen",
-        "SeenError",
-        "Settings",
-        "Shown",
-        "Standing",
-        "State",
-        "Status",
-        "Tally",
-        "View",
-        "Warden",
-        "Watcher",
-        "_Call",
-        "_Reader",
-        "_Reading",
-        "_Session",
-    ]
+    """
+    Agent Answer Block Call Change Choice Chosen Command Entry Finding Found Gate Lane Node
+    Outcome Pending Place ProviderDown Reading Row Rule Saved Scenario Screen Settings Shown
+    Standing State Status Tally View Watcher _Reader
+    """.split()
 )
 """Names with several meanings that are not renamed yet."""
 

@@ -79,7 +79,7 @@ def tripping_failure(folder: Path) -> Trace:
 def run_iteration(folder: Path) -> Counter[str]:
     """Count the messages to the store in the second iteration of a run."""
     from switchgear import Panel
-    from switchgear._agents.command import Command
+    from switchgear._agents.command import CommandAgent
     from switchgear._run.dependencies import RunDependencies
     from switchgear._run.loop import Runner
     from switchgear._run.options import RunOptions
@@ -108,7 +108,7 @@ def run_iteration(folder: Path) -> Counter[str]:
     with Panel(f"sqlite:///{folder / 'run.db'}") as panel:
         Runner(
             options,
-            Command(agent),
+            CommandAgent(agent),
             record,
             folder=project,
             panel=panel,

@@ -334,10 +334,8 @@ class Protocol:
             if isinstance(lost, Received):
                 return self._received(key, policy, mail, lost)
             if lost is None:
-                raise StoreError(
-                    self.label,
-                    f"circuit {key!r}: the server confirmed a commit that was not sent",
-                    "see what else writes to this server",
+                raise StoreUnavailable(
+                    self.label, "the replies of the server are out of step", "check the proxy"
                 )
             return (yield from self._queue(key, policy, mail, lost))
         copy = self.known.get(key, policy)
