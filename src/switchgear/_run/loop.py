@@ -189,6 +189,7 @@ class Runner:
         if not self._resumed:
             with suppress(OverrideRefused):
                 self.circuits.forget_earlier_runs(by=BY)
+        self.circuits.refresh()
         self._gate.remember(self.state.begun_s)
         self._mark = mark(self.context.tree)
         if self.state.start_mark is None:
@@ -215,7 +216,7 @@ class Runner:
             ending = self._gate.objection(self.state, self._evidence) or self._told()
             if ending is not None:
                 return ending
-            leave = self._gate.ask()
+            leave = self._gate.acquire()
             if isinstance(leave, Ending):
                 return leave
             if leave is None:
@@ -262,7 +263,7 @@ class Runner:
             self.circuits.give_back(leave)
             return Ending(ExitReason.AGENT_ERROR, str(problem))
         self._unmeasured = self._unmeasured if done.change is None else 0
-        goes_on = self._tell(leave, done)
+        goes_on = self._record(leave, done)
         would_stop = goes_on and self.circuits.would_stop()
         if self._stuck is not None:
             tests, best = tests_passing(done.validated), before.best_tests
@@ -328,7 +329,7 @@ class Runner:
         self.state = self.state._replace(warned=timeouts.with_given(warned, mark.percent))
         return messages.time_warning(mark.percent, mark.left_s, limit_s)
 
-    def _tell(self, leave: RunPermits, done: Iteration) -> bool:
+    def _record(self, leave: RunPermits, done: Iteration) -> bool:
         repeated = done.watch.repeated
         measured = Measured(
             seconds=done.seconds,
@@ -338,8 +339,8 @@ class Runner:
             output_chars=done.run.output_chars,
             repeats=1 if repeated is None else repeated.times,
         )
-        self.circuits.tell_provider(leave, done.judged, done.seconds)
-        return self.circuits.tell_loop(leave, done.judged, measured)
+        self.circuits.record_provider(leave, done.judged, done.seconds)
+        return self.circuits.record_loop(leave, done.judged, measured)
 
     def _commit(self, done: Iteration, notes: list[str]) -> str | None:
         if not (self.context.options.commit and done.judged.ok is True and self.state.uncommitted):

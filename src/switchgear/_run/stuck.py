@@ -172,9 +172,10 @@ class StuckWatch:
     def _tell(self, circuit: Breaker, signal: Signal) -> str | None:
         if self.score is not None:
             return None
-        was_open = circuit.snapshot().phase is Phase.OPEN
+        circuit.advance()
+        was_open = circuit.last_known.phase is Phase.OPEN
         verdict = circuit.record(signal)
-        opened = circuit._circuit  # noqa: SLF001  a look would let time pass, and close it
+        opened = circuit.last_known
         if was_open or verdict.phase is not Phase.OPEN or opened.mode in _GOES_ON:
             return None
         readings = circuit.policy.readings(opened.memories, opened.outage.opened_at_s)

@@ -174,9 +174,9 @@ def _runner(config: Config, root: str, store: Listening, clock: FakeClock) -> No
             Judgement("failed", ok=False, error="no rule"),
             Judgement("provider", provider=trouble),
         ):
-            leave = circuits.ask()
-            circuits.tell_loop(leave, judged, measured)
-            circuits.tell_provider(leave, judged, 1.0)
+            leave = circuits.acquire()
+            circuits.record_loop(leave, judged, measured)
+            circuits.record_provider(leave, judged, 1.0)
 
 
 def _library(config: Config, root: str, store: Listening, clock: FakeClock) -> None:

@@ -126,7 +126,7 @@ def dead_provider(bench: Bench) -> Iterator[Row]:
             return
         for number in range(PATIENCE):
             try:
-                leave = circuits.ask()
+                leave = circuits.acquire()
             except Rejected as refused:
                 by = hot(circuits.provider.readings())
                 yield Row(
@@ -140,8 +140,8 @@ def dead_provider(bench: Bench) -> Iterator[Row]:
                 )
                 return
             clock.advance(5.0)
-            circuits.tell_loop(leave, judged, Measured(5.0))
-            circuits.tell_provider(leave, judged, 5.0)
+            circuits.record_loop(leave, judged, Measured(5.0))
+            circuits.record_provider(leave, judged, 5.0)
     why = f"{PATIENCE:,} iterations without a provider, and it goes on"
     yield failed(PROVIDER, "dead provider", PATH, why)
 
@@ -171,7 +171,7 @@ def _run(bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate) -> 
         began_s = clock()
         for number in range(1, PATIENCE + 1):
             try:
-                leave = circuits.ask()
+                leave = circuits.acquire()
             except Rejected as refused:
                 by = hot(circuits.loop.readings())
                 return Row(
@@ -180,7 +180,7 @@ def _run(bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate) -> 
                 )
             judged, measured = iterate(number)
             clock.advance(measured.seconds)
-            circuits.tell_loop(leave, judged, measured)
+            circuits.record_loop(leave, judged, measured)
         evidence = "; ".join(circuits.evidence()) or "no detector is warm"
     return failed("loop/*", attack, PATH, f"{PATIENCE:,} such iterations go on: {evidence}")
 
