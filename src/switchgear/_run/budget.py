@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from switchgear._agents.base import Agent
 from switchgear._agents.command import CommandAgent
 from switchgear._agents.prices import model_rates, price_list
-from switchgear._agents.registry import AGENTS
+from switchgear._agents.registry import AGENTS, ROWS
 from switchgear._budgets.budgets import Budgets
 from switchgear._budgets.reservation import LEASE_S
 from switchgear._budgets.tree import BudgetNode, is_reservation, parent_of, root_of
@@ -158,7 +158,7 @@ class RunReservation:
                 continue  # the lease outlasts two of these
 
 
-REPORTS_COST = frozenset({"aider", "claude", "demo", "mini", "opencode", "pi"})
+REPORTS_COST = frozenset(row.name for row in ROWS if row.reports_cost)
 """Agents whose streams have the cost in dollars; the other known agents report tokens."""
 _USAGE = re.compile(rb"""cost_usd|(?:in|out)put_tokens|["']usage["']""")
 _MOST_BYTES = 1_000_000
