@@ -17,11 +17,41 @@ ALLOWED: dict[str, str] = {}
 """Names that may be defined more than once, and why."""
 
 BASELINE = frozenset(
-    """
-    Agent Answer Block Call Change Choice Chosen Command Entry Finding Found Gate Lane Node
-    Outcome Pending Place ProviderDown Reading Row Rule Saved Scenario Screen Settings Shown
-    Standing State Status Tally View Watcher _Reader
-    """.split()
+    [
+        "Agent",
+        "Answer",
+        "Block",
+        "Call",
+        "Change",
+        "Choice",
+        "Chosen",
+        "Command",
+        "Entry",
+        "Finding",
+        "Found",
+        "Gate",
+        "Lane",
+        "Node",
+        "Outcome",
+        "Pending",
+        "Place",
+        "ProviderDown",
+        "Reading",
+        "Row",
+        "Rule",
+        "Saved",
+        "Scenario",
+        "Screen",
+        "Settings",
+        "Shown",
+        "Standing",
+        "State",
+        "Status",
+        "Tally",
+        "View",
+        "Watcher",
+        "_Reader",
+    ]
 )
 """Names with several meanings that are not renamed yet."""
 
