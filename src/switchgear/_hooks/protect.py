@@ -63,7 +63,7 @@ GUARD_RULES = (
         contents=(
             *(
                 "from switchgear import*panel",
-                "switchgear._",
+                "switchgear._[a-z]",
                 "switchgear.panel",
                 "switchgear.stores",
             ),

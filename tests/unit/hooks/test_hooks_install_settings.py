@@ -357,9 +357,7 @@ def test_our_command_is_known_wherever_it_is_installed(command: str, ours: bool)
 
 @pytest.mark.parametrize("agent", WITH_SETTINGS)
 def test_every_event_that_is_hooked_is_one_that_the_dialect_knows(agent: str) -> None:
-    module = __import__(
-        f"switchgear._agents.hook_dialects.{agent.replace('-', '_')}", fromlist=["MOMENTS"]
-    )
+    module = __import__(f"switchgear._agents.{agent.replace('-', '_')}.hooks", fromlist=["MOMENTS"])
     assert set(HOOKED[agent].events) <= set(module.MOMENTS)
 
 
