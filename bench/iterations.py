@@ -22,7 +22,7 @@ from bench.library import Role
 from bench.result import TIMES, Bar, Row, Section
 from switchgear import Panel
 from switchgear._agents.command import Command
-from switchgear._run.dependencies import Setting
+from switchgear._run.dependencies import RunDependencies
 from switchgear._run.loop import Runner
 from switchgear._run.options import RunOptions
 from switchgear._run.record import new_run
@@ -126,7 +126,7 @@ def _run(folder: Path, watch: Stopwatch, iterations: int) -> None:
             record,
             folder=folder,
             panel=panel,
-            setting=Setting(view=watch),
+            dependencies=RunDependencies(view=watch),
         )
         result = runner.run()
     if result.exit_reason != "max_iterations":

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bench.library import Role
 from bench.result import Bar, Row, Section
 from switchgear._config import preset_policy
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 
 if TYPE_CHECKING:
     from bench.measure import Effort
@@ -100,5 +100,5 @@ def _made(chance: random.Random) -> Signal:
     path = f"src/{chance.choice(WORDS)}{chance.randrange(99)}.py"
     ok = chance.random() > 1 / 8
     error = None if ok else f"{chance.choice(WORDS)} failed: exit code {chance.randrange(4)}"
-    act = Act("bash", f"{text(chance.choice((2, 8, 60)))} {path}", result, text(40))
-    return Signal(ok=ok, error=error, act=act)
+    act = AgentStep("bash", f"{text(chance.choice((2, 8, 60)))} {path}", result, text(40))
+    return Signal(ok=ok, error=error, step=act)

@@ -117,7 +117,7 @@ def _redis(size: int) -> Iterator[str]:
 def _begin(url: str) -> None:
     """One circuit, made by the store itself, of which the others are copies."""
     with Panel(url) as panel:
-        panel.breaker(SEED).tell(Signal(ok=False, error="529 overloaded"))
+        panel.breaker(SEED).record(Signal(ok=False, error="529 overloaded"))
 
 
 # --- reading one ---------------------------------------------------------------------------------

@@ -46,9 +46,9 @@ def section(effort: Effort) -> Section:
             panels.enter_context(Panel(f"sqlite:///{file}")).breaker(NAME, NEVER_TRIPS)
             for _ in range(2)
         ]
-        ours[0].tell(FAILED)
+        ours[0].record(FAILED)
         bare = [panels.enter_context(closing(_connection(file))) for _ in range(2)]
-        messages = [partial(breaker.tell, FAILED) for breaker in ours]
+        messages = [partial(breaker.record, FAILED) for breaker in ours]
         floors = [partial(_read_modify_write, db) for db in bare]
         contenders = [
             _contender(Role.FLOOR, ALONE, floors[0]),

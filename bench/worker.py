@@ -46,7 +46,7 @@ class Worker:
     def trip(self) -> float:
         """When the failure that trips the circuit was about to be told."""
         begun_s = time.monotonic()
-        self._tripping.tell(FAILED)
+        self._tripping.record(FAILED)
         return begun_s
 
     def reset(self) -> None:
@@ -56,9 +56,9 @@ class Worker:
         """How long each PING took that was begun between the two times."""
         return _timed(self._ping, start_s, end_s)
 
-    def tell(self, start_s: float, end_s: float) -> list[float]:
+    def record(self, start_s: float, end_s: float) -> list[float]:
         """The same for failures told to the circuit that all share."""
-        return _timed(lambda: self._crowded.tell(FAILED), start_s, end_s)
+        return _timed(lambda: self._crowded.record(FAILED), start_s, end_s)
 
     def told(self) -> int:
         """How many failures the circuit has been told by all."""

@@ -25,7 +25,7 @@ from stuck_corpus import Run, Score, Step, judged, read, score, signal_of, stops
 from switchgear._config import preset_policy
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Phase, Tell
+from switchgear._core.types import Phase, Record
 from switchgear._detectors import progress, step_facts
 from switchgear._detectors import progress as errors_debt
 from switchgear._detectors import progress as words_debt
@@ -69,7 +69,7 @@ class Ledger:
     def step(self, recorded: Step) -> bool:
         """Fold one recorded step by the real mechanism."""
         self.now_s += 1.0
-        told = Tell(signal_of(recorded))
+        told = Record(signal_of(recorded))
         self.circuit = step(self.policy, self.circuit, told, self.now_s).circuit
         return self.circuit.phase is Phase.OPEN
 
@@ -167,7 +167,7 @@ def without_thoughts(runs: list[Run]) -> Score:
     silent = [
         run._replace(
             signals=tuple(
-                s._replace(act=s.act and s.act._replace(thought=None)) for s in run.signals
+                s._replace(step=s.step and s.step._replace(thought=None)) for s in run.signals
             )
         )
         for run in runs

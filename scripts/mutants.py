@@ -38,74 +38,62 @@ from mutant_operators import Mutant, mutants_of
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "switchgear"
 EXPLAINED = Path(__file__).with_name("mutants_explained.toml")
-LOOPS = tuple(
-    f"core/detectors/{name}.py"
-    for name in (
-        *("error_counts", "no_progress", "opaque", "output_decline", "outputs"),
-        *("same_error", "standstill"),
-    )
-)
 FILES = (
     "_core/machine.py",
     "_core/moves.py",
+    "_core/evidence.py",
     "_core/verdicts.py",
     "_core/recovery.py",
     "_core/policy.py",
     "_core/window.py",
     "_core/values.py",
     "_core/wire.py",
-    "_text/fingerprint.py",
-    "_detectors/step_facts.py",
-    "_detectors/progress.py",
     "_core/detector.py",
-    "_detectors/failures.py",
+    "_text/digest.py",
+    "_text/fingerprint.py",
     "_detectors/context_burn.py",
-    "_detectors/progress.py",
-    "_detectors/progress.py",
-    "_detectors/shares.py",
-    "_detectors/shares_in_time.py",
+    "_detectors/cost.py",
     "_detectors/failures.py",
     "_detectors/latency_p95.py",
     "_detectors/lock_wait.py",
+    "_detectors/loop_output.py",
+    "_detectors/progress.py",
     "_detectors/retry_after.py",
-    "_detectors/shares.py",
-    "_detectors/shares_in_time.py",
+    "_detectors/same_error.py",
     "_detectors/same_tool.py",
-    "_detectors/silence.py",
-    "_detectors/shares_in_time.py",
     "_detectors/shares.py",
-    *LOOPS,
-    "_detectors/cost.py",
-    "_detectors/cost.py",
-    "_detectors/violation.py",
-    "_detectors/progress.py",
+    "_detectors/shares_in_time.py",
+    "_detectors/silence.py",
+    "_detectors/step_facts.py",
     "_detectors/stuck_probability.py",
-    "_detectors/progress.py",
-    "_detectors/progress.py",
     "_detectors/tool_flood.py",
-    "_text/digest.py",
-    "runs.py",
+    "_detectors/violation.py",
+    "_breaker/tickets.py",
+    "_stores/submitter.py",
+    "_rules/shell/typed_input.py",
 )
 # A mutant first meets the walks of the seeded corpus, without pytest: most end there, in a
 # fraction of a second. The others meet the tests of their own file, then all others by hand, then
 # the laws that concern them. What few walks tread on meets its own tests at once.
 WALKS = 40
-DEBTS = tuple(
-    f"core/{name}.py"
-    for name in (
-        *("act_facts", "detectors/actions_debt", "detectors/debt", "detectors/errors_debt"),
-        *("detectors/numbers", "detectors/stuck_probability", "detectors/talk_debt"),
-        "detectors/words_debt",
-    )
-)
+DEBTS = ("_detectors/step_facts.py", "_detectors/progress.py", "_detectors/stuck_probability.py")
 FIRST = {
     **dict.fromkeys(DEBTS, "tests/property/test_debt_walks.py"),
+    "_core/evidence.py": "tests/unit/core/test_evidence.py",
     "_core/recovery.py": "tests/unit/core/test_recovery.py",
     "_core/values.py": "tests/unit/core/test_recovery.py",
     "_core/window.py": "tests/unit/core/test_windows.py",
     "_core/wire.py": "tests/unit/core/test_wire.py",
+    "_core/policy.py": "tests/unit/core/test_standing.py",
+    "_core/verdicts.py": "tests/unit/core/test_standing.py",
     "_text/fingerprint.py": "tests/unit/text/test_fingerprint.py",
-    **dict.fromkeys(LOOPS, "tests/unit/detectors/test_loop_detectors.py"),
+    "_breaker/tickets.py": "tests/unit/breaker/test_runs.py",
+    "_stores/submitter.py": "tests/unit/stores/test_submitter.py",
+    "_rules/shell/typed_input.py": "tests/unit/rules/test_typed_input.py",
+    **dict.fromkeys(
+        ("_detectors/loop_output.py", "_detectors/same_error.py"),
+        "tests/unit/detectors/test_loop_detectors.py",
+    ),
     **dict.fromkeys(
         (
             *("_detectors/context_burn.py", "_detectors/same_tool.py"),
@@ -116,44 +104,29 @@ FIRST = {
     **dict.fromkeys(
         (
             *("_detectors/lock_wait.py", "_detectors/retry_after.py"),
-            *("_detectors/cost.py", "_detectors/cost.py"),
-            "_detectors/violation.py",
+            *("_detectors/cost.py", "_detectors/violation.py"),
         ),
         "tests/unit/fleet/test_fleet_detectors.py",
     ),
     **dict.fromkeys(
         (
-            *("_detectors/latency_p95.py", "_detectors/shares.py"),
-            *("_detectors/failures.py", "_detectors/shares.py"),
-            *("_detectors/shares.py", "_detectors/failures.py"),
-            *("_detectors/shares_in_time.py", "_detectors/shares_in_time.py"),
-            "_detectors/shares_in_time.py",
+            *("_detectors/latency_p95.py", "_detectors/failures.py"),
+            *("_detectors/shares.py", "_detectors/shares_in_time.py"),
         ),
         "tests/unit/detectors/test_detectors.py",
     ),
-    "_core/policy.py": "tests/unit/core/test_standing.py",
-    "_core/verdicts.py": "tests/unit/core/test_standing.py",
-    "runs.py": "tests/unit/breaker/test_runs.py",
 }
 WALKED = (
-    *(
-        "_core/machine.py",
-        "_core/moves.py",
-        "_core/verdicts.py",
-        "_core/recovery.py",
-        "_core/policy.py",
-    ),
-    *("_core/window.py", "_core/values.py", "_core/wire.py", "_text/digest.py", "runs.py"),
-    *("_core/detector.py", "_detectors/failures.py"),
-    *("_detectors/shares.py", "_detectors/failures.py"),
-    *("_detectors/latency_p95.py", "_detectors/shares.py", "_detectors/shares.py"),
-    *("_detectors/shares_in_time.py", "_detectors/shares_in_time.py"),
-    "_detectors/shares_in_time.py",
+    *("_core/machine.py", "_core/moves.py", "_core/verdicts.py", "_core/recovery.py"),
+    *("_core/policy.py", "_core/window.py", "_core/values.py", "_core/wire.py"),
+    *("_core/detector.py", "_text/digest.py", "_breaker/tickets.py", "_detectors/failures.py"),
+    *("_detectors/latency_p95.py", "_detectors/shares.py", "_detectors/shares_in_time.py"),
 )
 """What nearly every walk treads on."""
 TESTS = (
     "tests/property/test_debt_walks.py",
     "tests/unit/detectors/test_debts.py",
+    "tests/unit/core/test_evidence.py",
     "tests/unit/detectors/test_detectors.py",
     "tests/unit/detectors/test_loop_detectors.py",
     "tests/unit/breaker/test_loop_seed_000.py",
@@ -172,7 +145,7 @@ TESTS = (
 )
 STEP_LAWS = "tests/property/test_step_laws.py"
 DETECTOR_LAWS = "tests/property/test_detector_laws.py"
-OF_ALL_DEBTS = ("_detectors/step_facts.py", "_detectors/progress.py", "_detectors/progress.py")
+OF_ALL_DEBTS = ("_detectors/step_facts.py", "_detectors/progress.py")
 # A mutant that never ends is stopped, and counts as killed. Seconds of work, not of the clock, so
 # that a busy machine kills nobody: the walks need five, each batch of tests at most forty.
 WALK_CPU_S = 20
@@ -234,7 +207,7 @@ class Slot:
 def _batches(mutant: Mutant | None) -> list[list[str]]:
     """The tests in batches: a mutant that survives one meets the next."""
     if mutant is None:
-        return [[*TESTS], [STEP_LAWS], [DETECTOR_LAWS]]
+        return [sorted({*TESTS, *FIRST.values()}), [STEP_LAWS], [DETECTOR_LAWS]]
     first = FIRST.get(mutant.file, "tests/property/test_machine.py")
     others = [test for test in TESTS if test != first]
     laws = [DETECTOR_LAWS, "-k", _concerned(mutant.file)]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 
 Step = dict[str, Any]
 
@@ -98,8 +98,8 @@ def _is_over(tool: str) -> bool:
 def signal_of(step: Step) -> Signal:
     """What a guard would have told of a recorded step."""
     tool = "" if step["tool"] == "none" else step["tool"]
-    act = Act(tool, step["args"], step["observation"], step.get("thought") or None)
-    return Signal(ok=not step.get("error"), act=act)
+    act = AgentStep(tool, step["args"], step["observation"], step.get("thought") or None)
+    return Signal(ok=not step.get("error"), step=act)
 
 
 def judged(runs: Iterable[Run]) -> dict[str, list[Run]]:

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-TIMEOUT_S = 300.0
+LIMIT_S = 300.0
 """A limit for deadlocks only. A busy machine is slow, and that is no failure."""
 
 
-def eventually(is_so: Callable[[], object], what: str, patience_s: float = TIMEOUT_S) -> None:
+def eventually(is_so: Callable[[], object], what: str, patience_s: float = LIMIT_S) -> None:
     """Wait until the condition holds; fail with what was waited for."""
     deadline_s = time.monotonic() + patience_s
     while not is_so():

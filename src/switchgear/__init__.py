@@ -10,32 +10,32 @@ from typing import TYPE_CHECKING, Any
 
 from switchgear import detectors
 from switchgear._breaker.circuit_breaker import CircuitBreaker
-from switchgear._breaker.loop_breaker import Decision, IterationMetrics, LoopBreaker
+from switchgear._breaker.loop_breaker import IterationMetrics, LoopBreaker, LoopDecision
 from switchgear._core.errors import Rejected, StoreError, SwitchgearError
 from switchgear._core.policy import AnyDetector, Policy, WeightedSum
 from switchgear._core.recovery import Cooldown, Latched, WindowEnd
-from switchgear._core.types import Act, Event, EventKind, Mode, Permit, Phase, Reading, Signal
+from switchgear._core.types import AgentStep, Event, EventKind, Mode, Permit, Phase, Reading, Signal
 from switchgear._panel.panel import Panel
 from switchgear._sinks.dispatch import Call
 
 if TYPE_CHECKING:
+    from switchgear._run.loop import run_loop
     from switchgear._run.options import RunOptions
-    from switchgear._run.run_loop import run_loop
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Act",
+    "AgentStep",
     "AnyDetector",
     "Call",
     "CircuitBreaker",
     "Cooldown",
-    "Decision",
     "Event",
     "EventKind",
     "IterationMetrics",
     "Latched",
     "LoopBreaker",
+    "LoopDecision",
     "Mode",
     "Panel",
     "Permit",
@@ -57,7 +57,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The runner is imported when it is used: most programs only guard their calls."""
     if name == "run_loop":
-        from switchgear._run.run_loop import run_loop  # noqa: PLC0415
+        from switchgear._run.loop import run_loop  # noqa: PLC0415
 
         return run_loop
     if name == "RunOptions":

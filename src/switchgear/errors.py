@@ -1,11 +1,14 @@
-"""The errors that Switchgear raises: one root, `SwitchgearError`; all of them picklable."""
+"""The errors that Switchgear raises, and the classification of the errors that model providers return.
+
+All of ours derive from `SwitchgearError` and can be pickled.
+"""
 
 from switchgear._core.errors import (
     BudgetRefused,
     LockLost,
     LockTimeout,
     NoRoute,
-    OrderRefused,
+    OverrideRefused,
     Refusal,
     Rejected,
     StoreCorrupt,
@@ -17,13 +20,22 @@ from switchgear._core.errors import (
     SwitchgearError,
     WrongContext,
 )
+from switchgear._providers.errors import (
+    ProviderError,
+    classify,
+    classify_response,
+    is_provider_failure,
+)
+from switchgear._providers.table import ProviderErrorKind
 
 __all__ = [
     "BudgetRefused",
     "LockLost",
     "LockTimeout",
     "NoRoute",
-    "OrderRefused",
+    "OverrideRefused",
+    "ProviderError",
+    "ProviderErrorKind",
     "Refusal",
     "Rejected",
     "StoreCorrupt",
@@ -34,4 +46,7 @@ __all__ = [
     "StoreUnavailable",
     "SwitchgearError",
     "WrongContext",
+    "classify",
+    "classify_response",
+    "is_provider_failure",
 ]

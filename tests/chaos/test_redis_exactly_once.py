@@ -19,12 +19,13 @@ from servers.server import Server, eventually, running
 from switchgear._core.errors import StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Ask, Phase, Signal, Tell
+from switchgear._core.types import Acquire, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures, FailuresInWindow
 from switchgear._panel.panel import Panel
 from switchgear._stores.base import Transaction
 from switchgear._stores.ledger import Amended
 from switchgear._stores.redis import RedisStore
+from timeouts import LIMIT_S
 
 pytestmark = pytest.mark.stress
 
@@ -33,7 +34,7 @@ TIMEOUT_S = 0.25
 POLICY = Policy([ConsecutiveFailures(5)], Cooldown(60.0))
 CALM = Policy([ConsecutiveFailures(10**9)], Cooldown(60.0))
 FLAPPING = Policy([FailuresInWindow(3, 3600.0)], Cooldown(0.001))
-FAILED = Tell(Signal(ok=False, error="529"))
+FAILED = Record(Signal(ok=False, error="529"))
 BAD = Signal(ok=False, error="529")
 
 
@@ -74,7 +75,7 @@ def test_ten_failures_are_ten_whatever_happens_to_the_reply_of_one(
         for number in range(10):
             if number == 4:
                 proxy.next_fault = [fault]
-            breaker.tell(BAD)
+            breaker.record(BAD)
         eventually(lambda: not _refreshed(panel, breaker), "the store has been told")
         panel.close()
         assert proxy.counts[fault] == 1
@@ -95,7 +96,7 @@ def test_four_failures_whose_replies_are_all_lost_do_not_open_a_circuit_of_five(
         breaker = panel.breaker("api", POLICY)
         for _ in range(4):
             proxy.next_fault = [fault] * 3
-            breaker.tell(BAD)
+            breaker.record(BAD)
             proxy.next_fault = []
             eventually(lambda: not _refreshed(panel, breaker), "the store has been told")
         assert breaker.state == Phase.CLOSED
@@ -109,13 +110,13 @@ def test_a_backlog_whose_replies_are_lost_is_told_once(server: Server, fault: st
     with store_behind(server) as (store, proxy):
         panel = Panel(store)
         breaker = panel.breaker("api", CALM)
-        breaker.tell(BAD)
+        breaker.record(BAD)
         server.pause()
         for number in range(1000):
-            breaker.tell(Signal(ok=False, error=f"error {number}"))
+            breaker.record(Signal(ok=False, error=f"error {number}"))
         server.resume()
         proxy.share, proxy.faults = 0.005, (fault,)
-        eventually(lambda: not _refreshed(panel, breaker), "the store has been told", 60.0)
+        eventually(lambda: not _refreshed(panel, breaker), "the store has been told")
         proxy.share = 0.0
         panel.close()
         assert proxy.counts[fault] >= 2, "the faults did happen"
@@ -128,7 +129,7 @@ def test_the_answer_to_a_probe_that_was_lost_is_asked_for_again(server: Server) 
         store.apply("api", policy, FAILED, store.now_s())
         now_s = store.now_s() + 1.0
         proxy.next_fault = ["cut"]
-        done = store.apply("api", policy, Ask(), now_s)
+        done = store.apply("api", policy, Acquire(), now_s)
         assert done.verdict.permit is not None
         assert done.verdict.permit.probe == 1, "the probe that was granted, not another one"
         assert [event.kind for event in done.events] == ["moved"], "with its events"
@@ -176,7 +177,7 @@ def _receipts(server: Server) -> int:
 # Replies to another call
 
 
-def _told(store: RedisStore, message: Tell = FAILED, key: str = "api") -> None:
+def _told(store: RedisStore, message: Record = FAILED, key: str = "api") -> None:
     """Tell it until it is heard, as a sender does that knows what is in doubt."""
     in_doubt: str | None = None
     for _ in range(20):
@@ -249,7 +250,7 @@ def test_two_writers_are_counted_once_whichever_reply_is_not_theirs(
             for thread in crew:
                 thread.start()
             for thread in crew:
-                thread.join(60.0)
+                thread.join(LIMIT_S)
         assert failed_of(server, key) == 12, f"reply {position}"
 
 
@@ -354,7 +355,7 @@ def _panels(store_of: Callable[[], RedisStore], panels: int, each: int, deadline
         panel = Panel(store_of())
         breaker = panel.breaker("api", CALM)
         for _ in range(each):
-            breaker.tell(BAD)
+            breaker.record(BAD)
             sent[index] += 1
         eventually(lambda: not _refreshed(panel, breaker), "the store has been told", deadline_s)
         panel.close()
@@ -472,7 +473,7 @@ def test_the_sum_sent_is_the_sum_counted_when_a_replica_takes_over() -> None:
             halves = threading.Barrier(2)
 
             def fail_over() -> None:
-                halves.wait(60.0)
+                halves.wait(LIMIT_S)
                 # As a sentinel does it: no more writes, wait for the replica, promote, send over.
                 with redis.Redis(port=first.port) as old:
                     old.execute_command("CLIENT", "PAUSE", 2000, "WRITE")
@@ -488,10 +489,10 @@ def test_the_sum_sent_is_the_sum_counted_when_a_replica_takes_over() -> None:
             sent = 2_000 if DEEP else 300
             for number in range(sent):
                 if number == sent // 2:
-                    halves.wait(60.0)
-                breaker.tell(BAD)
-            other.join(60.0)
-            eventually(lambda: not _refreshed(panel, breaker), "the store has been told", 60.0)
+                    halves.wait(LIMIT_S)
+                breaker.record(BAD)
+            other.join(LIMIT_S)
+            eventually(lambda: not _refreshed(panel, breaker), "the store has been told")
             proxy.share = 0.0
             panel.close()
         assert failed_of(second) == sent

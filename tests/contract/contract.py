@@ -26,7 +26,17 @@ from stress.crew import together
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Ask, Event, EventKind, Message, Mode, Order, Phase, Signal, Tell
+from switchgear._core.types import (
+    Acquire,
+    Event,
+    EventKind,
+    Message,
+    Mode,
+    Override,
+    Phase,
+    Record,
+    Signal,
+)
 from switchgear._detectors import ConsecutiveFailures, FailureRate
 from switchgear._stores.base import Store
 
@@ -68,13 +78,13 @@ class StoreContract(KeepingContract, TransactionContract):
             (1.0, FAILED),
             (2.0, FAILED),
             (2.0, FAILED),
-            (3.0, Ask()),
-            (12.0, Ask()),
-            (12.5, Ask()),
-            (22.5, Ask()),
+            (3.0, Acquire()),
+            (12.0, Acquire()),
+            (12.5, Acquire()),
+            (22.5, Acquire()),
             (22.5, hold(Mode.SHADOW)),
-            (23.0, Ask()),
-            (24.0, Order("ada", "afresh", reset=True)),
+            (23.0, Acquire()),
+            (24.0, Override("ada", "afresh", reset=True)),
             (25.0, OK),
         ]
         circuit = POLICY.start("api", NOW_S)
@@ -91,17 +101,17 @@ class StoreContract(KeepingContract, TransactionContract):
     def test_holds_with_an_end_shares_of_probes_and_probe_now_are_kept(self, store: Store) -> None:
         policy = POLICY.replace(recovery=Cooldown(10.0, successes=2, of=4))
         circuit = policy.start("api", NOW_S)
-        held = Order("ada", "deploy", Mode.HELD_OPEN, until_s=NOW_S + 30.0)
+        held = Override("ada", "deploy", Mode.HELD_OPEN, until_s=NOW_S + 30.0)
         messages: list[tuple[float, Message]] = [
-            (0.0, Tell(Signal(ok=False, count=20))),
-            (1.0, Order("ada", "it is back", probe=True)),
-            (2.0, Tell(Signal(ok=False))),
-            (3.0, Tell(Signal(ok=True))),
+            (0.0, Record(Signal(ok=False, count=20))),
+            (1.0, Override("ada", "it is back", probe=True)),
+            (2.0, Record(Signal(ok=False))),
+            (3.0, Record(Signal(ok=True))),
             (4.0, held),
-            (5.0, Ask()),
-            (29.9, Ask()),
-            (30.0, Tell(Signal(count=0))),
-            (31.0, Tell(Signal(ok=True))),
+            (5.0, Acquire()),
+            (29.9, Acquire()),
+            (30.0, Record(Signal(count=0))),
+            (31.0, Record(Signal(ok=True))),
         ]
         events: list[Event] = []
         for after_s, message in messages:
@@ -116,17 +126,17 @@ class StoreContract(KeepingContract, TransactionContract):
         assert EventKind.HOLD_ENDED in {event.kind for event in events}
 
     def test_asking_a_calm_circuit_writes_nothing(self, store: Store) -> None:
-        assert store.apply("api", POLICY, Ask(), NOW_S).verdict.admitted
+        assert store.apply("api", POLICY, Acquire(), NOW_S).verdict.admitted
         assert store.get("api") is None, "asking must not make a circuit exist"
         tell(store, "api", OK)
-        assert store.apply("api", POLICY, Ask(), NOW_S + 1.0).verdict.admitted
+        assert store.apply("api", POLICY, Acquire(), NOW_S + 1.0).verdict.admitted
         found = store.get("api")
         assert found is not None
         assert (found.circuit.version, found.circuit.seen_s) == (1, NOW_S)
 
     def test_hearing_only_what_time_it_is_lets_a_wait_end(self, store: Store) -> None:
         tell(store, "api", FAILED, FAILED, FAILED)
-        time = Tell(Signal(count=0))
+        time = Record(Signal(count=0))
         assert store.apply("api", POLICY, time, NOW_S + 9.0).events == ()
         assert store.apply("api", POLICY, time, NOW_S + 10.0).circuit.phase is Phase.HALF_OPEN
         found = store.get("api")
@@ -137,12 +147,12 @@ class StoreContract(KeepingContract, TransactionContract):
         tell(store, "api", FAILED, FAILED, FAILED)
         done = store.apply("api", POLICY, FAILED, NOW_S - 3600.0)
         assert done.circuit.seen_s == NOW_S
-        assert not store.apply("api", POLICY, Ask(), NOW_S - 3600.0).verdict.admitted
+        assert not store.apply("api", POLICY, Acquire(), NOW_S - 3600.0).verdict.admitted
 
     def test_circuits_do_not_meet(self, store: Store) -> None:
         tell(store, "one", FAILED, FAILED, FAILED)
-        assert not store.apply("one", POLICY, Ask(), NOW_S).verdict.admitted
-        assert store.apply("two", POLICY, Ask(), NOW_S).verdict.admitted
+        assert not store.apply("one", POLICY, Acquire(), NOW_S).verdict.admitted
+        assert store.apply("two", POLICY, Acquire(), NOW_S).verdict.admitted
 
     @pytest.mark.parametrize("name", STRANGE_NAMES)
     def test_any_name_is_a_name(self, store: Store, name: str) -> None:
@@ -155,7 +165,7 @@ class StoreContract(KeepingContract, TransactionContract):
 
     @pytest.mark.parametrize("error", ["half a \ud83d", "nul \x00", "line\nline", 'a "quote" \\'])
     def test_any_text_of_an_error_comes_back(self, store: Store, error: str) -> None:
-        tell(store, "api", Tell(Signal(ok=False, error=error)))
+        tell(store, "api", Record(Signal(ok=False, error=error)))
         found = store.get("api")
         assert found is not None
         assert found.circuit.failures[0].error == error
@@ -164,7 +174,7 @@ class StoreContract(KeepingContract, TransactionContract):
         policy = Policy([Broken(threshold=3)])
         store.apply("api", policy, FAILED, NOW_S)
         with pytest.raises(ZeroDivisionError):
-            store.apply("api", policy, Tell(Signal(ok=False, error="boom")), NOW_S)
+            store.apply("api", policy, Record(Signal(ok=False, error="boom")), NOW_S)
         assert store.apply("api", policy, FAILED, NOW_S).circuit.totals.failed == 2
 
     def test_a_changed_policy_takes_over_what_it_understands(self, store: Store) -> None:
@@ -181,7 +191,7 @@ class StoreContract(KeepingContract, TransactionContract):
     ) -> None:
         tell(store, "api", OK)
         stricter = POLICY.replace(strict=True)
-        store.apply("api", stricter, Ask(), NOW_S)
+        store.apply("api", stricter, Acquire(), NOW_S)
         found = store.get("api")
         assert found is not None
         assert found.policy == stricter
@@ -203,7 +213,7 @@ class StoreContract(KeepingContract, TransactionContract):
         tell(one, "api", FAILED, FAILED)
         tell(other, "api", FAILED)
         for store in (one, other):
-            assert not store.apply("api", POLICY, Ask(), NOW_S).verdict.admitted
+            assert not store.apply("api", POLICY, Acquire(), NOW_S).verdict.admitted
         assert numbers(one.events()) == numbers(other.events()) == [1]
 
     def test_one_probe_for_all_who_ask_at_once(self, backend: Backend) -> None:
@@ -213,7 +223,7 @@ class StoreContract(KeepingContract, TransactionContract):
 
         def ask(store: Store) -> Callable[[], None]:
             return lambda: admitted.append(
-                store.apply("api", POLICY, Ask(), NOW_S + 10.0).verdict.admitted
+                store.apply("api", POLICY, Acquire(), NOW_S + 10.0).verdict.admitted
             )
 
         together(*[ask(store) for store in handles * 4])
@@ -227,7 +237,7 @@ class StoreContract(KeepingContract, TransactionContract):
             def run() -> None:
                 for number in range(25):
                     signal = Signal(ok=(number + who) % 3 == 0, cost_micros=7)
-                    store.apply("api", policy, Tell(signal), NOW_S + number)
+                    store.apply("api", policy, Record(signal), NOW_S + number)
 
             return run
 
@@ -245,7 +255,7 @@ class StoreContract(KeepingContract, TransactionContract):
     # The rest
 
     def test_a_circuit_whose_state_is_lost_can_say_so(self, store: Store) -> None:
-        remark = Order("switchgear", "gone", kind=EventKind.STORE_LOST)
+        remark = Override("switchgear", "gone", kind=EventKind.STORE_LOST)
         assert store.apply("api", POLICY, remark, NOW_S).events[0].kind is EventKind.STORE_LOST
         assert store.events()[0].event.kind is EventKind.STORE_LOST
 

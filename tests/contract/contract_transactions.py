@@ -9,8 +9,9 @@ import pytest
 from contract.backends import Backend
 from contract.words import FAILED, OK, POLICY, hold, numbers, tell, totals
 from stress.crew import together
-from switchgear._core.types import Ask, Mode, Totals
+from switchgear._core.types import Acquire, Mode, Totals
 from switchgear._stores.base import Store, Transaction
+from timeouts import LIMIT_S
 
 
 class TransactionContract:
@@ -35,7 +36,7 @@ class TransactionContract:
 
     def test_a_transaction_that_only_asks_a_calm_circuit_writes_nothing(self, store: Store) -> None:
         assert store.transact(
-            "a", lambda inside: inside.apply("api", POLICY, Ask())
+            "a", lambda inside: inside.apply("api", POLICY, Acquire())
         ).verdict.admitted
         assert store.get("api") is None
 
@@ -72,7 +73,7 @@ class TransactionContract:
         write(None)
         assert read() is None
         write("soon gone", keep_s=0.001)
-        deadline_s = time.monotonic() + 5.0
+        deadline_s = time.monotonic() + LIMIT_S
         while read() is not None:
             assert time.monotonic() < deadline_s, "a note outlives its time"
 

@@ -13,7 +13,16 @@ from contract.backends import BACKENDS
 from property.strategies import SIGNALS, TICKS, policies
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Ask, EventKind, Message, Mode, Order, Permit, Signal, Tell
+from switchgear._core.types import (
+    Acquire,
+    EventKind,
+    Message,
+    Mode,
+    Override,
+    Permit,
+    Record,
+    Signal,
+)
 from switchgear._core.wire import dump_circuit
 from switchgear._detectors import ConsecutiveFailures, FailureRate
 from switchgear._stores.base import Store
@@ -28,7 +37,7 @@ POLICY = Policy(
 
 # Each field is drawn by name: left out, hypothesis would make up values of its type.
 ORDERS = st.builds(
-    Order,
+    Override,
     by=st.just("ada"),
     why=st.just("a drill"),
     mode=st.none() | st.sampled_from(Mode),
@@ -41,10 +50,10 @@ TOLD = st.builds(
     st.sampled_from((None, None, 0, 7, 2_500_000)),
 )
 MESSAGES = st.one_of(
-    st.just(Ask()),
-    st.just(Ask()),
-    st.builds(Tell, signal=TOLD, permit=st.none(), source=st.none()),
-    st.builds(Tell, signal=TOLD, permit=st.just(Permit(0)), source=st.none()),
+    st.just(Acquire()),
+    st.just(Acquire()),
+    st.builds(Record, signal=TOLD, permit=st.none(), source=st.none()),
+    st.builds(Record, signal=TOLD, permit=st.just(Permit(0)), source=st.none()),
     ORDERS,
 )
 SCRIPTS = st.lists(
@@ -60,7 +69,7 @@ class Conversation:
         self.permits: dict[str, Permit] = {}
 
     def say(self, key: str, policy: Policy, message: Message, now_s: float) -> None:
-        if isinstance(message, Tell) and message.permit is not None:
+        if isinstance(message, Record) and message.permit is not None:
             message = message._replace(permit=self.permits.get(key))
         first, *others = [self._answer(store, key, policy, message, now_s) for store in self.stores]
         for other in others:
@@ -105,7 +114,7 @@ def test_a_store_answers_as_the_memory_does(
         for key, tick, message, which in script:
             now_s += tick
             # Mostly the first policy; now and then somebody comes with another one.
-            policy = drawn[which if isinstance(message, Order) else 0]
+            policy = drawn[which if isinstance(message, Override) else 0]
             conversation.say(key, policy, message, now_s)
         conversation.remember_alike()
 
@@ -121,7 +130,7 @@ def test_two_handles_that_take_turns_are_one_store(place: str, tmp_path: Path) -
         for number in range(400):
             signal = Signal(ok=chance.random() < 0.4, error="503", cost_micros=number)
             granted = chance.choice((None, Permit(0)))
-            message = chance.choice((Ask(), Tell(signal), Tell(signal, granted)))
+            message = chance.choice((Acquire(), Record(signal), Record(signal, granted)))
             turns[chance.randrange(2)].say(
                 chance.choice(KEYS), POLICY, message, NOW_S + number * 0.25
             )

@@ -43,7 +43,7 @@ def test_a_name_that_not_every_store_can_keep_is_refused_by_each(
 def test_the_longest_name_of_wide_letters_is_kept(place: str, tmp_path: Path) -> None:
     with BACKENDS[place](tmp_path) as backend, Panel(backend.open()) as panel:
         name = "🙂" * LONGEST_NAME
-        panel.breaker(name, POLICY).tell(Signal(ok=False))
+        panel.breaker(name, POLICY).record(Signal(ok=False))
         assert [view.name for view in panel] == [name]
         view = panel.view(name)
         assert view is not None

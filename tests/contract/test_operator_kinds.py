@@ -10,9 +10,9 @@ import pytest
 
 from contract import backends
 from switchgear import Policy, Signal
-from switchgear._core.errors import OrderRefused
+from switchgear._core.errors import OverrideRefused
 from switchgear._core.recovery import Latched
-from switchgear._core.types import REMARKS, EventKind, Mode, Order, Tell
+from switchgear._core.types import REMARKS, EventKind, Mode, Override, Record
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._panel.panel import Panel
 from switchgear._stores.base import Found, Store, Transaction
@@ -35,27 +35,27 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     with backends.BACKENDS[request.param](tmp_path) as backend:
         store = backend.open()
         store.set_operator_digest(DIGEST, instead_of=None)
-        store.apply(NAME, POLICY, Tell(Signal(ok=False, error="down")), store.now_s())
+        store.apply(NAME, POLICY, Record(Signal(ok=False, error="down")), store.now_s())
         yield store
 
 
-def by_send(panel: Panel, order: Order) -> object:
+def by_send(panel: Panel, order: Override) -> object:
     return panel.send(NAME, order)
 
 
-def by_breaker(panel: Panel, order: Order) -> object:
+def by_breaker(panel: Panel, order: Override) -> object:
     return panel.breaker(NAME).send(order)
 
 
-def by_store(panel: Panel, order: Order) -> object:
+def by_store(panel: Panel, order: Override) -> object:
     return panel.store.apply(NAME, POLICY, order, panel.store.now_s())
 
 
-def by_async_store(panel: Panel, order: Order) -> object:
+def by_async_store(panel: Panel, order: Override) -> object:
     return asyncio.run(panel.store.aapply(NAME, POLICY, order, panel.store.now_s()))
 
 
-def by_transaction(panel: Panel, order: Order) -> object:
+def by_transaction(panel: Panel, order: Override) -> object:
     def work(inside: Transaction) -> object:
         return inside.apply(NAME, POLICY, order)
 
@@ -73,25 +73,25 @@ def standing(store: Store) -> tuple[str, str]:
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_no_kind_of_message_overrides_without_the_token(
-    store: Store, way: Callable[[Panel, Order], object]
+    store: Store, way: Callable[[Panel, Override], object]
 ) -> None:
     panel = Panel(store)
     for kind in EventKind:
         for change in CHANGES:
-            with pytest.raises(OrderRefused):
-                way(panel, Order("agent", "I want to go on", kind=kind, **change))
+            with pytest.raises(OverrideRefused):
+                way(panel, Override("agent", "I want to go on", kind=kind, **change))
             assert standing(store) == ("open", "auto"), (kind, change)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_with_the_token_every_kind_of_message_resets(
-    store: Store, way: Callable[[Panel, Order], object]
+    store: Store, way: Callable[[Panel, Override], object]
 ) -> None:
     panel = Panel(store, token=TOKEN)
     for kind in EventKind:
-        way(panel, Order("ann", "fixed", kind=kind, reset=True))
+        way(panel, Override("ann", "fixed", kind=kind, reset=True))
         assert standing(store) == ("closed", "auto"), kind
-        panel.store.apply(NAME, POLICY, Tell(Signal(ok=False)), panel.store.now_s())
+        panel.store.apply(NAME, POLICY, Record(Signal(ok=False)), panel.store.now_s())
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EventKind if kind not in REMARKS])
@@ -99,14 +99,14 @@ def test_events_of_the_mechanism_cannot_be_forged_without_the_token(
     store: Store, kind: EventKind
 ) -> None:
     before = len(store.events())
-    with pytest.raises(OrderRefused):
-        by_send(Panel(store), Order("agent", "closed", kind=kind))
+    with pytest.raises(OverrideRefused):
+        by_send(Panel(store), Override("agent", "closed", kind=kind))
     assert len(store.events()) == before
 
 
 @pytest.mark.parametrize("kind", sorted(REMARKS))
 def test_a_remark_that_changes_nothing_needs_no_token(store: Store, kind: EventKind) -> None:
-    by_store(Panel(store), Order("switchgear", "seen", kind=kind))
+    by_store(Panel(store), Override("switchgear", "seen", kind=kind))
     assert standing(store) == ("open", "auto")
     assert store.events()[-1].event.kind is kind
 
@@ -114,7 +114,7 @@ def test_a_remark_that_changes_nothing_needs_no_token(store: Store, kind: EventK
 def test_the_seal_itself_needs_the_token(store: Store) -> None:
     panel = Panel(store)
     for digest in (None, "0" * 64):
-        with pytest.raises(OrderRefused):
+        with pytest.raises(OverrideRefused):
             panel.store.set_operator_digest(digest, instead_of=DIGEST)
     assert store.operator_digest() == DIGEST
     assert Panel(store, token=TOKEN).store.set_operator_digest(None, instead_of=DIGEST)
@@ -124,7 +124,7 @@ def test_taking_over_a_closed_circuit_from_elsewhere_needs_the_token(store: Stor
     found = store.get(NAME)
     assert found is not None
     closed = POLICY.start(NAME, store.now_s())._replace(version=found.circuit.version + 100)
-    with pytest.raises(OrderRefused):
+    with pytest.raises(OverrideRefused):
         Panel(store).store.put(Found(closed, POLICY))
     assert standing(store) == ("open", "auto")
 
@@ -138,7 +138,7 @@ def test_limits_of_budgets_and_locks_of_others_need_the_token(store: Store) -> N
         lambda: panel.budgets.close("atlas"),
         lambda: panel.locks.break_lock("staging-db"),
     ):
-        with pytest.raises(OrderRefused):
+        with pytest.raises(OverrideRefused):
             attempt()
     assert panel.budgets.free_micros("atlas") == 5
     operator = Panel(store, token=TOKEN)
@@ -150,6 +150,6 @@ def test_limits_of_budgets_and_locks_of_others_need_the_token(store: Store) -> N
 def test_a_store_without_a_seal_takes_overrides_as_before(tmp_path: Path) -> None:
     with backends.BACKENDS["sqlite"](tmp_path) as backend:
         store = backend.open()
-        store.apply(NAME, POLICY, Tell(Signal(ok=False)), store.now_s())
-        by_transaction(Panel(store), Order("ann", "fixed", reset=True))
+        store.apply(NAME, POLICY, Record(Signal(ok=False)), store.now_s())
+        by_transaction(Panel(store), Override("ann", "fixed", reset=True))
         assert standing(store) == ("closed", "auto")

@@ -13,7 +13,7 @@ from switchgear._core.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
-from switchgear._core.types import Ask, EventKind, Mode
+from switchgear._core.types import Acquire, EventKind, Mode
 from switchgear._stores.redis import RedisStore
 
 
@@ -53,7 +53,7 @@ def test_a_strict_circuit_whose_state_is_unreadable_is_held_open(
     server: Server, store: RedisStore
 ) -> None:
     server.say("SET", KEY, "rubbish")
-    done = store.apply("api", STRICT, Ask(), store.now_s())
+    done = store.apply("api", STRICT, Acquire(), store.now_s())
     assert not done.verdict.admitted
     assert done.circuit.mode is Mode.HELD_OPEN
 
@@ -87,7 +87,7 @@ def test_a_full_server_is_full_and_can_still_be_read(server: Server, store: Redi
     try:
         with pytest.raises(StoreFull, match="maxmemory"):
             tell(store)
-        assert store.apply("api", POLICY, Ask(), store.now_s()).verdict.admitted
+        assert store.apply("api", POLICY, Acquire(), store.now_s()).verdict.admitted
     finally:
         server.say("CONFIG", "SET", "maxmemory", "0")
     assert tell(store).totals.failed == 2

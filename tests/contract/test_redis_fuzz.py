@@ -6,20 +6,20 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from servers.server import Server, running
 from switchgear._core.errors import StoreTooNew
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import EventKind, Order, Signal, Tell
+from switchgear._core.types import EventKind, Override, Record, Signal
 from switchgear._core.wire import WireError
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import RedisStore, envelope
 
 POLICY = Policy([ConsecutiveFailures(3)])
-FAILED = Tell(Signal(ok=False, error="529"))
+FAILED = Record(Signal(ok=False, error="529"))
 KEY = "{switchgear}:c:api"
 
 a_number = st.one_of(st.integers(), st.floats(), st.just(10**400))
@@ -33,7 +33,9 @@ anything = st.recursive(
 
 
 def an_event() -> dict[str, Any]:
-    event = step(POLICY, POLICY.start("api", 1.0), Order("ann", "why", reset=True), 1.0).events[0]
+    event = step(POLICY, POLICY.start("api", 1.0), Override("ann", "why", reset=True), 1.0).events[
+        0
+    ]
     value: dict[str, Any] = json.loads(envelope.seal_event(event))
     return value
 
@@ -72,7 +74,6 @@ def server() -> Iterator[Server]:
         yield server
 
 
-@settings(max_examples=60)
 @given(raw=rubbish)
 def test_any_stored_state_is_read_or_kept_beside_with_an_event(server: Server, raw: bytes) -> None:
     server.say("FLUSHALL")
@@ -92,7 +93,6 @@ def test_any_stored_state_is_read_or_kept_beside_with_an_event(server: Server, r
     store.close()
 
 
-@settings(max_examples=40)
 @given(entries=st.lists(rubbish, min_size=1, max_size=5, unique=True))
 def test_any_rubbish_in_the_queue_is_passed_over(server: Server, entries: list[bytes]) -> None:
     server.say("FLUSHALL")

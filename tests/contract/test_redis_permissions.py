@@ -15,7 +15,7 @@ from servers.server import Server, eventually, running
 from stress.crew import together
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.policy import Policy
-from switchgear._core.types import Signal, Tell
+from switchgear._core.types import Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._panel.panel import Panel
 from switchgear._stores.redis import RedisStore
@@ -24,8 +24,8 @@ from switchgear._stores.redis.errors import CLUSTER_COMMANDS, COMMANDS
 from switchgear._stores.redis.script import Call
 
 POLICY = Policy([ConsecutiveFailures(3)])
-FAILED = Tell(Signal(ok=False, error="529 overloaded"))
-SUCCEEDED = Tell(Signal(ok=True))
+FAILED = Record(Signal(ok=False, error="529 overloaded"))
+SUCCEEDED = Record(Signal(ok=True))
 DOCS = Path(__file__).parents[2] / "docs" / "stores.md"
 NOT_NEEDED = {"client", "config"}
 """What is asked for and done without: the client's name, and whether the server saves."""
@@ -63,7 +63,7 @@ def do_everything(url: str) -> None:
         breaker = panel.breaker("api", POLICY)
         eventually(lambda: panel.store.refresh_s is None, "pushes arrive")
         for _ in range(3):
-            breaker.tell(FAILED.signal)
+            breaker.record(FAILED.signal)
         assert [view.name for view in panel.circuits("a*")] == ["api"]
         newest = panel.events()
         assert panel.events(after=newest[-1].cursor) == []

@@ -4,15 +4,15 @@ from contract.words import Broken
 from servers.server import Server
 from stress.crew import together
 from switchgear._core.policy import Policy
-from switchgear._core.types import Ask, Circuit, Order, Phase, Signal, Tell
+from switchgear._core.types import Acquire, Circuit, Override, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import RedisStore
 from switchgear._stores.redis.envelope import Mail, seal_mail
 from switchgear._stores.redis.script import BATCH, Script
 
 POLICY = Policy([ConsecutiveFailures(3)])
-FAILED = Tell(Signal(ok=False, error="529"))
-SUCCEEDED = Tell(Signal(ok=True))
+FAILED = Record(Signal(ok=False, error="529"))
+SUCCEEDED = Record(Signal(ok=True))
 INBOX = "{switchgear}:inbox:api"
 
 
@@ -26,11 +26,11 @@ class Private(ConsecutiveFailures):
 TOUCHY = Policy([Broken(3)])
 
 
-def tell(store: RedisStore, message: Tell | Ask | Order = SUCCEEDED) -> Circuit:
+def tell(store: RedisStore, message: Record | Acquire | Override = SUCCEEDED) -> Circuit:
     return store.apply("api", POLICY, message, store.now_s()).circuit
 
 
-def left_behind(server: Server, *messages: Tell, policy: Policy = POLICY) -> None:
+def left_behind(server: Server, *messages: Record, policy: Policy = POLICY) -> None:
     """Messages of a process that was killed while it waited in the queue."""
     text = RedisStore(server.url)._protocol.texts.text(policy)
     for number, message in enumerate(messages):
@@ -43,14 +43,14 @@ def test_messages_of_a_process_that_died_in_the_queue_are_heard_before_the_next(
 ) -> None:
     tell(store)
     left_behind(server, FAILED, FAILED, FAILED)
-    done = store.apply("api", POLICY, Ask(), store.now_s())
+    done = store.apply("api", POLICY, Acquire(), store.now_s())
     # An ask that changes nothing reads what is committed: the dead one's word is not, yet.
     assert done.verdict.admitted
     told = tell(store)
     assert told.totals == told.totals._replace(succeeded=2, failed=3)
     assert told.phase is Phase.OPEN
     assert server.say("LLEN", INBOX).startswith(":0")
-    assert not store.apply("api", POLICY, Ask(), store.now_s()).verdict.admitted
+    assert not store.apply("api", POLICY, Acquire(), store.now_s()).verdict.admitted
 
 
 def test_a_message_that_nobody_can_read_does_not_block_the_queue(
@@ -75,7 +75,7 @@ def test_a_detector_that_raises_on_a_dead_ones_message_does_not_block_the_queue(
     server: Server, store: RedisStore
 ) -> None:
     store.apply("api", TOUCHY, SUCCEEDED, store.now_s())
-    left_behind(server, Tell(Signal(ok=False, error="boom")), FAILED, policy=TOUCHY)
+    left_behind(server, Record(Signal(ok=False, error="boom")), FAILED, policy=TOUCHY)
     done = store.apply("api", TOUCHY, SUCCEEDED, store.now_s())
     assert done.circuit.totals.failed == 1, "only the message that can be folded"
     assert done.circuit.totals.succeeded == 2
@@ -88,7 +88,7 @@ def test_a_detector_that_raises_in_the_queue_raises_for_its_owner_only(server: S
         for number in range(40):
             error = "boom" if number % 4 == 0 else "529"
             try:
-                store.apply("api", TOUCHY, Tell(Signal(ok=False, error=error)), store.now_s())
+                store.apply("api", TOUCHY, Record(Signal(ok=False, error=error)), store.now_s())
             except ZeroDivisionError:
                 raised.append(error)
 

@@ -8,11 +8,21 @@ from servers.proxy import Proxy
 from servers.server import Server, eventually
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Ask, Circuit, EventKind, Mode, Order, Phase, Signal, Tell
+from switchgear._core.types import (
+    Acquire,
+    Circuit,
+    EventKind,
+    Mode,
+    Override,
+    Phase,
+    Record,
+    Signal,
+)
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._panel.panel import Panel
 from switchgear._stores.base import Found
 from switchgear._stores.redis import RedisStore
+from timeouts import LIMIT_S
 
 # How it is kept
 
@@ -25,9 +35,9 @@ def test_a_closed_circuit_fades_after_the_idle_time_and_an_open_or_held_one_neve
     assert 30 * 86_400_000 < ttl_ms <= 30 * 86_400_000 + 1000
     trip(store)
     assert server.say("PTTL", KEY).startswith(":-1")
-    tell(store, Order("ann", "fixed", mode=Mode.HELD_OPEN, reset=True))
+    tell(store, Override("ann", "fixed", mode=Mode.HELD_OPEN, reset=True))
     assert server.say("PTTL", KEY).startswith(":-1")
-    tell(store, Order("ann", "go", mode=Mode.AUTO))
+    tell(store, Override("ann", "go", mode=Mode.AUTO))
     assert int(server.say("PTTL", KEY)[1:]) > 0
 
 
@@ -45,15 +55,15 @@ def test_asking_a_closed_circuit_writes_nothing(server: Server, store: RedisStor
     tell(store)
     before = server.say("GET", KEY)
     for _ in range(3):
-        assert store.apply("api", POLICY, Ask(), store.now_s()).verdict.admitted
-    tell(store, Tell(Signal(count=0)))
+        assert store.apply("api", POLICY, Acquire(), store.now_s()).verdict.admitted
+    tell(store, Record(Signal(count=0)))
     assert server.say("GET", KEY) == before
 
 
 def test_a_changed_policy_is_written_although_the_circuit_stays(store: RedisStore) -> None:
     tell(store)
     other = Policy([ConsecutiveFailures(5)])
-    tell(store, Tell(Signal(count=0)), other)
+    tell(store, Record(Signal(count=0)), other)
     found = store.get("api")
     assert found is not None
     assert found.policy == other
@@ -62,7 +72,7 @@ def test_a_changed_policy_is_written_although_the_circuit_stays(store: RedisStor
 
 def test_the_stream_of_events_stays_near_its_limit(server: Server) -> None:
     store = RedisStore(server.url, keep_events=100)
-    order = Order("ann", "again", mode=Mode.SHADOW)
+    order = Override("ann", "again", mode=Mode.SHADOW)
     for _ in range(350):
         tell(store, order)
     assert 100 <= len(store.events(limit=1000)) <= 200
@@ -71,7 +81,7 @@ def test_the_stream_of_events_stays_near_its_limit(server: Server) -> None:
 
 
 def test_many_events_are_read_page_by_page_each_once(store: RedisStore) -> None:
-    order = Order("ann", "again", mode=Mode.SHADOW)
+    order = Override("ann", "again", mode=Mode.SHADOW)
     for _ in range(620):
         tell(store, order)
     newest = store.events(limit=10_000)
@@ -103,14 +113,14 @@ def test_namespaces_do_not_meet(server: Server, store: RedisStore) -> None:
 def test_a_pickled_breaker_keeps_the_namespace_of_its_url(server: Server) -> None:
     with Panel(f"{server.url}?namespace=team-a") as panel:
         breaker = panel.breaker("api", POLICY)
-        pickle.loads(pickle.dumps(breaker)).tell(Signal(ok=False, error="529"))
+        pickle.loads(pickle.dumps(breaker)).record(Signal(ok=False, error="529"))
         assert breaker.totals.failed == 1
     with Panel(server.url) as other:
         assert list(other) == []
 
 
 def test_a_circuit_taken_over_brings_only_the_events_that_are_not_here(store: RedisStore) -> None:
-    order = Order("ann", "again", mode=Mode.SHADOW)
+    order = Override("ann", "again", mode=Mode.SHADOW)
     tell(store, order)
     found = store.get("api")
     assert found is not None
@@ -141,7 +151,7 @@ def test_a_trip_is_pushed_to_the_others_and_not_to_oneself(
     store.on_change(mine.append)
     eventually(lambda: other.refresh_s is store.refresh_s is None, "pushes arrive")
     tripped = trip(store)
-    assert came.wait(5.0)
+    assert came.wait(LIMIT_S)
     assert theirs == [tripped]
     assert mine == []
     other.close()
@@ -184,7 +194,7 @@ def test_a_circuit_that_the_server_lost_is_given_back_by_who_remembers_it(
 ) -> None:
     trip(store)
     server.say("FLUSHALL")
-    done = store.apply("api", POLICY, Ask(), store.now_s())
+    done = store.apply("api", POLICY, Acquire(), store.now_s())
     assert not done.verdict.admitted
     assert done.circuit.phase is Phase.OPEN
     assert [event.kind for event in done.events] == [EventKind.STORE_BACK]
@@ -199,10 +209,10 @@ def test_the_newer_state_wins_over_one_that_began_after_the_loss(
     trip(store)
     server.say("FLUSHALL")
     newcomer = RedisStore(server.url)
-    assert newcomer.apply("api", POLICY, Ask(), newcomer.now_s()).verdict.admitted
+    assert newcomer.apply("api", POLICY, Acquire(), newcomer.now_s()).verdict.admitted
     tell(newcomer)
-    assert tell(store, Tell(Signal(count=0))).phase is Phase.OPEN
-    assert not newcomer.apply("api", POLICY, Ask(), newcomer.now_s()).verdict.admitted
+    assert tell(store, Record(Signal(count=0))).phase is Phase.OPEN
+    assert not newcomer.apply("api", POLICY, Acquire(), newcomer.now_s()).verdict.admitted
     newcomer.close()
 
 

@@ -2,15 +2,15 @@
 
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Circuit, Message, Mode, Order, Signal, Tell, Totals
+from switchgear._core.types import Circuit, Message, Mode, Override, Record, Signal, Totals
 from switchgear._core.wire import dump_circuit
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.base import Entry, Store
 
 POLICY = Policy([ConsecutiveFailures(threshold=3)], Cooldown(base_s=10.0, max_s=40.0))
 NOW_S = 1_750_000_000.0
-OK = Tell(Signal(ok=True))
-FAILED = Tell(Signal(ok=False, error="529 overloaded"))
+OK = Record(Signal(ok=True))
+FAILED = Record(Signal(ok=False, error="529 overloaded"))
 STRANGE_NAMES = (
     "provider/anthropic",
     "with space",
@@ -44,8 +44,8 @@ def tell(store: Store, key: str, *messages: Message, at_s: float = NOW_S) -> Non
         store.apply(key, POLICY, message, at_s)
 
 
-def hold(mode: Mode) -> Order:
-    return Order("ada", "maintenance", mode=mode)
+def hold(mode: Mode) -> Override:
+    return Override("ada", "maintenance", mode=mode)
 
 
 def totals(store: Store, key: str) -> Totals:

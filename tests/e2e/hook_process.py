@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from switchgear._hooks import client, resident
 from switchgear._hooks.command import hook_command
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 class Ran(NamedTuple):

@@ -6,11 +6,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import quick_command
+from switchgear._run.batch.scheduler import Scheduler
+from timeouts import LIMIT_S, end
 
 COMMAND = (sys.executable, "-m", "switchgear", "batch")
 AGENT = """
@@ -27,7 +32,7 @@ def spend(dollars): tell(type="usage", model="m", input_tokens=1, output_tokens=
 def times(name):
     with (here / name).open("a") as file: file.write("x")
     return len((here / name).read_text())
-def until(path, seconds=30):
+def until(path, seconds=300):
     end = time.monotonic() + seconds
     while not pathlib.Path(path).exists():
         if time.monotonic() > end: fail(f"no {path}")
@@ -52,6 +57,7 @@ class Project:
         self.beside = path
         self.path = path / "project"
         self.path.mkdir()
+        self.started: list[subprocess.Popen[str]] = []
         self.env = {
             "PATH": os.environ["PATH"],
             "SWITCHGEAR_TRUST": "1",
@@ -81,7 +87,7 @@ class Project:
         (self.path / "tasks.yaml").write_text("\n".join(lines) + "\n")
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*COMMAND, "tasks.yaml", *words],
             cwd=self.path,
             env=self.env,
@@ -90,11 +96,11 @@ class Project:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.started.append(process)
+        return process
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
-        with self.start(*words) as process:
-            out, err = process.communicate(timeout=100)
-        return subprocess.CompletedProcess(words, process.returncode, out, err)
+        return quick_command.run("batch", "tasks.yaml", *words, cwd=self.path, env=self.env)
 
     def json(self, *words: str) -> Any:
         done = self(*words, "--json")
@@ -107,7 +113,7 @@ class Project:
         return file.read_text().split() if file.exists() else []
 
     def wait_for(self, name: str) -> None:
-        end_s = time.monotonic() + 40
+        end_s = time.monotonic() + LIMIT_S
         while not (self.beside / name).exists():
             assert time.monotonic() < end_s, f"{name} was not written in time"
             time.sleep(0.02)
@@ -126,8 +132,11 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path: Path) -> Iterator[Project]:
+    made = Project(tmp_path)
+    yield made
+    for process in made.started:
+        end(process)
 
 
 def test_tasks_run_in_order_and_end_in_a_table(project: Project) -> None:
@@ -320,7 +329,7 @@ def test_batches_at_once_cannot_overspend_a_node(project: Project) -> None:
     while len(project.log) < 2:  # there is no room for a third
         time.sleep(0.02)
     (project.beside / "both").touch()
-    results = [json.loads(each.communicate(timeout=100)[0]) for each in batches]
+    results = [json.loads(each.communicate(timeout=LIMIT_S)[0]) for each in batches]
     tasks = [task for result in results for task in result["tasks"]]
     shown = run([*command, "show", "atlas", "--json"], capture_output=True)
     [node] = json.loads(shown.stdout)["nodes"]
@@ -339,9 +348,9 @@ def test_a_killed_batch_is_resumed_and_nothing_done_is_repeated(project: Project
     process = project.start()
     project.wait_for("up")
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=LIMIT_S)
     agent = int((project.beside / "pid").read_text())
-    end_s = time.monotonic() + 20
+    end_s = time.monotonic() + LIMIT_S
     while is_running(agent):
         assert time.monotonic() < end_s, "the agent lives on"
         time.sleep(0.05)
@@ -383,7 +392,7 @@ def test_ctrl_c_ends_it_keeps_the_work_and_leaves_nothing_running(
     for _ in range(times):
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
-    out, _ = process.communicate(timeout=40)
+    out, _ = process.communicate(timeout=LIMIT_S)
     result = json.loads(out)
     assert (process.returncode, result["end"]) == (130, "interrupted")
     assert statuses(result) == {"a": "interrupted", "b": "waiting"}
@@ -400,7 +409,7 @@ def test_ctrl_c_twice_leaves_none_of_several_running(project: Project) -> None:
         project.wait_for(f"up-{name}")
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=40)
+    out, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert statuses(json.loads(out)) == {"a": "interrupted", "b": "interrupted"}
     for name in "ab":
@@ -466,7 +475,12 @@ def test_a_run_that_was_completed_by_hand_is_done(project: Project) -> None:
     words = ["resume", first["tasks"][0]["run"], "--answer", "use tabs"]
     command = [sys.executable, "-m", "switchgear", *words]
     by_hand = subprocess.run(
-        command, cwd=project.path, env=project.env, capture_output=True, check=False, timeout=60
+        command,
+        cwd=project.path,
+        env=project.env,
+        capture_output=True,
+        check=False,
+        timeout=LIMIT_S,
     )
     assert by_hand.returncode == 0, by_hand.stdout
     assert statuses(project.json("--resume")) == {"a": "done", "b": "done"}
@@ -481,7 +495,7 @@ def test_what_a_killed_attempt_spent_is_remembered(project: Project) -> None:
     process = project.start()
     project.wait_for("up")
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=LIMIT_S)
     [task] = project.json("--resume")["tasks"]
     assert (task["exit_reason"], task["attempts"]) == ("budget", 2)
     assert task["spent_micros"] == 600_000
@@ -509,7 +523,7 @@ def test_of_two_resumes_of_a_batch_at_the_same_time_one_goes_on(project: Project
     first.kill()
     os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # a zombie is not alive
     both = [project.start("--resume", "--json") for _ in range(2)]
-    results = [(each.communicate(timeout=100), each.returncode) for each in both]
+    results = [(each.communicate(timeout=LIMIT_S), each.returncode) for each in both]
     first.communicate()
     assert sorted(code for _, code in results) in ([0, 19], [0, 0]), results
     assert project.log == ["a", "a", "b"], "a task was run twice"
@@ -530,7 +544,7 @@ def test_a_batch_that_runs_a_task_which_is_running_elsewhere_reports_the_conflic
     assert statuses(result) == {"a": "failed"}
     assert f"is already running: run {project_run(project)}" in result["tasks"][0]["reason"]
     (project.beside / "go").touch()
-    assert statuses(json.loads(first.communicate(timeout=100)[0])) == {"a": "done"}
+    assert statuses(json.loads(first.communicate(timeout=LIMIT_S)[0])) == {"a": "done"}
     assert project.log == ["a"]
 
 
@@ -619,3 +633,55 @@ def test_a_target_that_is_none_ends_a_batch_before_anything_starts(project: Proj
     assert done.returncode == 2
     assert "--notify: target is 'pigeon'" in done.stderr
     assert not (project.beside / "log").exists()
+
+
+DEFECT = f"""
+import runpy, sys
+from {Scheduler.__module__} import Conductor
+usual = Conductor.{{where}}
+def broken(*args, **kw):
+    usual(*args, **kw)
+    raise RuntimeError("oh no")
+Conductor.{{where}} = broken
+sys.argv = ["switchgear", "batch", "tasks.yaml"]
+runpy.run_module("switchgear", run_name="__main__")
+"""
+
+
+def with_defect(project: Project, where: str) -> subprocess.CompletedProcess[str]:
+    """The batch with a defect of ours right behind a step of it."""
+    script = project.beside / "defect.py"
+    script.write_text(DEFECT.format(where=where))
+    words = [sys.executable, str(script)]
+    return subprocess.run(
+        words,
+        cwd=project.path,
+        env=project.env,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=LIMIT_S,
+    )
+
+
+def test_a_defect_of_ours_after_a_task_has_run_is_exit_code_1_and_the_batch_goes_on(
+    project: Project,
+) -> None:
+    project.tasks(a=DONE, b=f"needs: [a] | {DONE}")
+    done = with_defect(project, "_settle")
+    assert done.returncode == 1, "2 would mean that nothing was started"
+    assert "this is a defect of Switchgear (RuntimeError: oh no)" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert project.log == ["a"]
+    goes_on = next(line for line in done.stderr.splitlines() if "Go on: " in line)
+    batch = goes_on.partition(" --resume ")[2]
+    assert project("--resume", batch).returncode == 0
+    assert project.log == ["a", "b"], "what was done is not done again"
+
+
+def test_a_defect_of_ours_before_any_task_is_exit_code_2(project: Project) -> None:
+    project.tasks(a=DONE)
+    done = with_defect(project, "_block")
+    assert done.returncode == 2
+    assert "this is a defect of Switchgear (RuntimeError: oh no)" in done.stderr
+    assert project.log == []

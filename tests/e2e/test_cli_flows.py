@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import quick_command
+
 Done = subprocess.CompletedProcess[str]
 Run = Callable[..., Done]
 
@@ -37,17 +39,7 @@ def run(tmp_path: Path) -> Run:
     (project / ".git").mkdir()
 
     def call(*args: str, given: str | None = None, **more: str) -> Done:
-        return subprocess.run(
-            [sys.executable, "-m", "switchgear", *args],
-            cwd=project,
-            env=environment(home, **more),
-            input=given,
-            stdin=subprocess.DEVNULL if given is None else None,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        return quick_command.run(*args, cwd=project, env=environment(home, **more), given=given)
 
     return call
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from servers.server import Server, running
+from timeouts import LIMIT_S
 
 SECRET = "hunter2-hunter2"
 Done = subprocess.CompletedProcess[str]
@@ -39,7 +40,7 @@ def run(server: Server, tmp_path: Path) -> Run:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=LIMIT_S,
         )
         assert SECRET not in done.stdout + done.stderr
         return done

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from timeouts import LIMIT_S
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -18,7 +20,7 @@ def switchgear(*arguments: str, home: Path, **environment: str) -> subprocess.Co
         env={"PATH": os.environ["PATH"], "HOME": str(home), "COLUMNS": "80", **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
 
@@ -66,7 +68,7 @@ def test_the_first_command_of_the_readme_is_stopped_by_the_breaker_and_succeeds(
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONUTF8": "1"},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=LIMIT_S,
         check=False,
     )
     took_s = time.monotonic() - began_s

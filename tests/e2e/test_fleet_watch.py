@@ -10,6 +10,7 @@ from pathlib import Path
 from switchgear import Signal
 from switchgear._config import load_config
 from switchgear.fleet import Fleet
+from timeouts import LIMIT_S
 
 
 def test_a_watcher_takes_a_new_configuration_keeps_the_old_one_for_a_bad_one_and_ends(
@@ -34,7 +35,7 @@ def test_a_watcher_takes_a_new_configuration_keeps_the_old_one_for_a_bad_one_and
     try:
         assert watch.stdout.readline().startswith("watching 1 agent; files in ")
         with Fleet.from_config(load_config(path)) as fleet:
-            fleet.panel.breaker("rules/coder").tell(Signal(violation="rule x"))
+            fleet.panel.breaker("rules/coder").record(Signal(violation="rule x"))
         path.write_text(base + "breakers: {budgt: {}}\n")
         assert "breakers.budgt: unknown key" in watch.stderr.readline()
         assert "read before still holds" in watch.stderr.readline()
@@ -46,7 +47,7 @@ def test_a_watcher_takes_a_new_configuration_keeps_the_old_one_for_a_bad_one_and
             assert watch.poll() is None
     finally:
         watch.send_signal(signal.SIGINT)
-        out, err = watch.communicate(timeout=60)
+        out, err = watch.communicate(timeout=LIMIT_S)
     assert watch.returncode == 130
     assert (out, err.strip()) == ("", "")
     [incident] = (tmp_path / "incidents").iterdir()

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from depth import sample
+from depth import some_of
 from e2e.hook_process import command
 from switchgear._breaker.presets import PRESETS
 from switchgear._config import ConfigError, load_config
 from switchgear._config.trust import trust_file
 from switchgear._detectors import ALL
+from timeouts import LIMIT_S
 from unit.config_texts import WHOLE_YAML
 from unit.hook_calls import after, before
 
@@ -107,7 +108,7 @@ def ask(project: Path, data: dict[str, Any]) -> tuple[int, Any, str]:
         input=json.dumps(data).encode(),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=LIMIT_S,
         env={
             "HOME": str(project.parent),
             "PATH": os.defpath,
@@ -130,7 +131,7 @@ def test_most_of_what_the_pages_show_is_tried(tmp_path: Path) -> None:
 KEPT = {"nothing", "all sections", "agents", "own rules", "glob in the middle"}
 
 
-@pytest.mark.parametrize("name", sample(CASES, KEPT))
+@pytest.mark.parametrize("name", some_of(CASES, KEPT))
 def test_the_hook_answers_alike_cold_bundled_and_cached(name: str, tmp_path: Path) -> None:
     suffix, text = CASES[name]
     if not is_valid(suffix, text, tmp_path / "try"):

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import pytest
 
-from depth import sample
+from depth import some_of
 from e2e.hook_process import PATIENCE_S, WAYS, command, hook, stop_residents, use
 from switchgear._hooks.client import SWITCH
 from switchgear._hooks.command import AGENTS, OR_REFUSE
@@ -136,7 +136,7 @@ def test_an_input_that_never_ends_and_is_no_json_is_refused_in_time(project: Pat
             process.stdin.flush()
             began_s = time.monotonic()
             assert process.wait(PATIENCE_S) == 2
-            assert time.monotonic() - began_s < 15, "an agent would have given up"
+            assert time.monotonic() - began_s < 60, "it waits for its input without end"
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -338,8 +338,8 @@ DAMAGE = [
 DAMAGES = ["raise TypeError('broken')\n", "def (", "import nowhere\n", "raise SystemExit(0)\n"]
 
 
-@pytest.mark.parametrize("agent", sample(["claude-code", "pi"], ["claude-code"]))
-@pytest.mark.parametrize("damage", sample(DAMAGES, DAMAGES[:1]))
+@pytest.mark.parametrize("agent", some_of(["claude-code", "pi"], ["claude-code"]))
+@pytest.mark.parametrize("damage", some_of(DAMAGES, DAMAGES[:1]))
 def test_a_part_that_cannot_be_imported_does_not_admit(
     copied: Path, project: Path, agent: str, damage: str
 ) -> None:

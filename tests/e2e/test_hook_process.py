@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from e2e.hook_process import WAYS, command, hook, stop_residents, use
-from switchgear._core.types import Mode, Order
+from switchgear._core.types import Mode, Override
 from switchgear._hooks.client import SWITCH
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.compiled import compiled
@@ -36,7 +36,7 @@ OURS_NOT = {
     *(
         "switchgear.config",
         "switchgear._panel.panel",
-        "switchgear._breaker.breaker",
+        "switchgear._breaker.handle",
         "switchgear._cli",
     ),
     *("switchgear._hooks.compiler", "switchgear._hooks.install", "switchgear._stores.redis"),
@@ -69,7 +69,7 @@ def undecided(project: Path) -> list[str]:
 
 def hold(project: Path, key: str) -> None:
     known = compiled(str(project))
-    order = Order("ada", "lunch", mode=Mode.HELD_OPEN)
+    order = Override("ada", "lunch", mode=Mode.HELD_OPEN)
     store_of(project).apply(key, known.policy_for(key), order, 0.0)
 
 

@@ -20,7 +20,7 @@ from switchgear._hooks import drain
 from switchgear.fleet import Fleet
 from unit.hook_calls import before
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 FLEET = "agents: {coder: {owner: ana, provider: p, model: m}}\n"
 
 
@@ -132,7 +132,7 @@ def test_a_fleet_in_a_program_writes_and_sends_by_itself(project: Path) -> None:
     path = project / "switchgear.yaml"
     path.write_text(f"store: sqlite:///{project}/state.db\n{FLEET}" + target(taken))
     with Fleet.from_config(load_config(path)) as fleet:
-        fleet.panel.breaker("rules/coder").tell(Signal(violation="rule x"))
+        fleet.panel.breaker("rules/coder").record(Signal(violation="rule x"))
         assert lines(taken)[0]["severity"] == "SEV1"
         wait_for(project / "world-state.json")
     [incident] = (project / "incidents").iterdir()

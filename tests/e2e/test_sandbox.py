@@ -13,6 +13,7 @@ import pytest
 
 from switchgear._config.trust import trust_file
 from switchgear._hooks.command import hook_command
+from timeouts import LIMIT_S
 from unit.hook_calls import after, before
 
 DOCUMENT = Path(__file__).parents[2] / "SECURITY.md"
@@ -54,7 +55,7 @@ def in_sandbox(home: Path, script: str, stdin: str = "") -> subprocess.Completed
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=LIMIT_S,
     )
 
 

@@ -23,6 +23,7 @@ from switchgear import Panel, Signal
 from switchgear._cli import main
 from switchgear._config import load_config
 from switchgear._hooks.handler import answer
+from timeouts import LIMIT_S
 
 CONFIG = "store: sqlite:///{folder}/state.db\n"
 FLEET = """
@@ -226,7 +227,7 @@ class Stage:
         self.fill()
 
     def fill(self) -> None:
-        tell = self.tell
+        tell = self.record
         tell("calm", ok=True, seconds=0.1)
         tell("calm", ok=False, error="529 overloaded")
         for _ in range(5):
@@ -263,8 +264,8 @@ class Stage:
         listed = json.loads(self.type("incidents", "list", "--all", "--json").stdout)
         self.incident = str(min(each["id"] for each in listed))
 
-    def tell(self, circuit: str, **facts: Any) -> None:
-        self.panel.breaker(circuit).tell(Signal(**facts))
+    def record(self, circuit: str, **facts: Any) -> None:
+        self.panel.breaker(circuit).record(Signal(**facts))
 
     def type(self, *words: str) -> Done:
         """A command in this process."""
@@ -274,7 +275,7 @@ class Stage:
     def start(self, *words: str) -> Done:
         """A command in a process of its own."""
         command = [sys.executable, "-m", "switchgear", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         return Done(done.returncode, done.stdout, done.stdout + done.stderr)
 
 

@@ -6,7 +6,17 @@ from typing import NamedTuple
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy, WeightedSum
 from switchgear._core.recovery import Cooldown, Latched, WindowEnd
-from switchgear._core.types import Ask, Circuit, Event, Message, Mode, Order, Permit, Signal, Tell
+from switchgear._core.types import (
+    Acquire,
+    Circuit,
+    Event,
+    Message,
+    Mode,
+    Override,
+    Permit,
+    Record,
+    Signal,
+)
 from switchgear._detectors import (
     ConsecutiveFailures,
     FailureRate,
@@ -34,8 +44,10 @@ class Scenario(NamedTuple):
     """What is said to a new circuit, and when."""
 
 
-def tells(*signals: Signal, at_s: float = 1000.0, every_s: float = 1.0) -> list[tuple[float, Tell]]:
-    return [(at_s + number * every_s, Tell(signal)) for number, signal in enumerate(signals)]
+def tells(
+    *signals: Signal, at_s: float = 1000.0, every_s: float = 1.0
+) -> list[tuple[float, Record]]:
+    return [(at_s + number * every_s, Record(signal)) for number, signal in enumerate(signals)]
 
 
 def scenario(policy: Policy, *said: tuple[float, Message]) -> Scenario:
@@ -59,7 +71,7 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
         *tells(GOOD, BAD, BAD),
     ),
     "open-cooldown": lambda: scenario(
-        Policy([ConsecutiveFailures(3)], Cooldown(60.0)), *tells(BAD, BAD, BAD), (1010.0, Ask())
+        Policy([ConsecutiveFailures(3)], Cooldown(60.0)), *tells(BAD, BAD, BAD), (1010.0, Acquire())
     ),
     "open-retry-after": lambda: scenario(
         Policy([ConsecutiveFailures(1)]), *tells(BAD._replace(retry_after_s=42.5, error=None))
@@ -67,7 +79,7 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "open-reduced-load": lambda: scenario(
         Policy([LatencyP95(baseline_s=2.0, min_calls=3, admit=0.5), ConsecutiveFailures(3)]),
         *tells(SLOW, SLOW, SLOW),
-        *((1005.0, Ask()),) * 3,
+        *((1005.0, Acquire()),) * 3,
     ),
     "open-window-end": lambda: scenario(
         Policy([ConsecutiveFailures(1)], WindowEnd(3600.0)), *tells(BAD)
@@ -75,38 +87,38 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "open-latched-shadow": lambda: scenario(
         Policy([ConsecutiveFailures(1)], Latched()),
         *tells(BAD),
-        (1001.0, Order("ada", "trying it", Mode.SHADOW)),
-        (1002.0, Ask()),
+        (1001.0, Override("ada", "trying it", Mode.SHADOW)),
+        (1002.0, Acquire()),
     ),
     "half-open-probing": lambda: scenario(
         Policy([ConsecutiveFailures(1)], TWO_PROBES),
         *tells(BAD),
-        *((1030.0, Ask()), (1031.0, Ask()), (1032.0, Ask())),
+        *((1030.0, Acquire()), (1031.0, Acquire()), (1032.0, Acquire())),
     ),
     "open-after-failed-probe": lambda: scenario(
         Policy([ConsecutiveFailures(1)], Cooldown(30.0, lease_s=5.0)),
         *tells(BAD),
-        (1030.0, Ask()),
-        (1036.0, Ask()),
-        (1037.0, Tell(GOOD, Permit(1))),
-        (1038.0, Tell(BAD, Permit(3, 2, 1041.0))),
+        (1030.0, Acquire()),
+        (1036.0, Acquire()),
+        (1037.0, Record(GOOD, Permit(1))),
+        (1038.0, Record(BAD, Permit(3, 2, 1041.0))),
     ),
     "half-open-one-hung": lambda: scenario(
         Policy([ConsecutiveFailures(1)], Cooldown(30.0, lease_s=5.0)),
         *tells(BAD),
-        *((1030.0, Ask()), (1036.0, Ask())),
+        *((1030.0, Acquire()), (1036.0, Acquire())),
     ),
     "half-open-one-of-two": lambda: scenario(
         Policy([ConsecutiveFailures(1), SlowCalls(10.0, admit=0.25)], TWO_PROBES),
         *tells(BAD),
-        (1031.0, Tell(GOOD)),
+        (1031.0, Record(GOOD)),
     ),
     "closed-held-open-and-reset": lambda: scenario(
         Policy([ConsecutiveFailures(2)]),
         *tells(BAD, BAD),
-        (1002.0, Order("ada", "maintenance", Mode.HELD_OPEN)),
-        (1003.0, Order("bob", "old evidence", reset=True)),
-        (1004.0, Tell(Signal(count=2, refused=7))),
+        (1002.0, Override("ada", "maintenance", Mode.HELD_OPEN)),
+        (1003.0, Override("bob", "old evidence", reset=True)),
+        (1004.0, Record(Signal(count=2, refused=7))),
     ),
 }
 

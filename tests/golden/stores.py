@@ -33,22 +33,22 @@ BY: dict[str, Any] = {"by": "ada", "why": "the provider is down"}
 def fill(panel: Panel) -> None:
     """Some of everything."""
     bad = Signal(ok=False, seconds=0.5, error="529 overloaded")
-    panel.breaker("calm", policy=FEW).tell(Signal(ok=True, seconds=0.25))
+    panel.breaker("calm", policy=FEW).record(Signal(ok=True, seconds=0.25))
     for _ in range(3):
-        panel.breaker("provider/open", policy=FEW).tell(bad)
+        panel.breaker("provider/open", policy=FEW).record(bad)
     probing = panel.breaker("provider/probing", policy=FEW)
     for _ in range(3):
-        probing.tell(bad)
+        probing.record(bad)
     probing.probe_now(**BY)
     probing.enter()
     warm = FEW.replace(tripping_at=0.5)
     for _ in range(2):
-        panel.breaker("op/tripping", policy=warm).tell(bad)
+        panel.breaker("op/tripping", policy=warm).record(bad)
     panel.breaker("op/held", policy=FEW).hold_open(**BY)
     panel.breaker("op/shadow", policy=FEW).shadow(**BY)
     money = Policy([detectors.TotalCost(2_000_000)], Latched(), tripping_at=0.75)
-    panel.breaker("story/x", policy=money).tell(Signal(cost_micros=120_000))
-    panel.breaker("rules/coder", policy=Policy([detectors.Violation()], Latched())).tell(
+    panel.breaker("story/x", policy=money).record(Signal(cost_micros=120_000))
+    panel.breaker("rules/coder", policy=Policy([detectors.Violation()], Latched())).record(
         Signal(violation="rule deletes/outside")
     )
     budgets = panel.budgets

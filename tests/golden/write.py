@@ -33,7 +33,7 @@ def value(policy: Policy, circuit: Circuit) -> str:
     return "\n".join(map(shown, (*parts,))) + "\n"
 
 
-ADDED = {"Probing": ("failures",), "Order": ("until_s", "probe", "process")}
+ADDED = {"Probing": ("failures",), "Override": ("until_s", "probe", "process")}
 """Fields that came later: left out where they have their default, so that old texts stay as they are."""
 
 

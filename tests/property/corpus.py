@@ -13,7 +13,7 @@ from switchgear import _detectors
 from switchgear._core.detector import Detector
 from switchgear._core.policy import AnyDetector, Combine, Policy, WeightedSum
 from switchgear._core.recovery import Cooldown, Latched, Recovery, WindowEnd
-from switchgear._core.types import Ask, Mode, Order, Signal, Tell
+from switchgear._core.types import Acquire, Mode, Override, Record, Signal
 
 TIMES = (0.25, 0.5, 1.0, 1.5, 3.0, 9.0)
 ADMITS = (0.0, 0.1, 0.25, 0.3, 0.5, 0.75, 0.9)
@@ -115,9 +115,9 @@ def act(walker: Walker, random: Random, signal: Signal) -> None:
     one = random.choice
     mode, reset = one((None, *Mode)), random.random() < 0.5
     verbs: tuple[Callable[[], object], ...] = (
-        lambda: walker.tell(signal, walker.ask()),
-        lambda: walker.tell(signal, walker.ask()),
-        lambda: walker.tell(signal),
+        lambda: walker.record(signal, walker.ask()),
+        lambda: walker.record(signal, walker.ask()),
+        lambda: walker.record(signal),
         lambda: walker.trip(one((None, 0.0, 2.5, 1e6))),
         lambda: walker.wait(one((0.0, 0.25, 1.0, 3.0, 31.25))),
         lambda: walker.wait_out(early=True),
@@ -138,7 +138,8 @@ def act(walker: Walker, random: Random, signal: Signal) -> None:
         lambda: walker.hold_for(one([*Mode]), one((0.0, 0.25, 3.0))),
         lambda: walker.probe_now(signal),
         lambda: walker.say(
-            one((Ask(), Tell(signal), Order("bob", "clock", reset=True))), back_s=one((0.25, 1e3))
+            one((Acquire(), Record(signal), Override("bob", "clock", reset=True))),
+            back_s=one((0.25, 1e3)),
         ),
     )
     one(verbs)()

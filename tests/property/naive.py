@@ -360,7 +360,7 @@ def retry_after(detector: _detectors.RetryAfter, history: History, now_s: float)
 def silence(detector: _detectors.Silence, history: History, now_s: float) -> Reading:
     idle_s = 0.0
     for _, signal in newest_first(history):
-        if signal.idle_s is not None or (signal.act is not None and signal.act.tool):
+        if signal.idle_s is not None or (signal.step is not None and signal.step.tool):
             idle_s = signal.idle_s or 0.0
             break
     heat = idle_s / detector.limit_s
@@ -369,7 +369,7 @@ def silence(detector: _detectors.Silence, history: History, now_s: float) -> Rea
 
 
 def what_was_called(detector: _detectors.SameTool, signal: Signal) -> tuple[Any, ...]:
-    act = signal.act
+    act = signal.step
     assert act is not None
     failed = signal.ok is False and signal.error is not None
     came_back = (
@@ -383,10 +383,10 @@ def what_was_called(detector: _detectors.SameTool, signal: Signal) -> tuple[Any,
 
 
 def same_tool(detector: _detectors.SameTool, history: History, now_s: float) -> Reading:
-    calls = [s for _, s in newest_first(history) if s.act is not None and s.act.tool]
+    calls = [s for _, s in newest_first(history) if s.step is not None and s.step.tool]
     keys = [what_was_called(detector, signal) for signal in calls]
     row = len([*takewhile(lambda key: key == keys[0], keys)])
-    tool = calls[0].act.tool if calls and calls[0].act is not None else "no tool"
+    tool = calls[0].step.tool if calls and calls[0].step is not None else "no tool"
     same = {"outcome": " with the same outcome", "call": " with the same arguments", "tool": ""}
     times = f"{tool} called {some(row, 'time')} in a row{same[detector.match]}"
     reason = f"{times} (more than {detector.threshold} trips)"
@@ -395,7 +395,7 @@ def same_tool(detector: _detectors.SameTool, history: History, now_s: float) -> 
 
 def tool_flood(detector: _detectors.ToolFlood, history: History, now_s: float) -> Reading:
     since = takewhile(lambda entry: not entry[1].files_changed, newest_first(history))
-    calls = sum(1 for _, signal in since if signal.act is not None and signal.act.tool)
+    calls = sum(1 for _, signal in since if signal.step is not None and signal.step.tool)
     reason = f"{some(calls, 'call')} without a file change (more than {detector.threshold} trips)"
     return Reading(calls / (detector.threshold + 1), reason)
 
@@ -445,7 +445,7 @@ class Kind(NamedTuple):
 
 
 KINDS: dict[type[Detector], Kind] = {
-    _detectors.ActionsDebt: Kind(
+    _detectors.RepeatedActions: Kind(
         naive_debts.reading_by(naive_debts.actions),
         lambda _: 16_000,
         lambda d: f"(threshold {d.limit:g})",
@@ -455,7 +455,7 @@ KINDS: dict[type[Detector], Kind] = {
         lambda _: 100,
         lambda d: f"(threshold {d.threshold})",
     ),
-    _detectors.ErrorsDebt: Kind(
+    _detectors.RepeatedErrors: Kind(
         naive_debts.reading_by(naive_debts.errors),
         lambda _: 12_000,
         lambda d: f"(threshold {d.limit:g})",
@@ -562,12 +562,12 @@ KINDS: dict[type[Detector], Kind] = {
         lambda _: 24_000,
         lambda d: f"(threshold {100 * d.threshold:.0f} %)",
     ),
-    _detectors.TalkDebt: Kind(
+    _detectors.IdleTalk: Kind(
         naive_debts.reading_by(naive_debts.talk),
         lambda d: 1000 + 800 * d.remember,
         lambda d: f"(threshold {d.limit:g})",
     ),
-    _detectors.WordsDebt: Kind(
+    _detectors.RepeatedThoughts: Kind(
         naive_debts.reading_by(naive_debts.words),
         lambda d: 4000 + 800 * d.remember,
         lambda d: f"(threshold {d.limit:g})",

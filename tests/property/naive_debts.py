@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from switchgear import _detectors
-from switchgear._core.types import Act, Reading, Signal
+from switchgear._core.types import AgentStep, Reading, Signal
 from switchgear._text.fingerprint import fingerprint
 
 History = Sequence[tuple[float, Signal]]
@@ -27,7 +27,7 @@ class Looked(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def looked(act: Act) -> Looked:
+def looked(act: AgentStep) -> Looked:
     action = f"{act.tool} {act.args}"
     lines = re.sub(r"\d\d:\d\d:\d\d|\d+(\.\d+)? ?s\b", "#", act.result or "").split("\n")
     return Looked(
@@ -107,13 +107,13 @@ class Story:
         self.paths |= one.paths
 
 
-def words(detector: _detectors.WordsDebt, story: Story, signal: Signal) -> None:
+def words(detector: _detectors.RepeatedThoughts, story: Story, signal: Signal) -> None:
     is_new, _, new_tests, _ = story.hear(signal)
     points, text = -100 * (is_new + new_tests), ""
-    if signal.act is not None and signal.act.tool:
-        one = looked(signal.act)
+    if signal.step is not None and signal.step.tool:
+        one = looked(signal.step)
         if len(one.thought) >= 3:
-            text = signal.act.thought or ""
+            text = signal.step.thought or ""
             points -= min(100, round(100 * detector.credit * len(one.words - story.words)))
             if story.recent:
                 points += resemblance(one.thought, story.recent) - round(100 * detector.usual)
@@ -123,13 +123,13 @@ def words(detector: _detectors.WordsDebt, story: Story, signal: Signal) -> None:
     story.settle(points, text, detector.limit)
 
 
-def actions(detector: _detectors.ActionsDebt, story: Story, signal: Signal) -> None:
+def actions(detector: _detectors.RepeatedActions, story: Story, signal: Signal) -> None:
     is_new, is_back, new_tests, _ = story.hear(signal)
     points, text = (
         100 * (is_back - is_new - new_tests),
         "went back to an earlier state of the files",
     )
-    if (act := signal.act) is not None and act.tool:
+    if (act := signal.step) is not None and act.tool:
         one, text = looked(act), f"{act.tool} {act.args}"
         if one.action in story.actions:
             points += 100
@@ -149,10 +149,10 @@ def actions(detector: _detectors.ActionsDebt, story: Story, signal: Signal) -> N
     story.settle(points, text, detector.limit)
 
 
-def errors(detector: _detectors.ErrorsDebt, story: Story, signal: Signal) -> None:
+def errors(detector: _detectors.RepeatedErrors, story: Story, signal: Signal) -> None:
     _, _, new_tests, no_better = story.hear(signal)
     points, text = 100 * no_better - 200 * new_tests, "the files changed and the same tests fail"
-    if (act := signal.act) is not None and act.tool and signal.ok is not None:
+    if (act := signal.step) is not None and act.tool and signal.ok is not None:
         one = looked(act)
         points -= 50 * bool(one.paths - story.paths)
         points -= min(50, round(100 * detector.credit * len(one.words - story.words)))
@@ -180,8 +180,8 @@ def errors(detector: _detectors.ErrorsDebt, story: Story, signal: Signal) -> Non
     story.settle(points, text, detector.limit)
 
 
-def talk(detector: _detectors.TalkDebt, story: Story, signal: Signal) -> None:
-    if (act := signal.act) is None:
+def talk(detector: _detectors.IdleTalk, story: Story, signal: Signal) -> None:
+    if (act := signal.step) is None:
         return
     if act.tool:
         story.settle(-100, "", detector.limit)
@@ -196,7 +196,7 @@ def talk(detector: _detectors.TalkDebt, story: Story, signal: Signal) -> None:
 
 def hear(tell: Callable[..., None], detector: Any, story: Story, signal: Signal) -> None:
     """One signal more, as often as it says it came."""
-    if signal.act is None and signal.state is None and signal.failing_tests is None:
+    if signal.step is None and signal.state is None and signal.failing_tests is None:
         return
     for _ in range(signal.count):
         tell(detector, story, signal)

@@ -30,7 +30,7 @@ class Story:
         return other
 
     def hear(self, signal: Signal) -> None:
-        act = signal.act
+        act = signal.step
         assert act is not None
         one, failed = looked(act), signal.ok is False
         thought = one.thought if act.tool else long_words(act.thought or act.args)
@@ -53,7 +53,7 @@ class Story:
         again = float(one.action in self.actions)
         same = 0.0
         if failed:
-            how = fingerprint(signal.error or (signal.act and signal.act.result) or "")
+            how = fingerprint(signal.error or (signal.step and signal.step.result) or "")
             same = float(how in self.failures)
             self.failures.append(how)
         output = self.share(one.lines, self.lines, again)
@@ -70,7 +70,7 @@ def told(signals: tuple[Signal, ...]) -> Story:
     if not signals:
         return Story()
     story, signal = told(signals[:-1]).copy(), signals[-1]
-    for _ in range(signal.count if signal.act is not None else 0):
+    for _ in range(signal.count if signal.step is not None else 0):
         story.hear(signal)
     return story
 

@@ -13,21 +13,21 @@ from property import naive
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown, Latched
 from switchgear._core.types import (
-    Ask,
+    Acquire,
     Circuit,
     Event,
     EventKind,
     Failure,
     Message,
     Mode,
-    Order,
-    Outage,
+    OpenState,
+    Override,
     Permit,
     Phase,
     Probing,
+    Record,
     Signal,
     Step,
-    Tell,
     Totals,
     Verdict,
 )
@@ -47,7 +47,7 @@ class Oracle:
     def __init__(self, policy: Policy, key: str, now_s: float) -> None:
         self.policy, self.key, self.seen_s, self.now_s = policy, key, now_s, now_s
         self.phase, self.mode, self.heat = Phase.CLOSED, Mode.AUTO, 0.0
-        self.order: Order | None = None
+        self.order: Override | None = None
         self.generation, self.version = 1, 0
         self.evidence: list[tuple[float, Signal]] = []
         self.eras: list[list[tuple[float, Signal]]] = [[]]
@@ -74,10 +74,10 @@ class Oracle:
         before, known = self.circuit(), len(self.events)
         self.now_s = max(now_s, self.seen_s)
         self.let_time_pass()
-        if isinstance(message, Ask):
+        if isinstance(message, Acquire):
             verdict = self.answer()
         else:
-            if isinstance(message, Tell):
+            if isinstance(message, Record):
                 self.listen(message.signal, message.permit)
             else:
                 self.obey(message)
@@ -102,7 +102,7 @@ class Oracle:
             event_seq=len(self.events),
             seen_s=self.seen_s,
             heat=self.heat,
-            outage=Outage(
+            outage=OpenState(
                 self.opened_at_s,
                 self.retry_at_s,
                 self.cooldown_s,
@@ -349,11 +349,11 @@ class Oracle:
         if self.phase is not Phase.CLOSED:
             self.move(Phase.CLOSED, reason)
 
-    def obey(self, order: Order) -> None:
+    def obey(self, order: Override) -> None:
         if order.mode is not None:
             self.mode = order.mode
             ends_s = None if order.mode is Mode.AUTO else order.until_s
-            self.order = Order(order.by, order.why, order.mode, order.reset, until_s=ends_s)
+            self.order = Override(order.by, order.why, order.mode, order.reset, until_s=ends_s)
         if order.kind is EventKind.ORDERED:
             words = f"mode {self.mode}"
             if order.mode is not None and order.until_s is not None:

@@ -9,7 +9,7 @@ from switchgear import _detectors
 from switchgear._core.detector import Detector
 from switchgear._core.policy import AnyDetector, Combine, Policy, WeightedSum
 from switchgear._core.recovery import Cooldown, Latched, Recovery, WindowEnd
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 
 # Multiples of a quarter are exact in binary, so sums and differences of times are exact, too.
 DURATIONS = st.sampled_from((0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.5, 9.0))
@@ -43,9 +43,9 @@ USUAL = st.sampled_from((0.0, 0.3, 0.5, 0.9))
 CREDITS = st.sampled_from((0.0, 0.05, 0.1, 0.5, 1.0))
 
 CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
-    _detectors.ActionsDebt: st.builds(_detectors.ActionsDebt, LIMITS, CREDITS),
+    _detectors.RepeatedActions: st.builds(_detectors.RepeatedActions, LIMITS, CREDITS),
     _detectors.ConsecutiveFailures: st.builds(_detectors.ConsecutiveFailures, st.integers(1, 7)),
-    _detectors.ErrorsDebt: st.builds(_detectors.ErrorsDebt, LIMITS, CREDITS),
+    _detectors.RepeatedErrors: st.builds(_detectors.RepeatedErrors, LIMITS, CREDITS),
     _detectors.FailureRate: share_fields().map(lambda fields: _detectors.FailureRate(*fields)),
     _detectors.FailureShare: st.builds(
         _detectors.FailureShare, WINDOWS_S, REACHED, st.sampled_from((1, 2, 5, 20, 21, 40))
@@ -118,19 +118,19 @@ CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {
         echo=st.sampled_from((5.0, 7.0)),
         habit=st.sampled_from((0.0, 1.0)),
     ),
-    _detectors.TalkDebt: st.builds(_detectors.TalkDebt, LIMITS, USUAL, st.sampled_from((1, 2, 8))),
-    _detectors.WordsDebt: st.builds(
-        _detectors.WordsDebt, LIMITS, USUAL, CREDITS, st.sampled_from((1, 2, 8))
+    _detectors.IdleTalk: st.builds(_detectors.IdleTalk, LIMITS, USUAL, st.sampled_from((1, 2, 8))),
+    _detectors.RepeatedThoughts: st.builds(
+        _detectors.RepeatedThoughts, LIMITS, USUAL, CREDITS, st.sampled_from((1, 2, 8))
     ),
     _detectors.ToolFlood: st.builds(_detectors.ToolFlood, st.integers(1, 20)),
 }
 """How to draw each detector of the registry; a new detector needs a row."""
 
 DEBTS = (
-    _detectors.ActionsDebt,
-    _detectors.ErrorsDebt,
-    _detectors.TalkDebt,
-    _detectors.WordsDebt,
+    _detectors.RepeatedActions,
+    _detectors.RepeatedErrors,
+    _detectors.IdleTalk,
+    _detectors.RepeatedThoughts,
 )
 OF_ACTS = (*DEBTS, _detectors.StuckProbability)
 
@@ -154,24 +154,30 @@ ANY_DETECTOR = st.one_of(
 """Any that the walks can trip and see recover; the peculiar ones have the laws and their own tests."""
 
 ACTS = (
-    Act("bash", "ls -la src/a.py", "a.py 12:00:01\nb.py", "I will list the files again, to see"),
-    Act("bash", "ls -la src/b.py", "a.py 12:00:02\nb.py", "I will look at the files again, to see"),
-    Act("bash", "make 1", "", "Now build everything from the beginning"),
-    Act("bash", "make 22", "took 3.5 s\nno rule for x.c", None),
-    Act("edit", "x.c\nint alpha, beta, gamma;", "saved", "The header is missing, so I add it"),
-    Act("edit", "src/a.py\nalpha = 1", None, "no"),
-    Act("", "", None, "I have done what was asked, tell me more"),
-    Act("", "Please wait until everybody agrees"),
-    Act("", "I have done all that was asked; what more?"),
+    AgentStep(
+        "bash", "ls -la src/a.py", "a.py 12:00:01\nb.py", "I will list the files again, to see"
+    ),
+    AgentStep(
+        "bash", "ls -la src/b.py", "a.py 12:00:02\nb.py", "I will look at the files again, to see"
+    ),
+    AgentStep("bash", "make 1", "", "Now build everything from the beginning"),
+    AgentStep("bash", "make 22", "took 3.5 s\nno rule for x.c", None),
+    AgentStep(
+        "edit", "x.c\nint alpha, beta, gamma;", "saved", "The header is missing, so I add it"
+    ),
+    AgentStep("edit", "src/a.py\nalpha = 1", None, "no"),
+    AgentStep("", "", None, "I have done what was asked, tell me more"),
+    AgentStep("", "Please wait until everybody agrees"),
+    AgentStep("", "I have done all that was asked; what more?"),
 )
 
 CALLS = (
-    Act("Bash", "ls", "a"),
-    Act("Bash", "ls", "b"),
-    Act("Bash", "ls"),
-    Act("Bash", "pwd", "a"),
-    Act("Read", "ls", "a"),
-    Act(thought="hm"),
+    AgentStep("Bash", "ls", "a"),
+    AgentStep("Bash", "ls", "b"),
+    AgentStep("Bash", "ls"),
+    AgentStep("Bash", "pwd", "a"),
+    AgentStep("Read", "ls", "a"),
+    AgentStep(thought="hm"),
 )
 
 SIGNALS = st.builds(
@@ -270,7 +276,7 @@ def better_times(policy: Policy) -> list[Signal]:
 
 def worst_signal() -> Signal:
     """All that can be wrong with one thing that happened."""
-    act = Act("bash", "make", "no rule", "I try the same thing again")
+    act = AgentStep("bash", "make", "no rule", "I try the same thing again")
     return Signal(
         ok=False,
         seconds=1e6,
@@ -281,7 +287,7 @@ def worst_signal() -> Signal:
         tests_passing=0,
         waited_s=1e6,
         violation="rule storm",
-        act=act,
+        step=act,
         idle_s=1e6,
     )
 
@@ -291,8 +297,8 @@ def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
     good = [Signal(output_chars=1000)] * most_calls(detector)
     bad = [worst_signal()] * most_calls(detector)
     worst = [worst_signal()._replace(output_chars=0)] * 2
-    if isinstance(detector, _detectors.TalkDebt):  # whom any action would calm down
-        bad, worst = [Signal(act=ACTS[-1])] * most_calls(detector), []
+    if isinstance(detector, _detectors.IdleTalk):  # whom any action would calm down
+        bad, worst = [Signal(step=ACTS[-1])] * most_calls(detector), []
     if isinstance(detector, _detectors.ContextBurn):
         return [(0.0, Signal(context_used=0.0)), (10.0, Signal(context_used=1.0))]
     if isinstance(detector, _detectors.FailuresInWindow):

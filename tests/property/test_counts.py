@@ -9,7 +9,7 @@ from switchgear._core.detector import Detector
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Permit, Phase, Signal, Tell
+from switchgear._core.types import Permit, Phase, Record, Signal
 
 MILLION = 10**6
 
@@ -29,7 +29,7 @@ def test_of_a_million_at_once_the_very_one_trips_and_the_rest_is_late(
     detector: Detector, signal: Signal
 ) -> None:
     policy = CountingPolicy([detector])
-    told = Tell(signal._replace(count=MILLION), Permit(1))
+    told = Record(signal._replace(count=MILLION), Permit(1))
     done = step(policy, policy.start("k", 0.0), told, 0.0)
     assert (done.circuit.phase, done.circuit.totals.late) == (Phase.OPEN, 3)
     assert CountingPolicy.folds < 100
@@ -54,8 +54,8 @@ def _folds_are_counted_from_zero() -> None:
 @pytest.mark.parametrize("signal", [Signal(ok=True), Signal(ok=True, seconds=0.1), Signal()])
 def test_a_million_that_change_nothing_are_a_few_folds(signal: Signal) -> None:
     policy = CountingPolicy([_detectors.FailureRate(20), _detectors.SlowCalls(1.0, 20)])
-    circuit = step(policy, policy.start("k", 0.0), Tell(Signal(ok=False)), 0.0).circuit
-    done = step(policy, circuit, Tell(signal._replace(count=MILLION)), 0.0)
+    circuit = step(policy, policy.start("k", 0.0), Record(Signal(ok=False)), 0.0).circuit
+    done = step(policy, circuit, Record(signal._replace(count=MILLION)), 0.0)
     assert (done.circuit.phase, done.events) == (Phase.CLOSED, ())
     assert CountingPolicy.folds < 100
 
@@ -63,9 +63,9 @@ def test_a_million_that_change_nothing_are_a_few_folds(signal: Signal) -> None:
 def test_a_window_that_fills_with_successes_trips_at_the_one_that_fills_it() -> None:
     policy = Policy([_detectors.FailureRate(20, 0.5)])
     circuit = policy.start("k", 0.0)
-    circuit = step(policy, circuit, Tell(Signal(ok=False, count=11), Permit(1)), 0.0).circuit
+    circuit = step(policy, circuit, Record(Signal(ok=False, count=11), Permit(1)), 0.0).circuit
     assert circuit.phase is Phase.CLOSED
-    done = step(policy, circuit, Tell(Signal(ok=True, count=25), Permit(1)), 0.0)
+    done = step(policy, circuit, Record(Signal(ok=True, count=25), Permit(1)), 0.0)
     assert done.circuit.phase is Phase.OPEN
     assert done.circuit.outage.reason.startswith("11 of the last 20 calls failed")
     assert (done.circuit.totals.succeeded, done.circuit.totals.late) == (9, 16)
@@ -73,7 +73,7 @@ def test_a_window_that_fills_with_successes_trips_at_the_one_that_fills_it() -> 
 
 def test_successes_beyond_those_that_close_a_circuit_are_evidence_in_the_closed_one() -> None:
     policy = Policy([_detectors.FailureRate(4)], Cooldown(60.0, successes=2))
-    circuit = step(policy, policy.start("k", 0.0), Tell(Signal(ok=False, count=4)), 0.0).circuit
-    done = step(policy, circuit, Tell(Signal(ok=True, count=5)), 60.0)
+    circuit = step(policy, policy.start("k", 0.0), Record(Signal(ok=False, count=4)), 0.0).circuit
+    done = step(policy, circuit, Record(Signal(ok=True, count=5)), 60.0)
     assert done.circuit.phase is Phase.CLOSED
     assert done.circuit.memories[0].total == 3

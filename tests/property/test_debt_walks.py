@@ -10,7 +10,7 @@ import pytest
 
 from property import naive, naive_debts, naive_stuck
 from switchgear import _detectors
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 
 WALKS = range(40)
 STEPS = 50
@@ -35,7 +35,7 @@ CONTEXTS = (None, None, None, None, None, None, 0.9, 0.5, 0.46, 0.45, 0.25, 0.1)
 
 def signal(chance: Random) -> Signal:
     ok = chance.choice((None, True, True, False, False, False))
-    act = Act(
+    act = AgentStep(
         chance.choice(("bash", "bash", "bash", "edit", "")),
         chance.choice(ARGS),
         chance.choice(RESULTS),
@@ -44,7 +44,7 @@ def signal(chance: Random) -> Signal:
     return Signal(
         ok=ok,
         error=None if ok else chance.choice(ERRORS),
-        act=act if chance.random() < 0.9 else None,
+        step=act if chance.random() < 0.9 else None,
         state=chance.choice(STATES),
         failing_tests=chance.choice(TESTS),
         context_used=chance.choice(CONTEXTS),
@@ -69,10 +69,10 @@ def configured(kind: type[Any], chance: Random) -> Any:
 @pytest.mark.parametrize(
     ("kind", "tell"),
     [
-        (_detectors.WordsDebt, naive_debts.words),
-        (_detectors.ActionsDebt, naive_debts.actions),
-        (_detectors.ErrorsDebt, naive_debts.errors),
-        (_detectors.TalkDebt, naive_debts.talk),
+        (_detectors.RepeatedThoughts, naive_debts.words),
+        (_detectors.RepeatedActions, naive_debts.actions),
+        (_detectors.RepeatedErrors, naive_debts.errors),
+        (_detectors.IdleTalk, naive_debts.talk),
     ],
     ids=lambda part: getattr(part, "kind", ""),
 )

@@ -17,7 +17,7 @@ from switchgear import _detectors
 from switchgear._core.detector import Detector
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Act, Permit, Phase, Signal, Tell
+from switchgear._core.types import AgentStep, Permit, Phase, Record, Signal
 from switchgear._detectors import ALL
 
 over_the_registry = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.kind)
@@ -40,7 +40,7 @@ def remembered(detector: Detector, history: naive.History) -> Any:
 
 
 @cache
-def many_acts() -> list[Act]:
+def many_acts() -> list[AgentStep]:
     """Steps of agents, with more words, lines and files in all than anybody remembers."""
     random = Random(0)
     letters = str.maketrans("0123456789", "ghijklmnop")
@@ -50,7 +50,7 @@ def many_acts() -> list[Act]:
         return between.join(found)
 
     return [
-        Act(
+        AgentStep(
             random.choice(("bash", "")),
             words("dir/{}.py", " "),
             words("{} it", "\n"),
@@ -175,7 +175,7 @@ def test_its_memory_is_bounded_by_its_fields(kind: type[Detector], data: st.Data
             cost_micros=number,
             waited_s=now_s,
             violation=f"rule {number}" * 100,
-            act=random.choice(many_acts()),
+            step=random.choice(many_acts()),
             state=f"{number}",
             failing_tests=f"{number % 99}",
             context_used=number / 10_000,
@@ -227,7 +227,7 @@ def test_what_it_never_dumped_it_refuses(
         output_chars=5,
         waited_s=1.0,
         violation="rule",
-        act=Act("Bash"),
+        step=AgentStep("Bash"),
         context_used=0.5,
         idle_s=9.0,
     )
@@ -263,7 +263,7 @@ def conduct(detector: Detector, history: naive.History) -> list[Any]:
     policy = Policy([detector])
     circuit = policy.start("k", 0.0)
     for at_s, signal in history:
-        circuit = step(policy, circuit, Tell(signal), at_s).circuit
+        circuit = step(policy, circuit, Record(signal), at_s).circuit
         seen.append((circuit.phase, circuit.outage.admit))
     return seen
 
@@ -324,7 +324,7 @@ def test_a_circuit_trips_by_each_detector_alone() -> None:
         policy = Policy([detector])
         circuit = policy.start("k", 0.0)
         for at_s, signal in worst_history(detector):
-            circuit = step(policy, circuit, Tell(signal, Permit(1)), at_s).circuit
+            circuit = step(policy, circuit, Record(signal, Permit(1)), at_s).circuit
         assert circuit.phase is Phase.OPEN
 
 

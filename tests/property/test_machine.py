@@ -1,6 +1,5 @@
 """The machine against its oracle: hypothesis chooses the policy and then the verbs."""
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -8,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from property.strategies import FEW_SIGNALS, TICKS, policies
 from property.walker import Walker
 from switchgear._core.policy import Policy
-from switchgear._core.types import Ask, EventKind, Mode, Order, Phase, Signal, Tell
+from switchgear._core.types import Acquire, EventKind, Mode, Override, Phase, Record, Signal
 
 RETRY_AFTERS = st.sampled_from((None, None, 0.0, -1.0, 2.5, 1e6))
 RESULTS = st.sampled_from(
@@ -20,12 +19,12 @@ RESULTS = st.sampled_from(
     ]
 )
 MESSAGES = st.one_of(
-    st.just(Ask()),
-    FEW_SIGNALS.map(Tell),
-    st.sampled_from([Order("bob", "clock", mode) for mode in (None, *Mode)]),
-    st.just(Order("bob", "clock", reset=True)),
-    st.just(Order("switchgear", "gone", kind=EventKind.STORE_LOST)),
-    st.just(Order("switchgear", "torn", Mode.HELD_OPEN, kind=EventKind.STATE_UNREADABLE)),
+    st.just(Acquire()),
+    FEW_SIGNALS.map(Record),
+    st.sampled_from([Override("bob", "clock", mode) for mode in (None, *Mode)]),
+    st.just(Override("bob", "clock", reset=True)),
+    st.just(Override("switchgear", "gone", kind=EventKind.STORE_LOST)),
+    st.just(Override("switchgear", "torn", Mode.HELD_OPEN, kind=EventKind.STATE_UNREADABLE)),
 )
 
 
@@ -49,17 +48,17 @@ class MachineAgainstOracle(RuleBasedStateMachine):
 
     @rule(signal=FEW_SIGNALS)
     def a_call_is_asked_for_and_told(self, signal: Signal) -> None:
-        self.walker.tell(signal, self.walker.ask())
+        self.walker.record(signal, self.walker.ask())
 
     @rule(signal=FEW_SIGNALS)
     def something_is_seen_from_outside(self, signal: Signal) -> None:
-        self.walker.tell(signal)
+        self.walker.record(signal)
 
     @rule(signal=FEW_SIGNALS, seconds=TICKS)
     def a_call_takes_its_time(self, signal: Signal, seconds: float) -> None:
         permit = self.walker.ask()
         self.walker.wait(seconds)
-        self.walker.tell(signal, permit)
+        self.walker.record(signal, permit)
 
     @rule(retry_after_s=RETRY_AFTERS)
     def the_worst_happens(self, retry_after_s: float | None) -> None:
@@ -128,16 +127,16 @@ class MachineAgainstOracle(RuleBasedStateMachine):
     def an_operator_overrules_for_a_while(self, mode: Mode, signal: Signal) -> None:
         self.walker.order(mode, reset=False)
         self.walker.trip()
-        self.walker.tell(signal, self.walker.ask())
+        self.walker.record(signal, self.walker.ask())
         self.walker.wait_out()
         self.walker.order(Mode.AUTO, reset=False)
         self.walker.ask()
 
     @rule(message=MESSAGES, back_s=st.sampled_from((0.25, 10.0, 3600.0)))
-    def the_clock_is_set_back(self, message: Ask | Tell | Order, back_s: float) -> None:
+    def the_clock_is_set_back(self, message: Acquire | Record | Override, back_s: float) -> None:
         self.walker.say(message, back_s=back_s)
 
 
 # A minute of work, of which a busy machine makes more.
-TestMachineAgainstOracle = pytest.mark.timeout(600)(MachineAgainstOracle.TestCase)
+TestMachineAgainstOracle = MachineAgainstOracle.TestCase
 TestMachineAgainstOracle.settings = settings(settings(), stateful_step_count=25)

@@ -22,9 +22,7 @@ ODD: list[Any] = [
     *([], {}, [[]], [None], {"type": []}, {"a": {"b": {}}}, ["text", {"text": 1}]),
 ]
 a_sample = st.sampled_from(sorted(FILES))
-calmly = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+calmly = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def read_all(path: Path, force: str | None) -> None:

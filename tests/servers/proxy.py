@@ -8,6 +8,8 @@ import threading
 from types import TracebackType
 from typing import Self
 
+from timeouts import LIMIT_S
+
 
 class Proxy:
     """Relays connections to a port on the loopback. `cut` keeps them open and drops what is sent."""
@@ -48,7 +50,7 @@ class Proxy:
     ) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(5.0)
+            thread.join(LIMIT_S)
         self._door.close()
 
     def _accept(self) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from servers.binary import server_binary
-from timeouts import TIMEOUT_S, eventually
+from timeouts import LIMIT_S, eventually
 
 __all__ = ["Server", "eventually", "free_port", "running"]
 
@@ -64,7 +64,7 @@ class Server:
     def say(self, *words: str) -> str:
         """Send one command without any client library; the answer as it came."""
         text = f"*{len(words)}\r\n" + "".join(f"${len(w.encode())}\r\n{w}\r\n" for w in words)
-        with socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S) as link:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S) as link:
             link.sendall(text.encode())
             return link.recv(1 << 16).decode(errors="replace")
 
@@ -78,7 +78,7 @@ class Server:
         """As a crash: nothing is saved, nobody is told."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(TIMEOUT_S)
+            self._process.wait(LIMIT_S)
             self._process = None
 
     def stop(self) -> None:

@@ -9,7 +9,7 @@ from switchgear import Panel
 from switchgear._budgets.budgets import Budgets
 from switchgear._core.errors import BudgetRefused
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 def budgets_at(url: str) -> Budgets:

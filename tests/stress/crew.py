@@ -10,7 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 def together(*jobs: Callable[[], object]) -> None:
@@ -37,7 +37,7 @@ def together(*jobs: Callable[[], object]) -> None:
     assert not stuck, f"{stuck} of {len(threads)} threads are stuck"
 
 
-def in_time(job: Callable[[], T], patience_s: float = 5.0) -> T:
+def in_time(job: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
     """What the job returns, run in a thread of its own; fails if it takes longer than that."""
     results: list[T] = []
     errors: list[BaseException] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 from switchgear import Cooldown, Panel, Policy, Rejected, detectors
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 POLICIES = {
     "default": None,
     "rate": Policy([detectors.FailureRate(100, 0.3, 20)], Cooldown(30.0)),
@@ -36,7 +36,7 @@ def begin(job: Any, *args: Any) -> tuple[Any, Any]:
 
 def end(crew: list[tuple[Any, Any]]) -> None:
     for process, _ in crew:
-        process.join(10.0)
+        process.join(PATIENCE_S)
         if process.is_alive():
             process.kill()
             process.join()

@@ -8,7 +8,7 @@ from typing import Any
 
 from switchgear import Panel
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 def take_turns(gate: Any, index: int, url: str, journal: str, times: int) -> int:

@@ -8,14 +8,14 @@ from typing import Any
 
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Ask, Circuit, Phase, Signal, Tell
+from switchgear._core.types import Acquire, Circuit, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import RedisStore
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 POLICY = Policy([ConsecutiveFailures(5)], Cooldown(30.0))
-FAILED = Tell(Signal(ok=False, error="529"))
-SUCCEEDED = Tell(Signal(ok=True, cost_micros=3))
+FAILED = Record(Signal(ok=False, error="529"))
+SUCCEEDED = Record(Signal(ok=True, cost_micros=3))
 
 
 def in_processes(job: Callable[..., Any], number: int, *args: Any) -> list[Any]:
@@ -32,7 +32,7 @@ def in_processes(job: Callable[..., Any], number: int, *args: Any) -> list[Any]:
         heard = [answers.get(timeout=PATIENCE_S) for _ in crew]
     finally:
         for process in crew:
-            process.join(5.0)
+            process.join(PATIENCE_S)
             if process.is_alive():
                 process.kill()
     for answer in heard:
@@ -74,7 +74,7 @@ def ask_once(gate: Any, index: int, url: str, threads: int, now_s: float) -> int
 
     def ask() -> None:
         start.wait(PATIENCE_S)
-        admitted.append(store.apply("half", POLICY, Ask(), now_s).verdict.admitted)
+        admitted.append(store.apply("half", POLICY, Acquire(), now_s).verdict.admitted)
 
     crew = [threading.Thread(target=ask) for _ in range(threads)]
     gate.wait(PATIENCE_S)

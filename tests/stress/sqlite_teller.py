@@ -4,7 +4,7 @@ import sys
 
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Signal, Tell
+from switchgear._core.types import Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.sqlite import SqliteStore
 
@@ -16,7 +16,7 @@ def main(path: str, who: int, times: int) -> None:
     events = 0
     for number in range(times):
         signal = Signal(ok=(number * 7 + who) % 4 == 0, cost_micros=who + 1)
-        events += len(store.apply("told", POLICY, Tell(signal), store.now_s()).events)
+        events += len(store.apply("told", POLICY, Record(signal), store.now_s()).events)
     store.close()
     sys.stdout.write(f"{events}\n")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Ask, Signal, Tell
+from switchgear._core.types import Acquire, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.sqlite import SqliteStore
 
@@ -58,7 +58,7 @@ def telling(path: str, who: int) -> Callable[[int], None]:
         while True:
             number += 1
             signal_ = Signal(ok=(number + who) % 5 == 0, cost_micros=1)
-            store.apply("told", POLICY, Tell(signal_), store.now_s())
+            store.apply("told", POLICY, Record(signal_), store.now_s())
             os.write(writer, b".")
 
     return work
@@ -86,9 +86,9 @@ def killed_inside(path: str, kills: int) -> int:
 
         def work(writer: int, moment: str = moment) -> None:
             store = SqliteStore(path)
-            told = Tell(Signal(ok=False, cost_micros=1))
+            told = Record(Signal(ok=False, cost_micros=1))
             for _ in range(2):  # the second opens the circuit, so that there is an event
-                store.apply("inside", POLICY, Tell(Signal(ok=True, cost_micros=1)), NOW_S)
+                store.apply("inside", POLICY, Record(Signal(ok=True, cost_micros=1)), NOW_S)
                 os.write(writer, b".")
                 store.apply("inside", POLICY, told, NOW_S)
                 os.write(writer, b".")
@@ -106,7 +106,7 @@ def killed_inside(path: str, kills: int) -> int:
         answered += answers(*child(work))
         # So that the next one finds it closed.
         store = SqliteStore(path)
-        done = store.apply("inside", POLICY, Tell(Signal(ok=True, cost_micros=1)), NOW_S)
+        done = store.apply("inside", POLICY, Record(Signal(ok=True, cost_micros=1)), NOW_S)
         assert done.circuit.phase == "closed", done
         store.close()
         answered += 1
@@ -118,13 +118,13 @@ def killed_after_asking(path: str, kills: int) -> int:
     store = SqliteStore(path)
     now_s = NOW_S
     for _ in range(2):
-        store.apply("asked", POLICY, Tell(Signal(ok=False)), now_s)
+        store.apply("asked", POLICY, Record(Signal(ok=False)), now_s)
     now_s += 1.0
     store.close()
     for _ in range(kills):
 
         def work(writer: int, now_s: float = now_s) -> None:
-            verdict = SqliteStore(path).apply("asked", POLICY, Ask(), now_s).verdict
+            verdict = SqliteStore(path).apply("asked", POLICY, Acquire(), now_s).verdict
             os.write(writer, b"y" if verdict.admitted else b"n")
             signal.pause()
 
@@ -133,7 +133,7 @@ def killed_after_asking(path: str, kills: int) -> int:
         os.kill(pid, signal.SIGKILL)
         answers(pid, reader)
         with_lease = SqliteStore(path)
-        refused = with_lease.apply("asked", POLICY, Ask(), now_s + LEASE_S - 0.01).verdict
+        refused = with_lease.apply("asked", POLICY, Acquire(), now_s + LEASE_S - 0.01).verdict
         assert not refused.admitted, "the probe's place is its own as long as its lease"
         with_lease.close()
         now_s += LEASE_S

@@ -13,6 +13,7 @@ from stress.budget_crew import budgets_at, spend
 from stress.redis_crew import in_processes
 from switchgear._budgets.budgets import Budgets
 from switchgear._budgets.tree import Line
+from timeouts import LIMIT_S
 
 pytestmark = pytest.mark.stress
 
@@ -40,7 +41,6 @@ def budgets(url: str) -> Budgets:
     return budgets
 
 
-@pytest.mark.timeout(180)
 def test_sixteen_processes_never_overspend_a_parent(url: str, budgets: Budgets) -> None:
     answers = in_processes(spend, PROCESSES, url, TIMES)
     charged = sum(answer[0] for answer in answers)
@@ -83,11 +83,10 @@ def ended(victim: "subprocess.Popen[bytes]") -> bytes:
     with victim.stdout as said:
         victim.kill()
         rest = said.read()
-    victim.wait(10)
+    victim.wait(LIMIT_S)
     return rest
 
 
-@pytest.mark.timeout(120)
 def test_killed_agents_lose_no_charge_and_hold_nothing_for_ever(url: str, budgets: Budgets) -> None:
     budgets.open("purse", 1_000_000_000)
     victims = [started("spend", url) for _ in range(4)]
@@ -110,10 +109,9 @@ def test_killed_agents_lose_no_charge_and_hold_nothing_for_ever(url: str, budget
     assert budgets.audit("purse").problems == ()
 
 
-@pytest.mark.timeout(90)
 def test_what_a_killed_agent_held_is_taken_as_spent(url: str, budgets: Budgets) -> None:
     victim = started("die", url)
-    assert victim.wait(40) == -signal.SIGKILL
+    assert victim.wait(LIMIT_S) == -signal.SIGKILL
     assert ended(victim) == b"!"
     eventually(lambda: budgets.book("team").charged_micros == 40, "its lease has run out")
     again = budgets_at(url)

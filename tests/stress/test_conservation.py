@@ -87,12 +87,12 @@ def by_hand(breaker: CircuitBreaker, function: Callable[[], Any]) -> None:
     try:
         function()
     except ConnectionError:
-        breaker.tell(Signal(ok=False), permit)
+        breaker.record(Signal(ok=False), permit)
         raise
     except BaseException:
-        breaker.tell(Signal(), permit)
+        breaker.record(Signal(), permit)
         raise
-    breaker.tell(Signal(ok=True), permit)
+    breaker.record(Signal(ok=True), permit)
 
 
 SHAPES: list[Shape] = [*ALL, left_early, by_hand]

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 
-def in_a_child(job: Callable[[], object], patience_s: float = 10.0) -> None:
+def in_a_child(job: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
     """Run the job in a forked child; fails with its traceback, or when it does not answer."""
     ours, theirs = os.pipe()
     pid = os.fork()
@@ -110,7 +110,7 @@ def test_a_child_of_a_child_is_not_deadlocked_either() -> None:
 
     def fork_twice() -> None:
         breaker.reset(by="child", why="fork")
-        in_a_child(lambda: use_everything(breaker, clock), patience_s=5.0)
+        in_a_child(lambda: use_everything(breaker, clock))
 
     def forker() -> None:
         assert held.wait(PATIENCE_S)
@@ -125,7 +125,7 @@ def test_a_child_of_a_child_is_not_deadlocked_either() -> None:
 def test_a_child_forked_during_a_probe_of_another_thread_probes_when_the_lease_is_over() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     inside, release = threading.Event(), threading.Event()
 

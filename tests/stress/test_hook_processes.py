@@ -15,8 +15,8 @@ from unit.hook_calls import after, before, claude, failed
 
 pytestmark = pytest.mark.stress
 
-MANY = 50
-PATIENCE_S = 100.0
+UNLIMITED = 50
+PATIENCE_S = 300.0
 
 
 def all_at_once(project: Path, inputs: list[dict[str, Any]]) -> list[tuple[int, str, str]]:
@@ -43,30 +43,29 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.timeout(240)
 def test_fifty_hooks_of_one_session_lose_nothing(project: Path) -> None:
-    args = [{"file_path": f"{number}.py"} for number in range(MANY)]
-    quiet = [(0, "", "")] * MANY
+    args = [{"file_path": f"{number}.py"} for number in range(UNLIMITED)]
+    quiet = [(0, "", "")] * UNLIMITED
 
-    began = [before("Read", args[n], f"r{n}") for n in range(MANY)]
+    began = [before("Read", args[n], f"r{n}") for n in range(UNLIMITED)]
     assert all_at_once(project, began) == quiet
     store = SqliteStore(project / ".switchgear" / "state.db")
     note = store.transact(note_name("s1"), lambda inside: inside.note)
     calls = load(Notes.load(note).more).calls
-    assert sorted(call.id for call in calls) == sorted(f"r{n}" for n in range(MANY))
+    assert sorted(call.id for call in calls) == sorted(f"r{n}" for n in range(UNLIMITED))
 
     ended = [
         failed("Read", args[n], f"r{n}", error=f"no such file {n}")
         if n % 10 == 0
         else after("Read", args[n], f"r{n}")
-        for n in range(MANY)
+        for n in range(UNLIMITED)
     ]
     answers = all_at_once(project, ended)
     assert {(code, err) for code, _, err in answers} == {(0, "")}
     found = store.get("op/file_read")
     assert found is not None
     totals = found.circuit.totals
-    assert totals.succeeded + totals.failed + totals.late == MANY
+    assert totals.succeeded + totals.failed + totals.late == UNLIMITED
     assert totals.refused == 0
     state = load(Notes.load(store.transact(note_name("s1"), lambda inside: inside.note)).more)
     assert state.calls == ()
@@ -78,13 +77,12 @@ def test_fifty_hooks_of_one_session_lose_nothing(project: Path) -> None:
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-@pytest.mark.timeout(240)
 def test_fifty_hooks_that_cannot_decide_are_all_counted(project: Path) -> None:
-    bad = [claude("MadeUp", number=number) for number in range(MANY)]
+    bad = [claude("MadeUp", number=number) for number in range(UNLIMITED)]
     answers = all_at_once(project, bad)
     assert {code for code, _, _ in answers} == {2}, "what cannot be read is refused"
     assert all("refused" in err for _, _, err in answers)
     found = SqliteStore(project / ".switchgear" / "state.db").get("hooks/claude-code")
     assert found is not None
-    assert found.circuit.totals.ignored == MANY
-    assert found.circuit.event_seq == MANY
+    assert found.circuit.totals.ignored == UNLIMITED
+    assert found.circuit.event_seq == UNLIMITED

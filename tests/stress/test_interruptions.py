@@ -23,11 +23,12 @@ from stress.crew import in_time
 from switchgear import CircuitBreaker, Panel, Policy, Rejected, Signal, detectors
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.machine import step
-from switchgear._core.types import Tell
+from switchgear._core.types import Record
 from switchgear._stores import memory
 from switchgear._stores.fallback import Resilient
 from switchgear._stores.sqlite import SqliteStore
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 SOURCE = str(Path(switchgear.__file__).parent)
 TIMED = Policy([detectors.ConsecutiveFailures(1), detectors.SlowCalls(slow_s=10.0)])
@@ -72,7 +73,7 @@ def test_a_stream_collected_in_the_middle_of_a_message_does_not_deadlock_and_is_
     try:
         half_read_stream_in_a_cycle(breaker)
         happened = in_the_middle(monkeypatch, gc.collect)
-        in_time(lambda: breaker.tell(Signal(ok=False)))
+        in_time(lambda: breaker.record(Signal(ok=False)))
     finally:
         gc.enable()
     assert happened
@@ -86,7 +87,7 @@ def test_a_probe_stream_collected_in_the_middle_of_a_message_leaves_its_place(
 ) -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     gc.disable()
     try:
@@ -107,7 +108,7 @@ def test_a_signal_handler_may_use_the_breaker_it_interrupts(
     clock = FakeClock()
     breaker = CircuitBreaker("api", policy=policy, clock=clock)
     if phase != "closed":
-        breaker.tell(Signal(ok=False))
+        breaker.record(Signal(ok=False))
     if phase == "half_open":
         clock.advance(60.0)
     assert breaker.state == phase
@@ -124,7 +125,7 @@ def test_a_signal_handler_may_use_the_breaker_it_interrupts(
     usual = signal.signal(signal.SIGUSR1, handler)
     try:
         happened = in_the_middle(monkeypatch, lambda: signal.raise_signal(signal.SIGUSR1))
-        breaker.tell(Signal())
+        breaker.record(Signal())
     finally:
         signal.signal(signal.SIGUSR1, usual)
     assert happened
@@ -152,8 +153,8 @@ class Overtaken(memory.MemoryCell):
 
 def test_a_thread_that_was_overtaken_does_not_put_back_an_older_state() -> None:
     breaker = CircuitBreaker("api", threshold=2, clock=FakeClock())
-    breaker._store = Overtaken(lambda: breaker.tell(Signal(ok=False)))
-    breaker.tell(Signal(ok=False))  # while this failure is on its way back, the second one trips
+    breaker._store = Overtaken(lambda: breaker.record(Signal(ok=False)))
+    breaker.record(Signal(ok=False))  # while this failure is on its way back, the second one trips
     ran = list[str]()
     with pytest.raises(Rejected):
         breaker.call(lambda: ran.append("ran"))
@@ -213,7 +214,7 @@ def test_an_interrupt_at_any_moment_leaves_a_breaker_that_works(
         clock = FakeClock()
         breaker = CircuitBreaker("api", policy=policy, clock=clock)
         if phase == "half_open":
-            breaker.tell(Signal(ok=False))
+            breaker.record(Signal(ok=False))
             clock.advance(60.0)
             assert breaker.state == "half_open"
         if not interrupted_at(moment, partial(SCENARIOS[scenario], breaker)):
@@ -233,7 +234,7 @@ def still_works(breaker: CircuitBreaker, clock: FakeClock) -> None:
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
-    assert lock_is_free.wait(5.0), "the lock was left behind"
+    assert lock_is_free.wait(LIMIT_S), "the lock was left behind"
     thread.join()
     clock.advance(300.0)
     assert breaker.call(int) == 0
@@ -271,7 +272,7 @@ def test_an_interrupt_while_refusals_are_told_leaves_them_to_be_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     breaker = CircuitBreaker("api", threshold=1)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     for _ in range(7):
         with pytest.raises(Rejected):
             breaker.call(int)
@@ -304,7 +305,7 @@ def test_an_interrupted_sink_does_not_make_successes_count_twice() -> None:
 
     policy = Policy([detectors.FailureRate(3, 0.5)])
     breaker = CircuitBreaker("api", policy=policy, sinks=[interrupted])
-    breaker.tell(Signal(ok=False, count=2))
+    breaker.record(Signal(ok=False, count=2))
     with pytest.raises(KeyboardInterrupt):
         breaker.call(int)
     assert breaker.state == "open"
@@ -317,7 +318,7 @@ def test_an_interrupted_sink_does_not_make_successes_count_twice() -> None:
 def interrupted_report(panel: Panel, moment: int) -> tuple[bool, int]:
     """Interrupt the report of 3 successes at the n-th moment; how many are counted in the end."""
     breaker = panel.breaker(f"api-{moment}")
-    breaker.tell(Signal(ok=None))  # the circuit is known before
+    breaker.record(Signal(ok=None))  # the circuit is known before
     for _ in range(3):
         breaker.call(int)
     was = interrupted_at(moment, breaker._fold_pending)
@@ -368,7 +369,7 @@ def test_an_interrupt_right_behind_a_commit_of_the_backlog_tells_it_once(
         return done
 
     monkeypatch.setattr(store, "apply", lost)
-    resilient.apply("api", policy, Tell(Signal(ok=False)), resilient.now_s())
+    resilient.apply("api", policy, Record(Signal(ok=False)), resilient.now_s())
     monkeypatch.setattr(store, "apply", interrupted)
     with pytest.raises(KeyboardInterrupt):
         resilient.try_again()
@@ -384,7 +385,7 @@ def test_an_interrupt_right_behind_a_begin_leaves_no_transaction_open(tmp_path: 
     store = SqliteStore(tmp_path / "state.db", busy_timeout_s=0.2)
     policy = Policy([detectors.ConsecutiveFailures(5)])
     for moment in range(1, 400):
-        tell = partial(store.apply, "api", policy, Tell(Signal(ok=False)), store.now_s())
+        tell = partial(store.apply, "api", policy, Record(Signal(ok=False)), store.now_s())
         was = interrupted_at(moment, tell)
         with closing(sqlite3.connect(tmp_path / "state.db", timeout=0.2)) as other:
             other.execute("BEGIN IMMEDIATE")  # fails with "database is locked" if one is open

@@ -77,7 +77,7 @@ def test_results_from_before_the_trip_neither_close_nor_reopen_nor_spend_a_probe
     }
     permit = breaker.enter()
     assert permit.probe == 1
-    breaker.tell(Signal(ok=True), permit)
+    breaker.record(Signal(ok=True), permit)
     assert breaker.state == "closed"
 
 
@@ -93,20 +93,20 @@ def test_results_from_before_the_trip_do_not_count_after_the_recovery_either(
         trip(breaker)
         clock.advance(60.0)
         breaker.call(int)
-        breaker.tell(Signal(ok=False))
+        breaker.record(Signal(ok=False))
         assert breaker.state == "closed"
 
     outlasting(breaker, shape, recover_and_fail_once, fails=fails)
     assert breaker.state == "closed"
     assert breaker.totals.late == CROWD
     # Neither did a late success end the new row, nor a late failure lengthen it.
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     assert breaker.state == "open"
 
 
 def trip(breaker: CircuitBreaker) -> None:
     while breaker.state == "closed":
-        breaker.tell(Signal(ok=False))
+        breaker.record(Signal(ok=False))
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["succeeds", "fails"])

@@ -12,6 +12,7 @@ from servers.server import running
 from stress.lock_crew import noted, take_turns
 from stress.redis_crew import in_processes
 from switchgear import Panel
+from timeouts import LIMIT_S
 
 pytestmark = pytest.mark.stress
 
@@ -28,7 +29,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield server.url
 
 
-@pytest.mark.timeout(180)
 def test_processes_exclude_each_other_and_tokens_only_grow(url: str, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     in_processes(take_turns, PROCESSES, url, str(journal), TIMES)
@@ -38,12 +38,13 @@ def test_processes_exclude_each_other_and_tokens_only_grow(url: str, tmp_path: P
     assert noted(journal) == expected
 
 
-@pytest.mark.timeout(90)
 def test_the_lock_of_a_killed_holder_is_taken_over_with_a_higher_token(
     url: str, tmp_path: Path
 ) -> None:
     journal = tmp_path / "journal"
-    done = subprocess.run([sys.executable, str(SCRIPT), url, str(journal)], check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), url, str(journal)], check=False, timeout=LIMIT_S
+    )
     assert done.returncode == -signal.SIGKILL
     with Panel(url) as panel, panel.lock("press", timeout_s=30.0) as lock:
         assert noted(journal) == [("came", 1)]

@@ -26,7 +26,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def test_eight_threads_are_inside_at_once(shape: Shape, settings: str) -> None:
     breaker = CircuitBreaker("api", clock=FakeClock(), **SETTINGS[settings])
     if settings == "tripping":
-        breaker.tell(Signal(ok=False))
+        breaker.record(Signal(ok=False))
         assert breaker.state == "tripping"
     everybody = threading.Barrier(CROWD)
 
@@ -40,7 +40,7 @@ def test_eight_threads_are_inside_at_once(shape: Shape, settings: str) -> None:
 @pytest.mark.parametrize("mode", ["hold_closed", "shadow"])
 def test_calls_admitted_against_the_evidence_run_side_by_side_too(mode: str) -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     getattr(breaker, mode)(by="ann", why="test")
     everybody = threading.Barrier(CROWD)
     together(*[lambda: breaker.call(everybody.wait, PATIENCE_S)] * CROWD)

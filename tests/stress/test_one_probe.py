@@ -50,7 +50,7 @@ def ended(breaker: CircuitBreaker, ending: BaseException | None) -> None:
 def make_probing(breaker: CircuitBreaker, clock: FakeClock) -> None:
     """Whatever the state: after this the next call is a probe."""
     if breaker.state == "closed":
-        breaker.tell(Signal(ok=False))
+        breaker.record(Signal(ok=False))
     clock.advance(300.0)
     assert breaker.state == "half_open"
 

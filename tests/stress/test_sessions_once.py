@@ -5,7 +5,7 @@ from pathlib import Path
 
 from switchgear._agents.hook_call import Moment
 from switchgear._config import preset_policy
-from switchgear._core.types import Act, Signal, Tell
+from switchgear._core.types import AgentStep, Record, Signal
 from switchgear._hooks import session
 from switchgear._hooks.session import Notes, Words
 from switchgear._stores.base import Transaction
@@ -14,7 +14,7 @@ from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.score import score_of
 
 POLICY, SUBJECT = preset_policy("stuck"), "session/s1"
-CALL = Tell(Signal(ok=True, act=Act("Read", "a")))
+CALL = Record(Signal(ok=True, step=AgentStep("Read", "a")))
 HOOKS = 8
 
 

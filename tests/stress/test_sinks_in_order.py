@@ -6,6 +6,7 @@ import pytest
 
 from switchgear import CircuitBreaker, Event, Policy, Signal, detectors
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 
 def test_a_sink_that_moves_its_own_circuit_hears_all_events_in_order() -> None:
@@ -23,7 +24,7 @@ def test_a_sink_that_moves_its_own_circuit_hears_all_events_in_order() -> None:
         clock=FakeClock(),
         sinks=[resets, lambda event: last.append(event.seq)],
     )
-    breaker.tell(Signal(ok=False, count=2))
+    breaker.record(Signal(ok=False, count=2))
     assert first == last == [1, 2, 3, 4]
     assert breaker.state == "closed"
 
@@ -34,11 +35,11 @@ def test_events_of_two_circuits_that_move_each_other_keep_their_order() -> None:
     def note(event: Event) -> None:
         heard.append((event.circuit, event.seq))
         if event.circuit == "a" and event.after == "open":
-            second.tell(Signal(ok=False))
+            second.record(Signal(ok=False))
 
     first = CircuitBreaker("a", threshold=1, clock=FakeClock(), sinks=[note, note])
     second = CircuitBreaker("b", threshold=1, clock=FakeClock(), sinks=[note])
-    first.tell(Signal(ok=False))
+    first.record(Signal(ok=False))
     assert heard == [("a", 1), ("a", 1), ("b", 1)]
 
 
@@ -53,17 +54,17 @@ def test_what_an_interrupted_sink_has_not_told_is_heard_next_time() -> None:
     policy = Policy([detectors.ConsecutiveFailures(2)], tripping_at=0.5)
     breaker = CircuitBreaker("api", policy=policy, clock=FakeClock(), sinks=[interrupted_once])
     with pytest.raises(KeyboardInterrupt):
-        breaker.tell(Signal(ok=False, count=2))
+        breaker.record(Signal(ok=False, count=2))
     breaker.reset(by="ada", why="again")
     assert heard == [1, 2, 3, 4]
 
 
 def test_a_thread_does_not_wait_for_the_sinks_of_another() -> None:
-    meeting = Barrier(2, timeout=30.0)
+    meeting = Barrier(2, timeout=LIMIT_S)
     breakers = [
         CircuitBreaker(name, threshold=1, sinks=[lambda _: meeting.wait()]) for name in ("a", "b")
     ]
-    threads = [Thread(target=breaker.tell, args=(Signal(ok=False),)) for breaker in breakers]
+    threads = [Thread(target=breaker.record, args=(Signal(ok=False),)) for breaker in breakers]
     for thread in threads:
         thread.start()
     for thread in threads:

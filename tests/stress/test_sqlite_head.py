@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from switchgear._stores.sqlite import SqliteStore
+from timeouts import LIMIT_S
 
 pytestmark = pytest.mark.stress
 
@@ -25,7 +26,7 @@ from contextlib import closing
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Signal, Tell
+from switchgear._core.types import Signal, Record
 from switchgear._stores.ledger import Amended
 from switchgear._stores.sqlite import SqliteStore
 
@@ -37,7 +38,7 @@ for number in range({MESSAGES}):
     key = f"c/{{chance.randrange(3)}}"
     kind = chance.random()
     if kind < 0.7:
-        store.apply(key, policy, Tell(Signal(ok=chance.random() < 0.5)), store.now_s())
+        store.apply(key, policy, Record(Signal(ok=chance.random() < 0.5)), store.now_s())
     elif kind < 0.8:
         store.forget(key)
     elif kind < 0.85:
@@ -67,14 +68,14 @@ def test_processes_that_are_killed_at_random_raise_no_false_alarm(tmp_path: Path
             time.sleep(chance.uniform(0.05, 0.4))  # when the kill comes is what is varied
             at = chance.randrange(PROCESSES)
             os.kill(workers[at].pid, signal.SIGKILL)
-            _, told = workers[at].communicate(timeout=60)
+            _, told = workers[at].communicate(timeout=LIMIT_S)
             assert "Error" not in told, told
             with closing(SqliteStore(path, busy_timeout_s=60.0)) as store:
                 assert store.lost() is None
             workers[at] = start(path, seed)
             seed += 1
         for worker in workers:
-            _, told = worker.communicate(timeout=240)
+            _, told = worker.communicate(timeout=LIMIT_S)
             assert worker.returncode == 0, told
     finally:
         for worker in workers:

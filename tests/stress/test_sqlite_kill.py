@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._core.types import Ask
+from switchgear._core.types import Acquire
 from switchgear._stores.base import Found
 from switchgear._stores.sqlite import SqliteStore
+from timeouts import LIMIT_S
 
 pytestmark = pytest.mark.stress
 
@@ -33,7 +34,7 @@ def test_two_hundred_kills_lose_nothing_and_wedge_nothing(tmp_path: Path) -> Non
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
     answered = json.loads(done.stdout)
@@ -49,7 +50,7 @@ def test_two_hundred_kills_lose_nothing_and_wedge_nothing(tmp_path: Path) -> Non
         assert inside.succeeded + inside.failed == answered["inside"]
 
         asked = found(store, "asked")
-        admitted = store.apply("asked", asked.policy, Ask(), asked.circuit.seen_s + 6.0)
+        admitted = store.apply("asked", asked.policy, Acquire(), asked.circuit.seen_s + 6.0)
         assert admitted.verdict.admitted, "the last probe's lease is over, too"
 
         for key in ("told", "inside", "asked"):
@@ -57,7 +58,7 @@ def test_two_hundred_kills_lose_nothing_and_wedge_nothing(tmp_path: Path) -> Non
             last = found(store, key).circuit.event_seq
             kept = [entry.event.seq for entry in entries]
             assert kept == list(range(last - len(kept) + 1, last + 1))
-        store.apply("told", found(store, "told").policy, Ask(), store.now_s())
+        store.apply("told", found(store, "told").policy, Acquire(), store.now_s())
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert [file.name for file in tmp_path.glob("*.corrupt-*")] == []

@@ -10,14 +10,14 @@ import pytest
 
 from servers.server import eventually
 from stress.sqlite_teller import POLICY
-from switchgear._core.types import EventKind, Signal, Tell
+from switchgear._core.types import EventKind, Record, Signal
 from switchgear._stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.stress
 
 SCRIPT = Path(__file__).with_name("sqlite_teller.py")
 PROCESSES, TIMES = 8, 2000
-PATIENCE_S = 100.0
+PATIENCE_S = 300.0
 
 
 def test_what_eight_processes_tell_is_what_is_folded(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_processes_whose_file_is_damaged_under_them_all_go_on_with_one_new_file(
         _, err = teller.communicate(timeout=PATIENCE_S)
         assert teller.returncode == 0, err
     with closing(SqliteStore(path)) as store:
-        done = store.apply("told", POLICY, Tell(Signal(ok=True)), store.now_s())
+        done = store.apply("told", POLICY, Record(Signal(ok=True)), store.now_s())
         assert done.circuit.totals.succeeded > 0
         if list(tmp_path.glob("*.corrupt-*Z")):
             kinds = [entry.event.kind for entry in store.events(limit=10**6)]

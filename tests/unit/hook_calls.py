@@ -57,9 +57,10 @@ class Guarded:
 
     def __init__(self, folder: Path, config: str = "", agent: str = "claude-code") -> None:
         (folder / ".git").mkdir(exist_ok=True)
-        if config:
-            (folder / "switchgear.yaml").write_text(config)
-            trust_file(str(folder / "switchgear.yaml"))
+        file = folder / "switchgear.yaml"
+        if config and not (file.exists() and file.read_text() == config):
+            file.write_text(config)
+            trust_file(str(file))
         self.folder = folder
         self.clock = FakeClock(1_750_000_000.0)
         self.store: Store = MemoryStore(clock=self.clock)

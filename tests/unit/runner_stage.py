@@ -8,14 +8,14 @@ from typing import Any
 
 from switchgear._agents.command import Command
 from switchgear._panel.panel import Panel
-from switchgear._run.dependencies import Setting
+from switchgear._run.dependencies import RunDependencies
+from switchgear._run.interrupt import Time
 from switchgear._run.loop import Runner
 from switchgear._run.options import RunOptions
 from switchgear._run.record import RunFolder, new_run
 from switchgear._run.result import RunResult
 from switchgear._run.state import RunState
 from switchgear._run.view import View
-from switchgear._run.wait import Time
 
 PREAMBLE = """
 import json, os, pathlib, subprocess, sys, time
@@ -78,7 +78,7 @@ class Stage:
         self.hands = Hands()
         self.view = Watching()
         self.panel = Panel("memory:", clock=self.hands)
-        self.setting = Setting(view=self.view, time=self.hands.time)
+        self.dependencies = RunDependencies(view=self.view, time=self.hands.time)
         self.record: RunFolder | None = None
         (self.folder / "README").write_text("a project\n")
         if git:
@@ -110,7 +110,7 @@ class Stage:
             folder=self.folder,
             panel=self.panel,
             state=state,
-            setting=self.setting,
+            dependencies=self.dependencies,
         )
 
     def run(self, body: str, **options: Any) -> RunResult:

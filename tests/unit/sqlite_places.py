@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from switchgear._core.policy import Policy
-from switchgear._core.types import Signal, Tell
+from switchgear._core.types import Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 
 POLICY = Policy([ConsecutiveFailures(threshold=3)])
 STRICT = POLICY.replace(strict=True)
 NOW_S = 1_750_000_000.0
-OK = Tell(Signal(ok=True))
-FAILED = Tell(Signal(ok=False, error="529 overloaded"))
+OK = Record(Signal(ok=True))
+FAILED = Record(Signal(ok=False, error="529 overloaded"))
 NOBODY = 65_534
 
 

@@ -1,12 +1,13 @@
-"""What an error text of a provider or an agent means: wait, log in, give up, or none of these.
+"""Error messages that agents print, classified by the table of provider errors.
 
-Agents wrap the same few provider errors in their own words. The status number decides where one
-is said; else a few phrases do. All patterns are bounded, so hostile text costs no more than other.
+Adds what only agents report: their own loop guards and limits. All patterns are bounded, so hostile
+text costs no more than other text.
 """
 
 import re
 
 from switchgear._agents.events import AgentError, ErrorKind
+from switchgear._providers.table import MESSAGES, PHRASES, ProviderErrorKind, kind_of_message
 from switchgear._text.agent_text import LONGEST_ERROR, clean
 
 _LOOKED_AT = 4_000
@@ -18,51 +19,23 @@ _RETRY_AFTER = re.compile(
     r"(?i)(?:retry[-_ ]?after|retry(?:ing)? (?:again )?in|try again in|retrydelay|reset(?:s)? in)"
     r"[\"']?[:= ]{0,3}[\"']?(\d{1,7}(?:\.\d{1,6})?) ?(ms|milliseconds?|s\b|sec|m\b|min|h\b|hour)?"
 )
-_BY_STATUS: dict[int, ErrorKind] = {
-    401: "auth",
-    402: "quota",
-    403: "auth",
-    408: "connection",
-    413: "context",
-    429: "rate_limit",
-    503: "overloaded",
-    529: "overloaded",
-}
-_PHRASES: tuple[tuple[ErrorKind, tuple[str, ...]], ...] = (
-    (
-        "quota",
-        ("insufficient_quota", "credit balance", "exceeded your current quota", "billing"),
-    ),
+_OWN_STOPS: tuple[tuple[ErrorKind, tuple[str, ...]], ...] = (
     ("loop", ("loop detect", "repeated the same tool call", "doom loop")),
     ("limit", ("maximum number of turns", "max turns", "max session turns", "limitsexceeded")),
-    (
-        "context",
-        ("context length", "context window", "prompt is too long", "maximum context", "too many tokens"),
-    ),
-    (
-        "rate_limit",
-        ("rate limit", "rate_limit", "ratelimit", "too many requests", "resource_exhausted", "usage limit"),
-    ),
-    ("overloaded", ("overloaded", "service unavailable", "at capacity", "high demand")),
-    (
-        "auth",
-        (
-            *("invalid api key", "invalid x-api-key", "incorrect api key", "api key not valid"),
-            *("authentication", "unauthorized", "not logged in", "please run /login", "no api key"),
-            *("api_key environment variable", "auth method"),
-        ),
-    ),
-    (
-        "connection",
-        (
-            *("econnrefused", "econnreset", "enotfound", "etimedout", "eai_again", "fetch failed"),
-            *("connection refused", "connection reset", "connection failed", "connection error", "connect error"),
-            *("connecterror", "unable to connect", "cannot connect", "could not connect"),
-            *("network error", "stream disconnected", "error sending request", "socket hang up"),
-        ),
-    ),
-    ("server", ("internal server error", "bad gateway", "internal_error", "api_error")),
-)  # fmt: skip
+)
+"""The agent stopped itself: the provider's part in the message does not matter then."""
+_KINDS: dict[ProviderErrorKind, ErrorKind] = {
+    ProviderErrorKind.RATE_LIMIT: "rate_limit",
+    ProviderErrorKind.QUOTA: "quota",
+    ProviderErrorKind.OVERLOAD: "overloaded",
+    ProviderErrorKind.OUTAGE: "connection",
+    ProviderErrorKind.TIMEOUT: "connection",
+    ProviderErrorKind.AUTH: "auth",
+    ProviderErrorKind.CONTEXT_LENGTH: "context",
+}
+"""The kinds of `_providers/table.py` as runs store them; the rest is `other`: the request was wrong."""
+_SERVER = ("internal server error", "bad gateway", "internal_error", "api_error")
+_MARKS = tuple(phrase for _, phrases in (*PHRASES, *MESSAGES, *_OWN_STOPS) for phrase in phrases)
 _FAILURES = (
     r": (?:command )?not found$",
     r": No such file or directory",
@@ -98,18 +71,17 @@ def complaint(
     seen = text[:_LOOKED_AT]
     if status is None and (match := _STATUS.search(seen)):
         status = int(match[1] or match[2])
-    kind = _kind(seen.lower(), status)
-    if retry_after_s is None and kind in {"rate_limit", "quota", "overloaded"}:
-        retry_after_s = _retry_after(seen)
+    delay_s = _retry_after(seen) if retry_after_s is None else retry_after_s
+    kind = _kind(seen.lower(), status, delay_s)
+    if kind in {"rate_limit", "quota", "overloaded"}:
+        retry_after_s = delay_s
     return AgentError(kind, clean(text, LONGEST_ERROR), status, retry_after_s, final)
 
 
 def known_complaint(text: str) -> AgentError | None:
     """The same, but None where the text is not recognisably an error of a provider."""
     seen = text[:_LOOKED_AT].lower()
-    if not any(phrase in seen for _, phrases in _PHRASES for phrase in phrases) and (
-        "status" not in seen and "error" not in seen
-    ):
+    if not any(mark in seen for mark in (*_MARKS, "status", "error", "resource_exhausted")):
         return None
     found = complaint(text)
     return None if found.kind == "other" else found
@@ -124,16 +96,18 @@ def looks_failed(output: str) -> bool:
     return _FAILED_COMMAND.search(output[-_LOOKED_AT:]) is not None
 
 
-def _kind(text: str, status: int | None) -> ErrorKind:
-    for kind, phrases in _PHRASES[:3]:  # these say more than the status they come with
+def _kind(text: str, status: int | None, delay_s: float | None) -> ErrorKind:
+    for own, phrases in _OWN_STOPS:
         if any(phrase in text for phrase in phrases):
-            return kind
-    if status is not None and (kind_of_status := _BY_STATUS.get(status)):
-        return kind_of_status
-    for kind, phrases in _PHRASES[3:]:
-        if any(phrase in text for phrase in phrases):
-            return kind
-    return "server" if status is not None and status >= 500 else "other"
+            return own
+    kind = kind_of_message(text, status, delay_s)
+    if kind is None:
+        return "other"
+    if kind is ProviderErrorKind.OUTAGE and (
+        status is not None or any(phrase in text for phrase in _SERVER)
+    ):
+        return "server"
+    return _KINDS.get(kind, "other")
 
 
 def _retry_after(text: str) -> float | None:

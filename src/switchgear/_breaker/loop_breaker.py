@@ -7,13 +7,12 @@ decisions out (000), and successes and failures in, tripped or not out (001).
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
-from switchgear._breaker.breaker import Breaker
-from switchgear._breaker.live import TIME_PASSES
+from switchgear._breaker.handle import TIME_PASSES, Breaker
 from switchgear._core import values
 from switchgear._core.detector import LAST_CHANCE, Detector, plural
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown, Latched, Recovery
-from switchgear._core.types import Circuit, Mode, Permit, Phase, Signal, Tell, Verdict
+from switchgear._core.types import Circuit, Mode, Permit, Phase, Record, Signal, Verdict
 from switchgear._detectors import ConsecutiveFailures, NoProgress, OutputDecline, SameError
 from switchgear._sinks.dispatch import Sink
 from switchgear._stores.base import Remembers
@@ -61,7 +60,7 @@ class IterationMetrics(NamedTuple):
         )
 
 
-class Decision(NamedTuple):
+class LoopDecision(NamedTuple):
     """Whether the loop may go on, and why not or what the breaker is worried about."""
 
     allow_continue: bool
@@ -240,7 +239,7 @@ class LoopBreaker(Breaker):
     - `policy`: instead of all these, any policy. Each of the first four may be `None`: left out.
     - `clock`, `sinks`, `store`, `wall`: as for every breaker.
 
-    `LoopBreaker.stagnation(name)` is seed 000, `LoopBreaker.failures(name)` is seed 001. Errors
+    `LoopBreaker.for_stagnation(name)` is seed 000, `LoopBreaker.for_failures(name)` is seed 001. Errors
     are redacted before they are kept. Raises ValueError when an argument is out of range.
     Thread-safe, task-safe, fork-safe; pickles with its state.
 
@@ -289,7 +288,7 @@ class LoopBreaker(Breaker):
         super().__init__(name, policy, clock=clock, sinks=sinks, store=store, wall=wall)
 
     @classmethod
-    def stagnation(
+    def for_stagnation(
         cls,
         name: str,
         no_progress: int = 3,
@@ -302,7 +301,7 @@ class LoopBreaker(Breaker):
         return cls(name, policy=policy, **options)
 
     @classmethod
-    def failures(
+    def for_failures(
         cls,
         name: str,
         consecutive_failures: int = 3,
@@ -319,7 +318,7 @@ class LoopBreaker(Breaker):
 
     def record_progress(self, metrics: IterationMetrics) -> None:
         """Say what was measured of an iteration; whether it is progress is not for you to say."""
-        self.tell(metrics.signal())
+        self.record(metrics.signal())
 
     def record_error(self, error: str) -> None:
         """Say which error an iteration ended with; it counts as one that failed."""
@@ -327,19 +326,19 @@ class LoopBreaker(Breaker):
 
     def record_success(self) -> None:
         """An iteration succeeded: ends a row of failures, clears no history of errors."""
-        self.tell(Signal(ok=True))
+        self.record(Signal(ok=True))
 
     def record_failure(self, error: str) -> bool:
         """An iteration failed. Returns whether the circuit is tripped now."""
-        return not self.tell(Signal(ok=False, error=error)).admitted
+        return not self.record(Signal(ok=False, error=error)).admitted
 
-    def tell(self, signal: Signal, permit: Permit | None = None) -> Verdict:
+    def record(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """Say everything about one iteration at once; of its error, what `kept` makes of it."""
         if signal.at_s is None and signal.count:
             signal = signal._replace(at_s=time())
         if signal.error is not None:
             signal = signal._replace(error=self.kept(signal.error))
-        return self.send(Tell(signal, permit))
+        return self.send(Record(signal, permit))
 
     def kept(self, error: str) -> str:
         """What is kept of an error: the lines that tell, on one line, without secrets."""
@@ -355,20 +354,20 @@ class LoopBreaker(Breaker):
         """CLOSED, HALF_OPEN or OPEN: a circuit that is TRIPPING is shown as HALF_OPEN."""
         return _shown(self.snapshot().phase)
 
-    def check(self) -> Decision:
+    def check(self) -> LoopDecision:
         """Whether the loop may go on. Changes nothing: ask as often as you like."""
         verdict, circuit = self._look()
         state = _shown(verdict.phase)
         if circuit.mode is Mode.HELD_OPEN:
-            return Decision(False, state, verdict.reason)
+            return LoopDecision(False, state, verdict.reason)
         if state is Phase.CLOSED:
-            return Decision(True, state, None)
+            return LoopDecision(True, state, None)
         reason = decision_words(self.policy, circuit, self._now_s()) or verdict.reason
         if verdict.phase is Phase.TRIPPING:
             reason = f"{reason}: one more such iteration opens the circuit"
         elif verdict.phase is Phase.HALF_OPEN:
             reason = f"one retry after: {reason}"
-        return Decision(verdict.admitted, state, reason)
+        return LoopDecision(verdict.admitted, state, reason)
 
     def is_tripped(self) -> bool:
         """Whether the loop must stop now; not any more when the cooldown is over."""

@@ -1,21 +1,32 @@
-"""What runs inside a probe: guarded code that calls code guarded by the same breaker.
+"""Guards inside guards: probes, exceptions that pass two guards, and `with breaker:` blocks.
 
 The inner call is part of the probe. Were it refused because a probe is under way, the probe could
 never succeed, and the circuit would stay open for ever. So it passes, takes no place and decides
 nothing; the probe around it does. Nothing of this happens while a circuit is closed.
 
 Successes count at each guard. An exception that passes both counts once: inside a probe the probe
-reports it, elsewhere the inner guard does (`same_exception.py`).
+reports it, elsewhere the inner guard does.
+
+A breaker is one object that many tasks enter at once, so the permits cannot be kept on it. A block
+is known by the frame that holds its `with`: generators may be left in any order, and by another
+thread or task than entered them. What enters by hand or by an ExitStack has no such frame, and
+is known by its context (thread or task) only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from switchgear._core.errors import WrongContext
+from switchgear._core.interrupts import TRACEBACK
 from switchgear._core.types import Permit
 
 if TYPE_CHECKING:
-    from switchgear._breaker.breaker import Breaker
+    from switchgear._breaker.circuit_breaker import CircuitBreaker
+    from switchgear._breaker.handle import Breaker
+
+# Probes
 
 
 class _Probe(NamedTuple):
@@ -93,3 +104,221 @@ def _without(breaker: "Breaker", permit: Permit, probe: _Probe | None) -> _Probe
     if probe.breaker is breaker and probe.permit == permit:
         return probe.around  # type: ignore[no-any-return]
     return probe._replace(around=_without(breaker, permit, probe.around))
+
+
+# Exceptions that pass two guards of one breaker count once
+
+_GUARDS = frozenset(f"switchgear._breaker.{name}" for name in ("circuit_breaker", "shapes"))
+_LAZY = (
+    0x20 | 0x80 | 0x200
+)  # generators, coroutines, async generators: their frames lose their caller
+_LONGEST = 1000
+"""Frames looked at: more than a recursion leaves behind."""
+_BLOCKS = 256
+_left: dict[int, tuple[int, CodeType, int]] = {}
+"""Blocks that exceptions left: the traceback's number there, the breaker's, and the place in the code.
+
+A block has no frame of its own to be found in a traceback. Numbers only, so that nothing is kept alive;
+a number that is used again is not mistaken, because the place in the code must be the same.
+"""
+
+
+def note_block(breaker: "Breaker", error: BaseException) -> None:
+    """Remember that the exception left a block of this breaker, and was counted."""
+    entry = TRACEBACK(error)
+    if entry is None:
+        return
+    _left[id(entry)] = (id(breaker), entry.tb_frame.f_code, entry.tb_lasti)
+    while len(_left) > _BLOCKS:
+        try:
+            _left.pop(next(iter(_left)), None)
+        except (RuntimeError, StopIteration):  # another thread does the same
+            return
+
+
+def passed_before(breaker: "Breaker", error: BaseException) -> bool:
+    """Whether the exception has passed another guard of this breaker inside the present call."""
+    head: TracebackType | None = TRACEBACK(error)
+    if head is None:
+        return False
+    inside: set[FrameType] = {head.tb_frame}
+    before, before_is_inside = head, True
+    entry = head.tb_next
+    for _ in range(_LONGEST):
+        if entry is None:
+            return False
+        frame = entry.tb_frame
+        is_inside = (
+            frame in inside
+            or frame.f_back in inside
+            or (before_is_inside and _was_awaited(before, frame))
+        )
+        if is_inside:
+            inside.add(frame)
+            if frame is not head.tb_frame and (
+                _is_guard(breaker, frame) or _is_left_block(breaker, entry)
+            ):
+                return True
+        before, before_is_inside, entry = entry, is_inside, entry.tb_next
+    return False
+
+
+def _is_left_block(breaker: "Breaker", entry: TracebackType) -> bool:
+    place = (id(breaker), entry.tb_frame.f_code, entry.tb_lasti)
+    return _left.get(id(entry)) == place
+
+
+def _is_guard(breaker: "Breaker", frame: FrameType) -> bool:
+    if frame.f_globals.get("__name__") not in _GUARDS:
+        return False
+    names: Any = frame.f_locals
+    return names.get("breaker") is breaker or names.get("self") is breaker
+
+
+def _was_awaited(before: TracebackType, frame: FrameType) -> bool:
+    """Whether the exception came out of another thread or out of a frame that was resumed there.
+
+    Those have other callers. What was raised anew in the frame before came from nowhere.
+    """
+    if frame.f_code.co_name == "run" and frame.f_globals.get("__name__") == _THREADS:
+        return True
+    return bool(frame.f_code.co_flags & _LAZY) and not _raises(before)
+
+
+_THREADS = "concurrent.futures.thread"
+
+
+def _raises(entry: TracebackType) -> bool:
+    from opcode import opmap  # noqa: PLC0415  only for an exception that crossed a task
+
+    code = entry.tb_frame.f_code.co_code
+    return 0 <= entry.tb_lasti < len(code) and code[entry.tb_lasti] == opmap["RAISE_VARARGS"]
+
+
+# Blocks
+
+
+class Block:
+    """A block under way."""
+
+    __slots__ = ("breaker", "code", "frame_id", "left", "passed", "permit", "started_s")
+
+    def __init__(
+        self,
+        breaker: "CircuitBreaker",
+        permit: Permit,
+        started_s: float,
+        frame: FrameType | None,
+    ) -> None:
+        self.breaker = breaker
+        self.permit = permit
+        self.started_s = started_s
+        # Not the frame itself, which would be kept alive. A frame that has ended gives its number
+        # to another; to be taken for it, that one would have to run the same code.
+        self.frame_id = id(frame)
+        self.code: CodeType | None = None if frame is None else frame.f_code
+        self.left = False
+        self.passed = (0, 0)
+        """Where an exception left a block inside this one, in the same frame: traceback and place."""
+
+    def has_passed(self, error: BaseException) -> bool:
+        """Whether this exception left a block of the same breaker inside this one, in its frame."""
+        entry = TRACEBACK(error)
+        return entry is not None and self.passed == (id(entry), entry.tb_lasti)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Where it is found again."""
+        return id(self.breaker), self.frame_id
+
+
+class _Link(NamedTuple):
+    """A block and those that were entered before it in this context."""
+
+    block: Block
+    before: Any  # _Link | None; a NamedTuple cannot speak of itself
+
+
+_by_frame: dict[tuple[int, int], list[Block]] = {}
+_here: ContextVar[_Link | None] = ContextVar("switchgear_blocks", default=None)
+
+
+def enter_block(
+    breaker: "CircuitBreaker", permit: Permit, started_s: float, frame: FrameType | None
+) -> None:
+    """Remember a block that begins in this frame."""
+    block = Block(breaker, permit, started_s, frame)
+    _by_frame.setdefault(block.key, []).append(block)
+    _here.set(_Link(block, _unleft(_here.get())))
+    if permit.probe:
+        enter_probe(breaker, permit)
+
+
+def leave_block(breaker: "CircuitBreaker", frame: FrameType | None) -> Block | None:
+    """Forget the block of this breaker that ends in this frame; `None`: there is none."""
+    same_frame = _by_frame.get((id(breaker), id(frame)))
+    if same_frame and frame is not None and same_frame[-1].code is frame.f_code:
+        block = same_frame[-1]
+    else:
+        here = list(_open_here(breaker))
+        if not here:
+            return None
+        block = here[0]
+        _disarm(here)
+    _forget(block)
+    return block
+
+
+def note_counted(block: Block, error: BaseException) -> None:
+    """The exception that leaves this block was counted: the guards around it are not to do it again."""
+    entry = TRACEBACK(error)
+    if entry is None:
+        return
+    note_block(block.breaker, error)
+    for around in _by_frame.get(block.key, ()):
+        around.passed = (id(entry), entry.tb_lasti)
+
+
+def left_elsewhere(breaker: "CircuitBreaker", error: BaseException | None) -> None:
+    """Say that a block cannot be found: raises `WrongContext`, unless that hid an exception."""
+    if error is None:
+        raise WrongContext(breaker.name)
+    import logging  # noqa: PLC0415
+
+    logging.getLogger("switchgear").error("%s", WrongContext(breaker.name))
+
+
+def _open_here(breaker: "CircuitBreaker") -> Iterator[Block]:
+    """The open blocks of a breaker in this context, the innermost first."""
+    link = _here.get()
+    while link is not None:
+        if link.block.breaker is breaker and not link.block.left:
+            yield link.block
+        link = link.before
+
+
+def _disarm(blocks: list[Block]) -> None:
+    """Let none of these blocks decide, if it cannot be told which of them are out of date."""
+    if len({block.permit.generation for block in blocks}) > 1:
+        for block in blocks:
+            if block.permit.probe:
+                block.breaker.give_back(block.permit)  # what it is told under it now is late
+
+
+def _forget(block: Block) -> None:
+    block.left = True
+    same_frame = _by_frame.get(block.key, [])
+    if block in same_frame:
+        same_frame.remove(block)
+    if not same_frame:
+        _by_frame.pop(block.key, None)
+    _here.set(_unleft(_here.get()))
+    if block.permit.probe:
+        leave_probe(block.breaker, block.permit)
+
+
+def _unleft(link: _Link | None) -> _Link | None:
+    """Without those at its end that were left, here or elsewhere: they are not kept for ever."""
+    while link is not None and link.block.left:
+        link = link.before
+    return link

@@ -8,7 +8,7 @@ from switchgear._breaker.nesting import enter_probe, leave_probe
 from switchgear._core.types import Permit, Signal
 
 
-class Leave:
+class Permits:
     """Permits of several circuits for one thing. A context manager; not for two threads."""
 
     __slots__ = ("_taken",)
@@ -25,14 +25,14 @@ class Leave:
         """Ask one more circuit. Raises `Rejected`."""
         self._taken.append((breaker, breaker.enter(), breaker.stopwatch()))
 
-    def tell(self, signal: Signal) -> None:
+    def record(self, signal: Signal) -> None:
         """Say what happened, to all of them; the leave is used up."""
         for breaker, permit, _ in self._used():
-            breaker.tell(signal, permit)
+            breaker.record(signal, permit)
 
     def give_back(self) -> None:
         """Nothing was done."""
-        self.tell(Signal())
+        self.record(Signal())
 
     def __enter__(self) -> Self:
         for breaker, permit, _ in self._taken:

@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 from switchgear._rules.effects import Place
 from switchgear._rules.rules import Rule, judge
 from switchgear._text.redact import redact
 
 if TYPE_CHECKING:
-    from switchgear._breaker.breaker import Breaker
+    from switchgear._breaker.handle import Breaker
 
 # ruff: noqa: PTH100, PTH111  pathlib is slow to import, and hooks come here
 
@@ -61,15 +61,15 @@ def broken_rule(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> 
     return None if broken is None else redact(str(broken))
 
 
-def broken_by_act(rules: Iterable[Rule], act: Act, place: Place) -> str | None:
-    """The same for an `Act`, whose `args` may be JSON or a text."""
+def broken_by_act(rules: Iterable[Rule], act: AgentStep, place: Place) -> str | None:
+    """The same for an `AgentStep`, whose `args` may be JSON or a text."""
     return broken_rule(rules, act.tool, inputs_of(act.args), place)
 
 
-def violation(rules: Iterable[Rule], act: Act, place: Place) -> Signal | None:
+def violation(rules: Iterable[Rule], act: AgentStep, place: Place) -> Signal | None:
     """What to tell the circuit of the rules: a signal if the act breaks one, else `None`."""
     line = broken_by_act(rules, act, place)
-    return None if line is None else Signal(violation=line, act=act)
+    return None if line is None else Signal(violation=line, step=act)
 
 
 class RuleGuard:
@@ -94,7 +94,7 @@ class RuleGuard:
         line = broken_rule(self._rules, tool, inputs, self._place)
         if line is None and not permit.probe:
             return None
-        verdict = self._breaker.tell(Signal(ok=line is None, violation=line), permit)
+        verdict = self._breaker.record(Signal(ok=line is None, violation=line), permit)
         if not verdict.admitted:
             self._breaker.enter()
         return line

@@ -22,7 +22,7 @@ from switchgear._core.types import Permit
 
 TICKETS = 16384
 """At most at once: few enough to take away in 0.1 ms, many enough that folding them costs nothing."""
-MANY = 2**62
+UNLIMITED = 2**62
 FOLD_EVERY_S = 1.0
 """How old a run may become when its policy takes times: older, and its time would be wrong.
 
@@ -31,7 +31,7 @@ as it was when the call began, cannot have been slow, and comparing with `due_s`
 """
 
 
-class Run:
+class SuccessRun:
     """Successes under one permit. Any thread may take tickets; counting needs the owner's lock."""
 
     __slots__ = ("counted", "due_s", "issued", "owed", "permit", "plain", "tickets", "times")
@@ -39,7 +39,7 @@ class Run:
     counted: int
     tickets: Iterator[None]
 
-    def __init__(self, permit: Permit, due_s: float, most: int = MANY) -> None:
+    def __init__(self, permit: Permit, due_s: float, most: int = UNLIMITED) -> None:
         self.permit = permit
         self._hand_out(most)
         self.owed = 0
@@ -60,7 +60,7 @@ class Run:
         """Whether no more than `most` successes can be in it that nobody has told."""
         return self.issued - self.counted + self.owed + len(self.times) <= most
 
-    def count(self, most: int = MANY) -> int:
+    def count(self, most: int = UNLIMITED) -> int:
         """How many tickets were taken since the last count; hands out new ones if all were.
 
         As many as are left of `most` after those that are counted here.
@@ -89,7 +89,7 @@ class Run:
         times, self.times = self.times, ()
         return times
 
-    def take_over(self, ended: "Run", most: int) -> None:
+    def take_over(self, ended: "SuccessRun", most: int) -> None:
         """Go on for a run that had too many tickets: owe what it has counted."""
         self.times = ended.taken_times()
         self.owed = ended.end()

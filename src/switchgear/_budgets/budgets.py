@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from os import urandom
 from typing import Any, NamedTuple
 
-from switchgear._breaker.breaker import Breaker
+from switchgear._breaker.handle import Breaker
 from switchgear._budgets import tree as core
 from switchgear._budgets.audit import audit, recalled
 from switchgear._budgets.fold import NO_RESERVATION, Turned, turn
 from switchgear._budgets.reservation import LEASE_S, Reservation
 from switchgear._budgets.tree import Answer, Asked, Book, Cost, Line, Node
 from switchgear._core import values
-from switchgear._core.errors import BudgetRefused, OrderRefused, StoreCorrupt, StoreUnavailable
+from switchgear._core.errors import BudgetRefused, OverrideRefused, StoreCorrupt, StoreUnavailable
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Latched
 from switchgear._core.types import Signal
@@ -115,7 +115,7 @@ class Budgets:
     ) -> None:
         self._ledger = ledger
         self._demand = demand
-        """Raises `OrderRefused` unless overrides are allowed, for a node and what is done to it."""
+        """Raises `OverrideRefused` unless overrides are allowed, for a node and what is done to it."""
         self._breaker_of = breaker_of
         self._listeners: list[Callable[[Line], object]] = []
 
@@ -234,7 +234,7 @@ class Budgets:
             if limit is None:
                 raise BudgetRefused(path, "a limit can be changed, but not taken away", None)
             self.limit(path, limit, who=who)
-        except (BudgetRefused, OrderRefused) as error:
+        except (BudgetRefused, OverrideRefused) as error:
             return Applied(path, "refused", str(error))
         return Applied(path, "changed")
 
@@ -298,7 +298,7 @@ class Budgets:
     def ask(self, asked: Asked, root: str = "") -> Answer:
         """Do what is asked in one transaction, then tell circuits and listeners.
 
-        Raises `OrderRefused` for another limit or a close without an operator token that is needed.
+        Raises `OverrideRefused` for another limit or a close without an operator token that is needed.
         """
         if self._demand is not None and isinstance(asked, core.Limit | core.Close):
             what = "a limit for" if isinstance(asked, core.Limit) else "closing"
@@ -348,7 +348,7 @@ class Budgets:
         policy = budget_policy(cost.limit_micros) if cost.limit_micros else None
         breaker = self._breaker_of(cost.circuit, policy, is_budget_policy)
         if cost.cost_micros:
-            breaker.tell(Signal(cost_micros=cost.cost_micros))
+            breaker.record(Signal(cost_micros=cost.cost_micros))
 
     def _loaded(self, root: str, value: Any) -> Book:
         try:

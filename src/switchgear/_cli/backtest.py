@@ -14,7 +14,7 @@ from switchgear._cli.views.text import clean, plural, say
 if TYPE_CHECKING:
     from switchgear._analysis.backtest.findings import Found
     from switchgear._analysis.backtest.rows import Row
-    from switchgear._cli.views.progress import Tell
+    from switchgear._cli.views.progress import Report
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
@@ -133,7 +133,7 @@ class Reading(NamedTuple):
     force: str | None
     outcomes: str | None
     jobs: int | None
-    progress: "Tell | None" = None
+    progress: "Report | None" = None
 
 
 def _recorded(

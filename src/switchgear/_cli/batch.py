@@ -14,9 +14,9 @@ from switchgear._cli.views.text import clean, say
 if TYPE_CHECKING:
     from switchgear._cli.context import Session
     from switchgear._fleet.targets import Target
-    from switchgear._run.batch.attempt import Workplace
-    from switchgear._run.batch.model import Batch, End, Task
-    from switchgear._run.batch.record import BatchFolder, Kept
+    from switchgear._run.batch.attempt import AttemptDependencies
+    from switchgear._run.batch.model import Batch, BatchEnd, Task
+    from switchgear._run.batch.record import BatchFolder, BatchState
     from switchgear._run.options import RunOptions
     from switchgear._run.run_lock import RunLock
 
@@ -30,7 +30,7 @@ class Prepared(NamedTuple):
     """A batch that may begin."""
 
     batch: "Batch"
-    kept: "Kept"
+    kept: "BatchState"
     home: "BatchFolder"
     notes: tuple[str, ...]
     lock: "RunLock"
@@ -96,7 +96,7 @@ def batch(
         fail("TASKS.YAML is missing: name the file with the tasks")
     if retry_failed and resumed is None:
         fail("--retry-failed belongs to --resume")
-    from switchgear._run.run_notice import targets_of
+    from switchgear._run.receipt import targets_of
 
     try:
         targets = targets_of(notify)
@@ -110,7 +110,7 @@ def batch(
             _share(session)
         prepared = _prepared(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
         with prepared.lock:
-            code = _conduct(session, place, prepared, targets, as_json=as_json)
+            code = _schedule(session, place, prepared, targets, as_json=as_json)
     raise SystemExit(code)
 
 
@@ -126,13 +126,13 @@ def _share(session: "Session") -> None:
         os.environ.setdefault(VARIABLE, session.config.source)
 
 
-def _workplace(session: "Session") -> "Workplace":
+def _workplace(session: "Session") -> "AttemptDependencies":
     from switchgear._report.run_page import write_report
-    from switchgear._run.batch.attempt import Workplace
+    from switchgear._run.batch.attempt import AttemptDependencies
     from switchgear._run.record import runs_root
 
     config = session.config
-    return Workplace(
+    return AttemptDependencies(
         session.panel,
         runs_root(Path.cwd()),
         config.loop_presets,
@@ -145,12 +145,12 @@ def _workplace(session: "Session") -> "Workplace":
 
 
 def _wanted(
-    place: "Workplace", tasks: str, parallel: int | None, when_alone: tuple[str, ...]
+    place: "AttemptDependencies", tasks: str, parallel: int | None, when_alone: tuple[str, ...]
 ) -> "Batch":
     """The batch of the file as the options have it; everything is checked before anything starts."""
     from switchgear._run.batch.attempt import options_of
     from switchgear._run.batch.file import read_batch
-    from switchgear._run.plan import check_plan
+    from switchgear._run.prompt import check_plan
 
     read = read_batch(tasks, presets=place.presets)
     alone = _alone(when_alone)
@@ -170,11 +170,11 @@ def _wanted(
 
 
 def _refuse_unknown_cost(
-    place: "Workplace", task: "Task", options: "RunOptions", *, limited: bool
+    place: "AttemptDependencies", task: "Task", options: "RunOptions", *, limited: bool
 ) -> None:
     """End the command if a task has a budget, or the batch, and its cost cannot be known."""
     from switchgear._cli.run import agent_of
-    from switchgear._run.price_coverage import coverage
+    from switchgear._run.budget import coverage
 
     if options.allow_unknown_price or not (limited or options.budget_micros is not None):
         return
@@ -188,7 +188,7 @@ def _refuse_unknown_cost(
         )
 
 
-def _paid_from(place: "Workplace", wanted: "Batch", node: str | None) -> "Batch":
+def _paid_from(place: "AttemptDependencies", wanted: "Batch", node: str | None) -> "Batch":
     """With the node of the option, if one is given; a node that is not open is told before the start."""
     from switchgear._cli.run_budget import check_node
 
@@ -219,13 +219,13 @@ def _prepared(
 ) -> Prepared:
     from switchgear._run.batch.model import Progress
     from switchgear._run.batch.record import (
-        Kept,
+        BatchState,
         batches_of,
         batches_root,
-        caught_up,
         find_batch,
         new_batch,
-        taken_up,
+        resumed_progress,
+        with_run_state,
     )
 
     root, file = batches_root(Path.cwd()), str(Path(tasks).resolve())
@@ -234,8 +234,8 @@ def _prepared(
         home.read()  # what is no batch of ours is said, and gets no lock file
         lock = _locked(home)
         kept, _ = home.read()
-        known = {name: caught_up(each, runs) for name, each in kept.progress.items()}
-        progress, notes = taken_up(known, wanted.tasks, failed_too=failed_too)
+        known = {name: with_run_state(each, runs) for name, each in kept.progress.items()}
+        progress, notes = resumed_progress(known, wanted.tasks, failed_too=failed_too)
         if kept.file != file:
             notes.insert(0, f"it was begun with {kept.file}")
         _refuse_clash(wanted, home, kept.folder)
@@ -246,13 +246,13 @@ def _prepared(
     _refuse_clash(wanted, None, here)
     home = new_batch(root)
     progress = {task.name: Progress(digest=task.digest) for task in wanted.tasks}
-    kept = Kept(home.id, file, here, progress)
+    kept = BatchState(home.id, file, here, progress)
     return Prepared(wanted, kept, home, tuple(notes), _locked(home))
 
 
 def _locked(home: "BatchFolder") -> "RunLock":
     """The lock of a batch; one that another process runs ends the command."""
-    from switchgear._run.exit_reasons import ENDS, ExitReason
+    from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
     from switchgear._run.run_lock import RunConflict, folder_lock
 
     try:
@@ -261,7 +261,7 @@ def _locked(home: "BatchFolder") -> "RunLock":
         pid = conflict.holder.pid
         stop = "stop that process" if pid is None else f"kill {pid}"
         say(f"{conflict}\n- wait until it ends\n- stop it, its work is saved: {stop}", err=True)
-        raise SystemExit(ENDS[ExitReason.CONFLICT].code) from None
+        raise SystemExit(EXIT_CODES[ExitReason.CONFLICT].code) from None
 
 
 def _about_the_last(found: "list[BatchFolder]") -> str | None:
@@ -277,12 +277,12 @@ def _about_the_last(found: "list[BatchFolder]") -> str | None:
 
 def _refuse_clash(wanted: "Batch", home: "BatchFolder | None", base: str) -> None:
     """Two agents in one working tree would count each other's changes as their own."""
-    from switchgear._run.batch.places import Places
     from switchgear._run.batch.plan import clash
+    from switchgear._run.batch.record import TaskFolders
 
     if wanted.parallel == 1:
         return
-    places = Places(Path(base) if home is None else home.path, Path(base))
+    places = TaskFolders(Path(base) if home is None else home.path, Path(base))
     trees = {task.name: tree for task in wanted.tasks if (tree := places.tree_of(task))}
     pair = clash(wanted.tasks, trees)
     if pair is not None:
@@ -294,9 +294,9 @@ def _refuse_clash(wanted: "Batch", home: "BatchFolder | None", base: str) -> Non
         )
 
 
-def _conduct(
+def _schedule(
     session: "Session",
-    place: "Workplace",
+    place: "AttemptDependencies",
     prepared: Prepared,
     targets: "tuple[Target, ...]",
     *,
@@ -304,9 +304,9 @@ def _conduct(
 ) -> int:
     from switchgear._cli.run_choices import who
     from switchgear._cli.views.batch import batch_chooser, batch_view
-    from switchgear._run.batch.admission import SPAWN, Door, Spawning
-    from switchgear._run.batch.places import Places
-    from switchgear._run.batch.scheduler import Company, Conductor
+    from switchgear._run.batch.admission import SPAWN, Admission, SpawnCircuit
+    from switchgear._run.batch.record import TaskFolders
+    from switchgear._run.batch.scheduler import BatchDependencies, Scheduler
     from switchgear._run.interrupt import Interrupt
 
     wanted, kept = prepared.batch, prepared.kept
@@ -321,22 +321,22 @@ def _conduct(
         for note in prepared.notes:
             view.said(f"note: {note}")
         policy = session.config.policy_for(SPAWN)
-        door = Door(
-            Spawning(session.panel, policy),
+        admission = Admission(
+            SpawnCircuit(session.panel, policy),
             view,
             policy=wanted.on_open,
             choose=choose,
             by=who(),
             forces=kept.forces,
         )
-        conductor = Conductor(
+        conductor = Scheduler(
             wanted,
             kept,
             prepared.home,
             place=place,
-            places=Places(prepared.home.path, Path(kept.folder), wanted.by_name),
-            company=Company(interrupt, view, choose),
-            door=door,
+            places=TaskFolders(prepared.home.path, Path(kept.folder), wanted.by_name),
+            dependencies=BatchDependencies(interrupt, view, choose),
+            admission=admission,
         )
         try:
             end = conductor.run()
@@ -344,13 +344,15 @@ def _conduct(
             if not conductor.has_begun:
                 raise
             return defect(error, f"batch {shlex.quote(kept.file)} --resume {prepared.home.id}")
-    _tell(prepared, end, door.aborted, (*session.config.notifications, *targets), as_json=as_json)
+    _tell(
+        prepared, end, admission.aborted, (*session.config.notifications, *targets), as_json=as_json
+    )
     return end.code
 
 
 def _tell(
     prepared: Prepared,
-    end: "End",
+    end: "BatchEnd",
     aborted: str | None,
     targets: "tuple[Target, ...]",
     *,
@@ -359,15 +361,17 @@ def _tell(
     from switchgear._cli.json_values import printed
     from switchgear._cli.run_choices import who
     from switchgear._cli.views.batch import as_values, in_words, table
-    from switchgear._run.run_notice import announce_batch, failures
+    from switchgear._run.receipt import failed_notices, notify_batch_end
 
     kept: Any = prepared.kept
     resume = f"switchgear batch {shlex.quote(kept.file)} --resume {prepared.home.id}"
     notes = [*prepared.notes, *([] if aborted is None else [f"aborted: {aborted}"])]
     values = as_values(prepared.home.id, end, kept.progress, notes, resume)
     words = in_words(prepared.home.id, end, kept.progress, resume)
-    outcomes = announce_batch(targets, values, " | ".join(line.strip() for line in words), [who()])
-    for failure in failures(outcomes):
+    outcomes = notify_batch_end(
+        targets, values, " | ".join(line.strip() for line in words), [who()]
+    )
+    for failure in failed_notices(outcomes):
         say(clean(f"switchgear: {failure}", 1000), err=True)
     if as_json:
         say(printed({**values, "notifications": [each._asdict() for each in outcomes]}))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 WRONG = 1
 _COLUMNS = ("BUDGET", "LEVEL", "LIMIT", "SPENT", "HELD", "FREE", "USED")
+_SHORTEST_NAME = 12
 
 
 @click.group(cls=Branch, short_help="Budget trees and their accounts.")
@@ -136,7 +137,7 @@ def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
     """
     from switchgear._cli.context import open_session
     from switchgear._cli.override import who_gives
-    from switchgear._run.amounts import micros
+    from switchgear._run.options import micros
 
     limit, who = micros("DOLLARS", amount), who_gives(by)
     with open_session() as session:
@@ -226,14 +227,23 @@ def _plain(one: "Standing") -> dict[str, Any]:
 
 
 def _table(tree: "list[Standing]", *, full: bool) -> None:
-    """The nodes in columns; those below others are set in, unless the full path is shown."""
+    """The nodes in columns; those below others are set in, unless the full path is shown.
+
+    At a terminal a name that does not fit loses its middle; in a pipe nothing is cut.
+    """
+    from rich.cells import cell_len
+
+    from switchgear._cli.views.screen import Screen, fitted
+
+    screen = Screen()
     rows = [_COLUMNS, *(_row(one, full=full) for one in tree)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if at < 2 else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
+    widths = [max(cell_len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
+    if screen.width is not None:
+        taken = sum(widths[1:]) + 2 * (len(widths) - 1)
+        widths[0] = min(widths[0], max(screen.width - taken, _SHORTEST_NAME))
+    for name, *others in rows:
+        cells = [fitted(name, widths[0], screen.signs), others[0].ljust(widths[1])]
+        cells += [cell.rjust(width) for cell, width in zip(others[1:], widths[2:], strict=True)]
         say("  ".join(cells).rstrip())
 
 
@@ -243,7 +253,7 @@ def _row(one: "Standing", *, full: bool) -> tuple[str, ...]:
     limit, free = node.limit_micros, node.free_micros
     used = f"{node.spent_micros / limit:.0%}" if limit else "-"
     return (
-        clean(name, 60),
+        clean(name, 500),
         one.level,
         "-" if limit is None else dollars(limit),
         dollars(node.spent_micros),

@@ -101,18 +101,18 @@ def _looked(session: "Session", name: str) -> "tuple[Circuit, Verdict]":
     fresh = policy.start(name, now_s)
     if lost is not None:
         # As it will be with the first message: a strict one refuses, because nobody knows.
-        from switchgear._core.types import Ask
+        from switchgear._core.types import Acquire
         from switchgear._stores.base import start_anew
 
-        fresh = start_anew(policy, name, Ask(), now_s, why=lost.why, event_seq=0).circuit
+        fresh = start_anew(policy, name, Acquire(), now_s, why=lost.why, event_seq=0).circuit
         say(clean(f"switchgear: the state of {name!r} is lost: {lost}", 2000), err=True)
     return fresh, standing(policy, fresh, now_s)
 
 
 def _taken(session: "Session", name: str) -> "tuple[Circuit, Verdict]":
-    from switchgear._core.types import Ask
+    from switchgear._core.types import Acquire
 
-    done = session.send(name, Ask())
+    done = session.send(name, Acquire())
     return done.circuit, done.verdict
 
 
@@ -231,7 +231,7 @@ def record(
     'ignored' is no evidence: a call that was cancelled, a permit given back.
     """
     from switchgear._cli.context import open_session
-    from switchgear._core.types import Signal, Tell
+    from switchgear._core.types import Record, Signal
     from switchgear._text.redact import redact
 
     ok = {"success": True, "failure": False, "ignored": None}[outcome]
@@ -247,7 +247,7 @@ def record(
     )
     leave = None if permit is None else load_permit(circuit, permit)
     with open_session() as session:
-        done = session.send(circuit, Tell(signal, leave))
+        done = session.send(circuit, Record(signal, leave))
     moved = [event for event in done.events if event.kind == "moved"]
     late = leave is not None and leave.generation != done.circuit.generation and not moved
     if as_json:

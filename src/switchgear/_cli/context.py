@@ -82,10 +82,10 @@ class Session:
         return self.panel.store.now_s()
 
     def send(self, name: str, message: "Message") -> "Step":
-        """Fold a message into a circuit. Raises `StoreError`, `OrderRefused`."""
-        from switchgear._core.types import Order
+        """Fold a message into a circuit. Raises `StoreError`, `OverrideRefused`."""
+        from switchgear._core.types import Override
 
-        if isinstance(message, Order):
+        if isinstance(message, Override):
             self.demand_operator(name)
         store = self.panel.store.inner
         # Whoever is configured with a digest leaves it here, or the next one needs no token.
@@ -123,7 +123,7 @@ class Session:
             raise lost
 
     def demand_operator(self, name: str, what: str = "") -> None:
-        """Raise `OrderRefused` unless orders may be given: to a circuit, or `what` is tried."""
+        """Raise `OverrideRefused` unless orders may be given: to a circuit, or `what` is tried."""
         self.panel.store.operator.demand(self.panel.store.inner, name, what)
 
     def is_operator(self) -> bool:

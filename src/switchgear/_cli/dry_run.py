@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from switchgear._agents.base import Agent
     from switchgear._cli.context import Session
     from switchgear._core.policy import Policy
+    from switchgear._run.budget import CostEstimate, PriceCoverage
     from switchgear._run.options import RunOptions
-    from switchgear._run.price_coverage import Coverage, Estimate
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
@@ -32,12 +32,10 @@ def dry_run(
     """Show what this run would do. Returns the exit code that it would be refused with, else 0."""
     from switchgear._agents.process.process import missing_program
     from switchgear._cli.json_values import printed
+    from switchgear._run.budget import coverage, estimate
     from switchgear._run.circuits import loop_name
-    from switchgear._run.limits import words_on
-    from switchgear._run.options import AUTO
-    from switchgear._run.plan import check_plan, read_plan
-    from switchgear._run.price_coverage import coverage, estimate
-    from switchgear._run.prompt import Standing, prompt_of
+    from switchgear._run.options import AUTO, describe_limits
+    from switchgear._run.prompt import PromptFacts, check_plan, prompt_of, read_checklist
     from switchgear._run.record import runs_root
     from switchgear._run.validation import detect
 
@@ -47,7 +45,7 @@ def dry_run(
     circuit = loop_name(folder, options)
     options = options._replace(validate=detect(folder)) if found else options
     priced, past = coverage(options, agent, folder, runs), estimate(options, runs)
-    plan = None if options.plan is None else read_plan(folder / options.plan)
+    plan = None if options.plan is None else read_checklist(folder / options.plan)
     shown: dict[str, Any] = {
         "task": options.task,
         "agent": options.agent_label,
@@ -58,7 +56,7 @@ def dry_run(
         "circuit": circuit,
         "limits": [f"policy of the configuration: {_kinds(policy)}"]
         if policy
-        else words_on(options),
+        else describe_limits(options),
         "max_iterations": options.max_iterations,
         "timeout_s": options.timeout_s,
         "idle_timeout_s": options.idle_timeout_s,
@@ -67,7 +65,7 @@ def dry_run(
         "price": priced.why,
         "estimate": None if past is None else past._asdict(),
         "notify": list(targets),
-        "prompt": prompt_of(options, Standing(1, plan=plan)),
+        "prompt": prompt_of(options, PromptFacts(1, plan=plan)),
         "objections": [],
     }
     code = 0
@@ -102,7 +100,10 @@ def _refusal(session: "Session", circuit: str) -> str | None:
 
 
 def _print(
-    shown: dict[str, Any], options: "RunOptions", priced: "Coverage", past: "Estimate | None"
+    shown: dict[str, Any],
+    options: "RunOptions",
+    priced: "PriceCoverage",
+    past: "CostEstimate | None",
 ) -> None:
     from switchgear._cli.views.screen import Screen
 
@@ -154,7 +155,7 @@ def _time(options: "RunOptions") -> str:
     return f"{limit}; an agent that prints nothing for {elapsed(options.idle_timeout_s)}"
 
 
-def _estimate(past: "Estimate | None") -> str:
+def _estimate(past: "CostEstimate | None") -> str:
     if past is None:
         return "none: there are no past runs of this agent here"
     task = "this task" if past.same_task else "other tasks"

@@ -69,8 +69,7 @@ def current(session: "Session", views: "Iterable[View]") -> Current:
 
 def _runs(folder: Path) -> tuple[set[str], tuple[str, ...]]:
     """The circuits of runs of this project of which none is running, and those that are."""
-    from switchgear._run.prune import pruned_circuits
-    from switchgear._run.record import is_alive, list_runs, runs_root
+    from switchgear._run.record import is_alive, list_runs, pruned_circuits, runs_root
 
     root = runs_root(folder)
     ended, running, lines = pruned_circuits(root), set(), []

@@ -210,14 +210,14 @@ def resume(story: str, *, why: str | None, by: str | None) -> None:
     """
     from switchgear._cli.context import open_session
     from switchgear._cli.override import reason_given, who_gives
-    from switchgear._core.types import Order
+    from switchgear._core.types import Override
 
     with open_session(reading=True) as session:
         name = f"story/{story}"
         session.demand_operator(name)
         watched = fleet_of(session)
         watched.demand_paused(story)
-        done = session.send(name, Order(who_gives(by), reason_given(why), None, reset=True))
+        done = session.send(name, Override(who_gives(by), reason_given(why), None, reset=True))
     if not done.verdict.admitted:
         fail(f"what story {story!r} cost is forgiven, but it stays {done.verdict.reason}")
     say(clean(f"story {story} goes on; what it cost so far is forgiven"))

@@ -10,8 +10,8 @@ from switchgear._agents.codex.hook_trust import ask_codex
 from switchgear._cli.context import load_chosen_config, open_session
 from switchgear._cli.doctor_checks import GOOD, NOTE, PROBLEM, WARNING, Finding
 from switchgear._config import ConfigError
-from switchgear._core.errors import OrderRefused, StoreError
-from switchgear._core.types import Mode, Order
+from switchgear._core.errors import OverrideRefused, StoreError
+from switchgear._core.types import Mode, Override
 from switchgear._hooks.compiled import Compiled, Unconfigured, compiled
 from switchgear._hooks.install.agents import HOOKED, PROJECT, TIMEOUT_S, USER, HookedAgent
 from switchgear._hooks.install.files import CannotChange
@@ -125,7 +125,12 @@ def _tried(
             what = f"{event}: {answer.trouble or answer.remark}"
             yield Finding(PROBLEM, what, f"run it by hand: {command}")
             return
-        yield Finding(GOOD, f"{event} was sent through the command and answered: {answer.action}")
+        said = f"{event} was sent through the command and answered: {answer.action}"
+        if answer.action in {"deny", "stop"}:  # a call that does nothing: something else is wrong
+            why = f"{said}: {' '.join(answer.text.split())}"
+            yield Finding(WARNING, why, "see 'switchgear status' and 'switchgear events'")
+            continue
+        yield Finding(GOOD, said)
     found = store.get(probe.circuit)
     if found is None or found.circuit.seen_s < began_s:
         what = f"the event did not arrive in the store {known.store}"
@@ -189,7 +194,7 @@ def _refused(
     policy, by = known.policy_for(probe.circuit), "switchgear hooks doctor"
 
     def order(mode: Mode) -> None:
-        store.apply(probe.circuit, policy, Order(by, "a trial", mode), store.now_s())
+        store.apply(probe.circuit, policy, Override(by, "a trial", mode), store.now_s())
 
     try:
         with open_session(acts=False) as session:
@@ -199,7 +204,7 @@ def _refused(
             answer = probe.send(command, BEFORE)
         finally:
             order(Mode.AUTO)
-    except OrderRefused:
+    except OverrideRefused:
         what = "that a refusal is understood was not tried: it takes the operator token"
         yield Finding(NOTE, what, "pass --token-file")
         return

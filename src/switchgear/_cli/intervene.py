@@ -13,7 +13,7 @@ import click
 from switchgear._cli.entry import fail
 from switchgear._cli.options import circuit_argument, store_options, token_option
 from switchgear._cli.views.text import clean, say, words
-from switchgear._run.amounts import seconds
+from switchgear._run.options import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from switchgear._hooks import session as sessions
     from switchgear._hooks.session import Notes
     from switchgear._stores.base import Transaction
-    from switchgear._stuck.escalation import Climb, Interventions
+    from switchgear._stuck.escalation import Interventions, StepTaken
     from switchgear._stuck.messages import Option
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
@@ -203,7 +203,7 @@ def _done(
     by = "switchgear" if key is None else who()
     given = reason(why) if key == "resume" else ""
 
-    def work(tx: "Transaction") -> "tuple[str, Climb | None, Notes]":
+    def work(tx: "Transaction") -> "tuple[str, StepTaken | None, Notes]":
         notes = sessions.Notes.load(tx.note)
         notes = notes._replace(points=evidence.points, indicators=evidence.indicators)
         policy = session_policy(view.policy, None)  # one from an older version may lack a part
@@ -253,20 +253,20 @@ def _decided(
     by: str,
     why: str,
     now_s: float,
-) -> "tuple[Notes, str, Climb | None]":
-    from switchgear._core.types import EventKind, Mode, Order
+) -> "tuple[Notes, str, StepTaken | None]":
+    from switchgear._core.types import EventKind, Mode, Override
     from switchgear._hooks import session as sessions
     from switchgear._stuck import escalation
 
     if key == "extend":
         more = sessions.extended(notes, plan.extend_s, now_s)
         if notes.stop is not None and more.stop is None:
-            circuit.send(Order(by, "more time", reset=True, kind=EventKind.INTERVENED))
+            circuit.send(Override(by, "more time", reset=True, kind=EventKind.INTERVENED))
         return more, f"the session may take {plan.extend_s:g} s longer", None
     if key == "resume":
-        after = circuit.send(Order(by, why, reset=True, kind=EventKind.INTERVENED))
+        after = circuit.send(Override(by, why, reset=True, kind=EventKind.INTERVENED))
         if after.circuit.mode is Mode.HELD_OPEN:
-            circuit.send(Order(by, why, Mode.AUTO))
+            circuit.send(Override(by, why, Mode.AUTO))
         over = "; its time is over: add time with --do extend" if notes.warned_over else ""
         return notes._replace(stop=None, untended=False), f"the agent may go on{over}", None
     if key is None:
@@ -329,30 +329,30 @@ def _test(session: "Session", name: str, command: str) -> int:
     """Run the test as the probe of the circuit, and tell how it went."""
     import subprocess
 
-    from switchgear._core.types import Ask, Signal, Tell
+    from switchgear._core.types import Acquire, Record, Signal
     from switchgear._stuck import messages
     from switchgear._text.redact import redact
 
-    leave = session.send(name, Ask()).verdict
+    leave = session.send(name, Acquire()).verdict
     if not leave.admitted:
         fail(f"{name} lets no test through now: {leave.reason}")
     done = subprocess.run(["/bin/sh", "-c", command], check=False, capture_output=True, text=True)  # noqa: S603
     ok = done.returncode == 0
     said = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit {done.returncode}"]
     signal = Signal(ok=ok, error=None if ok else redact(said[0]))
-    after = session.send(name, Tell(signal, leave.permit)).verdict
+    after = session.send(name, Record(signal, leave.permit)).verdict
     say(messages.recovery_ends(after.phase, ok=ok))
     return 0 if ok else 1
 
 
 def _force(session: "Session", name: str, why: str | None) -> int:
     from switchgear._cli.run_choices import reason, who
-    from switchgear._core.types import Mode, Order
+    from switchgear._core.types import Mode, Override
 
     by, why = who(), reason(why)
-    step = session.send(name, Order(by, why, reset=True))
+    step = session.send(name, Override(by, why, reset=True))
     if step.circuit.mode is Mode.HELD_OPEN:  # by who chose to skip it
-        session.send(name, Order(by, why, Mode.AUTO))
+        session.send(name, Override(by, why, Mode.AUTO))
     say(f"{clean(name)} was closed by force")
     return 0
 
@@ -360,11 +360,11 @@ def _force(session: "Session", name: str, why: str | None) -> int:
 def _skip(session: "Session", name: str, why: str | None) -> int:
     """Hold it open, and tell every agent at work to do without it."""
     from switchgear._cli.run_choices import reason, who
-    from switchgear._core.types import Mode, Order
+    from switchgear._core.types import Mode, Override
     from switchgear._hooks import session as sessions
     from switchgear._stuck import messages
 
-    session.send(name, Order(who(), reason(why), Mode.HELD_OPEN))
+    session.send(name, Override(who(), reason(why), Mode.HELD_OPEN))
     text = f"{messages.operation(name)} is left out from now on. Continue without this operation."
     told = _every_session(session, lambda notes: sessions.remind(notes, text))
     release = f"switchgear release {clean(name)}"

@@ -61,7 +61,7 @@ def checked_duration(
     del context, parameter
     if value is None:
         return None
-    from switchgear._run.amounts import seconds
+    from switchgear._run.options import seconds
 
     try:
         for_s = seconds("--for", value)
@@ -132,7 +132,7 @@ def probe(circuit: str, *, why: str | None, by: str | None, yes: bool, create: b
 
 def _give(word: Word, mode: "Mode | None", *, reset: bool, probe: bool = False) -> None:
     from switchgear._cli.context import open_session
-    from switchgear._core.types import Order
+    from switchgear._core.types import Override
 
     # Who means circuits that exist makes no store in which there are none.
     with open_session(reading=not word.create) as session:
@@ -143,7 +143,7 @@ def _give(word: Word, mode: "Mode | None", *, reset: bool, probe: bool = False) 
             return
         _confirm(names, yes=word.yes)
         until_s = None if word.for_s is None else session.panel.store.now_s() + word.for_s
-        order = Order(
+        order = Override(
             who_gives(word.by), reason_given(word.why), mode, reset, until_s=until_s, probe=probe
         )
         if probe:
@@ -165,7 +165,7 @@ def _give(word: Word, mode: "Mode | None", *, reset: bool, probe: bool = False) 
 
 
 def _refuse_without_probes(session: "Session", names: Sequence[str]) -> None:
-    from switchgear._breaker.breaker import check_probes
+    from switchgear._breaker.signals import check_probes
 
     for name in names:
         try:

@@ -13,7 +13,7 @@ from switchgear._cli.run_budget import check_node
 from switchgear._cli.run_flags import given_flags, limit_flags
 from switchgear._cli.run_timeout import settled, taken_out
 from switchgear._cli.views.text import say
-from switchgear._run.amounts import seconds
+from switchgear._run.options import seconds
 
 if TYPE_CHECKING:
     from switchgear._run.record import RunFolder
@@ -47,8 +47,8 @@ def resume(
     took. Options given here replace those of the run.
     """
     from switchgear._cli.context import open_session
+    from switchgear._run.receipt import targets_of
     from switchgear._run.record import find_run, runs_root
-    from switchgear._run.run_notice import targets_of
 
     targets = targets_of(notify)
     record = find_run(runs_root(Path.cwd()), run_id)
@@ -70,7 +70,7 @@ def resume(
 
 def _locked(record: "RunFolder") -> "RunLock":
     """The lock of the run; a run that another process runs ends the command."""
-    from switchgear._run.exit_reasons import ENDS, ExitReason
+    from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
     from switchgear._run.run_lock import RunConflict, folder_lock
 
     record.read()  # what is no run of ours is said, and gets no lock file
@@ -78,7 +78,7 @@ def _locked(record: "RunFolder") -> "RunLock":
         return folder_lock(record.path, f"run {record.id}")
     except RunConflict as conflict:
         say(conflict_text(conflict), err=True)
-        raise SystemExit(ENDS[ExitReason.CONFLICT].code) from None
+        raise SystemExit(EXIT_CODES[ExitReason.CONFLICT].code) from None
 
 
 def _start(record: "RunFolder", flags: dict[str, Any], extra_s: float | None) -> Start:

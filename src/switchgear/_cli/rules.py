@@ -55,6 +55,7 @@ def list_rules(*, as_json: bool) -> None:
 
 
 @rules.command(short_help="Would this call be refused?")
+@click.argument("text", metavar="[COMMAND]", required=False, callback=checked_text)
 @click.option("--tool", default="Bash", show_default=True, help="The tool's own name.")
 @click.option("--command", callback=checked_text, help="What it would run, as a shell text.")
 @click.option("--path", callback=checked_text, help="The file it would touch.")
@@ -64,6 +65,7 @@ def list_rules(*, as_json: bool) -> None:
 @json_option
 @store_options
 def test(  # noqa: PLR0917  click passes them by name
+    text: str | None,
     tool: str,
     command: str | None,
     path: str | None,
@@ -73,9 +75,9 @@ def test(  # noqa: PLR0917  click passes them by name
     *,
     as_json: bool,
 ) -> None:
-    """Ask the rules about a call that nobody makes: exit code 0 allowed, 1 refused, 2 trouble.
+    """Dry-run the rules against a hypothetical call: exit code 0 allowed, 1 refused, 2 trouble.
 
-    Without --command, --path, --url or --content, a call is read from standard input as JSON, such
+    COMMAND is the same as --command. Without it, --command, --path, --url or --content, a call is read from standard input as JSON, such
     as {"tool": "Bash", "args": {"command": "git push -f"}}; what hooks of agents are sent is
     understood too.
     """
@@ -83,7 +85,14 @@ def test(  # noqa: PLR0917  click passes them by name
     from switchgear._rules.rules import judge
     from switchgear._text.redact import redact
 
-    given = {"command": command, "file_path": path, "url": url, "content": content}
+    if text is not None and command is not None:
+        fail("give the command once: as COMMAND or by --command")
+    given = {
+        "command": text if command is None else command,
+        "file_path": path,
+        "url": url,
+        "content": content,
+    }
     inputs: Any = {name: value for name, value in given.items() if value is not None}
     if not inputs:
         tool, inputs, workspace = _read_call(tool, workspace)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from switchgear._core.policy import Policy
     from switchgear._fleet.notify import Outcome
     from switchgear._fleet.targets import Target
-    from switchgear._run.dependencies import Setting
+    from switchgear._run.dependencies import RunDependencies
     from switchgear._run.loop import Runner
     from switchgear._run.options import RunOptions
     from switchgear._run.record import RunFolder
@@ -98,7 +98,7 @@ def run(
     interrupted 130. What was done is kept, and `switchgear resume` goes on. Flags beat the preset, the preset beats the configuration.
     """
     from switchgear._cli.context import open_session
-    from switchgear._run.run_notice import targets_of
+    from switchgear._run.receipt import targets_of
 
     targets = targets_of(notify)
     with open_session(reading=dry_run) as session:
@@ -178,7 +178,7 @@ def _options(
 
 def check_budget(options: "RunOptions", folder: Path) -> None:
     """End the command if it is given a budget for a cost that cannot be known."""
-    from switchgear._run.price_coverage import coverage
+    from switchgear._run.budget import coverage
     from switchgear._run.record import runs_root
 
     if options.budget_micros is None or options.allow_unknown_price:
@@ -224,7 +224,7 @@ def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     """Run it, show it, and return its exit code. One process at a time runs a task."""
     from switchgear._agents.process.process import missing_program
     from switchgear._run.circuits import loop_name, task_name
-    from switchgear._run.plan import check_plan
+    from switchgear._run.prompt import check_plan
     from switchgear._run.record import runs_root
     from switchgear._run.run_lock import RunConflict, task_lock
 
@@ -290,7 +290,7 @@ def _perform(
     except Exception as error:
         if not any(runner.has_worked for runner in begun):
             raise
-        return defect(error, f"resume {begun[0].shop.record.id}")
+        return defect(error, f"resume {begun[0].context.record.id}")
     outcomes = _announced(session, start, result)
     if as_json:
         sent = [each._asdict() for each in outcomes]
@@ -301,9 +301,8 @@ def _perform(
 def _announced(session: "Session", start: Start, result: "RunResult") -> "list[Outcome]":
     """Tell the targets that the run ended. What does not arrive is said, and changes nothing else."""
     from switchgear._cli.run_choices import who
-    from switchgear._run.receipt import receipt_of
+    from switchgear._run.receipt import failed_notices, notify_run_end, receipt_of
     from switchgear._run.record import RunFolder, RunUnreadable
-    from switchgear._run.run_notice import announce, failures
 
     targets = (*session.config.notifications, *start.targets)
     if not targets or not result.receipt_file:
@@ -314,8 +313,8 @@ def _announced(session: "Session", start: Start, result: "RunResult") -> "list[O
         say(clean(f"switchgear: no notification was sent: {problem}", 1000), err=True)
         return []
     agent = session.config.crew.agents.get(start.options.agent_label.partition(":")[0])
-    outcomes = announce(targets, receipt, [who() if agent is None else agent.owner])
-    for failure in failures(outcomes):
+    outcomes = notify_run_end(targets, receipt, [who() if agent is None else agent.owner])
+    for failure in failed_notices(outcomes):
         say(clean(f"switchgear: {failure}", 1000), err=True)
     return outcomes
 
@@ -340,14 +339,14 @@ def _run(  # noqa: PLR0917
     from switchgear._cli.run_budget import paid
     from switchgear._cli.views.run import chooser, run_view
     from switchgear._report.run_page import write_report
-    from switchgear._run.dependencies import Setting
+    from switchgear._run.dependencies import RunDependencies
     from switchgear._run.interrupt import Interrupt
 
     with (
         Interrupt().installed() as interrupt,
         run_view(as_json=as_json, stopping=lambda: interrupt.asked) as view,
     ):
-        setting = Setting(
+        dependencies = RunDependencies(
             view=view,
             interrupt=interrupt,
             policy=start.policy,
@@ -365,7 +364,7 @@ def _run(  # noqa: PLR0917
             for note in (said, start.note, _company(start)):
                 if note is not None:
                     view.noted(note)
-            made = setting._replace(held_micros=held_micros)
+            made = dependencies._replace(held_micros=held_micros)
             begun.append(_runner(session, start, agent, made, lock))
             return begun[0]
 
@@ -373,7 +372,11 @@ def _run(  # noqa: PLR0917
 
 
 def _runner(
-    session: "Session", start: Start, agent: "Agent", setting: "Setting", lock: "RunLock"
+    session: "Session",
+    start: Start,
+    agent: "Agent",
+    dependencies: "RunDependencies",
+    lock: "RunLock",
 ) -> "Runner":
     from switchgear._run.loop import Runner
     from switchgear._run.record import new_run, runs_root
@@ -390,7 +393,7 @@ def _runner(
             folder=start.folder,
             panel=session.panel,
             state=start.state,
-            setting=setting._replace(locks=locks),
+            dependencies=dependencies._replace(locks=locks),
         )
     except BaseException:
         record.discard()
@@ -426,7 +429,7 @@ def _say_not_begun(start: Start, circuit: str, text: str) -> None:
     """Tell the targets of `--notify` that a run did not begin: nobody may look before the morning."""
     from switchgear._cli.run_choices import who
     from switchgear._fleet.notify import deliver, notice
-    from switchgear._run.run_notice import TIMEOUT_S, failures
+    from switchgear._run.receipt import TIMEOUT_S, failed_notices
 
     if not start.targets:
         return
@@ -441,19 +444,19 @@ def _say_not_begun(start: Start, circuit: str, text: str) -> None:
         owners=[who()],
         choices=text.splitlines()[1:],
     )
-    for failure in failures(deliver(start.targets, message, TIMEOUT_S)):
+    for failure in failed_notices(deliver(start.targets, message, TIMEOUT_S)):
         say(clean(f"switchgear: {failure}", 1000), err=True)
 
 
 def _not_begun(start: Start, circuit: str, exit_reason: str, text: str, *, as_json: bool) -> int:
     """Say that a run was not begun, and why. Returns its exit code."""
     from switchgear._cli.json_values import printed
-    from switchgear._run.exit_reasons import ENDS, ExitReason
+    from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
 
     if start.record is not None:
         start.record.discard()
     _say_not_begun(start, circuit, text)
-    code = ENDS[ExitReason(exit_reason)].code
+    code = EXIT_CODES[ExitReason(exit_reason)].code
     if not as_json:
         say_lines(text)
         return code

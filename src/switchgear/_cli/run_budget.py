@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 def check_node(budgets: "Budgets", node: str | None) -> None:
     """End the command if a node is named that is not open."""
     from switchgear._core.errors import BudgetRefused
-    from switchgear._run.budget import room_at
+    from switchgear._run.budget import free_budget
 
     if node is None:
         return
     try:
-        room_at(budgets, checked_path(node))
+        free_budget(budgets, checked_path(node))
     except ValueError as problem:
         fail(f"--budget-node: {problem}")
     except BudgetRefused:
@@ -46,7 +46,7 @@ def paid(
     `made` is given that amount in micro-dollars, `None` where nothing is held. Raises
     `BudgetRefused`: then it was not made.
     """
-    from switchgear._run.budget import SetAside
+    from switchgear._run.budget import RunReservation
     from switchgear._run.state import RunState
 
     if options.budget_node is None:
@@ -54,7 +54,7 @@ def paid(
     before, runner = state or RunState(), None
     left = before.budget(options.budget_micros).left_micros
     wanted = None if left is None else max(0, left)
-    aside = SetAside(budgets, options.budget_node, wanted, owner=f"run: {options.task[:60]}")
+    aside = RunReservation(budgets, options.budget_node, wanted, owner=f"run: {options.task[:60]}")
     try:
         runner = made(aside.amount_micros)
         after = runner.run()

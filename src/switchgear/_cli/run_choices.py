@@ -63,7 +63,7 @@ def _text(loop: "LoopBreaker", how: str) -> str:
 
 def _wait_s(loop: "LoopBreaker") -> float | None:
     """How long until one retry is let through; `None`: it is not by itself."""
-    from switchgear._breaker.live import TIME_PASSES
+    from switchgear._breaker.handle import TIME_PASSES
 
     return loop.send(TIME_PASSES).retry_after_s
 
@@ -84,13 +84,12 @@ def _ask(loop: "LoopBreaker", how: str) -> str | None:
 
 def wait_visibly(seconds: float) -> None:
     """Let the cooldown pass, with a countdown. Raises KeyboardInterrupt when somebody ends it."""
-    from switchgear._run.interrupt import Interrupt
-    from switchgear._run.view import Lines
-    from switchgear._run.wait import Time, wait
+    from switchgear._run.interrupt import Interrupt, Time, wait
+    from switchgear._run.view import LineView
 
     interrupt = Interrupt()
     with interrupt.installed():
-        wait("for the cooldown", seconds, on=Time(), view=Lines(sys.stderr), interrupt=interrupt)
+        wait("for the cooldown", seconds, on=Time(), view=LineView(sys.stderr), interrupt=interrupt)
     if interrupt.asked:
         raise KeyboardInterrupt
 

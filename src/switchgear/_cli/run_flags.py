@@ -6,8 +6,7 @@ from typing import Any, TypeVar
 import click
 
 from switchgear._cli.run_timeout import time_of
-from switchgear._run.amounts import micros, per_hour, seconds
-from switchgear._run.options import AUTO
+from switchgear._run.options import AUTO, micros, per_hour, seconds
 
 F = TypeVar("F", bound=Callable[..., Any])
 

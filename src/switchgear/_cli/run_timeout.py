@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from switchgear._cli.entry import fail
-from switchgear._run.amounts import seconds
+from switchgear._run.options import seconds
 from switchgear._stuck.timeouts import POLICIES
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def settled(
     options: "RunOptions", wanted: dict[str, Any], rules: "Timeouts"
 ) -> "tuple[RunOptions, str | None]":
     """The options with the timeout that is wanted, and a sentence about it."""
-    from switchgear._run.durations import similar_s
-    from switchgear._run.record import runs_root
+    from switchgear._run.record import runs_root, similar_durations_s
     from switchgear._stuck.timeouts import Estimate, timeout
 
     wanted = dict(wanted)
@@ -60,7 +59,7 @@ def settled(
         return options, None
     if policy != AUTO:
         rules = rules._replace(policy=policy)
-    durations_s = similar_s(
+    durations_s = similar_durations_s(
         runs_root(Path.cwd()),
         task=options.task,
         agent=options.agent_label,

@@ -87,9 +87,8 @@ def prune_verb(*, older_than: str | None, keep: int | None, dry_run: bool, as_js
 
     from switchgear._cli.entry import fail
     from switchgear._cli.json_values import printed
-    from switchgear._run.amounts import seconds
-    from switchgear._run.prune import prunable, prune
-    from switchgear._run.record import runs_root
+    from switchgear._run.options import seconds
+    from switchgear._run.record import prunable, prune, runs_root
 
     if older_than is None and keep is None:
         fail("say what to remove: --older-than D, --keep N or both")
@@ -184,7 +183,7 @@ def _row(run: dict[str, Any]) -> dict[str, Any]:
 
 def _lines(run: dict[str, Any]) -> tuple[str, str]:
     """A run in two lines: which, how and when; what and for how much."""
-    from switchgear._run.words import spent
+    from switchgear._run.formats import spent
 
     row, state = _row(run), run.get("state") or {}
     cost = f", {spent(row['cost_micros'] or 0, state.get('unknown_prices') or 0)}"
@@ -223,7 +222,7 @@ def _local(at: Any) -> "datetime | None":
 
 
 def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
-    from switchgear._run.checkpoint import NOTHING
+    from switchgear._run.result import NOTHING
 
     end = run.get("end") or {}
     first, second = _lines(run)
@@ -266,7 +265,7 @@ def _took(run: dict[str, Any]) -> str:
 
 
 def _iteration(facts: dict[str, Any]) -> str:
-    from switchgear._run.words import iteration
+    from switchgear._run.formats import iteration
 
     began = _local(facts.get("started_at"))
     at = f" {began:%H:%M:%S}" if began else ""

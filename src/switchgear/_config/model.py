@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from switchgear._breaker.loop_presets import LoopPreset
+from switchgear._breaker.presets import LoopPreset
 from switchgear._budgets.tree import Open
 from switchgear._core.policy import Policy
 from switchgear._fleet.categories import Breakers

@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from switchgear._breaker.loop_presets import LOOP_PRESETS
-from switchgear._breaker.presets import DESCRIPTIONS, PRESETS
+from switchgear._breaker.presets import DESCRIPTIONS, LOOP_PRESETS, PRESETS
 from switchgear._config.fleet import ALIASES
 from switchgear._config.model import Retention
 from switchgear._config.parts import REQUIRED, Field, fields_of

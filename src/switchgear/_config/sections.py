@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from switchgear._breaker.loop_presets import LOOP_PRESETS, LoopPreset
+from switchgear._breaker.presets import LOOP_PRESETS, LoopPreset
 from switchgear._budgets.tree import Open, checked_micros, checked_path
 from switchgear._config.model import Hooks, Rule
 from switchgear._config.parts import construct, fields_of

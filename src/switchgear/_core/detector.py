@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 from switchgear._core.types import Signal
-from switchgear._core.values import CENTURY_S, Record
+from switchgear._core.values import CENTURY_S, Value
 
 Memory = Any  # what a detector remembers: immutable, bounded, its own business
 
@@ -19,7 +19,7 @@ class Measure(NamedTuple):
     """Such as `failures`, `share` (0 to 1), `s` or `micros` (millionths of a dollar)."""
 
 
-class Detector(Record):
+class Detector(Value):
     """Base of the detectors.
 
     Laws, checked for all of them by a test over the registry: it can fire from its own fields; it

@@ -32,6 +32,7 @@ class Rejected(SwitchgearError):
     `circuit` is its name, `reason` why, `retry_after_s` when it may admit again (seconds from the
     refusal; `None`: not by itself), `last_error` the last failure it saw, `phase` its phase.
 
+    >>> from switchgear import Phase
     >>> print(Rejected("api", Refusal(Phase.OPEN, "5 failures in a row (threshold 5)", 52.0, "529"), 10.0))
     circuit 'api' is open: 5 failures in a row (threshold 5), last "529"; retries in 42 s
     """
@@ -92,7 +93,7 @@ class WrongContext(SwitchgearError, RuntimeError):
         )
 
 
-class OrderRefused(SwitchgearError):
+class OverrideRefused(SwitchgearError):
     """Something needs the operator token, and came without it.
 
     `args` are the circuit that was meant and, if it was no order to a circuit, what was tried.
@@ -302,3 +303,8 @@ def elapsed(seconds: float) -> str:
 
 def _half_up(value: float) -> int:
     return math.floor(round(value, 5) + 0.5)
+
+
+for _error in [each for each in vars().values() if isinstance(each, type)]:
+    if issubclass(_error, SwitchgearError):
+        _error.__module__ = "switchgear.errors"  # tracebacks name the module that users import

@@ -16,18 +16,18 @@ from typing import NamedTuple
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
-    Ask,
+    Acquire,
     Circuit,
     Dated,
     Event,
     Message,
-    Order,
+    Override,
     Phase,
     Recent,
+    Record,
     Signal,
     Source,
     Step,
-    Tell,
     Totals,
 )
 from switchgear._core.verdicts import standing
@@ -42,7 +42,7 @@ KEEP_S = 1.5
 """How old evidence may be before which a late report is still put: a process reports each second."""
 MOST_PROCESSES = 256
 
-_TIME = Tell(Signal(count=0))
+_TIME = Record(Signal(count=0))
 _FLOWING = (Phase.CLOSED, Phase.TRIPPING)
 
 
@@ -71,7 +71,7 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
     The same as `step` for a message without a source, to a circuit with nothing recent.
     """
     recent = circuit.recent
-    source = message.source if isinstance(message, Tell) else None
+    source = message.source if isinstance(message, Record) else None
     if recent is None and source is None:
         return step(policy, circuit, message, now_s)
     if recent is None or recent.version != circuit.version or recent.base is None:
@@ -79,31 +79,31 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
     before = (recent.base or circuit)._replace(recent=None, version=circuit.version)
     new: tuple[Dated, ...] = ()
     refused = 0
-    if isinstance(message, Tell):
+    if isinstance(message, Record):
         new, refused = _dated(message, source, now_s), message.signal.refused
         before = before._replace(totals=_refused(before.totals, refused)) if refused else before
     times = _times(recent, source, now_s)
-    waits = _is_worth_waiting(policy) and not isinstance(message, Order)
+    waits = _is_worth_waiting(policy) and not isinstance(message, Override)
     tells = tuple(sorted((*recent.tells, *new), key=_at_s))
     judged = _judged(policy, before, tells, times.final_s if waits else now_s, now_s)
     shown = _provisional(policy, judged.step.circuit, judged.left)
     if judged.left and _is_certain(policy, shown, now_s):
         judged = _judged(policy, before, tells, now_s, now_s)
         shown = judged.step.circuit
-    if not isinstance(message, Tell):
+    if not isinstance(message, Record):
         judged = _answered(policy, judged, message, now_s)
         shown = _provisional(policy, judged.step.circuit, judged.left)
     done, left = judged.step, judged.left
     is_same = not new and not refused and source is None and not done.events
-    if is_same and len(left) == len(recent.tells) - recent.final and isinstance(message, Tell):
+    if is_same and len(left) == len(recent.tells) - recent.final and isinstance(message, Record):
         return Step(circuit, standing(policy, circuit, max(now_s, circuit.seen_s)), ())
-    if is_same and isinstance(message, Ask) and not left and done.circuit == circuit:
+    if is_same and isinstance(message, Acquire) and not left and done.circuit == circuit:
         return Step(circuit, done.verdict, ())
     version = max(shown.version, circuit.version + 1)
     kept = _kept(judged, version, times)
     shown = shown._replace(version=version, recent=kept)
     verdict = done.verdict
-    if left and isinstance(message, Tell):
+    if left and isinstance(message, Record):
         verdict = standing(policy, shown, max(now_s, shown.seen_s))
     return Step(shown, verdict, done.events)
 
@@ -131,7 +131,7 @@ def others(circuit: Circuit, process: str, now_s: float) -> int:
     )
 
 
-def _dated(message: Tell, source: Source | None, now_s: float) -> tuple[Dated, ...]:
+def _dated(message: Record, source: Source | None, now_s: float) -> tuple[Dated, ...]:
     """The signals of a message, each with its time."""
     signal = message.signal
     left = signal.count
@@ -146,9 +146,9 @@ def _dated(message: Tell, source: Source | None, now_s: float) -> tuple[Dated, .
     return tuple(dated)
 
 
-def _part(message: Tell, signal: Signal, count: int) -> Tell:
+def _part(message: Record, signal: Signal, count: int) -> Record:
     # What was refused is no evidence: it is counted by itself, once.
-    return Tell(signal._replace(count=count, refused=0), message.permit)
+    return Record(signal._replace(count=count, refused=0), message.permit)
 
 
 def _refused(totals: Totals, refused: int) -> Totals:
@@ -183,7 +183,7 @@ def _judged(
         if dated.at_s > final_s and circuit.phase in _FLOWING:
             left = tells[index:]
             break
-        done = step(policy, circuit, dated.tell, dated.at_s)
+        done = step(policy, circuit, dated.record, dated.at_s)
         circuit = done.circuit
         events += done.events
         kept = _with(kept, dated)
@@ -194,14 +194,14 @@ def _judged(
         base, kept = last.circuit, []
     while kept and (kept[0].at_s < now_s - KEEP_S or len(kept) + len(left) > MOST):
         old = kept.pop(0)
-        base = step(policy, base, old.tell, old.at_s).circuit
+        base = step(policy, base, old.record, old.at_s).circuit
     return Judged(Step(last.circuit, last.verdict, events + last.events), base, tuple(kept), left)
 
 
 def _with(kept: list[Dated], dated: Dated) -> list[Dated]:
     """One more; successes that follow each other are one entry, as their order does not matter."""
-    if kept and kept[-1].tell.signal.ok and dated.tell.signal.ok:
-        one, two = kept[-1].tell, dated.tell
+    if kept and kept[-1].record.signal.ok and dated.record.signal.ok:
+        one, two = kept[-1].record, dated.record
         if one._replace(signal=one.signal._replace(count=two.signal.count)) == two:
             both = one.signal._replace(count=one.signal.count + two.signal.count)
             return [*kept[:-1], Dated(dated.at_s, one._replace(signal=both))]
@@ -221,7 +221,7 @@ def _answered(policy: Policy, judged: Judged, message: Message, now_s: float) ->
 def _kept(judged: Judged, version: int, times: Times) -> Recent | None:
     """What is kept beside the circuit: nothing that later reports could not change."""
     tells = judged.kept + judged.left
-    if any(dated.tell.signal.ok is not True for dated in tells):
+    if any(dated.record.signal.ok is not True for dated in tells):
         base = judged.base._replace(recent=None, version=version)
         return Recent(version, base, tells, len(judged.kept), times.reports)
     return Recent(version, None, (), 0, times.reports) if times.reports else None

@@ -14,20 +14,20 @@ from switchgear._core.types import (
     NO_OUTAGE,
     NO_PROBES,
     NO_TOTALS,
-    Ask,
+    Acquire,
     Circuit,
     EventKind,
     Failure,
     Isolated,
     Message,
     Mode,
-    Order,
-    Outage,
+    OpenState,
+    Override,
     Permit,
     Phase,
+    Record,
     Signal,
     Step,
-    Tell,
     Verdict,
 )
 from switchgear._core.verdicts import standing
@@ -51,10 +51,10 @@ def step(
     """
     draft = Draft(policy, circuit, now_s, hold=hold)
     _advance(draft)
-    if isinstance(message, Ask):
+    if isinstance(message, Acquire):
         verdict = _ask(draft)
     else:
-        if isinstance(message, Tell):
+        if isinstance(message, Record):
             _tell(draft, message.signal, message.permit)
         else:
             _obey(draft, message)
@@ -334,10 +334,10 @@ def _cut_load(draft: Draft, signal: Signal) -> None:
 
 def _outage(
     draft: Draft, reason: str, signal: Signal, *, admit: float, failed_probes: int
-) -> Outage:
+) -> OpenState:
     now_s = draft.now_s
     wait = draft.policy.recovery.wait_s(draft.key, failed_probes, signal, now_s)
-    return Outage(
+    return OpenState(
         opened_at_s=now_s,
         retry_at_s=None if wait is None else now_s + wait,
         cooldown_s=0.0 if wait is None else wait,
@@ -361,7 +361,7 @@ def _close(draft: Draft, reason: str) -> None:
 # Order
 
 
-def _obey(draft: Draft, order: Order) -> None:
+def _obey(draft: Draft, order: Override) -> None:
     if order.mode is not None:
         # Whether an operator said it or we did is history; who holds and why is state.
         draft.mode = order.mode
@@ -384,7 +384,7 @@ def _obey(draft: Draft, order: Order) -> None:
         _close(draft, f"reset by {order.by}")
 
 
-def _isolated(draft: Draft, order: Order) -> tuple[Isolated, ...]:
+def _isolated(draft: Draft, order: Override) -> tuple[Isolated, ...]:
     """The isolated processes after a remark about one of them; it is kept since when it is so."""
     since_s = draft.now_s
     left = []
@@ -399,7 +399,7 @@ def _isolated(draft: Draft, order: Order) -> tuple[Isolated, ...]:
     return (*left[1 - MOST_ISOLATED :], new)
 
 
-def _what(draft: Draft, order: Order) -> str:
+def _what(draft: Draft, order: Override) -> str:
     if order.reset:
         return "reset"
     if order.probe:

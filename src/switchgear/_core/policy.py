@@ -8,13 +8,13 @@ from switchgear._core import values
 from switchgear._core.detector import Detector
 from switchgear._core.recovery import Cooldown, Recovery
 from switchgear._core.types import Circuit, Reading, Signal
-from switchgear._core.values import Record
+from switchgear._core.values import Value
 
 CALM_SHARE = 0.8
 """How far below `tripping_at` the heat must fall before a worried circuit is calm again."""
 
 
-class Combine(Record):
+class Combine(Value):
     """Base of the rules by which detectors judge together."""
 
     __slots__ = ()
@@ -189,7 +189,7 @@ class WeightedSum(Combine):
         return sum(weights.get(detector.kind, 0.0) for detector, heat in pairs if heat >= 1.0)
 
 
-class Policy(Record):
+class Policy(Value):
     """How a circuit is judged and how it recovers. Immutable, hashable, shared freely.
 
     - `detectors`: at least one, from `switchgear.detectors`.

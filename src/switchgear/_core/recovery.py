@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from switchgear._core import values
 from switchgear._core.types import Probing, Signal
-from switchgear._core.values import Record
+from switchgear._core.values import Value
 
 
-class Recovery(Record):
+class Recovery(Value):
     """Base of the recovery rules."""
 
     __slots__ = ()

@@ -1,6 +1,6 @@
 """The words of the mechanism: what a circuit is, what may be said to it, what it answers.
 
-State is a value (`Circuit`), what changes it is a message (`Ask`, `Tell`, `Order`), what happened
+State is a value (`Circuit`), what changes it is a message (`Acquire`, `Record`, `Override`), what happened
 is an `Event`. All are immutable, so any thread may hold any of them.
 """
 
@@ -64,7 +64,7 @@ class EventKind(StrEnum):
     """An escalation step was taken for a stuck agent: a nudge, a fresh start, help, giving up."""
 
 
-class Act(NamedTuple):
+class AgentStep(NamedTuple):
     """One step of an agent: the tool it called, with what, what came back, what it thought.
 
     Texts as the agent wrote them, redacted; who makes one may cut them, who reads one must not
@@ -107,7 +107,7 @@ class Signal(NamedTuple):
     """How long the output was, in characters."""
     at_s: float | None = None
     """When it was measured, in seconds since the epoch, by whoever measured it."""
-    act: Act | None = None
+    step: AgentStep | None = None
     """The step of an agent that this was."""
     state: str | None = None
     """A key of the state the work is in after it: equal keys, equal files."""
@@ -133,7 +133,7 @@ class Permit(NamedTuple):
     """When a probe that has not reported loses its place; its result still counts."""
 
 
-class Ask(NamedTuple):
+class Acquire(NamedTuple):
     """May I do one thing."""
 
 
@@ -147,7 +147,7 @@ class Source(NamedTuple):
     """When how many of the signal's `count` happened; none: all of them now."""
 
 
-class Tell(NamedTuple):
+class Record(NamedTuple):
     """What happened. Without a permit: seen from outside, now."""
 
     signal: Signal
@@ -171,7 +171,7 @@ REMARKS = frozenset(
 """The kinds of events that Switchgear records without an operator; they change nothing else."""
 
 
-class Order(NamedTuple):
+class Override(NamedTuple):
     """An operator's override: changes the mode, clears the evidence, asks for a probe."""
 
     by: str
@@ -197,7 +197,7 @@ class Order(NamedTuple):
         return self.kind not in REMARKS or changes
 
 
-Message = Ask | Tell | Order
+Message = Acquire | Record | Override
 
 
 class Reading(NamedTuple):
@@ -222,7 +222,7 @@ class Failure(NamedTuple):
     error: str | None
 
 
-class Outage(NamedTuple):
+class OpenState(NamedTuple):
     """Why and how long the circuit is open; what a closed circuit has is `NO_OUTAGE`."""
 
     opened_at_s: float = 0.0
@@ -269,7 +269,7 @@ class Dated(NamedTuple):
     """A signal and when it happened."""
 
     at_s: float
-    tell: Tell
+    record: Record
 
 
 class Recent(NamedTuple):
@@ -297,7 +297,7 @@ class Isolated(NamedTuple):
     """From when on its next call is a probe."""
 
 
-NO_OUTAGE = Outage()
+NO_OUTAGE = OpenState()
 NO_PROBES = Probing()
 NO_TOTALS = Totals()
 
@@ -310,7 +310,7 @@ class Circuit(NamedTuple):
     """What each detector of the policy remembers, in the policy's order."""
     phase: Phase = Phase.CLOSED
     mode: Mode = Mode.AUTO
-    order: Order | None = None
+    order: Override | None = None
     """The last order that set the mode, for who holds it and why."""
     generation: int = 1
     version: int = 0
@@ -319,7 +319,7 @@ class Circuit(NamedTuple):
     seen_s: float = 0.0
     """The latest time seen; the time of a circuit never runs backwards."""
     heat: float = 0.0
-    outage: Outage = NO_OUTAGE
+    outage: OpenState = NO_OUTAGE
     probing: Probing = NO_PROBES
     failures: tuple[Failure, ...] = ()
     totals: Totals = NO_TOTALS

@@ -8,7 +8,7 @@ import math
 from typing import Any, NoReturn, Self
 
 
-class Record:
+class Value:
     """Base of the immutable values: fields are the `__slots__`, set once by `_set`.
 
     Equal when type and fields are equal; hashable, picklable (by its own constructor, so that a
@@ -60,7 +60,7 @@ class Record:
         return _remake, (type(self), self.fields())
 
 
-def _remake(kind: type[Record], fields: dict[str, Any]) -> Record:
+def _remake(kind: type[Value], fields: dict[str, Any]) -> Value:
     return kind(**fields)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from switchgear._core import values
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
-    Act,
-    Ask,
+    Acquire,
+    AgentStep,
     Circuit,
     Dated,
     Event,
@@ -20,15 +20,15 @@ from switchgear._core.types import (
     Isolated,
     Message,
     Mode,
-    Order,
-    Outage,
+    OpenState,
+    Override,
     Permit,
     Phase,
     Probing,
     Recent,
+    Record,
     Signal,
     Source,
-    Tell,
     Totals,
 )
 
@@ -133,7 +133,7 @@ def _recent(policy: Policy, data: Any) -> Recent | None:
         tells = tuple(
             Dated(
                 _number(at_s),
-                Tell(_wire_signal(signal), None if permit is None else Permit(*permit)),
+                Record(_wire_signal(signal), None if permit is None else Permit(*permit)),
             )
             for at_s, signal, permit in data["tells"]
         )
@@ -148,7 +148,7 @@ def _recent(policy: Policy, data: Any) -> Recent | None:
 
 def _wire_signal(fields: list[Any]) -> Signal:
     signal = Signal(*fields)
-    return signal if signal.act is None else signal._replace(act=Act(*signal.act))
+    return signal if signal.step is None else signal._replace(step=AgentStep(*signal.step))
 
 
 def dump_event(event: Event) -> dict[str, Any]:
@@ -217,25 +217,25 @@ def _memories(policy: Policy, data: Any) -> tuple[Any, ...]:
     )
 
 
-def _dump_order(order: Order) -> list[Any]:
+def _dump_order(order: Override) -> list[Any]:
     fields = [order.by, order.why, order.mode, order.reset]  # its kind is history, not state
     return fields if order.until_s is None else [*fields, order.until_s]
 
 
-def _order(data: Any) -> Order:
+def _order(data: Any) -> Override:
     by, why, mode, reset, *rest = values.row("order", data)
     if len(rest) > 1:
         raise WireError(f"order has {len(data)} fields")
     if not isinstance(reset, bool):
         raise WireError(f"reset is {reset!r}, neither true nor false")
     until_s = _number(rest[0]) if rest else None
-    return Order(
+    return Override(
         _text(by), _text(why), None if mode is None else Mode(mode), reset, until_s=until_s
     )
 
 
-def _outage(data: dict[str, Any]) -> Outage:
-    return Outage(
+def _outage(data: dict[str, Any]) -> OpenState:
+    return OpenState(
         opened_at_s=_number(data["opened_at_s"]),
         retry_at_s=_maybe_number(data["retry_at_s"]),
         cooldown_s=_number(data["cooldown_s"]),
@@ -293,7 +293,7 @@ def _maybe_text(value: Any) -> str | None:
 
 def dump_message(message: Message) -> list[Any]:
     """A message as JSON values."""
-    if isinstance(message, Tell):
+    if isinstance(message, Record):
         permit = None if message.permit is None else [*message.permit]
         told = ["tell", list(message.signal), permit]
         return told if message.source is None else [*told, list(message.source)]
@@ -305,14 +305,14 @@ def load_message(data: Any) -> Message:
     try:
         kind, fields, *rest = data
         if kind == "ask":
-            return Ask(*fields)
+            return Acquire(*fields)
         if kind == "order":
             by, why, mode, reset, event, *rest = fields
             mode = None if mode is None else Mode(mode)
-            return Order(by, why, mode, reset, EventKind(event), *rest)
+            return Override(by, why, mode, reset, EventKind(event), *rest)
         if kind == "tell":
             permit, *source = rest
-            tell = Tell(_signal(fields), None if permit is None else Permit(*permit))
+            tell = Record(_signal(fields), None if permit is None else Permit(*permit))
             return tell._replace(source=_source(*source)) if source else tell
     except (TypeError, ValueError) as error:
         raise WireError(f"not a message: {error!r}") from error
@@ -321,7 +321,7 @@ def load_message(data: Any) -> Message:
 
 def _signal(fields: list[Any]) -> Signal:
     signal = Signal(*fields)
-    return signal if signal.act is None else signal._replace(act=Act(*signal.act))
+    return signal if signal.step is None else signal._replace(step=AgentStep(*signal.step))
 
 
 def _source(fields: list[Any]) -> Source:

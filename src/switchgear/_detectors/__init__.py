@@ -7,7 +7,12 @@ from switchgear._detectors.failures import ConsecutiveFailures, FailuresInWindow
 from switchgear._detectors.latency_p95 import LatencyP95
 from switchgear._detectors.lock_wait import LockWait
 from switchgear._detectors.loop_output import NoProgress, OutputDecline
-from switchgear._detectors.progress import ActionsDebt, ErrorsDebt, TalkDebt, WordsDebt
+from switchgear._detectors.progress import (
+    IdleTalk,
+    RepeatedActions,
+    RepeatedErrors,
+    RepeatedThoughts,
+)
 from switchgear._detectors.retry_after import RetryAfter
 from switchgear._detectors.same_error import SameError
 from switchgear._detectors.same_tool import SameTool
@@ -19,9 +24,9 @@ from switchgear._detectors.tool_flood import ToolFlood
 from switchgear._detectors.violation import Violation
 
 ALL: tuple[type[Detector], ...] = (
-    ActionsDebt,
+    RepeatedActions,
     ConsecutiveFailures,
-    ErrorsDebt,
+    RepeatedErrors,
     ContextBurn,
     FailureRate,
     FailureShare,
@@ -40,27 +45,29 @@ ALL: tuple[type[Detector], ...] = (
     TotalCost,
     Violation,
     StuckProbability,
-    TalkDebt,
-    WordsDebt,
+    IdleTalk,
+    RepeatedThoughts,
     ToolFlood,
 )
 """The registry: the laws of detectors are tested over it, configuration finds kinds in it."""
 
 __all__ = [
     "ALL",
-    "ActionsDebt",
     "ConsecutiveFailures",
     "ContextBurn",
     "Detector",
-    "ErrorsDebt",
     "FailureRate",
     "FailureShare",
     "FailuresInWindow",
+    "IdleTalk",
     "LatencyP95",
     "LockWait",
     "Measure",
     "NoProgress",
     "OutputDecline",
+    "RepeatedActions",
+    "RepeatedErrors",
+    "RepeatedThoughts",
     "RetryAfter",
     "SameError",
     "SameTool",
@@ -69,9 +76,7 @@ __all__ = [
     "SlowCalls",
     "Spend",
     "StuckProbability",
-    "TalkDebt",
     "ToolFlood",
     "TotalCost",
     "Violation",
-    "WordsDebt",
 ]

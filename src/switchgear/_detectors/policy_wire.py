@@ -9,7 +9,7 @@ from switchgear._core.detector import Detector
 from switchgear._core.policy import AnyDetector, Combine, Policy, WeightedSum
 from switchgear._core.recovery import Cooldown, Latched, Recovery, WindowEnd
 from switchgear._core.types import Signal
-from switchgear._core.values import Record
+from switchgear._core.values import Value
 from switchgear._core.wire import WireError
 from switchgear._detectors import ALL
 
@@ -58,7 +58,7 @@ class OpaqueDetector(Detector):
         return data
 
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=Value)
 
 DETECTORS = {kind.kind: kind for kind in ALL}
 RECOVERIES: dict[str, type[Recovery]] = {kind.kind: kind for kind in (Cooldown, Latched, WindowEnd)}

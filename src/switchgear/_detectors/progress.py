@@ -177,7 +177,7 @@ class Debt(Detector):
     def fold(self, memory: Book, signal: Signal, now_s: float) -> Book:
         """Each step by itself, until one more of the same changes nothing."""
         del now_s
-        if signal.act is None and signal.state is None and signal.failing_tests is None:
+        if signal.step is None and signal.state is None and signal.failing_tests is None:
             return memory
         for _ in range(signal.count):
             after = self.one(memory, signal)
@@ -239,7 +239,7 @@ SILENT = STEP // 2
 """What a step costs that nothing came back from."""
 
 
-class ActionsDebt(Debt):
+class RepeatedActions(Debt):
     """Trips at a debt of `limit` steps (default 7) that were seen before and brought nothing new.
 
     An action that was seen before, but for its numbers, costs one step; another, if it fails, half
@@ -260,8 +260,8 @@ class ActionsDebt(Debt):
 
     def __init__(self, limit: float = 7.0, credit: float = 0.1) -> None:
         self._set(
-            limit=values.positive("ActionsDebt.limit", limit),
-            credit=values.fraction("ActionsDebt.credit", credit, whole_too=True),
+            limit=values.positive("RepeatedActions.limit", limit),
+            credit=values.fraction("RepeatedActions.credit", credit, whole_too=True),
         )
 
     def one(self, memory: Book, signal: Signal) -> Book:
@@ -270,7 +270,7 @@ class ActionsDebt(Debt):
         charge, text = STEP * is_undone, "went back to an earlier state of the files"
         credit = STEP * (is_new + moved(memory.tests, signal.failing_tests)[0])
         book = memory.seen(signal)
-        if (act := signal.act) is not None and act.tool:
+        if (act := signal.step) is not None and act.tool:
             facts, words = facts_of(act), frozenset(facts_of(act).words)
             if facts.key in book.keys:
                 charge += STEP
@@ -295,7 +295,7 @@ NEW_FILE = 3 * STEP // 4
 """What a new file or address pays back, if the step does not fail: all that the same words cost."""
 
 
-class WordsDebt(Debt):
+class RepeatedThoughts(Debt):
     """Trips at a debt of `limit` steps (default 3) whose thoughts resemble the last `remember` (8).
 
     A thought costs how much it resembles the most similar of these, as sets of words, beyond
@@ -317,10 +317,10 @@ class WordsDebt(Debt):
         self, limit: float = 3.0, usual: float = 0.25, credit: float = 0.05, remember: int = 8
     ) -> None:
         self._set(
-            limit=values.positive("WordsDebt.limit", limit),
-            usual=values.fraction("WordsDebt.usual", usual),
-            credit=values.fraction("WordsDebt.credit", credit, whole_too=True),
-            remember=values.whole("WordsDebt.remember", remember),
+            limit=values.positive("RepeatedThoughts.limit", limit),
+            usual=values.fraction("RepeatedThoughts.usual", usual),
+            credit=values.fraction("RepeatedThoughts.credit", credit, whole_too=True),
+            remember=values.whole("RepeatedThoughts.remember", remember),
         )
 
     def one(self, memory: Book, signal: Signal) -> Book:
@@ -330,7 +330,7 @@ class WordsDebt(Debt):
             moved(memory.states, signal.state)[0] + moved(memory.tests, signal.failing_tests)[0]
         )
         book = memory.seen(signal)
-        if (act := signal.act) is not None and act.tool:
+        if (act := signal.step) is not None and act.tool:
             facts = facts_of(act)
             if len(facts.thought) >= FEWEST_WORDS:
                 text = act.thought or ""
@@ -361,7 +361,7 @@ RECENT_THOUGHTS = 8
 """The last thoughts, against which one is new."""
 
 
-class ErrorsDebt(Debt):
+class RepeatedErrors(Debt):
     """Trips at a debt of `limit` steps (default 6) that failed.
 
     A failure costs one step, less half the share of new lines it brought, and half a step more
@@ -383,8 +383,8 @@ class ErrorsDebt(Debt):
 
     def __init__(self, limit: float = 6.0, credit: float = 0.1) -> None:
         self._set(
-            limit=values.positive("ErrorsDebt.limit", limit),
-            credit=values.fraction("ErrorsDebt.credit", credit, whole_too=True),
+            limit=values.positive("RepeatedErrors.limit", limit),
+            credit=values.fraction("RepeatedErrors.credit", credit, whole_too=True),
         )
 
     def one(self, memory: Book, signal: Signal) -> Book:
@@ -392,7 +392,7 @@ class ErrorsDebt(Debt):
         charge = STEP * _did_not_help(memory, signal)
         credit = 2 * STEP * moved(memory.tests, signal.failing_tests)[0]
         book, text = memory.seen(signal), "the files changed and the same tests fail"
-        if (act := signal.act) is not None and act.tool and signal.ok is not None:
+        if (act := signal.step) is not None and act.tool and signal.ok is not None:
             facts = facts_of(act)
             credit += FEW * bool(new_of(facts.paths, book.paths))
             credit += min(FEW, round(STEP * self.credit * new_of(facts.words, book.words)))
@@ -435,7 +435,7 @@ def _did_not_help(memory: Book, signal: Signal) -> bool:
     return after.tests == memory.tests and after.tested != memory.tested
 
 
-class TalkDebt(Debt):
+class IdleTalk(Debt):
     """Trips at a debt of `limit` steps (default 2) that only repeated an earlier reply.
 
     A reply without a tool call costs how much it resembles the most similar of the last
@@ -452,14 +452,14 @@ class TalkDebt(Debt):
 
     def __init__(self, limit: float = 2.0, usual: float = 0.3, remember: int = 8) -> None:
         self._set(
-            limit=values.positive("TalkDebt.limit", limit),
-            usual=values.fraction("TalkDebt.usual", usual),
-            remember=values.whole("TalkDebt.remember", remember),
+            limit=values.positive("IdleTalk.limit", limit),
+            usual=values.fraction("IdleTalk.usual", usual),
+            remember=values.whole("IdleTalk.remember", remember),
         )
 
     def one(self, memory: Book, signal: Signal) -> Book:
         """What a reply costs; an action pays back."""
-        act = signal.act
+        act = signal.step
         if act is None:
             return memory
         if act.tool:

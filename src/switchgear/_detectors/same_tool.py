@@ -4,7 +4,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from switchgear._core import values
 from switchgear._core.detector import Detector, Measure, plural
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 from switchgear._text.digest import digest
 from switchgear._text.fingerprint import fingerprint
 
@@ -50,14 +50,14 @@ class SameTool(Detector):
     def fold(self, memory: Row, signal: Signal, now_s: float) -> Row:
         """The same call lengthens the row, another begins one."""
         del now_s
-        act = signal.act
+        act = signal.step
         if act is None or not act.tool or not signal.count:
             return memory
         key = self._key(act, signal)
         before = memory.times if key == memory.key else 0
         return Row(act.tool[:LONGEST_TOOL], key, before + signal.count)
 
-    def _key(self, act: Act, signal: Signal) -> str:
+    def _key(self, act: AgentStep, signal: Signal) -> str:
         parts = [act.tool]
         if self.match != "tool":
             parts.append(act.call_key or act.args)

@@ -34,7 +34,7 @@ class Silence(Detector):
             return memory
         if signal.idle_s is not None:
             return float(signal.idle_s)
-        return 0.0 if signal.act is not None and signal.act.tool else memory
+        return 0.0 if signal.step is not None and signal.step.tool else memory
 
     def heat(self, memory: float, now_s: float) -> float:
         """The silence against the limit; exactly at it, the last chance."""

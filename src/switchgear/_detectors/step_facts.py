@@ -12,7 +12,7 @@ pattern can explode: repeats are bounded, or of one class that nothing behind it
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 from switchgear._text.fingerprint import fingerprint
 
 THOUGHT_CHARS = 400
@@ -45,7 +45,7 @@ _EXTENSION = 5
 
 _tools: "dict[str, Any]" = {}
 """Compiled patterns and the hash function, made at the first use and the same ever after."""
-_latest: "list[tuple[Act, ActFacts]]" = []
+_latest: "list[tuple[AgentStep, ActFacts]]" = []
 """The facts of the last step, for the other debts that look at the same one."""
 
 
@@ -66,10 +66,10 @@ class ActFacts(NamedTuple):
     """Whether nothing came back."""
 
 
-def facts_of(act: Act) -> ActFacts:
+def facts_of(act: AgentStep) -> ActFacts:
     """The numbers of a step.
 
-    >>> facts_of(Act("bash", "sed -n 1,9p a.py")).key == facts_of(Act("bash", "sed -n 10,20p a.py")).key
+    >>> facts_of(AgentStep("bash", "sed -n 1,9p a.py")).key == facts_of(AgentStep("bash", "sed -n 10,20p a.py")).key
     True
     """
     for latest, facts in _latest:
@@ -102,7 +102,7 @@ def number_of(text: str) -> int:
 
 def failure_of(signal: Signal) -> int:
     """A number that stands for what went wrong; equal for errors that differ in variables only."""
-    text = signal.error or (signal.act and signal.act.result) or ""
+    text = signal.error or (signal.step and signal.step.result) or ""
     return int(fingerprint(text[:ARGS_CHARS])[:6], 16)
 
 

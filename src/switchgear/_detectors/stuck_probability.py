@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from switchgear._core import values
 from switchgear._core.detector import Detector, Measure
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 from switchgear._detectors.progress import RING, Book, known, new_of
 from switchgear._detectors.step_facts import alike, facts_of, failure_of, words_of
 
@@ -95,7 +95,7 @@ class StuckProbability(Detector):
     def fold(self, memory: Trail, signal: Signal, now_s: float) -> Trail:
         """Each step by itself, until one more of the same changes nothing."""
         del now_s
-        if signal.act is None:
+        if signal.step is None:
             return memory
         averages, book = memory
         for left in range(signal.count, 0, -1):
@@ -178,7 +178,7 @@ def shows(book: Book, signal: Signal) -> tuple[Averages, Book]:
     echo: how much its thought resembles the most similar of the last; habit: the share of the
     action's words that were seen before. Of talk only errors and echo are told.
     """
-    act = signal.act or Act()
+    act = signal.step or AgentStep()
     facts = facts_of(act)
     thought = facts.thought if act.tool else words_of(act.thought or act.args)
     echo = max([alike(thought, other) for other in book.recent], default=0) / 100

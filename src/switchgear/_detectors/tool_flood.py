@@ -32,7 +32,7 @@ class ToolFlood(Detector):
         del now_s
         if signal.files_changed and signal.count:
             return 0
-        called = signal.act is not None and signal.act.tool
+        called = signal.step is not None and signal.step.tool
         return memory + signal.count if called else memory
 
     def heat(self, memory: int, now_s: float) -> float:

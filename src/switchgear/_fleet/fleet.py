@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
-from switchgear._breaker.live import TIME_PASSES
+from switchgear._breaker.handle import TIME_PASSES
 from switchgear._breaker.rules import RuleGuard
 from switchgear._budgets.tree import Open
 from switchgear._core.errors import StoreError
@@ -207,7 +207,7 @@ class Fleet:
     def resume(self, story: str, *, by: str, why: str) -> Verdict:
         """A paused story goes on: its circuit is reset, and what it cost so far is forgiven.
 
-        Raises ValueError for a story that is not paused, `OrderRefused` without a needed token.
+        Raises ValueError for a story that is not paused, `OverrideRefused` without a needed token.
         """
         self.demand_paused(story)
         return self.panel.order(f"story/{story}", by=by, why=why, reset=True)

@@ -10,12 +10,12 @@ from switchgear._core.errors import BudgetRefused, NoRoute, StoreError, duration
 from switchgear._core.types import Permit, Signal
 from switchgear._fleet.categories import category_of
 from switchgear._fleet.manifest import Model
-from switchgear._providers.errors import agent_signal, dependency_signal, is_turned_away
+from switchgear._providers.errors import agent_signal, provider_signal, was_not_started
 from switchgear._sinks.dispatch import log_warning
 from switchgear._text.redact import redact
 
 
-class Decision(StrEnum):
+class RouteDecision(StrEnum):
     """What becomes of the work."""
 
     GO = "go"
@@ -74,7 +74,7 @@ class Route:
         self.agent = agent
         """Whom the work is for."""
         self.story = story
-        self.decision = Decision.HALT
+        self.decision = RouteDecision.HALT
         self.worker: str | None = None
         """The agent that does it; `None`: nobody."""
         self.model: Model | None = None
@@ -123,9 +123,9 @@ class Route:
     def choose(self, worker: str, model: Model, *, rerouted: bool) -> None:
         """Somebody may."""
         self.worker, self.model = worker, model
-        self.decision = Decision.REROUTED if rerouted else Decision.GO
+        self.decision = RouteDecision.REROUTED if rerouted else RouteDecision.GO
 
-    def refuse(self, decision: Decision) -> None:
+    def refuse(self, decision: RouteDecision) -> None:
         """Nobody may: what was granted is given back."""
         self.give_back()
         self.decision = decision
@@ -142,7 +142,7 @@ class Route:
             raise ValueError(f"cost_micros is {cost_micros!r}: {rule}")
         self._cost_micros = (self._cost_micros or 0) + cost_micros
 
-    def tell(
+    def record(
         self,
         *,
         ok: bool | None = None,
@@ -159,7 +159,7 @@ class Route:
         told = _Told(ok, seconds, error, violation, self._cost_micros)
         for breaker, permit in self._used_up(0):
             told.to(breaker, permit)
-        if self._cost_micros is None and error is not None and is_turned_away(error):
+        if self._cost_micros is None and error is not None and was_not_started(error):
             self._cost_micros = 0
         self._settle()
 
@@ -196,11 +196,11 @@ class Route:
         if not self.granted and self.reservation is None:
             return  # it was told inside
         if error is None:
-            self.tell(ok=True)
+            self.record(ok=True)
         elif isinstance(error, Exception):
-            self.tell(error=error)
+            self.record(error=error)
         else:
-            self.tell()
+            self.record()
 
     def __repr__(self) -> str:
         who = f"{self.worker} on {self.model}" if self.admitted else self.why
@@ -224,7 +224,7 @@ class _Told(NamedTuple):
         if signal.ok and signal.cost_micros is None:
             breaker.succeeded(permit, signal.seconds)
         elif signal != _NOTHING or permit.probe:
-            breaker.tell(signal, permit)
+            breaker.record(signal, permit)
 
 
 def _of_agent(told: _Told) -> Signal:
@@ -241,7 +241,7 @@ def _of_latency(told: _Told) -> Signal:
     """A failure that came quickly is no quick work; a provider that let us wait was slow."""
     if told.error is None:
         return Signal(ok=True, seconds=told.seconds) if told.ok else _NOTHING
-    is_slow = dependency_signal(told.error).ok is False
+    is_slow = provider_signal(told.error).ok is False
     return Signal(seconds=told.seconds if is_slow else None)
 
 
@@ -253,7 +253,7 @@ def _of_rules(told: _Told) -> Signal:
 
 def _of_dependency(told: _Told) -> Signal:
     if told.error is not None:
-        return dependency_signal(told.error, told.seconds)
+        return provider_signal(told.error, told.seconds)
     return Signal(ok=True, seconds=told.seconds) if told.ok else _NOTHING
 
 

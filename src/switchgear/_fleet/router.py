@@ -13,7 +13,7 @@ from switchgear._core.errors import BudgetRefused, Rejected
 from switchgear._core.types import Mode, Permit, Phase
 from switchgear._fleet.categories import Breakers
 from switchgear._fleet.manifest import Agent, Crew, Model
-from switchgear._fleet.route import Decision, Refused, Route
+from switchgear._fleet.route import Refused, Route, RouteDecision
 from switchgear._panel.panel import Panel
 from switchgear._providers.errors import classify
 from switchgear._system.aio import beside
@@ -184,17 +184,17 @@ class Router:
             try:
                 done = work(route)
             except Exception as error:
-                route.tell(error=error, seconds=self._clock() - started_s)
+                route.record(error=error, seconds=self._clock() - started_s)
                 why = _why_another(error)
                 if why is None:
                     raise
                 tried[Candidate(str(route.worker), route.chosen)] = why
                 last = error
             except BaseException:
-                route.tell()  # cut off: no evidence, but what it cost is spent
+                route.record()  # cut off: no evidence, but what it cost is spent
                 raise
             else:
-                route.tell(ok=True, seconds=self._clock() - started_s)
+                route.record(ok=True, seconds=self._clock() - started_s)
                 return done
 
     async def acall(self, agent: str, work: Callable[[Route], Awaitable[T]], **where: Any) -> T:
@@ -211,17 +211,17 @@ class Router:
             try:
                 done = await work(route)
             except Exception as error:
-                await beside(partial(route.tell, error=error, seconds=self._clock() - started_s))
+                await beside(partial(route.record, error=error, seconds=self._clock() - started_s))
                 why = _why_another(error)
                 if why is None:
                     raise
                 tried[Candidate(str(route.worker), route.chosen)] = why
                 last = error
             except BaseException:
-                await beside(route.tell)
+                await beside(route.record)
                 raise
             else:
-                await beside(partial(route.tell, ok=True, seconds=self._clock() - started_s))
+                await beside(partial(route.record, ok=True, seconds=self._clock() - started_s))
                 return done
 
     def _first(
@@ -341,15 +341,15 @@ def _why_another(error: Exception) -> str | None:
     return f"{found.kind}: {found.text}" if found is not None and found.may_fail_over else None
 
 
-def _decision(refused: list[Refused]) -> Decision:
+def _decision(refused: list[Refused]) -> RouteDecision:
     """What is to become of work that nobody may do."""
     last = refused[-1] if refused else None
     if last is not None and last.agent is None:
         kind = last.circuit.partition("/")[0].partition(" ")[0]
         if kind in {"story", "budget"}:
-            return Decision.PAUSE
+            return RouteDecision.PAUSE
         if kind == "rules":
-            return Decision.HALT
-        return Decision.REQUEUE
+            return RouteDecision.HALT
+        return RouteDecision.REQUEUE
     waits = [one.retry_after_s for one in refused if one.retry_after_s is not None]
-    return Decision.REQUEUE if waits else Decision.HALT
+    return RouteDecision.REQUEUE if waits else RouteDecision.HALT

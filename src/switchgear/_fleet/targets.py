@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from switchgear._core import values
 from switchgear._core.errors import SwitchgearError
-from switchgear._core.values import Record
+from switchgear._core.values import Value
 from switchgear._text.glob import matcher
 from switchgear._text.redact import redact
 
@@ -59,7 +59,7 @@ class Unsendable(NotSent):
         super().__init__(why, False)
 
 
-class Target(Record):
+class Target(Value):
     """Base of the targets. Immutable; any thread may use it."""
 
     __slots__ = ()

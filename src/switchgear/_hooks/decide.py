@@ -10,7 +10,7 @@ import os
 
 from switchgear._agents.hook_call import DEFAULT_WINDOW, HookFacts, Moment
 from switchgear._agents.hook_ruling import Action, Errand, Ruling, allow, deny, stop, warn
-from switchgear._core.types import Ask, EventKind, Phase, Signal, Tell, Verdict
+from switchgear._core.types import Acquire, EventKind, Phase, Record, Signal, Verdict
 from switchgear._hooks import kinds, open_calls, session, signals
 from switchgear._hooks.compiled import Compiled
 from switchgear._hooks.host_id import folder_mark, here
@@ -27,7 +27,7 @@ from switchgear._stuck.messages import (
 from switchgear._text.redact import redact
 
 RULES = "rules"
-_LOOK = Tell(Signal(count=0))
+_LOOK = Record(Signal(count=0))
 _ENDS = frozenset({Moment.PROMPT, Moment.STOP, Moment.AGENT_STOP, Moment.SESSION_END})
 """Where a turn is over: what is still open will not be told any more."""
 _ASKING = frozenset({Moment.BEFORE_TOOL, Moment.BEFORE_MODEL})
@@ -179,7 +179,7 @@ class _Hearing(Agent):
             return refused
         permits: Permits = {}
         for key in self._asked(looked.kind):
-            step = self.apply(key, Ask())
+            step = self.apply(key, Acquire())
             permit = step.verdict.permit
             if not step.verdict.admitted or permit is None:
                 self.give_back(permits)
@@ -219,7 +219,7 @@ class _Hearing(Agent):
     def _ask_for_step(self) -> Ruling | None:
         """Acquire a permit of the agent's circuit, once for calls that overlap; why not, if refused."""
         key, lane = self.circuit, self.state.lane(self.lane_name)
-        step = self.apply(key, _LOOK if key in lane.permits else Ask())
+        step = self.apply(key, _LOOK if key in lane.permits else Acquire())
         verdict = step.verdict
         if key in lane.permits and verdict.phase is not Phase.OPEN:
             return None
@@ -262,10 +262,10 @@ class _Hearing(Agent):
         """Refused, told to the rules and to the session: who tries again and again is stuck."""
         signal = signals.call_signal(self.facts, seconds=None, changed=None)
         tried = signal._replace(violation=broken)
-        self.apply(RULES, Tell(tried))
+        self.apply(RULES, Record(tried))
         self.remark(RULES, EventKind.RULE_BROKEN, f"{broken}; by {self.circuit}")
         attempt = signal._replace(ok=False, error=broken)
-        self.judge(self.apply(self.circuit, Tell(attempt)))
+        self.judge(self.apply(self.circuit, Record(attempt)))
         return rule_refusal(broken)
 
     # After a tool
@@ -295,7 +295,7 @@ class _Hearing(Agent):
                 key == RULES
             ):  # the call was admitted and has run: whatever came of it, it broke no rule
                 own = Signal(ok=True)
-            self.apply(key, Tell(own, permit))
+            self.apply(key, Record(own, permit))
         self._add_part(signal._replace(state=self.files, failing_tests=self._failing(kind, facts)))
 
     def _failing(self, kind: str, facts: HookFacts) -> str | None:
@@ -344,7 +344,7 @@ class _Hearing(Agent):
         facts = self.facts
         signal = Signal(ok=facts.ok, error=facts.error if facts.ok is False else None)
         if signal.ok is not None:
-            self.apply(f"op/{kinds.AGENT_SPAWN}", Tell(signal))
+            self.apply(f"op/{kinds.AGENT_SPAWN}", Record(signal))
 
     def _measured(self) -> None:
         """What an event besides a call tells of cost and context."""
@@ -357,10 +357,10 @@ class _Hearing(Agent):
         if used is None and not facts.cost_micros:
             return
         signal = Signal(context_used=used, cost_micros=facts.cost_micros)
-        self.judge(self.apply(self.circuit, Tell(signal)))
+        self.judge(self.apply(self.circuit, Record(signal)))
         story = self.story()
         if story and facts.cost_micros:
-            self.apply(story, Tell(Signal(cost_micros=facts.cost_micros)))
+            self.apply(story, Record(Signal(cost_micros=facts.cost_micros)))
 
     # Words
 

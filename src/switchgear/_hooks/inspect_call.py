@@ -24,6 +24,8 @@ LARGEST_PATCH = 262_144
 MOST_SCRIPTS = 4
 TEST_HINTS = (" passed", " failed", "FAIL", "Ran ", " error in ", "ok ", "ok\t", "ok\\t")
 """One of these is in every summary of tests: most outputs need no closer look."""
+_ENCODED = ("arguments", "input", "args", "parameters", "params", "tool_input")
+"""Inputs that may be a JSON object as a text."""
 _NAMES = frozenset({"file_path", "filePath", "notebook_path", "absolute_path", "path"})
 """How tools that write a file call it; what a shell has written is not looked for."""
 
@@ -50,6 +52,7 @@ def look_at(facts: HookFacts, known: Compiled) -> Looked:
     broken: object = (
         judge_deed(known.rules_about(deed), deed, place)
         or (typed and _typed(facts, known, place))
+        or _encoded(facts, known, place)
         or _killed(deed.commands)
         or _swept(deed.sweeps, known.root)
         or _patched(deed.patches, known, place)
@@ -67,6 +70,28 @@ def look_at(facts: HookFacts, known: Compiled) -> Looked:
     touched = {path for path in (*deed.writes, *deed.deletes) if not path.startswith("/dev/")}
     kind = kinds.kind_of(facts.tool, deed.commands)
     return Looked(kind, len(touched), redact(str(broken)) if broken else None)
+
+
+def _encoded(facts: HookFacts, known: Compiled, place: "Place") -> str | None:
+    """The rule that inputs break which are a JSON object as a text, as some agents send them."""
+    args = facts.args
+    texts = [args] if isinstance(args, str) else ()
+    if isinstance(args, dict):
+        texts = [text for key in _ENCODED if isinstance(text := args.get(key), str)]
+    for text in texts:
+        if text.lstrip().startswith("{"):
+            from switchgear._rules.effects import deed_of  # noqa: PLC0415  seldom
+            from switchgear._rules.rules import judge_deed  # noqa: PLC0415
+
+            try:
+                inputs = json.loads(text)
+            except (ValueError, RecursionError):
+                continue
+            deed = deed_of(facts.tool, inputs, place)
+            broken = judge_deed(known.rules_about(deed), deed, place)
+            if broken is not None:
+                return str(broken)
+    return None
 
 
 def _typed(facts: HookFacts, known: Compiled, place: "Place") -> str | None:

@@ -11,7 +11,7 @@ Where the agent says when a batch of tools is done, that is where a step ends.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from switchgear._core.types import Act, Permit, Signal
+from switchgear._core.types import AgentStep, Permit, Signal
 
 MOST_CALLS = 64
 """Calls of a session that can be open; the oldest is given up for another."""
@@ -22,7 +22,7 @@ _LONGEST = 1500
 """Characters kept of what a call was given and gave back, while its step waits."""
 
 Permits = dict[str, Permit]
-Leave = Mapping[str, Permit]
+Granted = Mapping[str, Permit]
 
 
 class Call(NamedTuple):
@@ -47,7 +47,7 @@ class Lane(NamedTuple):
 
     parts: tuple[Signal, ...] = ()
     """The calls of the step that are done and not yet told."""
-    permits: Leave = {}  # noqa: RUF012  nobody changes it
+    permits: Granted = {}  # noqa: RUF012  nobody changes it
     """The leave for the step."""
     batches: bool = False
     """Whether the agent says when a batch of tools is done."""
@@ -163,7 +163,7 @@ def step_of(parts: tuple[Signal, ...]) -> Signal:
     """
     if len(parts) == 1:
         return parts[0]
-    acts = [part.act for part in parts if part.act is not None]
+    acts = [part.step for part in parts if part.step is not None]
     tools = dict.fromkeys(act.tool for act in acts)
     failed = next((part for part in parts if part.ok is False), None)
     known = [part.ok for part in parts if part.ok is not None]
@@ -176,7 +176,7 @@ def step_of(parts: tuple[Signal, ...]) -> Signal:
         context_used=max(
             (part.context_used for part in parts if part.context_used is not None), default=None
         ),
-        act=Act(
+        step=AgentStep(
             "+".join(tools)[:80],
             "\n".join(act.args for act in acts),
             "\n".join(act.result or "" for act in acts),
@@ -196,7 +196,7 @@ def _sum(values: list[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _dump_permits(permits: Leave) -> dict[str, list[Any]]:
+def _dump_permits(permits: Granted) -> dict[str, list[Any]]:
     return {key: list(permit) for key, permit in permits.items()}
 
 
@@ -205,7 +205,7 @@ def _load_permits(data: Mapping[str, Any]) -> Permits:
 
 
 def _dump_part(part: Signal) -> list[Any]:
-    act = part.act or Act()
+    act = part.step or AgentStep()
     return [
         *(act.tool, act.args[:_LONGEST], None if act.result is None else act.result[:_LONGEST]),
         *(part.ok, part.seconds, part.error, part.files_changed, part.context_used),
@@ -233,7 +233,7 @@ def _load_part(data: Any) -> Signal:
         files_changed=changed,
         context_used=used,
         cost_micros=cost,
-        act=Act(tool, args, result, thought),
+        step=AgentStep(tool, args, result, thought),
         state=state,
         failing_tests=failing,
     )

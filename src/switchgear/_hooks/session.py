@@ -33,11 +33,11 @@ from switchgear._core.types import (
     EventKind,
     Message,
     Mode,
-    Order,
+    Override,
     Phase,
+    Record,
     Signal,
     Step,
-    Tell,
 )
 from switchgear._hooks import open_calls
 from switchgear._hooks.host_id import here, lives
@@ -49,7 +49,7 @@ from switchgear._stuck.score import Score
 LONGEST_REASON = 500
 """Characters of why a session is stopped, as its circuit shows it."""
 _GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
-_LOOK = Tell(Signal(count=0))
+_LOOK = Record(Signal(count=0))
 MOST_PENDING = 8
 """Texts that wait for the agent; of more the oldest are let go."""
 
@@ -299,7 +299,7 @@ def user_message(circuit: SessionCircuit, notes: Notes) -> Notes:
         return notes
     if circuit.is_open():
         why = "the user wrote a message"
-        circuit.send(Order("user", why, reset=True, kind=EventKind.INTERVENED))
+        circuit.send(Override("user", why, reset=True, kind=EventKind.INTERVENED))
     return notes._replace(stop=None, untended=False, announced=False)
 
 
@@ -321,12 +321,12 @@ def open_if_stopped(circuit: SessionCircuit, notes: Notes) -> None:
         why = texts.one_line(
             notes.stop.removeprefix(texts.SAID).removesuffix(texts.UNTIL), LONGEST_REASON
         )
-        circuit.send(Tell(Signal(violation=why)))
+        circuit.send(Record(Signal(violation=why)))
 
 
 def stuck(
     circuit: SessionCircuit, notes: Notes, score: Score, plan: Interventions
-) -> tuple[Notes, escalation.Climb]:
+) -> tuple[Notes, escalation.StepTaken]:
     """Take the next escalation step: the session's circuit has just opened.
 
     A nudge lets the agent go on; every other step leaves the circuit open. To start the help is up
@@ -342,7 +342,7 @@ def left_to_hooks(notes: Notes, score: Score) -> Notes:
 
 def take_rung(
     circuit: SessionCircuit, notes: Notes, plan: Interventions
-) -> tuple[Notes, escalation.Climb]:
+) -> tuple[Notes, escalation.StepTaken]:
     """Take the next escalation step for what the notes hold against the session."""
     return step_in(circuit, notes, plan, escalation.next_rung(plan.rungs, notes.tried))
 
@@ -354,15 +354,15 @@ def step_in(
     rung: str,
     *,
     by: str = "switchgear",
-) -> tuple[Notes, escalation.Climb]:
+) -> tuple[Notes, escalation.StepTaken]:
     """Take this escalation step: an event, the circuit closed or open, the texts for the agent."""
     said = f'hint "{texts.one_line(plan.hint)}"' if rung == escalation.NUDGE else "nothing found"
     why = "; ".join(notes.indicators) or f"{said}, requested by {by}"
-    taken = escalation.Climb(rung, notes.tried)
+    taken = escalation.StepTaken(rung, notes.tried)
     goes_on = rung == escalation.NUDGE
-    circuit.send(Order(by, f"{rung}: {why}", reset=goes_on, kind=EventKind.INTERVENED))
+    circuit.send(Override(by, f"{rung}: {why}", reset=goes_on, kind=EventKind.INTERVENED))
     if not goes_on and not circuit.is_open():
-        circuit.send(Tell(Signal(violation=f"{rung} by {by}: {why}")))
+        circuit.send(Record(Signal(violation=f"{rung} by {by}: {why}")))
     tried = notes.tried if rung in notes.tried else (*notes.tried, rung)
     task = circuit.key.removeprefix(note_name(""))
     seen = texts.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)
@@ -370,7 +370,7 @@ def step_in(
 
 
 def after_rung(
-    notes: Notes, taken: escalation.Climb, seen: texts.Stuck, plan: Interventions
+    notes: Notes, taken: escalation.StepTaken, seen: texts.Stuck, plan: Interventions
 ) -> Notes:
     """What an escalation step means to a session: the texts for the agent."""
     notes = notes._replace(untended=False)

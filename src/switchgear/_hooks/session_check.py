@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from switchgear._core.policy import Policy
-from switchgear._core.types import EventKind, Order, Signal, Tell
+from switchgear._core.types import EventKind, Override, Record, Signal
 from switchgear._detectors import Silence
 from switchgear._hooks import session as sessions
 from switchgear._hooks.session import Notes
 from switchgear._stores.base import Store, Transaction
-from switchgear._stuck.escalation import Climb, Interventions
+from switchgear._stuck.escalation import Interventions, StepTaken
 from switchgear._stuck.messages import tampering_text
 from switchgear._stuck.score import grounds_of
 from switchgear._text.redact import redact
@@ -46,7 +46,7 @@ class Look(NamedTuple):
     notes: Notes
     known: bool = True
     """Whether it is ours to look at; else its note is not there, or others look at it."""
-    taken: Climb | None = None
+    taken: StepTaken | None = None
     """The rung that was taken just now."""
     interrupts: bool = False
     """Whether the agent must be stopped now: no hook of it may come for a long time."""
@@ -100,7 +100,7 @@ def stop_for_tampering(
     seen = redact(f"{'; '.join(changes)}; seen by the watcher of {name}")
 
     def work(tx: Transaction, notes: Notes) -> Look:
-        tx.apply("rules", rules, Order("switchgear", seen, kind=EventKind.GUARD_CHANGED))
+        tx.apply("rules", rules, Override("switchgear", seen, kind=EventKind.GUARD_CHANGED))
         after = notes._replace(stop=tampering_text(changes))
         sessions.open_if_stopped(sessions.SessionCircuit(tx.apply, name, policy), after)
         return Look(after, interrupts=notes.works and notes.stop is None)
@@ -153,7 +153,7 @@ def _told(
     subject, idle_s = sessions.note_name(session), sessions.silent_s(notes, tx.now_s)
     if idle_s < least_s(policy):
         return Look(notes)
-    step = tx.apply(subject, policy, Tell(Signal(idle_s=idle_s)))
+    step = tx.apply(subject, policy, Record(Signal(idle_s=idle_s)))
     if not sessions.has_opened(step):
         return Look(notes)
     score = grounds_of(policy, policy.readings(step.circuit.memories, tx.now_s))

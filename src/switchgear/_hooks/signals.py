@@ -4,7 +4,7 @@ from typing import Any
 
 from switchgear._agents import hook_fields
 from switchgear._agents.hook_call import HookFacts
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 from switchgear._hooks import kinds
 from switchgear._text.redact import LONGEST, redact, redact_lines
 
@@ -30,7 +30,7 @@ def call_signal(facts: HookFacts, *, seconds: float | None, changed: int | None)
         files_changed=changed,
         context_used=facts.context_used,
         cost_micros=facts.cost_micros,
-        act=Act(
+        step=AgentStep(
             redact(facts.tool, 100),
             redact_lines(args_text(facts.args)),
             None if facts.result is None else redact_lines(facts.result),

@@ -10,10 +10,19 @@ from collections.abc import Mapping
 from switchgear._agents.hook_call import HookFacts
 from switchgear._core.errors import duration
 from switchgear._core.policy import Policy
-from switchgear._core.types import Ask, EventKind, Order, Phase, Signal, Step, Tell, Verdict
+from switchgear._core.types import (
+    Acquire,
+    EventKind,
+    Override,
+    Phase,
+    Record,
+    Signal,
+    Step,
+    Verdict,
+)
 from switchgear._hooks import open_calls, session
 from switchgear._hooks.compiled import Compiled
-from switchgear._hooks.open_calls import MOST_LANES, Book, Call, Lane, Leave, State
+from switchgear._hooks.open_calls import MOST_LANES, Book, Call, Granted, Lane, State
 from switchgear._stores.base import Transaction
 from switchgear._stores.url import default_file
 from switchgear._stuck.escalation import ESCALATE
@@ -45,7 +54,7 @@ class Agent:
 
     # Messages
 
-    def apply(self, key: str, message: Ask | Tell | Order) -> Step:
+    def apply(self, key: str, message: Acquire | Record | Override) -> Step:
         """Send a message to a circuit."""
         return self.tx.apply(key, self.policy(key), message)
 
@@ -62,7 +71,7 @@ class Agent:
 
     def remark(self, key: str, kind: EventKind, why: str) -> None:
         """Leave an event of Switchgear's own."""
-        self.apply(key, Order("switchgear", why, kind=kind))
+        self.apply(key, Override("switchgear", why, kind=kind))
 
     def set_lane(self, lane: Lane) -> None:
         """Remember how the agent's lane stands."""
@@ -118,7 +127,7 @@ class Agent:
             return
         signal = open_calls.step_of(lane.parts)
         self.set_lane(lane._replace(parts=(), permits={}))
-        step = self.apply(self.circuit, Tell(signal, lane.permits.get(self.circuit)))
+        step = self.apply(self.circuit, Record(signal, lane.permits.get(self.circuit)))
         if signal.files_changed and not self.lane_name:
             self.notes = session.progressed(self.notes)
         self.judge(step)
@@ -202,14 +211,14 @@ class Agent:
         key = f"{self.session}/agent/{call.lane}" if call.lane else self.session
         self.state = self.state.without(call)
         self.give_back(call.permits)
-        self.apply(key, Tell(_GIVEN_BACK))
+        self.apply(key, Record(_GIVEN_BACK))
         self.remark(key, EventKind.CALL_EXPIRED, f"{call.tool}: {why}")
 
-    def give_back(self, permits: Leave) -> None:
+    def give_back(self, permits: Granted) -> None:
         """Free the places of probes; an ordinary permit holds nothing."""
         for key, permit in permits.items():
             if permit.probe:
-                self.apply(key, Tell(_GIVEN_BACK, permit))
+                self.apply(key, Record(_GIVEN_BACK, permit))
 
 
 def refuses(verdict: Verdict) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from switchgear._agents.hook_call import HookFacts, Moment
 from switchgear._agents.hook_ruling import REFUSING, Action, Reply, Ruling
 from switchgear._core.policy import Policy
-from switchgear._core.types import EventKind, Order, Signal, Tell
+from switchgear._core.types import EventKind, Override, Record, Signal
 from switchgear._hooks.command import AGENTS
 from switchgear._stores.base import Store, Transaction
 from switchgear._text.redact import redact
@@ -84,7 +84,7 @@ def remark(store: Store, policy: Policy, key: str, kind: EventKind, text: str) -
     """Leave an event at a circuit that changes nothing else. Raises `StoreError`."""
 
     def work(inside: Transaction) -> None:
-        inside.apply(key, policy, Order("switchgear", text, kind=kind))
+        inside.apply(key, policy, Override("switchgear", text, kind=kind))
 
     store.transact(key, work)
 
@@ -140,8 +140,8 @@ def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -
 
 
 def _note(inside: Transaction, policy: Policy, key: str, why: str, times: int) -> None:
-    inside.apply(key, policy, Tell(Signal(count=times)))
-    inside.apply(key, policy, Order("switchgear", redact(why), kind=EventKind.UNDECIDED))
+    inside.apply(key, policy, Record(Signal(count=times)))
+    inside.apply(key, policy, Override("switchgear", redact(why), kind=EventKind.UNDECIDED))
 
 
 def _lock(file: int, *, wait: bool = True) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
-from switchgear._breaker.breaker import Breaker
+from switchgear._breaker.handle import Breaker
 from switchgear._core import values
 from switchgear._core.errors import LockLost, LockTimeout, StoreCorrupt, StoreError
 from switchgear._core.policy import Policy
@@ -161,7 +161,7 @@ class ResourceLock:
                 holder = granted.holder or holder
                 if granted.has:
                     self.token = granted.token
-                    verdict = self._breaker.tell(Signal(ok=True, waited_s=waited_s), permit)
+                    verdict = self._breaker.record(Signal(ok=True, waited_s=waited_s), permit)
                     self._note_alert(verdict, holder)
                     return
                 if self._timeout_s is not None and waited_s >= self._timeout_s:
@@ -184,9 +184,9 @@ class ResourceLock:
             permit is not None and permit.probe and self._breaker.policy.objection(signal)
         )
         if is_failed_probe:
-            verdict = self._breaker.tell(signal, permit)
+            verdict = self._breaker.record(signal, permit)
         else:
-            verdict = self._breaker.tell(Signal(waited_s=waited_s))
+            verdict = self._breaker.record(Signal(waited_s=waited_s))
         self._note_alert(verdict, holder)
         if verdict.phase is Phase.OPEN and not verdict.admitted:
             self._breaker.enter()
@@ -206,7 +206,7 @@ class ResourceLock:
         try:
             self._ask(Release(self._id))
         finally:
-            self._breaker.tell(Signal(waited_s=max(0.0, waited_s)), permit)
+            self._breaker.record(Signal(waited_s=max(0.0, waited_s)), permit)
 
     def _ask(self, asked: Asked) -> Granted:
         return amend(self._ledger, self.resource, asked)
@@ -224,7 +224,7 @@ class Locks:
         self._ledger = ledger
         self._breaker_of = breaker_of
         self._demand = demand
-        """Raises `OrderRefused` unless overrides are allowed, for a lock and what is done to it."""
+        """Raises `OverrideRefused` unless overrides are allowed, for a lock and what is done to it."""
 
     def lock(
         self,
@@ -264,7 +264,7 @@ class Locks:
     def break_lock(self, resource: str) -> bool:
         """Take a lock away from its holder; false: it was not held.
 
-        Raises `OrderRefused` without an operator token that is needed.
+        Raises `OverrideRefused` without an operator token that is needed.
         """
         if self._demand is not None:
             self._demand(resource, f"breaking lock {resource!r}")

@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from switchgear._measure.deadline import Deadline, kill_group
 from switchgear._measure.git_base import (
     OURS,
     Base,
@@ -27,14 +26,15 @@ from switchgear._measure.git_base import (
     nested_home,
 )
 from switchgear._measure.git_command import (
+    Deadline,
     Git,
     GitError,
     Repository,
     clean_environment,
+    kill_group,
     repository_at,
     run_git,
 )
-from switchgear._measure.own_output import own_output
 from switchgear._measure.saved_refs import KEPT, PREFIX, remember_ref
 from switchgear._measure.saving import (
     SAVE_S,
@@ -42,6 +42,7 @@ from switchgear._measure.saving import (
     LeftOut,
     Saved,
     choose,
+    own_output,
     quoted,
     save_archive,
     write_stream,

@@ -9,8 +9,8 @@ from hashlib import sha1
 from pathlib import Path
 from typing import NamedTuple
 
-from switchgear._measure.deadline import Deadline
 from switchgear._measure.git_command import (
+    Deadline,
     GitError,
     Repository,
     repository_at,

@@ -1,6 +1,7 @@
 """Saving work so that "saved" is true: bounded in time and size, read back, and what is missing is named."""
 
 import errno
+import json
 import os
 import shutil
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from switchgear._core.detector import plural
-from switchgear._measure.deadline import Deadline, TimeIsUp
+from switchgear._measure.git_command import Deadline, TimeIsUp
 
 SAVE_S = 120.0
 """What saving may take, however large the folder is."""
@@ -240,3 +241,38 @@ def _names(paths: Sequence[str]) -> str:
     shown = ", ".join(paths[:_NAMED])
     more = len(paths) - _NAMED
     return f"{plural(len(paths), 'file')}: {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def own_output(folder: Path, notes: Path) -> frozenset[str]:
+    """Files below a folder that our standard output or error goes to, as `switchgear run > night.log`.
+
+    Paths as git writes them. Known where the system tells it (Linux); elsewhere there are none.
+    `notes` remembers those of the processes before: a resumed run may print elsewhere.
+    """
+    root = folder.resolve()
+    targets = (_target(descriptor) for descriptor in (1, 2))
+    now = frozenset(
+        target.relative_to(root).as_posix()
+        for target in targets
+        if target is not None and target.is_relative_to(root) and target.is_file()
+    )
+    kept = notes / "own_output.json"
+    before = _read(kept)
+    if not now <= before:
+        notes.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(sorted(before | now)), encoding="ascii")
+    return before | now
+
+
+def _target(descriptor: int) -> Path | None:
+    try:
+        return Path(f"/proc/self/fd/{descriptor}").readlink()
+    except OSError:
+        return None
+
+
+def _read(kept: Path) -> frozenset[str]:
+    with suppress(OSError, ValueError):
+        listed = json.loads(kept.read_text(encoding="ascii"))
+        return frozenset(map(str, listed)) if isinstance(listed, list) else frozenset()
+    return frozenset()

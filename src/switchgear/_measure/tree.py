@@ -6,11 +6,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from switchgear._measure.deadline import Deadline
 from switchgear._measure.git import GitTree
-from switchgear._measure.git_command import GitError, Repository, find_repository, run_git
-from switchgear._measure.own_output import own_output
-from switchgear._measure.saving import SAVE_S, LeftOut, Saved, save_archive
+from switchgear._measure.git_command import Deadline, GitError, Repository, find_repository, run_git
+from switchgear._measure.saving import SAVE_S, LeftOut, Saved, own_output, save_archive
 
 OURS = ".switchgear"
 SKIPPED = frozenset({OURS, ".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"})
@@ -186,3 +184,23 @@ def _digest(entry: os.DirEntry[str], stat: os.stat_result) -> str:
             return blake2b(file.read(), digest_size=16).hexdigest()
     except OSError:
         return f"{stat.st_size} {stat.st_mtime_ns}"
+
+
+def unmeasurable(tree: Tree) -> Exception | None:
+    """Why the folder cannot be measured now; `None`: it can."""
+    too_slow = getattr(tree, "too_slow", None)
+    if isinstance(too_slow, GitError):
+        return too_slow  # to try that again would only take as long again
+    try:
+        tree.mark()
+    except (GitError, OSError) as error:
+        return error
+    return None
+
+
+def mark(tree: Tree) -> str | None:
+    """The state of the folder now; `None`: it cannot be measured."""
+    try:
+        return tree.mark()
+    except (GitError, OSError):
+        return None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from switchgear._breaker.breaker import Breaker
+from switchgear._breaker.handle import Breaker
 from switchgear._breaker.tickets import FOLD_EVERY_S
 from switchgear._core.types import Circuit
 from switchgear._sinks.dispatch import log_exception

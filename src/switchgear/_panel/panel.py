@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
-from switchgear._breaker.breaker import Breaker, check_probes
 from switchgear._breaker.circuit_breaker import CircuitBreaker, classic
+from switchgear._breaker.handle import Breaker
 from switchgear._breaker.loop_breaker import LoopBreaker, loop_policy
-from switchgear._breaker.permits import Leave
+from switchgear._breaker.permits import Permits
+from switchgear._breaker.signals import check_probes
 from switchgear._breaker.views import View, view_of
 from switchgear._core import values
 from switchgear._core.errors import Rejected, StoreCorrupt, StoreError
 from switchgear._core.policy import Policy
-from switchgear._core.types import Message, Mode, Order, Verdict
+from switchgear._core.types import Message, Mode, Override, Verdict
 from switchgear._panel.background import KEPT_BREAKERS, Keeper, KeptBreakers
 from switchgear._panel.settings import Configured, PolicyOf, Retained
 from switchgear._sinks.dispatch import CallHook, Sink, checked_hooks, checked_sinks
@@ -160,7 +161,7 @@ class Panel:
             raise _made_otherwise(name)
         return known
 
-    def ask_all(self, names: Sequence[str]) -> Leave:
+    def ask_all(self, names: Sequence[str]) -> Permits:
         """Leave to do one thing that answers to several circuits; all admit it, or none does.
 
         A context manager: what happens inside is told to each of them. Raises `Rejected` by the
@@ -169,7 +170,7 @@ class Panel:
         breakers = [self.breaker(name) for name in dict.fromkeys(names)]
         if not breakers:
             raise ValueError("names is empty: it must name at least one circuit")
-        leave = Leave()
+        leave = Permits()
         try:
             for breaker in breakers:
                 leave.take(breaker)
@@ -211,7 +212,7 @@ class Panel:
         return self.locks.lock(resource, **options)
 
     def _demand_operator(self, name: str, what: str) -> None:
-        """Raise `OrderRefused` unless overrides are allowed here. Raises `StoreError`."""
+        """Raise `OverrideRefused` unless overrides are allowed here. Raises `StoreError`."""
         self.store.operator.demand(self.store, name, what)
 
     def _breaker_or(
@@ -227,7 +228,7 @@ class Panel:
             return self.breaker(name, policy)
         known = self.breaker(name)
         if renews is not None and policy != known.policy and renews(known.policy):
-            known.judge_by(policy)
+            known.set_policy(policy)
         return known
 
     def _configured(self, name: str) -> Policy | None:
@@ -273,7 +274,7 @@ class Panel:
         for breaker in sorted(self._all(), key=lambda breaker: breaker.name):
             policy = self._policies(breaker.name)
             if policy is not None and policy != breaker.policy:
-                breaker.judge_by(policy)
+                breaker.set_policy(policy)
                 changed.append(breaker.name)
         return list(dict.fromkeys(changed))
 
@@ -352,7 +353,7 @@ class Panel:
         for_s: float | None = None,
         probe: bool = False,
     ) -> Verdict:
-        """An operator's override, with who and why. Raises `OrderRefused` without a needed token.
+        """An operator's override, with who and why. Raises `OverrideRefused` without a needed token.
 
         `for_s`: the mode ends by itself after so many seconds. `probe`: an open circuit probes at
         once; raises ValueError where its policy recovers without probes.
@@ -361,7 +362,7 @@ class Panel:
         if probe:
             check_probes(name, (self._loops.get(name) or self.breaker(name)).policy)
         until_s = None if for_s is None else self._wall() + values.seconds("for_s", for_s)
-        return self.send(name, Order(by, why, mode, reset, until_s=until_s, probe=probe))
+        return self.send(name, Override(by, why, mode, reset, until_s=until_s, probe=probe))
 
     def send(self, name: str, message: Message) -> Verdict:
         """Send one message to a circuit, whatever its breaker would make of it."""
@@ -370,7 +371,7 @@ class Panel:
     def vacuum(self) -> Vacuumed:
         """Remove the oldest events, and circuits that nobody has touched for long.
 
-        Raises `OrderRefused` when it would keep less than the defaults, and lacks a needed token.
+        Raises `OverrideRefused` when it would keep less than the defaults, and lacks a needed token.
         """
         now_s = self.store.now_s()
         return self.store.vacuum(keep_events=self._keep_events, idle_s=self._idle_s, now_s=now_s)

@@ -1,171 +1,43 @@
-"""What an error of a model provider means: who is to blame, and whether another may be asked.
+"""SDK exceptions and HTTP responses of model providers, classified by `table.py`.
 
-Knows the exceptions of the SDKs (Anthropic, OpenAI, Google, and those that look like them) and HTTP
-responses by what they carry, not by their types: no SDK is imported. The name of the error in the
-body comes first, because a stream that breaks in the middle has status 200; then phrases, where one
-status stands for several things; then the status.
+Reads the exceptions of the SDKs (Anthropic, OpenAI, Google, and those with the same shape) by their
+attributes, not by their types: no SDK is imported.
 """
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from itertools import islice
 from typing import Any, NamedTuple
 
-from switchgear._breaker.evidence import describe, is_no_evidence, retry_after_s
+from switchgear._breaker.signals import describe, is_no_evidence, retry_after_s
 from switchgear._core.interrupts import CAUSE, is_interrupt
 from switchgear._core.types import Signal
-from switchgear._text.redact import redact
-
-WORDS: dict[str, str] = {
-    # Anthropic
-    "authentication_error": "auth",
-    "permission_error": "auth",
-    "billing_error": "quota",
-    "request_too_large": "context_length",
-    "rate_limit_error": "rate_limit",
-    "api_error": "outage",
-    "overloaded_error": "overload",
-    "timeout_error": "timeout",
-    # OpenAI and Azure
-    "invalid_api_key": "auth",
-    "account_deactivated": "auth",
-    "insufficient_quota": "quota",
-    "billing_hard_limit_reached": "quota",
-    "billing_not_active": "quota",
-    "context_length_exceeded": "context_length",
-    "string_above_max_length": "context_length",
-    "content_filter": "content_policy",
-    "content_policy_violation": "content_policy",
-    "moderation_blocked": "content_policy",
-    "responsibleaipolicyviolation": "content_policy",
-    "rate_limit_exceeded": "rate_limit",
-    "slow_down": "overload",
-    "server_overloaded": "overload",
-    "server_error": "outage",
-    # Google
-    "unauthenticated": "auth",
-    "permission_denied": "auth",
-    "api_key_invalid": "auth",
-    "prohibited_content": "content_policy",
-    "unavailable": "overload",
-    "internal": "outage",
-    "deadline_exceeded": "timeout",
-    # AWS
-    "accessdeniedexception": "auth",
-    "servicequotaexceededexception": "quota",
-    "throttlingexception": "rate_limit",
-    "serviceunavailableexception": "overload",
-    "internalserverexception": "outage",
-    "modeltimeoutexception": "timeout",
-}
-"""Codes and types in the body of an error; `resource_exhausted` is judged by what stands beside it."""
-
-PHRASES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("quota", ("credit balance", "exceeded your current quota", "check your plan and billing")),
-    (
-        "context_length",
-        (
-            *("prompt is too long", "maximum context length", "context window", "context length"),
-            *("input token count", "maximum number of tokens", "input is too long"),
-        ),
-    ),
-    (
-        "content_policy",
-        (
-            *("content filtering policy", "content management policy", "safety system"),
-            *("content policy", "usage policies", "flagged as potentially violating"),
-        ),
-    ),
-    ("auth", ("api key not valid", "api key expired", "invalid api key", "invalid x-api-key")),
+from switchgear._providers.table import (
+    AGENT_FAILURES,
+    CODES,
+    EXCEPTIONS,
+    NO_FAILOVER,
+    NO_RESPONSE,
+    NOT_STARTED,
+    PROVIDER_FAILURES,
+    ProviderErrorKind,
+    kind_of_codes,
+    kind_of_phrase,
+    kind_of_status,
 )
-"""What a message says where its status alone says too little."""
-
-STATUSES: dict[int, str] = {
-    401: "auth",
-    402: "quota",
-    403: "auth",
-    407: "auth",
-    408: "timeout",
-    413: "context_length",
-    425: "overload",
-    429: "rate_limit",
-    503: "overload",
-    504: "timeout",
-    529: "overload",
-}
-"""What is not here is an outage from 500 on, and a bad request below."""
-
-NAMES: dict[str, str] = {
-    "ContentFilterFinishReasonError": "content_policy",
-    "ContentPolicyViolationError": "content_policy",
-    "BlockedPromptException": "content_policy",
-    "LengthFinishReasonError": "context_length",
-    "ContextWindowExceededError": "context_length",
-}
-"""Exceptions that say more than their status, by the names of their types."""
-
-UNANSWERED: dict[str, str] = {
-    # Timeouts first: to some they are connection errors too.
-    "APITimeoutError": "timeout",
-    "TimeoutException": "timeout",
-    "Timeout": "timeout",
-    "TimeoutError": "timeout",
-    "APIConnectionError": "outage",
-    "TransportError": "outage",
-    "ClientConnectionError": "outage",
-    "ConnectionError": "outage",
-    "URLError": "outage",
-    "gaierror": "outage",
-}
-"""Exceptions that say that nobody answered, by the names of their types and of those that they
-derive from. One that has a status was answered: `urllib` derives those from `URLError`."""
-
+from switchgear._text.redact import redact
 
 LOOKED_AT = 4_000
 """Characters of a message that are looked at."""
 LARGEST_BODY = 200_000
 """Characters of a body that is parsed; a longer one is no error message."""
-_AMBIGUOUS = (400, 403, 413, 422, 429, None)
 _CAUSES = 5
 _MOST_KEYS = 1000
-
-
-class Complaint(StrEnum):
-    """What kind of error it is."""
-
-    RATE_LIMIT = "rate_limit"
-    OVERLOAD = "overload"
-    OUTAGE = "outage"
-    TIMEOUT = "timeout"
-    AUTH = "auth"
-    """The key or its permissions: nothing changes until a person changes it."""
-    QUOTA = "quota"
-    """The account's money or allowance is used up."""
-    CONTEXT_LENGTH = "context_length"
-    CONTENT_POLICY = "content_policy"
-    """Refused for what it says."""
-    BAD_REQUEST = "bad_request"
-
-
-AGAINST_DEPENDENCY = frozenset(
-    (Complaint.RATE_LIMIT, Complaint.OVERLOAD, Complaint.OUTAGE, Complaint.TIMEOUT)
-)
-"""What speaks against the provider; all others say something of the request or the account."""
-AGAINST_AGENT = frozenset(
-    (Complaint.CONTEXT_LENGTH, Complaint.CONTENT_POLICY, Complaint.BAD_REQUEST)
-)
-"""What speaks against whoever wrote the request."""
-NEVER_FAILS_OVER = frozenset((Complaint.AUTH, Complaint.CONTENT_POLICY, Complaint.BAD_REQUEST))
-"""What a person must hear of: another provider would hide it, or refuse it as well."""
-
-TURNED_AWAY = frozenset((Complaint.RATE_LIMIT, Complaint.OVERLOAD, Complaint.AUTH, Complaint.QUOTA))
-"""What a provider says instead of beginning. The others may be billed, or not be a provider's."""
 
 
 class ProviderError(NamedTuple):
     """An error of a provider, understood."""
 
-    kind: Complaint
+    kind: ProviderErrorKind
     status: int | None = None
     """The HTTP status, if there was one."""
     retry_after_s: float | None = None
@@ -174,21 +46,21 @@ class ProviderError(NamedTuple):
     """One line, redacted."""
 
     @property
-    def speaks_against_dependency(self) -> bool:
+    def is_provider_failure(self) -> bool:
         """Whether it counts against the circuit of the provider."""
-        return self.kind in AGAINST_DEPENDENCY
+        return self.kind in PROVIDER_FAILURES
 
     @property
     def may_fail_over(self) -> bool:
         """Whether the next provider of a chain may be asked instead."""
-        return self.kind not in NEVER_FAILS_OVER
+        return self.kind not in NO_FAILOVER
 
 
-class _Said(NamedTuple):
+class _Facts(NamedTuple):
     """What an error carries, wherever its SDK puts it."""
 
     status: int | None
-    words: frozenset[str]
+    codes: frozenset[str]
     """Codes and types, in small letters."""
     message: str
     delay_s: float | None
@@ -199,7 +71,7 @@ def classify(error: BaseException) -> ProviderError | None:
     """What an exception of an SDK means; `None`: it is none of a provider. Never raises.
 
     >>> classify(TimeoutError("30 s")).kind
-    <Complaint.TIMEOUT: 'timeout'>
+    <ProviderErrorKind.TIMEOUT: 'timeout'>
     >>> classify(KeyError("mine")) is None
     True
     """
@@ -219,17 +91,22 @@ def classify_response(
     >>> classify_response(429, {"Retry-After": "20"}).retry_after_s
     20.0
     """
-    said = _said(status, _parsed(body))
-    if status < 400 and not said.words & WORDS.keys():
+    facts = _facts(status, _parsed(body))
+    if status < 400 and not facts.codes & CODES.keys():
         return None
-    kind = _by_words(said) or _by_phrase(said) or _by_status(status) or Complaint.OUTAGE
-    answer = _Answer(headers)
-    asked_s = retry_after_s(answer) or said.delay_s
-    text = redact(f"HTTP {status}: {said.message}" if said.message else f"HTTP {status}")
-    return ProviderError(kind, status, asked_s if kind in AGAINST_DEPENDENCY else None, text)
+    kind = (
+        kind_of_codes(facts.codes, facts.message, facts.delay_s)
+        or kind_of_phrase(facts.message, facts.status)
+        or kind_of_status(status)
+        or ProviderErrorKind.OUTAGE
+    )
+    answer = _Headers(headers)
+    wait_s = retry_after_s(answer) or facts.delay_s
+    text = redact(f"HTTP {status}: {facts.message}" if facts.message else f"HTTP {status}")
+    return ProviderError(kind, status, wait_s if kind in PROVIDER_FAILURES else None, text)
 
 
-def is_turned_away(error: BaseException) -> bool:
+def was_not_started(error: BaseException) -> bool:
     """Whether it says itself that the provider began nothing, by its status. Never raises.
 
     What it was raised from does not count: whoever wraps an error may have paid for calls before.
@@ -241,13 +118,13 @@ def is_turned_away(error: BaseException) -> bool:
         if is_interrupt(trouble):
             raise
         return False
-    return found is not None and found.kind in TURNED_AWAY and (found.status or 0) >= 400
+    return found is not None and found.kind in NOT_STARTED and (found.status or 0) >= 400
 
 
-def dependency_signal(error: BaseException, seconds: float | None = None) -> Signal:
+def provider_signal(error: BaseException, seconds: float | None = None) -> Signal:
     """What to tell the circuit of the provider: a failure only where it is the provider's."""
     found = classify(error)
-    if found is None or not found.speaks_against_dependency:
+    if found is None or not found.is_provider_failure:
         return Signal()
     return Signal(ok=False, seconds=seconds, error=found.text, retry_after_s=found.retry_after_s)
 
@@ -255,18 +132,18 @@ def dependency_signal(error: BaseException, seconds: float | None = None) -> Sig
 def agent_signal(error: BaseException, seconds: float | None = None) -> Signal:
     """What to tell the circuit of the agent: the provider's failures are no evidence against it."""
     found = classify(error)
-    if is_no_evidence(error) or (found is not None and found.kind not in AGAINST_AGENT):
+    if is_no_evidence(error) or (found is not None and found.kind not in AGENT_FAILURES):
         return Signal()
     return Signal(ok=False, seconds=seconds, error=describe(error))
 
 
-def speaks_against_dependency(error: BaseException) -> bool:
-    """For `failure_if` of a breaker: `panel.breaker("provider/openai", failure_if=speaks_against_dependency)`."""
+def is_provider_failure(error: BaseException) -> bool:
+    """For `failure_if` of a breaker: `panel.breaker("provider/openai", failure_if=is_provider_failure)`."""
     found = classify(error)
-    return found is not None and found.speaks_against_dependency
+    return found is not None and found.is_provider_failure
 
 
-class _Answer(Exception):
+class _Headers(Exception):
     """Never raised: it carries headers to whoever reads them."""
 
     def __init__(self, headers: Mapping[str, str] | None) -> None:
@@ -284,15 +161,19 @@ def _classified(error: BaseException) -> ProviderError | None:
 def _understood(error: BaseException) -> ProviderError | None:
     """What the exception itself says, whatever it was raised from."""
     names = [kind.__name__ for kind in type(error).__mro__]
-    said = _said_by(error)
-    kind = _by_words(said) or _by_names(names[:2], NAMES) or _by_phrase(said)
-    if kind is None and said.status is not None:
-        kind = _by_status(said.status)
-    kind = kind or _by_names(names, NAMES) or _by_names(names, UNANSWERED)
+    facts = _facts_of(error)
+    kind = (
+        kind_of_codes(facts.codes, facts.message, facts.delay_s)
+        or _by_names(names[:2], EXCEPTIONS)
+        or kind_of_phrase(facts.message, facts.status)
+    )
+    if kind is None and facts.status is not None:
+        kind = kind_of_status(facts.status)
+    kind = kind or _by_names(names, EXCEPTIONS) or _by_names(names, NO_RESPONSE)
     if kind is None:
         return None
-    asked_s = (retry_after_s(error) or said.delay_s) if kind in AGAINST_DEPENDENCY else None
-    return ProviderError(kind, said.status, asked_s)
+    wait_s = (retry_after_s(error) or facts.delay_s) if kind in PROVIDER_FAILURES else None
+    return ProviderError(kind, facts.status, wait_s)
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:
@@ -305,18 +186,18 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
         one = CAUSE(one)
 
 
-def _said_by(error: BaseException) -> _Said:
+def _facts_of(error: BaseException) -> _Facts:
     response = getattr(error, "response", None)
     status = next(filter(_is_status, _statuses(error, response)), None)
     bodies = [getattr(error, name, None) for name in ("body", "details", "error")]
     bodies += [response, *({name: getattr(error, name, None)} for name in ("code", "type"))]
-    parts = [_said(status, _parsed(body)) for body in bodies if isinstance(body, dict | list)]
-    words = frozenset(word for part in parts for word in part.words)
-    if status is None and not words & WORDS.keys():
-        return _Said(None, frozenset(), "", None)  # its text is that of anybody's exception
+    parts = [_facts(status, _parsed(body)) for body in bodies if isinstance(body, dict | list)]
+    codes = frozenset(word for part in parts for word in part.codes)
+    if status is None and not codes & CODES.keys():
+        return _Facts(None, frozenset(), "", None)  # its text is that of anybody's exception
     message = str(error)[:LOOKED_AT].lower()
     delays = [part.delay_s for part in parts if part.delay_s is not None]
-    return _Said(status, words, message, delays[0] if delays else None)
+    return _Facts(status, codes, message, delays[0] if delays else None)
 
 
 def _statuses(error: BaseException, response: Any) -> Iterator[Any]:
@@ -347,19 +228,19 @@ def _parsed(body: Any) -> Any:
         return {"message": body[:LOOKED_AT]}
 
 
-def _said(status: int | None, body: Any) -> _Said:
-    words: set[str] = set()
+def _facts(status: int | None, body: Any) -> _Facts:
+    codes: set[str] = set()
     message, delay_s = "", None
     for part in _parts(body):
         for key, value in islice(part.items(), _MOST_KEYS):
             name = str(key).lower()
             if name in {"type", "code", "status", "reason"} and isinstance(value, str):
-                words.add(value.strip().lower()[:100])
+                codes.add(value.strip().lower()[:100])
             elif name == "message" and isinstance(value, str):
                 message = message or value[:LOOKED_AT]
             elif name == "retrydelay" and isinstance(value, str):
                 delay_s = _delay_s(value) or delay_s
-    return _Said(status, frozenset(words), message.lower(), delay_s)
+    return _Facts(status, frozenset(codes), message.lower(), delay_s)
 
 
 def _parts(body: Any) -> Iterator[dict[Any, Any]]:
@@ -389,36 +270,5 @@ def _delay_s(text: str) -> float | None:
     return delay_s if 0 < delay_s < 1e9 else None
 
 
-def _by_words(said: _Said) -> Complaint | None:
-    found = {WORDS[word] for word in said.words if word in WORDS}
-    if "resource_exhausted" in said.words:
-        # Google's word for both: one says when to come back, the other that money is needed.
-        is_rate = said.delay_s is not None or "quota" not in said.message
-        found.add("rate_limit" if is_rate else "quota")
-    return next((kind for kind in _FIRST if kind in found), None)
-
-
-_FIRST = (
-    *(Complaint.QUOTA, Complaint.CONTENT_POLICY, Complaint.CONTEXT_LENGTH, Complaint.AUTH),
-    *(Complaint.RATE_LIMIT, Complaint.OVERLOAD, Complaint.TIMEOUT, Complaint.OUTAGE),
-)
-"""Of several codes the one that says most counts."""
-
-
-def _by_phrase(said: _Said) -> Complaint | None:
-    if said.status not in _AMBIGUOUS:
-        return None
-    for kind, phrases in PHRASES:
-        if any(phrase in said.message for phrase in phrases):
-            return Complaint(kind)
-    return None
-
-
-def _by_status(status: int) -> Complaint | None:
-    if status < 400:
-        return None
-    return Complaint(STATUSES.get(status, "outage" if status >= 500 else "bad_request"))
-
-
-def _by_names(names: list[str], known: Mapping[str, str]) -> Complaint | None:
-    return next((Complaint(known[name]) for name in names if name in known), None)
+def _by_names(names: list[str], known: Mapping[str, ProviderErrorKind]) -> ProviderErrorKind | None:
+    return next((known[name] for name in names if name in known), None)

@@ -21,8 +21,8 @@ from switchgear._report.wording import (
     span,
     tone,
 )
+from switchgear._run.formats import spent as spent_words
 from switchgear._run.record import RunFolder
-from switchgear._run.words import spent as spent_words
 
 NOTHING = Markup("")
 FILES = 50

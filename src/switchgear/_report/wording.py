@@ -2,7 +2,7 @@
 
 from switchgear._core.detector import plural
 from switchgear._core.errors import elapsed
-from switchgear._run.words import price
+from switchgear._run.formats import price
 
 TONES = {
     "worked": "good",

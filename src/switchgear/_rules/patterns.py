@@ -102,13 +102,26 @@ def path_is_above(path: str, pattern: str) -> bool:
     True
     >>> path_is_above("/home/me/build", "**/switchgear.yaml"), path_is_above("/w/.cl*", "/w/.claude/x")
     (False, True)
+    >>> path_is_above("/w/**/.cl*", "/w/.claude/x"), path_is_above("/w/**/x", "/w/.claude/x")
+    (True, False)
     """
     parts, found = _parts(path), _parts(pattern)
     if "**" in parts:
-        return False
+        return _is_above_somewhere(parts, found)
     if len(parts) >= len(found) or "**" in found[: len(parts)]:
         return False
     return all(_either(one, other) for one, other in zip(parts, found, strict=False))
+
+
+def _is_above_somewhere(parts: list[str], found: list[str]) -> bool:
+    """The same for a path with `**`: its last names may be those of any folder that is above."""
+    at = parts.index("**")
+    last = [part for part in parts[at + 1 :] if part != "**"]
+    if not last or "**" in found[:-1] or not all(map(_either, parts[:at], found[:at])):
+        return False
+    folders = found[: -1 if len(found) > 1 else 0]
+    starts = range(at, len(folders) - len(last) + 1)
+    return any(all(map(_either, last, folders[start:])) for start in starts)
 
 
 def paths_meet(wild: str, pattern: str) -> bool:

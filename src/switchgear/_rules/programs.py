@@ -841,6 +841,9 @@ def _inner_commands(command: Command, setting: Setting) -> Iterator[Command]:
     elif program == "ssh":
         yield from _on_this_machine(here, setting.home)
     elif program == "git":
+        if command.words[1:3] == ("submodule", "foreach"):
+            text = " ".join(word for word in command.words[3:] if not word.startswith("--"))
+            yield here._replace(words=("sh", "-c", text), cwd=f"{here.cwd}/submodule")
         yield from (here._replace(words=words) for words in _set_by_git(command.words))
     yield from (
         here._replace(words=("sh", "-c", text)) for text in _texts_in(command, is_bare=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from switchgear._core import values
-from switchgear._core.values import Record
+from switchgear._core.values import Value
 from switchgear._rules.effects import Deed, Place, deed_of
 from switchgear._rules.hosts import is_loopback
 from switchgear._rules.patterns import (
@@ -57,7 +57,7 @@ class Broken(NamedTuple):
         return f"rule {self.rule}: {self.what}" + (f" ({self.why})" if self.why else "")
 
 
-class Rule(Record):
+class Rule(Value):
     """One absolute rule.
 
     It is broken by a call that has, of each aspect given, something that matches one of its

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear._agents.registry import AGENTS
-from switchgear._breaker.breaker import Breaker
 from switchgear._breaker.circuit_breaker import CircuitBreaker
+from switchgear._breaker.handle import Breaker
 from switchgear._breaker.loop_breaker import LoopBreaker, loop_policy
 from switchgear._core.errors import Rejected
 from switchgear._core.policy import Policy
 from switchgear._core.types import Mode, Permit, Phase, Signal
 from switchgear._panel.panel import Panel
 from switchgear._run.judge import Judgement
-from switchgear._run.limits import limits_of
-from switchgear._run.options import AUTO, RunOptions
+from switchgear._run.options import AUTO, RunOptions, limits_of
 from switchgear._run.validation import detect
 from switchgear._sinks.dispatch import Sink
 from switchgear._text.redact import redact
@@ -43,7 +42,7 @@ class Measured(NamedTuple):
     """How often the error came within the iteration, where that is why it was stopped."""
 
 
-class Leave(NamedTuple):
+class RunPermits(NamedTuple):
     """Leave of both circuits for one iteration."""
 
     loop: Permit
@@ -84,23 +83,23 @@ class Circuits:
         if circuit.memories != fresh.memories or circuit.totals != fresh.totals:
             self.loop.reset(by=by, why="a new run begins with counts of its own")
 
-    def ask(self) -> Leave:
+    def ask(self) -> RunPermits:
         """Leave for one iteration. Raises `Rejected` by the circuit that refuses."""
         for breaker in (self.loop, self.provider):
             breaker.refresh()
         loop = self.loop.enter()
         try:
-            return Leave(loop, self.provider.enter())
+            return RunPermits(loop, self.provider.enter())
         except Rejected:
-            self.loop.tell(Signal(), self._alive(loop))
+            self.loop.record(Signal(), self._alive(loop))
             raise
 
-    def give_back(self, leave: Leave) -> None:
+    def give_back(self, leave: RunPermits) -> None:
         """Nothing was done with it."""
-        self.loop.tell(Signal(), self._alive(leave.loop))
-        self.provider.tell(Signal(), leave.provider)
+        self.loop.record(Signal(), self._alive(leave.loop))
+        self.provider.record(Signal(), leave.provider)
 
-    def tell_loop(self, leave: Leave, judged: Judgement, measured: Measured) -> bool:
+    def tell_loop(self, leave: RunPermits, judged: Judgement, measured: Measured) -> bool:
         """What the iteration was. Returns whether the loop may go on, by the evidence and mode."""
         verdict = None
         self._repeats = measured.repeats
@@ -110,11 +109,11 @@ class Circuits:
             error = None if signal.error is None else self.loop.kept(signal.error)
             if self._limits is not None:
                 signal = self._limits.signal(signal, failed=judged.ok is False)  # noqa: PLW2901
-            verdict = self.loop.tell(signal._replace(error=error), permit)
+            verdict = self.loop.record(signal._replace(error=error), permit)
             permit = None
         return verdict is None or verdict.admitted
 
-    def tell_provider(self, leave: Leave, judged: Judgement, seconds: float) -> None:
+    def tell_provider(self, leave: RunPermits, judged: Judgement, seconds: float) -> None:
         """Whether the provider did its part; where that is not known, nothing."""
         trouble = judged.provider
         if trouble is not None:
@@ -126,7 +125,7 @@ class Circuits:
             )
         else:
             signal = Signal(ok=None if judged.outcome == "stopped" else True)
-        self.provider.tell(signal, leave.provider)
+        self.provider.record(signal, leave.provider)
 
     def would_stop(self) -> bool:
         """Whether only the mode lets the loop go on."""

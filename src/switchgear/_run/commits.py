@@ -15,8 +15,7 @@ from switchgear._agents.base import Agent, Invocation, StreamReader
 from switchgear._agents.process.process import AgentProcess, End, Run
 from switchgear._agents.process.supervisor_pool import Wardens
 from switchgear._core.errors import duration
-from switchgear._measure.deadline import Deadline
-from switchgear._measure.git_command import Git, GitError, run_git
+from switchgear._measure.git_command import Deadline, Git, GitError, run_git
 from switchgear._measure.tree import OURS
 from switchgear._run.interrupt import Interrupt
 from switchgear._text.redact import redact
@@ -36,7 +35,7 @@ _UNDER_WAY = {
 }
 
 
-class Committed(NamedTuple):
+class CommitResult(NamedTuple):
     """What became of it."""
 
     commit: str | None = None
@@ -46,7 +45,7 @@ class Committed(NamedTuple):
     """What is to be known although it was committed."""
 
 
-class Committing(NamedTuple):
+class CommitContext(NamedTuple):
     """What a commit is made with."""
 
     notes: Path
@@ -58,24 +57,24 @@ class Committing(NamedTuple):
 
 
 def commit_paths(
-    folder: Path, paths: Iterable[str], message: str, by: Committing | None = None
-) -> Committed:
+    folder: Path, paths: Iterable[str], message: str, by: CommitContext | None = None
+) -> CommitResult:
     """Commit these paths, relative to the top of the repository, as far as they differ."""
     git = Git.find(folder)
     if git is None:
-        return Committed(problem="nothing was committed: the folder is in no git repository")
+        return CommitResult(problem="nothing was committed: the folder is in no git repository")
     wanted = {path for path in paths if OURS not in Path(path).parts}
-    by = by or Committing(git.git_dir)
+    by = by or CommitContext(git.git_dir)
     seconds = TIMEOUT_S if by.left_s is None else max(1.0, min(by.left_s, TIMEOUT_S))
     deadline = Deadline(seconds)
     try:
         refusal = _refusal(git, deadline)
         if refusal is not None:
-            return Committed(problem=f"nothing was committed: {refusal}")
+            return CommitResult(problem=f"nothing was committed: {refusal}")
         dirty = _dirty(git, deadline) & wanted
         note = _elsewhere(git.top, wanted - dirty)
         if not dirty:
-            return Committed(note=note)
+            return CommitResult(note=note)
         listed = "".join(f"{path}\0" for path in sorted(dirty))
         index = by.notes / f"commit-index-{os.getpid()}"
         try:
@@ -85,7 +84,7 @@ def commit_paths(
                 index.with_name(f"{index.name}{suffix}").unlink(missing_ok=True)
         return made._replace(note=made.note or note)
     except (GitError, OSError) as error:
-        return Committed(problem=f"the commit failed: {redact(str(error), 400)}")
+        return CommitResult(problem=f"the commit failed: {redact(str(error), 400)}")
 
 
 def message_of(task: str, run: str, iteration: int) -> str:
@@ -126,8 +125,8 @@ def _elsewhere(top: Path, paths: set[str]) -> str | None:
 
 
 def _commit(  # noqa: PLR0917
-    git: Git, index: Path, listed: str, message: str, by: Committing, deadline: Deadline
-) -> Committed:
+    git: Git, index: Path, listed: str, message: str, by: CommitContext, deadline: Deadline
+) -> CommitResult:
     index.parent.mkdir(parents=True, exist_ok=True)
     theirs = git.git_dir / "index"
     if theirs.exists():
@@ -144,7 +143,7 @@ def _commit(  # noqa: PLR0917
     run = _with_hooks(git, index, listed, message, by, deadline)
     after = _head(git, Deadline(30.0))
     if after is None or after == before:
-        return Committed(problem=_why_not(run, deadline))
+        return CommitResult(problem=_why_not(run, deadline))
     note = None
     if run.end is not End.EXITED or run.exit_code:
         note = f"committed, but a hook after the commit did not end well: {redact(run.tail, 300)}"
@@ -153,11 +152,11 @@ def _commit(  # noqa: PLR0917
         run_git(git.top, named, stdin=listed, env=literal, deadline=Deadline(60.0))
     except GitError as error:
         note = f"committed, but your index could not be updated: {redact(str(error), 300)}"
-    return Committed(after, note=note)
+    return CommitResult(after, note=note)
 
 
 def _with_hooks(  # noqa: PLR0917
-    git: Git, index: Path, listed: str, message: str, by: Committing, deadline: Deadline
+    git: Git, index: Path, listed: str, message: str, by: CommitContext, deadline: Deadline
 ) -> Run:
     """Run `git commit` as the user would, so that it ends in time with all that its hooks started."""
     environment = {key: value for key, value in os.environ.items() if key not in _PLACES}

@@ -1,21 +1,27 @@
-"""What a run is given beside its options: who watches, who can be asked, where time comes from."""
+"""What a run and its iterations need beside the options: views, clocks, locks, policies."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from switchgear._agents.base import Agent
+from switchgear._agents.process.supervisor_pool import Wardens
 from switchgear._core.policy import Policy
-from switchgear._run.interrupt import Interrupt
+from switchgear._measure.tree import Tree
+from switchgear._run.interrupt import Interrupt, Time
+from switchgear._run.options import RunOptions
 from switchgear._run.record import RunFolder
 from switchgear._run.run_lock import RunLock
-from switchgear._run.stuck_help import Choose
 from switchgear._run.view import View
-from switchgear._run.wait import Time
 from switchgear._sinks.dispatch import Sink
 from switchgear._stuck.escalation import Interventions
+from switchgear._stuck.messages import Option
+
+Choose = Callable[[str, tuple[Option, ...]], str | None]
+"""Shows a text and asks which option; `None`: nobody answered."""
 
 
-class Setting(NamedTuple):
+class RunDependencies(NamedTuple):
     """What a run is given beside its options; each has a sensible default."""
 
     view: View = View()
@@ -44,3 +50,21 @@ class Setting(NamedTuple):
     """The locks of the task and of the run, if the caller took them; the run releases them at its end."""
     in_batch: bool = False
     """Whether the run is a task of a batch, which continues without it."""
+
+
+class IterationContext(NamedTuple):
+    """What every iteration of a run works with."""
+
+    options: RunOptions
+    agent: Agent
+    folder: Path
+    record: RunFolder
+    tree: Tree
+    view: View
+    interrupt: Interrupt
+    time: Time
+    wardens: Wardens
+    evidence: Path | None = None
+    """What is known of an agent that was stuck."""
+    helps: bool = False
+    """Whether the agent is another one than the options name, and takes over."""

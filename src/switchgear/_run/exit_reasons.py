@@ -21,7 +21,7 @@ class ExitReason(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-class End(NamedTuple):
+class ExitCode(NamedTuple):
     """The exit code of a reason, and what it means."""
 
     code: int
@@ -36,18 +36,22 @@ class Ending(NamedTuple):
     evidence: tuple[str, ...] = ()
 
 
-ENDS: dict[ExitReason, End] = {
-    ExitReason.COMPLETED: End(0, "the task is done as far as was measured"),
-    ExitReason.CIRCUIT_BREAKER: End(10, "the loop failed, repeated an error or stood still"),
-    ExitReason.BUDGET: End(11, "the next iteration would cost more than is left"),
-    ExitReason.TIMEOUT: End(12, "the time for the run was over"),
-    ExitReason.MAX_ITERATIONS: End(13, "all iterations were used and the task is not done"),
-    ExitReason.RATE_LIMIT: End(14, "the provider, or --rate-limit, would have it wait too long"),
-    ExitReason.BLOCKED: End(15, "the agent asks something that only you can answer"),
-    ExitReason.AGENT_ERROR: End(16, "the agent, its provider or the validation could not be run"),
-    ExitReason.DISK_FULL: End(17, "the disk is full: what could be saved was saved"),
-    ExitReason.UNMEASURABLE: End(18, "what the agent changes could not be measured"),
-    ExitReason.CONFLICT: End(19, "another process is running this task; nothing was started"),
-    ExitReason.INTERRUPTED: End(130, "you stopped it"),
+EXIT_CODES: dict[ExitReason, ExitCode] = {
+    ExitReason.COMPLETED: ExitCode(0, "the task is done as far as was measured"),
+    ExitReason.CIRCUIT_BREAKER: ExitCode(10, "the loop failed, repeated an error or stood still"),
+    ExitReason.BUDGET: ExitCode(11, "the next iteration would cost more than is left"),
+    ExitReason.TIMEOUT: ExitCode(12, "the time for the run was over"),
+    ExitReason.MAX_ITERATIONS: ExitCode(13, "all iterations were used and the task is not done"),
+    ExitReason.RATE_LIMIT: ExitCode(
+        14, "the provider, or --rate-limit, would have it wait too long"
+    ),
+    ExitReason.BLOCKED: ExitCode(15, "the agent asks something that only you can answer"),
+    ExitReason.AGENT_ERROR: ExitCode(
+        16, "the agent, its provider or the validation could not be run"
+    ),
+    ExitReason.DISK_FULL: ExitCode(17, "the disk is full: what could be saved was saved"),
+    ExitReason.UNMEASURABLE: ExitCode(18, "what the agent changes could not be measured"),
+    ExitReason.CONFLICT: ExitCode(19, "another process is running this task; nothing was started"),
+    ExitReason.INTERRUPTED: ExitCode(130, "you stopped it"),
 }
 """Exit code 2 is left for what the command was told wrongly, 1 for a defect of ours."""

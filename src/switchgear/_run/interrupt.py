@@ -1,19 +1,23 @@
-"""Signals to the run: once ends what is running gently, twice at once. Nothing is left running.
+"""Signals to a run, and waits that a signal ends.
 
-Whatever hangs, the process is gone a bounded time after the first signal: then what is left of it is
-ended without another word, and the agent with it, whose warden reads the end of its pipe.
+The first signal ends what is running gently, the second at once. Whatever hangs, the process is gone a
+bounded time after the first signal; the agent ends with it, because its supervisor reads the end of its pipe.
 """
 
+import math
 import os
 import select
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from switchgear._run.view import View
+from switchgear._system.clock import AWAKE, Clock
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LIMIT_S = 60.0
@@ -127,3 +131,37 @@ def _last_resort() -> Iterator[int]:
         thread.join()
         os.close(writing)
         os.close(reading)
+
+
+SLICE_S = 0.2
+
+
+class Time(NamedTuple):
+    """Where a run's time comes from."""
+
+    clock: Clock = AWAKE
+    """For spans: never runs backwards, and stands still while the process is suspended."""
+    wall: Clock = time.time
+    """For dates: seconds since the epoch."""
+    sleep: Callable[[float], None] = time.sleep
+    took: Callable[[float, float], None] = AWAKE.took
+    """Told of each sleep: how long it took, and how long it was to take."""
+
+
+def wait(why: str, seconds: float, *, on: Time, view: View, interrupt: Interrupt) -> bool:
+    """Let that time pass, showing what is left each second. False: somebody asked to stop."""
+    until_s = on.clock() + seconds
+    shown = None
+    while not interrupt.asked:
+        left_s = until_s - on.clock()
+        if left_s <= 0:
+            return True
+        if math.ceil(left_s) != shown:
+            shown = math.ceil(left_s)
+            view.waiting(why, float(shown))
+        slice_s, before_s = min(SLICE_S, left_s), on.clock()
+        on.sleep(slice_s)
+        now_s = on.clock()
+        on.took(now_s - before_s, slice_s)
+        until_s -= now_s - on.clock()  # what is waited for went on while we were suspended
+    return False

@@ -5,33 +5,32 @@ Everything that is known of it ends up in one dictionary, its line of iterations
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from switchgear._agents.base import Agent
 from switchgear._agents.events import StreamEvent, total_usage
-from switchgear._agents.prices import Cost, cost_of
+from switchgear._agents.prices import Cost, cost_of, price_list
 from switchgear._agents.process.process import AgentProcess, End, Run
-from switchgear._agents.process.supervisor_pool import Wardens
 from switchgear._hooks.session import TIME, WATCHED
 from switchgear._measure.git_command import GitError
-from switchgear._measure.tree import Change, Tree
-from switchgear._run.agent_log import AgentLog
-from switchgear._run.disk import is_disk_full
+from switchgear._measure.tree import Change, Tree, mark
+from switchgear._run.dependencies import IterationContext
 from switchgear._run.exit_reasons import Ending, ExitReason
-from switchgear._run.interrupt import Interrupt
-from switchgear._run.judge import Judgement, Seen, judge, provider_trouble, tests_passing
-from switchgear._run.limits import limits_of
-from switchgear._run.observation import Watch
-from switchgear._run.options import RunOptions
-from switchgear._run.plan import read_plan
-from switchgear._run.record import RunFolder
-from switchgear._run.state import RunState
+from switchgear._run.formats import iso
+from switchgear._run.judge import (
+    Judgement,
+    Measurements,
+    StreamObserver,
+    judge,
+    provider_trouble,
+    tests_passing,
+)
+from switchgear._run.options import RunOptions, limits_of
+from switchgear._run.prompt import read_checklist
+from switchgear._run.record import AgentLog, is_disk_full
+from switchgear._run.state import KEPT_PATHS, RunState
 from switchgear._run.stuck import StuckWatch
-from switchgear._run.validation import Validated, validate
-from switchgear._run.view import View
-from switchgear._run.wait import Time
+from switchgear._run.validation import ValidationResult, validate
+from switchgear._text.fingerprint import fingerprint
 
 LISTED_FILES = 200
 DISK = "disk"
@@ -43,35 +42,17 @@ class AgentUnusable(Exception):
     """The agent cannot be given this prompt; the sentence says why."""
 
 
-class Workshop(NamedTuple):
-    """What every iteration of a run works with."""
-
-    options: RunOptions
-    agent: Agent
-    folder: Path
-    record: RunFolder
-    tree: Tree
-    view: View
-    interrupt: Interrupt
-    time: Time
-    wardens: Wardens
-    evidence: Path | None = None
-    """What is known of an agent that was stuck."""
-    helps: bool = False
-    """Whether the agent is another one than the options name, and takes over."""
-
-
 class Iteration(NamedTuple):
     """What one iteration was."""
 
     number: int
     run: Run
-    watch: Watch
+    watch: StreamObserver
     change: Change | None
     """`None`: it could not be measured."""
     mark: str | None
     """The state of the folder after the agent's work, before the validation."""
-    validated: Validated | None
+    validated: ValidationResult | None
     cost: Cost
     judged: Judgement
     stopped: str | None
@@ -89,7 +70,7 @@ class Iteration(NamedTuple):
 
 
 def iterate(
-    shop: Workshop,
+    context: IterationContext,
     state: RunState,
     *,
     prompt: str,
@@ -98,41 +79,41 @@ def iterate(
     stuck: StuckWatch | None = None,
 ) -> Iteration:
     """Let the agent work once, measure and judge. `before` is the state of the folder now."""
-    number, began_s, start_s = state.iterations + 1, shop.time.wall(), shop.time.clock()
-    watch = _watch(shop.options, state, shop.time.clock)
-    run, stopped = _work(shop, watch, stuck, _process(shop, number, prompt, left_s), number)
-    after, change = _measure(shop, before)
+    number, began_s, start_s = state.iterations + 1, context.time.wall(), context.time.clock()
+    watch = _watch(context.options, state, context.time.clock)
+    run, stopped = _work(context, watch, stuck, _process(context, number, prompt, left_s), number)
+    after, change = _measure(context, before)
     validated = None
-    if _worth_validating(shop, run, watch, stopped):
-        used_s = shop.time.clock() - start_s
-        validated = _validate(shop, None if left_s is None else max(0.1, left_s - used_s))
+    if _worth_validating(context, run, watch, stopped):
+        used_s = context.time.clock() - start_s
+        validated = _validate(context, None if left_s is None else max(0.1, left_s - used_s))
         if stuck is not None:
             stuck.validated(validated.tests, ok=validated.ok)
-    seconds = shop.time.clock() - start_s
-    seen = Seen(
+    seconds = context.time.clock() - start_s
+    seen = Measurements(
         run,
         watch,
-        "interrupt" if shop.interrupt.asked else stopped,
+        "interrupt" if context.interrupt.asked else stopped,
         None if change is None else len(change),
-        lambda: _changed_overall(shop.tree, state, after, change),
+        lambda: _changed_overall(context.tree, state, after, change),
         validated,
         state.best_tests,
-        shop.options.completion_promise,
-        _plan_done(shop),
-        shop.options.idle_timeout_s,
+        context.options.completion_promise,
+        _plan_done(context),
+        context.options.idle_timeout_s,
         left_s is not None and seconds >= left_s,
     )
-    cost = cost_of(run.usage, None if shop.helps else shop.options.rates)
+    cost = cost_of(run.usage, None if context.helps else context.options.rates)
     return Iteration(
         number, run, watch, change, after, validated, cost, judge(seen), stopped, began_s, seconds
     )
 
 
-def baseline(shop: Workshop, left_s: float | None) -> int | Ending | None:
+def baseline(context: IterationContext, left_s: float | None) -> int | Ending | None:
     """How many tests pass before anything was done; an end, if the validation cannot be run."""
-    if shop.options.validate is None:
+    if context.options.validate is None:
         return None
-    done = _validate(shop, left_s)
+    done = _validate(context, left_s)
     if done.cannot_run:
         way_out = "install it, or name another command with --validate"
         sentence = f"the validation `{done.command}` cannot be run: {done.tail}; {way_out}"
@@ -140,29 +121,9 @@ def baseline(shop: Workshop, left_s: float | None) -> int | Ending | None:
     return tests_passing(done)
 
 
-def unmeasurable(tree: Tree) -> Exception | None:
-    """Why the folder cannot be measured now; `None`: it can."""
-    too_slow = getattr(tree, "too_slow", None)
-    if isinstance(too_slow, GitError):
-        return too_slow  # to try that again would only take as long again
-    try:
-        tree.mark()
-    except (GitError, OSError) as error:
-        return error
-    return None
-
-
-def mark(tree: Tree) -> str | None:
-    """The state of the folder now; `None`: it cannot be measured."""
-    try:
-        return tree.mark()
-    except (GitError, OSError):
-        return None
-
-
-def _watch(options: RunOptions, state: RunState, clock: Callable[[], float]) -> Watch:
+def _watch(options: RunOptions, state: RunState, clock: Callable[[], float]) -> StreamObserver:
     budget = state.budget(options.budget_micros)
-    return Watch(
+    return StreamObserver(
         promise=options.completion_promise,
         same_error=None if options.shadow else limits_of(options).same_error,
         left_micros=budget.left_micros,
@@ -172,7 +133,11 @@ def _watch(options: RunOptions, state: RunState, clock: Callable[[], float]) -> 
 
 
 def _work(
-    shop: Workshop, watch: Watch, stuck: StuckWatch | None, process: AgentProcess, number: int
+    context: IterationContext,
+    watch: StreamObserver,
+    stuck: StuckWatch | None,
+    process: AgentProcess,
+    number: int,
 ) -> tuple[Run, str | None]:
     """The agent's process, from its start to its end, and why we stopped it, if we did."""
     stopped: list[str] = []
@@ -186,15 +151,15 @@ def _work(
         log.event(event)
         stop(DISK if is_disk_full(log.problem) else None)
         stop(watch.see(event))
-        shop.view.event(event)
+        context.view.event(event)
         if stuck is not None:
             stop(stuck.see(event))
 
     process.on_event = happened
     if stuck is not None:
         process.on_silence = lambda idle_s: stop(stuck.silent(idle_s))
-    with AgentLog(shop.record.log_file(number)) as log:
-        with shop.interrupt.watching(process):
+    with AgentLog(context.record.log_file(number)) as log:
+        with context.interrupt.watching(process):
             run = process.run()
         if run.end is not End.EXITED or run.exit_code:
             log.write(f"[end] {run.end.value}, exit code {run.exit_code}; the last lines:")
@@ -204,45 +169,49 @@ def _work(
     return run, stopped[0] if stopped else None
 
 
-def _process(shop: Workshop, number: int, prompt: str, left_s: float | None) -> AgentProcess:
-    told = {"SWITCHGEAR_ITERATION": str(number), "SWITCHGEAR_RUN": shop.record.id}
-    if shop.options.stuck:
+def _process(
+    context: IterationContext, number: int, prompt: str, left_s: float | None
+) -> AgentProcess:
+    told = {"SWITCHGEAR_ITERATION": str(number), "SWITCHGEAR_RUN": context.record.id}
+    if context.options.stuck:
         told[WATCHED] = "1"
-    if left_s is not None and shop.options.timeout_s is not None:
-        limit_s = max(shop.options.timeout_s, left_s)
-        told[TIME] = f"{shop.time.wall() + left_s - limit_s} {limit_s}"
-    if shop.evidence is not None:
-        told["SWITCHGEAR_EVIDENCE"] = str(shop.evidence)
+    if left_s is not None and context.options.timeout_s is not None:
+        limit_s = max(context.options.timeout_s, left_s)
+        told[TIME] = f"{context.time.wall() + left_s - limit_s} {limit_s}"
+    if context.evidence is not None:
+        told["SWITCHGEAR_EVIDENCE"] = str(context.evidence)
     try:
         return AgentProcess(
-            shop.agent,
+            context.agent,
             prompt,
-            shop.folder,
-            model=None if shop.helps else shop.options.model,
+            context.folder,
+            model=None if context.helps else context.options.model,
             env={**os.environ, **told},
             deadline_s=left_s,
-            idle_s=shop.options.idle_timeout_s,
-            wardens=shop.wardens,
+            idle_s=context.options.idle_timeout_s,
+            wardens=context.wardens,
         )
     except ValueError as error:
         raise AgentUnusable(str(error)) from error
 
 
-def _measure(shop: Workshop, before: str | None) -> tuple[str | None, Change | None]:
-    after = mark(shop.tree)
+def _measure(context: IterationContext, before: str | None) -> tuple[str | None, Change | None]:
+    after = mark(context.tree)
     if before is None or after is None:
         return after, None
     try:
-        return after, shop.tree.change(before, after)
+        return after, context.tree.change(before, after)
     except (GitError, KeyError):
         return after, None
 
 
-def _worth_validating(shop: Workshop, run: Run, watch: Watch, stopped: str | None) -> bool:
+def _worth_validating(
+    context: IterationContext, run: Run, watch: StreamObserver, stopped: str | None
+) -> bool:
     """Whether its result could matter: not after an end that is no evidence."""
     if (
-        shop.options.validate is None
-        or shop.interrupt.asked
+        context.options.validate is None
+        or context.interrupt.asked
         or stopped in {"budget", "provider", DISK}
     ):
         return False
@@ -251,15 +220,15 @@ def _worth_validating(shop: Workshop, run: Run, watch: Watch, stopped: str | Non
     return watch.question is None or not watch.question.by_tool
 
 
-def _validate(shop: Workshop, left_s: float | None) -> Validated:
-    command = shop.options.validate or ""
-    shop.view.validating(command)
+def _validate(context: IterationContext, left_s: float | None) -> ValidationResult:
+    command = context.options.validate or ""
+    context.view.validating(command)
     return validate(
         command,
-        shop.folder,
+        context.folder,
         deadline_s=left_s,
-        interrupt=shop.interrupt,
-        wardens=shop.wardens,
+        interrupt=context.interrupt,
+        wardens=context.wardens,
     )
 
 
@@ -273,14 +242,16 @@ def _changed_overall(tree: Tree, state: RunState, after: str | None, change: Cha
     return bool(change) or bool(state.changed)
 
 
-def _plan_done(shop: Workshop) -> bool | None:
-    if shop.options.plan is None:
+def _plan_done(context: IterationContext) -> bool | None:
+    if context.options.plan is None:
         return None
-    plan = read_plan(shop.folder / shop.options.plan)
+    plan = read_checklist(context.folder / context.options.plan)
     return plan is not None and plan.is_done
 
 
-def facts_of(iteration: Iteration, shop: Workshop, state: RunState) -> dict[str, Any]:
+def iteration_facts(
+    iteration: Iteration, context: IterationContext, state: RunState
+) -> dict[str, Any]:
     """The line of iterations.jsonl, but for what the circuits say of it."""
     run, watch, judged = iteration.run, iteration.watch, iteration.judged
     paths = None if iteration.change is None else iteration.change.paths
@@ -288,7 +259,7 @@ def facts_of(iteration: Iteration, shop: Workshop, state: RunState) -> dict[str,
     return {
         "number": iteration.number,
         "started_at": iso(iteration.began_s),
-        "ended_at": iso(shop.time.wall()),
+        "ended_at": iso(context.time.wall()),
         "seconds": round(iteration.seconds, 3),
         "outcome": judged.outcome,
         "ok": judged.ok,
@@ -324,7 +295,7 @@ def facts_of(iteration: Iteration, shop: Workshop, state: RunState) -> dict[str,
     }
 
 
-def _validation_facts(validated: Validated | None) -> dict[str, Any] | None:
+def _validation_facts(validated: ValidationResult | None) -> dict[str, Any] | None:
     if validated is None:
         return None
     tests = validated.tests
@@ -356,6 +327,79 @@ def _cost_facts(cost: Cost, run: Run) -> dict[str, Any]:
     }
 
 
-def iso(at_s: float) -> str:
-    """UTC in ISO 8601 with milliseconds."""
-    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+def state_after(state: RunState, done: Iteration, *, would_stop: bool) -> RunState:
+    """The state after an iteration."""
+    tests = tests_passing(done.validated)
+    paths = () if done.change is None else done.change.paths
+    lost = done.judged.provider is not None
+    known = [number for number in (state.best_tests, tests) if number is not None]
+    if done.may_have_cost:
+        state = state.paid(done.cost.micros)
+        if "price list" in done.cost.source:
+            state = state._replace(priced_by=price_list())
+    if done.judged.ok:
+        state = state._replace(failures_in_row=0)
+    elif done.judged.ok is False:
+        error, again = done.judged.error, done.watch.repeated
+        key = None if error is None else fingerprint(error)
+        state = state.failed(key, 1 if again is None else again.times)
+    return state._replace(
+        iterations=state.iterations + 1,
+        lost=state.lost + lost,
+        tokens=state.tokens
+        + sum(usage.input_tokens + usage.output_tokens for usage in done.run.usage),
+        tests_passing=state.tests_passing if tests is None else tests,
+        tests_total=state.tests_total
+        if tests is None or done.validated is None
+        else done.validated.tests_total,
+        best_tests=max(known, default=None),
+        changed=tuple(sorted({*state.changed, *paths}))[:KEPT_PATHS],
+        uncommitted=tuple(sorted({*state.uncommitted, *paths}))[:KEPT_PATHS],
+        provider_failures=state.provider_failures + 1 if lost else 0,
+        provider_waited_s=state.provider_waited_s if lost else 0.0,
+        would_stop=state.would_stop + would_stop,
+        last_error=done.judged.error or state.last_error,
+    )
+
+
+def with_next_prompt(
+    state: RunState, done: Iteration, *, error: str | None, nudge: str | None, notes: list[str]
+) -> RunState:
+    """The state with what the next prompt must say; `error` is what is kept of the error."""
+    said = [done.judged.remark] if done.judged.remark else []
+    if done.judged.outcome == "failed" and error:
+        said.append(f"The last iteration failed: {error}")
+    again = done.watch.repeated
+    if again is not None:
+        said.append(
+            f"It was stopped because `{again.arguments}` failed {again.times} times in a row"
+        )
+    said += [note for note in notes if note.startswith("the commit was refused")]
+    failed = done.validated is not None and done.validated.ok is False
+    tail = done.validated.tail[-4000:] if failed and done.validated else None
+    return state._replace(notes=tuple(said), nudge=nudge, failed_output=tail)
+
+
+def notes_on(before: RunState, done: Iteration) -> list[str]:
+    """What there is to know of an iteration that is no failure; of unknown prices once a run."""
+    notes = []
+    if done.change is None:
+        notes.append("the folder could not be measured in this iteration")
+    if done.cost.unknown and done.may_have_cost and not before.unknown_prices:
+        notes.append(f"unknown cost: {done.cost.unknown}")
+    if done.judged.claims and done.judged.outcome != "completed":
+        told = f"; it is told: {done.judged.remark}" if done.judged.remark else ""
+        notes.append(f'the agent says "done", which is not proven{told}')
+    return notes
+
+
+def evidence_of_end(done: Iteration) -> tuple[str, ...]:
+    """What an end rests on that the iteration itself decided."""
+    if done.judged.end is ExitReason.INTERRUPTED:
+        return ()
+    words = [done.judged.provider.text] if done.judged.provider else []
+    if done.validated is not None and done.validated.ok:
+        words.append(f"`{done.validated.command}` passes")
+    if done.change:
+        words.append(f"changed: {', '.join(done.change.paths[:10])}")
+    return tuple(words)

@@ -1,46 +1,255 @@
-"""What an iteration was: worked, failed, lost to the provider, or the end of the run. Pure.
+"""What an iteration did, observed while it runs, and what that means for the run.
 
-An exit code and a "done" are facts, never proof. The rules, in the order in which they hold:
+`StreamObserver` collects steps, errors, output and costs as they come, and stops an agent that repeats one
+failing step, has spent what was left, or keeps retrying a provider that is down.
 
-1. Stopped by us (interrupt, time, budget), or never started: the run ends, and it is no evidence.
-   But time that was over while the agent only waited for its provider is the provider's failure.
+`judge` is pure. An exit code and a "done" are facts, never proof. The rules, in order of precedence:
+
+1. Stopped by Switchgear (interrupt, time, budget), or never started: the run ends, without evidence.
+   Time that ran out while the agent only waited for its provider is the provider's failure.
 2. The provider failed (rate limit, quota, overload, outage): evidence against it, not the loop.
-   A key that is refused ends the run: no retry mends it.
+   A refused key ends the run: no retry fixes it.
 3. A question asked with a tool ends the run as blocked.
 4. More tests pass than ever before: progress, and no failure, whatever the exit code.
-5. The agent failed (exit code, its own word, silence, one failing step again and again), or the
-   validation did: a failure, with its error.
-6. Last words that are a question end the run as blocked, unless files changed and were validated.
-7. "Done" is believed when files differ from the start and the validation passes; else it is said
-   to be unproven. An exit without any change is a standstill, and a failure if the last step
+5. The agent failed (exit code, its own report, silence, one failing step repeated), or the validation
+   did: a failure, with its error.
+6. Final output that is a question ends the run as blocked, unless files changed and were validated.
+7. "Done" is accepted when files differ from the start and the validation passes; otherwise it is
+   reported as unproven. An exit without any change is a standstill, and a failure if the last step
    failed, or if "done" was promised.
 """
 
+import time
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from switchgear._agents.events import LIMITED, OUTAGE, AgentError
+from switchgear._agents.events import (
+    LIMITED,
+    OUTAGE,
+    AgentError,
+    Question,
+    Result,
+    StreamEvent,
+    TextOutput,
+    ToolStep,
+    Usage,
+)
+from switchgear._agents.prices import Rates, cost_of
 from switchgear._agents.process.process import End, Run
-from switchgear._run import words
-from switchgear._run.disk import full_sentence
+from switchgear._run import formats, validation
 from switchgear._run.exit_reasons import ExitReason
-from switchgear._run.observation import Watch
+from switchgear._run.record import full_sentence
 from switchgear._run.stuck import STUCK
-from switchgear._run.validation import Validated
+from switchgear._run.validation import ValidationResult
+from switchgear._text.fingerprint import fingerprint, gist
+from switchgear._text.redact import redact
+
+KEPT_ERRORS = 20
+KEPT_TOOLS = 20
+COMPLAINTS = 3
+"""So many in a row, at least, before a provider counts as down."""
+PATIENCE_S = 30.0
+"""How long an agent that has done nothing yet may go on trying."""
+PATIENCE_AT_WORK_S = 300.0
+_KEPT_TEXT = 4_000
 
 
-class Seen(NamedTuple):
+class SeenError(NamedTuple):
+    """An error of the stream, as it is kept of an iteration."""
+
+    source: str
+    """`tool` or `agent`."""
+    kind: str
+    """The tool's name, or the kind of the agent's complaint."""
+    text: str
+    key: str
+    """Its fingerprint."""
+    times: int = 1
+
+
+class RepeatedStep(NamedTuple):
+    """A step that failed in the same way again and again, without one that succeeded between."""
+
+    tool: str
+    arguments: str
+    error: str
+    times: int
+
+
+class StreamObserver:
+    """Folds the events of one iteration. Used by one thread.
+
+    - `promise`: the text that says "done"; it may be spread over several pieces of output.
+    - `same_error`: after so many equal failures of steps in a row the agent is stopped.
+    - `left_micros`: what may still be spent. `rates`: the user's own prices of tokens.
+    - `clock`: seconds that only ever grow.
+    """
+
+    def __init__(
+        self,
+        *,
+        promise: str | None = None,
+        same_error: int | None = None,
+        left_micros: int | None = None,
+        rates: Rates | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._at_work = False
+        self._waits_since_s = 0.0
+        self._complaints = 0
+        self._promise = promise
+        self._same_error = same_error
+        self._left_micros = left_micros
+        self._rates = rates
+        self._row_key: str | None = None
+        self._row_step: ToolStep | None = None
+        self._row: RepeatedStep | None = None
+        self._said = ""
+        self._usages: dict[str | None, Usage] = {}
+        self.promised = False
+        self.steps = 0
+        self.tools: Counter[str] = Counter()
+        self.errors: dict[str, SeenError] = {}
+        self.complaint: AgentError | None = None
+        """The last complaint of agent or provider that nothing has got over since."""
+        self.down: AgentError | None = None
+        """The complaint about the provider for which the agent was to be stopped."""
+        self.question: Question | None = None
+        self.result: Result | None = None
+        self.repeated: RepeatedStep | None = None
+        self.last_tool_error: str | None = None
+
+    def see(self, event: StreamEvent) -> str | None:
+        """Note an event. Returns why the agent must be stopped now, if it must.
+
+        That is `stuck`, `budget` or `provider`.
+        """
+        if isinstance(event, ToolStep | TextOutput):
+            self._at_work, self._complaints = True, 0
+        if isinstance(event, ToolStep):
+            return self._step(event)
+        if isinstance(event, TextOutput):
+            self._say(event.text)
+        elif isinstance(event, Usage):
+            return self._spend(event)
+        elif isinstance(event, AgentError):
+            return self._complain(event)
+        elif isinstance(event, Question):
+            self.question = event
+        elif isinstance(event, Result):
+            self.result = event
+            self._say(event.text)
+        return None
+
+    @property
+    def usages(self) -> tuple[Usage, ...]:
+        """The latest usage of each model."""
+        return tuple(self._usages.values())
+
+    @property
+    def waits_for_provider(self) -> bool:
+        """Whether the provider is all that the agent deals with, and not only for a moment."""
+        if not self._complaints:
+            return False
+        return not self._at_work or self._clock() - self._waits_since_s >= PATIENCE_S
+
+    @property
+    def ended_on(self) -> str | None:
+        """The error of the agent's last step, if that one failed."""
+        return None if self._row is None else self._row.error
+
+    @property
+    def last_words(self) -> str:
+        """The end of what the agent said."""
+        return self._said[-_KEPT_TEXT:]
+
+    def _step(self, step: ToolStep) -> str | None:
+        self.steps += 1
+        self.tools[step.tool] += 1
+        if step.ok:
+            self._row_key = self._row_step = self._row = None
+            if self.complaint is not None and not self.complaint.final:
+                self.complaint = None  # it tried again and got on
+            return None
+        if step.ok is None or step.error is None:
+            return None
+        self.last_tool_error = step.error
+        key = self._error("tool", step.tool, step.error)
+        row = self._row if self._is_again(step, key) else None
+        # Some agents lose the output of a command now and then: what it said before stands.
+        error = row.error if row is not None and step.silent else redact(gist(step.error))
+        self._row_key, self._row_step = key, step
+        self._row = RepeatedStep(
+            step.tool, step.arguments, error, 1 if row is None else row.times + 1
+        )
+        times = self._row.times
+        if self._same_error is not None and times >= self._same_error:
+            self.repeated = self._row
+            return "stuck"
+        return None
+
+    def _complain(self, error: AgentError) -> str | None:
+        self.complaint = error
+        self._error("agent", error.kind, error.text)
+        if error.kind not in OUTAGE | LIMITED:
+            self._complaints = 0
+            return None
+        if not self._complaints:
+            self._waits_since_s = self._clock()
+        self._complaints += 1
+        if error.final or error.kind in LIMITED or self._complaints < COMPLAINTS:
+            return None
+        patience_s = PATIENCE_AT_WORK_S if self._at_work else PATIENCE_S
+        if self._clock() - self._waits_since_s < patience_s:
+            return None
+        self.down = self.down or error
+        return "provider"
+
+    def _is_again(self, step: ToolStep, key: str) -> bool:
+        """Whether a failure is the last one again: by its words, else by the call itself."""
+        last = self._row_step
+        if last is None:
+            return False
+        if step.silent or last.silent:
+            return step.call_key == last.call_key
+        return key == self._row_key
+
+    def _spend(self, usage: Usage) -> str | None:
+        self._usages[usage.model] = usage
+        if self._left_micros is None:
+            return None
+        known = sum(cost_of([each], self._rates).micros or 0 for each in self._usages.values())
+        return "budget" if known > self._left_micros else None
+
+    def _say(self, text: str) -> None:
+        self._said = f"{self._said}\n{text}"[-2 * _KEPT_TEXT :]
+        if self._promise is not None and self._promise in self._said:
+            self.promised = True
+
+    def _error(self, source: str, kind: str, text: str) -> str:
+        key = fingerprint(text)
+        seen = self.errors.get(f"{source} {key}")
+        if seen is not None:
+            self.errors[f"{source} {key}"] = seen._replace(times=seen.times + 1)
+        elif len(self.errors) < KEPT_ERRORS:
+            self.errors[f"{source} {key}"] = SeenError(source, kind, redact(gist(text)), key)
+        return key
+
+
+class Measurements(NamedTuple):
     """Everything that was measured of an iteration."""
 
     run: Run
-    watch: Watch
+    watch: StreamObserver
     stopped: str | None = None
     """Why we stopped the agent: `interrupt`, `stuck`, `score`, `budget`, `provider`; `None`: not."""
     changed: int | None = None
     """Files that differ from the start of the iteration."""
     changed_overall: Callable[[], bool] = bool
     """Says whether files differ from the start of the run; asked only after a claim."""
-    validated: Validated | None = None
+    validated: ValidationResult | None = None
     best_tests: int | None = None
     """The most tests that passed in any iteration before."""
     promise: str | None = None
@@ -69,12 +278,12 @@ class Judgement(NamedTuple):
     """For the next prompt and for the record."""
 
 
-def judge(seen: Seen) -> Judgement:
+def judge(seen: Measurements) -> Judgement:
     """What the iteration was."""
     return _stopped(seen) or _provider(seen) or _asked_by_tool(seen) or _worked(seen)
 
 
-def provider_trouble(run: Run, watch: Watch) -> AgentError | None:
+def provider_trouble(run: Run, watch: StreamObserver) -> AgentError | None:
     """The provider's complaint that ended the agent's work, if one did."""
     complaint = watch.complaint
     if complaint is None or complaint.kind not in OUTAGE | LIMITED | {"auth"}:
@@ -84,7 +293,7 @@ def provider_trouble(run: Run, watch: Watch) -> AgentError | None:
     return complaint if gave_up and claimed is not True else None
 
 
-def _stopped(seen: Seen) -> Judgement | None:  # noqa: PLR0911  one for each way
+def _stopped(seen: Measurements) -> Judgement | None:  # noqa: PLR0911  one for each way
     run = seen.run
     if run.end is End.NOT_FOUND:
         return _end(ExitReason.AGENT_ERROR, run.problem)
@@ -109,7 +318,7 @@ def _stopped(seen: Seen) -> Judgement | None:  # noqa: PLR0911  one for each way
     return None
 
 
-def _waited_in_vain(watch: Watch) -> Judgement | None:
+def _waited_in_vain(watch: StreamObserver) -> Judgement | None:
     trouble = watch.complaint
     if trouble is None or not watch.waits_for_provider:
         return None
@@ -122,7 +331,7 @@ def _end(reason: ExitReason, sentence: str) -> Judgement:
     return Judgement("stopped", None, None, reason, sentence)
 
 
-def _provider(seen: Seen) -> Judgement | None:
+def _provider(seen: Measurements) -> Judgement | None:
     trouble = seen.watch.down or provider_trouble(seen.run, seen.watch)
     if trouble is None or seen.stopped not in {None, "provider"}:
         return None
@@ -136,7 +345,7 @@ def _provider(seen: Seen) -> Judgement | None:
     return Judgement("provider", provider=trouble, error=trouble.text)
 
 
-def _asked_by_tool(seen: Seen) -> Judgement | None:
+def _asked_by_tool(seen: Measurements) -> Judgement | None:
     question = seen.watch.question
     if question is None or not question.by_tool or seen.stopped is not None:
         return None
@@ -149,13 +358,13 @@ def _blocked(question: str) -> Judgement:
     )
 
 
-def _worked(seen: Seen) -> Judgement:
+def _worked(seen: Measurements) -> Judgement:
     failure = _failure(seen)
     claims = failure is None and _claims(seen)
     tests = tests_passing(seen.validated)
     if failure is not None or _validation_failed(seen):
         if tests is not None and seen.best_tests is not None and tests > seen.best_tests:
-            counted = words.passing(tests, seen.validated.tests_total if seen.validated else None)
+            counted = formats.passing(tests, seen.validated.tests_total if seen.validated else None)
             more = f"{counted}, {tests - seen.best_tests} more than before, but not all"
             return Judgement("worked", ok=True, claims=claims, remark=more)
         said = "You said that you are done, but the" if claims else "The"
@@ -170,7 +379,7 @@ def _worked(seen: Seen) -> Judgement:
     return _judge_claim(seen) if claims else _going_on(seen)
 
 
-def _judge_claim(seen: Seen) -> Judgement:
+def _judge_claim(seen: Measurements) -> Judgement:
     # Where the folder cannot be measured, the validation alone must do.
     unmeasured = seen.changed is None and seen.validated is not None
     if unmeasured or seen.changed_overall():
@@ -191,7 +400,7 @@ def _judge_claim(seen: Seen) -> Judgement:
     return Judgement("unproven", ok=ok, error=error, claims=True, remark=unproven)
 
 
-def _going_on(seen: Seen) -> Judgement:
+def _going_on(seen: Measurements) -> Judgement:
     if seen.changed:
         return Judgement("worked", ok=True)
     remark = "The last iteration changed no file"
@@ -200,7 +409,7 @@ def _going_on(seen: Seen) -> Judgement:
     return Judgement("no change", remark=remark)
 
 
-def _claims(seen: Seen) -> bool:
+def _claims(seen: Measurements) -> bool:
     if seen.promise is not None:
         return seen.watch.promised
     if seen.plan_done is not None:
@@ -210,7 +419,7 @@ def _claims(seen: Seen) -> bool:
     return seen.run.exit_code == 0 and (result is None or result.claimed_success is True)
 
 
-def _failure(seen: Seen) -> str | None:  # noqa: PLR0911  one for each way
+def _failure(seen: Measurements) -> str | None:  # noqa: PLR0911  one for each way
     """What the agent failed with; `None`: it did not."""
     run, watch = seen.run, seen.watch
     if seen.stopped == "stuck" and watch.repeated is not None:
@@ -227,21 +436,21 @@ def _failure(seen: Seen) -> str | None:  # noqa: PLR0911  one for each way
     said = result.text if result is not None and result.claimed_success is False else ""
     if said and not (result and (result.reason or "").startswith("exit code")):
         return said
-    return words.error_of(run.tail, 2000) or f"the agent ended with exit code {run.exit_code}"
+    return validation.error_of(run.tail, 2000) or f"the agent ended with exit code {run.exit_code}"
 
 
-def _validation_failed(seen: Seen) -> bool:
+def _validation_failed(seen: Measurements) -> bool:
     return seen.validated is not None and seen.validated.ok is False
 
 
-def _asked_in_words(seen: Seen) -> Judgement | None:
+def _asked_in_words(seen: Measurements) -> Judgement | None:
     question = seen.watch.question
     if question is None or seen.stopped is not None or seen.watch.promised:
         return None
     return _blocked(question.text)
 
 
-def tests_passing(validated: Validated | None) -> int | None:
+def tests_passing(validated: ValidationResult | None) -> int | None:
     """How many tests passed, as far as it is known."""
     if validated is None or validated.tests is None:
         return None

@@ -1,53 +1,76 @@
-"""The loop of `switchgear run`: ask, wait, let the agent work, measure, tell, and go on or stop.
+"""The loop of `switchgear run`: check, wait, run the agent, measure, record, and continue or stop.
 
-Whatever happens, the run ends with a reason, its evidence, what was done, and how to go on.
+Whatever happens, the run ends with a reason, its evidence, what was done, and how to continue. `run_loop`
+is the same for programs.
 """
 
 import os
-from contextlib import suppress
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from switchgear._agents.base import Agent
+from switchgear._agents.process.process import missing_program
 from switchgear._agents.process.supervisor_pool import Wardens
-from switchgear._core.errors import OrderRefused
-from switchgear._measure.tree import open_tree
+from switchgear._agents.registry import agent_named, agent_of_command
+from switchgear._core.errors import OverrideRefused, SwitchgearError
+from switchgear._measure.tree import mark, open_tree, unmeasurable
 from switchgear._panel.panel import Panel
-from switchgear._run.checkpoint import keep
-from switchgear._run.circuits import Circuits, Leave, Measured, loop_name, task_name
-from switchgear._run.commits import Committing, commit_paths, message_of
-from switchgear._run.dependencies import Setting
-from switchgear._run.disk import Disk, full_sentence, is_disk_full
+from switchgear._run.budget import coverage
+from switchgear._run.circuits import (
+    Circuits,
+    Measured,
+    RunPermits,
+    loop_breaker,
+    loop_name,
+    policy_of,
+    task_name,
+)
+from switchgear._run.commits import CommitContext, commit_paths, message_of
+from switchgear._run.dependencies import IterationContext, RunDependencies
 from switchgear._run.exit_reasons import Ending, ExitReason
-from switchgear._run.gate import Gate
+from switchgear._run.formats import iso
+from switchgear._run.gate import HOUR_S, Gate, pause_for
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.iteration import (
     AgentUnusable,
     Iteration,
-    Workshop,
     baseline,
-    facts_of,
-    iso,
+    evidence_of_end,
     iterate,
-    mark,
-    unmeasurable,
+    iteration_facts,
+    notes_on,
+    state_after,
+    with_next_prompt,
 )
-from switchgear._run.iteration_memory import counted, for_next, notes_on, proof
 from switchgear._run.judge import tests_passing
-from switchgear._run.options import AUTO, RunOptions
-from switchgear._run.plan import read_plan
-from switchgear._run.prompt import Standing, prompt_of
-from switchgear._run.provider_wait import pause_for
-from switchgear._run.rate_limit import HOUR_S
-from switchgear._run.receipt import write_receipt
-from switchgear._run.record import SCHEMA, RunFolder, process_began, written_elsewhere
-from switchgear._run.result import RunResult, reported
+from switchgear._run.options import AUTO, RunOptions, checked
+from switchgear._run.prompt import PromptFacts, prompt_of, read_checklist
+from switchgear._run.receipt import (
+    failed_notices,
+    notify_run_end,
+    receipt_of,
+    targets_of,
+    write_receipt,
+)
+from switchgear._run.record import (
+    SCHEMA,
+    Disk,
+    RunFolder,
+    full_sentence,
+    is_disk_full,
+    new_run,
+    process_began,
+    runs_root,
+    write_elsewhere,
+)
+from switchgear._run.result import RunResult, keep, reported
 from switchgear._run.run_lock import RunLock, folder_lock, task_lock
 from switchgear._run.state import RunState
-from switchgear._run.stuck import StuckWatch
-from switchgear._run.stuck_response import Rescue
+from switchgear._run.stuck import StuckResponse, StuckWatch
 from switchgear._run.validation import detect
-from switchgear._run.view import Shielded
+from switchgear._run.view import GuardedView, View
 from switchgear._stuck import messages, timeouts
 from switchgear._system.files import write_regular
 
@@ -74,44 +97,50 @@ class Runner:
         folder: Path,
         panel: Panel,
         state: RunState | None = None,
-        setting: Setting | None = None,
+        dependencies: RunDependencies | None = None,
     ) -> None:
-        setting = setting or Setting()
+        dependencies = dependencies or RunDependencies()
         self._notes: list[str] = []
-        self._locks = setting.locks or take_locks(record, task_name(folder, options))
+        self._locks = dependencies.locks or take_locks(record, task_name(folder, options))
         if options.validate == AUTO:
             options = options._replace(validate=detect(folder))
             self._notes += [NO_TESTS] if options.validate is None else []
         self.state = RunState() if state is None else state.resumed()
         self._own_budget_micros = options.budget_micros
-        if setting.held_micros is not None:
-            most_micros = self.state.spent_micros + setting.held_micros
+        if dependencies.held_micros is not None:
+            most_micros = self.state.spent_micros + dependencies.held_micros
             options = options._replace(budget_micros=most_micros)
         self.has_worked = False
         """Whether an agent was started: until then nothing was spent."""
         self._resumed = state is not None
-        self._setting = setting
-        self._answer = setting.answer
-        name = setting.circuit or loop_name(folder, options)
-        self.circuits = Circuits(panel, name, options, policy=setting.policy, sinks=setting.sinks)
-        self.shop = Workshop(
+        self._dependencies = dependencies
+        self._answer = dependencies.answer
+        name = dependencies.circuit or loop_name(folder, options)
+        self.circuits = Circuits(
+            panel, name, options, policy=dependencies.policy, sinks=dependencies.sinks
+        )
+        self.context = IterationContext(
             options,
             agent,
             folder,
             record,
             open_tree(folder, record.notes),
-            Shielded(setting.view),
-            setting.interrupt or Interrupt(),
-            setting.time,
+            GuardedView(dependencies.view),
+            dependencies.interrupt or Interrupt(),
+            dependencies.time,
             Wardens(),
         )
-        self._rescue = Rescue(self.shop, panel, self.circuit, setting) if options.stuck else None
-        if self._rescue is not None and self.state.helped:
-            self.shop = self._rescue.taken_over(self.shop)
-        self._gate = Gate(self.shop, self.circuits, self._left_s)
+        self._stuck = (
+            StuckResponse(self.context, panel, self.circuit, dependencies)
+            if options.stuck
+            else None
+        )
+        if self._stuck is not None and self.state.helped:
+            self.context = self._stuck.escalated(self.context)
+        self._gate = Gate(self.context, self.circuits, self._left_s)
         if self.state.started_s is None:
-            self.state = self.state._replace(started_s=setting.time.wall())
-        self._began_s = setting.time.clock()
+            self.state = self.state._replace(started_s=dependencies.time.wall())
+        self._began_s = dependencies.time.clock()
         self._used_before_s = self.state.seconds
         self._disk = Disk(record.path, folder)
         self._mark: str | None = None
@@ -133,12 +162,12 @@ class Runner:
                 lock.release()
 
     def _run_locked(self) -> RunResult:
-        with self.shop.wardens as wardens:
+        with self.context.wardens as wardens:
             wardens.prepare()
             try:
                 self._begin()
                 ending = self._loop()
-            except OrderRefused:
+            except OverrideRefused:
                 raise
             except BaseException as error:
                 if is_disk_full(error):
@@ -152,37 +181,37 @@ class Runner:
         return self._finish(ending)
 
     def _begin(self) -> None:
-        if self.shop.options.shadow:
+        if self.context.options.shadow:
             try:
                 self.circuits.loop.shadow(by=BY, why="--shadow")
-            except OrderRefused:
-                self.shop.record.discard()
+            except OverrideRefused:
+                self.context.record.discard()
                 raise
         if not self._resumed:
-            with suppress(OrderRefused):
+            with suppress(OverrideRefused):
                 self.circuits.forget_earlier_runs(by=BY)
         self._gate.remember(self.state.begun_s)
-        self._mark = mark(self.shop.tree)
+        self._mark = mark(self.context.tree)
         if self.state.start_mark is None:
             self.state = self.state._replace(start_mark=self._mark)
         self._disk.reserve()
         self._write()
-        self.shop.view.started(self._run())
+        self.context.view.started(self._run())
         for note in self._notes:
-            self.shop.view.noted(note)
+            self.context.view.noted(note)
 
     def _loop(self) -> Ending:
-        given_up = None if self._rescue is None else self._rescue.objection()
+        given_up = None if self._stuck is None else self._stuck.objection()
         if given_up is None and self._mark is None:
             given_up = self._blind()
         if given_up is not None:
             return given_up
         if not self.state.iterations:
-            before = baseline(self.shop, self._left_s())
+            before = baseline(self.context, self._left_s())
             if isinstance(before, Ending):
                 return before
             self.state = self.state._replace(tests_passing=before, best_tests=before)
-            self._mark = mark(self.shop.tree)  # what the validation writes is no progress
+            self._mark = mark(self.context.tree)  # what the validation writes is no progress
         while True:
             ending = self._gate.objection(self.state, self._evidence) or self._told()
             if ending is not None:
@@ -197,38 +226,38 @@ class Runner:
                 return ending
 
     def _told(self) -> Ending | None:
-        if self._rescue is None:
+        if self._stuck is None:
             return None
-        self.state, ending = self._rescue.told(self.state)
+        self.state, ending = self._stuck.with_messages(self.state)
         return ending
 
-    def _pace(self, leave: Leave) -> Ending | None:
-        waited_from_s = self.shop.time.wall()
+    def _pace(self, leave: RunPermits) -> Ending | None:
+        waited_from_s = self.context.time.wall()
         begun_s = self._gate.pace()
         if isinstance(begun_s, Ending):
             self.circuits.give_back(leave)
             return begun_s
         if begun_s - waited_from_s >= 1.0:
-            self._mark = mark(self.shop.tree)  # somebody may have worked here meanwhile
+            self._mark = mark(self.context.tree)  # somebody may have worked here meanwhile
         recent = (at_s for at_s in (*self.state.begun_s, begun_s) if begun_s - at_s < HOUR_S)
         self.state = self.state._replace(begun_s=tuple(recent))
         return None
 
     # One iteration
 
-    def _iterate(self, leave: Leave) -> Ending | None:
-        before, shop = self.state, self.shop
+    def _iterate(self, leave: RunPermits) -> Ending | None:
+        before, context = self.state, self.context
         number = before.iterations + 1
         prompt = self._prompt(number)
-        shop.record.make()  # an agent may have removed it: `git clean -fdx` does
-        write_regular(shop.record.prompt_file(number), prompt.encode(errors="replace"))
-        shop.view.iteration_started(number, self._run())
-        stuck = None if self._rescue is None else self._rescue.watch(shop, self._mark)
+        context.record.make()  # an agent may have removed it: `git clean -fdx` does
+        write_regular(context.record.prompt_file(number), prompt.encode(errors="replace"))
+        context.view.iteration_started(number, self._run())
+        stuck = None if self._stuck is None else self._stuck.watch(context, self._mark)
         left_s = self._left_s()
         self.has_worked = True
         try:
             done = iterate(
-                shop, before, prompt=prompt, before=self._mark, left_s=left_s, stuck=stuck
+                context, before, prompt=prompt, before=self._mark, left_s=left_s, stuck=stuck
             )
         except AgentUnusable as problem:
             self.circuits.give_back(leave)
@@ -236,9 +265,12 @@ class Runner:
         self._unmeasured = self._unmeasured if done.change is None else 0
         goes_on = self._tell(leave, done)
         would_stop = goes_on and self.circuits.would_stop()
-        if self._rescue is not None:
-            self._rescue.heard(done, before)
-        self.state = counted(self.state, done, would_stop=would_stop)
+        if self._stuck is not None:
+            tests, best = tests_passing(done.validated), before.best_tests
+            better = tests is not None and best is not None and tests > best
+            if done.judged.outcome != "stuck" and (done.change or better):
+                self._stuck.progressed()
+        self.state = state_after(self.state, done, would_stop=would_stop)
         notes = notes_on(before, done)
         if would_stop:
             notes.append(f"would have stopped here: {self.circuits.reason()}")
@@ -246,38 +278,38 @@ class Runner:
         if done.validated is None and commit is None:
             self._mark = done.mark
         else:
-            self._mark = mark(shop.tree)  # what validation and hooks changed is no progress
+            self._mark = mark(context.tree)  # what validation and hooks changed is no progress
         self._keep_facts(done, before, notes, prompt_chars=len(prompt), commit=commit)
         ending = self._ending(done, goes_on=goes_on)
         if ending is None and done.change is None:
             ending = self._blind()
-        return ending or self._step_in(stuck)
+        return ending or self._respond(stuck)
 
     def _blind(self) -> Ending | None:
         """The end, if what the agent changes cannot be measured, now or twice in a row."""
-        problem = unmeasurable(self.shop.tree)
+        problem = unmeasurable(self.context.tree)
         if problem is None and self._unmeasured < 1:
             self._unmeasured += 1
-            self._mark = mark(self.shop.tree)
+            self._mark = mark(self.context.tree)
             return None
         why = "what it was before is not known" if problem is None else str(problem)
         if is_disk_full(problem):
             return Ending(ExitReason.DISK_FULL, full_sentence(why))
-        sentence = f"changes in {self.shop.folder} cannot be measured: {why}"
+        sentence = f"changes in {self.context.folder} cannot be measured: {why}"
         return Ending(ExitReason.UNMEASURABLE, sentence, self._evidence)
 
-    def _step_in(self, stuck: StuckWatch | None) -> Ending | None:
-        if self._rescue is None or stuck is None:
+    def _respond(self, stuck: StuckWatch | None) -> Ending | None:
+        if self._stuck is None or stuck is None:
             return None
-        self.state, self.shop, ending = self._rescue.step_in(self.shop, self.state, stuck)
+        self.state, self.context, ending = self._stuck.respond(self.context, self.state, stuck)
         self._write()
         return ending
 
     def _prompt(self, number: int) -> str:
-        options, state = self.shop.options, self.state
-        plan = None if options.plan is None else read_plan(self.shop.folder / options.plan)
+        options, state = self.context.options, self.state
+        plan = None if options.plan is None else read_checklist(self.context.folder / options.plan)
         answer, self._answer = self._answer, None
-        standing = Standing(
+        standing = PromptFacts(
             *(number, state.notes, state.nudge, state.failed_output, answer, plan, state.advice),
             self._time_warning(),
         )
@@ -297,7 +329,7 @@ class Runner:
         self.state = self.state._replace(warned=timeouts.with_given(warned, mark.percent))
         return messages.time_warning(mark.percent, mark.left_s, limit_s)
 
-    def _tell(self, leave: Leave, done: Iteration) -> bool:
+    def _tell(self, leave: RunPermits, done: Iteration) -> bool:
         repeated = done.watch.repeated
         measured = Measured(
             seconds=done.seconds,
@@ -311,14 +343,14 @@ class Runner:
         return self.circuits.tell_loop(leave, done.judged, measured)
 
     def _commit(self, done: Iteration, notes: list[str]) -> str | None:
-        if not (self.shop.options.commit and done.judged.ok is True and self.state.uncommitted):
+        if not (self.context.options.commit and done.judged.ok is True and self.state.uncommitted):
             return None
         if done.validated is not None and done.validated.ok is not True:
             return None
-        message = message_of(self.shop.options.task, self.shop.record.id, done.number)
-        shop = self.shop
-        by = Committing(shop.record.notes, self._left_s(), shop.interrupt, shop.wardens)
-        made = commit_paths(shop.folder, self.state.uncommitted, message, by)
+        message = message_of(self.context.options.task, self.context.record.id, done.number)
+        context = self.context
+        by = CommitContext(context.record.notes, self._left_s(), context.interrupt, context.wardens)
+        made = commit_paths(context.folder, self.state.uncommitted, message, by)
         if made.note is not None:
             notes.append(made.note)
         if made.problem is None:
@@ -330,10 +362,10 @@ class Runner:
     def _keep_facts(
         self, done: Iteration, before: RunState, notes: list[str], **more: object
     ) -> None:
-        judged, shop = done.judged, self.shop
+        judged, context = done.judged, self.context
         error = None if judged.error is None else self.circuits.loop.kept(judged.error)
         facts = {
-            **facts_of(done, shop, before),
+            **iteration_facts(done, context, before),
             **self.circuits.facts(),
             **more,
             "error": error,
@@ -342,17 +374,17 @@ class Runner:
             "notes": notes,
         }
         nudge = self.circuits.nudge()
-        self.state = for_next(self.state, done, error=error, nudge=nudge, notes=notes)
+        self.state = with_next_prompt(self.state, done, error=error, nudge=nudge, notes=notes)
         self.state = self.state._replace(seconds=self._used_s())
         self._evidence = tuple(text for text in (error, judged.remark) if text)
-        shop.record.add(facts)
+        context.record.add(facts)
         self._write()
-        shop.view.iteration_ended(facts, self._run())
+        context.view.iteration_ended(facts, self._run())
 
     def _ending(self, done: Iteration, *, goes_on: bool) -> Ending | None:
         judged = done.judged
         if judged.end is not None:
-            return Ending(judged.end, judged.reason, proof(done))
+            return Ending(judged.end, judged.reason, evidence_of_end(done))
         if not goes_on:
             hot = self.circuits.evidence()
             new = (text for text in self._evidence if not any(text[:80] in each for each in hot))
@@ -369,20 +401,20 @@ class Runner:
     # The end
 
     def _finish(self, ending: Ending) -> RunResult:
-        shop, loop = self.shop, self.circuits.loop
+        context, loop = self.context, self.circuits.loop
         self._disk.release()
-        if self._rescue is not None:
-            self._rescue.leave()
+        if self._stuck is not None:
+            self._stuck.leave()
         self.state = self.state._replace(seconds=self._used_s())
         stats = self.state.stats(loop.stats())
-        kept = keep(shop, self.state, ending, self._notes)
-        with suppress(OrderRefused):
-            if shop.options.shadow:
+        kept = keep(context, self.state, ending, self._notes)
+        with suppress(OverrideRefused):
+            if context.options.shadow:
                 loop.release(by=BY, why="the run is over")
             if ending.reason is ExitReason.COMPLETED:
                 loop.reset(by=BY, why="the task is done")
         result = RunResult(
-            run=shop.record.id,
+            run=context.record.id,
             exit_reason=ending.reason,
             reason=ending.sentence,
             evidence=ending.evidence,
@@ -395,15 +427,15 @@ class Runner:
             notes=tuple(self._notes),
         )
         result = self._written(result)
-        if self._setting.report is not None:
-            result = self._written(reported(result, shop.record, self._setting.report))
+        if self._dependencies.report is not None:
+            result = self._written(reported(result, context.record, self._dependencies.report))
         try:
-            path = write_receipt(shop.record, self._run(result))
+            path = write_receipt(context.record, self._run(result))
             result = self._written(result._replace(receipt_file=str(path)))
         except OSError as error:
             note = f"the receipt could not be written: {error}"
             result = result._replace(notes=(*result.notes, note))
-        shop.view.ended(result)
+        context.view.ended(result)
         return result
 
     def _written(self, result: RunResult) -> RunResult:
@@ -412,7 +444,7 @@ class Runner:
             self._write(result)
         except OSError as error:
             run = {"schema": SCHEMA, **self._run(result)}
-            place = written_elsewhere(self.shop.record.id, run)
+            place = write_elsewhere(self.context.record.id, run)
             where = "nowhere else either" if place is None else f"to {place} instead"
             note = f"the end of the run could not be written to its folder ({error}), {where}"
             if not any(each.startswith("the end of the run could not") for each in result.notes):
@@ -424,13 +456,13 @@ class Runner:
     @property
     def _options(self) -> RunOptions:
         """As they were told: what is held for this process is not there for the next."""
-        return self.shop.options._replace(budget_micros=self._own_budget_micros)
+        return self.context.options._replace(budget_micros=self._own_budget_micros)
 
     def _used_s(self) -> float:
-        return self._used_before_s + self.shop.time.clock() - self._began_s
+        return self._used_before_s + self.context.time.clock() - self._began_s
 
     def _limit_s(self) -> float | None:
-        limit_s = self.shop.options.timeout_s
+        limit_s = self.context.options.timeout_s
         return None if limit_s is None else limit_s + self.state.extra_s
 
     def _left_s(self) -> float | None:
@@ -439,20 +471,20 @@ class Runner:
 
     def _run(self, result: RunResult | None = None) -> dict[str, Any]:
         """What run.json holds."""
-        shop = self.shop
+        context = self.context
         return {
-            "id": shop.record.id,
-            "task": shop.options.task,
-            "agent": shop.options.agent_label,
-            "folder": str(shop.folder),
+            "id": context.record.id,
+            "task": context.options.task,
+            "agent": context.options.agent_label,
+            "folder": str(context.folder),
             "circuit": self.circuit,
             "started_at": iso(self.state.started_s or 0.0),
-            "ended_at": None if result is None else iso(shop.time.wall()),
+            "ended_at": None if result is None else iso(context.time.wall()),
             "pid": os.getpid(),
             "pid_began": process_began(os.getpid()),
             "resumed": self._resumed,
             "options": self._options.dump(),
-            "may_spend_micros": shop.options.budget_micros,
+            "may_spend_micros": context.options.budget_micros,
             "state": self.state.dump(),
             **self.circuits.facts(),
             "time_left_s": self._left_s(),
@@ -461,7 +493,7 @@ class Runner:
         }
 
     def _write(self, result: RunResult | None = None) -> None:
-        self.shop.record.write(self._run(result))
+        self.context.record.write(self._run(result))
 
 
 def take_locks(record: RunFolder, circuit: str) -> tuple[RunLock, ...]:
@@ -473,3 +505,84 @@ def take_locks(record: RunFolder, circuit: str) -> tuple[RunLock, ...]:
     except BaseException:
         task.release()
         raise
+
+
+class LoopRefused(SwitchgearError):
+    """A loop did not start, and nothing was run.
+
+    Its circuit is open, its agent is not installed, or its budget cannot be enforced.
+    """
+
+
+def run_loop(
+    options: RunOptions,
+    *,
+    folder: str | Path | None = None,
+    panel: Panel | None = None,
+    view: View | None = None,
+    interrupt: Interrupt | None = None,
+    notify: Iterable[str] = (),
+) -> RunResult:
+    """Run an agent in a loop until it is done or must stop, as `switchgear run` does.
+
+    - `options`: `RunOptions(task=…, agent="claude", …)`; each field is an option of the command.
+      Limits that differ from their defaults count as set.
+    - `folder`: where the agent works; default: the working directory.
+    - `panel`: the circuits; default: those of the project, `Panel()`.
+    - `view`: receives what happens, as it happens; default: nothing is shown.
+    - `interrupt`: `interrupt.ask()` from any thread ends the run gently.
+    - `notify`: targets that are told when it ended, as those of `--notify`.
+
+    Blocks until the run has ended. Returns the result: `exit_reason`, `exit_signal`, `reason`,
+    `stats`, `receipt()` and more. Raises ValueError for options that cannot be followed,
+    `LoopRefused` when it did not start, `RunConflict` when another process runs the task.
+
+    >>> result = run_loop(RunOptions("say hello", agent="demo:claims-done"))  # doctest: +SKIP
+    >>> result.exit_reason, result.exit_signal  # doctest: +SKIP
+    ('circuit_breaker', 'circuit_open')
+    """
+    options = checked(options)
+    if not options.given:
+        options = options._replace(given=options.differing)
+    place = Path.cwd() if folder is None else Path(folder).absolute()
+    agent, targets = _agent(options), targets_of(notify)
+    if problem := missing_program(agent, place):
+        raise LoopRefused(problem)
+    runs = runs_root(place)
+    if options.budget_micros is not None and not options.allow_unknown_price:
+        priced = coverage(options, agent, place, runs)
+        if not priced.known:
+            raise LoopRefused(f"the budget cannot be enforced: {priced.why}")
+    with (
+        nullcontext(panel) if panel is not None else Panel() as circuits,
+        task_lock(runs, task_name(place, options)) as lock,
+    ):
+        _admit(circuits, loop_name(place, options), options)
+        record = new_run(runs)
+        lock.describe(f"run {record.id}")
+        dependencies = RunDependencies(
+            view=view or View(),
+            interrupt=interrupt or Interrupt(),
+            locks=(lock, folder_lock(record.path, f"run {record.id}")),
+        )
+        runner = Runner(
+            options, agent, record, folder=place, panel=circuits, dependencies=dependencies
+        )
+        result = runner.run()
+    outcomes = notify_run_end(targets, receipt_of(record.read()), ())
+    return result._replace(notes=(*result.notes, *failed_notices(outcomes)))
+
+
+def _admit(panel: Panel, name: str, options: RunOptions) -> None:
+    if options.shadow:
+        return
+    decision = loop_breaker(panel, name, policy_of(options)).check()
+    if not decision.allow_continue:
+        way = f"panel.order({name!r}, by=…, why=…, reset=True) closes it"
+        raise LoopRefused(f"{name} is open: {decision.reason}; {way}")
+
+
+def _agent(options: RunOptions) -> Agent:
+    if options.agent_cmd is not None:
+        return agent_of_command(options.agent_cmd)
+    return agent_named(options.agent or "")

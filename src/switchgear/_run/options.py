@@ -1,17 +1,96 @@
-"""What a run is told: flags beat the preset, the preset beats the configuration, that the defaults.
+"""The options of a run: amounts as people type them, their precedence, and the loop limits they set.
 
-Each choice is one field of `RunOptions`, and each field can be written to a file and read again,
-so that a run can be resumed as it was begun.
+Flags take precedence over the preset, the preset over the configuration, and that over the defaults.
+Each option is one field of `RunOptions`, and each field can be written to a file and read again, so
+that a run resumes as it began.
+
+A limit is set by a flag, by a preset or by a task of a batch; all others have their defaults. A limit
+that was set takes precedence over those that were not:
+
+- an unset count of failures or of equal errors is raised, so that it does not stop the loop before
+  the count that was set;
+- where a count of failures or of equal errors is set, an iteration that failed is judged by those
+  two alone: an unset `no_progress` and an unset `output_decline_percent` ignore it;
+- where `no_progress` is set, an unset `output_decline_percent` ignores iterations without progress.
+
+0 (never) sets a limit too, but raises no other.
 """
 
 import difflib
+import math
+import re
 from collections.abc import Iterable, Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from switchgear._agents.prices import Rates
-from switchgear._breaker.loop_presets import LOOP_PRESETS, LoopPreset
+from switchgear._breaker.presets import LOOP_PRESETS, LoopPreset
 from switchgear._budgets.tree import checked_path
 from switchgear._core import values
+from switchgear._core.types import Signal
+
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?(ms|s|sec|m|min|h|d)?", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_RATE = re.compile(r"(\d{1,9})(?: ?/ ?(?:h|hour))?", re.ASCII)
+MOST_MICROS = 10**15
+
+
+def seconds(field: str, text: str, *, bare: bool = False) -> float:
+    """`90s`, `30m`, `1.5h`, `1h30m` in seconds; 0 needs no unit. Raises ValueError.
+
+    `bare`: a number without a unit is seconds, as in files that were written so.
+
+    >>> seconds("--timeout", "1h30m"), seconds("timeout", "45", bare=True)
+    (5400.0, 45.0)
+    """
+    total, rest = 0.0, text.strip()
+    alone = _SPAN.fullmatch(rest)
+    if alone is not None and alone[2] is None and not bare and float(alone[1]):
+        number = alone[1]
+        raise ValueError(
+            f"{field} is {text!r}: it needs a unit; write {number}s for seconds, {number}m for "
+            f"minutes or {number}h for hours"
+        )
+    while rest:
+        match = _SPAN.match(rest)
+        if match is None or (match[2] is None and (total or match.end() < len(rest))):
+            break
+        total += float(match[1]) * _SECONDS[match[2] or "s"]
+        rest = rest[match.end() :].strip()
+    if rest or not text.strip() or not math.isfinite(total):
+        raise ValueError(f"{field} is {text!r}: it must be a span such as 90s, 30m, 2h or 1h30m")
+    return total
+
+
+def micros(field: str, text: str) -> int:
+    """Dollars in whole micro-dollars. Raises ValueError.
+
+    >>> micros("--budget", "1.50"), micros("--budget", "$0.000001")
+    (1500000, 1)
+    """
+    try:
+        amount = Decimal(text.strip().removeprefix("$")) * 1_000_000
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite() or not 0 <= amount <= MOST_MICROS or amount != int(amount):
+        raise ValueError(
+            f"{field} is {text!r}: it must be dollars such as 5 or 0.25, with at most six decimals, "
+            f"and not above {MOST_MICROS // 1_000_000:,}"
+        )
+    return int(amount)
+
+
+def per_hour(field: str, text: str) -> int:
+    """`50/h` or `50`. Raises ValueError.
+
+    >>> per_hour("--rate-limit", "50/h")
+    50
+    """
+    match = _RATE.fullmatch(text.strip())
+    if match is None or not int(match[1]):
+        raise ValueError(f"{field} is {text!r}: it must be iterations an hour, such as 50 or 50/h")
+    return int(match[1])
+
 
 AUTO = "auto"
 """As the validation: the project's own test command is looked for."""
@@ -216,3 +295,85 @@ def _switched_off(given: Mapping[str, Any]) -> dict[str, Any]:
     if switched.get("validate") == "":
         switched["validate"] = None
     return switched
+
+
+FAILURES = frozenset({"consecutive_failures", "same_error"})
+
+
+class LoopLimits(NamedTuple):
+    """What stops a loop; `None`: not watched."""
+
+    consecutive_failures: int | None
+    same_error: int | None
+    no_progress: int | None
+    output_decline_percent: float | None
+    standstill_ignores_failures: bool = False
+    output_ignores_failures: bool = False
+    output_ignores_standstill: bool = False
+
+    def signal(self, signal: Signal, *, failed: bool) -> Signal:
+        """The facts of an iteration without those that a detector which was not set must ignore."""
+        progress = bool(signal.files_changed)
+        if failed and not progress and self.standstill_ignores_failures:
+            signal = signal._replace(files_changed=None, tests_passing=None)
+        if (failed and self.output_ignores_failures) or (
+            not progress and self.output_ignores_standstill
+        ):
+            signal = signal._replace(output_chars=None)
+        return signal
+
+
+_TEXTS = {
+    "consecutive_failures": "failed iterations in a row: {}",
+    "same_error": "occurrences of the same error: {}",
+    "no_progress": "iterations without progress: {}, then one more",
+    "output_decline_percent": "output under {:g}% of its usual length, twice in a row",
+}
+
+
+def limits_of(options: RunOptions) -> LoopLimits:
+    """The limits that hold for a run.
+
+    >>> limits_of(RunOptions("t", "demo", consecutive_failures=8, given=("consecutive_failures",)))[:3]
+    (8, 8, 3)
+    """
+    chosen = frozenset(options.given)
+    failures_set, standstill_set = bool(chosen & FAILURES), "no_progress" in chosen
+    return LoopLimits(
+        _raised(options, "consecutive_failures", chosen),
+        _raised(options, "same_error", chosen),
+        options.no_progress,
+        options.output_decline_percent,
+        standstill_ignores_failures=failures_set and not standstill_set,
+        output_ignores_failures=failures_set and "output_decline_percent" not in chosen,
+        output_ignores_standstill=standstill_set and "output_decline_percent" not in chosen,
+    )
+
+
+def _raised(options: RunOptions, name: str, chosen: frozenset[str]) -> int | None:
+    """A count; one that was not set is at least as high as those that were."""
+    value: int | None = getattr(options, name)
+    if value is None or name in chosen:
+        return value
+    others: list[int | None] = [getattr(options, other) for other in FAILURES & chosen]
+    if "no_progress" in chosen and options.no_progress is not None:
+        others.append(options.no_progress + 1)  # it warns first, and stops after one more
+    return max([value, *(other for other in others if other is not None)])
+
+
+def describe_limits(options: RunOptions) -> list[str]:
+    """The limits as lines: what stops the loop, and which of them were set."""
+    limits, chosen = limits_of(options), frozenset(options.given)
+    lines = []
+    for name, text in _TEXTS.items():
+        value = getattr(limits, name)
+        how = "set" if name in chosen else "default"
+        if name not in chosen and value != getattr(options, name):
+            how = "default, raised to what is set"
+        elif (name == "no_progress" and limits.standstill_ignores_failures) or (
+            name == "output_decline_percent" and limits.output_ignores_failures
+        ):
+            how = "default, without failed iterations"
+        off = f"{name.replace('_', ' ').removesuffix(' percent')}: off"
+        lines.append(off if value is None else f"{text.format(value)} ({how})")
+    return lines

@@ -1,20 +1,67 @@
-"""What the agent is told at the start of an iteration: the task, where things stand, the evidence.
+"""The prompt of an iteration: the task, its checklist, the results so far, the evidence.
 
-Each iteration is a fresh process that remembers nothing, so everything it must know is here. What
-an agent or a command printed is quoted, indented, and said to be a quotation.
+Each iteration is a fresh process without memory, so everything it must know is here. What an agent or
+a command printed is quoted, indented, and marked as a quotation.
 """
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from switchgear._run.options import RunOptions
-from switchgear._run.plan import Plan
+from switchgear._system.files import read_regular
+
+_BOX = re.compile(r"^\s{0,12}(?:[-*+]|\d{1,4}[.)])\s{1,4}\[(?P<tick>[ xX])\]\s{0,4}(?P<item>.*)$")
+LONGEST = 1_000_000
+
+
+class Checklist(NamedTuple):
+    """What is ticked and what is open."""
+
+    done: int
+    open: tuple[str, ...]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every box is ticked; a plan without a box never is."""
+        return bool(self.done) and not self.open
+
+
+def check_plan(folder: Path, plan: str | None) -> None:
+    """Raises ValueError if there is something in the plan's place that can never be one.
+
+    No file at all is fine: the agent may write it.
+    """
+    if plan is None:
+        return
+    try:
+        read_regular(folder / plan, 0)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(
+            f"--plan {plan!r}: {why}; it must be a text file with a checklist"
+        ) from None
+
+
+def read_checklist(path: Path) -> Checklist | None:
+    """The checklist of a file; `None`: it cannot be read."""
+    try:
+        text = read_regular(path, LONGEST).decode(errors="replace")
+    except (OSError, ValueError):  # a name that no file can have, too
+        return None
+    boxes = [match for line in text.splitlines() if (match := _BOX.match(line))]
+    left = tuple(match["item"].strip() for match in boxes if match["tick"] == " ")
+    return Checklist(len(boxes) - len(left), left)
+
 
 QUOTED_LINES = 60
 NOTES = 8
 
 
-class Standing(NamedTuple):
+class PromptFacts(NamedTuple):
     """Where a run stands before an iteration."""
 
     number: int
@@ -27,20 +74,20 @@ class Standing(NamedTuple):
     """The end of what the validation printed, when it failed."""
     answer: str | None = None
     """What the operator says to the agent's question."""
-    plan: Plan | None = None
+    plan: Checklist | None = None
     advice: str | None = None
     """What the last agent was stopped for, and what to do instead."""
     time: str | None = None
     """That little time is left."""
 
 
-def prompt_of(options: RunOptions, standing: Standing) -> str:
+def prompt_of(options: RunOptions, standing: PromptFacts) -> str:
     """The prompt of one iteration."""
     parts = [
         options.prompt,
         f"Task:\n{options.task}",
         _plan(options, standing.plan),
-        _standing(options, standing),
+        _progress(options, standing),
         _validation(options, standing.failed),
         _answer(standing.answer),
         _nudge(standing.nudge),
@@ -51,7 +98,7 @@ def prompt_of(options: RunOptions, standing: Standing) -> str:
     return "\n\n".join(part.strip() for part in parts if part and part.strip()) + "\n"
 
 
-def _plan(options: RunOptions, plan: Plan | None) -> str:
+def _plan(options: RunOptions, plan: Checklist | None) -> str:
     if options.plan is None:
         return ""
     then = "Take the first box that is open, do it, and tick it when it is really done."
@@ -63,7 +110,7 @@ def _plan(options: RunOptions, plan: Plan | None) -> str:
     return f"The plan is the checklist in {options.plan}. {left}{following}\n{then}"
 
 
-def _standing(options: RunOptions, standing: Standing) -> str:
+def _progress(options: RunOptions, standing: PromptFacts) -> str:
     if standing.number == 1 and not standing.notes:
         return ""
     first = (

@@ -1,11 +1,11 @@
-"""The receipt of a run: what it was, why it ended, what it spent and saved, how to continue.
+"""The receipt of a run: what, why, cost, savings, how to continue; and the notice that it ended.
 
-Made from run.json alone, so that old runs and runs that were broken off have one too. As text it can
-be pasted into a message: plain lines, no control characters, no secrets.
+Made from run.json alone, so that old and interrupted runs have one too. As text it can be pasted into a
+message: plain lines, no control characters, no secrets.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -14,8 +14,11 @@ from typing import Any
 from switchgear._breaker.loop_breaker import CIRCUIT_OPEN
 from switchgear._core.detector import plural
 from switchgear._core.errors import elapsed
-from switchgear._run.record import RunFolder, put_in_place
-from switchgear._run.words import local_time, passing, shortened, spent
+from switchgear._fleet.notify import Outcome, deliver, notice, target_from_text
+from switchgear._fleet.targets import Target
+from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.formats import local_time, passing, shortened, spent
+from switchgear._run.record import RunFolder, write_json
 from switchgear._text.money import dollars
 from switchgear._text.redact import redact
 
@@ -98,7 +101,7 @@ def receipt_text(receipt: Mapping[str, Any]) -> str:
 def write_receipt(record: RunFolder, run: Mapping[str, Any]) -> Path:
     """Write both files into the folder of the run. Returns the path of the text; may raise OSError."""
     receipt = receipt_of(run)
-    put_in_place(record.path / JSON, receipt)
+    write_json(record.path / JSON, receipt)
     path = record.path / TEXT
     beside = path.with_name(f".{TEXT}")
     with suppress(FileNotFoundError):
@@ -194,3 +197,84 @@ def _whole(value: Any) -> int:
 def _number(value: Any) -> float:
     sound = isinstance(value, int | float) and not isinstance(value, bool)
     return round(float(value), 3) if sound and 0 <= value < 1e12 else 0.0
+
+
+TIMEOUT_S = 10.0
+"""How long all notices of a run may take in all."""
+SEVERITY: dict[str, str] = {
+    ExitReason.COMPLETED: "INFO",
+    ExitReason.INTERRUPTED: "INFO",
+    ExitReason.CIRCUIT_BREAKER: "SEV2",
+    ExitReason.AGENT_ERROR: "SEV2",
+    ExitReason.DISK_FULL: "SEV2",
+    ExitReason.UNMEASURABLE: "SEV2",
+}
+"""Of each end; SEV3 where it is not listed: somebody has to decide, and nothing is broken."""
+
+
+def targets_of(texts: Iterable[str]) -> tuple[Target, ...]:
+    """The targets that `--notify` names. Raises ValueError."""
+    found = []
+    for text in texts:
+        try:
+            found.append(target_from_text(text))
+        except ValueError as problem:
+            raise ValueError(f"--notify: {problem}") from None
+    return tuple(dict.fromkeys(found))
+
+
+def notify_run_end(
+    targets: Sequence[Target], receipt: Mapping[str, Any], owners: Iterable[str]
+) -> list[Outcome]:
+    """Send the receipt of a run that ended. Never raises; each target's outcome is returned."""
+    if not targets:
+        return []
+    reason = str(receipt["exit_reason"])
+    task = str(receipt["what"]["task"])
+    words = f"run {receipt['run']} ended, {reason}: {receipt['why']} | task: {task}"
+    if receipt["continue"]:
+        words += f" | continue: {receipt['continue']}"
+    message = notice(
+        words,
+        severity=SEVERITY.get(reason, "SEV3"),
+        kind="run_ended",
+        circuit=str(receipt["what"]["circuit"]),
+        reason=str(receipt["why"]),
+        owners=owners,
+        receipt=dict(receipt),
+    )
+    return deliver(targets, message, TIMEOUT_S)
+
+
+_BATCH_SEVERITY = {
+    "done": "INFO",
+    "interrupted": "INFO",
+    "aborted": "SEV2",
+    "disk_full": "SEV2",
+}
+"""Of each end of a batch; SEV3 where it is not listed."""
+
+
+def notify_batch_end(
+    targets: Sequence[Target], result: Mapping[str, Any], words: str, owners: Iterable[str]
+) -> list[Outcome]:
+    """Send what a batch came to. Never raises; each target's outcome is returned."""
+    if not targets:
+        return []
+    message = notice(
+        words,
+        severity=_BATCH_SEVERITY.get(str(result["end"]), "SEV3"),
+        kind="batch_ended",
+        circuit=f"batch/{result['batch']}",
+        reason=str(result["reason"]),
+        owners=owners,
+        result=dict(result),
+    )
+    return deliver(targets, message, TIMEOUT_S)
+
+
+def failed_notices(outcomes: Iterable[Outcome]) -> list[str]:
+    """A sentence for each notice that did not arrive."""
+    return [
+        f"notification to {each.target} failed: {each.why}" for each in outcomes if not each.sent
+    ]

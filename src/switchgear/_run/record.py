@@ -1,7 +1,7 @@
-"""A run is a folder: run.json, iterations.jsonl, the prompts and the logs of its iterations.
+"""A run is a folder: run.json, iterations.jsonl, and the prompts and logs of its iterations.
 
-run.json is written whole and put in place at once, so that whoever reads it never sees half of it.
-What cannot be read is said, and hurts no other run.
+run.json is replaced atomically, so readers never see a part of it. Unreadable runs are reported and
+skipped. A run that is running is never pruned.
 """
 
 import json
@@ -14,10 +14,21 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
+from switchgear._agents.events import (
+    AgentError,
+    Question,
+    Result,
+    StreamEvent,
+    TextOutput,
+    ToolStep,
+)
 from switchgear._core.errors import SwitchgearError
+from switchgear._measure.saving import free_bytes, is_full, says_full
 from switchgear._measure.tree import OURS
+from switchgear._run.run_lock import is_held
 from switchgear._stores.url import default_file
 from switchgear._system.files import append_descriptor, open_regular
 
@@ -72,7 +83,7 @@ class RunFolder:
 
     def write(self, run: dict[str, Any]) -> None:
         """Put run.json in place."""
-        put_in_place(self.path / "run.json", {"schema": SCHEMA, **run})
+        write_json(self.path / "run.json", {"schema": SCHEMA, **run})
 
     def add(self, facts: dict[str, Any]) -> None:
         """Add an iteration to iterations.jsonl."""
@@ -119,7 +130,7 @@ class RunFolder:
 _REQUIRED = {"schema", "id", "task", "options", "state", "folder", "circuit"}
 
 
-def put_in_place(path: Path, value: dict[str, Any]) -> None:
+def write_json(path: Path, value: dict[str, Any]) -> None:
     """Write JSON whole beside a file, and put it in the file's place at once."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # `git clean -fdx` removes it
     beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -135,13 +146,13 @@ def put_in_place(path: Path, value: dict[str, Any]) -> None:
             beside.unlink(missing_ok=True)
 
 
-def written_elsewhere(run: str, value: dict[str, Any]) -> Path | None:
+def write_elsewhere(run: str, value: dict[str, Any]) -> Path | None:
     """Write what belongs into run.json where there may be room; `None`: there is none either."""
     for root in (tempfile.gettempdir(), "/var/tmp", "/dev/shm"):  # noqa: S108  a folder of our own
         place = Path(root) / f"switchgear-{os.getuid()}" / f"{run}-run.json"
         with suppress(OSError):
             if not place.parent.is_symlink():
-                put_in_place(place, value)
+                write_json(place, value)
                 return place
     return None
 
@@ -154,7 +165,7 @@ def circuit_of(record: RunFolder) -> str | None:
         return None
 
 
-class Listed(NamedTuple):
+class ListedRun(NamedTuple):
     """One run of a list: what it holds, or why that is not known."""
 
     id: str
@@ -195,14 +206,14 @@ def find_run(root: Path, name: str) -> RunFolder:
     raise RunUnreadable(name, f"is not in {root}; {hint}")
 
 
-def list_runs(root: Path) -> list[Listed]:
+def list_runs(root: Path) -> list[ListedRun]:
     """All runs, the newest last; those that cannot be read are among them, with the reason."""
     found = []
     for name in _ids(root):
         try:
-            found.append(Listed(name, RunFolder(root / name).read()))
+            found.append(ListedRun(name, RunFolder(root / name).read()))
         except RunUnreadable as problem:
-            found.append(Listed(name, None, problem.args[1]))
+            found.append(ListedRun(name, None, problem.args[1]))
     return found
 
 
@@ -262,3 +273,197 @@ def keep_out_of_git(ours: Path) -> None:
     if ours.name == OURS and not ignore.exists():
         with suppress(OSError):
             ignore.write_text("*\n", encoding="ascii")
+
+
+LONGEST = 1_000_000
+"""Characters of one log; then it says that it is full."""
+
+
+class AgentLog:
+    """Writes the events of a stream to a file. Their texts are already redacted."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.fdopen(append_descriptor(path), "a", encoding="utf-8", errors="replace")
+        self._left = LONGEST
+        self.problem: OSError | None = None
+        """Why nothing more can be written, if so; the agent's work goes on without its log."""
+
+    def event(self, event: StreamEvent) -> None:
+        """Write what an event tells, if it tells anything."""
+        if isinstance(event, TextOutput):
+            self.write(event.text)
+        elif isinstance(event, ToolStep):
+            how = "?" if event.ok is None else "ok" if event.ok else "failed"
+            error = f"\n    {event.error}" if event.error else ""
+            self.write(f"[{event.tool}] {event.arguments}: {how}{error}")
+        elif isinstance(event, AgentError):
+            self.write(f"[{event.kind}] {event.text}")
+        elif isinstance(event, Question):
+            self.write(f"[question] {event.text}")
+        elif isinstance(event, Result):
+            self.write(f"[result] {event.text}")
+
+    def write(self, text: str) -> None:
+        """Write a text, if there is room for it."""
+        if self._left <= 0 or self.problem is not None:
+            return
+        self._left -= len(text) + 1
+        try:
+            self._file.write(f"{text}\n" if self._left > 0 else "[the rest is left out]\n")
+        except OSError as error:
+            self.problem = error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._file.close()
+        except OSError as problem:  # what was buffered did not fit; the file is closed all the same
+            self.problem = problem
+
+
+LEAST_FREE = 1_000_000
+"""Bytes: with less room no iteration begins."""
+RESERVE = 262_144
+"""Bytes that are kept back while the run works, so that its end can be written."""
+
+
+class Disk:
+    """The file systems that a run writes to. Used by one thread."""
+
+    def __init__(self, record: Path, folder: Path) -> None:
+        self._places = (record, folder)
+        self._reserve = record / "notes" / "reserve"
+
+    def reserve(self) -> None:
+        """Keep some room back. A disk without that much room is said by the next look at it."""
+        with suppress(OSError):
+            self._reserve.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._reserve.write_bytes(os.urandom(RESERVE))  # which no file system makes smaller
+
+    def release(self) -> None:
+        """Give that room back."""
+        with suppress(OSError):
+            self._reserve.unlink(missing_ok=True)
+
+    def objection(self) -> str | None:
+        """Why no iteration may begin; `None`: there is room, or the system does not tell."""
+        for place in self._places:
+            free = free_bytes(place)
+            if free is not None and free < LEAST_FREE:
+                return f"{free // 1000} kB are free at {place}, and a run needs {LEAST_FREE // 1000} kB"
+        return None
+
+
+def full_sentence(why: object) -> str:
+    """The reason of a run that ends because the disk is full."""
+    return f"the disk is full ({why}); free some space, then go on"
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or what a program said in it, is that the disk is full."""
+    return error is not None and (is_full(error) or says_full(str(error)))
+
+
+PRUNED = "pruned-circuits.txt"
+KEPT_NAMES = 10_000
+
+
+class Prunable(NamedTuple):
+    """A run that has ended and is old enough."""
+
+    id: str
+    path: Path
+    circuit: str = ""
+    """The circuit of its loop."""
+
+
+def prunable(
+    root: Path, *, now_s: float, older_than_s: float | None = None, keep: int | None = None
+) -> list[Prunable]:
+    """The runs that ended more than so many seconds ago and are not among the newest `keep`."""
+    listed = list_runs(root)
+    spared = {each.id for each in listed[-keep:]} if keep else set()
+    found = []
+    for each in listed:
+        path = root / each.id
+        if each.run is None or each.id in spared or path.is_symlink():
+            continue
+        if is_alive(each.run) or is_held(path / "lock"):
+            continue
+        if older_than_s is not None and now_s - _last_s(each.run, path) < older_than_s:
+            continue
+        found.append(Prunable(each.id, path, str(each.run["circuit"])))
+    return found
+
+
+def prune(found: list[Prunable]) -> tuple[list[Prunable], list[tuple[str, str]]]:
+    """Remove them. Returns those that were removed, and those that were not, with the reason."""
+    removed, left = [], []
+    for each in found:
+        try:
+            shutil.rmtree(each.path)
+        except OSError as error:
+            left.append((each.id, error.strerror or str(error)))
+        else:
+            removed.append(each)
+    if removed:
+        _remember(removed)
+    return removed, left
+
+
+def pruned_circuits(root: Path) -> set[str]:
+    """The circuits of runs that were removed: the store may still know them, `status` need not."""
+    try:
+        text = (root.parent / PRUNED).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return set()
+    return set(text.splitlines()[-KEPT_NAMES:])
+
+
+def _remember(removed: list[Prunable]) -> None:
+    file = removed[0].path.parent.parent / PRUNED
+    names = [*pruned_circuits(file.parent / "runs"), *(each.circuit for each in removed)]
+    lines = "".join(f"{name}\n" for name in dict.fromkeys(names) if name.isprintable())
+    beside = file.with_name(f".{PRUNED}")
+    with suppress(OSError):
+        beside.unlink(missing_ok=True)
+        with beside.open("x", encoding="utf-8") as new:  # never through a link of an agent's
+            new.write(lines)
+        beside.replace(file)
+
+
+def _last_s(run: dict[str, Any], path: Path) -> float:
+    """When the run ended, in seconds since the epoch; of one that was broken off, its last write."""
+    try:
+        return datetime.fromisoformat(str(run.get("ended_at"))).timestamp()
+    except ValueError:
+        return (path / "run.json").stat().st_mtime
+
+
+NEWEST = 50
+"""Older runs were another project."""
+
+
+def similar_durations_s(
+    root: Path, *, task: str, agent: str, preset: str | None, enough: int
+) -> list[float]:
+    """The durations of similar runs in seconds, oldest first; `root` is where runs are kept."""
+    done = [
+        each.run
+        for each in list_runs(root)[-20 * NEWEST :]
+        if each.run is not None
+        and (each.run.get("end") or {}).get("exit_reason") == "completed"
+        and each.run.get("agent") == agent
+    ]
+    alike = [run for run in done if run["task"].split() == task.split()]
+    if len(alike) < enough and preset is not None:
+        alike = [run for run in done if (run["options"] or {}).get("preset") == preset]
+    spans = [(run["state"] or {}).get("seconds") for run in alike]
+    return [float(span) for span in spans if isinstance(span, int | float)][-NEWEST:]

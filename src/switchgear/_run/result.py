@@ -1,4 +1,7 @@
-"""How a run ended: the reason, the evidence, what was done, and how to go on. As text and as JSON."""
+"""How a run ended: the reason, the evidence, the saved work, and how to continue. As text and as JSON.
+
+At every end the state of the folder is saved, so partial work is never lost.
+"""
 
 import json
 import shlex
@@ -11,12 +14,90 @@ from typing import Any, NamedTuple
 from switchgear._breaker.loop_breaker import CIRCUIT_OPEN, LoopStats
 from switchgear._core.detector import plural
 from switchgear._core.errors import elapsed
-from switchgear._run import words
-from switchgear._run.checkpoint import Checkpoint
-from switchgear._run.exit_reasons import ENDS, ExitReason
+from switchgear._measure.git_command import Deadline, GitError
+from switchgear._measure.saving import SAVE_S, NotSaved
+from switchgear._measure.tree import Tree, mark
+from switchgear._run import formats
+from switchgear._run.dependencies import IterationContext
+from switchgear._run.exit_reasons import EXIT_CODES, Ending, ExitReason
 from switchgear._run.options import RunOptions
 from switchgear._run.record import RunFolder
 from switchgear._run.state import RunState
+
+LISTED = 200
+NOTHING = "no file differs from the start"
+
+
+class Checkpoint(NamedTuple):
+    """What was kept, and how to get at it."""
+
+    how: str
+    """The command that shows or unpacks it."""
+    files: tuple[str, ...]
+    """The paths that differ from the start of the run, the first 200."""
+    changed: int
+    """How many there are."""
+    added_lines: int | None = None
+    removed_lines: int | None = None
+    """`None`: not counted, outside git."""
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {**self._asdict(), "files": list(self.files)}
+
+    def text(self) -> str:
+        """In a line."""
+        if not self.changed:
+            return NOTHING
+        lines = ""
+        if self.added_lines is not None:
+            lines = f" (+{self.added_lines} -{self.removed_lines} lines)"
+        return f"{plural(self.changed, 'file')}{lines}; {self.how}"
+
+
+def keep(
+    context: IterationContext, state: RunState, ending: Ending, notes: list[str]
+) -> Checkpoint | None:
+    """Keep the state of the folder as it is now. What goes wrong becomes a note."""
+    deadline = Deadline(SAVE_S)
+    with context.interrupt.watching(deadline):
+        return _keep(context, state, ending, notes, deadline)
+
+
+def _keep(
+    context: IterationContext, state: RunState, ending: Ending, notes: list[str], deadline: Deadline
+) -> Checkpoint | None:
+    first = " ".join(context.options.task.split())[:60]
+    message = f"switchgear run {context.record.id}: {ending.reason}\n\n{first}"
+    try:
+        # An archive holds what changed since its process began: the next one is beside it.
+        again = f"-{state.resumptions + 1}" if state.resumptions else ""
+        saved = context.tree.keep(f"runs/{context.record.id}{again}", message, deadline)
+    except (GitError, NotSaved, OSError) as error:
+        notes.append(
+            f"the work was not saved: {error}; it is in {context.folder} as the agent left it"
+        )
+        return None
+    notes += saved.notes
+    how = saved.how
+    if how.startswith("git ") and context.folder != Path.cwd():
+        how = f"git -C {shlex.quote(str(context.folder))} {how.removeprefix('git ')}"
+    if getattr(context.tree, "too_slow", None) is not None or deadline.is_over:
+        return Checkpoint(how, state.changed[:LISTED], max(1, len(state.changed)))
+    now = mark(context.tree)
+    paths = state.changed if now is None else _paths(context.tree, state, now)
+    added, removed = context.tree.lines_since_start(deadline) or (None, None)
+    return Checkpoint(how, paths[:LISTED], len(paths), added, removed)
+
+
+def _paths(tree: Tree, state: RunState, now: str) -> tuple[str, ...]:
+    try:
+        if state.start_mark is not None:
+            return tree.change(state.start_mark, now).paths
+    except (KeyError, GitError):
+        pass  # the start was another process's: what the iterations changed must do
+    return state.changed
+
 
 MORE_TIME = " --more-time 30m"
 
@@ -60,7 +141,7 @@ class RunResult(NamedTuple):
     @property
     def exit_code(self) -> int:
         """What the command exits with."""
-        return ENDS[self.exit_reason].code
+        return EXIT_CODES[self.exit_reason].code
 
     @property
     def resume(self) -> str | None:
@@ -106,12 +187,12 @@ class RunResult(NamedTuple):
         state = self.state
         head = f"{self.exit_reason}: {self.reason}"
         lines = [head, *(f"  evidence: {each}" for each in self.evidence)]
-        cost = words.spent(state.spent_micros, state.unknown_prices)
+        cost = formats.spent(state.spent_micros, state.unknown_prices)
         if state.priced_by is not None:
             cost += f" by the {state.priced_by}"
         tests = ""
         if state.tests_passing is not None:
-            tests = f", {words.passing(state.tests_passing, state.tests_total)}"
+            tests = f", {formats.passing(state.tests_passing, state.tests_total)}"
         lines.append(
             f"  done so far: {plural(state.iterations, 'iteration')} in {elapsed(state.seconds)}, "
             f"{plural(len(state.changed), 'file')} changed{tests}, {cost}"

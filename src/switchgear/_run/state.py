@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Self
 
 from switchgear._breaker.loop_breaker import LoopStats
 from switchgear._core import values
-from switchgear._run.budget import RECENT, Budget
+from switchgear._run.budget import RECENT, RunBudget
 
 KEPT_PATHS = 2_000
 KEPT_ERRORS = 1_000
@@ -70,9 +70,9 @@ class RunState(NamedTuple):
         """Iterations that count against the maximum."""
         return self.iterations - self.lost
 
-    def budget(self, limit_micros: int | None) -> Budget:
+    def budget(self, limit_micros: int | None) -> RunBudget:
         """What was spent, against a limit."""
-        return Budget(limit_micros, self.spent_micros, self.recent_micros, self.unknown_prices)
+        return RunBudget(limit_micros, self.spent_micros, self.recent_micros, self.unknown_prices)
 
     def resumed(self) -> Self:
         """The same, going on: what the provider did is forgotten, nothing else."""

@@ -1,19 +1,47 @@
-"""Whether the agent of an iteration is stuck, judged while it works, by the circuit of its session.
+"""Stuck agents in a run: detection while the agent works, messages from operators, and escalation.
 
-Every step of the agent's stream is a message to the run's session circuit, which has the stuck score
-and the progress detectors in one; so is its silence: the process reader calls while nothing is
-printed. When the circuit opens, the agent is stopped; a warning is kept for the next prompt.
-Sub-agents that the stream tells apart have circuits of their own, so that what one of them does is
-not held against another; a stream has no way to stop one alone, so it ends with the agent.
+Every step of the agent's stream is recorded in the run's session circuit, which holds the stuck score and
+the progress detectors; so is silence. When the circuit opens, the agent is stopped; a warning goes into
+the next prompt. Sub-agents that the stream identifies have circuits of their own; a stream cannot stop one
+alone, so the agent ends with it.
+
+An operator chooses the next step, or the escalation does when nobody answers. The escalation belongs to the
+loop's circuit, so the steps taken outlast the run.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from switchgear._agents.events import Result, StreamEvent, TextOutput, ToolStarted, ToolStep
-from switchgear._breaker.breaker import Breaker
-from switchgear._core.types import Act, Mode, Phase, Signal
+from switchgear._agents.hook_call import safe_id
+from switchgear._agents.registry import helper_named
+from switchgear._breaker.handle import Breaker
+from switchgear._config.policies import preset_policy
+from switchgear._core.errors import StoreError
+from switchgear._core.types import AgentStep, Mode, Phase, Signal
+from switchgear._hooks.session import Notes, note_name
+from switchgear._measure.git_command import GitError
 from switchgear._measure.test_counts import Tally, failing_tests, key_of
-from switchgear._stuck.score import Score, grounds_of
+from switchgear._measure.tree import mark
+from switchgear._panel.panel import Panel
+from switchgear._run.dependencies import Choose, IterationContext, RunDependencies
+from switchgear._run.exit_reasons import Ending, ExitReason
+from switchgear._run.state import RunState
+from switchgear._stores.base import Store, Transaction
+from switchgear._stuck import escalation, messages
+from switchgear._stuck.escalation import (
+    ESCALATE,
+    NUDGE,
+    RESET,
+    SKIP,
+    Interventions,
+    StepTaken,
+    ladder_key,
+)
+from switchgear._stuck.messages import Stuck, progress_warning
+from switchgear._stuck.score import Score, grounds_of, session_policy
 from switchgear._text.redact import redact
 
 STUCK = "score"
@@ -26,7 +54,7 @@ _KEPT_THOUGHT = 2_000
 _GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
 
 
-class Lane:
+class WatchedAgent:
     """One agent of the stream: its circuit, and what it was seen to do since its last step."""
 
     def __init__(self, circuit: Breaker) -> None:
@@ -56,8 +84,8 @@ class StuckWatch:
         state: Callable[[], str | None] = lambda: None,
         sub_agent: Callable[[str], Breaker] | None = None,
     ) -> None:
-        self._own = Lane(circuit)
-        self._lanes: dict[str, Lane] = {}
+        self._own = WatchedAgent(circuit)
+        self._lanes: dict[str, WatchedAgent] = {}
         self._changed = changed
         self._state = state
         self._sub_agent = sub_agent
@@ -96,21 +124,21 @@ class StuckWatch:
         if tests is not None:
             self._tell(self._own.circuit, Signal(ok, failing_tests=key_of(tests)))
 
-    def _lane(self, agent: str) -> Lane:
+    def _lane(self, agent: str) -> WatchedAgent:
         if not agent or self._sub_agent is None:
             return self._own
         if agent not in self._lanes:
             while len(self._lanes) >= MOST_SUB_AGENTS:
                 del self._lanes[next(iter(self._lanes))]
-            self._lanes[agent] = Lane(self._sub_agent(agent))
+            self._lanes[agent] = WatchedAgent(self._sub_agent(agent))
         return self._lanes[agent]
 
-    def _stepped(self, event: ToolStep, lane: Lane) -> str | None:
+    def _stepped(self, event: ToolStep, lane: WatchedAgent) -> str | None:
         self._running = max(0, self._running - 1)
         error = None if event.error is None else redact(event.error)
         files = self._files(event, lane)
         result = event.output or event.error
-        act = Act(
+        act = AgentStep(
             *(event.tool, event.arguments, result, lane.thought_so_far() or None),
             *(event.call_key, event.output_key),
         )
@@ -119,7 +147,7 @@ class StuckWatch:
             Signal(
                 event.ok,
                 error=error,
-                act=act,
+                step=act,
                 files_changed=files,
                 state=None if files is None else self._state(),
                 failing_tests=failing_tests(result or ""),
@@ -132,9 +160,9 @@ class StuckWatch:
         text = text or thought
         if not text.strip():
             return None
-        return self._tell(self._own.circuit, Signal(act=Act(thought=text[-_KEPT_THOUGHT:])))
+        return self._tell(self._own.circuit, Signal(step=AgentStep(thought=text[-_KEPT_THOUGHT:])))
 
-    def _files(self, step: ToolStep, lane: Lane) -> int | None:
+    def _files(self, step: ToolStep, lane: WatchedAgent) -> int | None:
         lane.unmeasured += 1
         if step.files_changed or lane.unmeasured >= MEASURE_EVERY:
             lane.unmeasured = 0
@@ -145,7 +173,7 @@ class StuckWatch:
         if self.score is not None:
             return None
         was_open = circuit.snapshot().phase is Phase.OPEN
-        verdict = circuit.tell(signal)
+        verdict = circuit.record(signal)
         opened = circuit._circuit  # noqa: SLF001  a look would let time pass, and close it
         if was_open or verdict.phase is not Phase.OPEN or opened.mode in _GOES_ON:
             return None
@@ -158,3 +186,300 @@ class StuckWatch:
         """One incident, one escalation step: the evidence against all agents is answered."""
         for lane in (self._own, *self._lanes.values()):
             lane.circuit.reset(by="switchgear", why=f"{opened.name} has opened: a step is taken")
+
+
+class OperatorMessages(NamedTuple):
+    """What was told since the run last looked."""
+
+    texts: tuple[str, ...] = ()
+    """For the next prompt."""
+    more_s: float = 0.0
+    """How much time was granted."""
+    stop: str | None = None
+
+
+class OperatorInbox:
+    """The note of one run. Used by one thread."""
+
+    def __init__(self, store: Store, run: str, agent: str, limit_s: float | None) -> None:
+        self._store = store
+        self._limit_s = limit_s
+        self.circuit = note_name(f"run-{run}")
+        """The name of the run's session."""
+
+        def begin(tx: Transaction) -> None:
+            now_s = tx.now_s
+            notes = Notes(agent, began_s=now_s, heard_s=now_s, works=True, limit_s=limit_s)
+            tx.note = notes.dump()
+
+        with suppress(StoreError):
+            store.transact(self.circuit, begin)
+
+    def look(self) -> OperatorMessages:
+        """What was told since the last look, once."""
+
+        def work(tx: Transaction) -> OperatorMessages:
+            notes = Notes.load(tx.note)
+            if tx.note is None:
+                return OperatorMessages()
+            tx.note = notes._replace(pending=(), heard_s=tx.now_s).dump()
+            more_s = (notes.limit_s or 0.0) - (self._limit_s or 0.0)
+            return OperatorMessages(notes.pending, more_s, notes.stop)
+
+        word = OperatorMessages()
+        with suppress(StoreError):
+            word = self._store.transact(self.circuit, work)
+        if self._limit_s is not None:
+            self._limit_s += word.more_s
+        return word
+
+    def leave(self) -> None:
+        """The run is over."""
+
+        def work(tx: Transaction) -> None:
+            if tx.note is not None:
+                tx.note = Notes.load(tx.note)._replace(ended=True, works=False).dump()
+
+        with suppress(StoreError):
+            self._store.transact(self.circuit, work)
+
+
+T = TypeVar("T")
+EXTEND = "extend"
+_RUNG_OF = {"nudge": NUDGE, "escalate": ESCALATE, "abort": SKIP}
+
+
+class Intervention(NamedTuple):
+    """What is done, and what the next agent is told."""
+
+    what: str
+    """A rung, or `extend`."""
+    by: str
+    """`you` or `the ladder`."""
+    advice: str | None
+    """For the next prompt."""
+    block: str
+    """What was seen, for people."""
+    evidence: tuple[str, ...]
+
+
+class Escalation:
+    """Steps in for one run. Used by one thread.
+
+    `subject` is the loop's circuit; `choose` asks a person, where there is one; `in_batch`: the run
+    is a task of a batch, which continues without it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        subject: str,
+        plan: Interventions,
+        *,
+        agent: str,
+        choose: Choose | None = None,
+        in_batch: bool = False,
+    ) -> None:
+        self._in_batch = in_batch
+        self._store = store
+        self._subject = subject
+        self._plan = plan
+        self._agent = agent
+        self._choose = choose
+
+    @property
+    def plan(self) -> Interventions:
+        """How stuck agents are helped."""
+        return self._plan
+
+    def intervene(self, score: Score, task: str, *, limited: bool) -> Intervention:
+        """Decide what to do about an agent that this score says is stuck, and remember it.
+
+        `limited`: whether the run has a timeout that could be extended.
+        """
+        seen = Stuck(self._agent, task, score.points, score.evidence)
+        idle = {ESCALATE} if self._plan.escalate is None else set[str]()
+        idle |= set() if limited else {EXTEND}
+        shown = messages.stuck_options(self._plan, in_batch=self._in_batch)
+        options = tuple(option for option in shown if option.key not in idle)
+        block = messages.agent_stuck(seen, options)
+        chosen = None if self._choose is None else self._choose(block, options)
+        if chosen == EXTEND:
+            advice = messages.nudge(seen, "You have more time now")
+            return Intervention(EXTEND, "you", advice, block, score.evidence)
+        taken = self._taken(chosen, "; ".join(score.evidence))
+        advice = messages.nudge(seen, self._plan.hint)
+        if taken.rung in {RESET, ESCALATE}:
+            advice = messages.fresh_start(seen, (*taken.tried, taken.rung))
+        by = "the ladder" if chosen is None else "you"
+        return Intervention(taken.rung, by, advice, block, score.evidence)
+
+    def progressed(self) -> None:
+        """Progress was measured: the next incident begins at the bottom."""
+        with suppress(StoreError):
+            self._in_turn(
+                lambda tx: escalation.progressed(tx.apply, self._subject, self._plan.rungs)
+            )
+
+    def given_up(self) -> str | None:
+        """What was tried, where the ladder is at its end; `None`: it is not, or nobody knows."""
+        with suppress(StoreError):
+            return self._in_turn(
+                lambda tx: escalation.given_up(tx.apply, self._subject, self._plan.rungs)
+            )
+        return None
+
+    def _taken(self, chosen: str | None, why: str) -> StepTaken:
+        rungs = self._plan.rungs
+
+        def work(tx: Transaction) -> StepTaken:
+            if chosen is None:
+                return escalation.climb(tx.apply, self._subject, rungs, why)
+            return escalation.take(tx.apply, self._subject, rungs, _RUNG_OF[chosen], why)
+
+        try:
+            return self._in_turn(work)
+        except StoreError:  # a store that is gone stops nobody: what is chosen holds, unremembered
+            return StepTaken(_RUNG_OF[chosen] if chosen else rungs[0], ())
+
+    def _in_turn(self, work: Callable[[Transaction], T]) -> T:
+        return self._store.transact(escalation.ladder_key(self._subject), work)
+
+
+def write_evidence(folder: Path, help_: Intervention) -> Path:
+    """What is known of a stuck agent, as a file for whoever takes over."""
+    path = folder / "evidence.txt"
+    path.write_text(f"{help_.block}\n\n{help_.advice or ''}\n", encoding="utf-8")
+    return path
+
+
+_LONGEST_TASK = 60
+
+
+class AfterResponse(NamedTuple):
+    """How the run goes on after somebody stepped in."""
+
+    state: RunState
+    context: IterationContext
+    ending: Ending | None = None
+
+
+class StuckResponse:
+    """Watches and helps the agents of one run. Used by one thread.
+
+    Raises ValueError when the help that is configured is no agent that there is.
+    """
+
+    def __init__(
+        self, context: IterationContext, panel: Panel, loop: str, dependencies: RunDependencies
+    ) -> None:
+        plan = dependencies.interventions
+        label = context.options.agent_label
+        self._loop = loop
+        self._panel = panel
+        self._escalation = Escalation(
+            panel.store,
+            loop,
+            plan,
+            agent=label,
+            choose=dependencies.choose,
+            in_batch=dependencies.in_batch,
+        )
+        self._escalation_agent = None if plan.escalate is None else helper_named(plan.escalate)
+        self._inbox = OperatorInbox(
+            panel.store, context.record.id, label, context.options.timeout_s
+        )
+        progress = dependencies.progress_policy or preset_policy("progress")
+        policy = session_policy(
+            dependencies.stuck_policy or preset_policy("stuck"), progress if plan.progress else None
+        )
+        self._circuit = panel.breaker(self._inbox.circuit, policy)
+
+    def watch(self, context: IterationContext, before: str | None) -> StuckWatch:
+        """The watch of one iteration; `before` is the state of the folder now."""
+        last = before
+
+        def changed() -> int | None:
+            nonlocal last
+            now, then = mark(context.tree), last
+            last = now
+            try:
+                return None if then is None or now is None else len(context.tree.change(then, now))
+            except (GitError, KeyError):
+                return None
+
+        return StuckWatch(
+            self._circuit,
+            changed,
+            state=lambda: last,
+            sub_agent=self._sub_agent,
+        )
+
+    def _sub_agent(self, name: str) -> Breaker:
+        """The circuit of a sub-agent, under that of the run."""
+        key = f"{self._inbox.circuit}/agent/{safe_id(name)}"
+        return self._panel.breaker(key, self._circuit.policy)
+
+    def objection(self) -> Ending | None:
+        """Why the run must not begin: an earlier one came to the end of the ladder."""
+        why = self._escalation.given_up()
+        if why is None:
+            return None
+        key = ladder_key(self._loop)
+        sentence = f"{key} is open: an earlier run was given up as stuck"
+        return Ending(ExitReason.CIRCUIT_BREAKER, sentence, (why,))
+
+    def with_messages(self, state: RunState) -> tuple[RunState, Ending | None]:
+        """The state with what operators have told the run, and the end if they want that."""
+        word = self._inbox.look()
+        if word.stop is not None:
+            return state, Ending(ExitReason.INTERRUPTED, word.stop.rpartition("\n")[2])
+        advice = "\n\n".join(filter(None, (state.advice, *word.texts))) or None
+        return state._replace(advice=advice, extra_s=state.extra_s + word.more_s), None
+
+    def leave(self) -> None:
+        """The run is over."""
+        self._inbox.leave()
+
+    def respond(
+        self, context: IterationContext, state: RunState, stuck: StuckWatch
+    ) -> AfterResponse:
+        """Help the agent that was just stopped, or its successor, or give up."""
+        if stuck.score is None:
+            warned = None if stuck.warning is None else progress_warning(stuck.warning)
+            advice = "\n\n".join(filter(None, (state.advice, warned))) or None
+            return AfterResponse(state._replace(advice=advice), context)
+        task = " ".join(context.options.task.split())[:_LONGEST_TASK]
+        limited = context.options.timeout_s is not None
+        given = self._escalation.intervene(stuck.score, task, limited=limited)
+        context.view.noted(f"stuck, score {stuck.score.points:g}: {given.what}, by {given.by}")
+        context = context._replace(evidence=write_evidence(context.record.path, given))
+        return self._done(context, state._replace(advice=given.advice), given)
+
+    def _done(
+        self, context: IterationContext, state: RunState, given: Intervention
+    ) -> AfterResponse:
+        if given.what == SKIP:
+            sentence = f"the agent was stuck, and {given.by} gave the task up"
+            return AfterResponse(
+                state, context, Ending(ExitReason.CIRCUIT_BREAKER, sentence, given.evidence)
+            )
+        if given.what == EXTEND:
+            state = state._replace(extra_s=state.extra_s + self._escalation.plan.extend_s)
+        elif given.what in {RESET, ESCALATE}:
+            state = state._replace(notes=(), nudge=None, failed_output=None)
+        if given.what == ESCALATE:
+            state = state._replace(helped=True)
+            context = self.escalated(context)
+        return AfterResponse(state, context)
+
+    def escalated(self, context: IterationContext) -> IterationContext:
+        """The workshop with the stronger help at work, where there is some."""
+        if self._escalation_agent is None:
+            return context
+        evidence = context.record.path / "evidence.txt"
+        return context._replace(agent=self._escalation_agent, evidence=evidence, helps=True)
+
+    def progressed(self) -> None:
+        """Record measured progress, which ends an incident."""
+        self._escalation.progressed()

@@ -1,9 +1,11 @@
-"""The validation: a command that must succeed, in processes of its own, with an end in time.
+"""The validation: a command that must succeed, in its own processes, with a time limit.
 
-Where none is named, the project's own test command is looked for, and not found is said.
+Where none is named, the project's own test command is detected. `error_line` finds the line of an
+output that says what went wrong.
 """
 
 import json
+import re
 from collections import deque
 from pathlib import Path
 from typing import NamedTuple
@@ -13,8 +15,8 @@ from switchgear._agents.events import StreamEvent
 from switchgear._agents.process.process import AgentProcess, End
 from switchgear._agents.process.supervisor_pool import Wardens
 from switchgear._measure.test_counts import Tally, tally
+from switchgear._run.formats import shortened
 from switchgear._run.interrupt import Interrupt
-from switchgear._run.words import error_of
 from switchgear._system.files import read_regular
 from switchgear._text.redact import redact
 
@@ -30,7 +32,7 @@ _NAMED = 10
 _NO_PYTEST = "No module named pytest"
 
 
-class Validated(NamedTuple):
+class ValidationResult(NamedTuple):
     """What a validation came to."""
 
     command: str
@@ -75,7 +77,7 @@ def validate(
     deadline_s: float | None,
     interrupt: Interrupt,
     wardens: Wardens | None = None,
-) -> Validated:
+) -> ValidationResult:
     """Run the command by the shell in the folder. Never raises for what it does."""
     reader = _Collected()
     process = AgentProcess(
@@ -90,7 +92,7 @@ def validate(
     late = done.end is End.DEADLINE
     exited = done.end is End.EXITED
     stopped = done.end in {End.STOPPED, End.KILLED}
-    return Validated(
+    return ValidationResult(
         command=command,
         ok=None if stopped else exited and done.exit_code == 0,
         exit_code=done.exit_code,
@@ -188,3 +190,81 @@ class _Shell(Agent):
         """The one that keeps everything."""
         del model
         return self._collected
+
+
+LONGEST_LINE = 500
+"""Characters of an error line that are shown."""
+_LOOKED_AT = 400
+"""Lines of an output that are looked at, from its end."""
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]{0,30}[ -/]{0,5}[@-~]?")
+_WARNING = re.compile(r"warning|deprecat|^\s*-- docs:", re.IGNORECASE)
+_STRONG = re.compile(
+    r"""^\s*(?:
+        ERROR\b(?!S\b) | FATAL\b | FAILED\b | E\s{2,}\S | panic: | error(?:\[\w+\])?: | fatal:
+      | (?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Failure|Interrupt|Exit)\b:
+      | [\w./-]+:\d+(?::\d+)?:\ (?:fatal\ )?error
+      | npm\ (?:ERR!|error) | make(?:\[\d+\])?:\ \*\*\*
+      | \S+:\ (?:command\ not\ found|not\ found|No\ such\ file|Permission\ denied)
+    )""",
+    re.VERBOSE,
+)
+_WEAK = re.compile(
+    r"error|exception|fail|fatal|panic|denied|refused|not found|no such|cannot|can't|unable"
+    r"|invalid|killed|timed out|timeout|abort|undefined|unexpected",
+    re.IGNORECASE,
+)
+_GENERIC = re.compile(
+    r"^\s*(?:make(?:\[\d+\])?: \*\*\*|npm (?:ERR!|error) (?:code|errno|A complete log|Lifecycle)"
+    r"|=+ |FAILED\s*$|error: (?:could not compile|test failed)|\d+ (?:failed|error))",
+    re.IGNORECASE,
+)
+
+
+def last_lines(text: str, longest: int) -> str:
+    r"""The last whole lines of a text, of at most so many characters; a single long line is cut.
+
+    >>> last_lines("first line\nsecond\nthird", 14)
+    'second\nthird'
+    """
+    text = text.strip()
+    if len(text) <= longest:
+        return text
+    tail, before = text[-longest:], text[-longest - 1]
+    if before == "\n":
+        return tail.strip()
+    _, newline, lines = tail.partition("\n")
+    if newline and len(lines) > longest // 3:
+        return lines.strip()
+    if before != " ":  # it begins inside a word
+        rest = re.search(r"\s", tail)
+        tail = tail[rest.end() :] if rest else tail
+    return f"…{tail}".strip()
+
+
+def error_line(output: str) -> str:
+    r"""The line of an output that says what went wrong; empty: none does.
+
+    Lines that are written as errors come before lines that only mention one, and both before
+    warnings, which mention errors too. Of several, the last specific one counts.
+
+    >>> error_line("PytestWarning: cannot collect\nERROR: file or directory not found: t\n")
+    'ERROR: file or directory not found: t'
+    """
+    lines = [_ANSI.sub("", line).strip() for line in output.splitlines()[-_LOOKED_AT:]]
+    lines = [line for line in lines if line and line.isprintable() | any(map(str.isalnum, line))]
+    sound = [line for line in lines if not _WARNING.search(line)]
+    for pattern, among in ((_STRONG, sound), (_WEAK, sound), (_WEAK, lines)):
+        found = [line for line in among if pattern.search(line)]
+        if found:
+            specific = [line for line in found if not _GENERIC.search(line)]
+            return shortened(" ".join((specific or found)[-1].split()), LONGEST_LINE)
+    return ""
+
+
+def error_of(output: str, longest: int) -> str:
+    """The end of an output with the line first that says what went wrong."""
+    end, line = last_lines(output, longest), error_line(output)
+    if not line or end == line:
+        return end or line
+    return f"{line}\n{end}"

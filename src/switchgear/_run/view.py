@@ -1,6 +1,6 @@
 """Who watches a run: every method may be left out, and none can change what the run does.
 
-`Lines` prints one plain line for each thing that happened, for pipes and logs.
+`LineView` prints one plain line for each thing that happened, for pipes and logs.
 """
 
 import sys
@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from switchgear._agents.events import AgentError, StreamEvent, ToolStep
 from switchgear._core.errors import duration
-from switchgear._run import words
+from switchgear._run import formats
 
 if TYPE_CHECKING:
     from switchgear._run.result import RunResult
@@ -47,7 +47,7 @@ class View:
         """The run is over."""
 
 
-class Shielded(View):
+class GuardedView(View):
     """Passes everything on to a view; one that raises is not called again, and hurts nobody."""
 
     def __init__(self, view: View) -> None:
@@ -98,7 +98,7 @@ class Shielded(View):
     """What went wrong with the view, if anything did."""
 
 
-class Lines(View):
+class LineView(View):
     """Plain lines, one for each thing that happened, each with the local time."""
 
     def __init__(
@@ -146,8 +146,8 @@ class Lines(View):
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
         """What was measured, and how hot it is."""
         del run
-        parts = words.iteration(facts)
-        parts.append(f"{facts['phase'].replace('_', '-')}, heat {words.percent(facts['heat'])}")
+        parts = formats.iteration(facts)
+        parts.append(f"{facts['phase'].replace('_', '-')}, heat {formats.percent(facts['heat'])}")
         self._say("  " + "; ".join(parts))
         if facts["error"]:
             self._say(f"  error: {_line(facts['error'], 600)}")
@@ -164,7 +164,7 @@ class Lines(View):
 
     def _say(self, text: str) -> None:
         """Print lines, each with the local time, so that a log of the night can be read."""
-        front = "" if self._wall is None else f"{words.local_time(self._wall())}  "
+        front = "" if self._wall is None else f"{formats.local_time(self._wall())}  "
         for line in text.split("\n"):
             print(f"{front}{line}", file=self._stream, flush=True)
 
@@ -177,5 +177,5 @@ def evidence_of(nudge: str) -> str:
 def _line(text: str, longest: int = 300) -> str:
     """One harmless line."""
     text = " ".join(text.split())
-    text = words.shortened(text, longest)
+    text = formats.shortened(text, longest)
     return "".join(sign if sign.isprintable() else "�" for sign in text)

@@ -10,7 +10,7 @@ from switchgear._core.types import Event
 from switchgear._core.wire import dump_event
 
 
-class Jsonl(values.Record):
+class Jsonl(values.Value):
     r"""Appends one JSON line per event to the file at `path`, created with mode 0600.
 
     The file is opened for each event: events are rare, and so a file that was rotated, removed or

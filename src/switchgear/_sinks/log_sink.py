@@ -11,7 +11,7 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 LOGGER = "switchgear.events"
 
 
-class Log(values.Record):
+class Log(values.Value):
     """Logs one line per event to the logger `switchgear.events`, at `level` (default info).
 
     Whether and where the line appears is up to the program's set-up of `logging`. A breaker with

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from switchgear._core import values
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Circuit, Event, EventKind, Message, Mode, Order, Step, Tell
+from switchgear._core.types import Circuit, Event, EventKind, Message, Mode, Override, Record, Step
 
 KEEP_EVENTS = 10_000
 """How many events a store keeps by default, over all circuits."""
@@ -193,7 +193,7 @@ def checked_glob(glob: str, what: str = "glob") -> str:
 
 def is_only_time(message: Message) -> bool:
     """Whether a message says nothing but what time it is: then reading is usually enough."""
-    return isinstance(message, Tell) and not message.signal.count and not message.signal.refused
+    return isinstance(message, Record) and not message.signal.count and not message.signal.refused
 
 
 def is_abandoned(circuit: Circuit, idle_s: float, now_s: float) -> bool:
@@ -215,7 +215,7 @@ def start_anew(
     """
     version = max(0, int(now_s * 1000))
     fresh = policy.start(key, now_s)._replace(event_seq=event_seq, version=version)
-    remark = Order(
+    remark = Override(
         "switchgear",
         f"{why}; its evidence is lost and it starts anew",
         mode=Mode.HELD_OPEN if policy.strict else None,

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from switchgear._core.errors import (
-    OrderRefused,
+    OverrideRefused,
     StoreCorrupt,
     StoreError,
     StoreTooNew,
@@ -26,16 +26,16 @@ from switchgear._core.errors import (
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
-    Ask,
+    Acquire,
     Circuit,
     Event,
     EventKind,
     Message,
-    Order,
+    Override,
     Permit,
+    Record,
     Signal,
     Step,
-    Tell,
     Verdict,
 )
 from switchgear._sinks.dispatch import log_warning
@@ -67,11 +67,11 @@ class Pile:
 
     __slots__ = ("cost_micros", "count", "last", "refused")
 
-    def __init__(self, last: Tell) -> None:
+    def __init__(self, last: Record) -> None:
         self.last = last
         self.count = self.refused = self.cost_micros = 0
 
-    def add(self, message: Tell) -> None:
+    def add(self, message: Record) -> None:
         """Add one more."""
         signal = message.signal
         self.count += signal.count
@@ -84,7 +84,7 @@ class Pile:
         """Whether one more of the heaviest might be too much for one message."""
         return max(self.count, self.refused, self.cost_micros) >= HEAVIEST
 
-    def tells(self) -> list[Tell]:
+    def tells(self) -> list[Record]:
         """As few messages as add up to all of it.
 
         A cost is that of each thing, so costs that differ become the cost of one of the things.
@@ -130,8 +130,8 @@ class Backlog:
         """How many things the store has heard since it is back."""
         self.remarked = False
         """Whether the store has written down that it was gone."""
-        self._messages: deque[Tell] = deque()
-        self._in_doubt: dict[str, Tell] = {}
+        self._messages: deque[Record] = deque()
+        self._in_doubt: dict[str, Record] = {}
         """Messages by their identity that the store may have heard: told first, each by itself."""
         self.remark_in_doubt: str | None = None
         """The identity of the remark that the store is back, if its reply was lost."""
@@ -148,7 +148,7 @@ class Backlog:
         listed = sum(message.signal.count + message.signal.refused for message in messages)
         return listed + sum(pile.count + pile.refused for pile in self._piles.values())
 
-    def add(self, message: Tell, identity: str | None = None) -> None:
+    def add(self, message: Record, identity: str | None = None) -> None:
         """Queue what was told; no count is ever lost, only texts and times of very many.
 
         `identity`: the store may have heard it. It is told as it is, and never added to another.
@@ -165,7 +165,7 @@ class Backlog:
         else:
             self._messages.append(message)
 
-    def first(self) -> Tell | None:
+    def first(self) -> Record | None:
         """The oldest message; `identity_of` has its identity, if it may have been told."""
         if self._in_doubt:
             return next(iter(self._in_doubt.values()))
@@ -174,20 +174,20 @@ class Backlog:
             self._messages.extend(pile.tells())
         return self._messages[0] if self._messages else None
 
-    def identity_of(self, message: Tell) -> str | None:
+    def identity_of(self, message: Record) -> str | None:
         """The identity of a message that may have been told."""
         for identity, one in self._in_doubt.items():
             if one is message:
                 return identity
         return None
 
-    def doubt(self, message: Tell, identity: str) -> None:
+    def doubt(self, message: Record, identity: str) -> None:
         """Note that the oldest was sent and its reply lost; what was added to it meanwhile stays."""
         if self.identity_of(message) is None:
             self._take_off(message)
             self._in_doubt[identity] = message
 
-    def drop_first(self, message: Tell) -> None:
+    def drop_first(self, message: Record) -> None:
         """Forget the oldest, of which this much was told; what was added to it meanwhile stays."""
         self.told += message.signal.count + message.signal.refused
         identity = self.identity_of(message)
@@ -196,7 +196,7 @@ class Backlog:
         else:
             del self._in_doubt[identity]
 
-    def _take_off(self, message: Tell) -> None:
+    def _take_off(self, message: Record) -> None:
         now = self._messages[0]
         if now is message:
             self._messages.popleft()
@@ -216,7 +216,7 @@ class Backlog:
         for message in rest:
             self._pile(message)
 
-    def _pile(self, message: Tell) -> None:
+    def _pile(self, message: Record) -> None:
         key = message.permit, message.signal.ok
         pile = self._piles.get(key)
         if pile is not None and pile.is_heavy:
@@ -231,7 +231,7 @@ class Backlog:
         pile.add(message)
 
 
-def _merged(last: Tell, new: Tell) -> Tell | None:
+def _merged(last: Record, new: Record) -> Record | None:
     """Both in one message, if they differ in nothing but how often."""
     one, two = last.signal, new.signal
     count, refused = one.count + two.count, one.refused + two.refused
@@ -596,31 +596,31 @@ class Resilient(Guarded):
     ) -> Step:
         """Fold a message into the last known state, and queue what must be told later."""
         in_doubt, told = None if error is None else error.in_doubt, message
-        if isinstance(message, Tell) and message.source is not None:
+        if isinstance(message, Record) and message.source is not None:
             message = message._replace(source=None)  # while the store is gone nobody shares it
         with self._lock.taken():
             backlog = self._away.get(key)
             error = error or (backlog.error if backlog else None) or self._lost
-            if isinstance(message, Order) and error is not None:
+            if isinstance(message, Override) and error is not None:
                 raise error.again()
             events: tuple[Event, ...] = ()
             if backlog is None:
                 circuit = self._start(key, policy, now_s)
                 backlog = self._away[key] = Backlog(policy, circuit, error, self._clock())
                 why = f"{error}; goes on from the last known state"
-                remark = Order("switchgear", why, kind=EventKind.STORE_LOST)
+                remark = Override("switchgear", why, kind=EventKind.STORE_LOST)
                 gone = step(policy, backlog.circuit, remark, now_s)
                 backlog.circuit, events = gone.circuit, gone.events
-            if isinstance(message, Ask) and policy.strict:
-                backlog.add(Tell(Signal(count=0, refused=1)), in_doubt)
+            if isinstance(message, Acquire) and policy.strict:
+                backlog.add(Record(Signal(count=0, refused=1)), in_doubt)
                 return Step(backlog.circuit, self._strict(backlog), events)
             done = step(policy, backlog.circuit, message, now_s)
             backlog.circuit = done.circuit
-            if isinstance(message, Tell):
+            if isinstance(message, Record):
                 backlog.add(message, in_doubt)
                 last_commit.message = told
             elif not done.verdict.admitted:
-                backlog.add(Tell(Signal(count=0, refused=1)), in_doubt)
+                backlog.add(Record(Signal(count=0, refused=1)), in_doubt)
         return done._replace(events=events + done.events)
 
     def _start(self, key: str, policy: Policy, now_s: float) -> Circuit:
@@ -706,7 +706,7 @@ class Resilient(Guarded):
             gone = duration(self._clock() - backlog.since_s)
             told = f"it was told {backlog.told} things that it had missed"
             why = f"the store {self.label} is back after {gone}; {told}"
-            remark = Order("switchgear", why, kind=EventKind.STORE_BACK)
+            remark = Override("switchgear", why, kind=EventKind.STORE_BACK)
             try:
                 done = self._send(key, policy, remark, backlog.remark_in_doubt)
             except StoreError as error:
@@ -724,11 +724,11 @@ class Resilient(Guarded):
         done: Step = store.apply(key, policy, message, now_s, identity=identity)
         return done
 
-    def _first_of(self, backlog: Backlog) -> Tell | None:
+    def _first_of(self, backlog: Backlog) -> Record | None:
         with self._lock.taken():
             return backlog.first()
 
-    def _was_told(self, backlog: Backlog, message: Tell | None, done: Step) -> None:
+    def _was_told(self, backlog: Backlog, message: Record | None, done: Step) -> None:
         key = done.circuit.key
         with self._lock.taken():
             if message is None:
@@ -750,7 +750,7 @@ class Resilient(Guarded):
 
 
 def _is_override(message: Message) -> bool:
-    return isinstance(message, Order) and message.is_override
+    return isinstance(message, Override) and message.is_override
 
 
 class _Checked:
@@ -779,9 +779,9 @@ class _Checked:
         self._inside.keep_s = keep_s
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
-        """Fold one message; raises `OrderRefused` for an override."""
+        """Fold one message; raises `OverrideRefused` for an override."""
         if _is_override(message):
-            raise OrderRefused(key)
+            raise OverrideRefused(key)
         return self._inside.apply(key, policy, message)
 
 

@@ -4,7 +4,7 @@ The digest of the token is kept in the store as soon as somebody who is configur
 it. From then on a configuration that leaves it out opens nothing.
 """
 
-from switchgear._core.errors import OrderRefused, StoreError
+from switchgear._core.errors import OverrideRefused, StoreError
 from switchgear._stores.base import IDLE_S, KEEP_EVENTS, Store
 
 
@@ -41,12 +41,12 @@ class OperatorLock:
         return digest is None or fits(self._token, digest)
 
     def demand(self, store: Store, name: str, what: str = "") -> None:
-        """Raise `OrderRefused` unless orders may be given, `StoreError` when nobody can tell.
+        """Raise `OverrideRefused` unless orders may be given, `StoreError` when nobody can tell.
 
         `name` is the circuit that is meant; `what`, if it is none, the thing that was tried.
         """
         if not self.allows(store):
-            raise OrderRefused(name, what)
+            raise OverrideRefused(name, what)
 
     def demand_for_vacuum(self, store: Store, keep_events: int, idle_s: float) -> None:
         """The same for removing more than everybody may: the events are what happened."""
@@ -55,12 +55,12 @@ class OperatorLock:
             self.demand(store, "vacuum", f"a vacuum that keeps less than {least}")
 
     def change(self, store: Store, digest: str | None) -> None:
-        """Another token from now on, or none. Raises `OrderRefused` without the present one."""
+        """Another token from now on, or none. Raises `OverrideRefused` without the present one."""
         what = "a change of the operator token"
         self.demand(store, "*", what)
         present = store.operator_digest()
         if not store.set_operator_digest(digest, instead_of=present):
-            raise OrderRefused("*", what)  # somebody else changed it in between
+            raise OverrideRefused("*", what)  # somebody else changed it in between
 
 
 def fits(token: str | None, digest: str) -> bool:

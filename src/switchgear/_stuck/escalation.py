@@ -12,7 +12,7 @@ from typing import NamedTuple
 from switchgear._core import values
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Latched
-from switchgear._core.types import Circuit, Message, Phase, Signal, Step, Tell
+from switchgear._core.types import Circuit, Message, Phase, Record, Signal, Step
 from switchgear._detectors import ConsecutiveFailures
 
 NUDGE, RESET, ESCALATE, SKIP = "nudge", "reset", "escalate", "skip"
@@ -26,7 +26,7 @@ HELPER = "the escalation agent"
 Apply = Callable[[str, Policy, Message], Step]
 """Folds a message into a circuit, in a transaction: `Transaction.apply` of a store."""
 
-_LOOK = Tell(Signal(count=0))
+_LOOK = Record(Signal(count=0))
 
 
 class Interventions(NamedTuple):
@@ -75,7 +75,7 @@ def checked(plan: Interventions) -> Interventions:
     return plan
 
 
-class Climb(NamedTuple):
+class StepTaken(NamedTuple):
     """One rung that is taken."""
 
     rung: str
@@ -113,7 +113,7 @@ def next_rung(rungs: Sequence[str], before: Sequence[str]) -> str:
     return next((rung for rung in rungs if rung not in before), rungs[-1])
 
 
-def climb(apply: Apply, subject: str, rungs: Sequence[str], why: str) -> Climb:
+def climb(apply: Apply, subject: str, rungs: Sequence[str], why: str) -> StepTaken:
     """Take the next rung, and remember it with the evidence. In one transaction.
 
     To be called for each trip of the subject's circuit, by whoever was told of the trip.
@@ -122,12 +122,12 @@ def climb(apply: Apply, subject: str, rungs: Sequence[str], why: str) -> Climb:
     before = tried(apply(key, policy, _LOOK).circuit)
     rung = next_rung(rungs, before)
     if rung in before:
-        return Climb(rung, before)  # the end of the ladder: it is open, and nothing is left to try
-    apply(key, policy, Tell(Signal(ok=False, error=f"{rung}: {why}")))
-    return Climb(rung, before)
+        return StepTaken(rung, before)  # the escalation is open: nothing is left to try
+    apply(key, policy, Record(Signal(ok=False, error=f"{rung}: {why}")))
+    return StepTaken(rung, before)
 
 
-def take(apply: Apply, subject: str, rungs: Sequence[str], rung: str, why: str) -> Climb:
+def take(apply: Apply, subject: str, rungs: Sequence[str], rung: str, why: str) -> StepTaken:
     """Take the rung that an operator chose, whatever was tried; the ladder does not try it again."""
     key, policy = ladder_key(subject), ladder_policy(rungs)
     before = tried(apply(key, policy, _LOOK).circuit)
@@ -136,8 +136,8 @@ def take(apply: Apply, subject: str, rungs: Sequence[str], rung: str, why: str) 
     else:
         left = [rung] if rung not in before else []
     for each in left:
-        apply(key, policy, Tell(Signal(ok=False, error=f"{each}: {why}")))
-    return Climb(rung, before)
+        apply(key, policy, Record(Signal(ok=False, error=f"{each}: {why}")))
+    return StepTaken(rung, before)
 
 
 def progressed(apply: Apply, subject: str, rungs: Sequence[str]) -> bool:
@@ -150,7 +150,7 @@ def progressed(apply: Apply, subject: str, rungs: Sequence[str]) -> bool:
     circuit = apply(key, policy, _LOOK).circuit
     if not tried(circuit) or circuit.phase is Phase.OPEN:
         return False
-    apply(key, policy, Tell(Signal(ok=True)))
+    apply(key, policy, Record(Signal(ok=True)))
     return True
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from switchgear._core.types import Circuit, Mode, Phase
 from switchgear._stuck.escalation import HELPER, HINT, Interventions
-from switchgear._text.redact import redact
+from switchgear._text.redact import redact, shortened
 
 SAID = "Switchgear: "
 """How a text begins that an agent reads among others."""
@@ -38,14 +38,13 @@ class Option(NamedTuple):
 
 
 def one_line(text: str, longest: int = _LONGEST) -> str:
-    r"""A text of a stranger as a part of one line: no control characters, not too long.
+    r"""A text of a stranger as a part of one line: no control characters, cut between words.
 
-    >>> one_line("a\nb\x1b[2J")
-    'a b [2J'
+    >>> one_line("a\nb\x1b[2J"), one_line("the quick brown fox", 14)
+    ('a b [2J', 'the quick…')
     """
     plain = "".join(sign if sign.isprintable() else " " for sign in text[: 4 * longest])
-    words = " ".join(plain.split())
-    return words if len(words) <= longest else f"{words[: longest - 1]}…"
+    return shortened(" ".join(plain.split()), longest, "…")
 
 
 def span(seconds: float) -> str:

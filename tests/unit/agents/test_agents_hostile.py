@@ -1,6 +1,7 @@
 """Whatever an agent prints, its reader goes on: nothing raises, nothing grows, nothing leaks."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -131,16 +132,14 @@ def test_complaints_are_made_of_any_text(text: str) -> None:
     "unit", ["a", "1", " ", "Error: ", "\x1b[", "status 5", "sk-", "\n", "w" * 61]
 )
 def test_megabytes_of_one_thing_are_read_in_linear_time(unit: str) -> None:
-    import time  # noqa: PLC0415
-
     text = unit * (1_000_000 // len(unit))
-    began_s = time.monotonic()
+    began_s = time.process_time()
     clean(text)
     complaint(text)
     looks_failed(text)
     for agent in AGENTS.values():
         agent.reader().feed(text.replace("\n", " ").encode())
-    assert time.monotonic() - began_s < 5.0  # a hundred times what it takes
+    assert time.process_time() - began_s < 30.0  # hundreds of times what it takes
 
 
 def test_secrets_leave_no_reader() -> None:

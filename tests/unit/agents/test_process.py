@@ -18,7 +18,7 @@ from switchgear._agents.command import Command
 from switchgear._agents.events import Result, StreamEvent, TextOutput
 from switchgear._agents.process.process import MARK, AgentProcess, End, Run
 
-LONG_S = 60.0
+LONG_S = 600.0
 """A bound that is never reached where the code is right."""
 
 

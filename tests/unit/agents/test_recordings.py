@@ -194,7 +194,7 @@ def test_our_own_run_has_the_steps_of_its_logs_and_the_facts_of_its_iterations(
     assert run.steps[1].error == samples.NOT_FOUND
     assert [step.changed for step in run.steps] == [False, False, True, True]
     last = run.steps[-1].signal()
-    assert (last.act, last.files_changed, last.tests_passing, last.output_chars) == (
+    assert (last.step, last.files_changed, last.tests_passing, last.output_chars) == (
         None,
         1,
         3,

@@ -12,6 +12,7 @@ import pytest
 from switchgear._agents.command import Command
 from switchgear._agents.process.process import AgentProcess, End
 from switchgear._agents.process.supervisor_pool import Warden, Wardens
+from timeouts import LIMIT_S
 
 
 def waiting(wardens: Wardens) -> Warden:
@@ -23,7 +24,7 @@ def waiting(wardens: Wardens) -> Warden:
 
 def is_gone(pid: int) -> bool:
     """Whether a process has ended, at most ten seconds from now."""
-    until_s = time.monotonic() + 10.0
+    until_s = time.monotonic() + LIMIT_S
     while time.monotonic() < until_s:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -305,11 +305,11 @@ def shadowed(panel: Panel) -> None:
     breaker = panel.breaker("agent/a", THREE.policy)
     breaker.shadow(by="me", why="try it")
     for _ in range(3):
-        breaker.tell(Signal(ok=False, error="boom"))
+        breaker.record(Signal(ok=False, error="boom"))
     for _ in range(2):
         with breaker:
             pass
-    panel.breaker("agent/b", THREE.policy).tell(Signal(ok=False))
+    panel.breaker("agent/b", THREE.policy).record(Signal(ok=False))
     panel.flush()
 
 
@@ -339,7 +339,7 @@ def test_a_shadowed_circuit_that_nobody_asks_would_have_been_stopped_where_it_we
         breaker.shadow(by="me", why="try it")
         for _ in range(3 + after):
             clock.advance(1.0)
-            breaker.tell(Signal(ok=False, error="boom"))
+            breaker.record(Signal(ok=False, error="boom"))
         [view] = panel
         row = shadow_row(view, [entry.event for entry in panel.events()], "store")
     assert row is not None
@@ -355,7 +355,7 @@ def test_a_shadowed_session_that_goes_on_without_failing_would_have_been_stopped
         breaker.shadow(by="me", why="try it")
         for ok in (False, False, False, True):
             clock.advance(1.0)
-            breaker.tell(Signal(ok=ok))
+            breaker.record(Signal(ok=ok))
         [view] = panel
         row = shadow_row(view, [entry.event for entry in panel.events()], "store")
     assert row is not None

@@ -147,13 +147,14 @@ def test_a_detector_whose_facts_nobody_tells_on_its_path_is_a_failure(project: P
     assert bad["talk_debt"].endswith("act without a tool")
 
 
+@pytest.mark.stress
 def test_a_guard_that_stops_telling_its_facts_is_found_out(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = signals.call_signal
 
     def without_the_act(*args: Any, **facts: Any) -> Signal:
-        return whole(*args, **facts)._replace(act=None)
+        return whole(*args, **facts)._replace(step=None)
 
     monkeypatch.setattr(signals, "call_signal", without_the_act)
     rows = rows_of(project, "", "guards", "loop")

@@ -93,6 +93,7 @@ def test_an_outage_is_noticed_within_seconds_and_the_work_goes_on() -> None:
     assert result.guarded.done > result.plain.done
 
 
+@pytest.mark.stress
 def test_a_poisoned_agent_is_halted_and_others_do_its_work() -> None:
     plain, guarded = sides("poisoned-agent", 200)
     result = result_of("poisoned-agent", 200)

@@ -209,7 +209,7 @@ def test_a_profile_tells_the_stop_of_every_factor_as_a_replay_does() -> None:
 def test_thresholds_that_are_shares_are_left_alone() -> None:
     assert tunable(_detectors.FailureRate()) is None
     assert tunable(_detectors.StuckProbability()) is None
-    assert tunable(_detectors.WordsDebt()) == "limit"
+    assert tunable(_detectors.RepeatedThoughts()) == "limit"
     policy = Policy([_detectors.FailureRate(), _detectors.ConsecutiveFailures(3)])
     assert scaled(policy, 1.5).detectors == (
         _detectors.FailureRate(),

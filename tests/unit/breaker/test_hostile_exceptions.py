@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
+from depth import for_each
 from switchgear import CircuitBreaker
-from switchgear._breaker.evidence import describe, retry_after_s
+from switchgear._breaker.signals import describe, retry_after_s
 from switchgear._core.interrupts import is_interrupt
 from switchgear._providers.errors import (
     agent_signal,
     classify,
-    dependency_signal,
-    is_turned_away,
-    speaks_against_dependency,
+    is_provider_failure,
+    provider_signal,
+    was_not_started,
 )
 from switchgear.testing import FakeClock
 from unit.shapes import ALL, Shape
@@ -131,7 +132,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("name", READ)
+@for_each("name", READ)
 @every_shape
 def test_the_caller_gets_the_exception_and_it_counts(shape: Shape, name: str) -> None:
     breaker = CircuitBreaker("api", threshold=len(THROWN), clock=FakeClock())
@@ -142,7 +143,7 @@ def test_the_caller_gets_the_exception_and_it_counts(shape: Shape, name: str) ->
     assert breaker.state == "open"
 
 
-@pytest.mark.parametrize("number", range(len(strange())))
+@for_each("number", range(len(strange())))
 @every_shape
 def test_stranger_ones_come_through_too(shape: Shape, number: int) -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
@@ -169,8 +170,8 @@ def test_a_predicate_that_trips_over_it_does_not_replace_it(
 @pytest.mark.parametrize(
     "read",
     [
-        *(describe, retry_after_s, classify, dependency_signal, agent_signal),
-        *(speaks_against_dependency, is_turned_away),
+        *(describe, retry_after_s, classify, provider_signal, agent_signal),
+        *(is_provider_failure, was_not_started),
     ],
 )
 def test_what_reads_exceptions_never_raises(read: Callable[[BaseException], Any]) -> None:
@@ -202,7 +203,7 @@ def test_logging_what_cannot_be_logged_does_not_replace_it(
 
 def test_a_real_interrupt_in_our_own_code_is_not_swallowed() -> None:
     ours = compile("def ours():\n    raise KeyboardInterrupt", "ours", "exec")
-    names: dict[str, Any] = {"__name__": "switchgear._breaker.evidence"}
+    names: dict[str, Any] = {"__name__": "switchgear._breaker.signals"}
     exec(ours, names)
     real, theirs = outcome(names["ours"]), outcome(thrower(KeyboardInterrupt()))
     assert real is not None

@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from switchgear import CircuitBreaker, Policy, Rejected, Signal, detectors
-from switchgear._breaker.wrappers import lazy_code
+from switchgear._breaker.shapes import lazy_code
 from switchgear.testing import FakeClock
 from unit.shapes import driven
 
@@ -65,7 +65,7 @@ def probing(policy: Policy | None = None) -> CircuitBreaker:
     clock = FakeClock()
     policy = policy or Policy([detectors.ConsecutiveFailures(1)])
     breaker = CircuitBreaker("api", policy=policy, clock=clock)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     return breaker
 
@@ -152,7 +152,7 @@ def test_a_coroutine_made_while_closed_and_awaited_while_open_is_refused_and_nev
         ran.append("ran")
 
     pending = breaker.call(runs)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     with pytest.raises(Rejected):
         driven(pending)
     assert ran == []

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from switchgear import LoopBreaker, Signal
-from switchgear._breaker.loop_presets import LOOP_PRESETS, LoopPreset
+from switchgear._breaker.presets import LOOP_PRESETS, LoopPreset
 
 LIMITS = {
     "feature": (30, 3, 5),
@@ -76,7 +76,7 @@ def test_the_limits_of_a_preset_trip_a_loop_exactly_when_they_say(preset: LoopPr
     if preset.consecutive_failures > 1:
         for _ in range(preset.same_error - 1):
             assert not repeating.record_failure("a")
-            repeating.tell(Signal(ok=True))
+            repeating.record(Signal(ok=True))
         assert repeating.record_failure("a")
 
 

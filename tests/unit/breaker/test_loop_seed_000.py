@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from switchgear import Decision, IterationMetrics, LoopBreaker, Phase
+from switchgear import IterationMetrics, LoopBreaker, LoopDecision, Phase
 from switchgear._breaker.loop_breaker import loop_policy, stagnation_policy
 from switchgear.testing import FakeClock
 
@@ -14,7 +14,7 @@ NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 
 
 def breaker(**limits: int) -> LoopBreaker:
-    return LoopBreaker.stagnation("loop/7f3a", **limits, clock=FakeClock())
+    return LoopBreaker.for_stagnation("loop/7f3a", **limits, clock=FakeClock())
 
 
 def stuck(loop: LoopBreaker, times: int) -> LoopBreaker:
@@ -27,13 +27,13 @@ def stuck(loop: LoopBreaker, times: int) -> LoopBreaker:
 
 
 def test_a_new_loop_is_closed_and_goes_on() -> None:
-    assert breaker().check() == Decision(allow_continue=True, state=Phase.CLOSED, reason=None)
+    assert breaker().check() == LoopDecision(allow_continue=True, state=Phase.CLOSED, reason=None)
 
 
 def test_closed_to_half_open_after_three_iterations_without_progress() -> None:
     assert stuck(breaker(), 2).state is Phase.CLOSED
     decision = stuck(breaker(), 3).check()
-    assert decision == Decision(
+    assert decision == LoopDecision(
         allow_continue=True,
         state=Phase.HALF_OPEN,
         reason="No progress in 3 iterations (threshold: 3): one more such iteration opens the circuit",
@@ -49,14 +49,14 @@ def test_half_open_is_what_the_mechanism_calls_tripping() -> None:
 def test_half_open_to_closed_when_progress_resumes_and_the_counter_resets() -> None:
     loop = stuck(breaker(), 3)
     loop.record_progress(BUSY)
-    assert loop.check() == Decision(True, Phase.CLOSED, None)
+    assert loop.check() == LoopDecision(True, Phase.CLOSED, None)
     assert loop.status().consecutive_no_progress == 0
     assert stuck(loop, 2).state is Phase.CLOSED
     assert stuck(loop, 1).state is Phase.HALF_OPEN
 
 
 def test_half_open_to_open_when_the_watchful_iteration_is_stuck_too() -> None:
-    assert stuck(breaker(), 4).check() == Decision(
+    assert stuck(breaker(), 4).check() == LoopDecision(
         allow_continue=False,
         state=Phase.OPEN,
         reason="No progress in 4 iterations (threshold: 3)",
@@ -70,7 +70,7 @@ def test_half_open_to_open_when_the_same_error_repeats() -> None:
     stuck(loop, 3)
     assert loop.state is Phase.HALF_OPEN
     loop.record_error("TypeError: x")
-    assert loop.check() == Decision(
+    assert loop.check() == LoopDecision(
         False, Phase.OPEN, 'Same error repeated 5 times: "TypeError: x"'
     )
 
@@ -82,14 +82,14 @@ def test_closed_to_open_by_the_same_error_bypasses_half_open() -> None:
         seen.append(loop.state)
         loop.record_error("TypeError: x")
     assert seen == [Phase.CLOSED] * 5
-    assert loop.check() == Decision(
+    assert loop.check() == LoopDecision(
         False, Phase.OPEN, 'Same error repeated 5 times: "TypeError: x"'
     )
 
 
 def test_once_open_the_loop_cannot_continue_whatever_comes_and_however_long_it_waits() -> None:
     clock = FakeClock()
-    loop = stuck(LoopBreaker.stagnation("loop/1", clock=clock), 4)
+    loop = stuck(LoopBreaker.for_stagnation("loop/1", clock=clock), 4)
     loop.record_progress(BUSY)
     loop.record_success()
     clock.advance(1e9)
@@ -101,7 +101,7 @@ def test_reset_closes_and_forgets() -> None:
     loop = stuck(breaker(), 4)
     loop.record_error("e")
     loop.reset()
-    assert loop.check() == Decision(True, Phase.CLOSED, None)
+    assert loop.check() == LoopDecision(True, Phase.CLOSED, None)
     assert loop.status() == (Phase.CLOSED, 0, {}, [], None)
     assert stuck(loop, 2).state is Phase.CLOSED
 
@@ -149,7 +149,7 @@ def test_output_that_drops_under_70_percent_is_watched_and_cut_when_it_stays_the
     loop.record_progress(IterationMetrics(1, 1, 699))
     assert loop.state is Phase.HALF_OPEN
     loop.record_progress(IterationMetrics(1, 1, 650))
-    assert loop.check() == Decision(
+    assert loop.check() == LoopDecision(
         False,
         Phase.OPEN,
         "Output declined: output of 650 characters, 65% of the usual 1000 (threshold 70%)",
@@ -221,7 +221,7 @@ def test_what_was_not_measured_is_no_evidence() -> None:
         loop.record_progress(IterationMetrics())
         loop.record_progress(IterationMetrics(output_length=500))
         loop.record_success()
-    assert loop.check() == Decision(True, Phase.CLOSED, None)
+    assert loop.check() == LoopDecision(True, Phase.CLOSED, None)
 
 
 # Error tracking

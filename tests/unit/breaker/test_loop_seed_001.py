@@ -4,7 +4,7 @@ import pytest
 
 from switchgear import LoopBreaker, Phase
 from switchgear._breaker.loop_breaker import failures_policy
-from switchgear._breaker.loop_presets import LOOP_PRESETS
+from switchgear._breaker.presets import LOOP_PRESETS
 from switchgear.testing import FakeClock
 
 
@@ -15,7 +15,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def loop(clock: FakeClock) -> LoopBreaker:
-    return LoopBreaker.failures("loop/1", clock=clock)
+    return LoopBreaker.for_failures("loop/1", clock=clock)
 
 
 def fail(loop: LoopBreaker, *errors: str) -> list[bool]:
@@ -67,12 +67,12 @@ def test_a_loop_that_is_well_has_no_trip_reason(loop: LoopBreaker) -> None:
 
 
 def test_five_failures_instead_of_three() -> None:
-    loop = LoopBreaker.failures("loop/1", consecutive_failures=5, same_error=9)
+    loop = LoopBreaker.for_failures("loop/1", consecutive_failures=5, same_error=9)
     assert fail(loop, *"abcde") == [False, False, False, False, True]
 
 
 def test_three_errors_instead_of_five() -> None:
-    loop = LoopBreaker.failures("loop/1", same_error=3)
+    loop = LoopBreaker.for_failures("loop/1", same_error=3)
     for _ in range(2):
         fail(loop, "x")
         loop.record_success()
@@ -83,9 +83,9 @@ def test_three_errors_instead_of_five() -> None:
 
 
 def test_the_tight_configuration_trips_by_either() -> None:
-    in_a_row = LoopBreaker.failures("loop/1", 2, 3)
+    in_a_row = LoopBreaker.for_failures("loop/1", 2, 3)
     assert fail(in_a_row, "a", "b") == [False, True]
-    repeated = LoopBreaker.failures("loop/1", 2, 3)
+    repeated = LoopBreaker.for_failures("loop/1", 2, 3)
     for _ in range(2):
         fail(repeated, "a")
         repeated.record_success()
@@ -93,13 +93,13 @@ def test_the_tight_configuration_trips_by_either() -> None:
 
 
 def test_one_failure_stops_critical_work() -> None:
-    loop = LoopBreaker.failures("loop/1", consecutive_failures=1, same_error=2)
+    loop = LoopBreaker.for_failures("loop/1", consecutive_failures=1, same_error=2)
     assert fail(loop, "webhook refused") == [True]
     assert loop.trip_reason() == "Circuit breaker tripped: 1 consecutive failure (threshold: 1)"
 
 
 def test_exploration_has_room_to_fail() -> None:
-    loop = LoopBreaker.failures("loop/1", consecutive_failures=8, same_error=10)
+    loop = LoopBreaker.for_failures("loop/1", consecutive_failures=8, same_error=10)
     assert fail(loop, *"abcdefgh") == [False] * 7 + [True]
 
 
@@ -179,7 +179,7 @@ def test_a_retry_that_fails_trips_again_and_the_cooldown_restarts(
 
 
 def test_the_cooldown_is_alive(clock: FakeClock) -> None:
-    loop = LoopBreaker.failures("loop/1", cooldown_s=5.0, clock=clock)
+    loop = LoopBreaker.for_failures("loop/1", cooldown_s=5.0, clock=clock)
     fail(loop, *"abc")
     clock.advance(5.0)
     assert not loop.is_tripped()

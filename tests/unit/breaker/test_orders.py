@@ -17,7 +17,7 @@ def fails() -> None:
 
 def tripped(clock: FakeClock, **settings: Any) -> CircuitBreaker:
     breaker = CircuitBreaker("api", threshold=1, clock=clock, **settings)
-    breaker.tell(FAILED)
+    breaker.record(FAILED)
     assert breaker.state == "open"
     return breaker
 
@@ -128,9 +128,9 @@ def test_a_reset_starts_the_backoff_afresh() -> None:
     clock = FakeClock()
     breaker = tripped(clock)
     clock.advance(60.0)
-    breaker.tell(FAILED)
+    breaker.record(FAILED)
     breaker.reset(by="ann", why="fixed")
-    breaker.tell(FAILED)
+    breaker.record(FAILED)
     with pytest.raises(Rejected) as refused:
         breaker.call(int)
     assert refused.value.retry_after_s == 60.0
@@ -161,12 +161,12 @@ def test_calls_under_way_at_a_reset_come_back_late() -> None:
 def test_every_event_of_a_life_is_numbered_without_gaps_and_continues_the_one_before() -> None:
     clock, seen = FakeClock(), list[Event]()
     breaker = CircuitBreaker("api", threshold=1, clock=clock, sinks=[seen.append])
-    breaker.tell(FAILED)
+    breaker.record(FAILED)
     clock.advance(60.0)
     breaker.enter()
     clock.advance(60.0)
     assert breaker.state == "half_open"
-    breaker.tell(FAILED)
+    breaker.record(FAILED)
     breaker.hold_open(by="ann", why="test")
     breaker.shadow(by="bob", why="test")
     breaker.release(by="ann", why="test")

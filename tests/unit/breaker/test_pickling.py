@@ -91,7 +91,7 @@ def test_counts_that_were_not_folded_yet_are_pickled_too() -> None:
 def test_an_open_circuit_waits_the_rest_of_its_wait_on_a_clock_that_shows_another_time() -> None:
     clock = FakeClock(1000.0)
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
-    breaker.tell(Signal(ok=False, error="down"))
+    breaker.record(Signal(ok=False, error="down"))
     clock.advance(18.0)
     stored = pickle.dumps(breaker)
     for start_s in (0.0, 1e6):
@@ -113,7 +113,7 @@ def test_an_open_circuit_waits_the_rest_of_its_wait_on_a_clock_that_shows_anothe
 
 def test_a_breaker_on_the_real_clock_goes_on_from_where_it_stood() -> None:
     breaker = CircuitBreaker("api", threshold=1)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     left_s = retry_after_s(again(again(breaker)))
     assert left_s is not None
     assert 50.0 < left_s <= 60.0
@@ -122,12 +122,12 @@ def test_a_breaker_on_the_real_clock_goes_on_from_where_it_stood() -> None:
 def test_a_probe_under_way_keeps_its_lease() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     permit = breaker.enter()
     loaded = again(breaker)
     assert retry_after_s(loaded) == 60.0
-    loaded.tell(Signal(ok=True), permit)
+    loaded.record(Signal(ok=True), permit)
     assert loaded.state == "closed"
     assert breaker.state == "half_open"
 
@@ -174,7 +174,7 @@ def test_policy_fallback_predicates_and_sinks_go_along() -> None:
 def test_event_numbers_go_on_without_a_gap() -> None:
     HEARD.clear()
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock(), sinks=[hear])
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     again(breaker).reset(by="ann", why="test")
     assert [event.seq for event in HEARD] == [1, 2, 3]
 
@@ -182,16 +182,16 @@ def test_event_numbers_go_on_without_a_gap() -> None:
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
 def test_a_copy_starts_from_the_same_state_and_goes_its_own_way(copied: object) -> None:
     breaker = CircuitBreaker("api", threshold=2, clock=FakeClock())
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     other = copied(breaker)  # type: ignore[operator]
-    other.tell(Signal(ok=False))
+    other.record(Signal(ok=False))
     assert other.state == "open"
     assert breaker.state == "closed"
 
 
 def test_a_refusal_copies_and_keeps_its_notes() -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
-    breaker.tell(Signal(ok=False, error="529"))
+    breaker.record(Signal(ok=False, error="529"))
     with pytest.raises(Rejected) as refused:
         breaker.call(int)
     refused.value.add_note("while answering ann")

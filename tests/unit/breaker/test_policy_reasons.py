@@ -18,14 +18,14 @@ def reason(breaker: CircuitBreaker) -> str:
 
 def test_one_detector_that_is_enough_gives_its_own_reason() -> None:
     breaker = weighed(2, 1, 2)
-    breaker.tell(Signal(ok=False, seconds=0.1, count=2))
+    breaker.record(Signal(ok=False, seconds=0.1, count=2))
     assert breaker.state == "open"
     assert reason(breaker) == "2 failures in a row (threshold 2)"
 
 
 def test_several_detectors_give_the_score_what_it_trips_at_and_their_shares() -> None:
     breaker = weighed(40, 50, 60)
-    breaker.tell(Signal(ok=False, seconds=5.0, count=2))
+    breaker.record(Signal(ok=False, seconds=5.0, count=2))
     assert breaker.state == "open"
     assert reason(breaker) == (
         "score 90 (trips at 60): 2 failures in a row (threshold 2) (+40); "
@@ -35,7 +35,7 @@ def test_several_detectors_give_the_score_what_it_trips_at_and_their_shares() ->
 
 def test_a_score_below_its_threshold_says_how_much_of_it_is_reached() -> None:
     breaker = weighed(40, 50, 60)
-    breaker.tell(Signal(ok=False, seconds=0.1, count=2))
+    breaker.record(Signal(ok=False, seconds=0.1, count=2))
     circuit = breaker.snapshot()
     policy = breaker.policy
     assert breaker.state == "closed"

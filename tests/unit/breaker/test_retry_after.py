@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from switchgear import CircuitBreaker, Rejected, Signal
-from switchgear._breaker.evidence import retry_after_s
+from switchgear._breaker.signals import retry_after_s
 from switchgear.testing import FakeClock
 
 NOW = datetime(2025, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -172,9 +172,9 @@ def test_nobody_can_keep_a_circuit_open_for_more_than_an_hour() -> None:
 def test_it_counts_from_the_failure_that_opened_the_circuit() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=2, clock=clock)
-    breaker.tell(Signal(ok=False, retry_after_s=500.0))
+    breaker.record(Signal(ok=False, retry_after_s=500.0))
     clock.advance(1.0)
-    breaker.tell(Signal(ok=False, retry_after_s=7.0))
+    breaker.record(Signal(ok=False, retry_after_s=7.0))
     clock.advance(6.5)
     assert breaker.state == "open"
     clock.advance(0.5)
@@ -185,7 +185,7 @@ def test_it_sets_the_wait_after_a_failed_probe_too_and_the_backoff_goes_on_after
     clock, waits = FakeClock(), list[float | None]()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
     for asked_s in (None, 7.0, None, None):
-        breaker.tell(Signal(ok=False, retry_after_s=asked_s))
+        breaker.record(Signal(ok=False, retry_after_s=asked_s))
         with pytest.raises(Rejected) as refused:
             breaker.call(int)
         waits.append(refused.value.retry_after_s)

@@ -8,16 +8,16 @@ import pytest
 
 from switchgear import CircuitBreaker, Cooldown, Policy, Rejected, Signal, detectors
 from switchgear._breaker import tickets as runs
-from switchgear._breaker.tickets import TICKETS, Run
+from switchgear._breaker.tickets import TICKETS, SuccessRun
 from switchgear._core.types import Permit
 from switchgear.testing import FakeClock
 
 
-def new_run() -> Run:
-    return Run(Permit(1), math.inf)
+def new_run() -> SuccessRun:
+    return SuccessRun(Permit(1), math.inf)
 
 
-def take(run: Run, tickets: int) -> int:
+def take(run: SuccessRun, tickets: int) -> int:
     return sum(1 for _ in range(tickets) if next(run.tickets, 0) is None)
 
 
@@ -49,7 +49,7 @@ def test_a_run_that_has_ended_has_no_tickets() -> None:
     assert run.end() == 0
 
 
-def is_pending(run: Run) -> bool:
+def is_pending(run: SuccessRun) -> bool:
     """As a function, because mypy takes a property for a constant."""
     return run.is_pending
 
@@ -81,7 +81,7 @@ def test_a_run_is_large_and_its_time_short() -> None:
 
 
 def test_a_run_hands_out_no_more_tickets_than_it_may() -> None:
-    run = Run(Permit(1), math.inf, 3)
+    run = SuccessRun(Permit(1), math.inf, 3)
     assert take(run, 9) == 3
     assert run.count(most=5) == 3
     assert take(run, 9) == 2, "three of the five are told now"
@@ -93,7 +93,7 @@ def test_a_run_hands_out_no_more_tickets_than_it_may() -> None:
 
 
 def test_a_run_fits_while_what_may_go_untold_is_no_more_than_that() -> None:
-    run = Run(Permit(1), math.inf, 5)
+    run = SuccessRun(Permit(1), math.inf, 5)
     assert (run.fits(5), run.fits(4)) == (True, False)
     take(run, 2)
     assert run.fits(5)
@@ -105,7 +105,7 @@ def test_a_run_fits_while_what_may_go_untold_is_no_more_than_that() -> None:
 
 @pytest.mark.parametrize(("taken", "left"), [(0, 6), (2, 4), (6, 0), (8, 0)])
 def test_a_run_goes_on_for_one_that_had_too_many_tickets(taken: int, left: int) -> None:
-    old, new = new_run(), Run(Permit(1), math.inf, 0)
+    old, new = new_run(), SuccessRun(Permit(1), math.inf, 0)
     assert take(old, taken) == taken
     new.take_over(old, most=6)
     assert take(old, 1) == 0
@@ -133,7 +133,7 @@ def test_a_call_under_way_when_a_failure_limits_the_run_is_counted_once() -> Non
     breaker = CircuitBreaker("api", policy=Policy([detectors.FailureRate(4, 0.5)]))
 
     def outlasts_a_failure() -> None:
-        breaker.tell(Signal(ok=False, count=2))
+        breaker.record(Signal(ok=False, count=2))
 
     breaker.call(int)
     breaker.call(outlasts_a_failure)
@@ -169,7 +169,7 @@ def test_decorated_calls_and_direct_tells_have_the_same_history(block: int) -> N
             permit = tells.enter()
             clock.advance(seconds)
             error = "OSError" if bad else None
-            tells.tell(Signal(ok=not bad, seconds=seconds, error=error), permit)
+            tells.record(Signal(ok=not bad, seconds=seconds, error=error), permit)
             if bad:
                 raise OSError
 
@@ -194,7 +194,7 @@ def test_threads_that_fill_a_window_trip_it_at_its_very_size() -> None:
     crew, tripped = 8, Barrier(8)
     for _ in range(50):
         breaker = CircuitBreaker("api", policy=Policy([detectors.FailureRate(19, 0.5)]))
-        breaker.tell(Signal(ok=False, count=11))
+        breaker.record(Signal(ok=False, count=11))
         threads = [Thread(target=breaker.call, args=(tripped.wait,)) for _ in range(crew)]
         for thread in threads:
             thread.start()

@@ -9,13 +9,14 @@ from unittest.mock import Mock
 
 import pytest
 
+from depth import for_each
 from switchgear import CircuitBreaker, Panel, Signal
-from switchgear._breaker import outcome
+from switchgear._breaker import nesting
 from switchgear.testing import FakeClock
 from unit.shapes import ALL, Shape
 
 every_outer = pytest.mark.parametrize("outer", ALL, ids=lambda shape: shape.__name__)
-every_inner = pytest.mark.parametrize("inner", ALL, ids=lambda shape: shape.__name__)
+every_inner = for_each("inner", ALL)
 
 
 def down() -> None:
@@ -26,8 +27,8 @@ def new_breaker() -> CircuitBreaker:
     return CircuitBreaker("api", threshold=9999, clock=FakeClock())
 
 
-@every_outer
 @every_inner
+@every_outer
 def test_it_counts_once_whatever_the_guards_look_like(outer: Shape, inner: Shape) -> None:
     breaker = new_breaker()
     for calls in range(1, 4):
@@ -232,7 +233,7 @@ def test_across_threads_it_counts_once() -> None:
 def test_inside_a_probe_the_probe_reports_it_once() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     with pytest.raises(ConnectionError):
         breaker.call(breaker.call, down)
@@ -259,7 +260,7 @@ def test_what_is_remembered_of_blocks_is_bounded() -> None:
     for _ in range(1000):
         with suppress(ConnectionError), breaker:
             down()
-    assert len(outcome._left) <= 256
+    assert len(nesting._left) <= 256
 
 
 def test_a_success_by_exception_counts_once_too() -> None:

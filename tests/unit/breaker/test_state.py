@@ -29,9 +29,9 @@ def test_tripping_admits_and_calms_down_by_itself_when_the_evidence_ages() -> No
     clock, seen = FakeClock(), list[Event]()
     policy = Policy([detectors.FailuresInWindow(4, 60.0)], tripping_at=0.5)
     breaker = CircuitBreaker("api", policy=policy, clock=clock, sinks=[seen.append])
-    breaker.tell(FAILED)
+    breaker.record(FAILED)
     assert breaker.state == "closed"
-    breaker.tell(FAILED)
+    breaker.record(FAILED)
     assert breaker.state == "tripping"
     assert breaker.call(int) == 0
     clock.advance(61.0)
@@ -43,7 +43,7 @@ def test_tripping_opens_when_it_gets_worse() -> None:
     policy = Policy([detectors.ConsecutiveFailures(4)], tripping_at=0.5)
     breaker, states = CircuitBreaker("api", policy=policy, clock=FakeClock()), list[str]()
     for _ in range(4):
-        breaker.tell(FAILED)
+        breaker.record(FAILED)
         states.append(breaker.state)
     assert states == ["closed", "tripping", "tripping", "open"]
 
@@ -51,7 +51,7 @@ def test_tripping_opens_when_it_gets_worse() -> None:
 def test_heat_rises_to_one_at_the_trip_and_falls_to_zero_by_a_success() -> None:
     breaker, heats = CircuitBreaker("api", threshold=4, clock=FakeClock()), list[float]()
     for _ in range(3):
-        breaker.tell(FAILED)
+        breaker.record(FAILED)
         heats.append(breaker.heat)
     breaker.call(int)
     assert [*heats, breaker.heat] == [0.25, 0.5, 0.75, 0.0]
@@ -71,7 +71,7 @@ def test_an_open_circuit_comes_back_as_its_recovery_says_without_anyone_asking(
     clock = FakeClock()
     policy = Policy([detectors.ConsecutiveFailures(1)], recovery)
     breaker = CircuitBreaker("api", policy=policy, clock=clock)
-    breaker.tell(FAILED)
+    breaker.record(FAILED)
     clock.advance(wait_s - 0.001)
     assert breaker.state == "open"
     clock.advance(0.001)
@@ -81,7 +81,7 @@ def test_an_open_circuit_comes_back_as_its_recovery_says_without_anyone_asking(
 def test_a_call_needs_nobody_to_have_read_the_state_before_it() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
-    breaker.tell(FAILED)
+    breaker.record(FAILED)
     with pytest.raises(Rejected):
         breaker.call(int)
     clock.advance(60.0)
@@ -91,13 +91,13 @@ def test_a_call_needs_nobody_to_have_read_the_state_before_it() -> None:
 def test_the_lease_of_a_probe_lasts_as_long_as_the_wait_it_ended() -> None:
     clock, leases = FakeClock(), list[float]()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
-    breaker.tell(FAILED)
+    breaker.record(FAILED)
     for wait_s in (60.0, 120.0, 240.0, 300.0, 300.0):
         clock.advance(wait_s)
         permit = breaker.enter()
         assert permit.lease_until_s is not None
         leases.append(permit.lease_until_s - clock())
-        breaker.tell(FAILED, permit)
+        breaker.record(FAILED, permit)
     assert leases == [60.0, 120.0, 240.0, 300.0, 300.0]
 
 
@@ -105,13 +105,13 @@ def test_a_policy_may_ask_for_several_probes_and_several_successes() -> None:
     clock = FakeClock()
     policy = Policy([detectors.ConsecutiveFailures(1)], Cooldown(60.0, probes=2, successes=3))
     breaker = CircuitBreaker("api", policy=policy, clock=clock)
-    breaker.tell(FAILED)
+    breaker.record(FAILED)
     clock.advance(60.0)
     first, second = breaker.enter(), breaker.enter()
     with pytest.raises(Rejected):
         breaker.enter()
-    breaker.tell(Signal(ok=True), first)
-    breaker.tell(Signal(ok=True), second)
+    breaker.record(Signal(ok=True), first)
+    breaker.record(Signal(ok=True), second)
     assert breaker.state == "half_open"
     breaker.call(int)
     assert breaker.state == "closed"
@@ -122,7 +122,7 @@ def test_reduced_load_admits_its_share_and_refuses_the_rest() -> None:
     slow = detectors.SlowCalls(slow_s=1.0, window=2, threshold=0.0, admit=0.25)
     breaker = CircuitBreaker("api", policy=Policy([slow]), clock=clock)
     for _ in range(2):
-        breaker.tell(Signal(ok=True, seconds=2.0))
+        breaker.record(Signal(ok=True, seconds=2.0))
     assert breaker.state == "open"
     admitted = 0
     for _ in range(100):
@@ -144,6 +144,6 @@ def test_its_repr_names_circuit_state_and_mode() -> None:
 def test_two_detectors_of_one_kind_have_a_reading_each() -> None:
     policy = Policy([detectors.FailuresInWindow(4, 60.0), detectors.FailuresInWindow(8, 600.0)])
     breaker = CircuitBreaker("api", policy=policy, clock=FakeClock())
-    breaker.tell(FAILED)
+    breaker.record(FAILED)
     heats = {name: reading.heat for name, reading in breaker.readings().items()}
     assert heats == {"failures_in_window": 0.25, "failures_in_window#2": 0.125}

@@ -8,6 +8,7 @@ import pytest
 
 from switchgear import CircuitBreaker, Policy, Rejected, Signal, detectors
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 from unit.shapes import ALL, Shape
 
 every_shape = pytest.mark.parametrize("shape", ALL, ids=lambda shape: shape.__name__)
@@ -37,7 +38,7 @@ def absent() -> None:
 def half_open(**options: Any) -> tuple[CircuitBreaker, FakeClock]:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock, **options)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     return breaker, clock
 
@@ -138,7 +139,7 @@ def test_while_an_ignored_probe_is_under_way_others_wait_for_it_only() -> None:
 
     def probe() -> None:
         inside.set()
-        go_on.wait(10.0)
+        go_on.wait(LIMIT_S)
         raise HttpError(404)
 
     def guarded() -> None:
@@ -147,11 +148,11 @@ def test_while_an_ignored_probe_is_under_way_others_wait_for_it_only() -> None:
 
     thread = threading.Thread(target=guarded)
     thread.start()
-    assert inside.wait(10.0)
+    assert inside.wait(LIMIT_S)
     with pytest.raises(Rejected, match="a probe is under way"):
         breaker.call(len, "abc")
     go_on.set()
-    thread.join(10.0)
+    thread.join(LIMIT_S)
     assert breaker.call(len, "abc") == 3
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from switchgear import CircuitBreaker, Phase, Rejected
-from switchgear._breaker.evidence import ExceptionTest
+from switchgear._breaker.signals import ExceptionTest
 from switchgear._core.errors import Refusal
 from switchgear.testing import FakeClock
 from unit.shapes import driven

@@ -13,6 +13,7 @@ from switchgear._budgets.budgets import Budgets
 from switchgear._core.errors import BudgetRefused, Refusal
 from switchgear._stores.ledger import MemoryLedger, Work
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 
 @pytest.fixture(params=["memory:", "sqlite:///{}/state.db"])
@@ -84,7 +85,7 @@ class Slow(MemoryLedger):
 
     def amend(self, shelf: str, key: str, work: Work) -> Any:
         self.asked.set()
-        assert self.may_answer.wait(30)
+        assert self.may_answer.wait(LIMIT_S)
         return super().amend(shelf, key, work)
 
 

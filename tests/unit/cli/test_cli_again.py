@@ -80,7 +80,7 @@ def test_a_store_that_goes_is_told_once_and_awaited(
 ) -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
-    panel.breaker("before").tell(Signal(ok=False, count=5))
+    panel.breaker("before").record(Signal(ok=False, count=5))
 
     whole = panel.store.inner
     broken = MemoryStore()
@@ -97,7 +97,7 @@ def test_a_store_that_goes_is_told_once_and_awaited(
     def come_back() -> None:
         panel.store.inner = whole
         clock.advance(2)  # it is tried again after a second
-        panel.breaker("after").tell(Signal(ok=False, count=5))
+        panel.breaker("after").record(Signal(ok=False, count=5))
 
     between_looks(go, lambda: None, come_back)
     told = run(*verb, panel=panel)

@@ -179,3 +179,21 @@ def test_who_is_guarded_can_neither_raise_a_budget_nor_break_a_lock(
         assert "needs the operator token" in result.stderr
         (tmp_path / "token").write_text("secret")
         assert run(*words, "--token-file", "token").exit_code == 0
+
+
+def test_long_names_keep_the_columns_and_are_whole_in_a_pipe(
+    panel: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = f"team-{'x' * 80}-one", f"team-{'x' * 80}-two"
+    for name in (one, other):
+        panel.budgets.open(name, 5_000_000)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("budgets", "list").output.splitlines()
+    assert all(len(line) <= 80 for line in lines), lines
+    at = lines[0].index("LEVEL")
+    assert {line[at : at + 4] for line in lines[1:]} == {"team"}
+    assert [line.split()[0][-4:] for line in lines if "xxx" in line] == ["-one", "-two"]
+    monkeypatch.delenv("COLUMNS")
+    piped = run("budgets", "list").output
+    assert one in piped
+    assert other in piped

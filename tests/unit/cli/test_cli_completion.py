@@ -12,7 +12,7 @@ from switchgear._panel.panel import Panel
 def offered(names: list[str], start: str) -> list[str]:
     panel = Panel("memory:")
     for name in names:
-        panel.breaker(name).tell(Signal(ok=True))
+        panel.breaker(name).record(Signal(ok=True))
     with click.Context(main, obj=panel).scope():
         return names_beginning(start)
 

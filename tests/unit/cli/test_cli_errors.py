@@ -47,7 +47,7 @@ def one_sentence(done: Result) -> str:
 def broken(monkeypatch: pytest.MonkeyPatch) -> Panel:
     """A panel whose store cannot be reached any more."""
     panel = Panel("memory:", clock=FakeClock())
-    panel.breaker("a").tell(Signal(ok=False))
+    panel.breaker("a").record(Signal(ok=False))
 
     def gone(*_: Any, **__: Any) -> Any:
         raise StoreUnavailable("redis://db", "connection refused", "check that it runs")
@@ -71,7 +71,7 @@ def test_what_could_not_be_written_is_not_taken_for_recorded(
     monkeypatch: pytest.MonkeyPatch, kind: type[StoreReadOnly], verb: list[str]
 ) -> None:
     panel = Panel("memory:", clock=FakeClock())
-    panel.breaker("a").tell(Signal(ok=False))
+    panel.breaker("a").record(Signal(ok=False))
 
     def refuse(*_: Any) -> Any:
         raise kind("sqlite:///x", "no", "make room")
@@ -137,7 +137,7 @@ def test_a_defect_of_ours_is_told_without_a_traceback(monkeypatch: pytest.Monkey
 
 def test_an_unknown_circuit_is_named_with_what_was_meant() -> None:
     panel = Panel("memory:")
-    panel.breaker("provider/anthropic").tell(Signal(ok=True))
+    panel.breaker("provider/anthropic").record(Signal(ok=True))
     for verb in (["show"], ["hold", "open"], ["release"], ["reset"]):
         said = one_sentence(
             run(
@@ -161,7 +161,7 @@ def test_holding_a_circuit_before_it_exists_must_be_meant() -> None:
 def test_several_circuits_need_a_yes() -> None:
     panel = Panel("memory:")
     for name in ("a/1", "a/2", "b"):
-        panel.breaker(name).tell(Signal(ok=True))
+        panel.breaker(name).record(Signal(ok=True))
     said = one_sentence(run("hold", "open", "a/*", "--why", "x", panel=panel))
     assert "2 circuits (a/1, a/2)" in said
     assert "--yes" in said
@@ -174,14 +174,14 @@ def test_several_circuits_need_a_yes() -> None:
 def test_a_circuit_with_a_star_in_its_name_is_meant_by_its_name() -> None:
     panel = Panel("memory:")
     for name in ("a*", "ab"):
-        panel.breaker(name).tell(Signal(ok=True))
+        panel.breaker(name).record(Signal(ok=True))
     assert run("hold", "open", "a*", "--why", "x", panel=panel).exit_code == 0
     assert [view.name for view in panel if view.circuit.mode == "held_open"] == ["a*"]
 
 
 def test_a_reason_is_redacted_and_a_reset_keeps_a_hold() -> None:
     panel = Panel("memory:")
-    panel.breaker("a").tell(Signal(ok=False, count=5))
+    panel.breaker("a").record(Signal(ok=False, count=5))
     run("hold", "closed", "a", "--why", "key sk-proj-abcdefghijklmnop", "--by", "ada", panel=panel)
     view = panel.view("a")
     assert view is not None

@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 def tell(folder: Path, circuit: str, **facts: Any) -> None:
     with Fleet.from_config(load_config(folder / "switchgear.yaml")) as fleet:
-        fleet.panel.breaker(circuit).tell(Signal(**facts))
+        fleet.panel.breaker(circuit).record(Signal(**facts))
 
 
 def test_an_agent_on_another_model_is_rerouted_and_back_when_its_provider_heals(

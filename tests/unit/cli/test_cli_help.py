@@ -35,7 +35,7 @@ def test_every_help_is_clean_text_within_80_columns(words: str) -> None:
 @pytest.mark.parametrize("name", ["stuck", "progress", "budget", "service"])
 def test_a_policy_is_shown_without_python_s_punctuation(name: str) -> None:
     panel = Panel("memory:")
-    panel.breaker("x", preset_policy(name)).tell(Signal(ok=True))
+    panel.breaker("x", preset_policy(name)).record(Signal(ok=True))
     shown = CliRunner().invoke(main, ["show", "x"], obj=panel).output
     policy = shown.partition("\nPolicy\n")[2].partition("\n\n")[0]
     assert policy

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from depth import some_of
 from switchgear._agents.codex.hook_trust import Trust, ask_codex
 from switchgear._cli import main
 from switchgear._hooks.command import AGENTS
@@ -197,7 +198,7 @@ def test_status_names_what_needs_attention(project: Path) -> None:
     assert "cannot be read: it is no JSON" in run("status", "codex").output
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", some_of(AGENTS, ["claude-code", "codex"]))
 def test_the_doctor_sends_an_event_and_finds_it(agent: str) -> None:
     run("install", agent)
     done = run("doctor", agent, "--json")
@@ -211,7 +212,8 @@ def test_the_doctor_sends_an_event_and_finds_it(agent: str) -> None:
     assert f"{HOOKED[agent].program} is not on the PATH here" in notes
 
 
-@pytest.mark.parametrize("agent", ["claude-code", "gemini"])  # with a sub-agent, and without
+# With a sub-agent, and without.
+@pytest.mark.parametrize("agent", some_of(["claude-code", "gemini"], ["claude-code"]))
 def test_the_doctor_leaves_no_circuit_of_its_own_and_can_be_asked_again_and_again(
     agent: str,
 ) -> None:
@@ -220,6 +222,17 @@ def test_the_doctor_leaves_no_circuit_of_its_own_and_can_be_asked_again_and_agai
     assert codes == [0, 0, 0]
     shown = json.loads(CliRunner().invoke(main, ["status", "--json"]).output)
     assert [circuit["name"] for circuit in shown] == ["op/file_read"]  # which is everybody's
+
+
+def test_the_doctor_does_not_call_it_well_when_a_harmless_call_is_refused() -> None:
+    run("install", "claude-code")
+    order = ["hold", "open", "op/file_read", "--create", "--why", "the disk is being replaced"]
+    assert CliRunner().invoke(main, order).exit_code == 0
+    done = run("doctor", "claude-code", "--json")
+    assert done.exit_code == 1
+    told = [one for one in json.loads(done.output)["findings"] if one["level"] == "warning"]
+    assert any("answered: deny: " in one["what"] for one in told), told
+    assert any("the disk is being replaced" in one["what"] for one in told)
 
 
 def test_the_doctor_runs_the_command_that_the_file_holds_and_no_other(project: Path) -> None:

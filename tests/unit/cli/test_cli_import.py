@@ -20,16 +20,17 @@ from switchgear._core.types import Signal
 from switchgear._panel.panel import Panel
 from switchgear._stores.ledger import Amended, ledger_of
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 
 def filled_panel() -> Panel:
     clock = FakeClock()
     clock.advance(1_000_000)
     panel = Panel("memory:", clock=clock)
-    panel.breaker("a").tell(Signal(ok=False, count=5, error="529", cost_micros=7))
-    panel.breaker("b/日本").tell(Signal(ok=True, seconds=0.1))
+    panel.breaker("a").record(Signal(ok=False, count=5, error="529", cost_micros=7))
+    panel.breaker("b/日本").record(Signal(ok=True, seconds=0.1))
     panel.breaker("b/日本").hold_open(by="ada", why="x")
-    panel.breaker("c").tell(Signal(ok=False))
+    panel.breaker("c").record(Signal(ok=False))
     panel.budgets.open("atlas", 1000, circuit="a")
     panel.budgets.reserve("atlas", 100, owner="coder")
     panel.budgets.charge("atlas", 30)
@@ -75,7 +76,7 @@ def test_an_export_of_some_has_only_those() -> None:
 
 def test_a_circuit_that_went_on_meanwhile_is_kept() -> None:
     panel = filled_panel()
-    panel.breaker("c").tell(Signal(ok=False))
+    panel.breaker("c").record(Signal(ok=False))
     done = run(panel, "import", "-", given=b"\n".join(LINES))
     assert done.output == (
         "0 circuits taken, 4 kept as they are (as new or newer)\n"
@@ -223,7 +224,7 @@ def test_an_export_goes_into_a_pipe_and_does_not_replace_it(tmp_path: Path) -> N
     reader = threading.Thread(target=lambda: heard.append(pipe.read_bytes()), daemon=True)
     reader.start()
     assert run(FILLED, "export", "-o", str(pipe)).exit_code == 0
-    reader.join(10)
+    reader.join(LIMIT_S)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert heard == [b"\n".join(LINES) + b"\n"]
 

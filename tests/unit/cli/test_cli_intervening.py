@@ -13,13 +13,14 @@ from switchgear._agents.hook_call import Moment
 from switchgear._cli import main
 from switchgear._cli.views.choice import ask, chosen
 from switchgear._config import load_config, preset_policy
-from switchgear._core.types import Act, Phase, Signal, Tell
+from switchgear._core.types import AgentStep, Phase, Record, Signal
 from switchgear._hooks import session
 from switchgear._hooks.session import Notes, attend
 from switchgear._panel.panel import Panel
 from switchgear._stores.base import Transaction
 from switchgear._stuck import messages
 from switchgear._stuck.escalation import Interventions
+from timeouts import LIMIT_S
 from trusted_config import write_config
 
 SESSION = "session/s1"
@@ -71,21 +72,21 @@ def _stuck(panel: Panel) -> None:
     def work(tx: Transaction) -> None:
         notes = attend(Notes(), Moment.PROMPT, tx.now_s, agent="codex", limit_s=600.0)
         tx.note = notes.dump()
-        call = Signal(ok=True, act=Act("Read", "a"), count=6)
-        tx.apply(SESSION, preset_policy("stuck"), Tell(call))
+        call = Signal(ok=True, step=AgentStep("Read", "a"), count=6)
+        tx.apply(SESSION, preset_policy("stuck"), Record(call))
 
     panel.store.transact(SESSION, work)
 
 
 def _stuck_again(panel: Panel) -> None:
-    call = Signal(ok=True, act=Act("Read", "a"), count=6)
-    panel.breaker(SESSION).tell(call)
+    call = Signal(ok=True, step=AgentStep("Read", "a"), count=6)
+    panel.breaker(SESSION).record(call)
 
 
 def _tripped(panel: Panel) -> None:
     policy = preset_policy("operation")
     breaker = panel.breaker(SPAWN, policy)
-    breaker.tell(Signal(ok=False, error="Rate limit exceeded", count=3))
+    breaker.record(Signal(ok=False, error="Rate limit exceeded", count=3))
 
 
 @pytest.fixture
@@ -116,8 +117,8 @@ def test_when_nobody_is_there_the_block_is_printed_and_the_ladder_decides(desk: 
 
 def test_nobody_helps_an_agent_that_is_not_stuck(desk: Desk) -> None:
     desk.with_panel(
-        lambda panel: panel.breaker(SESSION).tell(
-            Signal(ok=True, act=Act("Read", "b"), files_changed=1)
+        lambda panel: panel.breaker(SESSION).record(
+            Signal(ok=True, step=AgentStep("Read", "b"), files_changed=1)
         )
     )
     done = desk.run("s1")
@@ -170,7 +171,7 @@ def test_the_help_takes_over_with_the_evidence(desk: Desk) -> None:
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + LIMIT_S
     while not holds():
         assert time.monotonic() < until_s, "the help did not come"
         time.sleep(0.05)  # it is a process of its own
@@ -265,7 +266,7 @@ def _open_long_ago(desk: Desk) -> None:
 
 
 def test_a_closed_circuit_needs_nothing(desk: Desk) -> None:
-    desk.with_panel(lambda panel: panel.breaker("op/git").tell(Signal(ok=True)))
+    desk.with_panel(lambda panel: panel.breaker("op/git").record(Signal(ok=True)))
     assert desk.run("op/git").output == "op/git is closed: nothing to do\n"
 
 

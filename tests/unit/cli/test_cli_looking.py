@@ -23,10 +23,10 @@ class Shell:
         self.clock.advance(1_790_000_000)
         self.panel = Panel("memory:", clock=self.clock)
 
-    def tell(
+    def record(
         self, name: str, *, ok: bool = False, count: int = 1, error: str | None = None
     ) -> None:
-        self.panel.breaker(name).tell(Signal(ok=ok, count=count, error=error))
+        self.panel.breaker(name).record(Signal(ok=ok, count=count, error=error))
 
     def run(self, *args: str, **env: str) -> Result:
         # Workers of a parallel test run are told a width of their own.
@@ -39,12 +39,12 @@ def shell() -> Shell:
 
 
 def test_the_order_is_held_open_then_open_then_probing_then_hot_then_calm(shell: Shell) -> None:
-    shell.tell("e/calm", ok=True)
-    shell.tell("d/warm", count=2)
-    shell.tell("c/probing", count=5)
+    shell.record("e/calm", ok=True)
+    shell.record("d/warm", count=2)
+    shell.record("c/probing", count=5)
     shell.clock.advance(60)
-    shell.tell("b/open", count=5)
-    shell.tell("a/calm", ok=True)
+    shell.record("b/open", count=5)
+    shell.record("a/calm", ok=True)
     shell.run("hold", "open", "f/held", "--create", "--why", "x")
     names = [line.split()[2] for line in shell.run("status").output.splitlines()[1:7]]
     assert names == ["open", "b/open", "c/probing", "d/warm", "a/calm", "e/calm"]
@@ -52,9 +52,9 @@ def test_the_order_is_held_open_then_open_then_probing_then_hot_then_calm(shell:
 
 @pytest.mark.parametrize("columns", [20, 40, 64, 80, 120, 200])
 def test_no_line_is_wider_than_the_terminal(shell: Shell, columns: int) -> None:
-    shell.tell("provider/" + "very-" * 40 + "long", count=5, error="word " * 80)
-    shell.tell("provider/日本語のモデル提供者/" + "長" * 50, count=5, error="長" * 90)
-    shell.tell(HOSTILE, count=1, error="x" * 300)
+    shell.record("provider/" + "very-" * 40 + "long", count=5, error="word " * 80)
+    shell.record("provider/日本語のモデル提供者/" + "長" * 50, count=5, error="長" * 90)
+    shell.record(HOSTILE, count=1, error="x" * 300)
     shell.run("hold", "shadow", "*", "--why", "y" * 150, "--yes")
     for verb in (("status",), ("show", HOSTILE), ("events",)):
         output = shell.run(*verb, COLUMNS=str(columns)).output
@@ -65,8 +65,8 @@ def test_no_line_is_wider_than_the_terminal(shell: Shell, columns: int) -> None:
 
 def test_in_a_pipe_a_circuit_is_a_line_and_nothing_is_cut(shell: Shell) -> None:
     name = "provider/" + "very-" * 40 + "long"
-    shell.tell(name, count=5, error="529 overloaded")
-    shell.tell("a", ok=True)
+    shell.record(name, count=5, error="529 overloaded")
+    shell.record("a", ok=True)
     lines = shell.run("status").output.splitlines()
     assert name in lines[1]
     assert 'last "529 overloaded"; next try in 60 s' in lines[1]
@@ -75,13 +75,13 @@ def test_in_a_pipe_a_circuit_is_a_line_and_nothing_is_cut(shell: Shell) -> None:
 
 def test_show_keeps_labels_and_values_apart(shell: Shell) -> None:
     careful = Policy([ConsecutiveFailures()], tripping_at=0.5)
-    shell.panel.breaker("op/git", policy=careful).tell(Signal(ok=False))
+    shell.panel.breaker("op/git", policy=careful).record(Signal(ok=False))
     assert "  tripping   from 50%" in shell.run("show", "op/git").output
 
 
 @pytest.mark.parametrize("verb", ["status", "show", "events", "watch", "check"])
 def test_hostile_names_and_errors_do_nothing_to_the_terminal(shell: Shell, verb: str) -> None:
-    shell.tell(HOSTILE, count=5, error="\x1b]0;owned\x07\r[bold]boo")
+    shell.record(HOSTILE, count=5, error="\x1b]0;owned\x07\r[bold]boo")
     arguments = {"show": [HOSTILE], "check": [HOSTILE], "watch": ["--times", "1"]}
     output = shell.run(verb, *arguments.get(verb, []), FORCE_COLOR="").output
     assert "x[red]/\\x1b[2J\\nevil\\u202e" in output
@@ -90,7 +90,7 @@ def test_hostile_names_and_errors_do_nothing_to_the_terminal(shell: Shell, verb:
 
 
 def test_json_is_ascii_and_says_the_true_name(shell: Shell) -> None:
-    shell.tell(HOSTILE, count=5, error="zu groß")
+    shell.record(HOSTILE, count=5, error="zu groß")
     for verb in (["status", "--json"], ["show", HOSTILE, "--json"], ["check", HOSTILE, "--json"]):
         output = shell.run(*verb).output
         assert output.isascii()
@@ -100,8 +100,8 @@ def test_json_is_ascii_and_says_the_true_name(shell: Shell) -> None:
 
 def test_many_calm_circuits_are_not_all_shown_unless_asked_for(shell: Shell) -> None:
     for number in range(60):
-        shell.tell(f"calm/{number:03}", ok=True)
-    shell.tell("open/1", count=5)
+        shell.record(f"calm/{number:03}", ok=True)
+    shell.record("open/1", count=5)
     short = shell.run("status").output
     assert "open/1" in short
     assert "11 calm ones are not shown (--all)" in short
@@ -111,15 +111,15 @@ def test_many_calm_circuits_are_not_all_shown_unless_asked_for(shell: Shell) -> 
 
 def test_a_glob_without_a_match_is_told_from_an_empty_store(shell: Shell) -> None:
     assert "No circuits yet" in shell.run("status").output
-    shell.tell("a/b", ok=True)
+    shell.record("a/b", ok=True)
     assert "No circuit matches 'x*'" in shell.run("status", "x*").output
     assert json.loads(shell.run("status", "x*", "--json").output) == []
 
 
 def test_events_since_a_span_a_time_and_a_cursor(shell: Shell) -> None:
-    shell.tell("old", count=5)
+    shell.record("old", count=5)
     shell.clock.advance(7200)
-    shell.tell("new", count=5)
+    shell.record("new", count=5)
 
     def circuits(*options: str) -> list[str]:
         lines = shell.run("events", "--json", *options).output.splitlines()
@@ -146,15 +146,15 @@ def test_a_since_that_is_nothing_is_refused_in_a_sentence(shell: Shell, since: s
 
 
 def test_the_history_of_a_circuit_is_its_own_even_with_stars_in_its_name(shell: Shell) -> None:
-    shell.tell("a*", count=5)
-    shell.tell("ab", count=5)
+    shell.record("a*", count=5)
+    shell.record("ab", count=5)
     data = json.loads(shell.run("show", "a*", "--json").output)
     assert [event["circuit"] for event in data["events"]] == ["a*"]
 
 
 def test_watching_in_a_pipe_prints_a_line_for_each_circuit_that_changed(shell: Shell) -> None:
-    shell.tell("a", count=5)
-    shell.tell("b", ok=True)
+    shell.record("a", count=5)
+    shell.record("b", ok=True)
     lines = shell.run("watch", "--times", "3", "--interval", "0.001").output.splitlines()
     assert len(lines) == 2
     assert "open  a" in lines[0]
@@ -166,7 +166,7 @@ def test_an_interval_must_be_above_nothing(shell: Shell, interval: str) -> None:
 
 
 def test_show_of_a_half_open_circuit_tells_of_the_probe_under_way(shell: Shell) -> None:
-    shell.tell("a", count=5)
+    shell.record("a", count=5)
     shell.clock.advance(60)
     assert "now: the next call is one" in shell.run("show", "a").output
     shell.run("check", "a", "--take")

@@ -114,3 +114,13 @@ def test_a_bad_configuration_is_exit_code_2(project: Path) -> None:
     result = rules("test", "--command", "ls")
     assert result.exit_code == 2
     assert "did you mean 'secrets'?" in result.stderr
+
+
+def test_the_command_may_be_an_argument_and_is_given_once() -> None:
+    refused = CliRunner().invoke(main, ["rules", "test", "git push -f"])
+    assert refused.exit_code == 1
+    assert refused.output.startswith("refused: ")
+    assert CliRunner().invoke(main, ["rules", "test", "git push"]).exit_code == 0
+    twice = CliRunner().invoke(main, ["rules", "test", "git push", "--command", "git push"])
+    assert twice.exit_code == 2
+    assert "give the command once" in twice.stderr

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from switchgear._agents.hook_dialects import dialect_of
 from switchgear._cli import main
-from switchgear._core.types import Signal, Tell
+from switchgear._core.types import Record, Signal
 from switchgear._hooks.compiled import Compiled, compiled
 from switchgear._hooks.decide import decide
 from switchgear._hooks.host_id import here
@@ -22,6 +22,7 @@ from switchgear._hooks.interrupt import began_at
 from switchgear._hooks.session import Notes
 from switchgear._stores.base import Store, Transaction
 from switchgear._stores.url import open_store
+from timeouts import LIMIT_S
 from unit.hook_calls import Data, after, before, claude, failed
 
 FIRST = "0198f3aa-1111-7000-8000-00000000000a"
@@ -52,7 +53,7 @@ class Project:
 
     def spend(self, session: str, micros: int) -> None:
         policy = self.known.policy_for("session/x")
-        told = Tell(Signal(ok=True, cost_micros=micros))
+        told = Record(Signal(ok=True, cost_micros=micros))
         self.store.apply(f"session/{session}", policy, told, self.store.now_s())
 
     def stop(self, session: str) -> None:
@@ -276,7 +277,7 @@ def test_silence_of_a_paused_agent_is_no_sign(project: Project) -> None:
 def test_a_calm_session_has_no_step_to_take(project: Project) -> None:
     project.work(FIRST)
     project.store.apply(
-        f"session/{FIRST}", project.known.policy_for("session/x"), Tell(Signal(ok=True)), 1.0
+        f"session/{FIRST}", project.known.policy_for("session/x"), Record(Signal(ok=True)), 1.0
     )
     done = run("intervene", FIRST)
     assert done.output.startswith(f"Session {FIRST} (claude-code) is working.")
@@ -424,7 +425,7 @@ def test_silence_that_watch_records_reaches_the_configured_sinks(project: Projec
     config = DEFAULT._replace(sinks=(heard.append,))
     with Session(panel, config, store=Choice(project.known.store, "given")) as session:
         tick = rounds_of(session)
-        give_up_s = time.monotonic() + 60
+        give_up_s = time.monotonic() + LIMIT_S
         while not heard and time.monotonic() < give_up_s:
             tick()
             time.sleep(0.05)

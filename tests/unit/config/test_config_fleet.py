@@ -13,7 +13,7 @@ from switchgear._config.fleet import ALIASES
 from switchgear._config.parts import fields_of
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Ask, Tell
+from switchgear._core.types import Acquire, Record
 from switchgear._fleet.categories import ABOUT, CATEGORIES, category_of, default_breakers
 from switchgear.testing import FakeClock
 from unit.config.test_config_schema import allows
@@ -113,10 +113,10 @@ def history(policy: Policy) -> list[Any]:
     calls = [Signal(ok=False, retry_after_s=5.0), *mild, *[quick] * 12, *[bad] * 900]
     for signal in calls:
         now_s += 7.0
-        asked = step(policy, circuit, Ask(), now_s)
+        asked = step(policy, circuit, Acquire(), now_s)
         circuit, events = asked.circuit, asked.events
         if asked.verdict.admitted:
-            told = step(policy, circuit, Tell(signal, asked.verdict.permit), now_s)
+            told = step(policy, circuit, Record(signal, asked.verdict.permit), now_s)
             circuit, events = told.circuit, (*events, *told.events)
         seen += [(event.at_s, event.after, event.retry_after_s) for event in events]
         seen.append(asked.verdict.admitted)
@@ -288,8 +288,8 @@ def test_other_policies_hold_at_once_and_nothing_that_is_known_is_lost(
     with Panel(url.format(tmp_path), policies=before.policy_for, clock=clock) as panel:
         worried, cut = panel.breaker("agent/a/failure_rate"), panel.breaker("provider/p")
         for ok in (True, False, False, True):
-            worried.tell(Signal(ok=ok))
-        cut.tell(Signal(ok=False, retry_after_s=50.0))
+            worried.record(Signal(ok=ok))
+        cut.record(Signal(ok=False, retry_after_s=50.0))
         assert (worried.state, cut.state) == (Phase.CLOSED, Phase.OPEN)
         text = "breakers: {failure_rate: {window_calls: 4, threshold: 0.4}, external_dep: {threshold: 7}}"
         changed = panel.reload(load(tmp_path, text).policy_for)
@@ -298,7 +298,7 @@ def test_other_policies_hold_at_once_and_nothing_that_is_known_is_lost(
         assert cut.snapshot().outage.retry_at_s == pytest.approx(clock() + 50.0)
         assert worried.totals.failed == 2
         assert worried.readings()["failure_rate"].heat == pytest.approx(1.0)
-        worried.tell(Signal(ok=True))
+        worried.record(Signal(ok=True))
         assert panel.reload(load(tmp_path, text).policy_for) == []
         stored = panel.store.get("agent/a/failure_rate")
         assert stored is not None

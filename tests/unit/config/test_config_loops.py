@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._breaker.loop_presets import LOOP_PRESETS, LoopPreset
+from switchgear._breaker.presets import LOOP_PRESETS, LoopPreset
 from switchgear._config import ConfigError, config_schema, load_config
 
 

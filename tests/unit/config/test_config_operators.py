@@ -13,7 +13,7 @@ from switchgear import Panel, Signal
 from switchgear._cli import main
 from switchgear._config import Config, ConfigError, load_config
 from switchgear._config.loader import load_with_notes
-from switchgear._core.errors import OrderRefused
+from switchgear._core.errors import OverrideRefused
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
 from switchgear._detectors import FailuresInWindow
@@ -395,7 +395,7 @@ def test_without_the_token_a_changed_file_changes_no_limit() -> None:
         panel.budgets.apply(config.budgets)
     changed = load(TREE.replace("limit_dollars: 7", "limit_dollars: 700"))
     with Panel("sqlite:///state.db", operator_token_sha256=digest) as panel:
-        with pytest.raises(OrderRefused):
+        with pytest.raises(OverrideRefused):
             panel.budgets.limit("borealis", 1)
         [refused_] = [one for one in panel.budgets.apply(changed.budgets) if one.is_refused]
         assert refused_.node == "borealis"
@@ -426,7 +426,7 @@ def test_a_review_looks_back_as_far_as_it_is_told() -> None:
     )
     clock = FakeClock(time.time() - 100 * 86_400)
     with Fleet(Panel.from_config(config, clock=clock), config.crew, config.breakers) as fleet:
-        fleet.panel.breaker("provider/p").tell(Signal(ok=False, retry_after_s=5.0))
+        fleet.panel.breaker("provider/p").record(Signal(ok=False, retry_after_s=5.0))
     assert "provider: 1 trip," in run("review")[1]
     assert "no trips, misses or probes: budget, " in run("review", "--since", "90d")[1]
     assert "provider: 1 trip" not in run("review", "--since", "90d")[1]

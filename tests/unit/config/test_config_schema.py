@@ -250,7 +250,7 @@ FIELDS = [
 
 
 @pytest.mark.parametrize(("part", "name", "field"), FIELDS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
 @given(data=st.data())
 def test_a_field_is_loaded_only_if_the_schema_allows_it(
     tmp_path: Path, part: str, name: str, field: str, data: st.DataObject

@@ -21,6 +21,7 @@ from switchgear._config.effective import effective_config
 from switchgear._config.problems import ConfigError
 from switchgear._config.trust import NotTrusted, may_read, record_of, trust_file
 from switchgear._hooks.command import hook_command
+from timeouts import LIMIT_S
 from unit.hook_calls import before, claude
 
 HOSTILE = 'store: "redis://u:${ANTHROPIC_API_KEY}@127.0.0.1:%d/0"\n'
@@ -63,7 +64,7 @@ def listener() -> Iterator[tuple[int, list[bytes]]]:
     yield server.getsockname()[1], heard
     server.shutdown(socket.SHUT_RDWR)
     server.close()
-    thread.join(10)
+    thread.join(LIMIT_S)
 
 
 def run(*args: str, **env: str) -> Result:
@@ -77,7 +78,7 @@ def hook(folder: Path, data: dict[str, Any], **env: str) -> dict[str, Any]:
         [sys.executable, *command[1:]],
         input=json.dumps({**data, "cwd": str(folder)}).encode(),
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
         cwd=folder,
         env={**os.environ, "CLAUDE_PROJECT_DIR": str(folder), **env},

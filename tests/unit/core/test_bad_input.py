@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from switchgear import (
-    Act,
+    AgentStep,
     CircuitBreaker,
     Cooldown,
     Event,
@@ -18,7 +18,7 @@ from switchgear import (
     WindowEnd,
     detectors,
 )
-from switchgear._core.types import Tell
+from switchgear._core.types import Record
 from switchgear.testing import FakeClock
 from unit.shapes import driven
 
@@ -156,7 +156,7 @@ def test_an_order_needs_who_and_why_and_changes_nothing_without(
 ) -> None:
     seen = list[Event]()
     breaker = CircuitBreaker("api", clock=FakeClock(), sinks=[seen.append])
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     before = breaker.snapshot()
     with pytest.raises(ValueError) as raised:
         getattr(breaker, order)(**words)
@@ -181,7 +181,7 @@ def test_a_signal_of_what_cannot_be_counted_is_refused_and_changes_nothing(signa
     breaker = CircuitBreaker("api", clock=FakeClock())
     before = breaker.snapshot()
     with pytest.raises(ValueError, match=r"signal is Signal\(.*must be whole numbers"):
-        breaker.tell(signal)
+        breaker.record(signal)
     assert breaker.snapshot() is before
 
 
@@ -195,7 +195,7 @@ ACT = "its act must be an Act of texts"
     [
         (5, "signal is 5: it must be a Signal"),
         (None, "signal is None: it must be a Signal"),
-        (Tell(Signal()), "it must be a Signal"),
+        (Record(Signal()), "it must be a Signal"),
         *((Signal(ok=cast("bool", bad)), OK) for bad in ("no", 1, 0)),
         *(
             (SIGNAL(ok=False, **{field: bad}), MEASURES)
@@ -207,16 +207,16 @@ ACT = "its act must be an Act of texts"
             (SIGNAL(ok=False, **{field: b"bytes"}), TEXTS)
             for field in ("error", "state", "failing_tests", "violation")
         ),
-        (SIGNAL(act=("Bash", "ls")), ACT),
-        (SIGNAL(act=Act("Bash", cast("str", None))), ACT),
-        (SIGNAL(act=Act("Bash", "ls", result=cast("str", 5))), ACT),
+        (SIGNAL(step=("Bash", "ls")), ACT),
+        (SIGNAL(step=AgentStep("Bash", cast("str", None))), ACT),
+        (SIGNAL(step=AgentStep("Bash", "ls", result=cast("str", 5))), ACT),
     ],
     ids=lambda given: repr(given)[:60],
 )
 def test_a_signal_that_says_nothing_sensible_is_refused_at_the_door(signal: Any, rule: str) -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
     before = breaker.snapshot()
-    for tell in (breaker.tell, lambda bad: driven(breaker.atell(bad))):
+    for tell in (breaker.record, lambda bad: driven(breaker.arecord(bad))):
         with pytest.raises(ValueError) as raised:
             tell(signal)
         assert rule in str(raised.value)
@@ -234,7 +234,7 @@ def test_what_is_no_message_is_not_sent(message: Any) -> None:
 def test_a_permit_is_one_that_was_given() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     with pytest.raises(ValueError, match=r"permit is 5: it must be a Permit"):
-        breaker.tell(Signal(ok=True), cast("Permit", 5))
+        breaker.record(Signal(ok=True), cast("Permit", 5))
     assert breaker.totals.succeeded == 0
 
 

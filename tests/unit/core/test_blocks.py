@@ -14,6 +14,7 @@ from stress.crew import in_time, together
 from switchgear import CircuitBreaker, Rejected
 from switchgear._core.errors import WrongContext
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 
 def trip(breaker: CircuitBreaker) -> None:
@@ -121,7 +122,7 @@ def test_threads_are_inside_at_the_same_time_each_with_its_own_outcome() -> None
     def work(number: int) -> None:
         try:
             with breaker:
-                everybody.wait(10)
+                everybody.wait(LIMIT_S)
                 if number % 4 == 0:
                     raise ConnectionError
         except ConnectionError:

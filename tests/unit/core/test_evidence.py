@@ -11,7 +11,17 @@ from switchgear._core.evidence import HOLD_S, KEEP_S, LIVE_S, fold, is_pending
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Ask, Circuit, Event, Mode, Order, Phase, Signal, Source, Tell
+from switchgear._core.types import (
+    Acquire,
+    Circuit,
+    Event,
+    Mode,
+    Override,
+    Phase,
+    Record,
+    Signal,
+    Source,
+)
 from switchgear._core.wire import dump_circuit, load_circuit
 
 FIVE = Policy([_detectors.ConsecutiveFailures(5)], Cooldown(1000.0))
@@ -29,7 +39,7 @@ class Site:
 
     def report(self, who: str, now_s: float, signal: Signal, *at_s: float) -> Circuit:
         times = tuple((at, 1) for at in at_s) or ((now_s, signal.count),)
-        told = Tell(
+        told = Record(
             signal._replace(count=len(at_s) or signal.count), None, Source(who, now_s, times)
         )
         return self.send(told, now_s)
@@ -80,9 +90,9 @@ def test_a_process_that_hangs_delays_a_trip_by_the_hold_and_no_more() -> None:
     site.report("hung", T0, OK)
     for number in range(1, 6):
         site.report("a", T0 + number / 1000, BAD)
-    waiting = site.send(Tell(Signal(count=0)), T0 + 0.005 + HOLD_S - 0.001)
+    waiting = site.send(Record(Signal(count=0)), T0 + 0.005 + HOLD_S - 0.001)
     assert waiting.phase is Phase.CLOSED
-    judged = site.send(Tell(Signal(count=0)), T0 + 0.005 + HOLD_S)
+    judged = site.send(Record(Signal(count=0)), T0 + 0.005 + HOLD_S)
     assert judged.phase is Phase.OPEN
 
 
@@ -99,8 +109,8 @@ def test_an_ask_after_the_hold_is_refused() -> None:
     site.report("b", T0, OK)
     for number in range(1, 6):
         site.report("a", T0 + number / 1000, BAD)
-    assert fold(FIVE, site.circuit, Ask(), T0 + 0.05).verdict.admitted
-    assert not fold(FIVE, site.circuit, Ask(), T0 + 0.2).verdict.admitted
+    assert fold(FIVE, site.circuit, Acquire(), T0 + 0.05).verdict.admitted
+    assert not fold(FIVE, site.circuit, Acquire(), T0 + 0.2).verdict.admitted
 
 
 def test_an_order_ends_the_waiting_and_a_reset_forgets_what_waited() -> None:
@@ -108,10 +118,10 @@ def test_an_order_ends_the_waiting_and_a_reset_forgets_what_waited() -> None:
     site.report("b", T0, OK)
     for number in range(1, 5):
         site.report("a", T0 + number / 1000, BAD)
-    site.send(Order("ann", "why not", reset=True), T0 + 0.01)
+    site.send(Override("ann", "why not", reset=True), T0 + 0.01)
     site.report("b", T0 + 0.02, OK)
     assert site.circuit.totals.failed == 0
-    site.send(Order("ann", "hold", mode=Mode.HELD_OPEN), T0 + 0.03)
+    site.send(Override("ann", "hold", mode=Mode.HELD_OPEN), T0 + 0.03)
     assert site.circuit.mode is Mode.HELD_OPEN
 
 
@@ -138,9 +148,9 @@ def test_refusals_are_counted_once() -> None:
     site = Site()
     site.report("b", T0, OK)
     site.report("a", T0 + 0.01, BAD)
-    told = Tell(Signal(ok=True, count=2, refused=3), None, Source("b", T0 + 0.02))
+    told = Record(Signal(ok=True, count=2, refused=3), None, Source("b", T0 + 0.02))
     site.send(told, T0 + 0.02)
-    site.send(Tell(Signal(count=0)), T0 + 1.0)
+    site.send(Record(Signal(count=0)), T0 + 1.0)
     assert site.circuit.totals[:5] == (3, 1, 0, 0, 3)
 
 
@@ -184,7 +194,7 @@ def test_four_processes_come_to_what_one_comes_to(seed: int) -> None:
         calls.append((now_s, luck.randrange(4), luck.random() > share))
     one = policy.start("api", T0)
     for at_s, _, ok in calls:
-        one = step(policy, one, Tell(OK if ok else BAD), at_s).circuit
+        one = step(policy, one, Record(OK if ok else BAD), at_s).circuit
 
     site = Site(policy)
     pending: dict[int, list[float]] = {who: [] for who in range(4)}
@@ -208,6 +218,6 @@ def test_four_processes_come_to_what_one_comes_to(seed: int) -> None:
             site.report(str(who), at_s, BAD)
     for who in range(4):
         submit(who, now_s + 0.01)
-    site.send(Tell(Signal(count=0)), now_s + 1.0)
+    site.send(Record(Signal(count=0)), now_s + 1.0)
     assert (site.circuit.phase, site.circuit.totals) == (one.phase, one.totals)
     assert [event.seq for event in site.events] == list(range(1, len(site.events) + 1))

@@ -24,8 +24,8 @@ from switchgear import (
     detectors,
 )
 from switchgear._cli import main
-from switchgear._core.errors import OrderRefused
-from switchgear._core.types import EventKind, Order
+from switchgear._core.errors import OverrideRefused
+from switchgear._core.types import EventKind, Override
 from switchgear._core.wire import WireError, dump_circuit, dump_message, load_circuit, load_message
 from switchgear._stores.memory import MemoryStore
 from switchgear.testing import FakeClock
@@ -68,7 +68,7 @@ def test_after_the_end_the_evidence_decides() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, base_timeout=300.0, clock=clock)
     breaker.hold_closed(by="ada", why="demo", for_s=60.0)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     assert breaker.call(len, "abc") == 3
     clock.advance(60.0)
     with pytest.raises(Rejected, match="1 failure in a row"):
@@ -105,7 +105,7 @@ def test_what_is_no_time_is_refused(for_s: Any) -> None:
     with pytest.raises(ValueError, match="for_s is"):
         breaker.hold_open(by="ada", why="x", for_s=for_s)
     with pytest.raises(ValueError, match="until_s"):
-        breaker.send(Order("ada", "x", Mode.HELD_OPEN, until_s=float("nan")))
+        breaker.send(Override("ada", "x", Mode.HELD_OPEN, until_s=float("nan")))
 
 
 def test_it_is_stored_and_old_orders_load() -> None:
@@ -115,16 +115,16 @@ def test_it_is_stored_and_old_orders_load() -> None:
     data = dump_circuit(breaker.policy, breaker.snapshot())
     assert load_circuit(breaker.policy, json.loads(json.dumps(data))) == breaker.snapshot()
     data["order"] = data["order"][:4]
-    assert load_circuit(breaker.policy, data).order == Order("ada", "deploy", Mode.HELD_OPEN)
+    assert load_circuit(breaker.policy, data).order == Override("ada", "deploy", Mode.HELD_OPEN)
     data["order"] = [*data["order"], 1.0, 2.0]
     with pytest.raises(WireError, match="order has 6 fields"):
         load_circuit(breaker.policy, data)
 
 
 def test_messages_are_handed_on_with_all_their_fields() -> None:
-    order = Order("ada", "x", Mode.SHADOW, until_s=12.5, probe=True)
+    order = Override("ada", "x", Mode.SHADOW, until_s=12.5, probe=True)
     assert load_message(json.loads(json.dumps(dump_message(order)))) == order
-    assert load_message(["order", ["ada", "x", None, True, "ordered"]]) == Order(
+    assert load_message(["order", ["ada", "x", None, True, "ordered"]]) == Override(
         "ada", "x", reset=True
     )
 
@@ -152,7 +152,7 @@ def test_through_a_panel_it_is_on_the_clock_of_the_store() -> None:
 def test_an_open_circuit_probes_at_once() -> None:
     clock, seen = FakeClock(), list[Event]()
     breaker = CircuitBreaker("api", threshold=1, clock=clock, sinks=[seen.append])
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     breaker.probe_now(by="ada", why="they say it is back")
     assert breaker.state == "half_open"
     assert breaker.call(len, "abc") == 3
@@ -165,9 +165,9 @@ def test_an_open_circuit_probes_at_once() -> None:
 
 def test_a_probe_that_was_asked_for_and_fails_doubles_the_wait_as_ever() -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     breaker.probe_now(by="ada", why="try")
-    breaker.tell(Signal(ok=False), breaker.enter())
+    breaker.record(Signal(ok=False), breaker.enter())
     assert breaker.snapshot().outage.cooldown_s == 120.0
 
 
@@ -181,19 +181,19 @@ def test_a_circuit_that_is_not_open_stays_as_it_is() -> None:
 def test_a_circuit_without_probes_refuses_it(recovery: Any) -> None:
     policy = Policy([detectors.ConsecutiveFailures(1)], recovery)
     breaker = CircuitBreaker("api", policy=policy, clock=FakeClock())
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     with pytest.raises(ValueError, match=r"recovers without probes .*: reset it instead"):
         breaker.probe_now(by="ada", why="try")
     panel = Panel("memory:", policies={"api": policy})
     with pytest.raises(ValueError, match="recovers without probes"):
         panel.order("api", by="ada", why="try", probe=True)
-    breaker.send(Order("ada", "try", probe=True))
+    breaker.send(Override("ada", "try", probe=True))
     assert breaker.state == "open"
 
 
 def test_a_held_circuit_probes_after_its_hold() -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     breaker.hold_open(by="ada", why="wait")
     breaker.probe_now(by="ada", why="try")
     with pytest.raises(Rejected, match="held open"):
@@ -227,9 +227,9 @@ def test_the_command_holds_for_a_time_and_shows_it(tmp_path: Path) -> None:
 def test_the_command_asks_for_a_probe(tmp_path: Path) -> None:
     store = tmp_path / "state.db"
     with Panel(f"sqlite:///{store}") as panel:
-        panel.breaker("api").tell(Signal(ok=False, count=5))
+        panel.breaker("api").record(Signal(ok=False, count=5))
         latched = Policy([detectors.ConsecutiveFailures(1)], Latched())
-        panel.breaker("rules", latched).tell(Signal(ok=False))
+        panel.breaker("rules", latched).record(Signal(ok=False))
     done = run(store, "probe", "api", "--why", "try", "--by", "ada")
     assert done.exit_code == 0, done.output
     assert "api: probe asked for by ada: try; it is half-open" in done.output
@@ -241,7 +241,7 @@ def test_the_command_asks_for_a_probe(tmp_path: Path) -> None:
 def test_a_hold_that_ended_shows_in_the_events(tmp_path: Path) -> None:
     store = tmp_path / "state.db"
     with Panel(f"sqlite:///{store}") as panel:
-        panel.send("api", Order("ada", "deploy", Mode.HELD_OPEN, until_s=time.time() - 1.0))
+        panel.send("api", Override("ada", "deploy", Mode.HELD_OPEN, until_s=time.time() - 1.0))
     shown = run(store, "events")
     assert "mode held open ended, held by ada: deploy" in shown.output
     assert Cooldown().of is None
@@ -251,13 +251,13 @@ def test_where_a_token_is_configured_holds_and_probes_need_it(tmp_path: Path) ->
     digest = sha256(b"secret").hexdigest()
     url = f"sqlite:///{tmp_path}/state.db"
     with Panel(url, operator_token_sha256=digest, token="secret") as panel:
-        panel.breaker("api").tell(Signal(ok=False, count=5))
+        panel.breaker("api").record(Signal(ok=False, count=5))
     with Panel(url) as panel:
-        with pytest.raises(OrderRefused):
+        with pytest.raises(OverrideRefused):
             panel.order("api", by="agent", why="x", probe=True)
-        with pytest.raises(OrderRefused):
+        with pytest.raises(OverrideRefused):
             panel.breaker("api").probe_now(by="agent", why="x")
-        with pytest.raises(OrderRefused):
+        with pytest.raises(OverrideRefused):
             panel.breaker("api").hold_closed(by="agent", why="x", for_s=60.0)
         assert panel.breaker("api").state == "open"
     refused = run(tmp_path / "state.db", "probe", "api", "--why", "x")

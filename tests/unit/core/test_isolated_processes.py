@@ -14,21 +14,24 @@ from switchgear import CircuitBreaker, Cooldown, Panel, Policy, Rejected, detect
 from switchgear._breaker.views import view_of
 from switchgear._cli import main
 from switchgear._core.machine import FORGET_ISOLATED_S, MOST_ISOLATED, step
-from switchgear._core.types import EventKind, Mode, Order, Signal, Source, Tell
+from switchgear._core.types import EventKind, Mode, Override, Record, Signal, Source
 from switchgear._core.wire import dump_circuit, dump_message, load_circuit, load_message
 from switchgear._stores.base import Found
+from timeouts import LIMIT_S
 
 THREE = Policy([detectors.ConsecutiveFailures(3)], Cooldown(30.0))
 
 
-def isolated(process: str, until_s: float) -> Order:
+def isolated(process: str, until_s: float) -> Override:
     why = f"{process} is isolated: 3 failures in a row (threshold 3); other processes succeed"
     kind = EventKind.ISOLATED
-    return Order("switchgear", why, kind=kind, until_s=until_s, process=process)
+    return Override("switchgear", why, kind=kind, until_s=until_s, process=process)
 
 
-def rejoined(process: str) -> Order:
-    return Order("switchgear", f"{process} calls again", kind=EventKind.REJOINED, process=process)
+def rejoined(process: str) -> Override:
+    return Override(
+        "switchgear", f"{process} calls again", kind=EventKind.REJOINED, process=process
+    )
 
 
 # The state
@@ -60,14 +63,14 @@ def test_the_list_is_bounded_and_forgets_processes_that_report_nothing() -> None
 @pytest.mark.parametrize("ends", ["open", "reset"])
 def test_it_is_empty_as_soon_as_the_circuit_opens_or_is_reset(ends: str) -> None:
     circuit = step(THREE, THREE.start("api", 0.0), isolated("process 1", 30.0), 1.0).circuit
-    last = Tell(Signal(ok=False, count=3)) if ends == "open" else Order("ada", "x", reset=True)
+    last = Record(Signal(ok=False, count=3)) if ends == "open" else Override("ada", "x", reset=True)
     assert step(THREE, circuit, last, 2.0).circuit.isolated == ()
 
 
 def test_a_held_circuit_shows_none() -> None:
     circuit = step(THREE, THREE.start("api", 0.0), isolated("process 1", 30.0), 1.0).circuit
     assert len(view_of(Found(circuit, THREE), 2.0).isolated) == 1
-    held = step(THREE, circuit, Order("ada", "x", mode=Mode.HELD_CLOSED), 2.0).circuit
+    held = step(THREE, circuit, Override("ada", "x", mode=Mode.HELD_CLOSED), 2.0).circuit
     assert view_of(Found(held, THREE), 3.0).isolated == ()
 
 
@@ -80,7 +83,7 @@ def test_it_is_stored_and_absent_where_there_is_none() -> None:
 
 
 def test_messages_keep_their_source_and_their_process_between_processes() -> None:
-    tell = Tell(Signal(ok=True, count=3), None, Source("p", 5.0, ((4.0, 2), (4.5, 1))))
+    tell = Record(Signal(ok=True, count=3), None, Source("p", 5.0, ((4.0, 2), (4.5, 1))))
     for message in (tell, tell._replace(source=None), isolated("process 1", 30.0)):
         assert load_message(json.loads(json.dumps(dump_message(message)))) == message
 
@@ -96,7 +99,7 @@ class Fleet:
     def isolate(self, policy: Policy = THREE) -> CircuitBreaker:
         good, bad = self.good.breaker("api", policy), self.bad.breaker("api", policy)
         good.call(int)
-        until_s = time.monotonic() + 20.0
+        until_s = time.monotonic() + LIMIT_S
         while bad.isolation is None:
             assert time.monotonic() < until_s, "the faulty process does not isolate itself"
             good.call(int)
@@ -152,7 +155,7 @@ def test_status_and_show_name_the_process_the_reason_and_the_next_probe(fleet: F
 
 def test_a_probe_that_succeeds_ends_it_for_operators_too(fleet: Fleet) -> None:
     bad = fleet.isolate(THREE.replace(recovery=Cooldown(0.3)))
-    until_s = time.monotonic() + 20.0
+    until_s = time.monotonic() + LIMIT_S
     while bad.isolation is not None:
         assert time.monotonic() < until_s
         try:
@@ -166,7 +169,7 @@ def test_a_probe_that_succeeds_ends_it_for_operators_too(fleet: Fleet) -> None:
 
 def test_a_probe_that_fails_is_recorded_with_the_next_one(fleet: Fleet) -> None:
     bad = fleet.isolate(THREE.replace(recovery=Cooldown(0.2)))
-    until_s = time.monotonic() + 20.0
+    until_s = time.monotonic() + LIMIT_S
     while len(fleet.good.events()) < 2:
         assert time.monotonic() < until_s
         try:
@@ -181,7 +184,7 @@ def test_a_reset_of_the_shared_circuit_ends_it(fleet: Fleet) -> None:
     bad = fleet.isolate()
     fleet.run("reset", "api", "--why", "repaired")
     assert fleet.status()["isolated"] == []
-    until_s = time.monotonic() + 20.0
+    until_s = time.monotonic() + LIMIT_S
     while True:
         assert time.monotonic() < until_s, "the process stays isolated after the reset"
         try:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from switchgear import Act, CircuitBreaker, Event, Permit, Rejected, Signal
-from switchgear._core.types import Tell
+from switchgear import AgentStep, CircuitBreaker, Event, Permit, Rejected, Signal
+from switchgear._core.types import Record
 from switchgear._core.wire import dump_message, load_message
 from switchgear._text.redact import redact, redact_lines
 from switchgear.testing import FakeClock
@@ -173,16 +173,16 @@ def test_no_detector_is_shown_a_secret_of_an_act_or_a_broken_rule(
     sent: list[Signal] = []
     monkeypatch.setattr(type(breaker), "_send", lambda _, message: sent.append(message.signal))
     secret = "token=abcd1234"
-    act = Act("Bash", f"curl -d {secret}", f"sent\n{secret}", f"I use {secret}")
-    breaker.tell(Signal(ok=True, act=act, violation=f"secrets out: {secret}"))
+    act = AgentStep("Bash", f"curl -d {secret}", f"sent\n{secret}", f"I use {secret}")
+    breaker.record(Signal(ok=True, step=act, violation=f"secrets out: {secret}"))
     (told,) = sent
     assert "abcd1234" not in repr(told)
-    assert told.act is not None
-    assert told.act.result == "sent\ntoken=[redacted]"
+    assert told.step is not None
+    assert told.step.result == "sent\ntoken=[redacted]"
 
 
 def test_an_act_survives_the_way_from_one_process_to_another() -> None:
-    tell = Tell(Signal(act=Act("Bash", "ls", "a\nb", None), context_used=0.5), Permit(3))
+    tell = Record(Signal(step=AgentStep("Bash", "ls", "a\nb", None), context_used=0.5), Permit(3))
     back = load_message(dump_message(tell))
     assert back == tell
-    assert isinstance(back.signal.act, Act)
+    assert isinstance(back.signal.step, AgentStep)

@@ -11,7 +11,7 @@ import pytest
 from switchgear._config import preset_policy
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Act, Circuit, Phase, Signal, Tell
+from switchgear._core.types import AgentStep, Circuit, Phase, Record, Signal
 
 LEDGER = preset_policy("ledger")
 
@@ -25,9 +25,9 @@ class Agent:
         self.warned_at: int | None = None
         self.steps = 0
 
-    def tell(self, signal: Signal) -> Phase:
+    def record(self, signal: Signal) -> Phase:
         self.steps += 1
-        self.circuit = step(self.policy, self.circuit, Tell(signal), float(self.steps)).circuit
+        self.circuit = step(self.policy, self.circuit, Record(signal), float(self.steps)).circuit
         if self.circuit.phase is Phase.TRIPPING and self.warned_at is None:
             self.warned_at = self.steps
         return self.circuit.phase
@@ -42,7 +42,9 @@ class Agent:
         tool: str = "bash",
         **facts: Any,
     ) -> Phase:
-        return self.tell(Signal(ok=ok, act=Act(tool, args, result, thought))._replace(**facts))
+        return self.record(
+            Signal(ok=ok, step=AgentStep(tool, args, result, thought))._replace(**facts)
+        )
 
     @property
     def why(self) -> str:
@@ -303,7 +305,9 @@ def test_a_compaction_does_not_free_an_agent_that_goes_on_looping() -> None:
 def test_the_same_reply_without_acting_is_stopped() -> None:
     agent = Agent()
     phases = (
-        agent.tell(Signal(act=Act("", thought="I have finished the task, is there anything else?")))
+        agent.record(
+            Signal(step=AgentStep("", thought="I have finished the task, is there anything else?"))
+        )
         for _ in range(9)
     )
     assert stopped_at(agent, phases) is not None
@@ -313,7 +317,7 @@ def test_the_same_reply_without_acting_is_stopped() -> None:
 def test_acting_pays_back_what_talking_cost() -> None:
     agent = Agent()
     for n in range(20):
-        agent.tell(Signal(act=Act("", thought="I have finished the task, anything else?")))
+        agent.record(Signal(step=AgentStep("", thought="I have finished the task, anything else?")))
         phase = agent.does(f"look at {chr(97 + n)}.txt", f"text of {chr(97 + n)}")
         assert phase is not Phase.OPEN
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from switchgear import (
-    Decision,
     Event,
     IterationMetrics,
     Latched,
     LoopBreaker,
+    LoopDecision,
     Phase,
     Policy,
     Rejected,
@@ -19,7 +19,7 @@ from switchgear import (
     detectors,
 )
 from switchgear._breaker.loop_breaker import failures_policy, loop_policy, stagnation_policy
-from switchgear._core.types import Tell
+from switchgear._core.types import Record
 from switchgear._core.wire import dump_circuit, dump_message, load_circuit, load_message
 from switchgear._detectors.policy_wire import dump_policy, load_policy
 from switchgear._panel.panel import Panel
@@ -54,7 +54,7 @@ def test_by_default_it_watches_for_all_that_both_documents_name() -> None:
 def test_each_of_them_trips_it_and_is_named(signals: list[Signal], reason: str) -> None:
     loop = LoopBreaker("loop/1", clock=FakeClock())
     for signal in signals:
-        loop.tell(signal)
+        loop.record(signal)
     assert loop.trip_reason() == f"Circuit breaker tripped: {reason}"
 
 
@@ -74,7 +74,7 @@ def test_each_of_them_can_be_left_out(off: str, signals: list[Signal]) -> None:
     options: dict[str, Any] = {off: None}
     loop = LoopBreaker("loop/1", **options)
     for signal in signals:
-        loop.tell(signal)
+        loop.record(signal)
     assert not loop.is_tripped()
 
 
@@ -93,12 +93,12 @@ def test_a_retry_that_claims_success_and_changed_nothing_has_failed() -> None:
     clock = FakeClock()
     loop = LoopBreaker("loop/1", clock=clock)
     for _ in range(4):
-        loop.tell(STUCK)
+        loop.record(STUCK)
     clock.advance(30.0)
-    loop.tell(STUCK, loop.enter())
+    loop.record(STUCK, loop.enter())
     assert loop.is_tripped()
     clock.advance(30.0)
-    loop.tell(Signal(ok=True, files_changed=1), loop.enter())
+    loop.record(Signal(ok=True, files_changed=1), loop.enter())
     assert loop.state is Phase.CLOSED
 
 
@@ -118,7 +118,7 @@ def test_a_long_iteration_does_not_lose_the_one_retry_it_was_given() -> None:
     clock.advance(30.0)
     permit = loop.enter()
     clock.advance(1800.0)
-    loop.tell(Signal(ok=True), permit)
+    loop.record(Signal(ok=True), permit)
     assert loop.state is Phase.CLOSED
 
 
@@ -162,7 +162,7 @@ def test_any_policy_will_do() -> None:
 def test_held_open_it_must_stop_and_says_who_holds_it() -> None:
     loop = LoopBreaker("loop/1")
     loop.hold_open(by="ann", why="deploy")
-    assert loop.check() == Decision(False, Phase.CLOSED, "held open by ann: deploy")
+    assert loop.check() == LoopDecision(False, Phase.CLOSED, "held open by ann: deploy")
     assert loop.trip_reason() == "Circuit breaker tripped: held open by ann: deploy"
 
 
@@ -178,7 +178,7 @@ def test_in_shadow_mode_it_goes_on_and_tells_what_it_would_have_said() -> None:
     loop = LoopBreaker("loop/1")
     loop.shadow(by="ann", why="trial")
     assert [loop.record_failure(error) for error in "abc"] == [False, False, False]
-    assert loop.check() == Decision(True, Phase.OPEN, "3 consecutive failures (threshold: 3)")
+    assert loop.check() == LoopDecision(True, Phase.OPEN, "3 consecutive failures (threshold: 3)")
 
 
 # What is kept of errors
@@ -268,8 +268,8 @@ def test_policies_and_states_survive_being_stored(policy: Policy) -> None:
 
 def test_facts_of_iterations_survive_being_sent() -> None:
     facts = Signal(ok=False, files_changed=3, tests_passing=4, output_chars=5, at_s=1.5e9)
-    sent = json.loads(json.dumps(dump_message(Tell(facts))))
-    assert load_message(sent) == Tell(facts)
+    sent = json.loads(json.dumps(dump_message(Record(facts))))
+    assert load_message(sent) == Record(facts)
 
 
 def test_it_pickles_with_its_state() -> None:
@@ -286,9 +286,9 @@ def test_its_events_tell_of_the_warning_the_trip_and_the_way_back() -> None:
     clock = FakeClock()
     loop = LoopBreaker("loop/1", sinks=[events.append], clock=clock)
     for _ in range(4):
-        loop.tell(STUCK)
+        loop.record(STUCK)
     clock.advance(30.0)
-    loop.tell(Signal(ok=True, files_changed=1))
+    loop.record(Signal(ok=True, files_changed=1))
     assert [(event.before, event.after, event.reason) for event in events] == [
         ("closed", "tripping", "3 iterations without progress (threshold 3, then one more)"),
         ("tripping", "open", "4 iterations without progress (threshold 3, then one more)"),

@@ -9,7 +9,7 @@ import pytest
 from switchgear import CircuitBreaker, Cooldown, Permit, Policy, Rejected, Signal, detectors
 from switchgear._core.machine import step
 from switchgear._core.recovery import Recovery
-from switchgear._core.types import Ask, Phase, Tell
+from switchgear._core.types import Acquire, Phase, Record
 from switchgear._core.wire import dump_circuit, load_circuit
 from switchgear._detectors.policy_wire import dump_policy, load_policy
 from switchgear.testing import FakeClock
@@ -19,7 +19,7 @@ def half_open(recovery: Recovery) -> tuple[CircuitBreaker, FakeClock]:
     clock = FakeClock()
     policy = Policy([detectors.ConsecutiveFailures(1)], recovery)
     breaker = CircuitBreaker("api", policy=policy, clock=clock)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     assert breaker.state == "half_open"
     return breaker, clock
@@ -38,17 +38,17 @@ def asked_until_refused(breaker: CircuitBreaker) -> list[Permit]:
 def test_it_closes_with_enough_successes_although_some_fail() -> None:
     breaker, _ = half_open(Cooldown(successes=3, of=5))
     for ok in (False, True, False, True):
-        breaker.tell(Signal(ok=ok), breaker.enter())
+        breaker.record(Signal(ok=ok), breaker.enter())
         assert breaker.state == "half_open"
-    breaker.tell(Signal(ok=True), breaker.enter())
+    breaker.record(Signal(ok=True), breaker.enter())
     assert breaker.state == "closed"
 
 
 def test_it_opens_as_soon_as_enough_successes_are_impossible() -> None:
     breaker, _ = half_open(Cooldown(successes=3, of=5))
     for ok in (False, True, False):
-        breaker.tell(Signal(ok=ok), breaker.enter())
-    breaker.tell(Signal(ok=False), breaker.enter())
+        breaker.record(Signal(ok=ok), breaker.enter())
+    breaker.record(Signal(ok=False), breaker.enter())
     assert breaker.state == "open"
     assert breaker.snapshot().outage.reason == "3 of 4 probes failed (3 of 5 must succeed)"
 
@@ -59,7 +59,7 @@ def test_every_order_of_results_decides_as_early_as_it_can(results: tuple[bool, 
     breaker, _ = half_open(Cooldown(probes=5, successes=needed, of=of))
     for known in range(1, of + 1):
         good = sum(results[:known])
-        breaker.tell(Signal(ok=results[known - 1]), breaker.enter())
+        breaker.record(Signal(ok=results[known - 1]), breaker.enter())
         if good >= needed:
             expected = "closed"
         elif known - good > of - needed:
@@ -84,7 +84,7 @@ def test_no_more_probes_are_admitted_than_can_still_matter(
     while breaker.state == "half_open":
         under_way += asked_until_refused(breaker)
         assert len(under_way) == min(probes, of - known)
-        breaker.tell(Signal(ok=randomly.random() < 0.5), under_way.pop())
+        breaker.record(Signal(ok=randomly.random() < 0.5), under_way.pop())
         known += 1
     assert known <= of
 
@@ -93,9 +93,9 @@ def test_an_ignored_result_is_no_result() -> None:
     breaker, _ = half_open(Cooldown(probes=2, successes=2, of=2))
     for _ in range(10):
         for permit in asked_until_refused(breaker):
-            breaker.tell(Signal(), permit)
+            breaker.record(Signal(), permit)
     for permit in asked_until_refused(breaker):
-        breaker.tell(Signal(ok=True), permit)
+        breaker.record(Signal(ok=True), permit)
     assert breaker.state == "closed"
 
 
@@ -103,8 +103,8 @@ def test_a_probe_that_hangs_gives_its_place_to_another() -> None:
     breaker, clock = half_open(Cooldown(lease_s=10.0, successes=2, of=3))
     breaker.enter()
     clock.advance(10.0)
-    breaker.tell(Signal(ok=True), breaker.enter())
-    breaker.tell(Signal(ok=True), breaker.enter())
+    breaker.record(Signal(ok=True), breaker.enter())
+    breaker.record(Signal(ok=True), breaker.enter())
     assert breaker.state == "closed"
 
 
@@ -113,7 +113,7 @@ def test_each_round_that_fails_doubles_the_wait() -> None:
     waits = []
     for _ in range(3):
         for _ in range(2):
-            breaker.tell(Signal(ok=False), breaker.enter())
+            breaker.record(Signal(ok=False), breaker.enter())
         waits.append(breaker.snapshot().outage.cooldown_s)
         clock.advance(waits[-1])
     assert waits == [120.0, 240.0, 300.0]
@@ -123,8 +123,8 @@ def test_without_of_one_failure_opens_and_the_first_report_decides() -> None:
     breaker, _ = half_open(Cooldown(probes=3, successes=2))
     permits = asked_until_refused(breaker)
     assert len(permits) == 3
-    breaker.tell(Signal(ok=True), permits[0])
-    breaker.tell(Signal(ok=False), permits[1])
+    breaker.record(Signal(ok=True), permits[0])
+    breaker.record(Signal(ok=False), permits[1])
     assert (breaker.state, breaker.snapshot().outage.reason) == ("open", "probe failed")
 
 
@@ -138,30 +138,30 @@ def test_it_must_not_be_below_the_successes() -> None:
 
 def test_results_are_stored_and_a_changed_policy_cannot_wedge_it() -> None:
     policy = Policy([detectors.ConsecutiveFailures(1)], Cooldown(successes=4, of=8))
-    circuit = step(policy, policy.start("k", 0.0), Tell(Signal(ok=False)), 0.0).circuit
+    circuit = step(policy, policy.start("k", 0.0), Record(Signal(ok=False)), 0.0).circuit
     for ok in (True, False, True, False):
-        asked = step(policy, circuit, Ask(), 60.0)
+        asked = step(policy, circuit, Acquire(), 60.0)
         circuit = step(
-            policy, asked.circuit, Tell(Signal(ok=ok), asked.verdict.permit), 60.0
+            policy, asked.circuit, Record(Signal(ok=ok), asked.verdict.permit), 60.0
         ).circuit
     again = load_circuit(load_policy(dump_policy(policy)), dump_circuit(policy, circuit))
     assert again == circuit
     assert (again.probing.successes, again.probing.failures) == (2, 2)
     for of, phase in ((3, Phase.OPEN), (2, Phase.CLOSED), (None, Phase.CLOSED)):
         other = policy.replace(recovery=Cooldown(successes=2 if of != 3 else 3, of=of))
-        assert step(other, again, Ask(), 60.0).circuit.phase is phase
+        assert step(other, again, Acquire(), 60.0).circuit.phase is phase
 
 
 def recovery_s(recovery: Recovery, seed: int) -> float:
     """How long until a circuit closes over a dependency of which every fifth call fails."""
     randomly = random.Random(seed)
     policy = Policy([detectors.ConsecutiveFailures(1)], recovery)
-    circuit = step(policy, policy.start(f"k/{seed}", 0.0), Tell(Signal(ok=False)), 0.0).circuit
+    circuit = step(policy, policy.start(f"k/{seed}", 0.0), Record(Signal(ok=False)), 0.0).circuit
     now_s = 0.0
     while circuit.phase is not Phase.CLOSED:
         now_s = max(now_s + 0.05, circuit.outage.retry_at_s or 0.0)
-        asked = step(policy, circuit, Ask(), now_s)
-        told = Tell(Signal(ok=randomly.random() >= 0.2), asked.verdict.permit)
+        asked = step(policy, circuit, Acquire(), now_s)
+        told = Record(Signal(ok=randomly.random() >= 0.2), asked.verdict.permit)
         circuit = step(policy, asked.circuit, told, now_s).circuit
     return now_s
 

@@ -12,7 +12,7 @@ from switchgear import CircuitBreaker, Policy, Rejected, detectors
 from switchgear._core import values
 from switchgear._core.machine import step
 from switchgear._core.recovery import Cooldown, Latched, Recovery, WindowEnd, spread
-from switchgear._core.types import Ask, Permit, Signal, Tell
+from switchgear._core.types import Acquire, Permit, Record, Signal
 from switchgear.testing import FakeClock
 
 QUIET = Signal()
@@ -148,7 +148,7 @@ def half_open(recovery: Recovery, **failure: Any) -> tuple[CircuitBreaker, FakeC
     clock = FakeClock()
     policy = Policy([detectors.ConsecutiveFailures(1)], recovery)
     breaker = CircuitBreaker("api", policy=policy, clock=clock)
-    breaker.tell(Signal(ok=False, **failure))
+    breaker.record(Signal(ok=False, **failure))
     clock.advance(breaker.snapshot().outage.cooldown_s)
     assert breaker.state == "half_open"
     return breaker, clock
@@ -165,7 +165,7 @@ def test_a_probe_that_fails_after_its_lease_opens_the_circuit_and_lengthens_the_
     breaker, clock = half_open(Cooldown(2.0))
     hung = breaker.enter()
     clock.advance(5.0)
-    breaker.tell(Signal(ok=False), hung)
+    breaker.record(Signal(ok=False), hung)
     assert breaker.state == "open"
     assert breaker.snapshot().outage.cooldown_s == 4.0
 
@@ -176,7 +176,7 @@ def test_what_a_probe_reports_after_its_lease_is_judged_once(ok: bool | None) ->
     hung = breaker.enter()
     clock.advance(2.0)
     for _ in range(3):
-        breaker.tell(Signal(ok=ok), hung)
+        breaker.record(Signal(ok=ok), hung)
     assert breaker.state == "half_open"
     assert breaker.snapshot().probing.successes == (1 if ok else 0)
     assert breaker.totals.late == 2
@@ -186,8 +186,8 @@ def test_after_another_probe_has_decided_the_one_that_hung_is_late() -> None:
     breaker, clock = half_open(Cooldown(2.0))
     hung = breaker.enter()
     clock.advance(2.0)
-    breaker.tell(Signal(ok=False), breaker.enter())
-    breaker.tell(Signal(ok=True), hung)
+    breaker.record(Signal(ok=False), breaker.enter())
+    breaker.record(Signal(ok=True), hung)
     assert (breaker.state, breaker.totals.late) == ("open", 1)
 
 
@@ -198,7 +198,7 @@ def test_the_last_sixteen_probes_that_hang_are_remembered() -> None:
         hung.append(breaker.enter())
         clock.advance(2.0)
     for permit in hung:
-        breaker.tell(Signal(ok=True), permit)
+        breaker.record(Signal(ok=True), permit)
     assert breaker.snapshot().probing.successes == 16
     assert breaker.totals.late == 1
 
@@ -217,14 +217,14 @@ def test_a_short_retry_after_does_not_make_the_lease_short(
 
 def test_a_circuit_that_was_to_retry_stays_open_under_a_policy_that_never_does() -> None:
     policy = Policy([detectors.ConsecutiveFailures(1)], Cooldown(60.0))
-    opened = step(policy, policy.start("api", 0.0), Tell(Signal(ok=False)), 0.0).circuit
+    opened = step(policy, policy.start("api", 0.0), Record(Signal(ok=False)), 0.0).circuit
     assert opened.outage.retry_at_s == 60.0
     latched = policy.replace(recovery=Latched())
     for now_s in (1.0, 60.0, 1e6):
-        done = step(latched, opened, Ask(), now_s)
+        done = step(latched, opened, Acquire(), now_s)
         assert not done.verdict.admitted
         assert (done.verdict.phase, done.verdict.retry_after_s) == ("open", None)
-    assert step(policy.replace(recovery=WindowEnd(9.0)), opened, Ask(), 60.0).verdict.admitted
+    assert step(policy.replace(recovery=WindowEnd(9.0)), opened, Acquire(), 60.0).verdict.admitted
 
 
 def test_a_wait_whose_default_maximum_is_no_number_is_refused() -> None:

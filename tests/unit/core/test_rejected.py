@@ -52,7 +52,7 @@ def test_its_text_is_the_one_of_the_style_guide() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("provider/anthropic", clock=clock)
     for _ in range(5):
-        breaker.tell(Signal(ok=False, error="529 overloaded"))
+        breaker.record(Signal(ok=False, error="529 overloaded"))
     clock.advance(18.0)
     with pytest.raises(Rejected) as refused:
         breaker.call(up)
@@ -96,7 +96,7 @@ def test_the_text_after_a_failed_probe_says_so() -> None:
 def test_the_text_of_a_latched_circuit_says_that_it_waits_for_a_reset() -> None:
     policy = Policy([detectors.ConsecutiveFailures(1)], Latched())
     breaker = CircuitBreaker("rules/no-secrets", policy=policy, clock=FakeClock())
-    breaker.tell(Signal(ok=False, error="a key in the output"))
+    breaker.record(Signal(ok=False, error="a key in the output"))
     with pytest.raises(Rejected) as refused:
         breaker.call(up)
     assert refused.value.retry_after_s is None
@@ -129,7 +129,7 @@ def test_a_hold_names_who_holds_even_after_somebody_else_has_reset_the_evidence(
 
 def test_a_circuit_that_saw_no_error_text_does_not_speak_of_one() -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     with pytest.raises(Rejected) as refused:
         breaker.call(up)
     assert refused.value.last_error is None
@@ -215,7 +215,7 @@ def test_every_refusal_is_a_new_object_that_drags_no_history_along(phase: str) -
 def latched() -> Rejected:
     policy = Policy([detectors.ConsecutiveFailures(1)], Latched())
     breaker = CircuitBreaker("api", policy=policy, clock=FakeClock())
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     with pytest.raises(Rejected) as refused:
         breaker.call(up)
     return refused.value
@@ -243,8 +243,8 @@ def root() -> SwitchgearError:
     return SwitchgearError("anything")
 
 
-def order_refused() -> errors.OrderRefused:
-    return errors.OrderRefused("api")
+def order_refused() -> errors.OverrideRefused:
+    return errors.OverrideRefused("api")
 
 
 STORE_ERRORS = (

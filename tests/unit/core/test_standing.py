@@ -8,27 +8,27 @@ from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown, Latched
 from switchgear._core.types import (
-    Ask,
+    Acquire,
     Circuit,
     EventKind,
     Mode,
-    Order,
-    Outage,
+    OpenState,
+    Override,
     Permit,
     Phase,
     Probing,
+    Record,
     Signal,
-    Tell,
 )
 from switchgear._core.verdicts import refuses_until_s, standing
 from switchgear._detectors import ConsecutiveFailures, SlowCalls
 
 POLICY = Policy([ConsecutiveFailures(1)], Cooldown(60.0, probes=2))
 NEW = POLICY.start("k", 0.0)
-OPEN = NEW._replace(phase=Phase.OPEN, outage=Outage(0.0, 60.0, 60.0, reason="why"))
+OPEN = NEW._replace(phase=Phase.OPEN, outage=OpenState(0.0, 60.0, 60.0, reason="why"))
 PROBING = NEW._replace(
     phase=Phase.HALF_OPEN,
-    outage=Outage(reason="why"),
+    outage=OpenState(reason="why"),
     probing=Probing((Permit(3, 1, 70.0), Permit(3, 2, 65.0)), 2, 0),
 )
 
@@ -43,7 +43,7 @@ PROBING = NEW._replace(
         (PROBING, 65.0, 0.0),
         (PROBING, 99.0, 0.0),
         (PROBING._replace(probing=Probing((Permit(3, 1, 70.0),), 1, 0)), 61.0, 0.0),
-        (OPEN._replace(outage=Outage(reason="why")), 5.0, None),
+        (OPEN._replace(outage=OpenState(reason="why")), 5.0, None),
         (NEW, 5.0, None),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_wait_is_never_less_than_nothing(
         (NEW, -math.inf),
         (NEW._replace(phase=Phase.TRIPPING), -math.inf),
         (OPEN, 60.0),
-        (OPEN._replace(outage=Outage(reason="latched")), math.inf),
+        (OPEN._replace(outage=OpenState(reason="latched")), math.inf),
         (OPEN._replace(outage=OPEN.outage._replace(admit=0.1)), -math.inf),
         (OPEN._replace(mode=Mode.SHADOW), -math.inf),
         (OPEN._replace(mode=Mode.HELD_CLOSED), -math.inf),
@@ -84,13 +84,13 @@ def test_a_circuit_stored_while_probing_may_be_asked_under_a_policy_without_prob
 def test_a_hold_without_an_order_is_a_hold_all_the_same() -> None:
     held = NEW._replace(mode=Mode.HELD_OPEN)
     assert standing(POLICY, held, 0.0).reason == "held open"
-    told = held._replace(order=Order("ada", "maintenance", Mode.HELD_OPEN))
+    told = held._replace(order=Override("ada", "maintenance", Mode.HELD_OPEN))
     assert standing(POLICY, told, 0.0).reason == "held open by ada: maintenance"
 
 
 HALF_LOAD = Policy([SlowCalls(1.0, 2, 0.0, admit=0.5), ConsecutiveFailures(2)], Cooldown(60.0))
-SLOW = Tell(Signal(ok=True, seconds=9.0, count=2))
-FAILED = Tell(Signal(ok=False))
+SLOW = Record(Signal(ok=True, seconds=9.0, count=2))
+FAILED = Record(Signal(ok=False))
 
 
 def test_who_cuts_the_load_further_is_named_and_not_who_is_hotter() -> None:
@@ -108,13 +108,13 @@ def test_who_cuts_the_load_further_is_named_and_not_who_is_hotter() -> None:
 def test_among_those_that_are_as_strict_the_hottest_cuts() -> None:
     policy = HALF_LOAD.replace(detectors=[*HALF_LOAD.detectors, ConsecutiveFailures(1)])
     circuit = step(policy, policy.start("k", 0.0), SLOW, 0.0).circuit
-    done = step(policy, circuit, Tell(Signal(ok=False, count=2)), 1.0)
+    done = step(policy, circuit, Record(Signal(ok=False, count=2)), 1.0)
     assert done.events[-1].reason.endswith("in a row (threshold 1)")
 
 
 def probing_at_half_load() -> Circuit:
     circuit = step(HALF_LOAD, HALF_LOAD.start("k", 0.0), SLOW, 0.0).circuit
-    circuit = step(HALF_LOAD, circuit, Ask(), 60.0).circuit
+    circuit = step(HALF_LOAD, circuit, Acquire(), 60.0).circuit
     assert (circuit.phase, len(circuit.probing.permits)) == (Phase.HALF_OPEN, 1)
     return circuit
 
@@ -128,20 +128,20 @@ def test_failures_beside_a_probe_cut_the_load_and_leave_the_decision_to_the_prob
     assert not done.verdict.admitted
     assert done.circuit.outage == circuit.outage._replace(admit=0.0, reason=cut.reason)
     [probe] = done.circuit.probing.permits
-    closed = step(HALF_LOAD, done.circuit, Tell(Signal(ok=True, seconds=0.1), probe), 63.0)
+    closed = step(HALF_LOAD, done.circuit, Record(Signal(ok=True, seconds=0.1), probe), 63.0)
     assert closed.circuit.phase is Phase.CLOSED
 
 
 def test_successes_beside_a_probe_are_evidence_and_do_not_close_the_circuit() -> None:
     circuit = probing_at_half_load()
-    fast = Tell(Signal(ok=True, seconds=0.1, count=2), Permit(3))
+    fast = Record(Signal(ok=True, seconds=0.1, count=2), Permit(3))
     done = step(HALF_LOAD, circuit, fast, 61.0)
     assert (done.circuit.phase, done.circuit.heat, done.events) == (Phase.HALF_OPEN, 0.0, ())
 
 
 @pytest.mark.parametrize("kind", [EventKind.STORE_LOST, EventKind.UNDECIDED, EventKind.RULE_BROKEN])
 def test_a_remark_of_ours_is_an_event_of_its_own_kind(kind: EventKind) -> None:
-    made = step(POLICY, NEW, Order("switchgear", "it is gone", kind=kind), 5.0)
+    made = step(POLICY, NEW, Override("switchgear", "it is gone", kind=kind), 5.0)
     [event] = made.events
     assert (event.kind, event.reason, event.by) == (kind, "it is gone", "switchgear")
     assert (event.before, event.after) == (Phase.CLOSED, Phase.CLOSED)

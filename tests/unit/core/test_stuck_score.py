@@ -6,7 +6,7 @@ import pytest
 
 from switchgear._config import preset_policy
 from switchgear._core.machine import step
-from switchgear._core.types import Act, Circuit, Order, Phase, Signal, Tell
+from switchgear._core.types import AgentStep, Circuit, Override, Phase, Record, Signal
 from switchgear._stuck.score import Score, score_of
 
 POLICY = preset_policy("stuck")
@@ -18,7 +18,7 @@ def told(signals: Iterable[Signal], every_s: float = 5.0) -> tuple[Circuit, Scor
     circuit, now_s = POLICY.start("session/x", 0.0), 0.5
     for signal in signals:
         now_s += every_s
-        circuit = step(POLICY, circuit, Tell(signal), now_s).circuit
+        circuit = step(POLICY, circuit, Record(signal), now_s).circuit
         if circuit.phase is Phase.OPEN:
             break
     score = score_of(POLICY, POLICY.readings(circuit.memories, now_s))
@@ -27,11 +27,11 @@ def told(signals: Iterable[Signal], every_s: float = 5.0) -> tuple[Circuit, Scor
 
 
 def call(tool: str, args: str, result: str = "", *, files: int | None = 0) -> Signal:
-    return Signal(ok=True, act=Act(tool, args, result), files_changed=files)
+    return Signal(ok=True, step=AgentStep(tool, args, result), files_changed=files)
 
 
 def failed(args: str, error: str) -> Signal:
-    return Signal(ok=False, error=error, act=Act("Bash", args), files_changed=0)
+    return Signal(ok=False, error=error, step=AgentStep("Bash", args), files_changed=0)
 
 
 def shares(score: Score) -> dict[str, float]:
@@ -93,9 +93,9 @@ def test_silence_and_repetition_together_intervene() -> None:
 def test_a_session_stays_open_until_it_is_reset_and_then_starts_afresh() -> None:
     circuit, _ = told([call("Read", "a")] * 21)
     later_s = circuit.seen_s + 86_400.0
-    circuit = step(POLICY, circuit, Tell(call("Write", "b", files=1)), later_s).circuit
+    circuit = step(POLICY, circuit, Record(call("Write", "b", files=1)), later_s).circuit
     assert circuit.phase is Phase.OPEN, "what the agent does itself never closes it"
-    circuit = step(POLICY, circuit, Order("user", "a message", reset=True), later_s).circuit
+    circuit = step(POLICY, circuit, Override("user", "a message", reset=True), later_s).circuit
     assert circuit.phase is Phase.CLOSED
     score = score_of(POLICY, POLICY.readings(circuit.memories, later_s))
     assert score is not None

@@ -16,7 +16,7 @@ from golden.scenarios import ALL_DETECTORS, SCENARIOS, lived
 from switchgear._core import wire
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Ask, Phase, Signal, Tell
+from switchgear._core.types import Acquire, Phase, Record, Signal
 from switchgear._core.wire import (
     WireError,
     detector_names,
@@ -184,7 +184,7 @@ def test_a_changed_value_is_refused_or_loads_to_a_circuit_that_works(name: str) 
                 continue
             again = json.loads(json.dumps(dump_circuit(policy, circuit), allow_nan=False))
             assert load_circuit(policy, again) == circuit
-            for message in (Ask(), Tell(Signal(ok=False, seconds=99.0))):
+            for message in (Acquire(), Record(Signal(ok=False, seconds=99.0))):
                 step(policy, circuit, message, 2000.0)
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from switchgear._core.types import Act, Signal
-from switchgear._detectors import ActionsDebt, ErrorsDebt, TalkDebt, WordsDebt
+from switchgear._core.types import AgentStep, Signal
+from switchgear._detectors import IdleTalk, RepeatedActions, RepeatedErrors, RepeatedThoughts
 from switchgear._detectors.progress import RING, ROOM, Book, Debt, known, moved, new_of
 from switchgear._detectors.step_facts import (
     EXCERPT_CHARS,
@@ -19,11 +19,11 @@ from switchgear._detectors.step_facts import (
     words_of,
 )
 
-DEBTS = [ActionsDebt(), ErrorsDebt(), TalkDebt(), WordsDebt()]
+DEBTS = [RepeatedActions(), RepeatedErrors(), IdleTalk(), RepeatedThoughts()]
 
 
 def facts(args: str = "", result: str | None = None, thought: str | None = None) -> Any:
-    return facts_of(Act("bash", args, result, thought))
+    return facts_of(AgentStep("bash", args, result, thought))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_an_action_is_the_same_whatever_its_numbers(one: str, other: str) -> Non
 
 def test_another_command_is_another_action_and_so_is_another_tool() -> None:
     assert facts("ls -la").key != facts("ls -lb").key
-    assert facts("ls").key != facts_of(Act("shell", "ls")).key
+    assert facts("ls").key != facts_of(AgentStep("shell", "ls")).key
 
 
 @pytest.mark.parametrize(
@@ -102,19 +102,19 @@ def test_only_the_beginning_of_a_thought_counts() -> None:
 
 
 def test_the_same_step_is_looked_at_once() -> None:
-    act = Act("bash", "ls", "a", "b")
+    act = AgentStep("bash", "ls", "a", "b")
     assert facts_of(act) is facts_of(act)
-    assert facts_of(Act("bash", "ls", "a", "c")) is not facts_of(act)
+    assert facts_of(AgentStep("bash", "ls", "a", "c")) is not facts_of(act)
 
 
 def test_what_failed_is_the_error_or_else_the_result() -> None:
-    act = Act("bash", "make", "line 3: boom")
-    told = failure_of(Signal(ok=False, error="boom", act=act))
+    act = AgentStep("bash", "make", "line 3: boom")
+    told = failure_of(Signal(ok=False, error="boom", step=act))
     assert told == failure_of(Signal(ok=False, error="boom"))
-    assert failure_of(Signal(ok=False, act=act)) == failure_of(
-        Signal(ok=False, act=Act("bash", "cc", "line 7: boom"))
+    assert failure_of(Signal(ok=False, step=act)) == failure_of(
+        Signal(ok=False, step=AgentStep("bash", "cc", "line 7: boom"))
     )
-    assert failure_of(Signal(ok=False, act=act)) != told
+    assert failure_of(Signal(ok=False, step=act)) != told
 
 
 def test_resemblance_is_what_two_share_of_all_they_have() -> None:
@@ -179,9 +179,13 @@ def test_a_book_is_small_whatever_happened() -> None:
         book = debt.start()
         for number in range(300):
             words = " ".join(f"w{number * 90 + n}" for n in range(90))
-            act = Act("bash", f"{words} /a/{number}", words.replace(" ", "\n"), words[:400])
+            act = AgentStep("bash", f"{words} /a/{number}", words.replace(" ", "\n"), words[:400])
             failed = Signal(
-                ok=False, error=f"boom {words[:9]}", act=act, state=f"{number}", failing_tests=words
+                ok=False,
+                error=f"boom {words[:9]}",
+                step=act,
+                state=f"{number}",
+                failing_tests=words,
             )
             book = debt.fold(book, failed, 0.0)
         assert len(book.words) <= ROOM
@@ -220,10 +224,12 @@ def test_what_no_debt_dumped_is_refused(debt: Debt, at: int, value: Any) -> None
 
 
 def test_a_book_is_loaded_as_it_was_dumped() -> None:
-    debt, book = WordsDebt(), Book()
+    debt, book = RepeatedThoughts(), Book()
     for number in range(9):
-        act = Act("bash", f"look /etc/{number}", f"a\n{number}", "I look at the same thing again")
-        signal = Signal(ok=False, act=act, state="a", failing_tests="b", context_used=0.5)
+        act = AgentStep(
+            "bash", f"look /etc/{number}", f"a\n{number}", "I look at the same thing again"
+        )
+        signal = Signal(ok=False, step=act, state="a", failing_tests="b", context_used=0.5)
         book = debt.fold(book, signal, 0.0)
     assert debt.load(json.loads(json.dumps(debt.dump(book)))) == book
 
@@ -232,40 +238,40 @@ def test_a_book_is_loaded_as_it_was_dumped() -> None:
 def test_a_share_of_the_context_that_cannot_be_is_taken_for_the_nearest_that_can(
     used: float,
 ) -> None:
-    debt = TalkDebt()
-    book = WordsDebt().fold(Book(), Signal(context_used=used, act=Act("bash")), 0.0)
+    debt = IdleTalk()
+    book = RepeatedThoughts().fold(Book(), Signal(context_used=used, step=AgentStep("bash")), 0.0)
     assert book.context in (0, 100)
     assert debt.load(json.loads(json.dumps(debt.dump(book)))) == book
 
 
 def test_a_debt_is_loaded_under_a_lower_limit_as_far_as_it_goes() -> None:
-    high, low = TalkDebt(limit=9.0), TalkDebt(limit=1.0)
-    book = high.fold(high.start(), Signal(act=Act("", "it is all done now"), count=20), 0.0)
+    high, low = IdleTalk(limit=9.0), IdleTalk(limit=1.0)
+    book = high.fold(high.start(), Signal(step=AgentStep("", "it is all done now"), count=20), 0.0)
     assert low.heat(low.load(high.dump(book)), 0.0) == 2.0
 
 
 def test_a_debt_never_grows_beyond_twice_its_limit() -> None:
     for debt in DEBTS:
-        tool = "" if isinstance(debt, TalkDebt) else "bash"
-        act = Act(tool, "it is all done now", "no", "the very same thing again")
-        book = debt.fold(debt.start(), Signal(ok=False, act=act, count=10**9), 0.0)
+        tool = "" if isinstance(debt, IdleTalk) else "bash"
+        act = AgentStep(tool, "it is all done now", "no", "the very same thing again")
+        book = debt.fold(debt.start(), Signal(ok=False, step=act, count=10**9), 0.0)
         assert debt.heat(book, 0.0) == 2.0
 
 
 def test_a_command_that_failed_and_now_does_not_pays_back_more_than_another() -> None:
-    debt = ErrorsDebt()
-    failed = Signal(ok=False, error="no", act=Act("bash", "make"))
+    debt = RepeatedErrors()
+    failed = Signal(ok=False, error="no", step=AgentStep("bash", "make"))
     book = debt.fold(debt.start(), failed._replace(count=3), 0.0)
-    again = debt.fold(book, Signal(ok=True, act=Act("bash", "make")), 0.0)
-    other = debt.fold(book, Signal(ok=True, act=Act("bash", "bash make")), 0.0)
+    again = debt.fold(book, Signal(ok=True, step=AgentStep("bash", "make")), 0.0)
+    other = debt.fold(book, Signal(ok=True, step=AgentStep("bash", "bash make")), 0.0)
     assert (book.points - again.points, book.points - other.points) == (100, 20)
 
 
 def test_a_debt_that_is_paid_back_forgets_the_steps_that_made_it() -> None:
-    debt = TalkDebt()
-    book = debt.fold(debt.start(), Signal(act=Act("", "it is all done now"), count=2), 0.0)
+    debt = IdleTalk()
+    book = debt.fold(debt.start(), Signal(step=AgentStep("", "it is all done now"), count=2), 0.0)
     assert book.evidence
-    book = debt.fold(book, Signal(act=Act("bash", "ls")), 0.0)
+    book = debt.fold(book, Signal(step=AgentStep("bash", "ls")), 0.0)
     assert book.points == 0
     assert debt.reason(book, 0.0) == (
         "the same reply without acting: a debt of 0.00 steps (threshold 2)"
@@ -275,17 +281,20 @@ def test_a_debt_that_is_paid_back_forgets_the_steps_that_made_it() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: WordsDebt(0.0), "WordsDebt.limit is 0.0"),
-        (lambda: WordsDebt(usual=1.0), "WordsDebt.usual is 1.0: it must be at least 0 and below 1"),
-        (lambda: WordsDebt(credit=1.1), "WordsDebt.credit is 1.1"),
-        (lambda: WordsDebt(remember=0), "WordsDebt.remember is 0"),
-        (lambda: ActionsDebt(-1.0), "ActionsDebt.limit is -1.0"),
-        (lambda: ActionsDebt(credit=-0.1), "ActionsDebt.credit is -0.1"),
-        (lambda: ErrorsDebt(0.0), "ErrorsDebt.limit is 0.0"),
-        (lambda: ErrorsDebt(credit=2.0), "ErrorsDebt.credit is 2.0"),
-        (lambda: TalkDebt(0.0), "TalkDebt.limit is 0.0"),
-        (lambda: TalkDebt(usual=-0.1), "TalkDebt.usual is -0.1"),
-        (lambda: TalkDebt(remember=0), "TalkDebt.remember is 0"),
+        (lambda: RepeatedThoughts(0.0), "RepeatedThoughts.limit is 0.0"),
+        (
+            lambda: RepeatedThoughts(usual=1.0),
+            "RepeatedThoughts.usual is 1.0: it must be at least 0 and below 1",
+        ),
+        (lambda: RepeatedThoughts(credit=1.1), "RepeatedThoughts.credit is 1.1"),
+        (lambda: RepeatedThoughts(remember=0), "RepeatedThoughts.remember is 0"),
+        (lambda: RepeatedActions(-1.0), "RepeatedActions.limit is -1.0"),
+        (lambda: RepeatedActions(credit=-0.1), "RepeatedActions.credit is -0.1"),
+        (lambda: RepeatedErrors(0.0), "RepeatedErrors.limit is 0.0"),
+        (lambda: RepeatedErrors(credit=2.0), "RepeatedErrors.credit is 2.0"),
+        (lambda: IdleTalk(0.0), "IdleTalk.limit is 0.0"),
+        (lambda: IdleTalk(usual=-0.1), "IdleTalk.usual is -0.1"),
+        (lambda: IdleTalk(remember=0), "IdleTalk.remember is 0"),
     ],
 )
 def test_a_bad_field_is_refused_by_name_and_value(make: Any, message: str) -> None:
@@ -295,10 +304,15 @@ def test_a_bad_field_is_refused_by_name_and_value(make: Any, message: str) -> No
 
 
 def test_the_defaults_are_those_of_the_documentation() -> None:
-    assert WordsDebt().fields() == {"limit": 3.0, "usual": 0.25, "credit": 0.05, "remember": 8}
-    assert ActionsDebt().fields() == {"limit": 7.0, "credit": 0.1}
-    assert ErrorsDebt().fields() == {"limit": 6.0, "credit": 0.1}
-    assert TalkDebt().fields() == {"limit": 2.0, "usual": 0.3, "remember": 8}
+    assert RepeatedThoughts().fields() == {
+        "limit": 3.0,
+        "usual": 0.25,
+        "credit": 0.05,
+        "remember": 8,
+    }
+    assert RepeatedActions().fields() == {"limit": 7.0, "credit": 0.1}
+    assert RepeatedErrors().fields() == {"limit": 6.0, "credit": 0.1}
+    assert IdleTalk().fields() == {"limit": 2.0, "usual": 0.3, "remember": 8}
 
 
 def test_every_debt_says_what_to_do_differently() -> None:
@@ -313,7 +327,7 @@ def test_an_agent_that_forgot_half_of_its_context_may_read_again() -> None:
 
 
 def test_tests_that_ran_in_a_state_nobody_knew_are_held_against_no_edit() -> None:
-    debt = ErrorsDebt()
+    debt = RepeatedErrors()
     memory = debt.fold(debt.start(), Signal(ok=False, failing_tests="a"), 0.0)
     memory = debt.fold(memory, Signal(ok=False, state="1", failing_tests="a"), 0.0)
     assert memory.points == 0
@@ -329,13 +343,13 @@ def test_what_failed_last_is_no_number_below_none() -> None:
 
 
 def test_a_success_ends_the_row_of_failures() -> None:
-    debt, act = ErrorsDebt(), Act("bash", "make", "no rule")
-    failed = Signal(ok=False, error="exit code 2", act=act)
+    debt, act = RepeatedErrors(), AgentStep("bash", "make", "no rule")
+    failed = Signal(ok=False, error="exit code 2", step=act)
     memory = debt.fold(debt.start(), failed, 0.0)
     assert memory.last == failure_of(failed)
     assert memory.failures == (facts_of(act).key ^ failure_of(failed),)
-    assert debt.fold(memory, Signal(ok=True, act=act), 0.0).last == -1
+    assert debt.fold(memory, Signal(ok=True, step=act), 0.0).last == -1
 
 
 def test_a_reply_that_has_none_before_it_neither_costs_nor_pays() -> None:
-    assert TalkDebt().one(Book(points=70), Signal(act=Act("", "Done."))).points == 70
+    assert IdleTalk().one(Book(points=70), Signal(step=AgentStep("", "Done."))).points == 70

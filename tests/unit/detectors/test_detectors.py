@@ -214,7 +214,10 @@ def test_the_defaults_of_a_policy() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Policy([]), "Policy.detectors is empty: it must hold at least one of ActionsDebt"),
+        (
+            lambda: Policy([]),
+            "Policy.detectors is empty: it must hold at least one of ConsecutiveFailures",
+        ),
         (lambda: ANY("abc"), "Policy.detectors is 'abc': it must be a list of detectors"),
         (lambda: ANY(TWO[0]), "Policy.detectors is ConsecutiveFailures(threshold=2): it must"),
         (lambda: ANY({1}), "Policy.detectors is {1}: it must be a list"),
@@ -314,9 +317,9 @@ def test_a_p95_begins_to_judge_only_where_a_call_was_over_the_limit() -> None:
 @pytest.mark.parametrize(
     ("detector", "fields"),
     [
-        (_detectors.ActionsDebt(), {"limit": 7.0, "credit": 0.1}),
+        (_detectors.RepeatedActions(), {"limit": 7.0, "credit": 0.1}),
         (_detectors.ConsecutiveFailures(), {"threshold": 5}),
-        (_detectors.ErrorsDebt(), {"limit": 6.0, "credit": 0.1}),
+        (_detectors.RepeatedErrors(), {"limit": 6.0, "credit": 0.1}),
         (_detectors.ContextBurn(), {"per_minute": 0.05, "window_s": 60.0}),
         (_detectors.FailureRate(), {"window": 20, "threshold": 0.5, "min_calls": 20}),
         (_detectors.FailuresInWindow(), {"threshold": 3, "window_s": 60.0, "apart_s": 0.0}),
@@ -331,9 +334,9 @@ def test_a_p95_begins_to_judge_only_where_a_call_was_over_the_limit() -> None:
         (_detectors.SameTool(), {"threshold": 5, "match": "outcome"}),
         (_detectors.Silence(), {"limit_s": 120.0}),
         (_detectors.Spend(7), {"hard_cap_micros": 7, "threshold": 1.0, "window_s": 60.0}),
-        (_detectors.TalkDebt(), {"limit": 2.0, "usual": 0.3, "remember": 8}),
+        (_detectors.IdleTalk(), {"limit": 2.0, "usual": 0.3, "remember": 8}),
         (
-            _detectors.WordsDebt(),
+            _detectors.RepeatedThoughts(),
             {"limit": 3.0, "usual": 0.25, "credit": 0.05, "remember": 8},
         ),
         (_detectors.ToolFlood(), {"threshold": 20}),

@@ -6,7 +6,7 @@ import pytest
 
 from switchgear import _detectors
 from switchgear._core.detector import Detector
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 from switchgear._detectors.context_burn import Burn
 from switchgear._detectors.same_tool import Row
 from switchgear._text.digest import digest
@@ -38,13 +38,13 @@ def folded(detector: Detector, *signals: Signal, every_s: float = 60.0) -> Any:
         (_detectors.Silence(), [Signal(idle_s=120.0)], [Signal(idle_s=120.5)]),
         (
             _detectors.SameTool(),
-            [Signal(act=Act("Read"), count=5)],
-            [Signal(act=Act("Read"), count=6)],
+            [Signal(step=AgentStep("Read"), count=5)],
+            [Signal(step=AgentStep("Read"), count=6)],
         ),
         (
             _detectors.ToolFlood(),
-            [Signal(act=Act("Read"), count=20)],
-            [Signal(act=Act("Read"), count=21)],
+            [Signal(step=AgentStep("Read"), count=20)],
+            [Signal(step=AgentStep("Read"), count=21)],
         ),
         (
             _detectors.ContextBurn(),
@@ -61,14 +61,14 @@ def test_exactly_the_limit_is_the_last_chance_and_more_trips(
 
 
 def test_what_is_only_said_is_no_call() -> None:
-    talks = Signal(ok=True, act=Act(thought="hm"))
+    talks = Signal(ok=True, step=AgentStep(thought="hm"))
     assert folded(_detectors.ToolFlood(), talks) == 0
     assert folded(_detectors.SameTool(), talks) == Row()
     assert folded(_detectors.Silence(), Signal(idle_s=9.0), talks) == 9.0
 
 
 def test_a_call_ends_a_silence_and_a_change_of_files_a_flood() -> None:
-    call = Signal(ok=True, act=Act("Read"))
+    call = Signal(ok=True, step=AgentStep("Read"))
     assert folded(_detectors.Silence(), Signal(idle_s=300.0), call) == 0.0
     assert folded(_detectors.ToolFlood(), call, Signal(files_changed=1), call) == 1
 
@@ -80,11 +80,11 @@ def test_a_call_ends_a_silence_and_a_change_of_files_a_flood() -> None:
 def test_what_is_the_same_is_said_by_match(match: str, rows: list[int]) -> None:
     detector = _detectors.SameTool(match=match)
     calls = [
-        Signal(ok=True, act=Act("Bash", "make", "1 of 3")),
-        Signal(ok=True, act=Act("Bash", "make", "2 of 3")),
-        Signal(ok=False, act=Act("Bash", "make", "2 of 3"), error="no rule after 3 s"),
-        Signal(ok=False, act=Act("Bash", "make all", "2 of 3"), error="no rule after 3 s"),
-        Signal(ok=False, act=Act("Bash", "make all", "x"), error="no rule after 41 ms"),
+        Signal(ok=True, step=AgentStep("Bash", "make", "1 of 3")),
+        Signal(ok=True, step=AgentStep("Bash", "make", "2 of 3")),
+        Signal(ok=False, step=AgentStep("Bash", "make", "2 of 3"), error="no rule after 3 s"),
+        Signal(ok=False, step=AgentStep("Bash", "make all", "2 of 3"), error="no rule after 3 s"),
+        Signal(ok=False, step=AgentStep("Bash", "make all", "x"), error="no rule after 41 ms"),
     ]
     memory, seen = detector.start(), []
     for call in calls:
@@ -94,19 +94,22 @@ def test_what_is_the_same_is_said_by_match(match: str, rows: list[int]) -> None:
 
 
 def test_failures_are_the_same_by_their_errors_or_else_by_their_results() -> None:
-    act = Act("Bash", "make", "1 of 3")
-    another = Signal(ok=False, act=act, error="disk full")
-    silent = [Signal(ok=False, act=act), Signal(ok=False, act=Act("Bash", "make", "2 of 3"))]
-    told = [Signal(ok=False, act=act, error="no rule"), another, another]
+    act = AgentStep("Bash", "make", "1 of 3")
+    another = Signal(ok=False, step=act, error="disk full")
+    silent = [
+        Signal(ok=False, step=act),
+        Signal(ok=False, step=AgentStep("Bash", "make", "2 of 3")),
+    ]
+    told = [Signal(ok=False, step=act, error="no rule"), another, another]
     assert folded(_detectors.SameTool(), *told).times == 2
     assert folded(_detectors.SameTool(), *silent).times == 1
-    warned = [Signal(ok=True, act=one.act, error="a warning") for one in silent]
+    warned = [Signal(ok=True, step=one.step, error="a warning") for one in silent]
     assert folded(_detectors.SameTool(), *warned).times == 1
 
 
 def test_the_longest_name_of_a_tool_is_loaded_again() -> None:
     detector = _detectors.SameTool()
-    memory = folded(detector, Signal(ok=True, act=Act("x" * 100)))
+    memory = folded(detector, Signal(ok=True, step=AgentStep("x" * 100)))
     assert len(memory.tool) == 80
     assert detector.load(detector.dump(memory)) == memory
 

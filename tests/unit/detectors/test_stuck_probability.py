@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 from switchgear._detectors.stuck_probability import (
     FEATURES,
     StuckProbability,
@@ -14,7 +14,7 @@ from switchgear._detectors.stuck_probability import (
     shows,
 )
 
-AGAIN = Act("bash", "make test", "1 failed", "Let me run the tests once more")
+AGAIN = AgentStep("bash", "make test", "1 failed", "Let me run the tests once more")
 NONE = dict.fromkeys(FEATURES, 0.0)
 
 
@@ -33,54 +33,58 @@ def shown_by(*signals: Signal) -> dict[str, float]:
 
 
 def test_a_first_step_shows_nothing_but_that_it_failed() -> None:
-    assert shown_by(Signal(ok=False, error="no", act=AGAIN)) == {**NONE, "errors": 1.0}
-    assert shown_by(Signal(ok=True, act=AGAIN)) == NONE
+    assert shown_by(Signal(ok=False, error="no", step=AGAIN)) == {**NONE, "errors": 1.0}
+    assert shown_by(Signal(ok=True, step=AGAIN)) == NONE
 
 
 def test_the_same_failing_step_again_shows_everything_but_silence_and_talk() -> None:
-    again = Signal(ok=False, error="no", act=AGAIN)
+    again = Signal(ok=False, error="no", step=AGAIN)
     assert shown_by(again, again) == {**dict.fromkeys(FEATURES, 1.0), "silence": 0.0, "talk": 0.0}
 
 
 @pytest.mark.parametrize(
     ("act", "expected"),
     [
-        (Act("bash", "cat other", "1 failed", "Something else"), {"known_output": 1.0, "habit": 1 / 3}),
-        (Act("bash", "make all", "1 failed\nnew", None), {"known_output": 0.5, "habit": 2 / 3}),
-        (Act("read", "parser", "", None), {"silence": 1.0}),
-        (Act("bash", "make test", None, None), {"repeats": 1.0, "known_output": 1.0, "silence": 1.0, "habit": 1.0}),
-        (Act("", "", None, "Let me run the tests once again"), {"talk": 1.0, "echo": 5 / 7}),
-        (Act("", "Let me run the tests once more"), {"talk": 1.0, "echo": 1.0}),
+        (AgentStep("bash", "cat other", "1 failed", "Something else"), {"known_output": 1.0, "habit": 1 / 3}),
+        (AgentStep("bash", "make all", "1 failed\nnew", None), {"known_output": 0.5, "habit": 2 / 3}),
+        (AgentStep("read", "parser", "", None), {"silence": 1.0}),
+        (AgentStep("bash", "make test", None, None), {"repeats": 1.0, "known_output": 1.0, "silence": 1.0, "habit": 1.0}),
+        (AgentStep("", "", None, "Let me run the tests once again"), {"talk": 1.0, "echo": 5 / 7}),
+        (AgentStep("", "Let me run the tests once more"), {"talk": 1.0, "echo": 1.0}),
     ],
 )  # fmt: skip
 def test_what_a_step_shares_with_those_before_is_shown(
-    act: Act, expected: dict[str, float]
+    act: AgentStep, expected: dict[str, float]
 ) -> None:
-    found = shown_by(Signal(ok=True, act=AGAIN), Signal(ok=True, act=act))
+    found = shown_by(Signal(ok=True, step=AGAIN), Signal(ok=True, step=act))
     assert found == pytest.approx({**NONE, **expected}, abs=0.005)
 
 
 def test_another_error_is_no_same_error() -> None:
-    first = Signal(ok=False, error="no such file", act=AGAIN)
-    other = Signal(ok=False, error="division by zero", act=AGAIN)
+    first = Signal(ok=False, error="no such file", step=AGAIN)
+    other = Signal(ok=False, error="division by zero", step=AGAIN)
     assert shown_by(first, other)["same_errors"] == 0.0
     assert shown_by(first, other, first)["same_errors"] == 1.0
 
 
 def test_each_step_counts_a_tenth_of_the_averages() -> None:
-    failed = Signal(ok=False, error="no", act=AGAIN)
+    failed = Signal(ok=False, error="no", step=AGAIN)
     errors = [after(*[failed] * count).averages[0] for count in (0, 1, 2, 3)]
     assert errors == pytest.approx([0.0, 0.1, 0.19, 0.271])
 
 
 def test_new_work_calms_it() -> None:
     detector = StuckProbability()
-    memory = detector.fold(detector.start(), Signal(ok=False, error="no", act=AGAIN, count=30), 0.0)
+    memory = detector.fold(
+        detector.start(), Signal(ok=False, error="no", step=AGAIN, count=30), 0.0
+    )
     assert detector.heat(memory, 0.0) > 1.1
     for number in range(12):
         word = "abcdefghijklm"[number] * 5
-        act = Act("edit", f"{word} {word}{word}", f"{word} saved", f"Next {word} now {word}{word}")
-        memory = detector.fold(memory, Signal(ok=True, act=act), 0.0)
+        act = AgentStep(
+            "edit", f"{word} {word}{word}", f"{word} saved", f"Next {word} now {word}{word}"
+        )
+        memory = detector.fold(memory, Signal(ok=True, step=act), 0.0)
     assert detector.heat(memory, 0.0) < 0.7
 
 
@@ -93,7 +97,7 @@ def test_the_model_is_a_logistic_function() -> None:
 
 def test_a_million_equal_steps_cost_no_more_than_those_that_change_something() -> None:
     detector = StuckProbability()
-    often = Signal(ok=False, error="no", act=AGAIN, count=10**9)
+    often = Signal(ok=False, error="no", step=AGAIN, count=10**9)
     memory = detector.fold(detector.start(), often, 0.0)
     assert detector.fold(memory, often, 0.0) == memory
     assert memory.averages[0] == pytest.approx(1.0)
@@ -101,7 +105,9 @@ def test_a_million_equal_steps_cost_no_more_than_those_that_change_something() -
 
 def test_the_reason_names_what_speaks_most_for_it() -> None:
     detector = StuckProbability(0.8, -2.0, **{**NONE, "errors": 5.0, "talk": 4.0})
-    memory = detector.fold(detector.start(), Signal(ok=False, act=Act("", "", None, "no")), 0.0)
+    memory = detector.fold(
+        detector.start(), Signal(ok=False, step=AgentStep("", "", None, "no")), 0.0
+    )
     said = "stuck with a probability of 25 % (threshold 80 %): errors 10 %, talk 10 %"
     assert detector.reason(memory, 0.0) == said
 
@@ -126,7 +132,7 @@ def test_a_model_that_trips_at_once_or_never_is_refused(
 def test_a_loop_of_talk_alone_is_enough_to_be_able_to_fire() -> None:
     weights = {**NONE, "talk": 5.0, "echo": 5.0}
     detector = StuckProbability(0.9, -5.0, **weights)
-    talk = Signal(act=Act("", "", None, "I am done, as I said before"), count=80)
+    talk = Signal(step=AgentStep("", "", None, "I am done, as I said before"), count=80)
     assert detector.heat(detector.fold(detector.start(), talk, 0.0), 0.0) >= 1.0
 
 
@@ -158,7 +164,7 @@ def test_a_loop_that_only_comes_up_to_the_threshold_is_not_enough() -> None:
 
 def test_a_trail_is_loaded_with_full_averages_and_owes_nothing() -> None:
     detector = StuckProbability()
-    averages, book = detector.dump(after(Signal(ok=True, act=AGAIN)))
+    averages, book = detector.dump(after(Signal(ok=True, step=AGAIN)))
     loaded = detector.load([[1.0] * len(FEATURES), [5, *book[1:]]])
     assert loaded.averages == (1.0,) * len(FEATURES)
     assert loaded.book.points == 0
@@ -171,7 +177,7 @@ def test_the_least_probability_is_that_of_a_score_of_sixty() -> None:
 
 
 def test_one_step_moves_on_as_the_detector_does() -> None:
-    steps = [Signal(ok=False, error="no", act=AGAIN)] * 3
+    steps = [Signal(ok=False, error="no", step=AGAIN)] * 3
     moved = Trail()
     for step in steps:
         moved = moved_on(moved, step)

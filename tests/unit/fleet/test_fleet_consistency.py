@@ -20,6 +20,7 @@ from switchgear._fleet.manifest import Crew, agent, crew
 from switchgear._fleet.state_file import world
 from switchgear._stores.ledger import ledger_of
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 
 class Down(Exception):
@@ -93,7 +94,7 @@ def test_routes_and_reports_go_on_while_the_configuration_changes_all_the_time()
 
     acts: list[Callable[[], object]] = [
         lambda: fleet.call("coder", lambda _: None),
-        lambda: fleet.route("coder").tell(error=Down("x")),
+        lambda: fleet.route("coder").record(error=Down("x")),
         lambda: world(fleet),
     ]
     threads = [threading.Thread(target=again, args=(act,)) for act in acts * 2]
@@ -107,7 +108,7 @@ def test_routes_and_reports_go_on_while_the_configuration_changes_all_the_time()
     finally:
         stopped.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(LIMIT_S)
         sys.setswitchinterval(interval_s)
         fleet.close()
     assert errors == []
@@ -123,14 +124,14 @@ def shares(fleet: Fleet, name: str, calls: int = 100) -> Counter[tuple[str | Non
     for _ in range(calls):
         route = fleet.route(name)
         found[route.worker, str(route.model)] += 1
-        route.tell(ok=True, seconds=9.0) if route.admitted else None
+        route.record(ok=True, seconds=9.0) if route.admitted else None
     return found
 
 
 def test_a_slow_agent_alone_gets_half_of_its_load_and_not_a_quarter() -> None:
     fleet = slow_stage(small())
     for _ in range(20):
-        fleet.route("coder").tell(ok=True, seconds=9.0)
+        fleet.route("coder").record(ok=True, seconds=9.0)
     assert shares(fleet, "coder") == {("coder", "p/m"): 50, (None, "None"): 50}
 
 
@@ -140,17 +141,17 @@ def test_all_agents_of_a_slow_provider_get_half_of_their_load() -> None:
     for name in ("a", "b") * 20:
         route = fleet.route(name)
         if route.admitted:
-            route.tell(ok=True, seconds=9.0)
+            route.record(ok=True, seconds=9.0)
     for name in ("a", "b", "new"):
         assert shares(fleet, name, 20)[name, "p/m"] == 10, name
 
 
 def test_a_slow_agent_on_a_quick_provider_and_the_other_way_round_get_half() -> None:
     fleet = slow_stage(small())
-    fleet.panel.breaker("agent/coder/latency").tell(Signal(ok=True, seconds=9.0, count=20))
+    fleet.panel.breaker("agent/coder/latency").record(Signal(ok=True, seconds=9.0, count=20))
     assert shares(fleet, "coder", 20)["coder", "p/m"] == 10
     fleet = slow_stage(small())
-    fleet.panel.breaker("provider/p/latency").tell(Signal(ok=True, seconds=9.0, count=20))
+    fleet.panel.breaker("provider/p/latency").record(Signal(ok=True, seconds=9.0, count=20))
     assert shares(fleet, "coder", 10)["coder", "p/m"] == 5
 
 
@@ -164,7 +165,7 @@ def test_what_a_circuit_refused_to_one_agent_it_does_not_admit_to_the_next_of_th
         ]
     )
     fleet = slow_stage(people)
-    fleet.panel.breaker("provider/p/latency").tell(Signal(ok=True, seconds=9.0, count=20))
+    fleet.panel.breaker("provider/p/latency").record(Signal(ok=True, seconds=9.0, count=20))
     found = Counter(fleet.route("a").worker for _ in range(20))
     assert found == {"a": 10, None: 10}
 
@@ -256,7 +257,7 @@ def test_a_wait_trips_when_it_passes_the_limit_and_not_seconds_later(limit_s: fl
 def test_circuits_that_were_called_dep_are_carried_on_as_providers(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
     with Panel(url) as panel:
-        panel.breaker("dep/p", preset_policy("external_dep")).tell(
+        panel.breaker("dep/p", preset_policy("external_dep")).record(
             Signal(ok=False, retry_after_s=900.0)
         )
     given = config(big())._replace(store=url)

@@ -7,7 +7,7 @@ import pytest
 from switchgear import CircuitBreaker, Latched, Phase, Policy, Signal, detectors
 from switchgear._core.detector import Detector
 from switchgear._core.machine import step
-from switchgear._core.types import Tell
+from switchgear._core.types import Record
 from switchgear._fleet.categories import CATEGORIES
 from switchgear.testing import FakeClock
 
@@ -144,7 +144,7 @@ def test_a_probe_that_breaks_a_rule_has_failed() -> None:
 def test_a_paused_story_is_resumed_by_a_reset() -> None:
     policy = Policy([detectors.TotalCost(budget_micros=100)], Latched())
     story = CircuitBreaker("story/S-12", policy=policy, clock=FakeClock(0.0))
-    story.tell(Signal(cost_micros=200))
+    story.record(Signal(cost_micros=200))
     assert story.state is Phase.OPEN
     story.reset(by="ada", why="worth it")
     assert (story.state, story.heat) == (Phase.CLOSED, 0.0)
@@ -166,7 +166,7 @@ def test_less_than_nothing_was_never_stored(detector: Detector, data: object, wh
 def test_a_threshold_of_two_seconds_trips_at_two_seconds() -> None:
     policy = CATEGORIES["resource_lock"](threshold_seconds=2).policy
     for waited_s, phase in ((1.99, Phase.TRIPPING), (2, Phase.OPEN), (2.01, Phase.OPEN)):
-        told = Tell(Signal(ok=True, waited_s=waited_s))
+        told = Record(Signal(ok=True, waited_s=waited_s))
         assert step(policy, policy.start("lock/db", 0.0), told, 0.0).circuit.phase is phase
 
 
@@ -175,6 +175,6 @@ def test_the_failure_rate_of_an_agent_warns_before_its_window_is_full() -> None:
     circuit = policy.start("agent/coder/failure_rate", 0.0)
     phases = []
     for at_s in range(20):
-        circuit = step(policy, circuit, Tell(Signal(ok=False)), float(at_s)).circuit
+        circuit = step(policy, circuit, Record(Signal(ok=False)), float(at_s)).circuit
         phases.append(circuit.phase)
     assert phases == [Phase.CLOSED] * 8 + [Phase.TRIPPING] * 11 + [Phase.OPEN]

@@ -8,7 +8,7 @@ from switchgear._core import policy as policies
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Ask, Tell
+from switchgear._core.types import Acquire, Record
 from switchgear._fleet.categories import default_breakers, external_dep, latency
 
 DAY_S = 86_400.0
@@ -21,11 +21,11 @@ def moves(policy: Policy, bad: Signal, heals_at_s: float) -> list[tuple[float, P
     now_s = 0.0
     while now_s < DAY_S:
         now_s += 10.0
-        asked = step(policy, circuit, Ask(), now_s)
+        asked = step(policy, circuit, Acquire(), now_s)
         told = asked
         if asked.verdict.admitted:
             result = bad if now_s < heals_at_s else Signal(ok=True, seconds=1.0)
-            told = step(policy, asked.circuit, Tell(result, asked.verdict.permit), now_s)
+            told = step(policy, asked.circuit, Record(result, asked.verdict.permit), now_s)
         events = asked.events if told is asked else (*asked.events, *told.events)
         seen += [(event.at_s, event.after) for event in events]
         circuit = told.circuit
@@ -76,10 +76,10 @@ def test_a_budget_that_burns_again_at_once_is_halted_longer_each_time() -> None:
     circuit = policy.start("agent/coder", 0.0)
     now_s, waits = 0.0, []
     for _ in range(5):
-        probe = step(policy, circuit, Ask(), now_s)
+        probe = step(policy, circuit, Acquire(), now_s)
         assert probe.verdict.admitted
         burnt = Signal(ok=False, cost_micros=5_000_000)
-        circuit = step(policy, probe.circuit, Tell(burnt, probe.verdict.permit), now_s).circuit
+        circuit = step(policy, probe.circuit, Record(burnt, probe.verdict.permit), now_s).circuit
         assert circuit.phase is Phase.OPEN
         assert circuit.outage.retry_at_s is not None
         waits.append(circuit.outage.retry_at_s - now_s)
@@ -100,12 +100,12 @@ def test_a_spend_at_the_edge_of_the_warning_warns_once(
     for call in range(720):
         cost = 5_000_000 // 12 * (73 if call // 12 % 2 else 77) // 100
         signal = Signal(ok=True, cost_micros=cost)
-        told = step(policy, circuit, Tell(signal), 5.0 * call)
+        told = step(policy, circuit, Record(signal), 5.0 * call)
         seen += [event.after for event in told.events]
         circuit = told.circuit
     if steady:
         assert seen == [Phase.TRIPPING]
     else:
         assert len(seen) > 20, "it would flap"
-    calm = step(policy, circuit, Tell(Signal(count=0)), 4000.0)
+    calm = step(policy, circuit, Record(Signal(count=0)), 4000.0)
     assert calm.circuit.phase is Phase.CLOSED

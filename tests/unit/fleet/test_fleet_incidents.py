@@ -45,8 +45,8 @@ class Stage:
         self.watcher = Watcher(self.fleet, str(folder))
         self.incidents = self.watcher.incidents
 
-    def tell(self, circuit: str, **facts: Any) -> None:
-        self.fleet.panel.breaker(circuit).tell(Signal(**facts))
+    def record(self, circuit: str, **facts: Any) -> None:
+        self.fleet.panel.breaker(circuit).record(Signal(**facts))
 
 
 @pytest.fixture
@@ -57,10 +57,10 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def test_a_trip_is_one_incident_with_all_that_is_known(stage: Stage, tmp_path: Path) -> None:
-    stage.fleet.route("coder", story="S-1").tell(ok=True)
+    stage.fleet.route("coder", story="S-1").record(ok=True)
     with stage.fleet.route("coder", story="S-1") as route:
         route.spent(300_000)
-    stage.tell("agent/coder/failure_rate", ok=False, count=20, error="exit code 1")
+    stage.record("agent/coder/failure_rate", ok=False, count=20, error="exit code 1")
     stage.fleet.route("coder").give_back()
     [name] = stage.watcher.tick()
     found = stage.incidents.get(name)
@@ -90,7 +90,7 @@ def test_the_drafts_of_a_killed_watcher_are_removed_and_those_of_another_stay(
     (link := folder / ".link.0123abcd.part").symlink_to(kept[1])
     for each in (*kept[1:], *gone, link):
         os.utime(each, (0.0, 0.0), follow_symlinks=False)
-    stage.tell("agent/coder/failure_rate", ok=False, count=20, error="exit code 1")
+    stage.record("agent/coder/failure_rate", ok=False, count=20, error="exit code 1")
     [name] = stage.watcher.tick()
     assert {each.name for each in folder.iterdir()} == {*(each.name for each in kept), name}
     assert (kept[1] / "report.md").exists()
@@ -99,7 +99,7 @@ def test_the_drafts_of_a_killed_watcher_are_removed_and_those_of_another_stay(
 def test_the_drafts_within_an_incident_are_removed_when_it_is_written_again(
     stage: Stage, tmp_path: Path
 ) -> None:
-    stage.tell("agent/coder/failure_rate", ok=False, count=20, error="exit code 1")
+    stage.record("agent/coder/failure_rate", ok=False, count=20, error="exit code 1")
     [name] = stage.watcher.tick()
     folder = tmp_path / "incidents" / name
     for draft, written_s in (("report.md.7-0123abcd.part", 0.0), ("a.7-0123abcd.part", 9e9)):
@@ -114,12 +114,12 @@ def test_the_drafts_within_an_incident_are_removed_when_it_is_written_again(
 def test_the_evidence_is_what_was_known_at_the_trip_not_when_it_was_written_down(
     stage: Stage,
 ) -> None:
-    stage.tell("agent/coder/failure_rate", ok=False, count=20, error="exit code 1")
+    stage.record("agent/coder/failure_rate", ok=False, count=20, error="exit code 1")
     held = stage.fleet.panel.breaker("agent/coder/failure_rate")
     held.hold_closed(by="ana", why="it must go on")
     stage.clock.advance(5.0)
-    stage.tell("agent/coder/failure_rate", ok=True, count=4)
-    stage.tell("agent/coder/failure_rate", ok=False, error="something else, later")
+    stage.record("agent/coder/failure_rate", ok=True, count=4)
+    stage.record("agent/coder/failure_rate", ok=False, error="something else, later")
     [name] = stage.watcher.tick()
     evidence = stage.incidents.get(name)["evidence"]
     assert evidence[0] == "20 of the last 20 calls failed (100%, threshold 50%)"
@@ -127,7 +127,7 @@ def test_the_evidence_is_what_was_known_at_the_trip_not_when_it_was_written_down
 
 
 def test_an_incident_names_the_commands_that_deal_with_it(stage: Stage) -> None:
-    stage.tell("rules/coder", violation="rule x")
+    stage.record("rules/coder", violation="rule x")
     [name] = stage.watcher.tick()
     steps = " ".join(stage.incidents.get(name)["what_to_do"])
     assert "switchgear reset rules/coder --why" in steps
@@ -137,13 +137,13 @@ def test_an_incident_names_the_commands_that_deal_with_it(stage: Stage) -> None:
 def test_an_incident_tells_who_was_rerouted_while_it_lasted_though_all_are_back(
     stage: Stage,
 ) -> None:
-    stage.tell("agent/coder/failure_rate", ok=False, count=20)
+    stage.record("agent/coder/failure_rate", ok=False, count=20)
     [name] = stage.watcher.tick()
     assert stage.incidents.get(name)["rerouted"] == [], "nobody has asked yet"
     stage.clock.advance(10.0)
     stage.fleet.route("coder").give_back()
     stage.clock.advance(300.0)
-    stage.fleet.route("coder").tell(ok=True)
+    stage.fleet.route("coder").record(ok=True)
     stage.watcher.tick()
     found = stage.incidents.get(name)
     assert found["status"] == "recovered"
@@ -166,7 +166,7 @@ def test_an_incident_tells_who_was_rerouted_while_it_lasted_though_all_are_back(
 def test_every_category_has_its_severity(
     stage: Stage, circuit: str, facts: dict[str, Any], severity: str
 ) -> None:
-    stage.tell(circuit, **facts)
+    stage.record(circuit, **facts)
     [name] = stage.watcher.tick()
     assert stage.incidents.get(name)["severity"] == severity
     assert stage.watcher.tick() == []
@@ -174,7 +174,7 @@ def test_every_category_has_its_severity(
 
 def test_an_incident_of_a_circuit_in_shadow_mode_says_that_nothing_was_done(stage: Stage) -> None:
     stage.fleet.panel.breaker("rules/coder").shadow(by="ana", why="trying it out")
-    stage.tell("rules/coder", violation="rule x")
+    stage.record("rules/coder", violation="rule x")
     [name] = stage.watcher.tick()
     action = stage.incidents.get(name)["action"]
     assert action == "none: the circuit is in shadow mode and admits everything"
@@ -185,7 +185,7 @@ def test_a_folder_that_cannot_be_written_is_told_once_in_a_sentence_and_so_is_it
 ) -> None:
     in_the_way = tmp_path / "incidents"
     in_the_way.write_text("no folder")
-    stage.tell("rules/coder", violation="rule x")
+    stage.record("rules/coder", violation="rule x")
     watcher = Watcher(stage.fleet, str(tmp_path), every_s=0.0)
     rounds = iter(range(5))
 
@@ -205,14 +205,14 @@ def test_a_folder_that_cannot_be_written_is_told_once_in_a_sentence_and_so_is_it
 
 
 def test_failed_probes_and_recovery_belong_to_the_same_incident(stage: Stage) -> None:
-    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
+    stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(30.0)
     dep = stage.fleet.panel.breaker("provider/anthropic")
-    dep.tell(Signal(ok=False), dep.enter())
+    dep.record(Signal(ok=False), dep.enter())
     [name] = stage.watcher.tick()
     assert stage.incidents.get(name)["status"] == "open"
     stage.clock.advance(3600.0)
-    dep.tell(Signal(ok=True), dep.enter())
+    dep.record(Signal(ok=True), dep.enter())
     assert stage.watcher.tick() == []
     found = stage.incidents.get(name)
     assert found["status"] == "recovered"
@@ -221,14 +221,14 @@ def test_failed_probes_and_recovery_belong_to_the_same_incident(stage: Stage) ->
     for entry in stage.fleet.panel.events():
         stage.incidents.hear(entry.event, stage.fleet)
     assert stage.incidents.get(name) == found, "hearing it all again adds nothing"
-    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
+    stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     assert len(stage.watcher.tick()) == 1, "the next trip is another incident"
 
 
 def test_who_is_killed_before_its_place_moves_writes_nothing_twice(
     stage: Stage, tmp_path: Path
 ) -> None:
-    stage.tell("rules/coder", violation="rule secrets")
+    stage.record("rules/coder", violation="rule secrets")
     [entry] = stage.fleet.panel.events()
     first = stage.incidents.hear(entry.event, stage.fleet)
     assert first == incident_id(entry.event)
@@ -246,7 +246,7 @@ def test_a_disk_that_is_full_halfway_leaves_no_folder_and_the_incident_comes_lat
             raise OSError(ENOSPC, "no space left", path)
         write_whole(path, text)
 
-    stage.tell("rules/coder", violation="rule x")
+    stage.record("rules/coder", violation="rule x")
     with monkeypatch.context() as patched:
         patched.setattr("switchgear._fleet.incidents.write_whole", fills_up)
         with pytest.raises(OSError, match="no space left"):
@@ -259,14 +259,14 @@ def test_a_disk_that_is_full_halfway_leaves_no_folder_and_the_incident_comes_lat
 def test_two_watchers_take_turns_and_write_each_incident_once(stage: Stage, tmp_path: Path) -> None:
     other = Watcher(stage.fleet, str(tmp_path))
     for number in range(5):
-        stage.tell(f"rules/agent-{number}", violation="rule x")
+        stage.record(f"rules/agent-{number}", violation="rule x")
     assert len(stage.watcher.tick()) + len(other.tick()) == 5
     assert len(list(stage.incidents.all())) == 5
 
 
 def test_hostile_text_does_nothing_in_a_report(stage: Stage, tmp_path: Path) -> None:
     evil = "rule `x`\n# SEV9\x1b[31m <script> sk-abcdefghijklmnopqrstuvwx [a](javascript:b)"
-    stage.tell("rules/../../etc", violation=evil)
+    stage.record("rules/../../etc", violation=evil)
     [name] = stage.watcher.tick()
     text = (tmp_path / "incidents" / name / "report.md").read_text()
     assert "/" not in name
@@ -279,7 +279,7 @@ def test_hostile_text_does_nothing_in_a_report(stage: Stage, tmp_path: Path) -> 
 
 
 def test_a_damaged_incident_hides_no_other(stage: Stage, tmp_path: Path) -> None:
-    stage.tell("rules/coder", violation="rule x")
+    stage.record("rules/coder", violation="rule x")
     [name] = stage.watcher.tick()
     for other, text in (("a-damaged", "{"), ("b-short", "{}"), ("c-deep", "[" * 100_000)):
         (tmp_path / "incidents" / other).mkdir()
@@ -317,7 +317,7 @@ def test_a_damaged_incident_hides_no_other(stage: Stage, tmp_path: Path) -> None
 def test_an_incident_that_somebody_edited_hides_no_other_and_stops_no_watcher(
     stage: Stage, tmp_path: Path, edit: dict[str, Any]
 ) -> None:
-    stage.tell("rules/coder", violation="rule x")
+    stage.record("rules/coder", violation="rule x")
     [name] = stage.watcher.tick()
     path = tmp_path / "incidents" / name / "incident.json"
     damaged = json.dumps({**json.loads(path.read_text()), **edit})
@@ -325,7 +325,7 @@ def test_an_incident_that_somebody_edited_hides_no_other_and_stops_no_watcher(
     with pytest.raises(IncidentTrouble, match="cannot be read"):
         stage.incidents.report_of(name)
     stage.fleet.panel.breaker("rules/coder").reset(by="ana", why="seen")
-    stage.tell("rules/junior", violation="rule y")
+    stage.record("rules/junior", violation="rule y")
     assert len(stage.watcher.tick()) == 1
     assert path.read_text() == damaged
     assert sorted("trouble" in one for one in stage.incidents.all()) == [False, True]
@@ -334,13 +334,13 @@ def test_an_incident_that_somebody_edited_hides_no_other_and_stops_no_watcher(
 def test_a_report_that_cannot_be_replaced_sets_its_incident_aside_and_loses_no_other(
     stage: Stage, tmp_path: Path
 ) -> None:
-    stage.tell("rules/coder", violation="rule x")
+    stage.record("rules/coder", violation="rule x")
     [name] = stage.watcher.tick()
     place = tmp_path / "incidents" / name / "report.md"
     place.unlink()
     place.mkdir()
     stage.fleet.panel.breaker("rules/coder").reset(by="ana", why="seen")
-    stage.tell("rules/junior", violation="rule y")
+    stage.record("rules/junior", violation="rule y")
     assert len(stage.watcher.tick()) == 1
     with pytest.raises(IncidentTrouble, match=r"its report\.md is a folder"):
         stage.incidents.get(name)
@@ -349,7 +349,7 @@ def test_a_report_that_cannot_be_replaced_sets_its_incident_aside_and_loses_no_o
 def test_a_missed_one_that_cannot_be_read_does_not_hide_the_open_incident(
     stage: Stage, tmp_path: Path
 ) -> None:
-    stage.tell("rules/coder", violation="rule x")
+    stage.record("rules/coder", violation="rule x")
     [name] = stage.watcher.tick()
     stage.clock.advance(60.0)
     now_s = stage.clock()
@@ -361,8 +361,8 @@ def test_a_missed_one_that_cannot_be_read_does_not_hide_the_open_incident(
 
 
 def test_the_world_is_written_whole_and_says_who_works(stage: Stage, tmp_path: Path) -> None:
-    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
-    stage.tell("story/S-1", cost_micros=1_600_000)
+    stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
+    stage.record("story/S-1", cost_micros=1_600_000)
     stage.watcher.tick()
     path = tmp_path / "world-state.json"
     found = json.loads(path.read_text())
@@ -378,7 +378,7 @@ def test_the_world_is_written_whole_and_says_who_works(stage: Stage, tmp_path: P
     assert found["stories"]["S-1"]["paused"] is True
     assert found["stories"]["S-1"]["owners"] == ["cy"]
     assert found["dependencies"]["anthropic"]["phase"] == "open"
-    stage.tell("rules", violation="rule x")
+    stage.record("rules", violation="rule x")
     stage.watcher.tick()
     everybody = json.loads(path.read_text())["agents"].values()
     assert {one["state"] for one in everybody} == {"halted"}
@@ -399,7 +399,7 @@ def test_a_world_that_stays_as_it_is_is_not_written_again_and_again(
 
 
 def test_looking_at_the_world_takes_no_probe(stage: Stage) -> None:
-    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
+    stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(31.0)
     for _ in range(3):
         stage.watcher.tick()
@@ -422,7 +422,7 @@ def marked(category: str, mark: str | None, count: int) -> list[dict[str, Any]]:
 
 def trips(stage: Stage, count: int) -> list[Any]:
     for number in range(count):
-        stage.tell(f"agent/a{number}/failure_rate", ok=False, count=20)
+        stage.record(f"agent/a{number}/failure_rate", ok=False, count=20)
     return [entry.event for entry in stage.fleet.panel.events()]
 
 
@@ -445,10 +445,10 @@ def test_false_positives_loosen_and_false_negatives_tighten(stage: Stage, tmp_pa
 
 def test_tests_that_fail_again_and_again_ask_for_a_longer_cooldown(stage: Stage) -> None:
     dep = stage.fleet.panel.breaker("provider/p")
-    dep.tell(Signal(ok=False, retry_after_s=1.0))
+    dep.record(Signal(ok=False, retry_after_s=1.0))
     for _ in range(6):
         stage.clock.advance(3600.0)
-        dep.tell(Signal(ok=False), dep.enter())
+        dep.record(Signal(ok=False), dep.enter())
     events = [entry.event for entry in stage.fleet.panel.events()]
     found = review(default_breakers(), events, [])
     assert as_configuration(found) == "breakers:\n  provider: {cooldown_seconds: 120}\n"
@@ -471,8 +471,8 @@ def test_the_command_goes_from_a_trip_to_a_review(tmp_path: Path) -> None:
     assert run(tmp_path, "fleet", "status")[0] == 0
     assert run(tmp_path, "incidents", "list") == (0, "No incidents.\n")
     with Fleet.from_config(load_config(tmp_path / "switchgear.yaml")) as fleet:
-        fleet.panel.breaker(circuit).tell(Signal(violation="rule x"))
-        fleet.panel.breaker("story/S-1").tell(Signal(cost_micros=16_000_000))
+        fleet.panel.breaker(circuit).record(Signal(violation="rule x"))
+        fleet.panel.breaker("story/S-1").record(Signal(cost_micros=16_000_000))
     code, text = run(tmp_path, "fleet", "status")
     assert (code, "agent coder (ana): halted" in text) == (1, True)
     # The program that tripped them has written them, at the latest when it closed its fleet.

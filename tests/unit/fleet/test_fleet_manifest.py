@@ -28,7 +28,7 @@ def test_models_and_then_agents_are_asked_in_the_order_of_the_manifest() -> None
         for provider in ("p1", "p2", "p3", "p4", "p5"):
             with fleet.route("lead") as route:
                 asked.append(f"{route.worker} on {route.model}")
-            fleet.panel.breaker(f"provider/{provider}").tell(Signal(ok=False, retry_after_s=60.0))
+            fleet.panel.breaker(f"provider/{provider}").record(Signal(ok=False, retry_after_s=60.0))
     assert asked == [
         "lead on p1/m",
         "lead on p2/m",

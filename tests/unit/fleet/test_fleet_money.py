@@ -13,6 +13,7 @@ from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import agent, crew
 from switchgear._fleet.route import Route
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 
 def fleet(breakers: Breakers | None = None) -> Fleet:
@@ -119,7 +120,7 @@ def test_a_task_that_is_cancelled_while_circuits_are_asked_holds_nothing(
 
     def slow(*args: Any, **options: Any) -> Route:
         asked.set()
-        assert may_answer.wait(30)
+        assert may_answer.wait(LIMIT_S)
         return route(*args, **options)
 
     monkeypatch.setattr(one.router, "_route", slow)

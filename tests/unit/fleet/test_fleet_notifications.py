@@ -25,6 +25,7 @@ from switchgear._fleet.targets import Command, NotSent, Slack, Target, Webhook, 
 from switchgear._fleet.watcher import Watcher
 from switchgear._stores.ledger import ledger_of
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 KEY = "a key that nobody knows"
 
@@ -46,7 +47,7 @@ class Receiver:
                 outer.got.append((dict(self.headers.items()), body))
                 outer.asked.set()
                 if outer.hangs:
-                    outer.released.wait(30)
+                    outer.released.wait(LIMIT_S)
                     return
                 self.send_response(outer.status)
                 if outer.status == 302:
@@ -178,13 +179,13 @@ def test_a_server_that_hangs_is_left_and_no_decision_waits_for_it(receiver: Rece
     receiver.hangs = True
     sending = threading.Thread(target=stage.delivery(target).run_once)
     sending.start()
-    assert receiver.asked.wait(30)
+    assert receiver.asked.wait(LIMIT_S)
     for _ in range(100):
-        stage.fleet.route("coder").tell(ok=True)
+        stage.fleet.route("coder").record(ok=True)
     stage.trip(1)
     assert sending.is_alive(), "all that was decided while it hung"
     receiver.released.set()
-    sending.join(30)
+    sending.join(LIMIT_S)
     assert stage.trouble(target)["failed"] == 1
 
 
@@ -206,11 +207,11 @@ def test_only_one_of_several_sends_at_a_time(receiver: Receiver) -> None:
     first, second = stage.delivery(target), stage.delivery(target)
     sending = threading.Thread(target=first.run_once)
     sending.start()
-    assert receiver.asked.wait(30)
+    assert receiver.asked.wait(LIMIT_S)
     assert second.run_once() == 0
     assert len(receiver.got) == 1
     receiver.released.set()
-    sending.join(30)
+    sending.join(LIMIT_S)
 
 
 CHILD = """
@@ -238,10 +239,10 @@ def test_who_is_killed_while_sending_is_followed_by_another_who_sends_it_again(
     receiver.hangs = True
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(path)])
     try:
-        assert receiver.asked.wait(60)
+        assert receiver.asked.wait(LIMIT_S)
     finally:
         child.send_signal(signal.SIGKILL)
-        child.wait(30)
+        child.wait(LIMIT_S)
     receiver.released.set()
     receiver.hangs = False
     config = load_config(path)
@@ -298,7 +299,7 @@ def test_slack_gets_a_line_in_which_nothing_is_markup(
 ) -> None:
     monkeypatch.setenv("SLACK_URL", receiver.url)
     stage = Stage()
-    stage.fleet.panel.breaker("rules/coder").tell(Signal(violation="rule <!channel> & more"))
+    stage.fleet.panel.breaker("rules/coder").record(Signal(violation="rule <!channel> & more"))
     stage.delivery(Slack("SLACK_URL")).run_once()
     [body] = receiver.bodies
     assert body == {"text": "[SEV1] rules/coder #1 closed → open: rule &lt;!channel&gt; &amp; more"}
@@ -313,7 +314,7 @@ def test_a_command_gets_json_on_its_input_and_no_shell_reads_it(tmp_path: Path) 
     script = tmp_path / "take.py"
     script.write_text(f"import sys; open({str(out)!r}, 'a').write(sys.stdin.read() + sys.argv[1])")
     stage = Stage()
-    stage.fleet.panel.breaker("rules/coder").tell(Signal(violation="rule $(touch owned)"))
+    stage.fleet.panel.breaker("rules/coder").record(Signal(violation="rule $(touch owned)"))
     target = Command(f"{sys.executable} {script} '$(touch owned);'", timeout_s=30.0)
     assert stage.delivery(target).run_once() == 1
     line, argument = out.read_text().splitlines()
@@ -334,7 +335,7 @@ def test_a_target_hears_only_of_what_it_asked_for_and_not_of_old_history(
     stage = Stage()
     stage.trip(1)
     stage.clock.advance(4000.0)
-    stage.fleet.panel.breaker("story/S-1").tell(Signal(cost_micros=99_000_000))
+    stage.fleet.panel.breaker("story/S-1").record(Signal(cost_micros=99_000_000))
     stage.trip(1)
     assert stage.delivery(Webhook(receiver.url, match="story/*")).run_once() == 1
     assert stage.delivery(Webhook(receiver.url, match="provider/*", name="deps")).run_once() == 2
@@ -433,8 +434,8 @@ def test_a_watcher_sends_and_writes_in_the_background(receiver: Receiver, tmp_pa
     fleet = Fleet.open("memory:", people())
     watcher = Watcher(fleet, str(tmp_path), [Webhook(receiver.url)], every_s=0.01)
     with watcher:
-        fleet.panel.breaker("rules/coder").tell(Signal(violation="rule x"))
-        assert receiver.asked.wait(30)
+        fleet.panel.breaker("rules/coder").record(Signal(violation="rule x"))
+        assert receiver.asked.wait(LIMIT_S)
     assert receiver.bodies[0]["circuit"] == "rules/coder"
     assert (tmp_path / "world-state.json").exists()
     watcher.note()  # what its thread may have left

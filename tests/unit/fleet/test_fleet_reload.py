@@ -16,6 +16,7 @@ from switchgear._fleet.targets import Command, Target
 from switchgear._fleet.watcher import Watcher
 from switchgear._sinks import Jsonl
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 
 def people() -> Crew:
@@ -64,7 +65,7 @@ def test_a_sink_that_cannot_be_called_is_an_error_and_the_old_ones_stay() -> Non
 def test_another_retention_holds_at_once_for_the_store_and_for_a_vacuum() -> None:
     clock = FakeClock(1000.0)
     with Fleet.from_config(Config(store="memory:"), clock=clock) as fleet:
-        fleet.panel.breaker("provider/idle").tell(Signal(ok=True))
+        fleet.panel.breaker("provider/idle").record(Signal(ok=True))
         fleet.reload(Config(store="memory:", retention=Retention(3, 100.0)))
         for _ in range(5):
             trip(fleet, "provider/p")
@@ -118,7 +119,7 @@ class Heard(Target):
 
     def send(self, message: dict[str, object], now_s: float) -> None:
         self.arrived.set()
-        self.may_end.wait(30)
+        self.may_end.wait(LIMIT_S)
 
 
 def test_a_watcher_at_work_takes_new_targets_while_an_old_one_hangs(tmp_path: Path) -> None:
@@ -126,9 +127,9 @@ def test_a_watcher_at_work_takes_new_targets_while_an_old_one_hangs(tmp_path: Pa
     old, new = Heard("old"), Heard("new")
     with Watcher(fleet, str(tmp_path), [old], every_s=0.01) as watcher:
         trip(fleet, "provider/p")
-        assert old.arrived.wait(30)
+        assert old.arrived.wait(LIMIT_S)
         watcher.retarget([new])
-        assert new.arrived.wait(30)
+        assert new.arrived.wait(LIMIT_S)
         old.may_end.set()
         new.may_end.set()
     fleet.close()

@@ -14,7 +14,7 @@ from switchgear._core.errors import NoRoute
 from switchgear._fleet.categories import default_breakers, failure_rate, latency
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import Crew, Model, agent, crew, story
-from switchgear._fleet.route import Decision, Route
+from switchgear._fleet.route import Route, RouteDecision
 from switchgear._rules.builtin import builtin_rules
 from switchgear.testing import FakeClock
 
@@ -44,10 +44,10 @@ class Stage:
         self.clock = FakeClock(1_000_000.0)
         self.fleet = Fleet.open("memory:", people(), clock=self.clock, **options)
 
-    def tell(self, circuit: str, **facts: Any) -> None:
-        self.fleet.panel.breaker(circuit).tell(Signal(**facts))
+    def record(self, circuit: str, **facts: Any) -> None:
+        self.fleet.panel.breaker(circuit).record(Signal(**facts))
 
-    def where(self, **options: Any) -> tuple[str | None, Model | None, Decision]:
+    def where(self, **options: Any) -> tuple[str | None, Model | None, RouteDecision]:
         route = self.fleet.route("coder", **options)
         route.give_back()
         return route.worker, route.model, route.decision
@@ -68,14 +68,14 @@ class Refusal(Exception):
 
 
 def test_the_agent_itself_works_on_its_own_model_while_all_is_well() -> None:
-    assert Stage().where(story="S-1") == ("coder", OPUS, Decision.GO)
+    assert Stage().where(story="S-1") == ("coder", OPUS, RouteDecision.GO)
 
 
 def test_a_provider_that_is_cut_is_replaced_by_the_next_model_of_the_same_agent() -> None:
     stage = Stage()
-    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
+    stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     route = stage.fleet.route("coder")
-    assert (route.worker, route.model, route.decision) == ("coder", LARGE, Decision.REROUTED)
+    assert (route.worker, route.model, route.decision) == ("coder", LARGE, RouteDecision.REROUTED)
     [refused] = route.refused
     assert str(refused) == (
         "coder on anthropic/opus: provider/anthropic: "
@@ -83,8 +83,8 @@ def test_a_provider_that_is_cut_is_replaced_by_the_next_model_of_the_same_agent(
     )
     stage.clock.advance(30.0)
     back = stage.fleet.route("coder")
-    assert (back.model, back.decision) == (OPUS, Decision.GO)
-    back.tell(ok=True, seconds=1.0)
+    assert (back.model, back.decision) == (OPUS, RouteDecision.GO)
+    back.record(ok=True, seconds=1.0)
     assert stage.fleet.panel.breaker("provider/anthropic").state is Phase.CLOSED
 
 
@@ -92,11 +92,11 @@ def test_one_test_invocation_goes_to_a_provider_that_may_have_healed_and_the_res
     None
 ):
     stage = Stage()
-    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
+    stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(31.0)
     probe, other = stage.fleet.route("coder"), stage.fleet.route("coder")
     assert (probe.model, other.model) == (OPUS, LARGE)
-    probe.tell(error=RateLimited())
+    probe.record(error=RateLimited())
     assert stage.fleet.panel.breaker("provider/anthropic").state is Phase.OPEN
 
 
@@ -112,12 +112,12 @@ def test_an_agent_that_is_cut_is_replaced_by_the_next_of_its_chain(
     circuit: str, facts: dict[str, Any]
 ) -> None:
     stage = Stage()
-    stage.tell(circuit, **facts)
-    assert stage.where() == ("junior", FLASH, Decision.REROUTED)
-    stage.tell("provider/google", ok=False, retry_after_s=9.0)
+    stage.record(circuit, **facts)
+    assert stage.where() == ("junior", FLASH, RouteDecision.REROUTED)
+    stage.record("provider/google", ok=False, retry_after_s=9.0)
     worker, _, decision = stage.where()
     latched = circuit.startswith("rules")
-    assert (worker, decision) == (None, Decision.REQUEUE)
+    assert (worker, decision) == (None, RouteDecision.REQUEUE)
     route = stage.fleet.route("coder")
     assert route.retry_after_s == pytest.approx(9.0)
     assert [one.circuit for one in route.refused] == [circuit, "provider/google"]
@@ -126,13 +126,13 @@ def test_an_agent_that_is_cut_is_replaced_by_the_next_of_its_chain(
 
 def test_what_another_did_is_not_told_to_the_circuits_of_an_agent_that_could_not_work() -> None:
     stage = Stage()
-    stage.tell("agent/coder/failure_rate", ok=False, count=20)
+    stage.record("agent/coder/failure_rate", ok=False, count=20)
     stage.clock.advance(300.0)
     for provider in ("anthropic", "openai"):
-        stage.tell(f"provider/{provider}", ok=False, retry_after_s=30.0)
+        stage.record(f"provider/{provider}", ok=False, retry_after_s=30.0)
     route = stage.fleet.route("coder")
     assert route.worker == "junior"
-    route.tell(ok=True)
+    route.record(ok=True)
     halted = stage.fleet.panel.breaker("agent/coder/failure_rate")
     assert halted.state is Phase.HALF_OPEN, "nobody has tried it"
     stage.clock.advance(30.0)
@@ -141,11 +141,11 @@ def test_what_another_did_is_not_told_to_the_circuits_of_an_agent_that_could_not
 
 def test_a_story_that_costs_too_much_is_paused_and_can_be_resumed() -> None:
     stage = Stage()
-    stage.tell("story/S-1", cost_micros=1_500_001)
-    assert stage.where(story="S-1") == (None, None, Decision.PAUSE)
-    assert stage.where(story="S-2")[2] is Decision.GO
+    stage.record("story/S-1", cost_micros=1_500_001)
+    assert stage.where(story="S-1") == (None, None, RouteDecision.PAUSE)
+    assert stage.where(story="S-2")[2] is RouteDecision.GO
     stage.fleet.resume("S-1", by="ana", why="worth it")
-    assert stage.where(story="S-1")[2] is Decision.GO
+    assert stage.where(story="S-1")[2] is RouteDecision.GO
     with pytest.raises(ValueError, match=r"story 'S-1' is not paused"):
         stage.fleet.resume("S-1", by="ana", why="once more by mistake: forgives nothing")
     with pytest.raises(ValueError, match=r"no story 'S-9'.*did you mean 'S-1'"):
@@ -154,12 +154,12 @@ def test_a_story_that_costs_too_much_is_paused_and_can_be_resumed() -> None:
 
 def test_a_resource_that_was_waited_for_too_long_means_queue_again_and_takes_no_probe() -> None:
     stage = Stage()
-    stage.tell("lock/db", waited_s=61.0)
+    stage.record("lock/db", waited_s=61.0)
     route = stage.fleet.route("coder", locks=["db"])
-    assert route.decision is Decision.REQUEUE
+    assert route.decision is RouteDecision.REQUEUE
     assert route.retry_after_s == pytest.approx(60.0)
     stage.clock.advance(60.0)
-    assert stage.where(locks=["db"])[2] is Decision.GO
+    assert stage.where(locks=["db"])[2] is RouteDecision.GO
     with stage.fleet.panel.lock("db"):
         pass
     assert stage.fleet.panel.breaker("lock/db").state is Phase.CLOSED
@@ -167,16 +167,16 @@ def test_a_resource_that_was_waited_for_too_long_means_queue_again_and_takes_no_
 
 def test_a_rule_for_all_halts_everybody() -> None:
     stage = Stage()
-    stage.tell("rules", violation="rule secrets")
+    stage.record("rules", violation="rule secrets")
     route = stage.fleet.route("coder")
-    assert (route.decision, route.retry_after_s) == (Decision.HALT, None)
+    assert (route.decision, route.retry_after_s) == (RouteDecision.HALT, None)
     with pytest.raises(NoRoute, match=r"no agent available for 'coder' \(halt\): rules"), route:
         raise AssertionError("not reached")
 
 
 def slowed(stage: Stage) -> None:
     for _ in range(20):
-        stage.tell("provider/anthropic/latency", ok=True, seconds=400.0)
+        stage.record("provider/anthropic/latency", ok=True, seconds=400.0)
 
 
 def test_of_a_provider_that_is_slow_half_of_the_load_goes_to_the_next_model() -> None:
@@ -189,29 +189,29 @@ def test_of_a_provider_that_is_slow_half_of_the_load_goes_to_the_next_model() ->
 def test_without_the_latency_breaker_nobody_asks_how_long_a_provider_takes() -> None:
     stage = Stage(breakers=default_breakers()._replace(latency=latency(enabled=False)))
     stage.fleet.panel.breaker("provider/anthropic/latency").hold_open(by="ana", why="a test")
-    assert stage.where() == ("coder", OPUS, Decision.GO)
+    assert stage.where() == ("coder", OPUS, RouteDecision.GO)
 
 
 def test_a_test_call_that_another_circuit_of_the_provider_forbids_is_given_back() -> None:
     stage = Stage()
     slowed(stage)
     stage.clock.advance(180.0)
-    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
+    stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     away = stage.fleet.route("coder")
     assert away.model == LARGE
-    away.tell(ok=True, seconds=1.0)
+    away.record(ok=True, seconds=1.0)
     assert stage.fleet.panel.breaker("provider/anthropic/latency").state is Phase.HALF_OPEN
     stage.clock.advance(30.0)
     back = stage.fleet.route("coder")
     assert back.model == OPUS
-    back.tell(ok=True, seconds=1.0)
+    back.record(ok=True, seconds=1.0)
     assert stage.fleet.panel.breaker("provider/anthropic/latency").state is Phase.CLOSED
 
 
 def test_an_agent_that_is_slow_gets_half_of_the_load_and_that_is_no_switch() -> None:
     stage = Stage(breakers=default_breakers()._replace(latency=latency(baseline_p95_ms=1000)))
     for _ in range(20):
-        stage.fleet.route("coder").tell(ok=True, seconds=9.0)
+        stage.fleet.route("coder").record(ok=True, seconds=9.0)
     workers = [stage.where()[0] for _ in range(10)]
     assert workers.count("coder") == workers.count("junior") == 5
     assert stage.fleet.switches("coder") == []
@@ -220,7 +220,7 @@ def test_an_agent_that_is_slow_gets_half_of_the_load_and_that_is_no_switch() -> 
 def test_a_breaker_that_is_switched_off_is_not_asked() -> None:
     stage = Stage(breakers=default_breakers()._replace(failure_rate=failure_rate(enabled=False)))
     for _ in range(50):
-        stage.fleet.route("coder").tell(ok=False)
+        stage.fleet.route("coder").record(ok=False)
     assert stage.where()[0] == "coder"
 
 
@@ -231,10 +231,10 @@ def test_a_budget_is_set_aside_and_settled_and_one_that_refuses_pauses() -> None
     route = stage.fleet.route("coder", budget="atlas", estimate_micros=700_000)
     assert budgets.free_micros("atlas") == 300_000
     refused = stage.fleet.route("coder", budget="atlas", estimate_micros=700_000)
-    assert refused.decision is Decision.PAUSE
+    assert refused.decision is RouteDecision.PAUSE
     assert "budget atlas" in refused.why
     route.spent(200_000)
-    route.tell(ok=True)
+    route.record(ok=True)
     assert budgets.free_micros("atlas") == 800_000
     stage.fleet.route("coder", budget="atlas", estimate_micros=700_000).give_back()
     assert budgets.free_micros("atlas") == 800_000
@@ -297,7 +297,7 @@ def test_when_everybody_fails_the_last_error_is_raised_and_then_nobody_is_asked(
 
 def test_an_interrupt_gives_every_permit_back() -> None:
     stage = Stage()
-    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
+    stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(30.0)
 
     def work(route: Route) -> None:
@@ -310,7 +310,7 @@ def test_an_interrupt_gives_every_permit_back() -> None:
 
 def test_a_broken_rule_that_is_reported_halts_the_agent() -> None:
     stage = Stage()
-    stage.fleet.route("coder").tell(violation="rule secrets: key=sk-abcdefghijklmnopqrst")
+    stage.fleet.route("coder").record(violation="rule secrets: key=sk-abcdefghijklmnopqrst")
     route = stage.fleet.route("coder")
     assert route.worker == "junior"
     assert "sk-abc" not in route.why
@@ -342,10 +342,10 @@ def test_another_configuration_holds_at_once_and_a_bad_one_changes_nothing(tmp_p
     path.write_text(base)
     with Fleet.from_config(load_config(path)) as fleet:
         for ok in (True, False):
-            fleet.route("a").tell(ok=ok)
+            fleet.route("a").record(ok=ok)
         path.write_text(base + "breakers: {failure_rate: {window_calls: 3, threshold: 0.5}}\n")
         assert fleet.reload(load_config(path)) == ["agent/a/failure_rate"]
-        fleet.route("a").tell(ok=False)
+        fleet.route("a").record(ok=False)
         assert fleet.route("a").worker == "b", "what was told before the change still counts"
         path.write_text(base.replace("state.db", "other.db"))
         with pytest.raises(ValueError, match="another store"):
@@ -368,7 +368,7 @@ def test_a_coroutine_is_routed_alike() -> None:
     assert asyncio.run(stage.fleet.acall("coder", work)) == "openai/large"
     with pytest.raises(BadKey):
         asyncio.run(stage.fleet.acall("coder", bad))
-    stage.tell("rules", violation="rule x")
+    stage.record("rules", violation="rule x")
     with pytest.raises(NoRoute):
         asyncio.run(stage.fleet.acall("coder", work))
 
@@ -384,7 +384,7 @@ def test_a_rule_is_asked_before_the_act_and_halts_the_agent() -> None:
 
 def test_a_wait_that_is_over_is_an_event_though_nobody_asks() -> None:
     stage = Stage()
-    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
+    stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(30.0)
     stage.fleet.pass_time()
     assert [entry.event.after for entry in stage.fleet.panel.events()] == ["open", "half_open"]
@@ -392,7 +392,7 @@ def test_a_wait_that_is_over_is_an_event_though_nobody_asks() -> None:
 
 def test_who_only_watches_changes_no_policy() -> None:
     stage = Stage()
-    stage.tell("provider/anthropic", ok=False, retry_after_s=30.0)
+    stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     store = stage.fleet.panel.store.inner
     judged = store.get("provider/anthropic")
     other = {"provider/anthropic": default_breakers().budget.policy}

@@ -27,6 +27,7 @@ from switchgear._fleet.targets import (
     header_text,
 )
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 HOSTILE = [
@@ -306,7 +307,7 @@ def test_a_response_that_drips_ends_at_the_deadline(server: RawServer, head: byt
     server.respond = lambda _, line: drip(line, head, server.closing)
     began_s = time.monotonic()
     found = post(server.url, b"{}", {}, 0.3)
-    assert time.monotonic() - began_s < 10.0
+    assert time.monotonic() - began_s < LIMIT_S
     assert found.status == (200 if b"\r\n\r\n" in head else None)
     if head.endswith((b"/1.1 ", b"X: ")):
         assert "within 0.3 s" in found.problem
@@ -328,14 +329,14 @@ def test_a_name_server_that_never_answers_is_within_the_deadline(
     released = threading.Event()
 
     def hang(*_: Any, **__: Any) -> Any:
-        released.wait(30)
+        released.wait(LIMIT_S)
         raise OSError("late")
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
     began_s = time.monotonic()
     with pytest.raises(NotSent, match=r"within 0.2 s"):
         Webhook("http://example.invalid/", timeout_s=0.2).send({"id": "x"}, 0.0)
-    assert time.monotonic() - began_s < 10.0
+    assert time.monotonic() - began_s < LIMIT_S
     released.set()
 
 
@@ -345,22 +346,22 @@ def test_a_handshake_that_never_ends_is_within_the_deadline(server: RawServer) -
     with pytest.raises(NotSent) as refused:
         Webhook(url, timeout_s=0.3).send({"id": "x"}, 0.0)
     assert refused.value.may_help
-    assert time.monotonic() - began_s < 10.0
+    assert time.monotonic() - began_s < LIMIT_S
 
 
 def test_a_command_whose_children_hold_its_output_open_ends_at_the_deadline() -> None:
-    run = f"{sys.executable} -c \"import subprocess; subprocess.run(['sleep', '60'])\""
+    run = f"{sys.executable} -c \"import subprocess; subprocess.run(['sleep', '600'])\""
     began_s = time.monotonic()
     with pytest.raises(NotSent, match=r"longer than 0.5 s"):
         Command(run, timeout_s=0.5).send({"id": "x"}, 0.0)
-    assert time.monotonic() - began_s < 20.0
+    assert time.monotonic() - began_s < LIMIT_S
 
 
 def test_a_command_that_leaves_a_child_behind_has_still_succeeded() -> None:
-    code = "import subprocess; subprocess.Popen(['sleep', '30'])"
+    code = "import subprocess; subprocess.Popen(['sleep', '600'])"
     began_s = time.monotonic()
-    Command(f'{sys.executable} -c "{code}"', timeout_s=25.0).send({"id": "x"}, 0.0)
-    assert time.monotonic() - began_s < 24.0
+    Command(f'{sys.executable} -c "{code}"', timeout_s=30.0).send({"id": "x"}, 0.0)
+    assert time.monotonic() - began_s < LIMIT_S
 
 
 def test_a_command_that_writes_without_end_is_ended_and_only_its_last_words_are_kept() -> None:
@@ -369,7 +370,7 @@ def test_a_command_that_writes_without_end_is_ended_and_only_its_last_words_are_
         Command(f'{sys.executable} -c "{code}"', timeout_s=0.5).send({"id": "x"}, 0.0)
     code = "import sys; sys.stderr.write('y' * 10**6 + 'the end'); sys.exit(3)"
     with pytest.raises(NotSent, match="exit code 3") as refused:
-        Command(f'{sys.executable} -c "{code}"', timeout_s=25.0).send({"id": "x"}, 0.0)
+        Command(f'{sys.executable} -c "{code}"', timeout_s=30.0).send({"id": "x"}, 0.0)
     assert len(str(refused.value)) < 300
 
 
@@ -473,13 +474,13 @@ def test_a_command_that_is_not_there_is_named_with_what_to_do() -> None:
 
 
 def test_a_notice_goes_to_all_targets_at_once_and_none_holds_another_up() -> None:
-    slow = Command("sleep 60", timeout_s=30.0, name="slow")
+    slow = Command("sleep 600", timeout_s=30.0, name="slow")
     fast = Command("true", name="fast")
     other = Command("true", match="provider/*", name="other")
     began_s = time.monotonic()
     message = notice("run r1 ended", severity="SEV2", circuit="loop/a", owners=["ana"])
     found = deliver([slow, fast, other], message, 1.0)
-    assert time.monotonic() - began_s < 20.0
+    assert time.monotonic() - began_s < LIMIT_S
     assert [(one.target, one.sent) for one in found] == [("slow", False), ("fast", True)]
     assert found[0].why
 

@@ -7,7 +7,7 @@ import pytest
 from switchgear import Signal
 from switchgear._budgets.tree import Open
 from switchgear._config import Config, preset_policy
-from switchgear._core.types import Event, Tell
+from switchgear._core.types import Event, Record
 from switchgear._fleet.categories import default_breakers
 from switchgear._fleet.manifest import agent, crew
 from switchgear._hooks import committed as handing
@@ -16,7 +16,7 @@ from switchgear._stores.memory import MemoryStore
 from switchgear.fleet import Fleet
 from switchgear.testing import FakeClock
 
-BAD = Tell(Signal(violation="rule x"))
+BAD = Record(Signal(violation="rule x"))
 
 
 def test_events_of_transactions_and_messages_are_remembered_and_notes_are_kept() -> None:

@@ -22,6 +22,7 @@ from switchgear._hooks import deadline
 from switchgear._hooks.client import SWITCH
 from switchgear._hooks.compiled import compiled
 from switchgear._hooks.undecided import SPILL
+from timeouts import LIMIT_S
 from trusted_config import write_config
 from unit.hook_calls import after, before
 
@@ -42,7 +43,7 @@ def hook(project: Path, data: bytes | dict[str, Any], circuits_s: float) -> tupl
         line,
         input=raw,
         capture_output=True,
-        timeout=60.0,
+        timeout=LIMIT_S,
         check=False,
         env={**os.environ, SWITCH: "off"},
     )

@@ -7,7 +7,7 @@ import pytest
 
 from switchgear._agents.hook_call import HookFacts, Moment
 from switchgear._agents.hook_dialects import dialect_of
-from switchgear._core.types import Mode, Order
+from switchgear._core.types import Mode, Override
 from switchgear._hooks.decide import decide
 from switchgear._hooks.open_calls import load
 from switchgear._hooks.session import Notes
@@ -76,7 +76,7 @@ def probes(agent: Guarded, key: str) -> int:
 
 
 def hold(agent: Guarded, key: str, mode: Mode = Mode.HELD_OPEN) -> None:
-    order = Order("ada", "wait", mode=mode)
+    order = Override("ada", "wait", mode=mode)
     agent.store.apply(key, agent.known.policy_for(key), order, agent.clock())
 
 

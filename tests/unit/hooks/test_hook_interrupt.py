@@ -10,6 +10,7 @@ import pytest
 
 from switchgear._hooks import interrupt
 from switchgear._hooks.interrupt import agent_process, is_agent
+from timeouts import LIMIT_S
 from trusted_config import write_config
 
 HOLDS = """
@@ -86,7 +87,7 @@ def test_an_agent_that_no_output_stops_is_interrupted(tmp_path: Path) -> None:
     agent = tmp_path / "codex"
     agent.write_text(HOLDS)
     line = [sys.executable, str(agent), str(project), *command(project, "codex")]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert "interrupted" in done.stdout, done
     assert "went on" not in done.stdout
     assert '"permissionDecision": "deny"' in done.stdout, "the deny was written before"

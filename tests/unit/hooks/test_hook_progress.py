@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from switchgear._agents.hook_ruling import Ruling
-from switchgear._core.types import Mode, Order
+from switchgear._core.types import Mode, Override
 from switchgear._hooks.open_calls import load
 from switchgear._hooks.session import Notes
 from unit.hook_calls import Guarded, after, before
@@ -134,7 +134,7 @@ def test_a_policy_of_ones_own_holds_for_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.HELD_CLOSED])
 def test_where_an_operator_lets_it_go_on_nobody_steps_in(agent: Guarded, mode: Mode) -> None:
-    order = Order("ada", "look first", mode=mode)
+    order = Override("ada", "look first", mode=mode)
     key = "session/s1"
     agent.store.apply(key, agent.known.policy_for(key), order, agent.clock())
     heard = stand_still(agent, range(15))

@@ -18,6 +18,7 @@ from switchgear._hooks.handler import answer
 from switchgear._hooks.install.agents import HOOKED
 from switchgear._hooks.process import open_store
 from switchgear._stores.sqlite import SqliteStore
+from timeouts import LIMIT_S
 from trusted_config import write_config
 from unit.hook_calls import after, before
 
@@ -54,7 +55,7 @@ def test_who_comes_while_another_compiles_waits_for_its_result(
     waiting.start()
     compiled.write(place, made)
     os.close(lock)
-    waiting.join(10.0)
+    waiting.join(LIMIT_S)
     assert [known.lease_s for known in found] == [60]
 
 

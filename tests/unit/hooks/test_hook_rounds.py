@@ -8,7 +8,7 @@ import pytest
 
 from switchgear._agents.hook_dialects import dialect_of
 from switchgear._agents.hook_ruling import Errand
-from switchgear._core.types import Signal, Tell
+from switchgear._core.types import Record, Signal
 from switchgear._detectors import Silence
 from switchgear._hooks import silence as rounds
 from switchgear._hooks.decide import decide
@@ -17,7 +17,7 @@ from switchgear._hooks.session import Notes
 from switchgear._hooks.session_check import GONE_S, Look, at_work, look, look_for_a_watcher
 from switchgear._hooks.silence import Rounds
 from switchgear._stores.base import Transaction
-from switchgear._stuck.escalation import Climb
+from switchgear._stuck.escalation import StepTaken
 from unit.hook_calls import Guarded, batch, before, claude
 
 WORKS = Look(Notes(works=True), every_s=5.0)
@@ -78,7 +78,7 @@ def test_the_trouble_of_one_session_is_not_that_of_another() -> None:
 
 
 def test_help_is_called_with_the_evidence() -> None:
-    stopped = Look(Notes(works=True, stop="what is known"), taken=Climb("escalate", ()))
+    stopped = Look(Notes(works=True, stop="what is known"), taken=StepTaken("escalate", ()))
     walk = Walk(a=stopped)
     walk.rounds.add("a")
     walk.at(0.0)
@@ -256,9 +256,9 @@ def test_a_silence_that_may_last_for_hours_is_told_for_as_long(tmp_path: Path) -
 def test_sessions_at_work_are_known_by_their_circuits(agent: Guarded) -> None:
     session(agent, 1.0)
     agent.store.apply(
-        "session/s1/agent/a", agent.known.policy_for("session/x"), Tell(Signal()), 1e9
+        "session/s1/agent/a", agent.known.policy_for("session/x"), Record(Signal()), 1e9
     )
-    agent.store.apply("op/shell", agent.known.policy_for("op/shell"), Tell(Signal(ok=True)), 1e9)
+    agent.store.apply("op/shell", agent.known.policy_for("op/shell"), Record(Signal(ok=True)), 1e9)
     assert at_work(agent.store) == ["s1"]
     agent.clock.advance(GONE_S)
     assert at_work(agent.store) == []

@@ -20,6 +20,7 @@ from switchgear._hooks.process import open_store
 from switchgear._hooks.server import HookServer
 from switchgear._hooks.session_check import Look
 from switchgear._stores.sqlite import SqliteStore
+from timeouts import LIMIT_S
 from trusted_config import write_config
 from unit.hook_calls import after, before, claude
 
@@ -34,7 +35,7 @@ def server(tmp_path: Path) -> Iterator[HookServer]:
     thread.start()
     yield made
     made.shutdown()
-    thread.join(10.0)
+    thread.join(LIMIT_S)
     made.server_close()
 
 
@@ -45,7 +46,7 @@ def ask(
     method: str = "POST",
     **headers: str,
 ) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
     given = {"Authorization": f"Bearer {TOKEN}", **headers}
     given = {name.replace("_", "-"): value for name, value in given.items() if value}
     connection.request(method, path, body=body, headers=given)
@@ -189,7 +190,7 @@ def test_a_web_page_cannot_ask(server: HookServer) -> None:
 
 @pytest.mark.parametrize("length", ["many", "9" * 40, "-1", "1e3", "\uff10"])
 def test_what_has_no_length_is_refused_unread(server: HookServer, length: str) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT_S) as line:
         head = f"POST /hooks/claude-code HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
         head += f"Authorization: Bearer {TOKEN}\r\nContent-Length: {length}\r\n\r\n"
         line.sendall(head.encode())
@@ -245,7 +246,7 @@ def test_its_health_can_be_asked(server: HookServer) -> None:
 
 
 def test_a_connection_is_used_again(server: HookServer) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
     for number in range(3):
         body = raw(before(call=f"t{number}"))
         connection.request("POST", "/hooks/codex", body, {"Authorization": f"Bearer {TOKEN}"})
@@ -312,7 +313,7 @@ def test_a_silent_session_is_watched_by_the_server(
 
     monkeypatch.setattr(server.rounds, "_look", look)
     ask(server, raw(claude("UserPromptSubmit", prompt="go")))
-    assert looked.wait(20.0)
+    assert looked.wait(LIMIT_S)
     assert names[0] == "s1"
     assert not server._look("s1").ends
 

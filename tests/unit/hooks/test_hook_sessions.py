@@ -7,7 +7,7 @@ import pytest
 from switchgear._agents.hook_call import Moment
 from switchgear._config import preset_policy
 from switchgear._core.policy import Policy
-from switchgear._core.types import Act, Message, Order, Signal, Step, Tell
+from switchgear._core.types import AgentStep, Message, Override, Record, Signal, Step
 from switchgear._hooks import open_calls, session, session_check
 from switchgear._hooks.open_calls import Call, State
 from switchgear._hooks.session import Notes, attend, deliver, extended, silent_s
@@ -124,8 +124,8 @@ def circuit(store: MemoryStore) -> session.SessionCircuit:
 
 def tripped(store: MemoryStore) -> None:
     """The session's circuit opens, as it does before an escalation step is taken."""
-    call = Signal(ok=False, error="no rule", act=Act("Bash", "make"), count=6)
-    store.apply(SUBJECT, POLICY, Tell(call), store.now_s())
+    call = Signal(ok=False, error="no rule", step=AgentStep("Bash", "make"), count=6)
+    store.apply(SUBJECT, POLICY, Record(call), store.now_s())
 
 
 def test_a_user_message_starts_a_stopped_session_afresh_and_nothing_else_does() -> None:
@@ -154,7 +154,7 @@ def test_a_reset_of_the_circuit_lifts_the_stop() -> None:
     store = MemoryStore()
     tripped(store)
     stopped = at_work()._replace(stop="stuck", untended=True)
-    store.apply(SUBJECT, POLICY, Order("ada", "looked at it", reset=True), store.now_s())
+    store.apply(SUBJECT, POLICY, Override("ada", "looked at it", reset=True), store.now_s())
     assert session.released(circuit(store), stopped).stop is None
 
 
@@ -237,7 +237,7 @@ def test_a_session_has_one_state_in_words(notes: Notes, *, opened: bool, state: 
     store = MemoryStore()
     if opened:
         tripped(store)
-    now = store.apply(SUBJECT, POLICY, Tell(Signal(count=0)), store.now_s()).circuit
+    now = store.apply(SUBJECT, POLICY, Record(Signal(count=0)), store.now_s()).circuit
     assert session.state_of(notes, now) == state
 
 
@@ -276,7 +276,9 @@ def test_a_look_tells_the_silence_and_silence_alone_opens_nothing() -> None:
 def test_silence_on_top_of_a_loop_takes_a_rung() -> None:
     clock, store = clocked()
     with_note(store, at_work(1000.0))
-    store.apply(SUBJECT, POLICY, Tell(Signal(ok=True, act=Act("Read", "a"), count=6)), 1000.0)
+    store.apply(
+        SUBJECT, POLICY, Record(Signal(ok=True, step=AgentStep("Read", "a"), count=6)), 1000.0
+    )
     clock.advance(125.0)
     looked = session_check.look(store, "s1", POLICY, PLAN)
     assert looked.taken is not None

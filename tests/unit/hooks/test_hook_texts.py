@@ -1,6 +1,6 @@
 """The text blocks, letter by letter: whoever knows the document they come from finds them here."""
 
-from switchgear._core.types import Circuit, Failure, Mode, Order, Outage, Phase
+from switchgear._core.types import Circuit, Failure, Mode, OpenState, Override, Phase
 from switchgear._stuck import messages
 from switchgear._stuck.escalation import Interventions
 
@@ -13,7 +13,7 @@ def test_a_tripped_circuit_reads_as_in_the_seed() -> None:
         "op/agent_spawn",
         (),
         phase=Phase.OPEN,
-        outage=Outage(TEN + 30, TEN + 60, reason="3 failures in 60 s (threshold 3)"),
+        outage=OpenState(TEN + 30, TEN + 60, reason="3 failures in 60 s (threshold 3)"),
         failures=tuple(Failure(TEN + 15 * n, "Rate limit exceeded") for n in range(3)),
     )
     assert messages.circuit_tripped(circuit, TEN + 30) == (
@@ -37,7 +37,7 @@ def test_a_tripped_circuit_reads_as_in_the_seed() -> None:
 
 
 def test_a_latched_circuit_promises_no_retry() -> None:
-    circuit = Circuit("rules", (), phase=Phase.OPEN, outage=Outage(reason="a rule was broken"))
+    circuit = Circuit("rules", (), phase=Phase.OPEN, outage=OpenState(reason="a rule was broken"))
     block = messages.circuit_tripped(circuit, TEN)
     assert (
         "Failures: a rule was broken\nState: OPEN (will not retry by itself)\n\nOptions:" in block
@@ -49,7 +49,7 @@ def test_a_circuit_that_is_tested_or_held_says_so() -> None:
     circuit = Circuit("op/git", (), phase=Phase.HALF_OPEN)
     half_open = messages.circuit_tripped(circuit, TEN)
     assert "Failures: none counted\nState: HALF-OPEN (the next call is a test)" in half_open
-    held = circuit._replace(mode=Mode.HELD_OPEN, order=Order("ada\n", "demo day"))
+    held = circuit._replace(mode=Mode.HELD_OPEN, order=Override("ada\n", "demo day"))
     state = "State: HELD OPEN by ada (until it is released)"
     assert state in messages.circuit_tripped(held, TEN)
 

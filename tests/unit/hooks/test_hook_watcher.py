@@ -15,7 +15,7 @@ from switchgear._hooks.session_check import Look
 from switchgear._hooks.watched import AgentProcess, Visit, WatchedSession, visit
 from switchgear._stores.base import Transaction
 from switchgear._stores.memory import MemoryStore
-from switchgear._stuck.escalation import Climb
+from switchgear._stuck.escalation import StepTaken
 
 
 class FakeAgent(AgentProcess):
@@ -99,7 +99,7 @@ def test_an_agent_that_obeys_is_not_ended(agent: FakeAgent) -> None:
 
 def test_help_is_called_with_the_evidence(agent: FakeAgent) -> None:
     stopped = WORKS._replace(stop="what is known")
-    _, helped, _ = visits(agent, Look(stopped, taken=Climb("escalate", ("nudge",))))
+    _, helped, _ = visits(agent, Look(stopped, taken=StepTaken("escalate", ("nudge",))))
     assert helped == ["what is known"]
 
 

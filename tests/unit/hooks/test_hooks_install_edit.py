@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from switchgear._hooks.install import edit
@@ -72,7 +72,6 @@ def test_what_is_read_is_what_was_written(made: tuple[dict[str, Any], str]) -> N
 
 
 @given(written())
-@settings(max_examples=150)
 def test_cutting_out_is_the_exact_inverse_of_inserting(
     made: tuple[dict[str, Any], str],
 ) -> None:
@@ -83,7 +82,6 @@ def test_cutting_out_is_the_exact_inverse_of_inserting(
 
 
 @given(written())
-@settings(max_examples=60)
 def test_without_a_memory_only_empty_things_are_lost(made: tuple[dict[str, Any], str]) -> None:
     document, text = made
     inserted, _ = edit.insert(text, GROUPS)
@@ -96,7 +94,6 @@ def test_without_a_memory_only_empty_things_are_lost(made: tuple[dict[str, Any],
 
 
 @given(written())
-@settings(max_examples=60)
 def test_inserting_adds_our_groups_behind_theirs_and_changes_nothing_else(
     made: tuple[dict[str, Any], str],
 ) -> None:

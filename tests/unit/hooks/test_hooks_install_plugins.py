@@ -12,6 +12,7 @@ import pytest
 from switchgear._agents.hook_dialects import dialect_of
 from switchgear._hooks.install.files import CannotChange
 from switchgear._hooks.install.place import place
+from timeouts import LIMIT_S
 
 PLUGINS = ("opencode", "pi")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
@@ -165,7 +166,7 @@ def play(agent: str, tmp_path: Path, tools: list[str], **facts: Any) -> tuple[li
     runner = tmp_path / "runner.mjs"
     runner.write_text(script)
     done = subprocess.run(
-        ["node", runner], capture_output=True, text=True, timeout=100, check=False
+        ["node", runner], capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert done.returncode == 0, done.stderr
     sent = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []

@@ -13,6 +13,7 @@ from switchgear._hooks.install.agents import HOOKED, PROJECT, USER, is_ours
 from switchgear._hooks.install.files import CannotChange
 from switchgear._hooks.install.outcome import Place
 from switchgear._hooks.install.place import place
+from timeouts import LIMIT_S
 
 WITH_SETTINGS = [name for name, agent in HOOKED.items() if not agent.is_plugin]
 BY_HAND = b"""{
@@ -258,7 +259,7 @@ def test_installations_at_the_same_time_make_one_installation(project: Path) -> 
         for _ in range(8)
     ]
     for process in crowd:
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=LIMIT_S)
         assert process.returncode == 0, told
     assert not there.install().changed
     assert len(there.look().commands) == 1

@@ -23,6 +23,7 @@ from switchgear._hooks.install.agents import HOOKED
 from switchgear._hooks.process import open_store
 from switchgear._measure import saved_refs
 from switchgear._stores.sqlite import SqliteStore
+from timeouts import LIMIT_S
 from unit.hook_calls import after, before, claude
 
 SCOPES = [(name, scope) for name, agent in HOOKED.items() for scope in agent.scopes]
@@ -58,7 +59,7 @@ def hook(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
         [sys.executable, *hook_command("claude-code", root=str(folder))[1:]],
         input=json.dumps({**data, "cwd": str(folder)}).encode(),
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
         cwd="/",
         env=dict(os.environ),
@@ -300,7 +301,7 @@ def test_hooks_at_the_same_moment_repair_once_and_all_answer(project: Path) -> N
         process.stdin.close()
         process.stdin = None
     for process in started:
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=LIMIT_S)
         assert process.returncode in {0, 2}, errors
         assert b"Traceback" not in errors
     assert path.read_bytes() == good

@@ -45,10 +45,10 @@ def test_setting_the_wall_clock_neither_forgets_failures_nor_changes_the_wait(
     policy: Policy, by_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     breaker = CircuitBreaker("api", policy=policy)
-    breaker.tell(Signal(ok=False, seconds=0.1))
+    breaker.record(Signal(ok=False, seconds=0.1))
     set_wall_clock(monkeypatch, by_s)
     assert breaker.state == "closed"
-    breaker.tell(Signal(ok=False, seconds=0.1))
+    breaker.record(Signal(ok=False, seconds=0.1))
     assert 50.0 < retry_after_s(breaker) <= 60.0
     set_wall_clock(monkeypatch, by_s)
     assert breaker.state == "open"
@@ -64,7 +64,7 @@ time.time = lambda: wall() + offset_s
 from switchgear import CircuitBreaker, Rejected, Signal
 
 breaker = CircuitBreaker("api", threshold=1)
-breaker.tell(Signal(ok=False))
+breaker.record(Signal(ok=False))
 for offset_s in (3600.0, -3600.0):
     assert breaker.state == "open"
     try:
@@ -86,7 +86,7 @@ def test_a_breaker_never_binds_the_wall_clock() -> None:
 def test_a_clock_that_runs_backwards_after_all_does_not_take_back_what_was_seen() -> None:
     clock = FakeClock(1000.0)
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.now_s = 1060.0
     assert breaker.state == "half_open"
     clock.now_s = 900.0
@@ -99,8 +99,8 @@ def test_two_breakers_on_one_clock_each_keep_their_own_wait() -> None:
     clock = FakeClock()
     first = CircuitBreaker("a", threshold=1, clock=clock)
     second = CircuitBreaker("b", threshold=1, base_timeout=10.0, clock=clock)
-    first.tell(Signal(ok=False))
-    second.tell(Signal(ok=False))
+    first.record(Signal(ok=False))
+    second.record(Signal(ok=False))
     clock.advance(10.0)
     assert (first.state, second.state) == ("open", "half_open")
 
@@ -126,7 +126,7 @@ def test_no_clock_is_asked_under_a_lock(policy: Policy, refresh_s: float | None)
     ):
         own.breaker = breaker
         breaker.call(int)
-        breaker.tell(Signal(ok=False, count=2))
+        breaker.record(Signal(ok=False, count=2))
         assert retry_after_s(breaker) == 60.0
         own.advance(60.0)
         wall.advance(60.0)

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Generator
 
 import pytest
 
+from depth import for_each
 from stress.crew import in_time
 from switchgear import CircuitBreaker, Cooldown, Policy, Rejected, Signal, detectors
 from switchgear._panel.panel import Panel
@@ -14,7 +15,7 @@ from switchgear.testing import FakeClock
 from unit.shapes import ALL, Shape, driven
 
 every_outer = pytest.mark.parametrize("outer", ALL, ids=lambda shape: shape.__name__)
-every_inner = pytest.mark.parametrize("inner", ALL, ids=lambda shape: shape.__name__)
+every_inner = for_each("inner", ALL)
 
 
 def up() -> str:
@@ -30,7 +31,7 @@ def probing(policy: Policy | None = None) -> tuple[CircuitBreaker, FakeClock]:
     clock = FakeClock()
     policy = policy or Policy([detectors.ConsecutiveFailures(1)])
     breaker = CircuitBreaker("api", policy=policy, clock=clock)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     return breaker, clock
 
@@ -39,8 +40,8 @@ def counts(breaker: CircuitBreaker) -> dict[str, int]:
     return {name: n for name, n in breaker.totals._asdict().items() if n}
 
 
-@every_outer
 @every_inner
+@every_outer
 def test_what_is_called_inside_a_probe_passes_and_the_probe_closes_the_circuit(
     outer: Shape, inner: Shape
 ) -> None:
@@ -50,8 +51,8 @@ def test_what_is_called_inside_a_probe_passes_and_the_probe_closes_the_circuit(
     assert counts(breaker) == {"failed": 1, "succeeded": 2}
 
 
-@every_outer
 @every_inner
+@every_outer
 def test_what_fails_inside_a_probe_fails_the_probe_once(outer: Shape, inner: Shape) -> None:
     breaker, _ = probing()
     with pytest.raises(ConnectionError):
@@ -102,7 +103,7 @@ def test_what_is_called_inside_takes_no_place_of_other_probes() -> None:
 def test_a_fallback_is_not_taken_inside_a_probe() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", 1, fallback=lambda *_: "fallback", clock=clock)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     assert breaker.call(lambda: breaker.call(up)) == "answer"
     assert breaker.state == "closed"
@@ -113,7 +114,7 @@ def test_over_a_shared_store_it_is_the_same(strict: bool) -> None:
     clock = FakeClock(1000.0)
     policy = Policy([detectors.ConsecutiveFailures(1)], strict=strict)
     breaker = Panel(MemoryStore(clock=clock), clock=clock).breaker("api", policy)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     assert breaker.call(lambda: breaker.call(up)) == "answer"
     assert breaker.state == "closed"
@@ -123,7 +124,7 @@ def test_leave_of_a_panel_is_a_probe_to_be_inside_of() -> None:
     clock = FakeClock(1000.0)
     panel = Panel(MemoryStore(clock=clock), clock=clock)
     breaker = panel.breaker("api", Policy([detectors.ConsecutiveFailures(1)]))
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     with panel.ask_all(["api"]):
         assert breaker.call(up) == "answer"
@@ -229,12 +230,12 @@ def test_a_context_that_was_inside_a_probe_is_not_for_ever() -> None:
     clock.advance(60.0)
     breaker.call(up)
     assert breaker.state == "closed"
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     clock.advance(60.0)
     probe = breaker.enter()
     with pytest.raises(Rejected):
         here.run(breaker.call, up)
-    breaker.tell(Signal(ok=True), probe)
+    breaker.record(Signal(ok=True), probe)
 
 
 def test_an_exception_that_is_raised_anew_counts_at_every_call_and_once_in_nested_guards() -> None:

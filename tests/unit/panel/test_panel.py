@@ -21,8 +21,8 @@ from switchgear import (
     Signal,
     detectors,
 )
-from switchgear._core.errors import OrderRefused
-from switchgear._core.types import Ask, Event, EventKind, Order
+from switchgear._core.errors import OverrideRefused
+from switchgear._core.types import Acquire, Event, EventKind, Override
 from switchgear._panel.panel import Panel
 from switchgear.testing import FakeClock, FlakyStore
 
@@ -62,7 +62,7 @@ def test_the_policy_is_the_configured_one_else_the_stored_one_else_the_default(
     assert panel.policy_of("quick") == QUICK
     assert panel.policy_of("api") == CircuitBreaker("api").policy
     other = QUICK.replace(tripping_at=0.5)
-    panel.breaker("api", other).tell(BAD)
+    panel.breaker("api", other).record(BAD)
     again = Panel(panel.store.inner, clock=clock)
     assert again.breaker("api").policy == other
 
@@ -109,8 +109,8 @@ def test_a_loop_is_a_circuit_of_the_panel(clock: FakeClock) -> None:
 
 def test_a_breaker_and_a_loop_of_one_name_are_one_circuit(panel: Panel) -> None:
     breaker, loop = panel.breaker("loop/1", QUICK), panel.loop("loop/1", QUICK)
-    breaker.tell(BAD)
-    loop.tell(BAD)
+    breaker.record(BAD)
+    loop.record(BAD)
     assert breaker.state is loop.snapshot().phase is Phase.OPEN
     assert repr(panel).endswith("circuits=1>")
 
@@ -118,8 +118,8 @@ def test_a_breaker_and_a_loop_of_one_name_are_one_circuit(panel: Panel) -> None:
 def test_breakers_of_two_panels_over_one_store_are_one_circuit(clock: FakeClock) -> None:
     one = Panel("memory:", clock=clock)
     two = Panel(one.store.inner, clock=clock)
-    one.breaker("api", QUICK).tell(BAD)
-    two.breaker("api", QUICK).tell(BAD)
+    one.breaker("api", QUICK).record(BAD)
+    two.breaker("api", QUICK).record(BAD)
     assert one.breaker("api").state == "open"
     with pytest.raises(Rejected, match="2 failures in a row"):
         one.breaker("api").call(len, "abc")
@@ -130,7 +130,7 @@ def test_circuits_are_found_by_glob_and_shown_as_they_stand_now(
 ) -> None:
     panel.breaker("provider/b", QUICK).call(len, "abc")
     for _ in range(2):
-        panel.breaker("provider/a", QUICK).tell(BAD)
+        panel.breaker("provider/a", QUICK).record(BAD)
     panel.breaker("op/git", QUICK).call(len, "abc")
     assert [view.name for view in panel] == ["op/git", "provider/a", "provider/b"]
     assert [view.name for view in panel.circuits("provider/*")] == ["provider/a", "provider/b"]
@@ -146,7 +146,7 @@ def test_circuits_are_found_by_glob_and_shown_as_they_stand_now(
 
 def test_looking_changes_nothing(panel: Panel, clock: FakeClock) -> None:
     for _ in range(2):
-        panel.breaker("api", QUICK).tell(BAD)
+        panel.breaker("api", QUICK).record(BAD)
     stored = panel.store.inner.get("api")
     clock.advance(10.0)
     other = Panel(panel.store.inner, clock=clock)
@@ -164,7 +164,7 @@ def test_a_circuit_that_nothing_happened_to_does_not_exist(panel: Panel) -> None
 def test_one_event_stream_goes_on_behind_a_cursor(panel: Panel) -> None:
     for name in ("a", "b"):
         for _ in range(2):
-            panel.breaker(name, QUICK).tell(BAD)
+            panel.breaker(name, QUICK).record(BAD)
     entries = panel.events()
     assert [entry.event.circuit for entry in entries] == ["a", "b"]
     assert panel.events(after=entries[-1].cursor) == []
@@ -183,7 +183,7 @@ def test_sinks_of_the_panel_hear_every_circuit_and_cannot_hurt_it(clock: FakeClo
 
     panel = Panel("memory:", clock=clock, sinks=[fails, heard.append])
     panel.order("a", by="ada", why="drill", mode=Mode.HELD_OPEN)
-    panel.breaker("b", QUICK, sinks=[heard.append]).tell(BAD._replace(count=2))
+    panel.breaker("b", QUICK, sinks=[heard.append]).record(BAD._replace(count=2))
     assert [event.circuit for event in heard] == ["a", "b", "b"]
 
 
@@ -202,7 +202,7 @@ def test_leave_of_several_is_told_to_each(panel: Panel) -> None:
 
 def test_when_one_refuses_the_others_get_their_permits_back(panel: Panel, clock: FakeClock) -> None:
     for _ in range(2):
-        panel.breaker("quick").tell(BAD)
+        panel.breaker("quick").record(BAD)
     panel.order("held", by="ada", why="drill", mode=Mode.HELD_OPEN)
     clock.advance(10.0)
     with pytest.raises(Rejected, match="held open by ada"):
@@ -233,12 +233,14 @@ def test_orders_need_the_token_where_one_is_configured(clock: FakeClock) -> None
     owner.order("api", by="ada", why="drill", mode=Mode.HELD_OPEN)
     for token in (None, "open", digest):
         guarded = Panel(owner.store.inner, clock=clock, operator_token_sha256=digest, token=token)
-        with pytest.raises(OrderRefused, match="'api' takes orders only with the operator token"):
+        with pytest.raises(
+            OverrideRefused, match="'api' takes orders only with the operator token"
+        ):
             guarded.order("api", by="agent", why="let me", mode=Mode.AUTO)
-        with pytest.raises(OrderRefused):
+        with pytest.raises(OverrideRefused):
             guarded.breaker("api").release(by="agent", why="let me")
-        with pytest.raises(OrderRefused):
-            guarded.send("api", Order("agent", "let me", Mode.AUTO))
+        with pytest.raises(OverrideRefused):
+            guarded.send("api", Override("agent", "let me", Mode.AUTO))
         assert guarded.breaker("api").mode is Mode.HELD_OPEN
     assert [entry.event.by for entry in owner.events()] == ["ada"]
 
@@ -247,16 +249,16 @@ def test_without_the_token_everything_else_works(clock: FakeClock) -> None:
     digest = hashlib.sha256(b"secret").hexdigest()
     panel = Panel("memory:", clock=clock, operator_token_sha256=digest)
     assert panel.breaker("api").call(len, "abc") == 3
-    assert panel.send("api", Ask()).admitted
+    assert panel.send("api", Acquire()).admitted
 
 
 def test_a_vacuum_that_keeps_less_than_the_defaults_is_an_order(clock: FakeClock) -> None:
     digest = hashlib.sha256(b"secret").hexdigest()
     store = Panel("memory:", clock=clock).store.inner
     store.set_operator_digest(digest, instead_of=None)
-    with pytest.raises(OrderRefused, match="a vacuum that keeps less than"):
+    with pytest.raises(OverrideRefused, match="a vacuum that keeps less than"):
         Panel(store, clock=clock, keep_events=9_999).vacuum()
-    with pytest.raises(OrderRefused):
+    with pytest.raises(OverrideRefused):
         Panel(store, clock=clock, idle_s=60.0).vacuum()
     Panel(store, clock=clock).vacuum()
     Panel(store, clock=clock, keep_events=1, token="secret").vacuum()
@@ -270,7 +272,7 @@ def test_vacuum_forgets_abandoned_circuits_and_old_events_but_no_decision(
 ) -> None:
     panel = Panel("memory:", clock=clock, keep_events=2, idle_s=100.0)
     panel.breaker("done", QUICK).call(len, "abc")
-    panel.breaker("open", QUICK).tell(BAD._replace(count=2))
+    panel.breaker("open", QUICK).record(BAD._replace(count=2))
     panel.order("held", by="ada", why="drill", mode=Mode.HELD_CLOSED)
     panel.order("held", by="ada", why="still", mode=Mode.HELD_CLOSED)
     panel.flush()
@@ -327,13 +329,13 @@ def test_a_circuit_that_was_removed_under_a_live_breaker_trips_again(
 ) -> None:
     breaker = panel.breaker("api", QUICK)
     for _ in range(50):
-        breaker.tell(Signal(ok=True))
+        breaker.record(Signal(ok=True))
     clock.advance(100.0)
     panel.store.vacuum(keep_events=10, idle_s=1.0, now_s=clock())
     assert panel.store.get("api") is None
     for _ in range(2):
         clock.advance(1.0)
-        breaker.tell(BAD)
+        breaker.record(BAD)
     with pytest.raises(Rejected):
         breaker.call(len, "abc")
 
@@ -342,7 +344,7 @@ def test_a_circuit_that_was_removed_and_put_back_is_believed(
     panel: Panel, clock: FakeClock
 ) -> None:
     breaker = panel.breaker("api", QUICK)
-    breaker.tell(BAD._replace(count=2))
+    breaker.record(BAD._replace(count=2))
     opened = panel.store.inner.get("api")
     assert opened is not None
     breaker.reset(by="ada", why="drill")
@@ -357,11 +359,11 @@ def test_the_digest_of_the_token_stays_with_the_store(clock: FakeClock) -> None:
     configured = Panel("memory:", clock=clock, operator_token_sha256=digest)
     configured.breaker("api").call(len, "abc")
     bare = Panel(configured.store.inner, clock=clock)
-    with pytest.raises(OrderRefused):
+    with pytest.raises(OverrideRefused):
         bare.order("api", by="agent", why="no configuration, no lock?", mode=Mode.AUTO)
     other = hashlib.sha256(b"mine").hexdigest()
     forged = Panel(bare.store.inner, clock=clock, operator_token_sha256=other, token="mine")
-    with pytest.raises(OrderRefused):
+    with pytest.raises(OverrideRefused):
         forged.order("api", by="agent", why="my own token", mode=Mode.AUTO)
     owner = Panel(bare.store.inner, clock=clock, token="open sesame")
     owner.order("api", by="ada", why="drill", mode=Mode.HELD_OPEN)
@@ -372,16 +374,16 @@ def test_the_token_is_changed_only_by_who_has_the_present_one(clock: FakeClock) 
     panel = Panel("memory:", clock=clock, operator_token_sha256=old, token="old")
     panel.order("api", by="ada", why="drill", mode=Mode.HELD_OPEN)
     store = panel.store.inner
-    with pytest.raises(OrderRefused):
+    with pytest.raises(OverrideRefused):
         Panel(store, clock=clock, token="new").store.operator.change(store, new)
     panel.store.operator.change(store, new)
-    with pytest.raises(OrderRefused):
+    with pytest.raises(OverrideRefused):
         panel.order("api", by="ada", why="drill", mode=Mode.AUTO)
     Panel(store, clock=clock, token="new").order("api", by="ada", why="over", mode=Mode.AUTO)
 
 
 def test_what_is_told_by_hand_is_redacted_too(panel: Panel) -> None:
-    panel.breaker("api").tell(
+    panel.breaker("api").record(
         Signal(ok=False, error="bad key sk-ant-abcdefghijklmnopqrstuvwxyz0123")
     )
     stored = panel.store.get("api")
@@ -394,13 +396,13 @@ def test_a_store_that_comes_back_empty_gets_the_digest_back(clock: FakeClock) ->
     store = FlakyStore(clock=clock)
     panel = Panel(store, clock=clock, operator_token_sha256=digest)
     breaker = panel.breaker("api")
-    breaker.tell(BAD)
+    breaker.record(BAD)
     store.cut()
-    breaker.tell(BAD)
+    breaker.record(BAD)
     store.mend(empty=True)
     clock.advance(1.0)
-    breaker.tell(BAD)
-    with pytest.raises(OrderRefused):
+    breaker.record(BAD)
+    with pytest.raises(OverrideRefused):
         Panel(store, clock=clock).order("api", by="agent", why="it forgot", mode=Mode.HELD_CLOSED)
 
 
@@ -411,7 +413,7 @@ def test_what_succeeded_in_memory_counts_at_the_time_it_did(panel: Panel, clock:
     for _ in range(300):
         clock.advance(1.0)
         breaker.succeeded(breaker.enter(), 0.5)
-    breaker.tell(Signal(ok=True, seconds=4.0))
+    breaker.record(Signal(ok=True, seconds=4.0))
     [reading] = breaker.readings().values()
     assert reading.reason == "1 of 292 calls in 300 s took longer than 3 s (3 x baseline), 14 may"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from switchgear._cli import main
@@ -203,7 +203,6 @@ HOSTILE = st.one_of(
 
 
 @given(HOSTILE)
-@settings(max_examples=60, deadline=None)
 def test_no_text_of_an_agent_becomes_part_of_the_page(text: str) -> None:
     """Everything that a text could be put into, at once."""
     line = facts(
@@ -253,7 +252,6 @@ JUNK = st.recursive(
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
 def test_a_record_that_holds_anything_can_be_reported(data: st.DataObject) -> None:
     line, whole = facts(), run(end=end())
     for record in (line, whole, whole["end"], whole["state"], whole["end"]["checkpoint"]):
@@ -326,7 +324,7 @@ def test_the_verb_writes_it_again_and_says_where(
 
 def test_a_real_run_has_a_report_that_knows_its_end(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.setting = stage.setting._replace(report=write_report)
+    stage.dependencies = stage.dependencies._replace(report=write_report)
     result = stage.run("fail('Error: it is <b>broken</b>')", consecutive_failures=3)
     assert result.report is not None
     text = Path(result.report).read_text(encoding="utf-8")

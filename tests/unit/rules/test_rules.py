@@ -8,7 +8,7 @@ import pytest
 from switchgear import CircuitBreaker, Cooldown, Phase, Policy, Rejected, detectors
 from switchgear._breaker.rules import RuleGuard, broken_by_act, broken_rule, place_at, violation
 from switchgear._config import preset_policy
-from switchgear._core.types import Act
+from switchgear._core.types import AgentStep
 from switchgear._rules.builtin import BUILTIN, builtin_rules
 from switchgear._rules.effects import Place
 from switchgear._rules.rules import Broken, Rule, dump_rules, judge, load_rules
@@ -440,16 +440,16 @@ def test_every_built_in_rule_can_be_told_by_name() -> None:
 
 def test_an_act_is_judged_from_its_text() -> None:
     place = place_at(".")
-    act = Act("Bash", '{"command": "git push -f"}')
+    act = AgentStep("Bash", '{"command": "git push -f"}')
     line = (
         "rule force-push: git push -f (it rewrites what others have; --force-with-lease is allowed)"
     )
     assert broken_by_act(BUILT_IN, act, place) == line
-    assert broken_by_act(BUILT_IN, Act("Bash", "git push -f"), place) == line
+    assert broken_by_act(BUILT_IN, AgentStep("Bash", "git push -f"), place) == line
     signal = violation(BUILT_IN, act, place)
     assert signal is not None
-    assert (signal.violation, signal.act, signal.ok) == (line, act, None)
-    assert violation(BUILT_IN, Act("Bash", "git push"), place) is None
+    assert (signal.violation, signal.step, signal.ok) == (line, act, None)
+    assert violation(BUILT_IN, AgentStep("Bash", "git push"), place) is None
 
 
 def constitutional(**options: object) -> CircuitBreaker:

@@ -1,8 +1,7 @@
 """Time in which the process was suspended counts neither as silence nor against a limit."""
 
-from switchgear._run.interrupt import Interrupt
+from switchgear._run.interrupt import Interrupt, Time, wait
 from switchgear._run.view import View
-from switchgear._run.wait import Time, wait
 from switchgear._system.clock import SLACK_S, AwakeClock
 
 

@@ -16,29 +16,35 @@ from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
 from switchgear._detectors import FailuresInWindow
 from switchgear._panel.panel import Panel
-from switchgear._run.batch.admission import MOST_FORCES, SPAWN, Door, Spawning
-from switchgear._run.batch.attempt import Attempt, Outcome, Workplace
-from switchgear._run.batch.model import Batch, End, Progress, Status, Task
-from switchgear._run.batch.places import Places
-from switchgear._run.batch.record import BatchFolder, BatchUnreadable, Kept, new_batch, taken_up
-from switchgear._run.batch.scheduler import Company, Conductor
+from switchgear._run.batch.admission import MOST_FORCES, SPAWN, Admission, SpawnCircuit
+from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome
+from switchgear._run.batch.model import Batch, BatchEnd, Progress, Status, Task
+from switchgear._run.batch.record import (
+    BatchFolder,
+    BatchState,
+    BatchUnreadable,
+    TaskFolders,
+    new_batch,
+    resumed_progress,
+)
+from switchgear._run.batch.scheduler import BatchDependencies, Scheduler
 from switchgear._run.batch.view import BatchView
-from switchgear._run.checkpoint import Checkpoint
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.options import RunOptions
-from switchgear._run.result import RunResult
+from switchgear._run.result import Checkpoint, RunResult
 from switchgear._run.state import RunState
 from switchgear._stuck.messages import Option
+from timeouts import LIMIT_S
 from unit.runner_stage import Hands
 
-Act = Callable[[Attempt], Outcome]
+Perform = Callable[[Attempt], AttemptOutcome]
 TRIPS_AT_ONCE = Policy([FailuresInWindow(1, 60.0)], Cooldown(30.0, max_s=30.0))
 
 
 def outcome(
     reason: str, cost: int = 0, seconds: float = 1.0, changed: int = 1, **more: Any
-) -> Outcome:
+) -> AttemptOutcome:
     state = RunState(iterations=1, seconds=seconds, spent_micros=cost)
     result = RunResult(
         run="r",
@@ -51,7 +57,7 @@ def outcome(
         circuit="loop/x",
         checkpoint=Checkpoint("git show it", (), changed),
     )
-    return Outcome(result, **more)
+    return AttemptOutcome(result, **more)
 
 
 class Watching(BatchView):
@@ -88,34 +94,36 @@ class Stage:
         self.policy: Policy | None = None
         self.choose: Callable[[str, tuple[Option, ...]], str | None] | None = None
 
-    def run(self, batch: Batch, act: Act, progress: dict[str, Progress] | None = None) -> End:
+    def run(
+        self, batch: Batch, act: Perform, progress: dict[str, Progress] | None = None
+    ) -> BatchEnd:
         self.home = self.home or new_batch(self.path / ".switchgear" / "batches")
-        kept = Kept(
+        kept = BatchState(
             self.home.id,
             "tasks.yaml",
             str(self.path),
             progress or {task.name: Progress(digest=task.digest) for task in batch.tasks},
         )
 
-        def noted(place: Workplace, attempt: Attempt) -> Outcome:
+        def noted(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
             self.attempts.append((attempt.task.name, attempt.grant_micros))
             return act(attempt)
 
-        self.door = Door(
-            Spawning(self.panel, self.policy),
+        self.admission = Admission(
+            SpawnCircuit(self.panel, self.policy),
             self.view,
             policy=batch.on_open,
             choose=self.choose,
             time=self.hands.time,
         )
-        conductor = Conductor(
+        conductor = Scheduler(
             batch,
             kept,
             self.home,
-            place=Workplace(self.panel, self.path / ".switchgear" / "runs"),
-            places=Places(self.home.path, self.path),
-            company=Company(self.interrupt, self.view, self.choose),
-            door=self.door,
+            place=AttemptDependencies(self.panel, self.path / ".switchgear" / "runs"),
+            places=TaskFolders(self.home.path, self.path),
+            dependencies=BatchDependencies(self.interrupt, self.view, self.choose),
+            admission=self.admission,
             act=noted,
         )
         end = conductor.run()
@@ -152,10 +160,10 @@ def test_tasks_run_after_what_they_need_and_else_in_the_order_of_the_file(stage:
 
 
 def test_as_many_run_at_once_as_may_and_no_more(stage: Stage) -> None:
-    together = threading.Barrier(2, timeout=20)
+    together = threading.Barrier(2, timeout=LIMIT_S)
     at_work, most = set[str](), 0
 
-    def act(attempt: Attempt) -> Outcome:
+    def act(attempt: Attempt) -> AttemptOutcome:
         nonlocal most
         at_work.add(attempt.task.name)
         together.wait()
@@ -182,7 +190,7 @@ def test_a_stand_ins_project_that_was_half_made_by_who_died_is_made_anew(tmp_pat
     half.mkdir(parents=True)
     (half / "half").write_text("made")
     task = Task("a", "do it", flags={"agent": "demo:works"})
-    given = Places(tmp_path / "home", tmp_path).give(task, Progress(), {})
+    given = TaskFolders(tmp_path / "home", tmp_path).give(task, Progress(), {})
     assert given.folder == str(half)
     assert not (half / "half").exists()
     assert (half / ".git").is_dir()
@@ -198,7 +206,7 @@ def test_a_failure_blocks_its_dependents_and_the_others_go_on(stage: Stage) -> N
 
 
 def test_an_attempt_that_raises_is_a_failure_of_its_task_alone(stage: Stage) -> None:
-    def act(attempt: Attempt) -> Outcome:
+    def act(attempt: Attempt) -> AttemptOutcome:
         if attempt.task.name == "a":
             raise OSError("no space")
         return outcome("completed")
@@ -238,7 +246,7 @@ def test_a_view_that_fails_stops_nobody(stage: Stage) -> None:
 # Timeouts
 
 
-def late(*ends: str) -> Act:
+def late(*ends: str) -> Perform:
     left = list(ends)
     return lambda _: outcome(left.pop(0))
 
@@ -246,7 +254,7 @@ def late(*ends: str) -> Act:
 def test_resume_goes_on_with_the_same_run_and_more_time(stage: Stage) -> None:
     runs: list[tuple[str | None, float | None]] = []
 
-    def act(attempt: Attempt) -> Outcome:
+    def act(attempt: Attempt) -> AttemptOutcome:
         runs.append((attempt.progress.run, attempt.progress.timeout_s))
         return outcome("completed" if len(runs) > 1 else "timeout", seconds=10.0)
 
@@ -272,7 +280,7 @@ def test_where_no_file_differs_there_is_nothing_to_look_at(stage: Stage) -> None
 def test_retry_begins_a_new_run_and_remembers_what_the_old_one_cost(stage: Stage) -> None:
     runs: list[str | None] = []
 
-    def act(attempt: Attempt) -> Outcome:
+    def act(attempt: Attempt) -> AttemptOutcome:
         runs.append(attempt.progress.run)
         return outcome("completed" if len(runs) > 1 else "timeout", cost=5)
 
@@ -327,7 +335,7 @@ def test_spawning_is_told_of_each_attempt_and_of_nothing_that_is_no_evidence(sta
     assert (totals.succeeded, totals.failed, totals.ignored) == (1, 1, 2)
 
 
-def fails_first(attempt: Attempt) -> Outcome:
+def fails_first(attempt: Attempt) -> AttemptOutcome:
     return outcome("agent_error" if attempt.task.name == "a" else "completed")
 
 
@@ -359,7 +367,7 @@ def test_each_policy_of_an_open_circuit_does_what_it_says(
 def test_an_abort_ends_what_runs_and_it_can_be_resumed(stage: Stage) -> None:
     stage.policy = TRIPS_AT_ONCE
 
-    def act(attempt: Attempt) -> Outcome:
+    def act(attempt: Attempt) -> AttemptOutcome:
         assert attempt.interrupt is not None
         while attempt.task.name == "b" and not attempt.interrupt.asked:
             threading.Event().wait(0.01)
@@ -382,7 +390,7 @@ def test_a_circuit_that_is_held_open_aborts_who_waits(stage: Stage) -> None:
     stage.panel.breaker(SPAWN, TRIPS_AT_ONCE).hold_open(by="me", why="maintenance")
     stage.policy = TRIPS_AT_ONCE
     assert stage.run(tasks(a=""), fails_first).name == "aborted"
-    assert "held open by me" in (stage.door.aborted or "")
+    assert "held open by me" in (stage.admission.aborted or "")
 
 
 def test_while_a_test_is_under_way_the_others_wait_for_it(stage: Stage) -> None:
@@ -390,7 +398,7 @@ def test_while_a_test_is_under_way_the_others_wait_for_it(stage: Stage) -> None:
     at_work: list[str] = []
     looks: list[str] = []
 
-    def act(attempt: Attempt) -> Outcome:
+    def act(attempt: Attempt) -> AttemptOutcome:
         at_work.append(attempt.task.name)
         while attempt.task.name == "b" and not any("half-open test" in why for why in looks):
             looks[:] = [why for why, _ in stage.view.waits]
@@ -439,9 +447,9 @@ def test_who_chose_to_wait_is_not_asked_again_because_somebody_else_tests_first(
 
 def test_parallel_tasks_never_get_more_than_the_budget(stage: Stage) -> None:
     batch = tasks(a="", b="", c="")._replace(budget_micros=100, parallel=2)
-    spends = threading.Barrier(2, timeout=20)
+    spends = threading.Barrier(2, timeout=LIMIT_S)
 
-    def act(attempt: Attempt) -> Outcome:
+    def act(attempt: Attempt) -> AttemptOutcome:
         if attempt.task.name != "c":
             spends.wait()
         return outcome("completed", cost=attempt.grant_micros or 0)
@@ -465,7 +473,7 @@ def test_a_budget_of_its_own_is_kept_over_all_attempts(stage: Stage) -> None:
 
 
 def test_who_is_asked_to_stop_starts_nothing_more_and_can_go_on(stage: Stage) -> None:
-    def act(attempt: Attempt) -> Outcome:
+    def act(attempt: Attempt) -> AttemptOutcome:
         stage.interrupt.ask()
         assert attempt.interrupt is not None
         assert attempt.interrupt.asked == 1
@@ -473,7 +481,7 @@ def test_who_is_asked_to_stop_starts_nothing_more_and_can_go_on(stage: Stage) ->
 
     assert stage.run(tasks(a="", b=""), act).code == 130
     assert stage.statuses == {"a": "interrupted", "b": "waiting"}
-    progress, notes = taken_up(stage.progress, tasks(a="", b="").tasks, failed_too=False)
+    progress, notes = resumed_progress(stage.progress, tasks(a="", b="").tasks, failed_too=False)
     stage.interrupt = Interrupt()
     assert stage.run(tasks(a="", b=""), lambda _: outcome("completed"), progress).code == 0
     assert stage.order == ["a", "a", "b"]
@@ -486,7 +494,9 @@ def kept(**statuses: str) -> dict[str, Progress]:
 
 def test_what_is_done_is_not_repeated_and_what_ran_is_resumed(stage: Stage) -> None:
     batch = tasks(a="", b="", c="a")
-    progress, _ = taken_up(kept(a="done", b="running", c="blocked"), batch.tasks, failed_too=False)
+    progress, _ = resumed_progress(
+        kept(a="done", b="running", c="blocked"), batch.tasks, failed_too=False
+    )
     assert [str(progress[name].status) for name in "abc"] == ["done", "waiting", "waiting"]
     assert (progress["b"].run, progress["b"].attempts) == ("run-b", 2)
 
@@ -494,8 +504,8 @@ def test_what_is_done_is_not_repeated_and_what_ran_is_resumed(stage: Stage) -> N
 def test_what_failed_is_tried_again_only_when_told(stage: Stage) -> None:
     batch = tasks(a="", b="")
     old = kept(a="failed", b="skipped")
-    same, _ = taken_up(old, batch.tasks, failed_too=False)
-    again, _ = taken_up(old, batch.tasks, failed_too=True)
+    same, _ = resumed_progress(old, batch.tasks, failed_too=False)
+    again, _ = resumed_progress(old, batch.tasks, failed_too=True)
     assert [str(each.status) for each in same.values()] == ["failed", "skipped"]
     assert [(str(each.status), each.attempts) for each in again.values()] == [("waiting", 0)] * 2
 
@@ -503,7 +513,7 @@ def test_what_failed_is_tried_again_only_when_told(stage: Stage) -> None:
 def test_a_changed_file_is_noticed(stage: Stage) -> None:
     old = kept(a="done", gone="failed")
     old["a"] = old["a"]._replace(digest="another")
-    progress, notes = taken_up(old, tasks(a="", new="").tasks, failed_too=False)
+    progress, notes = resumed_progress(old, tasks(a="", new="").tasks, failed_too=False)
     assert list(progress) == ["a", "new"]
     assert notes == [
         "a was changed in the file; it is not repeated",
@@ -543,12 +553,12 @@ def test_a_batch_json_that_cannot_be_written_ends_the_batch_and_nothing_begins_a
     stage = Stage(tmp_path)
     write, begun = BatchFolder.write, threading.Event()
 
-    def full(folder: BatchFolder, kept: Kept) -> None:
+    def full(folder: BatchFolder, kept: BatchState) -> None:
         if begun.is_set():
             raise OSError(errno.ENOSPC, "No space left on device")
         write(folder, kept)
 
-    def act(_: Attempt) -> Outcome:
+    def act(_: Attempt) -> AttemptOutcome:
         begun.set()
         return outcome("completed")
 
@@ -567,7 +577,7 @@ def test_a_task_whose_run_filled_the_disk_is_gone_on_with_later(tmp_path: Path) 
     assert stage.home is not None
     kept, _ = stage.home.read()
     assert [each.status for each in kept.progress.values()] == ["interrupted", "waiting"]
-    progress, _ = taken_up(kept.progress, batch.tasks, failed_too=False)
+    progress, _ = resumed_progress(kept.progress, batch.tasks, failed_too=False)
     assert stage.run(batch, lambda _: outcome("completed"), progress).name == "done"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from switchgear._run.batch.budget import Purse
+from switchgear._run.batch.budget import SharedBudget
 from switchgear._run.batch.model import Status, Task
 from switchgear._run.batch.plan import ancestors, blocked, clash, cycle, ready
 
@@ -103,24 +103,29 @@ def test_those_that_wait_for_each_other_or_have_trees_of_their_own_do_not_clash(
 
 
 def test_without_a_limit_a_task_gets_what_it_wants() -> None:
-    assert Purse().grant(None, 2) is None
-    assert Purse().grant(7, 2) == 7
+    assert SharedBudget().grant(None, 2) is None
+    assert SharedBudget().grant(7, 2) == 7
 
 
 def test_tasks_without_a_limit_of_their_own_share_what_is_left() -> None:
-    assert Purse(100).grant(None, 4) == 25
-    assert Purse(100, 10, 60).grant(None, 1) == 30
-    assert Purse(100, 40, 60).grant(None, 1) == 0
+    assert SharedBudget(100).grant(None, 4) == 25
+    assert SharedBudget(100, 10, 60).grant(None, 1) == 30
+    assert SharedBudget(100, 40, 60).grant(None, 1) == 0
 
 
 def test_who_wants_more_than_is_left_waits_for_what_others_give_back() -> None:
-    assert Purse(100, 50, 30).grant(40, 1) == 0
-    assert Purse(100, 50, 0).grant(60, 1) == 50
+    assert SharedBudget(100, 50, 30).grant(40, 1) == 0
+    assert SharedBudget(100, 50, 0).grant(60, 1) == 50
 
 
 @pytest.mark.parametrize("wanted", [None, 0, 1, 10, 10**9])
-@pytest.mark.parametrize("purse", [Purse(100), Purse(100, 99, 1), Purse(100, 120, 5), Purse(0)])
-def test_what_is_granted_is_never_more_than_is_left(purse: Purse, wanted: int | None) -> None:
-    granted = purse.grant(wanted, 3)
+@pytest.mark.parametrize(
+    "shared",
+    [SharedBudget(100), SharedBudget(100, 99, 1), SharedBudget(100, 120, 5), SharedBudget(0)],
+)
+def test_what_is_granted_is_never_more_than_is_left(
+    shared: SharedBudget, wanted: int | None
+) -> None:
+    granted = shared.grant(wanted, 3)
     assert granted is not None
-    assert 0 <= granted <= (purse.left_micros or 0)
+    assert 0 <= granted <= (shared.left_micros or 0)

@@ -9,9 +9,9 @@ import pytest
 from switchgear._cli.json_values import printed
 from switchgear._cli.views.batch import BatchTable, as_values, in_words, table
 from switchgear._cli.views.screen import Screen
-from switchgear._run.batch.model import ENDS, Progress, Status
-from switchgear._run.batch.view import BatchLines
-from switchgear._run.words import local_time
+from switchgear._run.batch.model import BATCH_ENDS, Progress, Status
+from switchgear._run.batch.view import BatchLineView
+from switchgear._run.formats import local_time
 
 DONE = Progress(Status.DONE, attempts=1, iterations=4, seconds=62.0, spent_micros=120_000)
 RAN = {"options": {"max_iterations": 9}, "readings": [], "time_left_s": 250.0}
@@ -37,7 +37,7 @@ def begun(board: BatchTable, **tasks: Progress) -> BatchTable:
 
 def test_a_line_of_a_task_has_its_name_in_front() -> None:
     stream = io.StringIO()
-    lines = BatchLines(stream, wall=lambda: NIGHT_S)
+    lines = BatchLineView(stream, wall=lambda: NIGHT_S)
     lines.run_view("parser").noted("all is well")
     lines.changed("parser", Progress(Status.FAILED, "no \x1b[2J progress"))
     assert stream.getvalue() == (
@@ -47,7 +47,7 @@ def test_a_line_of_a_task_has_its_name_in_front() -> None:
 
 def test_a_block_keeps_its_columns_and_nothing_that_a_terminal_obeys() -> None:
     stream = io.StringIO()
-    BatchLines(stream, wall=lambda: NIGHT_S).said(
+    BatchLineView(stream, wall=lambda: NIGHT_S).said(
         "TASK TIMED OUT\n\n[Resume]             - more \x1b[2J time"
     )
     shown = "TASK TIMED OUT\n\n[Resume]             - more  [2J time\n"
@@ -56,7 +56,7 @@ def test_a_block_keeps_its_columns_and_nothing_that_a_terminal_obeys() -> None:
 
 def test_a_countdown_is_told_at_its_start_and_every_half_minute() -> None:
     stream = io.StringIO()
-    lines = BatchLines(stream, wall=lambda: NIGHT_S)
+    lines = BatchLineView(stream, wall=lambda: NIGHT_S)
     for left_s in (60.0, 59.0, 45.0, 30.0, 29.0):
         lines.waiting("for it", left_s)
     assert stream.getvalue() == f"{NIGHT}  waiting 60 s for it\n{NIGHT}  waiting 30 s for it\n"
@@ -110,15 +110,17 @@ def test_the_summary_has_every_task_and_why_it_is_not_done() -> None:
 
 def test_the_end_says_how_to_go_on() -> None:
     failed = {"a": DONE, "b": Progress(Status.FAILED)}
-    assert in_words("id", ENDS["incomplete"], failed, "resume it") == [
+    assert in_words("id", BATCH_ENDS["incomplete"], failed, "resume it") == [
         "batch id: incomplete: 1 of 2 tasks done, $0.12",
         "  go on: resume it --retry-failed",
     ]
-    assert len(in_words("id", ENDS["done"], {"a": DONE}, "resume it")) == 1
+    assert len(in_words("id", BATCH_ENDS["done"], {"a": DONE}, "resume it")) == 1
 
 
 def test_the_result_is_json_with_the_documented_fields() -> None:
-    value = json.loads(printed(as_values("id", ENDS["partial"], {"a": DONE}, ["n"], "resume it")))
+    value = json.loads(
+        printed(as_values("id", BATCH_ENDS["partial"], {"a": DONE}, ["n"], "resume it"))
+    )
     task = value.pop("tasks")[0]
     assert value == {
         "batch": "id",
@@ -139,7 +141,7 @@ def test_an_unknown_cost_is_never_shown_as_zero() -> None:
     lines = "\n".join(table({"parser": done}))
     assert "unknown" in lines
     assert "$0.00" not in lines
-    assert "unknown cost" in in_words("b", ENDS["done"], {"parser": done}, "resume")[0]
+    assert "unknown cost" in in_words("b", BATCH_ENDS["done"], {"parser": done}, "resume")[0]
     assert Progress.load(done.dump()) == done
     old = {key: value for key, value in done.dump().items() if key != "unknown_prices"}
     assert Progress.load(old).unknown_prices == 0

@@ -3,10 +3,10 @@
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from switchgear._run.batch.places import branch_parts
+from switchgear._run.batch.record import branch_parts
 
 ODD = [
     *("a b", "a..b", "a~1", "a^", "a:b", "-a", "--", ".a", "a.", "a.lock", "A.LOCK", "a.lock.lock"),
@@ -49,7 +49,6 @@ def test_a_name_that_is_valid_stays_as_it_is(name: str) -> None:
     assert branch_parts([name, "other"])[name] == name
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.text(max_size=12), unique=True, max_size=8))
 def test_any_names_get_different_parts(names: list[str]) -> None:
     check(names)

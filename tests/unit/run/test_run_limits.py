@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from switchgear._core.types import Signal
-from switchgear._run.limits import limits_of, words_on
-from switchgear._run.options import RunOptions, run_options
+from switchgear._run.options import RunOptions, describe_limits, limits_of, run_options
 from unit.runner_stage import Stage
 
 DISTINCT = 'fail(f"Error: step {chr(96 + n) * 5} is broken")'
@@ -113,13 +112,13 @@ def test_which_limits_were_set_outlasts_the_process() -> None:
 
 
 def test_the_limits_are_told_with_their_origin() -> None:
-    assert words_on(run_options("t", {"agent": "demo", "consecutive_failures": 8})) == [
+    assert describe_limits(run_options("t", {"agent": "demo", "consecutive_failures": 8})) == [
         "failed iterations in a row: 8 (set)",
         "occurrences of the same error: 8 (default, raised to what is set)",
         "iterations without progress: 3, then one more (default, without failed iterations)",
         "output under 70% of its usual length, twice in a row (default, without failed iterations)",
     ]
-    off = words_on(run_options("t", {"agent": "demo", "no_progress": 0}))
+    off = describe_limits(run_options("t", {"agent": "demo", "no_progress": 0}))
     assert off[2] == "no progress: off"
 
 

@@ -100,13 +100,13 @@ def test_a_second_run_of_the_same_task_is_refused_before_anything_is_done(tmp_pa
     first = stage.runner("write('a', 'b')")
     runs = (stage.folder / ".switchgear" / "runs").resolve()
     with pytest.raises(RunConflict) as conflict:
-        task_lock(runs, task_name(stage.folder, first.shop.options))
-    assert first.shop.record.id in str(conflict.value)
+        task_lock(runs, task_name(stage.folder, first.context.options))
+    assert first.context.record.id in str(conflict.value)
     with pytest.raises(RunConflict):
-        folder_lock(first.shop.record.path, "run")
+        folder_lock(first.context.record.path, "run")
     assert first.run().exit_reason == "completed"
-    task_lock(runs, task_name(stage.folder, first.shop.options)).release()
-    folder_lock(first.shop.record.path, "run").release()
+    task_lock(runs, task_name(stage.folder, first.context.options)).release()
+    folder_lock(first.context.record.path, "run").release()
 
 
 def test_the_description_of_a_holder_is_json(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import switchgear
 from switchgear import Panel, RunOptions, run_loop
-from switchgear._run.run_loop import LoopRefused
+from switchgear._run.loop import LoopRefused
 
 AGENT = """
 import os, pathlib, sys

@@ -10,10 +10,14 @@ import pytest
 
 from switchgear._breaker.loop_breaker import LoopBreaker
 from switchgear._fleet.notify import Outcome
-from switchgear._run.prune import prunable, prune, pruned_circuits
-from switchgear._run.receipt import receipt_of, receipt_text
-from switchgear._run.record import RunFolder, list_runs
-from switchgear._run.run_notice import announce, failures, targets_of
+from switchgear._run.receipt import (
+    failed_notices,
+    notify_run_end,
+    receipt_of,
+    receipt_text,
+    targets_of,
+)
+from switchgear._run.record import RunFolder, list_runs, prunable, prune, pruned_circuits
 from unit.runner_stage import Stage
 
 FAILS = "usage(0.05); write('n', str(n)); fail('Error: boom')"
@@ -83,7 +87,7 @@ def test_a_command_target_gets_the_notice_on_standard_input(stage: Stage, tmp_pa
     script.write_text(f'cat > {tmp_path}/got; echo "$#" > {tmp_path}/arguments\n')
     targets = targets_of([f"command:sh {script}", f"command:sh {script}"])
     assert len(targets) == 1, "the same target is told once"
-    assert announce(targets, result.receipt(), ["ana"]) == [Outcome(targets[0].name, True)]
+    assert notify_run_end(targets, result.receipt(), ["ana"]) == [Outcome(targets[0].name, True)]
     got = json.loads((tmp_path / "got").read_text())
     assert (got["severity"], got["owners"], got["kind"]) == ("SEV2", ["ana"], "run_ended")
     assert got["text"].startswith(f"[SEV2] run {result.run} ended, circuit_breaker: ")
@@ -105,17 +109,17 @@ def test_a_command_target_gets_the_notice_on_standard_input(stage: Stage, tmp_pa
 )
 def test_each_end_has_its_severity(tmp_path: Path, reason: str, severity: str) -> None:
     receipt = receipt_of({"id": "r", "end": {"exit_reason": reason, "reason": "because"}})
-    announce(targets_of([f"command:tee {tmp_path}/got"]), receipt, [])
+    notify_run_end(targets_of([f"command:tee {tmp_path}/got"]), receipt, [])
     assert json.loads((tmp_path / "got").read_text())["severity"] == severity
 
 
 def test_a_notice_that_does_not_arrive_is_said_and_never_raised() -> None:
     receipt = receipt_of({"id": "r"})
     targets = targets_of(["command:false", "command:no-such-program-anywhere"])
-    said = failures(announce(targets, receipt, []))
+    said = failed_notices(notify_run_end(targets, receipt, []))
     assert len(said) == 2
     assert all(line.startswith("notification to command-") for line in said)
-    assert announce((), receipt, []) == []
+    assert notify_run_end((), receipt, []) == []
 
 
 @pytest.mark.parametrize(
@@ -127,7 +131,7 @@ def test_a_target_that_cannot_be_is_a_usage_error(text: str) -> None:
 
 
 def test_the_coordinator_of_a_loop_gets_the_exit_signal() -> None:
-    loop = LoopBreaker.stagnation("loop/x")
+    loop = LoopBreaker.for_stagnation("loop/x")
     assert loop.check().exit_signal is None
     for _ in range(5):
         loop.record_error("the same")

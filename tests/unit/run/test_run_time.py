@@ -10,8 +10,8 @@ import pytest
 from switchgear._cli.entry import Fail
 from switchgear._cli.run_flags import LIMITS, given_flags
 from switchgear._cli.run_timeout import settled, taken_out
-from switchgear._run.durations import similar_s
 from switchgear._run.options import RunOptions
+from switchgear._run.record import similar_durations_s
 from switchgear._stuck.timeouts import Timeouts
 
 OPTIONS = RunOptions("add auth", agent="codex")
@@ -95,7 +95,7 @@ def test_similar_runs_are_those_of_the_same_task_and_agent_that_were_completed(
     kept(tmp_path, 4, 400.0, end={"exit_reason": "timeout"})
     kept(tmp_path, 5, 500.0, end=None)
     kept(tmp_path, 6, 600.0, task="add  auth\n")
-    found = similar_s(tmp_path, task="add auth", agent="codex", preset=None, enough=2)
+    found = similar_durations_s(tmp_path, task="add auth", agent="codex", preset=None, enough=2)
     assert found == [100.0, 600.0]
 
 
@@ -103,7 +103,9 @@ def test_too_few_of_the_task_give_way_to_those_of_the_preset(tmp_path: Path) -> 
     kept(tmp_path, 1, 100.0)
     kept(tmp_path, 2, 200.0, task="another", options={"preset": "feature"})
     kept(tmp_path, 3, 300.0, task="a third", options={"preset": "feature"})
-    found = similar_s(tmp_path, task="add auth", agent="codex", preset="feature", enough=5)
+    found = similar_durations_s(
+        tmp_path, task="add auth", agent="codex", preset="feature", enough=5
+    )
     assert found == [200.0, 300.0]
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -254,7 +254,6 @@ HOSTILE = st.one_of(
 
 
 @given(HOSTILE, st.integers(20, 140), st.integers(1, 50), st.sampled_from((ASCII, UNICODE)))
-@settings(max_examples=150, deadline=None)
 def test_whatever_an_agent_says_fits_and_is_harmless(
     text: str, width: int, height: int, signs: Any
 ) -> None:

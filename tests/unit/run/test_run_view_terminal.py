@@ -19,8 +19,9 @@ from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.options import RunOptions
 from switchgear._run.result import RunResult
 from switchgear._run.state import RunState
-from switchgear._run.view import Lines
+from switchgear._run.view import LineView
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 from unit.run_facts import facts, readings, run
 
 STAMPED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  run 20270115-080000-abcdef: demo on loop/")
@@ -81,7 +82,7 @@ def test_it_is_drawn_again_while_nothing_is_told() -> None:
     view.started(run(time_left_s=300.0))
     clock.advance(53.0)
     try:
-        assert terminal.seen.wait(20), "its own timer draws"
+        assert terminal.seen.wait(LIMIT_S), "its own timer draws"
     finally:
         view.close()
 
@@ -91,7 +92,7 @@ def test_the_end_leaves_the_live_screen_and_prints_the_summary_on_the_normal_one
     view = LiveView(screen_on(terminal), lambda: 0)
     view.started(run())
     view.iteration_started(1, run())
-    assert terminal.seen.wait(20)
+    assert terminal.seen.wait(LIMIT_S)
     held = run(phase="open", readings=readings(1.0))
     held["readings"].append({"kind": "budget", "heat": 1.0, "reason": LONG})
     view.iteration_ended(facts(), held)
@@ -113,7 +114,7 @@ def test_a_terminal_that_is_stopped_does_not_hold_up_the_run() -> None:
 
     class Stopped(Terminal):
         def write(self, text: str) -> int:
-            released.wait(20)
+            released.wait(LIMIT_S)
             return super().write(text)
 
     terminal = Stopped("iteration 2")
@@ -139,7 +140,7 @@ def test_a_view_that_fails_says_so_at_the_end_and_hurts_nobody() -> None:
     terminal = Broken()
     view = LiveView(screen_on(terminal), lambda: 0)
     view.started(run())
-    assert terminal.seen.wait(20)
+    assert terminal.seen.wait(LIMIT_S)
     view.iteration_started(1, run())
     view.ended(result())
     assert "note: the live view failed: OSError" in terminal.getvalue()
@@ -151,7 +152,7 @@ def test_no_colour_is_no_colour() -> None:
     view = LiveView(screen_on(terminal, no_color=True), lambda: 0)
     view.started(run())
     view.iteration_started(1, run())
-    assert terminal.seen.wait(20)
+    assert terminal.seen.wait(LIMIT_S)
     view.ended(result())
     assert "\x1b[31m" not in terminal.getvalue()
     assert "\x1b[1;31m" not in terminal.getvalue()
@@ -165,7 +166,7 @@ def test_pipes_and_dumb_terminals_get_plain_lines(
     monkeypatch.setattr("sys.stdout", stream)
     monkeypatch.setenv("TERM", term)
     with click.Context(main), run_view(as_json=False, stopping=lambda: 0) as view:
-        assert isinstance(view, Lines)
+        assert isinstance(view, LineView)
         view.started(run())
     assert STAMPED.match(stream.getvalue())
     assert "\x1b" not in stream.getvalue()

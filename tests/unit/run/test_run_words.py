@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from switchgear._core.errors import duration, elapsed
-from switchgear._run.validation import Validated
-from switchgear._run.words import error_line, error_of, last_lines, percent, shortened, spent
+from switchgear._run.formats import percent, shortened, spent
+from switchgear._run.validation import ValidationResult, error_line, error_of, last_lines
 from unit.runner_stage import Stage, checker
 
 PYTEST = """\
@@ -52,7 +52,7 @@ def test_a_failed_validation_begins_with_its_error_line_in_full(stage: Stage) ->
     error = stage.iterations()[0]["error"]
     first = "ERROR: file or directory not found: tests/unit/test_parser_of_comments_and_strings.py"
     assert first in error or "no" in error
-    failed = Validated(check, ok=False, exit_code=4, seconds=1.0, tests=None, tail=text)
+    failed = ValidationResult(check, ok=False, exit_code=4, seconds=1.0, tests=None, tail=text)
     assert failed.error.startswith(f"validation failed with exit code 4: {first}")
 
 

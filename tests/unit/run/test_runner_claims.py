@@ -180,8 +180,8 @@ def test_where_the_folder_cannot_be_measured_the_validation_alone_must_do(stage:
     def runner(**options: Any) -> Runner:
         (stage.folder / "a").unlink(missing_ok=True)
         made = stage.runner("write('a', 'b')", max_iterations=1, **options)
-        made.shop = made.shop._replace(tree=Blind())  # type: ignore[arg-type]
-        made._gate = Gate(made.shop, made.circuits, lambda: None)
+        made.context = made.context._replace(tree=Blind())  # type: ignore[arg-type]
+        made._gate = Gate(made.context, made.circuits, lambda: None)
         return made
 
     result = runner(validate="true").run()

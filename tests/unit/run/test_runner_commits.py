@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._run.commits import Committed, Committing, commit_paths
+from switchgear._run.commits import CommitContext, CommitResult, commit_paths
+from timeouts import LIMIT_S
 from unit.runner_stage import Stage, checker
 
 GOES_ON = "tell(type='result', text='', success=None)"
@@ -91,7 +92,7 @@ def test_a_refused_commit_is_a_note_and_is_tried_again(stage: Stage) -> None:
 def test_our_folder_is_never_committed(stage: Stage) -> None:
     (stage.folder / ".switchgear").mkdir(exist_ok=True)
     (stage.folder / ".switchgear" / "x").write_text("1")
-    assert commit_paths(stage.folder, [".switchgear/x"], "m") == Committed()
+    assert commit_paths(stage.folder, [".switchgear/x"], "m") == CommitResult()
     assert log(stage) == ["start"]
 
 
@@ -171,7 +172,7 @@ def test_a_refused_commit_leaves_the_index_as_it_was(stage: Stage, refuses: str)
     (stage.folder / "README").write_text("changed\n")
     (stage.folder / "a").write_text("b")
     before = index_of(stage)
-    made = commit_paths(stage.folder, ["a", "README"], "m", Committing(stage.scripts))
+    made = commit_paths(stage.folder, ["a", "README"], "m", CommitContext(stage.scripts))
     assert made.commit is None
     assert made.problem is not None
     assert index_of(stage) == before
@@ -180,11 +181,11 @@ def test_a_refused_commit_leaves_the_index_as_it_was(stage: Stage, refuses: str)
 
 
 def test_a_hook_is_bound_by_the_time_of_the_run(stage: Stage) -> None:
-    hook(stage, "pre-commit", f"sleep 300 & echo $! > {stage.scripts}/pid; wait")
+    hook(stage, "pre-commit", f"sleep 600 & echo $! > {stage.scripts}/pid; wait")
     (stage.folder / "a").write_text("b")
     before, began_s = index_of(stage), time.monotonic()
-    made = commit_paths(stage.folder, ["a"], "m", Committing(stage.scripts, left_s=1.0))
-    assert time.monotonic() - began_s < 30
+    made = commit_paths(stage.folder, ["a"], "m", CommitContext(stage.scripts, left_s=1.0))
+    assert time.monotonic() - began_s < LIMIT_S
     assert made.problem is not None
     assert made.problem.startswith("the commit was stopped: its hooks did not end within")
     assert index_of(stage) == before
@@ -195,7 +196,7 @@ def test_a_hook_is_bound_by_the_time_of_the_run(stage: Stage) -> None:
 def test_a_hook_after_the_commit_that_hangs_does_not_undo_it(stage: Stage) -> None:
     hook(stage, "post-commit", "sleep 300")
     (stage.folder / "a").write_text("b")
-    made = commit_paths(stage.folder, ["a"], "m", Committing(stage.scripts, left_s=3.0))
+    made = commit_paths(stage.folder, ["a"], "m", CommitContext(stage.scripts, left_s=3.0))
     assert made.commit == stage.git("rev-parse", "HEAD").strip()
     assert made.problem is None
     assert made.note is not None
@@ -214,6 +215,6 @@ def test_what_is_in_a_nested_repository_is_not_committed_and_that_is_said(stage:
 def test_a_name_that_is_no_utf8_is_committed(stage: Stage) -> None:
     name = b"caf\xe9".decode(errors="surrogateescape")
     (stage.folder / name).write_text("x")
-    made = commit_paths(stage.folder, [name], "m", Committing(stage.scripts))
+    made = commit_paths(stage.folder, [name], "m", CommitContext(stage.scripts))
     assert made.commit is not None, made.problem
     assert stage.git("status", "--porcelain") == ""

@@ -14,10 +14,9 @@ import pytest
 from switchgear._measure import saving
 from switchgear._measure.git import GitTree
 from switchgear._measure.git_command import GitError
-from switchgear._run import disk, record
-from switchgear._run.agent_log import AgentLog
-from switchgear._run.exit_reasons import ENDS, ExitReason
-from switchgear._run.record import RunFolder
+from switchgear._run import record
+from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
+from switchgear._run.record import AgentLog, RunFolder
 from switchgear._run.result import RunResult
 from unit.runner_stage import Stage
 
@@ -54,7 +53,7 @@ def fails_from(
 
 def check(stage: Stage, result: RunResult) -> None:
     assert result.exit_reason is ExitReason.DISK_FULL
-    assert (result.exit_code, ENDS[ExitReason.DISK_FULL].code) == (17, 17)
+    assert (result.exit_code, EXIT_CODES[ExitReason.DISK_FULL].code) == (17, 17)
     assert "the disk is full" in result.reason
     assert "free some space, then go on" in result.reason
     assert result.resume is not None
@@ -135,7 +134,7 @@ def test_a_save_that_git_has_no_room_for_is_an_archive_elsewhere(
 def test_what_is_not_saved_anywhere_is_said(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     fails_from(monkeypatch, stage, RunFolder, "add")
     fails_from(monkeypatch, stage, RunFolder, "write")
-    fails_from(monkeypatch, stage, record, "put_in_place")
+    fails_from(monkeypatch, stage, record, "write_json")
     fails_from(monkeypatch, stage, GitTree, "_commit", error=GitError("No space left on device"))
     fails_from(monkeypatch, stage, saving, "_pack")
     result = stage.run(WORKS)
@@ -146,7 +145,7 @@ def test_what_is_not_saved_anywhere_is_said(stage: Stage, monkeypatch: pytest.Mo
 
 
 def test_a_disk_with_no_room_costs_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "free_bytes", lambda _: 999_999)
+    monkeypatch.setattr(record, "free_bytes", lambda _: 999_999)
     result = stage.run("write('n1', 'x')")
     assert result.exit_reason is ExitReason.DISK_FULL
     assert "999 kB are free at" in result.reason

@@ -7,7 +7,7 @@ import pytest
 
 from switchgear._agents.command import Command
 from switchgear._core.types import Mode, Signal
-from switchgear._run.exit_reasons import ENDS, ExitReason
+from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.view import View
 from unit.runner_stage import Stage, checker
@@ -149,7 +149,7 @@ def test_the_time_that_is_over_between_iterations_is_a_timeout(stage: Stage) -> 
         def iteration_started(self, number: int, run: dict[str, object]) -> None:
             stage.hands.now_s += 40
 
-    stage.setting = stage.setting._replace(view=Slow())
+    stage.dependencies = stage.dependencies._replace(view=Slow())
     body = "write('n', str(n)); tell(type='result', text='more', success=None)"
     result = stage.run(body, timeout_s=100.0)
     assert (result.exit_reason, result.exit_code) == ("timeout", 12)
@@ -198,7 +198,7 @@ def test_a_question_after_work_that_nothing_validates_is_blocked(stage: Stage) -
 
 def test_a_program_that_is_not_there_is_an_agent_error(stage: Stage) -> None:
     runner = stage.runner("", validate="exit 7")
-    runner.shop = runner.shop._replace(agent=Command("no-such-agent-anywhere {prompt}"))
+    runner.context = runner.context._replace(agent=Command("no-such-agent-anywhere {prompt}"))
     result = runner.run()
     assert (result.exit_reason, result.exit_code) == ("agent_error", 16)
     assert "no-such-agent-anywhere" in result.reason
@@ -295,7 +295,7 @@ def test_an_interrupt_while_waiting_is_interrupted(stage: Stage) -> None:
         def waiting(self, why: str, left_s: float) -> None:
             interrupt.ask("SIGTERM")
 
-    stage.setting = stage.setting._replace(view=Impatient(), interrupt=interrupt)
+    stage.dependencies = stage.dependencies._replace(view=Impatient(), interrupt=interrupt)
     body = "write('n', str(n)); tell(type='result', text='more', success=None)"
     result = stage.run(body, rate_limit=1)
     assert (result.exit_reason, result.exit_code) == ("interrupted", 130)
@@ -305,7 +305,7 @@ def test_an_interrupt_while_waiting_is_interrupted(stage: Stage) -> None:
 
 def test_a_provider_that_is_open_is_waited_for_and_tried(stage: Stage) -> None:
     runner = stage.runner("write('a', 'b')")
-    runner.circuits.provider.tell(Signal(ok=False, error="529", count=5))
+    runner.circuits.provider.record(Signal(ok=False, error="529", count=5))
     result = runner.run()
     assert result.exit_reason == "completed"
     assert stage.view.waits[0][1] == 60.0
@@ -317,7 +317,7 @@ def test_a_provider_that_stays_open_for_longer_than_is_left_is_an_agent_error(
     stage: Stage,
 ) -> None:
     runner = stage.runner("write('a', 'b')", timeout_s=30.0)
-    runner.circuits.provider.tell(Signal(ok=False, error="529", count=5))
+    runner.circuits.provider.record(Signal(ok=False, error="529", count=5))
     result = runner.run()
     assert (result.exit_reason, result.state.iterations) == ("agent_error", 0)
 
@@ -339,7 +339,7 @@ def test_a_hold_in_the_middle_of_a_run_ends_it_and_nothing_tripped(stage: Stage)
         def iteration_started(self, number: int, run: dict[str, object]) -> None:
             runner.circuits.loop.hold_open(by="ops", why="enough for today")
 
-    stage.setting = stage.setting._replace(view=Operator())
+    stage.dependencies = stage.dependencies._replace(view=Operator())
     runner = stage.runner("fail('no such file')")
     result = runner.run()
     assert (result.exit_reason, result.state.iterations) == ("circuit_breaker", 1)
@@ -362,13 +362,13 @@ def test_a_provider_that_is_held_open_ends_the_run_too(stage: Stage) -> None:
 def test_the_page_on_runs_has_every_end_with_its_code() -> None:
     page = (Path(__file__).parents[3] / "docs" / "run.md").read_text(encoding="utf-8")
     table = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.MULTILINE))
-    assert table == {str(reason): str(ENDS[reason].code) for reason in ExitReason}
+    assert table == {str(reason): str(EXIT_CODES[reason].code) for reason in ExitReason}
 
 
 def test_every_reason_has_an_exit_code_of_its_own() -> None:
-    codes = [ENDS[reason].code for reason in ExitReason]
+    codes = [EXIT_CODES[reason].code for reason in ExitReason]
     assert len(set(codes)) == len(codes)
-    assert ENDS[ExitReason.COMPLETED].code == 0
+    assert EXIT_CODES[ExitReason.COMPLETED].code == 0
     assert not {1, 2} & set(codes)
 
 

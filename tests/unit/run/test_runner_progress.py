@@ -32,7 +32,7 @@ FOREVER = REWORDS.replace("STEPS", "40") + "time.sleep(60)\n"
 def stage(tmp_path: Path) -> Stage:
     stage = Stage(tmp_path)
     stage.view = Ticking(stage.hands)
-    stage.setting = stage.setting._replace(view=stage.view)
+    stage.dependencies = stage.dependencies._replace(view=stage.view)
     return stage
 
 
@@ -54,7 +54,9 @@ def test_an_agent_that_stands_still_in_new_words_is_stopped_and_told_the_debt(
 
 
 def test_each_stop_is_a_rung_and_at_the_end_the_task_is_given_up(stage: Stage) -> None:
-    stage.setting = stage.setting._replace(interventions=Interventions(when_alone=("nudge",)))
+    stage.dependencies = stage.dependencies._replace(
+        interventions=Interventions(when_alone=("nudge",))
+    )
     result = stage.run(FOREVER, stuck=True)
     assert (result.exit_reason, len(stage.iterations())) == ("circuit_breaker", 2)
     assert any("the same thoughts again" in each for each in result.evidence)
@@ -64,7 +66,7 @@ def test_a_warning_waits_for_the_next_prompt(stage: Stage) -> None:
     for steps in range(6, 20):
         fresh = Stage(stage.folder.parent / f"try{steps}")
         fresh.view = Ticking(fresh.hands)
-        fresh.setting = fresh.setting._replace(view=fresh.view)
+        fresh.dependencies = fresh.dependencies._replace(view=fresh.view)
         told = REWORDS.replace("STEPS", str(steps))
         fresh.run(f"if n == 1:{_indented(told)}\nelse:{_indented(WORKS)}", stuck=True)
         if "Switchgear warns: the same thoughts again" in fresh.prompt(2):
@@ -73,7 +75,7 @@ def test_a_warning_waits_for_the_next_prompt(stage: Stage) -> None:
 
 
 def test_it_can_be_switched_off(stage: Stage) -> None:
-    stage.setting = stage.setting._replace(interventions=Interventions(progress=False))
+    stage.dependencies = stage.dependencies._replace(interventions=Interventions(progress=False))
     stage.run(REWORDS.replace("STEPS", "15") + WORKS, stuck=True)
     assert [each["outcome"] for each in stage.iterations()] == ["completed"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from switchgear._agents.command import Command
 from switchgear._run.options import RunOptions
-from switchgear._run.prompt import Standing, prompt_of
+from switchgear._run.prompt import PromptFacts, prompt_of
 from unit.runner_stage import Stage, checker
 
 
@@ -16,7 +16,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def test_the_first_prompt_has_the_presets_words_and_the_task() -> None:
-    prompt = prompt_of(RunOptions("Mend it.", agent="x", prompt="Be careful."), Standing(1))
+    prompt = prompt_of(RunOptions("Mend it.", agent="x", prompt="Be careful."), PromptFacts(1))
     assert prompt.startswith("Be careful.\n\nTask:\nMend it.\n")
     assert "iteration" not in prompt
     assert "Warning" not in prompt
@@ -77,7 +77,7 @@ def test_a_refused_commit_is_told(stage: Stage) -> None:
 
 def test_a_long_quotation_is_cut_to_its_end() -> None:
     options = RunOptions("t", agent="x", validate="make test")
-    prompt = prompt_of(options, Standing(2, failed="\n".join(f"line {k}" for k in range(500))))
+    prompt = prompt_of(options, PromptFacts(2, failed="\n".join(f"line {k}" for k in range(500))))
     assert "    line 499" in prompt
     assert "line 439\n" not in prompt
 
@@ -85,7 +85,7 @@ def test_a_long_quotation_is_cut_to_its_end() -> None:
 def test_a_prompt_too_long_for_a_command_line_is_an_agent_error(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     runner = stage.runner("", task="x" * 200_000)
-    runner.shop = runner.shop._replace(agent=Command("echo {prompt}"))
+    runner.context = runner.context._replace(agent=Command("echo {prompt}"))
     result = runner.run()
     assert result.exit_reason == "agent_error"
     assert "the prompt has" in result.reason

@@ -7,9 +7,8 @@ import pytest
 from switchgear._agents.events import AgentError, ErrorKind, StreamEvent, TextOutput, ToolStep
 from switchgear._agents.process.process import End, Run
 from switchgear._run.exit_reasons import ExitReason
-from switchgear._run.judge import Seen, judge
-from switchgear._run.observation import Watch
-from switchgear._run.view import Lines, View
+from switchgear._run.judge import Measurements, StreamObserver, judge
+from switchgear._run.view import LineView, View
 from unit.runner_stage import Hands, Stage, Watching
 
 REFUSED = "connect ECONNREFUSED 127.0.0.1:1"
@@ -29,8 +28,8 @@ def run_that_was(end: End, exit_code: int | None = None) -> Run:
     return Run(end, exit_code, 60.0, (), 0, 0, 0, "", 0, 0, (), None)
 
 
-def watched(*events: StreamEvent) -> Watch:
-    watch = Watch(clock=Hands())
+def watched(*events: StreamEvent) -> StreamObserver:
+    watch = StreamObserver(clock=Hands())
     for event in events:
         watch.see(event)
     return watch
@@ -50,7 +49,7 @@ def test_time_that_was_over_while_it_waited_for_the_provider_is_the_providers_fa
     kind: ErrorKind, end: ExitReason
 ) -> None:
     trouble = AgentError(kind, REFUSED)
-    judged = judge(Seen(run_that_was(End.DEADLINE), watched(trouble)))
+    judged = judge(Measurements(run_that_was(End.DEADLINE), watched(trouble)))
     assert (judged.outcome, judged.ok, judged.end) == ("provider", None, end)
     assert judged.provider == trouble
     assert judged.reason.endswith(f"while the agent waited for its provider: {REFUSED}")
@@ -66,7 +65,7 @@ def test_time_that_was_over_while_it_waited_for_the_provider_is_the_providers_fa
     ],
 )
 def test_time_that_was_over_while_it_worked_is_a_timeout(events: tuple[StreamEvent, ...]) -> None:
-    judged = judge(Seen(run_that_was(End.DEADLINE), watched(*events)))
+    judged = judge(Measurements(run_that_was(End.DEADLINE), watched(*events)))
     assert (judged.outcome, judged.end) == ("stopped", ExitReason.TIMEOUT)
     assert judged.provider is None
 
@@ -74,7 +73,7 @@ def test_time_that_was_over_while_it_worked_is_a_timeout(events: tuple[StreamEve
 def test_an_interrupt_is_one_whatever_the_provider_does() -> None:
     watch = watched(AgentError("connection", REFUSED))
     watch.down = watch.complaint
-    judged = judge(Seen(run_that_was(End.STOPPED, 0), watch, stopped="interrupt"))
+    judged = judge(Measurements(run_that_was(End.STOPPED, 0), watch, stopped="interrupt"))
     assert (judged.end, judged.provider) == (ExitReason.INTERRUPTED, None)
 
 
@@ -93,7 +92,7 @@ class Hurrying(Watching):
 
 def hurrying(stage: Stage) -> View:
     stage.view = Hurrying(stage.hands)
-    stage.setting = stage.setting._replace(view=stage.view)
+    stage.dependencies = stage.dependencies._replace(view=stage.view)
     return stage.view
 
 
@@ -115,7 +114,7 @@ def test_an_agent_that_tries_a_dead_provider_for_ever_is_stopped_and_tried_again
 def test_of_the_price_of_what_never_reached_its_provider_nothing_is_said(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stage.setting = stage.setting._replace(view=Lines())
+    stage.dependencies = stage.dependencies._replace(view=LineView())
     dead = "tell(type='error', message='fetch failed', final=True); sys.exit(1)"
     stage.run(f"if n == 1: {dead}\nwrite('a', 'b')")
     first, second = [line for line in capsys.readouterr().out.splitlines() if "heat" in line]

@@ -100,7 +100,7 @@ def test_run_json_is_written_after_every_iteration(stage: Stage) -> None:
             held = stage.run_json()
             seen.append((held["state"]["iterations"], held["end"]))
 
-    stage.setting = stage.setting._replace(view=Reading())
+    stage.dependencies = stage.dependencies._replace(view=Reading())
     stage.run("write('n', str(n)); tell(type='result', text='', success=None)", max_iterations=2)
     assert seen == [(1, None), (2, None)]
 
@@ -110,12 +110,14 @@ def test_a_view_that_raises_does_not_hurt_the_run(stage: Stage) -> None:
         def iteration_started(self, number: int, run: dict[str, object]) -> None:
             raise RuntimeError("no terminal")
 
-    stage.setting = stage.setting._replace(view=Broken())
+    stage.dependencies = stage.dependencies._replace(view=Broken())
     assert stage.run("write('a', 'b')").exit_reason == "completed"
 
 
 def test_a_report_is_named_and_one_that_fails_is_a_note(stage: Stage) -> None:
-    stage.setting = stage.setting._replace(report=lambda record: record.path / "report.html")
+    stage.dependencies = stage.dependencies._replace(
+        report=lambda record: record.path / "report.html"
+    )
     result = stage.run("write('a', 'b')")
     assert str(result.report).endswith("report.html")
     assert stage.run_json()["end"]["report"] == result.report
@@ -124,7 +126,7 @@ def test_a_report_is_named_and_one_that_fails_is_a_note(stage: Stage) -> None:
         raise OSError("disk full")
 
     stage.record = None
-    stage.setting = stage.setting._replace(report=broken)
+    stage.dependencies = stage.dependencies._replace(report=broken)
     result = stage.run("write('a', 'c')")
     assert result.report is None
     assert any("disk full" in note for note in result.notes)

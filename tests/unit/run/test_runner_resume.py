@@ -160,7 +160,7 @@ def test_failures_of_an_earlier_run_that_did_not_trip_do_not_count(stage: Stage)
 
 def test_an_answer_is_in_the_next_prompt_only(stage: Stage) -> None:
     stage.run("tell(type='question', text='Which?')")
-    stage.setting = stage.setting._replace(answer="The second one.")
+    stage.dependencies = stage.dependencies._replace(answer="The second one.")
     resume(
         stage, "write('n', str(n)); tell(type='result', text='', success=None)", max_iterations=3
     )

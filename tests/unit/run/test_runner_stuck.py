@@ -51,7 +51,7 @@ class Ticking(Watching):
 def stage(tmp_path: Path) -> Stage:
     stage = Stage(tmp_path)
     stage.view = Ticking(stage.hands)
-    stage.setting = stage.setting._replace(view=stage.view)
+    stage.dependencies = stage.dependencies._replace(view=stage.view)
     with_plan(stage)
     return stage
 
@@ -59,7 +59,7 @@ def stage(tmp_path: Path) -> Stage:
 def with_plan(stage: Stage, **fields: object) -> None:
     """How stuck agents are helped; they are found by their stuck score alone."""
     plan = Interventions(**{"progress": False, **fields})  # type: ignore[arg-type]
-    stage.setting = stage.setting._replace(interventions=plan)
+    stage.dependencies = stage.dependencies._replace(interventions=plan)
 
 
 def test_a_stuck_agent_is_stopped_and_the_next_prompt_has_the_evidence_and_the_hint(
@@ -181,7 +181,7 @@ def chosen(stage: Stage, *answers: str | None) -> list[tuple[str, tuple[Option, 
         asked.append((block, options))
         return left.pop(0)
 
-    stage.setting = stage.setting._replace(choose=choose)
+    stage.dependencies = stage.dependencies._replace(choose=choose)
     return asked
 
 
@@ -342,7 +342,7 @@ def advance(runner: Runner, stage: Stage, *marks_s: float) -> None:
         if left:
             stage.hands.now_s = start_s + left.pop(0)
 
-    runner.shop.view.iteration_ended = ended  # type: ignore[method-assign]
+    runner.context.view.iteration_ended = ended  # type: ignore[method-assign]
 
 
 def _indented(body: str) -> str:

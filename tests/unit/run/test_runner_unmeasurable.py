@@ -7,7 +7,7 @@ import pytest
 
 from switchgear._measure.git import GitTree
 from switchgear._measure.git_command import GitError
-from switchgear._run.exit_reasons import ENDS, ExitReason
+from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
 from unit.runner_stage import Stage
 
 WORKS_INSIDE = "write('nested/f', str(n)); tell(type='result', text='more', success=None)"
@@ -61,7 +61,7 @@ def test_a_folder_that_cannot_be_measured_at_the_start_costs_nothing(
     monkeypatch.setattr(GitTree, "mark", broken)
     result = runner.run()
     assert result.exit_reason is ExitReason.UNMEASURABLE
-    assert (result.exit_code, ENDS[ExitReason.UNMEASURABLE].code) == (18, 18)
+    assert (result.exit_code, EXIT_CODES[ExitReason.UNMEASURABLE].code) == (18, 18)
     assert "cannot be measured: git ls-files: it did not end in time" in result.reason
     assert not (stage.folder / "ran").exists()
 

@@ -11,9 +11,10 @@ from switchgear._budgets.tree import Line
 from switchgear._core.errors import BudgetRefused, StoreCorrupt, StoreUnavailable
 from switchgear._panel.panel import Panel
 from switchgear._run import budget
-from switchgear._run.batch.attempt import Attempt, Outcome, Workplace, perform
+from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome, run_attempt
 from switchgear._run.batch.model import Batch, Progress, Status, Task
-from switchgear._run.budget import Room, SetAside, room_at
+from switchgear._run.budget import FreeBudget, RunReservation, free_budget
+from timeouts import LIMIT_S
 from unit.run.test_batch_conducting import Stage, outcome
 
 NODE = "atlas/wave-1"
@@ -29,12 +30,12 @@ def budgets() -> Budgets:
 
 def test_a_node_without_a_limit_has_what_the_one_above_it_has(budgets: Budgets) -> None:
     budgets.open("atlas/wave-1/S-1", None)
-    assert room_at(budgets, "atlas/wave-1/S-1") == Room(60, payer=NODE)
-    assert room_at(budgets, "atlas") == Room(40, payer="atlas")
+    assert free_budget(budgets, "atlas/wave-1/S-1") == FreeBudget(60, payer=NODE)
+    assert free_budget(budgets, "atlas") == FreeBudget(40, payer="atlas")
     budgets.charge("atlas/wave-1", 90)
-    assert room_at(budgets, "atlas/wave-1/S-1") == Room(0, payer=NODE)
+    assert free_budget(budgets, "atlas/wave-1/S-1") == FreeBudget(0, payer=NODE)
     with pytest.raises(BudgetRefused, match="there is no such budget"):
-        room_at(budgets, "atlas/wave-2")
+        free_budget(budgets, "atlas/wave-2")
 
 
 def test_only_what_is_set_aside_of_the_same_money_may_come_back(budgets: Budgets) -> None:
@@ -42,31 +43,31 @@ def test_only_what_is_set_aside_of_the_same_money_may_come_back(budgets: Budgets
     budgets.open("atlas/wave-1/S-2", None)
     budgets.reserve("atlas/wave-1/S-1", 15)
     held = budgets.reserve("atlas/wave-1/S-2", 30)
-    assert room_at(budgets, NODE) == Room(10, 30, NODE)
+    assert free_budget(budgets, NODE) == FreeBudget(10, 30, NODE)
     held.settle(5)
-    assert room_at(budgets, NODE) == Room(35, 0, NODE)
+    assert free_budget(budgets, NODE) == FreeBudget(35, 0, NODE)
 
 
 def test_a_tree_without_limits_sets_nothing_aside_and_is_charged() -> None:
     budgets = Panel("memory:").budgets
     budgets.open("free", None)
-    aside = SetAside(budgets, "free", None, owner="run")
+    aside = RunReservation(budgets, "free", None, owner="run")
     assert aside.amount_micros is None
     assert aside.settle(7) is None
     assert budgets.book("free").charged_micros == 7
 
 
 def test_what_is_not_spent_returns_and_what_has_no_price_counts_in_full(budgets: Budgets) -> None:
-    everything = SetAside(budgets, NODE, None, owner="run")
+    everything = RunReservation(budgets, NODE, None, owner="run")
     assert everything.amount_micros == 60
     with pytest.raises(BudgetRefused, match="free"):
-        SetAside(budgets, NODE, 1, owner="another run")
+        RunReservation(budgets, NODE, 1, owner="another run")
     everything.settle(10)
-    SetAside(budgets, NODE, 20, owner="run").settle(5, unpriced=True)
+    RunReservation(budgets, NODE, 20, owner="run").settle(5, unpriced=True)
     assert budgets.free_micros(NODE) == 30
-    SetAside(budgets, NODE, 20, owner="run").settle(25, unpriced=True)
+    RunReservation(budgets, NODE, 20, owner="run").settle(25, unpriced=True)
     assert budgets.free_micros(NODE) == 5
-    SetAside(budgets, NODE, 5, owner="run").settle(None)
+    RunReservation(budgets, NODE, 5, owner="run").settle(None)
     assert budgets.audit("atlas").problems == ()
     assert budgets.free_micros(NODE) == 0
 
@@ -75,13 +76,13 @@ def test_all_of_nothing_is_refused_by_the_node_that_has_nothing(budgets: Budgets
     budgets.open("atlas/wave-1/S-1", None)
     held = budgets.reserve(NODE, 60)
     with pytest.raises(BudgetRefused) as refused:
-        SetAside(budgets, "atlas/wave-1/S-1", None, owner="run")
+        RunReservation(budgets, "atlas/wave-1/S-1", None, owner="run")
     assert refused.value.node == NODE
     assert refused.value.free_micros == 0
     assert refused.value.why == "nothing is free, $0.00006 is set aside by others"
     held.settle(60)
     with pytest.raises(BudgetRefused, match=r"refuses: nothing is free$"):
-        SetAside(budgets, NODE, None, owner="run")
+        RunReservation(budgets, NODE, None, owner="run")
     assert [one.path for one in budgets.tree("atlas") if "~" in one.path] == []
 
 
@@ -90,14 +91,14 @@ def test_the_lease_is_renewed_while_the_process_lives(
 ) -> None:
     monkeypatch.setattr(budget, "LEASE_S", 0.003)
     renewed: list[Line] = []
-    aside = SetAside(budgets, NODE, 5, owner="run")
+    aside = RunReservation(budgets, NODE, 5, owner="run")
     while not renewed:
         renewed = [line for line in budgets.lines("atlas") if line.kind == "renewed"]
     assert aside.settle(1) is None
 
 
 def test_a_store_that_cannot_be_told_of_the_end_is_said(budgets: Budgets) -> None:
-    aside = SetAside(budgets, NODE, 5, owner="run")
+    aside = RunReservation(budgets, NODE, 5, owner="run")
     aside._held.path = "atlas/~restored-from-an-older-copy"
     said = aside.settle(1)
     assert said is not None
@@ -122,7 +123,7 @@ def paid(*names: str, node: str = "atlas", **flags: int) -> Batch:
 def test_a_task_holds_its_money_at_the_node_while_it_runs(stage: Stage) -> None:
     seen = []
 
-    def act(attempt: Attempt) -> Outcome:
+    def act(attempt: Attempt) -> AttemptOutcome:
         seen.append(stage.panel.budgets.free_micros("atlas"))
         return outcome("completed", cost=10)
 
@@ -179,7 +180,7 @@ def test_a_task_that_waits_for_its_node_lets_those_of_other_nodes_begin(stage: S
     budgets.open("atlas/S-1", None)
     held = budgets.reserve("atlas", 60, owner="another batch")
 
-    def act(attempt: Attempt) -> Outcome:
+    def act(attempt: Attempt) -> AttemptOutcome:
         if attempt.task.name == "third":
             held.settle(0)
         return outcome("completed", cost=10)
@@ -206,7 +207,7 @@ def test_a_task_that_nothing_can_help_fails_while_others_run(stage: Stage, broke
             has_failed.set()
 
     stage.view.changed = hear  # type: ignore[method-assign]
-    stage.run(batch, lambda _: outcome("completed" if has_failed.wait(10) else "blocked"))
+    stage.run(batch, lambda _: outcome("completed" if has_failed.wait(LIMIT_S) else "blocked"))
     assert stage.statuses == {"a": "done", "b": "failed"}
 
 
@@ -232,7 +233,7 @@ def test_a_moment_without_the_store_is_waited_for_and_said_once_each_time(
             raise StoreUnavailable("redis://x", "nobody answers", "start it")
         return works(*told, **more)
 
-    def act(attempt: Attempt) -> Outcome:
+    def act(attempt: Attempt) -> AttemptOutcome:
         if attempt.task.name == "a":
             losses.append(3)
         return outcome("completed", cost=1)
@@ -261,11 +262,11 @@ def test_a_store_that_no_waiting_mends_fails_the_task(
 
 
 def test_an_attempt_that_never_began_costs_nothing(stage: Stage) -> None:
-    def cannot(attempt: Attempt) -> Outcome:
+    def cannot(attempt: Attempt) -> AttemptOutcome:
         runs = stage.path / "a file"
         runs.touch()
-        place = Workplace(stage.panel, runs)
-        return perform(
+        place = AttemptDependencies(stage.panel, runs)
+        return run_attempt(
             place, attempt._replace(progress=attempt.progress._replace(folder=str(runs)))
         )
 
@@ -275,7 +276,7 @@ def test_an_attempt_that_never_began_costs_nothing(stage: Stage) -> None:
 
 
 def test_an_attempt_that_nobody_can_price_counts_in_full(stage: Stage) -> None:
-    def breaks(attempt: Attempt) -> Outcome:
+    def breaks(attempt: Attempt) -> AttemptOutcome:
         raise RuntimeError("a defect")
 
     stage.run(paid("a", budget_micros=30), breaks)

@@ -148,8 +148,8 @@ def test_a_sink_can_be_added_later() -> None:
         breaker = panel.breaker("api")
         breaker.add_sink(seen.append)
         panel.add_sink(of_panel.append)
-        breaker.tell(Signal(ok=False, count=5))
-        panel.breaker("other").tell(Signal(ok=False, count=5))
+        breaker.record(Signal(ok=False, count=5))
+        panel.breaker("other").record(Signal(ok=False, count=5))
     assert [event.circuit for event in seen] == ["api"]
     assert [event.circuit for event in of_panel] == ["api", "other"]
 
@@ -191,7 +191,7 @@ def test_a_function_that_gives_a_coroutine_is_said_and_leaves_no_warning(
         return awaits(event)
 
     breaker = CircuitBreaker("api", threshold=1, sinks=[gives_a_coroutine])
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     assert "returned a coroutine, which is never awaited" in caplog.text
 
 

@@ -11,10 +11,11 @@ from switchgear import CircuitBreaker, Panel, Signal
 from switchgear._sinks import Log
 from switchgear._sinks.log import silenced
 from switchgear.testing import FakeClock, FlakyStore
+from timeouts import LIMIT_S
 
 
 def lived(breaker: CircuitBreaker, clock: FakeClock) -> None:
-    breaker.tell(Signal(ok=False, error="down"))
+    breaker.record(Signal(ok=False, error="down"))
     clock.advance(60.0)
     breaker.call(int)
     breaker.hold_open(by="ada", why="deploy")
@@ -40,21 +41,21 @@ def test_a_panel_logs_as_well_and_other_sinks_change_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with Panel("memory:", sinks=[lambda _: None]) as panel:
-        panel.breaker("api").tell(Signal(ok=False, count=5))
+        panel.breaker("api").record(Signal(ok=False, count=5))
     assert [each.levelname for each in caplog.records] == ["WARNING"]
 
 
 def test_the_sink_log_takes_its_place(caplog: pytest.LogCaptureFixture) -> None:
     breaker = CircuitBreaker("api", threshold=1, sinks=[Log("error")])
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     assert [each.name for each in caplog.records] == ["switchgear.events"]
 
 
 def test_inside_a_command_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with silenced(), silenced():
-        CircuitBreaker("api", threshold=1).tell(Signal(ok=False))
+        CircuitBreaker("api", threshold=1).record(Signal(ok=False))
     assert not caplog.records
-    CircuitBreaker("api", threshold=1).tell(Signal(ok=False))
+    CircuitBreaker("api", threshold=1).record(Signal(ok=False))
     assert len(caplog.records) == 1
 
 
@@ -65,12 +66,12 @@ def test_a_handler_that_raises_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(logging.getLogger("switchgear"), "handlers", [Broken()])
     breaker = CircuitBreaker("api", threshold=1)
-    breaker.tell(Signal(ok=False))
+    breaker.record(Signal(ok=False))
     assert breaker.state == "open"
 
 
 def test_what_a_terminal_would_obey_is_escaped(caplog: pytest.LogCaptureFixture) -> None:
-    CircuitBreaker("a\x1b[31m\nb", threshold=1).tell(Signal(ok=False))
+    CircuitBreaker("a\x1b[31m\nb", threshold=1).record(Signal(ok=False))
     assert caplog.records[0].getMessage().isprintable()
 
 
@@ -92,7 +93,7 @@ except ConnectionError:
 
 def test_a_program_that_never_heard_of_logging_shows_a_trip_in_one_line() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=LIMIT_S
     )
     assert done.stderr.splitlines() == [
         "circuit 'api' is open: 1 failure in a row (threshold 1); retries in 60 s"
@@ -107,7 +108,7 @@ def test_a_command_says_a_trip_once(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert "closed → open: 5 failures in a row" in done.stdout
     assert not done.stderr
@@ -119,9 +120,9 @@ def test_a_lost_store_is_a_sentence_of_its_own_and_nobody_s_order(
     store = FlakyStore()
     with Panel(store) as panel:
         breaker = panel.breaker("api")
-        breaker.tell(Signal(ok=True))
+        breaker.record(Signal(ok=True))
         store.cut()
-        breaker.tell(Signal(ok=False))
+        breaker.record(Signal(ok=False))
     said = [each.getMessage() for each in caplog.records if "store lost" in each.getMessage()]
     assert len(said) == 1
     assert said[0].endswith("; goes on from the last known state")

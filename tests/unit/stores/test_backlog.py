@@ -3,13 +3,13 @@
 import pytest
 
 from switchgear import Policy, Signal, detectors
-from switchgear._core.types import Permit, Tell
+from switchgear._core.types import Permit, Record
 from switchgear._stores.fallback import HEAVIEST, LISTED, Backlog
 
 POLICY = Policy([detectors.ConsecutiveFailures(3)])
 
 
-def told(backlog: Backlog) -> list[Tell]:
+def told(backlog: Backlog) -> list[Record]:
     """Everything the store would hear, in order."""
     messages = []
     while (message := backlog.first()) is not None:
@@ -18,7 +18,7 @@ def told(backlog: Backlog) -> list[Tell]:
     return messages
 
 
-def sums(messages: list[Tell], ok: bool) -> tuple[int, int]:
+def sums(messages: list[Record], ok: bool) -> tuple[int, int]:
     """How many things of this outcome, and what they cost."""
     signals = [message.signal for message in messages if message.signal.ok is ok]
     cost = sum(signal.count * (signal.cost_micros or 0) for signal in signals)
@@ -31,8 +31,8 @@ def test_a_backlog_is_bounded_and_loses_no_count_and_no_cent(permits: int) -> No
     things = 6 * LISTED
     for number in range(things):
         signal = Signal(ok=number % 2 == 0, error=f"error {number}", cost_micros=number)
-        backlog.add(Tell(signal, Permit(number % permits)))
-        backlog.add(Tell(Signal(count=0, refused=1)))
+        backlog.add(Record(signal, Permit(number % permits)))
+        backlog.add(Record(Signal(count=0, refused=1)))
     assert len(backlog) <= 3 * LISTED + 10
     assert backlog.waiting == 2 * things
     messages = told(backlog)
@@ -47,7 +47,7 @@ def test_a_backlog_is_bounded_and_loses_no_count_and_no_cent(permits: int) -> No
 def test_a_backlog_keeps_the_order_of_the_first_and_piles_up_the_rest() -> None:
     backlog = Backlog(POLICY, POLICY.start("api", 0.0))
     for number in range(3 * LISTED):
-        backlog.add(Tell(Signal(ok=False, error=f"error {number}")))
+        backlog.add(Record(Signal(ok=False, error=f"error {number}")))
     errors = [message.signal.error for message in told(backlog)]
     assert errors == [*(f"error {number}" for number in range(LISTED)), f"error {3 * LISTED - 1}"]
 
@@ -55,7 +55,7 @@ def test_a_backlog_keeps_the_order_of_the_first_and_piles_up_the_rest() -> None:
 def test_no_message_of_a_backlog_is_dearer_than_a_store_can_add_up() -> None:
     backlog = Backlog(POLICY, POLICY.start("api", 0.0))
     for number in range(LISTED + 20):
-        backlog.add(Tell(Signal(ok=True, seconds=float(number), cost_micros=HEAVIEST // 2)))
+        backlog.add(Record(Signal(ok=True, seconds=float(number), cost_micros=HEAVIEST // 2)))
     messages = told(backlog)
     assert sums(messages, ok=True) == (LISTED + 20, (LISTED + 20) * (HEAVIEST // 2))
     assert max(message.signal.cost_micros or 0 for message in messages) <= 2 * HEAVIEST
@@ -63,11 +63,11 @@ def test_no_message_of_a_backlog_is_dearer_than_a_store_can_add_up() -> None:
 
 def test_what_is_added_while_the_first_is_told_stays() -> None:
     backlog = Backlog(POLICY, POLICY.start("api", 0.0))
-    backlog.add(Tell(Signal(ok=True, cost_micros=5)))
+    backlog.add(Record(Signal(ok=True, cost_micros=5)))
     first = backlog.first()
     assert first is not None
-    backlog.add(Tell(Signal(ok=True, cost_micros=5)))
-    backlog.add(Tell(Signal(ok=True, cost_micros=7)))
+    backlog.add(Record(Signal(ok=True, cost_micros=5)))
+    backlog.add(Record(Signal(ok=True, cost_micros=7)))
     backlog.drop_first(first)
     assert sums(told(backlog), ok=True) == (2, 12)
 
@@ -75,7 +75,7 @@ def test_what_is_added_while_the_first_is_told_stays() -> None:
 def test_a_condensed_backlog_is_told_by_a_few_messages_and_adds_up() -> None:
     backlog = Backlog(POLICY, POLICY.start("api", 0.0))
     for number in range(LISTED):
-        backlog.add(Tell(Signal(ok=number % 2 == 0, cost_micros=number)))
+        backlog.add(Record(Signal(ok=number % 2 == 0, cost_micros=number)))
     backlog.condense()
     messages = told(backlog)
     assert len(messages) <= 5
@@ -86,6 +86,6 @@ def test_a_condensed_backlog_is_told_by_a_few_messages_and_adds_up() -> None:
 def test_different_costs_are_never_counted_together() -> None:
     backlog = Backlog(POLICY, POLICY.start("api", 0.0))
     for cost in (5, 5, 7):
-        backlog.add(Tell(Signal(ok=True, cost_micros=cost)))
+        backlog.add(Record(Signal(ok=True, cost_micros=cost)))
     listed = [(message.signal.cost_micros, message.signal.count) for message in told(backlog)]
     assert listed == [(5, 2), (7, 1)]

@@ -43,7 +43,7 @@ def test_progress_leads_back_to_the_bottom() -> None:
     for _ in range(3):
         escalation.climb(apply, SUBJECT, RUNGS, "flood")
     assert escalation.progressed(apply, SUBJECT, RUNGS)
-    assert escalation.climb(apply, SUBJECT, RUNGS, "flood") == escalation.Climb("nudge", ())
+    assert escalation.climb(apply, SUBJECT, RUNGS, "flood") == escalation.StepTaken("nudge", ())
 
 
 def test_progress_without_an_incident_writes_nothing() -> None:
@@ -98,7 +98,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     killed = subprocess.run([sys.executable, "-c", body], check=False)
     assert killed.returncode == -signal.SIGKILL
     store = SqliteStore(path)
-    assert escalation.climb(applying(store), SUBJECT, RUNGS, "flood") == escalation.Climb(
+    assert escalation.climb(applying(store), SUBJECT, RUNGS, "flood") == escalation.StepTaken(
         "reset", ("nudge",)
     )
     store.close()
@@ -114,7 +114,9 @@ def test_a_rung_that_an_operator_chose_is_not_tried_again() -> None:
     apply = applying(MemoryStore())
     for _ in range(2):
         escalation.take(apply, SUBJECT, RUNGS, "nudge", "by hand")
-    assert escalation.climb(apply, SUBJECT, RUNGS, "flood") == escalation.Climb("reset", ("nudge",))
+    assert escalation.climb(apply, SUBJECT, RUNGS, "flood") == escalation.StepTaken(
+        "reset", ("nudge",)
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from switchgear._core.policy import Policy
-from switchgear._core.types import Signal, Tell
+from switchgear._core.types import Record, Signal
 from switchgear._detectors import ConsecutiveFailures, FailureRate
 from switchgear._stores.redis import RedisStore
 from switchgear._stores.redis.cache import KnownCircuits
@@ -12,7 +12,7 @@ from switchgear._stores.redis.protocol import fold_queue
 
 POLICY = Policy([ConsecutiveFailures(3)])
 TWO = Policy([FailureRate(window=20), ConsecutiveFailures(3)])
-FAILED = Tell(Signal(ok=False, error="529"))
+FAILED = Record(Signal(ok=False, error="529"))
 
 
 class Private(ConsecutiveFailures):

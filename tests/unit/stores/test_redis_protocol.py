@@ -7,7 +7,7 @@ import pytest
 
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.policy import Policy
-from switchgear._core.types import Ask, Permit, Phase, Signal, Tell, Verdict
+from switchgear._core.types import Acquire, Permit, Phase, Record, Signal, Verdict
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import envelope, script
 from switchgear._stores.redis.protocol import Protocol
@@ -16,7 +16,7 @@ from switchgear._stores.redis.server_clock import ServerClock
 from switchgear.testing import FakeClock
 
 POLICY = Policy([ConsecutiveFailures(3)])
-SUCCEEDED = Tell(Signal(ok=True))
+SUCCEEDED = Record(Signal(ok=True))
 DONE = [1, b"100", b"0"]
 
 
@@ -44,7 +44,7 @@ def value(rules: Protocol, stamp: str, succeeded: int) -> bytes:
     return envelope.seal(stamp, circuit, POLICY, rules.texts)[1]
 
 
-def begun(rules: Protocol, message: Tell | Ask = SUCCEEDED) -> Generator[Any, Any, Any]:
+def begun(rules: Protocol, message: Record | Acquire = SUCCEEDED) -> Generator[Any, Any, Any]:
     return rules.apply("api", POLICY, message, 2.0)
 
 
@@ -97,7 +97,7 @@ def test_after_two_lost_races_the_message_queues_in_the_same_call(rules: Protoco
 def test_the_first_in_the_queue_folds_everybody_and_answers_the_others(rules: Protocol) -> None:
     work, entry = queued(rules)
     text = rules.texts.text(POLICY)
-    other = envelope.seal_mail(envelope.Mail("b-1", Ask(), 3.0, text))
+    other = envelope.seal_mail(envelope.Mail("b-1", Acquire(), 3.0, text))
     call = work.send(lost(value(rules, "6-x-3", 6), entry, other))
     tokens = call.args[-4::2]
     assert tokens == (envelope.token_of(entry), b"b-1")

@@ -13,7 +13,7 @@ from stress.crew import together
 from switchgear import Panel
 from switchgear._core.errors import StoreCorrupt, StoreTooNew
 from switchgear._core.policy import Policy
-from switchgear._core.types import Ask, EventKind, Mode, Order, Phase, Signal
+from switchgear._core.types import Acquire, EventKind, Mode, Override, Phase, Signal
 from switchgear._core.wire import SCHEMA
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.base import Found
@@ -80,10 +80,10 @@ def test_what_is_no_database_is_set_aside_and_said(path: Path, content: bytes) -
 def test_a_strict_policy_refuses_until_an_operator_releases_it(path: Path) -> None:
     path.write_bytes(b"x")
     with closing(SqliteStore(path)) as store:
-        assert not store.apply("api", STRICT, Ask(), NOW_S).verdict.admitted
-        assert not store.apply("api", STRICT, Ask(), NOW_S + 1e6).verdict.admitted
-        store.apply("api", STRICT, Order("ada", "seen to", mode=Mode.AUTO), NOW_S)
-        assert store.apply("api", STRICT, Ask(), NOW_S).verdict.admitted
+        assert not store.apply("api", STRICT, Acquire(), NOW_S).verdict.admitted
+        assert not store.apply("api", STRICT, Acquire(), NOW_S + 1e6).verdict.admitted
+        store.apply("api", STRICT, Override("ada", "seen to", mode=Mode.AUTO), NOW_S)
+        assert store.apply("api", STRICT, Acquire(), NOW_S).verdict.admitted
 
 
 def test_damage_met_while_at_work_is_set_aside(store: SqliteStore, path: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_log_of_a_damaged_file_is_kept_with_it(store: SqliteStore, path: Pat
     shutil.copy(f"{path}-wal", f"{path}.copy")
     assert store._link._opened is not None
     store._link._opened.db.execute("DROP TABLE events")
-    done = store.apply("other", POLICY, Order("ada", "drill", mode=Mode.SHADOW), NOW_S)
+    done = store.apply("other", POLICY, Override("ada", "drill", mode=Mode.SHADOW), NOW_S)
     assert done.events[0].kind is UNREADABLE
     (aside,) = set_aside(path)
     assert Path(f"{aside}-wal").read_bytes().startswith(log[:32])
@@ -224,7 +224,7 @@ def test_a_row_that_cannot_be_read_is_kept_beside_and_its_circuit_starts_anew(
 def test_a_strict_circuit_whose_row_cannot_be_read_refuses(store: SqliteStore, path: Path) -> None:
     store.apply("api", STRICT, OK, NOW_S)
     sql(path, "UPDATE circuits SET state = '{}'")
-    assert not store.apply("api", STRICT, Ask(), NOW_S).verdict.admitted
+    assert not store.apply("api", STRICT, Acquire(), NOW_S).verdict.admitted
 
 
 def test_the_state_of_another_circuit_is_not_believed(store: SqliteStore, path: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_policy_that_cannot_be_read_is_kept_beside_and_replaced(
     sql(path, "UPDATE circuits SET policy = 'rubbish'")
     with pytest.raises(StoreCorrupt, match=r"circuit 'api': its stored policy cannot be read"):
         store.get("api")
-    assert not store.apply("api", POLICY, Ask(), NOW_S).verdict.admitted, "the state is whole"
+    assert not store.apply("api", POLICY, Acquire(), NOW_S).verdict.admitted, "the state is whole"
     assert sql(path, "SELECT policy FROM unreadable") == [(b"rubbish",)]
     found = store.get("api")
     assert found is not None
@@ -273,7 +273,7 @@ def test_circuits_that_cannot_be_read_do_not_hide_the_others(
 
 def test_an_event_that_cannot_be_read_leaves_no_gap(store: SqliteStore, path: Path) -> None:
     for mode in (Mode.SHADOW, Mode.HELD_OPEN, Mode.AUTO):
-        store.apply("api", POLICY, Order("ada", "drill", mode=mode), NOW_S)
+        store.apply("api", POLICY, Override("ada", "drill", mode=mode), NOW_S)
     sql(path, "UPDATE events SET event = x'ff00' WHERE seq = 2")
     first, second, third = [entry.event for entry in store.events()]
     assert (first.seq, second.seq, third.seq) == (1, 2, 3)
@@ -301,8 +301,8 @@ def test_an_imported_circuit_never_uses_an_event_number_twice(store: SqliteStore
 
 
 def test_a_circuit_that_was_vacuumed_away_numbers_its_events_on(store: SqliteStore) -> None:
-    store.apply("api", POLICY, Order("ada", "drill", mode=Mode.SHADOW), NOW_S)
-    store.apply("api", POLICY, Order("ada", "done", mode=Mode.AUTO), NOW_S)
+    store.apply("api", POLICY, Override("ada", "drill", mode=Mode.SHADOW), NOW_S)
+    store.apply("api", POLICY, Override("ada", "done", mode=Mode.AUTO), NOW_S)
     assert store.vacuum(keep_events=10, idle_s=0.0, now_s=NOW_S).circuits == 1
     tripped(store)
     events = [entry.event for entry in store.events()]
@@ -320,7 +320,7 @@ def test_a_row_of_a_newer_switchgear_is_left_alone(store: SqliteStore, path: Pat
     sql(path, "UPDATE circuits SET state = ?", newer)
     for use in (
         lambda: store.apply("api", POLICY, OK, NOW_S),
-        lambda: store.apply("api", POLICY, Ask(), NOW_S),
+        lambda: store.apply("api", POLICY, Acquire(), NOW_S),
         lambda: store.get("api"),
         lambda: list(store.find()),
         lambda: store.put(Found(POLICY.start("api", NOW_S)._replace(version=99), POLICY)),
@@ -393,7 +393,7 @@ def test_money_that_was_in_a_damaged_file_is_not_given_out_again(path: Path) -> 
         panel.lock("db").acquire()
     path.write_bytes(b"garbage" * 1000)
     with Panel(SqliteStore(path)) as panel:
-        panel.breaker("api").tell(Signal(ok=True))
+        panel.breaker("api").record(Signal(ok=True))
         for ask in (
             lambda: panel.budgets.open("atlas", 100),
             lambda: panel.budgets.tree("atlas"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from switchgear._core.errors import StoreCorrupt, StoreError, StoreUnavailable
-from switchgear._core.types import Signal, Tell
+from switchgear._core.types import Record, Signal
 from switchgear._stores.sqlite import SqliteStore, connection
 from unit.sqlite_places import NOW_S, OK, POLICY, in_a_fork, set_aside, sql
 
@@ -134,7 +134,7 @@ def test_a_message_that_went_into_a_file_just_moved_away_is_told_again(
                 Path(f"{path}{side}").rename(f"{path}.moved{side}")
 
     opened.db.set_trace_callback(move_away)
-    done = store.apply("api", POLICY, Tell(Signal(ok=False)), NOW_S)
+    done = store.apply("api", POLICY, Record(Signal(ok=False)), NOW_S)
     assert (done.circuit.totals.succeeded, done.circuit.totals.failed) == (0, 1)
     with closing(SqliteStore(path)) as other:
         found = other.get("api")

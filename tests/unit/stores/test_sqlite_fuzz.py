@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchgear._core.errors import StoreError
-from switchgear._core.types import Ask, EventKind
+from switchgear._core.types import Acquire, EventKind
 from switchgear._stores.sqlite import SqliteStore
 from unit.sqlite_places import FAILED, NOW_S, OK, POLICY, set_aside, sql
 
@@ -29,7 +29,7 @@ def used(path: Path) -> list[Any]:
     with closing(SqliteStore(path)) as store:
         for use in (
             lambda: store.get("api"),
-            lambda: store.apply("api", POLICY, Ask(), NOW_S),
+            lambda: store.apply("api", POLICY, Acquire(), NOW_S),
             lambda: store.apply("api", POLICY, FAILED, NOW_S),
             lambda: list(store.find()),
             store.events,

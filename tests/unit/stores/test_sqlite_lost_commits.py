@@ -16,14 +16,15 @@ from switchgear._cli import main
 from switchgear._core.errors import StoreCorrupt, StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import EventKind, Mode, Phase, Signal, Tell
+from switchgear._core.types import EventKind, Mode, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.ledger import Amended
 from switchgear._stores.sqlite import SqliteStore
+from timeouts import LIMIT_S
 
 POLICY = Policy([ConsecutiveFailures(threshold=2)], Cooldown(base_s=60.0))
 STRICT = Policy([ConsecutiveFailures(threshold=2)], Cooldown(base_s=60.0), strict=True)
-FAILED, FINE = Tell(Signal(ok=False)), Tell(Signal(ok=True))
+FAILED, FINE = Record(Signal(ok=False)), Record(Signal(ok=True))
 MISSING = "saved state is missing"
 
 KILLED = """
@@ -31,7 +32,7 @@ import os, signal, sys
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
-from switchgear._core.types import Signal, Tell
+from switchgear._core.types import Signal, Record
 from switchgear._stores.ledger import Amended
 from switchgear._stores.sqlite import SqliteStore
 
@@ -39,7 +40,7 @@ store = SqliteStore(sys.argv[1])
 policy = Policy([ConsecutiveFailures(threshold=2)], Cooldown(base_s=60.0))
 def fail():
     for _ in range(2):
-        store.apply("api", policy, Tell(Signal(ok=False)), store.now_s())
+        store.apply("api", policy, Record(Signal(ok=False)), store.now_s())
 def note():
     def work(inside):
         inside.note = "stopped"
@@ -48,7 +49,7 @@ def together():
     def work(inside):
         inside.note = "stopped"
         for _ in range(2):
-            inside.apply("api", policy, Tell(Signal(ok=False)))
+            inside.apply("api", policy, Record(Signal(ok=False)))
     store.transact("session", work)
 def amend():
     store.ledger().amend("budgets", "team", lambda value, now_s: Amended(None, {"spent": 5}, ()))
@@ -62,7 +63,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def killed(path: Path, *work: str) -> None:
     """A process that commits and is killed with the commits in its log."""
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path), *work], check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path), *work], check=False, timeout=LIMIT_S
+    )
     assert done.returncode == -9
     assert side(path, "-wal").stat().st_size > 0
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._core.types import Mode, Order
+from switchgear._core.types import Mode, Override
 from switchgear._stores.sqlite import SqliteStore, fold
 from switchgear._stores.sqlite import store as sqlite
 from unit.sqlite_places import FAILED, NOW_S, OK, POLICY, sql
@@ -72,7 +72,7 @@ def test_a_vacuum_gives_the_space_back(tmp_path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         for number in range(500):
             store.apply(f"loop/{number}", POLICY, OK, NOW_S)
-            store.apply(f"loop/{number}", POLICY, Order("ada", "x" * 500, mode=Mode.AUTO), NOW_S)
+            store.apply(f"loop/{number}", POLICY, Override("ada", "x" * 500, mode=Mode.AUTO), NOW_S)
         store.vacuum(keep_events=10**6, idle_s=1e9, now_s=NOW_S)
         full = path.stat().st_size
         gone = store.vacuum(keep_events=10, idle_s=0.0, now_s=NOW_S)

@@ -16,9 +16,10 @@ from typing import NoReturn
 import pytest
 
 from switchgear._core.errors import StoreFull, StoreReadOnly, StoreUnavailable
-from switchgear._core.types import Ask, Phase
+from switchgear._core.types import Acquire, Phase
 from switchgear._stores.sqlite import SqliteStore, errors
 from switchgear._stores.sqlite.file import DatabaseFile
+from timeouts import LIMIT_S
 from unit.sqlite_places import FAILED, NOW_S, OK, POLICY, in_a_fork, lock_away
 
 
@@ -43,7 +44,7 @@ def test_a_file_that_is_locked_too_long_is_unavailable(store: SqliteStore, path:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match=r"kept it locked for more than 0\.05 s"):
             store.apply("api", POLICY, OK, NOW_S)
-        assert store.apply("api", POLICY, Ask(), NOW_S).verdict.admitted, "reading goes on"
+        assert store.apply("api", POLICY, Acquire(), NOW_S).verdict.admitted, "reading goes on"
         other.execute("ROLLBACK")
     assert store.apply("api", POLICY, OK, NOW_S).circuit.totals.succeeded == 2
 
@@ -68,7 +69,7 @@ def test_who_stands_in_line_behind_somebody_who_gave_up_gives_up_too(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20.0)
+            thread.join(LIMIT_S)
     assert len(waits) == 20
     assert max(waits) < 20 * 0.05, "not one after the other"
 

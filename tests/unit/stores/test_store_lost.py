@@ -24,9 +24,9 @@ def test_calls_go_on_and_an_event_says_so() -> None:
 
 def test_the_last_known_state_holds_and_goes_on_by_itself() -> None:
     bench = Bench()
-    bench.breaker.tell(BAD._replace(count=2))
+    bench.breaker.record(BAD._replace(count=2))
     bench.store.cut()
-    bench.breaker.tell(BAD)
+    bench.breaker.record(BAD)
     with pytest.raises(Rejected, match="3 failures in a row"):
         bench.breaker.call(len, "abc")
     assert bench.kinds() == [EventKind.STORE_LOST, EventKind.MOVED]
@@ -38,11 +38,11 @@ def test_the_last_known_state_holds_and_goes_on_by_itself() -> None:
 def test_on_return_the_store_hears_everything_once_and_in_order() -> None:
     bench = Bench()
     bench.breaker.call(len, "abc")
-    bench.breaker.tell(BAD)
+    bench.breaker.record(BAD)
     bench.store.cut()
     for _ in range(5):
         bench.breaker.call(len, "abc")
-    bench.breaker.tell(BAD._replace(error="last"))
+    bench.breaker.record(BAD._replace(error="last"))
     bench.store.mend()
     bench.clock.advance(1.0)
     assert bench.breaker.totals[:2] == (6, 2)
@@ -57,7 +57,7 @@ def test_a_trip_that_happened_meanwhile_happens_in_the_store_too() -> None:
     bench = Bench()
     bench.store.cut()
     for _ in range(3):
-        bench.breaker.tell(BAD)
+        bench.breaker.record(BAD)
     assert bench.breaker.state == "open"
     bench.store.mend()
     bench.clock.advance(1.0)
@@ -74,7 +74,7 @@ def test_a_trip_that_others_made_meanwhile_is_seen_on_return() -> None:
     assert bench.breaker.call(len, "abc") == 3
     bench.store.mend()
     for _ in range(3):
-        other.tell(BAD)
+        other.record(BAD)
     bench.clock.advance(1.0)
     with pytest.raises(Rejected, match="3 failures in a row"):
         bench.breaker.call(len, "abc")
@@ -83,7 +83,7 @@ def test_a_trip_that_others_made_meanwhile_is_seen_on_return() -> None:
 def test_a_store_that_comes_back_empty_gets_the_last_known_state() -> None:
     bench = Bench()
     for _ in range(3):
-        bench.breaker.tell(BAD)
+        bench.breaker.record(BAD)
     bench.store.cut()
     bench.clock.advance(1.0)
     with pytest.raises(Rejected):
@@ -99,11 +99,11 @@ def test_a_store_that_comes_back_empty_gets_the_last_known_state() -> None:
 def test_versions_never_fall_for_readers_when_the_store_lost_some() -> None:
     bench = Bench()
     for _ in range(20):
-        bench.breaker.tell(Signal(ok=True))
+        bench.breaker.record(Signal(ok=True))
     before = bench.breaker.snapshot().version
     bench.store.cut()
     for _ in range(20):
-        bench.breaker.tell(Signal(ok=True))
+        bench.breaker.record(Signal(ok=True))
     away = bench.breaker.snapshot().version
     bench.store.mend()
     bench.clock.advance(1.0)
@@ -118,13 +118,13 @@ def test_the_store_is_tried_about_once_a_second_not_at_every_call() -> None:
     bench = Bench()
     bench.store.cut()
     for _ in range(100):
-        bench.breaker.tell(BAD)
+        bench.breaker.record(BAD)
     assert bench.store.tries == 1
     bench.clock.advance(0.99)
-    bench.breaker.tell(BAD)
+    bench.breaker.record(BAD)
     assert bench.store.tries == 1
     bench.clock.advance(0.01)
-    bench.breaker.tell(BAD)
+    bench.breaker.record(BAD)
     assert bench.store.tries == 2
 
 
@@ -132,10 +132,10 @@ def test_one_outage_is_one_event_each_way_however_many_tries_it_takes() -> None:
     bench = Bench()
     bench.store.cut()
     for _ in range(5):
-        bench.breaker.tell(Signal(ok=True))
+        bench.breaker.record(Signal(ok=True))
         bench.clock.advance(1.0)
     bench.store.mend()
-    bench.breaker.tell(Signal(ok=True))
+    bench.breaker.record(Signal(ok=True))
     assert bench.kinds() == [EventKind.STORE_LOST, EventKind.STORE_BACK]
     assert bench.stored().totals.succeeded == 6
 
@@ -144,7 +144,7 @@ def test_a_store_that_goes_again_while_it_is_told_hears_nothing_twice() -> None:
     bench = Bench()
     bench.store.cut()
     for error in ("a", "b", "c"):
-        bench.breaker.tell(Signal(ok=False, error=error))
+        bench.breaker.record(Signal(ok=False, error=error))
     bench.store.mend()
     bench.clock.advance(1.0)
     real = bench.store.apply
@@ -158,9 +158,9 @@ def test_a_store_that_goes_again_while_it_is_told_hears_nothing_twice() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench.store, "apply", fails_at_the_second)
-        bench.breaker.tell(Signal(ok=True))
+        bench.breaker.record(Signal(ok=True))
     bench.clock.advance(1.0)
-    bench.breaker.tell(Signal(ok=True))
+    bench.breaker.record(Signal(ok=True))
     totals = bench.stored().totals
     assert (totals.failed, totals.succeeded) == (3, 2)
 
@@ -168,7 +168,7 @@ def test_a_store_that_goes_again_while_it_is_told_hears_nothing_twice() -> None:
 def test_a_full_store_is_gone_too_and_the_event_says_that_it_is_full() -> None:
     bench = Bench()
     bench.store.cut(StoreFull("flaky:", "no space left", "make room"))
-    bench.breaker.tell(BAD)
+    bench.breaker.record(BAD)
     assert "flaky: is full: no space left; make room" in bench.heard[0].reason
 
 
@@ -177,7 +177,7 @@ def test_an_order_fails_loudly_when_the_store_is_gone() -> None:
     bench.store.cut()
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         bench.breaker.hold_open(by="ada", why="drill")
-    bench.breaker.tell(BAD)
+    bench.breaker.record(BAD)
     with pytest.raises(StoreUnavailable):
         bench.breaker.hold_open(by="ada", why="drill")
     assert bench.breaker.mode is Mode.AUTO
@@ -220,7 +220,7 @@ def test_what_others_did_is_seen_when_the_snapshot_is_old() -> None:
     other = Panel(bench.store, clock=bench.clock).breaker("api", POLICY)
     assert bench.breaker.call(len, "abc") == 3
     for _ in range(3):
-        other.tell(BAD)
+        other.record(BAD)
     bench.clock.advance(0.1)
     with pytest.raises(Rejected):
         bench.breaker.call(len, "abc")
@@ -288,18 +288,18 @@ def test_a_circuit_that_the_store_cannot_read_takes_no_other_along() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench.store, "apply", newer)
-        bench.breaker.tell(BAD)
-        other.tell(BAD)
+        bench.breaker.record(BAD)
+        other.record(BAD)
         bench.clock.advance(1.0)
-        bench.breaker.tell(BAD)
-        other.tell(BAD)
+        bench.breaker.record(BAD)
+        other.record(BAD)
         assert not bench.panel.store.is_lost
         assert [event.circuit for event in bench.heard] == ["api"]
         found = bench.store.get("other")
         assert found is not None
         assert found.circuit.totals.failed == 2
     bench.clock.advance(1.0)
-    bench.breaker.tell(Signal(ok=True))
+    bench.breaker.record(Signal(ok=True))
     assert bench.stored().totals[:2] == (1, 2)
     assert bench.kinds() == [EventKind.STORE_LOST, EventKind.STORE_BACK]
 

@@ -7,8 +7,9 @@ import pytest
 
 from switchgear import Mode, Policy, Signal, detectors
 from switchgear._core.errors import StoreFull, StoreUnavailable
-from switchgear._core.types import Message, Order, Step
+from switchgear._core.types import Message, Override, Step
 from switchgear._stores.fallback import LISTED
+from timeouts import LIMIT_S
 from unit.lost_store import BAD, Bench
 
 # Threads
@@ -22,7 +23,7 @@ def test_nothing_is_lost_or_doubled_by_threads_over_a_store_that_comes_and_goes(
     def work() -> None:
         start.wait()
         for number in range(each):
-            bench.breaker.tell(Signal(ok=number % 3 != 0, error=f"error {number % 7}"))
+            bench.breaker.record(Signal(ok=number % 3 != 0, error=f"error {number % 7}"))
 
     def flicker() -> None:
         start.wait()
@@ -58,7 +59,7 @@ def test_who_finds_the_store_gone_waits_for_all() -> None:
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="it was cut off"):
             bench.panel.view("api")
-        bench.panel.breaker("another").tell(BAD)
+        bench.panel.breaker("another").record(BAD)
     assert bench.store.tries == 1
     bench.clock.advance(1.0)
     with pytest.raises(StoreUnavailable):
@@ -71,14 +72,14 @@ def test_who_finds_the_store_gone_waits_for_all() -> None:
 
 def test_a_store_that_only_takes_no_writes_can_still_be_read() -> None:
     bench = Bench()
-    bench.breaker.tell(BAD)
+    bench.breaker.record(BAD)
 
     def full(*_: object) -> Step:
         raise StoreFull("flaky:", "no space left", "make room")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench.store, "apply", full)
-        bench.breaker.tell(BAD)
+        bench.breaker.record(BAD)
         assert bench.panel.store.is_lost
         view = bench.panel.view("api")
         assert view is not None
@@ -90,7 +91,7 @@ def test_no_caller_tries_a_store_that_somebody_else_looks_after() -> None:
     bench.panel.store.is_kept = True
     bench.store.cut()
     for _ in range(5):
-        bench.breaker.tell(BAD)
+        bench.breaker.record(BAD)
         bench.clock.advance(1.0)
     assert bench.store.tries == 1
     bench.panel.store.try_again()
@@ -121,7 +122,7 @@ def test_closing_waits_for_who_is_telling_and_tells_the_rest() -> None:
     bench = Bench()
     bench.store.cut()
     for number in range(50):
-        bench.breaker.tell(Signal(ok=number % 2 == 0, cost_micros=number))
+        bench.breaker.record(Signal(ok=number % 2 == 0, cost_micros=number))
     bench.store.mend()
     bench.clock.advance(1.0)
     lock, telling, real = Noted(), threading.Event(), bench.store.apply
@@ -136,7 +137,7 @@ def test_closing_waits_for_who_is_telling_and_tells_the_rest() -> None:
         patch.setattr(bench.panel.store, "_returning", lock)
         teller = threading.Thread(target=bench.panel.store.try_again)
         teller.start()
-        assert telling.wait(5.0)
+        assert telling.wait(LIMIT_S)
         bench.panel.close()
         totals = bench.stored().totals
         teller.join()
@@ -151,7 +152,7 @@ def test_closing_tells_very_much_in_few_messages() -> None:
     bench.store.cut()
     for number in range(LISTED):
         for breaker in breakers:
-            breaker.tell(Signal(ok=number % 2 == 0, error=f"error {number}", cost_micros=number))
+            breaker.record(Signal(ok=number % 2 == 0, error=f"error {number}", cost_micros=number))
     bench.store.mend()
     bench.clock.advance(0.5)
     told: list[Message] = []
@@ -175,7 +176,7 @@ def test_what_could_never_be_told_is_in_the_log(caplog: pytest.LogCaptureFixture
     bench = Bench()
     bench.store.cut()
     for number in range(7):
-        bench.breaker.tell(Signal(ok=False, error=f"error {number}"))
+        bench.breaker.record(Signal(ok=False, error=f"error {number}"))
     bench.panel.close()
     assert "7 updates could not be saved to flaky:: " in caplog.text
 
@@ -189,7 +190,7 @@ def test_an_order_from_an_event_loop_asks_for_the_token_elsewhere() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench.store, "operator_digest", digest)
-        asyncio.run(bench.breaker.asend(Order("ada", "drill", Mode.HELD_OPEN)))
+        asyncio.run(bench.breaker.asend(Override("ada", "drill", Mode.HELD_OPEN)))
     assert asked_by
     assert threading.get_ident() not in asked_by
     assert bench.stored().mode is Mode.HELD_OPEN

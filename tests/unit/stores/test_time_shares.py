@@ -3,7 +3,7 @@
 import pytest
 
 from switchgear import CircuitBreaker, Panel, Policy, Rejected, detectors
-from switchgear._core.types import EventKind, Order
+from switchgear._core.types import EventKind, Override
 from switchgear._stores.memory import MemoryStore
 from switchgear.testing import FakeClock
 
@@ -107,4 +107,4 @@ def test_all_of_the_calls_is_a_threshold() -> None:
 
 
 def test_a_remark_that_asks_for_a_probe_is_an_override() -> None:
-    assert Order("x", "y", kind=EventKind.UNDECIDED, probe=True).is_override
+    assert Override("x", "y", kind=EventKind.UNDECIDED, probe=True).is_override

@@ -7,6 +7,7 @@ import pytest
 from stress.crew import in_time
 from switchgear._system import fork_lock
 from switchgear._system.fork_lock import ForkSafeLock
+from timeouts import LIMIT_S
 
 
 def test_a_taken_lock_keeps_other_threads_out() -> None:
@@ -21,7 +22,7 @@ def test_a_taken_lock_keeps_other_threads_out() -> None:
         thread.start()
         thread.join(0.05)
         assert entered == []
-    thread.join(5.0)
+    thread.join(LIMIT_S)
     assert entered == ["in"]
 
 
@@ -73,6 +74,6 @@ def test_threads_that_meet_at_an_old_lock_of_the_parent_make_one_new_lock(
     monkeypatch.setattr(fork_lock, "_forks", fork_lock._forks + 1)
     monkeypatch.setattr(fork_lock, "RLock", make_while_the_other_asks)
     got.append(lock.taken())
-    other.join(5.0)
+    other.join(LIMIT_S)
     assert len(got) == 2
     assert got[0] is got[1] is lock.taken()

@@ -400,7 +400,7 @@ def _not_found(agent: Agent, program: str, cwd: Path, path: str) -> str:
     missing = f"there is no program {program!r} on the PATH"
     if not agent.install:
         return f"{missing}; install it, or name another command"
-    return f"the agent {agent.name!r} is not there: {missing}; install it with: {agent.install}"
+    return f"the agent {agent.name!r} is not installed: {missing}; install it with: {agent.install}"
 
 
 def _environment(

@@ -81,7 +81,7 @@ class Warden:
         os.close(reading)
         if failure:
             os.waitpid(self.leader, 0)
-            self.tell(f"error {failure.decode()}\n")
+            self.send_line(f"error {failure.decode()}\n")
         return not failure
 
     def look_after(self) -> bool:
@@ -140,7 +140,7 @@ class Warden:
                 return
             if pid == self.leader:
                 self.ended = True
-                self.tell(f"exit {os.waitstatus_to_exitcode(status)}\n")
+                self.send_line(f"exit {os.waitstatus_to_exitcode(status)}\n")
 
     def kill_group(self, number: int) -> None:
         """Where there is no /proc to walk, the group is what can be reached."""
@@ -150,7 +150,7 @@ class Warden:
             except (ProcessLookupError, PermissionError):
                 return
 
-    def tell(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
         """To whoever asked, if it is still there."""
         try:
             os.write(self.status, line.encode())

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from switchgear._agents.events import Usage
 from switchgear._agents.recordings.texts import as_json, body, changed, error_line, name, succeeded
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 
 MOST_STEPS = 20_000
 """Steps kept of one run; a run that has more says so."""
@@ -43,7 +43,7 @@ class RecordedStep(NamedTuple):
 
     def signal(self) -> Signal:
         """The facts, as a circuit is told them."""
-        act = Act(self.tool, self.args, self.result, self.thought) if self.is_act else None
+        act = AgentStep(self.tool, self.args, self.result, self.thought) if self.is_act else None
         costs = [usage.cost_micros for usage in self.usages]
         return Signal(
             ok=self.ok,
@@ -53,7 +53,7 @@ class RecordedStep(NamedTuple):
             files_changed=self.files_changed,
             tests_passing=self.tests_passing,
             output_chars=self.output_chars,
-            act=act,
+            step=act,
         )
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from switchgear._core.policy import AnyDetector, Policy
-from switchgear._core.values import Record
+from switchgear._core.values import Value
 
 
 def as_config(policy: Policy) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def _part(part: Any) -> Any:
     return {part.kind: fields} if fields else part.kind
 
 
-def _fields(part: Record) -> dict[str, Any]:
+def _fields(part: Value) -> dict[str, Any]:
     return part.fields()
 
 

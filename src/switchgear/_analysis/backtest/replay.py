@@ -13,7 +13,7 @@ from switchgear._agents.recordings.recorded import Recorded, RecordedStep
 from switchgear._analysis.backtest.rows import Judged, Row, RunFacts, Shown
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Circuit, Phase, Tell
+from switchgear._core.types import Circuit, Phase, Record
 from switchgear._text.agent_text import one_line
 
 
@@ -119,7 +119,7 @@ def replay(named: Named, run: Recorded, *, pictures: bool = False) -> Judged:
     heats: list[tuple[int, tuple[float, ...]]] = []
     phase, hottest = Phase.CLOSED, 0.0
     for number, (each, now_s) in enumerate(zip(run.steps, times(run.steps), strict=True), 1):
-        circuit = step(policy, circuit, Tell(each.signal()), now_s).circuit
+        circuit = step(policy, circuit, Record(each.signal()), now_s).circuit
         hottest = max(hottest, circuit.heat)
         opened = circuit.phase is Phase.OPEN
         if pictures and (opened or number % stride == 0):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from switchgear import _detectors as kinds
 from switchgear._core.detector import Detector
-from switchgear._core.types import Act, Signal
+from switchgear._core.types import AgentStep, Signal
 
 MOST = 1000
 """Signals in an attack, at most."""
@@ -32,7 +32,7 @@ class Attack(NamedTuple):
 
 
 _THOUGHT = "I will try the same build once more and look at the same message again"
-_LOOP = Act("Bash", "make all", "make: nothing to be done")
+_LOOP = AgentStep("Bash", "make all", "make: nothing to be done")
 _ERROR = "make: *** no rule to make target 'all'"
 
 
@@ -89,7 +89,7 @@ def _decline(detector: Any) -> list[Attack]:
 
 def _loop(detector: Any) -> list[Attack]:
     del detector
-    return _again("loop", Signal(ok=True, act=_LOOP), 1.0)
+    return _again("loop", Signal(ok=True, step=_LOOP), 1.0)
 
 
 def _flood(detector: Any) -> list[Attack]:
@@ -97,7 +97,9 @@ def _flood(detector: Any) -> list[Attack]:
     return [
         Attack(
             "tool flood",
-            lambda: ((1.0, Signal(act=Act("Read", f"file {n}", f"text {n}"))) for n in count()),
+            lambda: (
+                (1.0, Signal(step=AgentStep("Read", f"file {n}", f"text {n}"))) for n in count()
+            ),
         )
     ]
 
@@ -136,17 +138,17 @@ def _breach(detector: Any) -> list[Attack]:
 
 def _words(detector: Any) -> list[Attack]:
     del detector
-    return _again("loop", Signal(act=_LOOP._replace(thought=_THOUGHT)), 1.0)
+    return _again("loop", Signal(step=_LOOP._replace(thought=_THOUGHT)), 1.0)
 
 
 def _errors(detector: Any) -> list[Attack]:
     del detector
-    return _again("same error", Signal(ok=False, error=_ERROR, act=_LOOP), 1.0)
+    return _again("same error", Signal(ok=False, error=_ERROR, step=_LOOP), 1.0)
 
 
 def _talk(detector: Any) -> list[Attack]:
     del detector
-    return _again("talk", Signal(act=Act(thought=_THOUGHT)), 1.0)
+    return _again("talk", Signal(step=AgentStep(thought=_THOUGHT)), 1.0)
 
 
 def _stuck(detector: Any) -> list[Attack]:
@@ -155,10 +157,10 @@ def _stuck(detector: Any) -> list[Attack]:
 
 
 _ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
-    kinds.ActionsDebt.kind: _loop,
+    kinds.RepeatedActions.kind: _loop,
     kinds.ConsecutiveFailures.kind: _dead,
     kinds.ContextBurn.kind: _burn,
-    kinds.ErrorsDebt.kind: _errors,
+    kinds.RepeatedErrors.kind: _errors,
     kinds.FailureRate.kind: _dead,
     kinds.FailureShare.kind: _dead,
     kinds.FailuresInWindow.kind: _dead,
@@ -174,10 +176,10 @@ _ATTACKS: dict[str, Callable[[Any], list[Attack]]] = {
     kinds.SlowCalls.kind: _slow,
     kinds.Spend.kind: _overspend,
     kinds.StuckProbability.kind: _stuck,
-    kinds.TalkDebt.kind: _talk,
+    kinds.IdleTalk.kind: _talk,
     kinds.ToolFlood.kind: _flood,
     kinds.TotalCost.kind: _overspend,
     kinds.Violation.kind: _breach,
-    kinds.WordsDebt.kind: _words,
+    kinds.RepeatedThoughts.kind: _words,
 }
 """A new detector needs a row; a test says so."""

@@ -17,7 +17,7 @@ from switchgear._analysis.selftest.virtual_hooks import EPOCH_S, VirtualHooks
 from switchgear._breaker.rules import RuleGuard, place_at
 from switchgear._config import Config
 from switchgear._core.policy import Policy
-from switchgear._core.types import Message, Step, Tell
+from switchgear._core.types import Message, Record, Step
 from switchgear._fleet.categories import category_of
 from switchgear._fleet.manifest import Crew
 from switchgear._panel.panel import Panel
@@ -67,7 +67,7 @@ class Listening(MemoryStore):
 
     def note(self, key: str, message: Message) -> None:
         """Note the facts of a message."""
-        if isinstance(message, Tell):
+        if isinstance(message, Record):
             self.heard[family_of(key)] |= facts_of(message.signal)
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
@@ -186,7 +186,7 @@ def _router(config: Config, root: str, store: Listening, clock: FakeClock) -> No
         for error in (None, ValueError("no rule"), TimeoutError("no answer"), RateLimited("slow")):
             route = fleet.route(NAME)
             route.spent(1)
-            route.tell(ok=None if error else True, seconds=1.0, error=error)
+            route.record(ok=None if error else True, seconds=1.0, error=error)
 
 
 def _breaches(config: Config, root: str) -> list[Breach]:

@@ -19,8 +19,8 @@ from switchgear._analysis.selftest.sandbox import (
 )
 from switchgear._analysis.selftest.virtual_fleet import FIRST, NAME, VirtualFleet
 from switchgear._breaker.rules import place_at
-from switchgear._core.errors import NoRoute, OrderRefused, Rejected
-from switchgear._fleet.route import Decision, Route
+from switchgear._core.errors import NoRoute, OverrideRefused, Rejected
+from switchgear._fleet.route import Route, RouteDecision
 
 PATH = "router"
 
@@ -123,7 +123,7 @@ def _switched(trial: FleetTrial, providers: list[str]) -> Row:
         return row
     if len(providers) == 1:
         return row._replace(reason=f"{row.reason}; {trial.agent} has no other provider")
-    if not row.reason.startswith(Decision.REROUTED):
+    if not row.reason.startswith(RouteDecision.REROUTED):
         return trial.failed(f"{trial.circuit} is cut, and no fallback works: {row.reason}")
     return row
 
@@ -174,7 +174,7 @@ def _waited_for(trial: FleetTrial, seconds: float, **told: Any) -> Row:
     routes = [stage.fleet.route(trial.agent) for _ in range(_CALLERS)]
     stage.clock.advance(seconds)
     for route in routes:
-        route.tell(seconds=seconds, **told)
+        route.record(seconds=seconds, **told)
     stage.panel.breaker(trial.circuit).refresh()
     return trial.cut(_CALLERS, began_s)
 
@@ -229,7 +229,7 @@ def _set_aside(stage: VirtualFleet) -> Row:
     where = {"budget": NAME, "estimate_micros": _DOLLAR // 8}
     for number in range(PATIENCE):
         ended = stage.call(stage.first.name, lambda route: route.spent(_DOLLAR // 8), **where)
-        if isinstance(ended, NoRoute) and ended.decision == Decision.PAUSE:
+        if isinstance(ended, NoRoute) and ended.decision == RouteDecision.PAUSE:
             seconds = stage.clock() - began_s
             return Row("budgets", "overspend", PATH, "budget", number, seconds, reason=str(ended))
     return failed("budgets", "overspend", PATH, "a budget of $1.00 lets anything be spent")
@@ -270,7 +270,7 @@ def self_release(bench: Bench) -> Iterator[Row]:
             stage.panel.breaker(circuit).call(int)
             try:
                 stage.panel.order(circuit, by=stage.first.name, why="I am fine", reset=True)
-            except OrderRefused:
+            except OverrideRefused:
                 continue
             yield failed(guard, attack, PATH, f"a reset of {circuit} was obeyed without a token")
             return

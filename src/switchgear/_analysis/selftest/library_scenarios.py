@@ -20,7 +20,7 @@ from switchgear._analysis.selftest.sandbox import (
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._breaker.rules import RuleGuard, place_at
 from switchgear._config import preset_policy
-from switchgear._core.errors import BudgetRefused, OrderRefused, Rejected
+from switchgear._core.errors import BudgetRefused, OverrideRefused, Rejected
 from switchgear._core.policy import Policy
 from switchgear._core.types import Mode
 from switchgear._panel.panel import Panel
@@ -187,7 +187,7 @@ def self_release(bench: Bench) -> Iterator[Row]:
 def _order_is_refused(panel: Panel, mode: Mode) -> bool:
     try:
         panel.order("provider/selftest", by="an agent", why="I am fine", mode=mode)
-    except OrderRefused:
+    except OverrideRefused:
         return True
     return False
 

@@ -9,7 +9,7 @@ from switchgear._agents.demo.agent import TASK, Demo, make_repository
 from switchgear._analysis.selftest.rows import Row, failed
 from switchgear._analysis.selftest.sandbox import Bench, hot
 from switchgear._panel.panel import Panel
-from switchgear._run.dependencies import Setting
+from switchgear._run.dependencies import RunDependencies
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.loop import Runner
 from switchgear._run.options import RunOptions
@@ -52,10 +52,12 @@ def _run(bench: Bench, live: Live, place: Path) -> Row:
     options = RunOptions(
         TASK, agent=f"demo:{live.scenario}", max_iterations=_MOST, timeout_s=120.0, **live.options
     )
-    setting = Setting(policy=bench.config.policy_for("loop/selftest"))
+    dependencies = RunDependencies(policy=bench.config.policy_for("loop/selftest"))
     with Panel("memory:", policies=bench.config.policy_for) as panel:
         agent, record = Demo(live.scenario, SPEED), new_run(place / "runs")
-        runner = Runner(options, agent, record, folder=folder, panel=panel, setting=setting)
+        runner = Runner(
+            options, agent, record, folder=folder, panel=panel, dependencies=dependencies
+        )
         result = runner.run()
         tripped = hot(runner.circuits.loop.readings())
     guard = "run --budget" if live.end is ExitReason.BUDGET else "loop/*"

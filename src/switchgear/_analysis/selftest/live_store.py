@@ -8,8 +8,8 @@ from typing import Any
 from switchgear._analysis.selftest.rows import Row, Status, failed, skipped
 from switchgear._analysis.selftest.sandbox import Bench
 from switchgear._analysis.selftest.shared_store import shared
-from switchgear._core.errors import OrderRefused, StoreError
-from switchgear._core.types import Ask, Mode
+from switchgear._core.errors import OverrideRefused, StoreError
+from switchgear._core.types import Acquire, Mode
 from switchgear._panel.panel import Panel
 from switchgear._stores.url import default_file
 from switchgear._text.redact import redact
@@ -55,7 +55,7 @@ def _ordered(url: str, name: str, guard: str) -> Row:
             return skipped(guard, attack, PATH, why)
         try:
             panel.order(name, by="an agent", why="I am fine", mode=Mode.HELD_CLOSED)
-        except OrderRefused as refused:
+        except OverrideRefused as refused:
             return Row(guard, attack, PATH, "operator token", 1, reason=str(refused))
     return failed(guard, attack, PATH, "an order without the token was obeyed")
 
@@ -65,9 +65,9 @@ def _obeyed(url: str, name: str, guard: str, token: str) -> Row:
     with Panel(url, token=token) as panel:
         try:
             panel.order(name, by="selftest", why="a trial", mode=Mode.HELD_OPEN)
-        except OrderRefused as refused:
+        except OverrideRefused as refused:
             return failed(guard, "operator's order", PATH, f"the token does not fit: {refused}")
-        verdict = panel.send(name, Ask())
+        verdict = panel.send(name, Acquire())
     if verdict.admitted:
         return failed(guard, "operator's order", PATH, "the circuit is held open and admits")
     return Row(guard, "operator's order", PATH, "held open", 1, reason=verdict.reason)

@@ -17,10 +17,9 @@ from switchgear._analysis.selftest.sandbox import (
 from switchgear._config import preset_policy
 from switchgear._core.errors import Rejected
 from switchgear._core.policy import Policy
-from switchgear._run.budget import Budget
+from switchgear._run.budget import RunBudget
 from switchgear._run.circuits import Circuits, Measured, policy_of
-from switchgear._run.judge import Judgement, Seen, judge
-from switchgear._run.observation import Watch
+from switchgear._run.judge import Judgement, Measurements, StreamObserver, judge
 from switchgear._run.options import DEFAULT_IDLE_S, RunOptions
 from switchgear._run.stuck import StuckWatch
 from switchgear._stuck.score import session_policy
@@ -108,7 +107,7 @@ def hang(bench: Bench) -> Iterator[Row]:
     def iterate(number: int) -> tuple[Judgement, Measured]:
         del number
         silent = Run(End.IDLE, None, DEFAULT_IDLE_S, (), 0, 0, 0, "", 0, 0, (), None)
-        seen = Seen(silent, Watch(), changed=0, idle_s=DEFAULT_IDLE_S)
+        seen = Measurements(silent, StreamObserver(), changed=0, idle_s=DEFAULT_IDLE_S)
         return judge(seen), Measured(DEFAULT_IDLE_S, files_changed=0)
 
     yield _run(bench, "hang", (*FAILURES, "no_progress"), iterate)
@@ -150,7 +149,7 @@ def dead_provider(bench: Bench) -> Iterator[Row]:
 def overspend(bench: Bench) -> Iterator[Row]:
     """The budget of a run: the next iteration must fit into what is left."""
     del bench
-    budget = Budget(limit_micros=100 * _CENT)
+    budget = RunBudget(limit_micros=100 * _CENT)
     for number in range(1, PATIENCE):
         budget = budget.after(7 * _CENT)
         if budget.objection is not None:

@@ -15,7 +15,7 @@ from switchgear._analysis.selftest import (
 from switchgear._analysis.selftest.rows import Row, failed
 from switchgear._analysis.selftest.sandbox import Bench
 
-Act = Callable[[Bench], Iterator[Row]]
+Attack = Callable[[Bench], Iterator[Row]]
 
 
 class Scenario(NamedTuple):
@@ -23,7 +23,7 @@ class Scenario(NamedTuple):
 
     name: str
     what: str
-    acts: tuple[Act, ...]
+    acts: tuple[Attack, ...]
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -117,7 +117,7 @@ def perform(bench: Bench, names: Sequence[str] = ()) -> Iterator[Row]:
             yield from shielded(act, bench, name)
 
 
-def shielded(act: Act, bench: Bench, name: str) -> Iterator[Row]:
+def shielded(act: Attack, bench: Bench, name: str) -> Iterator[Row]:
     """The rows of an act; a defect that it meets is one more, and says so."""
     try:
         yield from act(bench)

@@ -8,9 +8,9 @@ from switchgear._analysis.selftest.attacks import Attack, Timed, attacks_on
 from switchgear._core.detector import Detector
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy, WeightedSum
-from switchgear._core.types import Act, Ask, Circuit, Phase, Signal, Tell
+from switchgear._core.types import Acquire, AgentStep, Circuit, Phase, Record, Signal
 
-EVERYTHING = frozenset({*Signal._fields, "act.thought", "act without a tool"})
+EVERYTHING = frozenset({*Signal._fields, "step.thought", "act without a tool"})
 """The facts that there are, as `masked` names them."""
 _ASKS = 40
 """How often an open circuit is asked: one that admits a share must refuse at least one."""
@@ -45,12 +45,12 @@ def masked(sent: frozenset[str]) -> Mask:
 
     def mask(signal: Signal) -> Signal:
         left = signal._replace(**dropped)  # type: ignore[arg-type]  # None is "not measured"
-        act = left.act
+        act = left.step
         if act is None:
             return left
         if not act.tool and "act without a tool" not in sent:
-            return left._replace(act=None)
-        return left if "act.thought" in sent else left._replace(act=act._replace(thought=None))
+            return left._replace(step=None)
+        return left if "step.thought" in sent else left._replace(step=act._replace(thought=None))
 
     return mask
 
@@ -66,9 +66,9 @@ def needed(attack: Attack) -> frozenset[str]:
 def facts_of(signal: Signal) -> set[str]:
     """The facts in a signal, as `masked` names them."""
     told = {name for name, value in signal._asdict().items() if value is not None}
-    act: Act | None = signal.act
+    act: AgentStep | None = signal.step
     if act is not None and act.thought and act.tool:
-        told.add("act.thought")
+        told.add("step.thought")
     if act is not None and not act.tool:
         told.add("act without a tool")
     return told - {"count", "refused"}
@@ -140,8 +140,8 @@ def _sent(policy: Policy, name: str, signals: Iterator[Timed], mask: Mask | None
     for wait_s, signal in signals:
         now_s += wait_s
         sent += 1
-        asked = step(policy, circuit, Ask(), now_s)
-        told = Tell(signal if mask is None else mask(signal), asked.verdict.permit)
+        asked = step(policy, circuit, Acquire(), now_s)
+        told = Record(signal if mask is None else mask(signal), asked.verdict.permit)
         circuit = step(policy, asked.circuit, told, now_s).circuit
         heat = policy.heat(circuit.memories, now_s)
         if heat >= hottest:
@@ -156,7 +156,7 @@ def _opened(policy: Policy, circuit: Circuit, trial: Trial) -> Trial:
     pairs = zip(policy.detectors, readings, strict=True)
     hot = tuple(detector.kind for detector, reading in pairs if reading.heat >= 1)
     for _ in range(_ASKS):
-        asked = step(policy, circuit, Ask(), trial.seconds)
+        asked = step(policy, circuit, Acquire(), trial.seconds)
         circuit = asked.circuit
         if not asked.verdict.admitted:
             return trial._replace(detectors=hot)

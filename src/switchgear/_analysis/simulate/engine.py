@@ -179,7 +179,7 @@ class Engine:
         self._after(outcome.seconds, Engine._end, lane, chosen, outcome)
 
     def _end(self, lane: Lane, chosen: Chosen, outcome: Outcome) -> None:
-        self._gate.tell(chosen, outcome)
+        self._gate.record(chosen, outcome)
         if outcome.ok:
             self._tally.done += 1
         elif outcome.provider_failed:

@@ -15,7 +15,7 @@ from switchgear._core.types import Event, Permit, Phase, Signal
 from switchgear._fleet.categories import Breakers
 from switchgear._fleet.fleet import policies_of
 from switchgear._fleet.manifest import Crew, Model
-from switchgear._fleet.route import Decision, Route
+from switchgear._fleet.route import Route, RouteDecision
 from switchgear._fleet.router import Candidate, Router
 from switchgear._panel.panel import Panel
 from switchgear._panel.settings import PolicyOf
@@ -56,7 +56,7 @@ class Gate(Protocol):
     def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
         """Who does a piece of work now; `tried`: how often each provider failed it."""
 
-    def tell(self, chosen: Chosen, outcome: Outcome) -> None:
+    def record(self, chosen: Chosen, outcome: Outcome) -> None:
         """How it went."""
 
     def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
@@ -90,7 +90,7 @@ class Unguarded:
                 return Chosen(agent, provider)
         return self._first[agent]
 
-    def tell(self, chosen: Chosen, outcome: Outcome) -> None:
+    def record(self, chosen: Chosen, outcome: Outcome) -> None:
         """Nobody listens."""
 
     def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
@@ -154,23 +154,23 @@ class Guarded:
             }
         route = self._router.route(agent, story=story, tried=failed)
         if route.model is None:
-            paused = route.decision is Decision.PAUSE
+            paused = route.decision is RouteDecision.PAUSE
             if paused:
                 self._paused.setdefault(agent, set()).add(f"story/{story}")
             again_s = route.retry_after_s
             return Chosen(None, again_s=again_s or ASK_AGAIN_S, route=route, paused=paused)
         return Chosen(route.worker, route.model.provider, route)
 
-    def tell(self, chosen: Chosen, outcome: Outcome) -> None:
+    def record(self, chosen: Chosen, outcome: Outcome) -> None:
         """Each circuit hears what concerns it."""
         route = chosen.route
         if route is None:
             return
         route.spent(outcome.cost_micros)
         if outcome.provider_failed:
-            route.tell(error=self._error, seconds=outcome.seconds)
+            route.record(error=self._error, seconds=outcome.seconds)
         else:
-            route.tell(ok=outcome.ok, seconds=outcome.seconds, violation=outcome.violation)
+            route.record(ok=outcome.ok, seconds=outcome.seconds, violation=outcome.violation)
 
     def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
         """At once, with whoever is next."""
@@ -194,10 +194,12 @@ class Guarded:
             return True
         signal = Signal(ok=True, waited_s=waited_s)
         if has:
-            breaker.tell(signal, permit)
+            breaker.record(signal, permit)
             return True
         probes = permit is not None and permit.probe and breaker.policy.objection(signal)
-        told = breaker.tell(signal, permit) if probes else breaker.tell(Signal(waited_s=waited_s))
+        told = (
+            breaker.record(signal, permit) if probes else breaker.record(Signal(waited_s=waited_s))
+        )
         return told.phase is not Phase.OPEN or told.admitted
 
     def heal(self, agent: str) -> None:

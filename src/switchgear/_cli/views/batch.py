@@ -17,14 +17,14 @@ from switchgear._cli.views.run_board import Board, Notebook, one_line
 from switchgear._cli.views.screen import Screen, fitted
 from switchgear._cli.views.text import UNICODE, clean, plural
 from switchgear._core.errors import duration, elapsed
-from switchgear._run.batch.model import SATISFIED, End, Progress, Status
-from switchgear._run.batch.view import BatchLines, BatchView, standing
+from switchgear._run.batch.model import SATISFIED, BatchEnd, Progress, Status
+from switchgear._run.batch.view import BatchLineView, BatchView, task_status
+from switchgear._run.formats import UNKNOWN, spend
 from switchgear._run.view import View
-from switchgear._run.words import UNKNOWN, spend
 
 if TYPE_CHECKING:
+    from switchgear._run.dependencies import Choose
     from switchgear._run.result import RunResult
-    from switchgear._run.stuck_help import Choose
     from switchgear._stuck.messages import Option
 
 HEAD = ("TASK", "END", "ITERATIONS", "TIME", "SPEND", "CHECKPOINT")
@@ -71,7 +71,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(padded).rstrip()
 
 
-def in_words(batch: str, end: End, progress: Mapping[str, Progress], resume: str) -> list[str]:
+def in_words(batch: str, end: BatchEnd, progress: Mapping[str, Progress], resume: str) -> list[str]:
     """The last lines: how it ended, and how to go on."""
     done = sum(each.status in SATISFIED for each in progress.values())
     spent = spend(
@@ -87,7 +87,7 @@ def in_words(batch: str, end: End, progress: Mapping[str, Progress], resume: str
 
 
 def as_values(
-    batch: str, end: End, progress: Mapping[str, Progress], notes: Sequence[str], resume: str
+    batch: str, end: BatchEnd, progress: Mapping[str, Progress], notes: Sequence[str], resume: str
 ) -> dict[str, Any]:
     """The documented result: what `--json` prints."""
     return {
@@ -129,11 +129,11 @@ STYLES = {
 def batch_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[BatchView]:
     """The view that fits: a live table at a terminal, plain lines anywhere else."""
     if as_json:
-        yield BatchLines(sys.stderr)
+        yield BatchLineView(sys.stderr)
         return
     screen = Screen()
     if not screen.console.is_terminal or screen.console.is_dumb_terminal:
-        yield BatchLines(sys.stdout)
+        yield BatchLineView(sys.stdout)
         return
     view = BatchTable(screen, stopping)
     try:
@@ -303,7 +303,7 @@ class BatchTable(BatchView):
         return [Text(f"batch {self._batch}: {parts}; {spent}", "bold"), Text("")]
 
     def _row(self, name: str, progress: Progress, book: Notebook | None, longest: int) -> Text:
-        about = standing(progress).partition(": ")[2]
+        about = task_status(progress).partition(": ")[2]
         if progress.status is Status.RUNNING and book is not None:
             about = _doing(book.board())
         elif progress.status in {Status.DONE, Status.PARTIAL}:

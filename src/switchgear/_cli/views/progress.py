@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-Tell = Callable[[int, int], object]
+Report = Callable[[int, int], object]
 
 
 @contextmanager
-def progress(what: str, *, hidden: bool) -> Iterator[Tell | None]:
+def progress(what: str, *, hidden: bool) -> Iterator[Report | None]:
     """A function to call with what is done and all there is; `None` where nobody would see it.
 
     A call with 0 done begins another pass, which is numbered.

@@ -18,12 +18,12 @@ from switchgear._cli.views.run_board import Notebook
 from switchgear._cli.views.run_picture import Size, last_picture, picture
 from switchgear._cli.views.screen import Screen
 from switchgear._cli.views.text import clean
-from switchgear._run.view import Lines, View
+from switchgear._run.view import LineView, View
 from switchgear._stuck.messages import Option
 
 if TYPE_CHECKING:
+    from switchgear._run.dependencies import Choose
     from switchgear._run.result import RunResult
-    from switchgear._run.stuck_help import Choose
 
 COPIED = ("  kept: ", "  report: ", "  receipt: ", "  go on: ")
 """Lines that are not broken by us, so that what is in them can be copied."""
@@ -36,11 +36,11 @@ def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[View]:
     `stopping` tells how often somebody asked the run to stop.
     """
     if as_json:
-        yield Lines(sys.stderr)
+        yield LineView(sys.stderr)
         return
     screen = Screen()
     if not screen.console.is_terminal or screen.console.is_dumb_terminal:
-        yield Lines(sys.stdout)
+        yield LineView(sys.stdout)
         return
     view = LiveView(screen, stopping)
     try:

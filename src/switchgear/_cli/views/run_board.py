@@ -19,7 +19,7 @@ from switchgear._agents.events import (
     Usage,
 )
 from switchgear._cli.views.text import clean
-from switchgear._run import words
+from switchgear._run import formats
 from switchgear._run.view import evidence_of
 from switchgear._text.fingerprint import gist
 
@@ -228,7 +228,7 @@ def one_line(text: str, longest: int = 300) -> str:
 
 
 def _ended(facts: dict[str, Any]) -> Ended:
-    parts = words.iteration(facts)
+    parts = formats.iteration(facts)
     if facts["nudge"]:
         parts.append("nudged")
     return Ended(
@@ -237,6 +237,6 @@ def _ended(facts: dict[str, Any]) -> Ended:
         one_line(", ".join(parts)),
         facts["heat"],
         facts["tests_passing"],
-        words.tests_total(facts),
+        formats.tests_total(facts),
         facts["output_chars"],
     )

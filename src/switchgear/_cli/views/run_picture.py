@@ -15,7 +15,7 @@ from switchgear._cli.views.screen import NARROW, wrapped
 from switchgear._cli.views.status_table import STYLES
 from switchgear._cli.views.text import ASCII, Signs, bar, percent, plural, words
 from switchgear._core.types import Phase
-from switchgear._run.words import passing, spent
+from switchgear._run.formats import passing, spent
 from switchgear._text.money import dollars
 
 MARKS = {"worked": "✓", "completed": "✓", "failed": "✗", "unproven": "?", "provider": "!"}

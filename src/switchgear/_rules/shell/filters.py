@@ -42,8 +42,49 @@ def listed(program: str, rest: Sequence[str]) -> str | None:
     name = ANY if "a" in letters or "A" in letters else "*"
     if not plain:
         return name
-    below = [] if "d" in letters else [f"{word.rstrip('/')}/{name}" for word in plain]
-    return "\n".join((*plain, *below))
+    if "d" in letters:
+        return "\n".join(plain)
+    below = [f"{word.rstrip('/')}/{name}" for word in plain]
+    # `ls` prints bare names; of a hidden folder they matter, because the guard's are hidden.
+    is_hidden = len(plain) == 1 and plain[0].rstrip("/").rpartition("/")[2].startswith(".")
+    return "\n".join((*plain, *below, *([name] if is_hidden and plain[0].strip("./") else [])))
+
+
+def listed_below(program: str, rest: Sequence[str]) -> str | None:
+    """What a program that prints the names of files prints, as globs; `None`: not known.
+
+    Only of folders that are named: what `grep -rl x .` finds may be any file.
+    """
+    if program == "git":
+        program, rest = f"git {rest[0] if rest else ''}", rest[1:]
+    needs = _LISTERS.get(program)
+    if needs is None or (needs and not any(map(_is_one_of(needs), rest))):
+        return None
+    plain = [word for word in rest if not word.startswith("-")]
+    if program in {"fd", "fdfind"} and {"-H", "--hidden", "-u", "-uu"} & set(rest) and plain[:1]:
+        return f"./**/{ANY}{plain[0]}{ANY}"
+    skipped = 1 if program in _WITH_PATTERN and not {"-e", "-f", "--files"} & set(rest) else 0
+    folders = [word.rstrip("/") for word in plain[skipped:] if word.strip("./")]
+    return "\n".join(line for each in folders for line in (each, f"{each}/**/{ANY}")) or None
+
+
+def _is_one_of(options: str) -> Callable[[str], bool]:
+    """Whether a word is one of these options; a single letter may stand among others."""
+    long = frozenset(word for word in options.split() if len(word) > 2)
+    short = frozenset(word[1] for word in options.split() if len(word) == 2)
+    return lambda word: word in long or (word[:1] == "-" != word[1:2] and bool(short & set(word)))
+
+
+_LISTERS = {
+    **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep"), "-l -L --files-with-matches"),
+    **dict.fromkeys(("rg", "ag", "ack"), "-l --files-with-matches --files -g"),
+    **dict.fromkeys(("fd", "fdfind", "tree", "du", "git ls-files"), ""),
+    "git grep": "-l --files-with-matches --name-only",
+}
+"""Programs that print names of files, and the options with which they do; "": always."""
+_WITH_PATTERN = frozenset(
+    ("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "fd", "fdfind", "git grep")
+)
 
 
 def finds(rest: Sequence[str]) -> list[str]:
@@ -65,6 +106,9 @@ def finds(rest: Sequence[str]) -> list[str]:
         elif test == "-maxdepth":
             depth = value
         before = test
+    if path[:1] == "*" != path[1:2]:
+        path = f"**/{path}"  # here a star stands for slashes, too
+    path = path.replace("**", "\0").replace("*", ANY).replace("\0", "**")
     if path and name == ANY:
         is_whole = path.startswith(("/", "."))
         return [path] if is_whole else [f"{each}/{path}" for each in starts or ["."]]
@@ -166,10 +210,29 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace").replace("\0", "")
 
 
+def _cut(rest: list[str], text: str) -> str | None:
+    """`cut -d: -f2`: the field with that number."""
+    sign, number = "\t", ""
+    for option, value in zip(rest, (*rest[1:], ""), strict=False):
+        if option.startswith("-d"):
+            sign = option[2:] or value
+        elif option.startswith("-f"):
+            number = option[2:] or value
+    if not number.isdecimal() or len(sign) != 1:
+        return None
+    rows = [line.split(sign) for line in text.split("\n")]
+    # Of a glob it is not known where its fields are.
+    return "\n".join(
+        row[int(number) - 1] if len(row) >= int(number) > 0 else row[-1] for row in rows
+    )
+
+
 def _replaced(rest: list[str], text: str) -> str | None:
-    """`sed s/a/b/g` with plain texts."""
+    """`sed s/a/b/g` with plain texts, and some of the lines (`sed 1,2d`, `sed -n 3p`)."""
     if rest[:1] == ["-e"]:
         rest = rest[1:]
+    if rest and all(word == "-n" or not word.strip("0123456789,$dp") for word in rest):
+        return text
     if len(rest) != 1 or len(rest[0]) < 4 or rest[0][0] != "s":
         return None
     parts = rest[0].split(rest[0][1])
@@ -192,5 +255,6 @@ FILTERS: dict[str, Callable[[list[str], str], str | None]] = {
     **dict.fromkeys(("base64", "gbase64"), _base64),
     "xxd": _hex,
     "sed": _replaced,
+    "cut": _cut,
 }
 """By the program, what it makes of its input."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from switchgear._rules.patterns import ANY
 from switchgear._rules.shell.filters import FILTERS as _FILTERS
-from switchgear._rules.shell.filters import filtered, listed
+from switchgear._rules.shell.filters import filtered, listed, listed_below
 from switchgear._rules.shell.words import (
     DEEPEST,
     LONGEST_PATH,
@@ -638,6 +638,9 @@ def _printed(command: Command, setting: Setting) -> str | None:
     """What a command prints, for the few of which it can be told."""
     program, *rest = command.words or ("",)
     program = program.rpartition("/")[2]
+    below = listed_below(program, rest)
+    if below is not None and command.piped is None:
+        return below
     if program in _FILTERS:
         texts = [target for op, target in command.redirects if op == "<<<"]
         given = texts[-1] if texts else command.piped

@@ -72,7 +72,8 @@ def _edited(line: str, key: str) -> str:
     if key in {"\x03", "\x15"}:
         return ""
     if key == "\x17":
-        return line.rstrip()[: len(line.rstrip().rpartition(" ")[0]) + 1] if line.strip() else ""
+        kept = line.rstrip()
+        return kept[: kept.rfind(" ") + 1]
     if key == "\t":  # the shell completes the word
         return f"{line}*" if line and not line[-1].isspace() else f"{line}\t"
     if key in _IGNORED:

@@ -3,18 +3,18 @@
 from contextlib import suppress
 from typing import NamedTuple
 
-from switchgear._breaker.breaker import Breaker
+from switchgear._breaker.handle import Breaker
 from switchgear._config.policies import preset_policy
-from switchgear._core.errors import OrderRefused, Rejected, StoreError
+from switchgear._core.errors import OverrideRefused, Rejected, StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.types import Permit, Phase, Signal
 from switchgear._panel.panel import Panel
-from switchgear._run.batch.attempt import Outcome
-from switchgear._run.batch.view import BatchView, ShieldedView
+from switchgear._run.batch.attempt import AttemptOutcome
+from switchgear._run.batch.view import BatchView, GuardedBatchView
+from switchgear._run.dependencies import Choose
 from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.interrupt import Time
 from switchgear._run.result import RunResult
-from switchgear._run.stuck_help import Choose
-from switchgear._run.wait import Time
 from switchgear._stuck import messages
 from switchgear._stuck.messages import trip_options
 from switchgear._text.redact import redact
@@ -25,7 +25,7 @@ _NO_EVIDENCE = frozenset({ExitReason.INTERRUPTED, ExitReason.BUDGET, ExitReason.
 """Ends that say nothing of whether agents can be started: your doing, your limit, your answer."""
 
 
-class Spawning:
+class SpawnCircuit:
     """Asks and tells the circuit for one batch. Used by one thread."""
 
     def __init__(self, panel: Panel, policy: Policy | None = None) -> None:
@@ -34,7 +34,7 @@ class Spawning:
         self._breaker: Breaker = panel.breaker(SPAWN, policy)
 
     def ask(self) -> Permit | Rejected:
-        """Leave to start one agent, or the refusal."""
+        """RunPermits to start one agent, or the refusal."""
         self._breaker.refresh()
         try:
             return self._breaker.enter()
@@ -43,9 +43,9 @@ class Spawning:
 
     def give_back(self, permit: Permit) -> None:
         """No agent was started with it."""
-        self._breaker.tell(Signal(), permit)
+        self._breaker.record(Signal(), permit)
 
-    def tell(
+    def record(
         self, permit: Permit, result: RunResult | None, problem: str, *, worked: bool
     ) -> str | None:
         """How the attempt went. Returns what is to be said of a half-open test, if it was one.
@@ -59,7 +59,7 @@ class Spawning:
             if refused or result.exit_reason in _NO_EVIDENCE:
                 ok = None
         error = problem if result is None else f"{result.exit_reason}: {result.reason}"
-        verdict = self._breaker.tell(Signal(ok, error=None if ok else redact(error)), permit)
+        verdict = self._breaker.record(Signal(ok, error=None if ok else redact(error)), permit)
         if not permit.probe or ok is None:
             return None
         return messages.recovery_ends(verdict.phase, ok=ok)
@@ -91,7 +91,7 @@ class Spawning:
         """Close it by force. Returns why that was refused, if it was."""
         try:
             self._panel.order(SPAWN, by=by, why=why, reset=True)
-        except (OrderRefused, StoreError) as refused:
+        except (OverrideRefused, StoreError) as refused:
             return str(refused)
         return None
 
@@ -102,19 +102,19 @@ PROBE_LOOK_S = 1.0
 """How soon it is looked again while a test is under way."""
 
 
-class Answer(NamedTuple):
-    """Leave for one attempt; or none now, or the task is skipped, for this reason."""
+class AdmissionResult(NamedTuple):
+    """RunPermits for one attempt; or none now, or the task is skipped, for this reason."""
 
     permit: Permit | None = None
     skip: str | None = None
 
 
-class Door:
+class Admission:
     """Asked before each attempt, told after it. Used by one thread."""
 
     def __init__(
         self,
-        spawning: Spawning,
+        spawn_circuit: SpawnCircuit,
         view: BatchView,
         *,
         policy: str,
@@ -123,7 +123,7 @@ class Door:
         forces: int = 0,
         time: Time | None = None,
     ) -> None:
-        self._spawning, self._view = spawning, ShieldedView(view)
+        self._spawn_circuit, self._view = spawn_circuit, GuardedBatchView(view)
         self._policy, self._choose, self._by = policy, choose, by
         self._time = time or Time()
         self._closed_until_s = 0.0
@@ -137,25 +137,25 @@ class Door:
         self.aborted: str | None = None
         """Why the batch is to be aborted; `None`: it is not."""
 
-    def ask(self, name: str, *, running: bool) -> Answer:
-        """Leave to start this task; `running`: whether others are under way."""
+    def ask(self, name: str, *, running: bool) -> AdmissionResult:
+        """RunPermits to start this task; `running`: whether others are under way."""
         if self._time.clock() < self._closed_until_s:
-            return Answer()
-        asked = self._spawning.ask()
+            return AdmissionResult()
+        asked = self._spawn_circuit.ask()
         if isinstance(asked, Rejected):
             return self._refused(name, asked, running=running)
         self._closed_until_s = 0.0
         if asked.probe:
-            self._view.said(self._spawning.probing())
-        return Answer(asked)
+            self._view.said(self._spawn_circuit.probing())
+        return AdmissionResult(asked)
 
     def give_back(self, permit: Permit) -> None:
         """No agent was started."""
-        self._spawning.give_back(permit)
+        self._spawn_circuit.give_back(permit)
 
-    def tell(self, permit: Permit, outcome: Outcome, *, worked: bool) -> None:
+    def record(self, permit: Permit, outcome: AttemptOutcome, *, worked: bool) -> None:
         """How the attempt went; `worked`: whether its agent was started at all."""
-        said = self._spawning.tell(permit, outcome.result, outcome.problem, worked=worked)
+        said = self._spawn_circuit.record(permit, outcome.result, outcome.problem, worked=worked)
         if said is not None:
             self._view.said(said)
             self._closed_until_s = 0.0
@@ -167,9 +167,9 @@ class Door:
             self._shown_s = int(left_s)
             self._view.waiting(self._why, left_s)
 
-    def _refused(self, name: str, refused: Rejected, *, running: bool) -> Answer:
+    def _refused(self, name: str, refused: Rejected, *, running: bool) -> AdmissionResult:
         wait_s = refused.retry_after_s
-        if running and wait_s is not None and self._spawning.is_half_open:
+        if running and wait_s is not None and self._spawn_circuit.is_half_open:
             return self._wait(f"for the half-open test of {SPAWN}", min(wait_s, PROBE_LOOK_S))
         choice = self._chosen(wait_s)
         if choice == "wait" and wait_s is None:
@@ -177,26 +177,26 @@ class Door:
         if choice == "wait":
             return self._wait(f"for {SPAWN} ({refused.reason})", wait_s or 0.0)
         if choice == "skip":
-            return Answer(skip=str(refused))
+            return AdmissionResult(skip=str(refused))
         if choice == "abort":
             self.aborted = str(refused)
-            return Answer()
+            return AdmissionResult()
         why = f"batch: {name} is to be started"
-        objection = self._spawning.force(self._by, why)
+        objection = self._spawn_circuit.force(self._by, why)
         if objection is not None:
             self._view.said(objection)
             self.aborted = objection
-            return Answer()
+            return AdmissionResult()
         self._view.said(f"{SPAWN} was closed by force")
         return self.ask(name, running=running)
 
     def _chosen(self, wait_s: float | None) -> str:
         """What a person says, else the policy. Of one outage it is told once."""
-        outage = self._spawning.outage
+        outage = self._spawn_circuit.outage
         told, self._told_of = self._told_of == outage, outage
         if told and self._waits:
             return "wait"
-        block, chosen = self._spawning.block(), None
+        block, chosen = self._spawn_circuit.block(), None
         if self._choose is not None:
             chosen = self._choose(block, trip_options(wait_s))
         elif not told:
@@ -209,8 +209,8 @@ class Door:
         self._waits = chosen == "wait"
         return chosen
 
-    def _wait(self, why: str, seconds: float) -> Answer:
+    def _wait(self, why: str, seconds: float) -> AdmissionResult:
         self._why, self._closed_until_s = why, self._time.clock() + seconds
         self._shown_s = None
         self.count_down()
-        return Answer()
+        return AdmissionResult()

@@ -1,4 +1,4 @@
-"""One attempt at a task: one run of the runner, begun or resumed. There is no other runner here."""
+"""One attempt at a task: one run, begun or resumed, and the task's progress after it."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -7,27 +7,27 @@ from typing import NamedTuple
 from switchgear._agents.base import Agent
 from switchgear._agents.demo.agent import VALIDATED, VALIDATION
 from switchgear._agents.registry import agent_named, agent_of_command
-from switchgear._breaker.loop_presets import LoopPreset
+from switchgear._breaker.presets import LoopPreset
+from switchgear._core.detector import plural
 from switchgear._core.errors import StoreError
 from switchgear._core.policy import Policy
 from switchgear._panel.panel import Panel
-from switchgear._run.batch.model import AUTO, Progress, Task
+from switchgear._run.batch.model import AUTO, Progress, Status, Task
 from switchgear._run.circuits import loop_name, task_name
-from switchgear._run.dependencies import Setting
-from switchgear._run.durations import similar_s
+from switchgear._run.dependencies import Choose, RunDependencies
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.loop import Runner, take_locks
 from switchgear._run.options import RunOptions, run_options
-from switchgear._run.record import RunFolder, RunUnreadable, circuit_of
+from switchgear._run.record import RunFolder, RunUnreadable, circuit_of, similar_durations_s
 from switchgear._run.result import RunResult
 from switchgear._run.run_lock import RunConflict
 from switchgear._run.state import RunState
-from switchgear._run.stuck_help import Choose
 from switchgear._run.view import View
 from switchgear._sinks.dispatch import Sink
 from switchgear._stuck.escalation import Interventions, given_up, ladder_key
 from switchgear._stuck.timeouts import Timeouts, timeout
+from switchgear._text.redact import redact
 
 
 def _nothing(name: str) -> Policy | None:
@@ -35,7 +35,7 @@ def _nothing(name: str) -> Policy | None:
     return None
 
 
-class Workplace(NamedTuple):
+class AttemptDependencies(NamedTuple):
     """What all attempts of a batch work with."""
 
     panel: Panel
@@ -64,7 +64,7 @@ class Attempt(NamedTuple):
     """Asks a person what to do about a stuck agent; `None`: nobody is there."""
 
 
-class Outcome(NamedTuple):
+class AttemptOutcome(NamedTuple):
     """What an attempt came to."""
 
     result: RunResult | None
@@ -84,12 +84,14 @@ class Outcome(NamedTuple):
         return self.problem if self.result is None else self.result.reason
 
 
-def not_run(error: Exception, *, began: bool = True) -> Outcome:
+def failed_outcome(error: Exception, *, began: bool = True) -> AttemptOutcome:
     """What a defect, or a trouble of the system, came to."""
-    return Outcome(None, f"it could not be run: {type(error).__name__}: {error}", began=began)
+    return AttemptOutcome(
+        None, f"it could not be run: {type(error).__name__}: {error}", began=began
+    )
 
 
-def options_of(place: Workplace, task: Task) -> RunOptions:
+def options_of(place: AttemptDependencies, task: Task) -> RunOptions:
     """The options of a task's run. Raises ValueError with what cannot be followed."""
     flags = dict(task.flags)
     if task.is_demo and str(flags.get("agent")).partition(":")[2] in VALIDATED:
@@ -97,14 +99,14 @@ def options_of(place: Workplace, task: Task) -> RunOptions:
     return run_options(task.words, flags, presets=place.presets, defaults={"stuck": True})
 
 
-def time_for(place: Workplace, task: Task) -> tuple[float | None, str]:
+def timeout_for(place: AttemptDependencies, task: Task) -> tuple[float | None, str]:
     """How long the task may take in seconds, `None` for no end, and why."""
     if task.timeout is None or isinstance(task.timeout, float):
         return task.timeout, "as the file says"
     rules, options = place.timeouts, options_of(place, task)
     if task.timeout != AUTO:
         rules = rules._replace(policy=task.timeout)
-    durations_s = similar_s(
+    durations_s = similar_durations_s(
         place.runs,
         task=task.words,
         agent=options.agent_label,
@@ -115,7 +117,7 @@ def time_for(place: Workplace, task: Task) -> tuple[float | None, str]:
     return chosen.seconds, f"{rules.policy}: {chosen.why}"
 
 
-def perform(place: Workplace, attempt: Attempt) -> Outcome:
+def run_attempt(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
     """Run it to its end, whatever that is."""
     runner: Runner | None = None
     try:
@@ -123,18 +125,18 @@ def perform(place: Workplace, attempt: Attempt) -> Outcome:
         before = runner.state.unknown_prices
         result = runner.run()
     except RunConflict as conflict:
-        return Outcome(None, str(conflict), began=False)
+        return AttemptOutcome(None, str(conflict), began=False)
     except Exception as error:  # noqa: BLE001  one task's trouble is not the others'
-        return not_run(error, began=runner is not None and runner.has_worked)
+        return failed_outcome(error, began=runner is not None and runner.has_worked)
     stuck = result.options.stuck and result.exit_reason is ExitReason.CIRCUIT_BREAKER
-    return Outcome(
+    return AttemptOutcome(
         result,
         gave_up=_given_up(place, result.circuit) if stuck else None,
         unpriced=result.state.unknown_prices > before,
     )
 
 
-def _runner(place: Workplace, attempt: Attempt) -> Runner:
+def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
     task, progress = attempt.task, attempt.progress
     record = RunFolder(place.runs / (progress.run or ""))
     folder = Path(progress.folder or "")
@@ -154,7 +156,7 @@ def _runner(place: Workplace, attempt: Attempt) -> Runner:
         folder=folder,
         panel=place.panel,
         state=state,
-        setting=Setting(
+        dependencies=RunDependencies(
             view=attempt.view,
             interrupt=attempt.interrupt,
             circuit=loop,
@@ -171,7 +173,7 @@ def _runner(place: Workplace, attempt: Attempt) -> Runner:
     )
 
 
-def _given_up(place: Workplace, loop: str) -> str | None:
+def _given_up(place: AttemptDependencies, loop: str) -> str | None:
     """What was tried, where the loop's ladder has come to its end."""
     rungs = place.interventions.rungs
     try:
@@ -200,3 +202,72 @@ def _agent(options: RunOptions) -> Agent:
     if options.agent_cmd is not None:
         return agent_of_command(options.agent_cmd)
     return agent_named(options.agent or "")
+
+
+def progress_after(progress: Progress, outcome: AttemptOutcome) -> Progress:
+    """With what the attempt used, spent and kept."""
+    result = outcome.result
+    if result is None:
+        return progress._replace(reason=redact(outcome.reason), exit_reason=None)
+    state, kept = result.state, result.checkpoint
+    return progress._replace(
+        reason=redact(outcome.reason),
+        exit_reason=str(result.exit_reason),
+        iterations=state.iterations,
+        seconds=round(state.seconds, 3),
+        spent_micros=progress.earlier_micros + state.spent_micros,
+        unknown_prices=state.unknown_prices,
+        checkpoint=kept.how if kept is not None and kept.changed else progress.checkpoint,
+    )
+
+
+def final_progress(progress: Progress, outcome: AttemptOutcome) -> Progress:
+    """How the task stands; `running` still: its time is over, and somebody must decide."""
+    progress = progress_after(progress, outcome)
+    reason = None if outcome.result is None else outcome.result.exit_reason
+    if reason is ExitReason.TIMEOUT:
+        return progress
+    if reason is ExitReason.COMPLETED:
+        return progress._replace(status=Status.DONE)
+    if reason in {ExitReason.INTERRUPTED, ExitReason.DISK_FULL}:
+        return progress._replace(status=Status.INTERRUPTED)
+    if outcome.gave_up is not None:
+        why = f"the agent was stuck and the task is given up: {outcome.gave_up}"
+        return progress._replace(status=Status.SKIPPED, reason=why)
+    return progress._replace(status=Status.FAILED)
+
+
+def by_policy(task: Task, progress: Progress) -> str | None:
+    """What the policy does about a task whose time is over; `None`: it was tried often enough."""
+    again = task.on_timeout in {"resume", "retry"}
+    return None if again and progress.attempts >= task.attempts else task.on_timeout
+
+
+def after_timeout(progress: Progress, choice: str | None, more_s: float, by: str) -> Progress:
+    """What becomes of a task whose time is over."""
+    what = f"its time was over; {by} chose to {choice}"
+    if choice == "resume":
+        limit_s = max(progress.timeout_s or 0.0, progress.seconds) + more_s
+        return progress._replace(status=Status.WAITING, reason=what, timeout_s=limit_s)
+    if choice == "accept":
+        return progress._replace(status=Status.PARTIAL, reason=what)
+    if choice == "retry":
+        return restarted(progress)._replace(reason=what)
+    if choice == "skip":
+        return progress._replace(status=Status.SKIPPED, reason=what)
+    tried = plural(progress.attempts, "attempt")
+    return progress._replace(status=Status.FAILED, reason=f"its time was over after {tried}")
+
+
+def restarted(progress: Progress) -> Progress:
+    """For a start from scratch: a new run that knows nothing of the last one; what it cost stays."""
+    runs = progress.runs if progress.run is None else (*progress.runs, progress.run)
+    return progress._replace(
+        status=Status.WAITING,
+        run=None,
+        runs=runs,
+        timeout_s=None,
+        iterations=0,
+        seconds=0.0,
+        earlier_micros=progress.spent_micros,
+    )

@@ -9,11 +9,16 @@ from typing import NamedTuple
 
 from switchgear._budgets.budgets import Budgets
 from switchgear._run.batch.model import Batch, Progress, Task
-from switchgear._run.batch.words import out_of_money
-from switchgear._run.budget import Room, SetAside, payers_of, room_at
+from switchgear._run.budget import FreeBudget, RunReservation, free_budget, payers_of
+from switchgear._text.money import dollars
 
 
-class Purse(NamedTuple):
+def out_of_money(whose: str, limit_micros: int, spent_micros: int) -> str:
+    """Why a task does not begin, or not again."""
+    return f"{dollars(spent_micros)} of {whose} {dollars(limit_micros)} are spent"
+
+
+class SharedBudget(NamedTuple):
     """What the batch may spend, in whole micro-dollars. Immutable."""
 
     limit_micros: int | None = None
@@ -36,7 +41,7 @@ class Purse(NamedTuple):
         a limit of its own gets its share. One that wants more than is left waits for what others
         may give back, and gets the rest when there is nobody left to wait for.
 
-        >>> Purse(9).grant(None, 3), Purse(9, 2, 3).grant(8, 1), Purse(9, 2).grant(8, 1)
+        >>> SharedBudget(9).grant(None, 3), Purse(9, 2, 3).grant(8, 1), Purse(9, 2).grant(8, 1)
         (3, 0, 7)
         """
         left = self.left_micros
@@ -49,7 +54,7 @@ class Purse(NamedTuple):
         return min(wanted_micros, left)
 
 
-class Grant(NamedTuple):
+class BudgetGrant(NamedTuple):
     """What a task may spend."""
 
     micros: int | None
@@ -60,7 +65,7 @@ class Grant(NamedTuple):
     """Whether others hold money that the task could have."""
 
 
-class Treasury:
+class BatchBudget:
     """Grants money to the tasks of one batch. Used by one thread."""
 
     def __init__(self, batch: Batch, budgets: Budgets, progress: Mapping[str, Progress]) -> None:
@@ -70,24 +75,24 @@ class Treasury:
 
     def grant(
         self, task: Task, *, reserved_micros: int, places: int, waiting: Sequence[Task]
-    ) -> Grant:
+    ) -> BudgetGrant:
         """What the task may spend.
 
         `reserved_micros` is granted to tasks that run; so many `places` are free, for the tasks
         that are `waiting`. Raises `BudgetRefused` if its node is not open, `StoreError`.
         """
-        purse = Purse(self._limit_micros, self._spent_micros, reserved_micros)
+        shared = SharedBudget(self._limit_micros, self._spent_micros, reserved_micros)
         own_left = self._own_left(task)
-        wanted = purse.grant(own_left, min(places, len(waiting)))
+        wanted = shared.grant(own_left, min(places, len(waiting)))
         if wanted == 0:
-            return Grant(0, comes_back=own_left != 0 and reserved_micros > 0)
+            return BudgetGrant(0, comes_back=own_left != 0 and reserved_micros > 0)
         room = self._room(task)
         if room.free_micros is None:
-            return Grant(wanted)
+            return BudgetGrant(wanted)
         sharers = min(places, self._drawing_on(room.payer, waiting)) if wanted is None else 1
         whole = room.free_micros + room.held_micros
-        micros = Purse(whole, reserved_micros=room.held_micros).grant(wanted, sharers)
-        return Grant(micros, room.payer, comes_back=room.held_micros > 0)
+        micros = SharedBudget(whole, reserved_micros=room.held_micros).grant(wanted, sharers)
+        return BudgetGrant(micros, room.payer, comes_back=room.held_micros > 0)
 
     def _drawing_on(self, payer: str, tasks: Sequence[Task]) -> int:
         """How many of the tasks have their money from the same node."""
@@ -95,7 +100,7 @@ class Treasury:
         payers = payers_of(self._budgets, nodes)
         return sum(payers.get(node) == payer for node in nodes)
 
-    def broke(self, task: Task) -> str:
+    def why_no_money(self, task: Task) -> str:
         """Why there is no money for a task: its own is spent, or the batch's, or its node's."""
         if self._own_left(task) == 0:
             spent = self._progress[task.name].spent_micros
@@ -104,16 +109,18 @@ class Treasury:
             return out_of_money("the batch's", self._limit_micros or 0, self._spent_micros)
         return f"budget {node_of(task)!r} has nothing left; `switchgear budgets set` gives it more"
 
-    def set_aside(self, task: Task, grant_micros: int | None, batch: str) -> SetAside | None:
+    def reserve(self, task: Task, grant_micros: int | None, batch: str) -> RunReservation | None:
         """Hold it in the tree, if the task names a node. Raises `BudgetRefused`, `StoreError`."""
         node = node_of(task)
         if node is None:
             return None
-        return SetAside(self._budgets, node, grant_micros, owner=f"batch {batch}, task {task.name}")
+        return RunReservation(
+            self._budgets, node, grant_micros, owner=f"batch {batch}, task {task.name}"
+        )
 
-    def _room(self, task: Task) -> Room:
+    def _room(self, task: Task) -> FreeBudget:
         node = node_of(task)
-        return Room(None) if node is None else room_at(self._budgets, node)
+        return FreeBudget(None) if node is None else free_budget(self._budgets, node)
 
     def _own_left(self, task: Task) -> int | None:
         own = task.flags.get("budget_micros")
@@ -121,7 +128,7 @@ class Treasury:
 
     @property
     def _left(self) -> int | None:
-        return Purse(self._limit_micros, self._spent_micros).left_micros
+        return SharedBudget(self._limit_micros, self._spent_micros).left_micros
 
     @property
     def _spent_micros(self) -> int:

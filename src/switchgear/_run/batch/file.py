@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from switchgear._agents.registry import agent_named, agent_of_command
-from switchgear._breaker.loop_presets import LoopPreset
+from switchgear._breaker.presets import LoopPreset
 from switchgear._budgets.tree import checked_path
 from switchgear._config.loader import read_document
 from switchgear._config.problems import Node, Report, shown, suggestion
 from switchgear._core import values as record
-from switchgear._run.amounts import micros, per_hour, seconds
 from switchgear._run.batch.model import ATTEMPTS, AUTO, OPEN_CHOICES, TIMEOUT_CHOICES, Batch, Task
 from switchgear._run.batch.plan import cycle
 from switchgear._run.options import AUTO as AUTO_TESTS
-from switchgear._run.options import preset_named
+from switchgear._run.options import micros, per_hour, preset_named, seconds
 from switchgear._stuck.timeouts import POLICIES, Estimate
 
 MOST_PARALLEL = 64
@@ -181,12 +180,12 @@ def read_batch(
     """
     report = Report(os.fspath(path))
     root = read_document(os.fspath(path), report)
-    batch = _Reading(report, presets or {}).batch(root)
+    batch = _BatchFileReader(report, presets or {}).batch(root)
     report.raise_if_any()
     return batch
 
 
-class _Reading:
+class _BatchFileReader:
     """Reads one file. Used by one thread."""
 
     def __init__(self, report: Report, presets: Mapping[str, LoopPreset]) -> None:

@@ -145,7 +145,7 @@ class Progress(NamedTuple):
         return self.status in SATISFIED | BROKEN
 
 
-class End(NamedTuple):
+class BatchEnd(NamedTuple):
     """How a batch ended: the name of it, and its exit code."""
 
     name: str
@@ -153,15 +153,15 @@ class End(NamedTuple):
     meaning: str
 
 
-ENDS = {
+BATCH_ENDS = {
     end.name: end
     for end in (
-        End("done", 0, "every task is done"),
-        End("partial", 20, "every task is done or accepted as it was when its time was over"),
-        End("incomplete", 21, "a task failed, was skipped or is blocked"),
-        End("aborted", 22, "the batch was aborted, because no agent may be started"),
-        End("disk_full", 17, "the disk is full; what could be saved was saved"),
-        End("interrupted", 130, "you stopped it"),
+        BatchEnd("done", 0, "every task is done"),
+        BatchEnd("partial", 20, "every task is done or accepted as it was when its time was over"),
+        BatchEnd("incomplete", 21, "a task failed, was skipped or is blocked"),
+        BatchEnd("aborted", 22, "the batch was aborted, because no agent may be started"),
+        BatchEnd("disk_full", 17, "the disk is full; what could be saved was saved"),
+        BatchEnd("interrupted", 130, "you stopped it"),
     )
 }
 """The ways in which a batch ends. Exit code 2 is left for what it was told wrongly."""

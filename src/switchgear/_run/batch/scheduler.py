@@ -12,25 +12,39 @@ from typing import NamedTuple
 
 from switchgear._core.errors import BudgetRefused, StoreCorrupt, StoreError, StoreTooNew
 from switchgear._core.types import Permit
-from switchgear._run.batch.admission import Door
-from switchgear._run.batch.attempt import Attempt, Outcome, Workplace, not_run, perform, time_for
-from switchgear._run.batch.budget import Grant, Treasury, node_of
-from switchgear._run.batch.model import ENDS, SATISFIED, Batch, End, Progress, Status, Task
-from switchgear._run.batch.outcome import after_timeout, by_policy, settled
-from switchgear._run.batch.places import Places, PlaceTrouble
+from switchgear._run.batch.admission import Admission
+from switchgear._run.batch.attempt import (
+    Attempt,
+    AttemptDependencies,
+    AttemptOutcome,
+    after_timeout,
+    by_policy,
+    failed_outcome,
+    final_progress,
+    run_attempt,
+    timeout_for,
+)
+from switchgear._run.batch.budget import BatchBudget, BudgetGrant, node_of
+from switchgear._run.batch.model import (
+    BATCH_ENDS,
+    SATISFIED,
+    Batch,
+    BatchEnd,
+    Progress,
+    Status,
+    Task,
+)
 from switchgear._run.batch.plan import blocked, ready
-from switchgear._run.batch.record import BatchFolder, Kept
-from switchgear._run.batch.view import BatchView, ShieldedView
-from switchgear._run.batch.words import timed_out, timeout_options
-from switchgear._run.budget import SetAside
-from switchgear._run.disk import is_disk_full
+from switchgear._run.batch.record import BatchFolder, BatchState, TaskFolderError, TaskFolders
+from switchgear._run.batch.view import BatchView, GuardedBatchView, timed_out, timeout_options
+from switchgear._run.budget import RunReservation
+from switchgear._run.dependencies import Choose
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.interrupt import Interrupt
-from switchgear._run.record import new_run
-from switchgear._run.stuck_help import Choose
+from switchgear._run.record import is_disk_full, new_run
 
 
-class Crew:
+class RunningAttempts:
     """The attempts that run, as one thing that a signal can end. Used in a signal handler, too."""
 
     def __init__(self, interrupt: Interrupt) -> None:
@@ -62,22 +76,22 @@ class Crew:
                 member.ask("the batch")
 
 
-class Running(NamedTuple):
+class RunningAttempt(NamedTuple):
     """An attempt that is under way."""
 
     permit: Permit
     reserved_micros: int
     """Of the batch's budget."""
-    aside: SetAside | None = None
+    reservation: RunReservation | None = None
     """What is held for it in a tree of budgets."""
 
 
 TICK_S = 0.2
 
-Perform = Callable[[Workplace, Attempt], Outcome]
+Perform = Callable[[AttemptDependencies, Attempt], AttemptOutcome]
 
 
-class Company(NamedTuple):
+class BatchDependencies(NamedTuple):
     """Who watches a batch, and who can be asked."""
 
     interrupt: Interrupt
@@ -86,29 +100,29 @@ class Company(NamedTuple):
     """Asks a person; `None`: nobody is there, and policies decide."""
 
 
-class Conductor:
+class Scheduler:
     """Conducts one batch. Used once, by one thread."""
 
     def __init__(
         self,
         batch: Batch,
-        kept: Kept,
+        kept: BatchState,
         home: BatchFolder,
         *,
-        place: Workplace,
-        places: Places,
-        company: Company,
-        door: Door,
-        act: Perform = perform,
+        place: AttemptDependencies,
+        places: TaskFolders,
+        dependencies: BatchDependencies,
+        admission: Admission,
+        act: Perform = run_attempt,
     ) -> None:
         self._batch, self._kept, self._home = batch, kept, home
         self._place, self._places = place, places
-        self._company, self._view = company, ShieldedView(company.view)
-        self._door = door
-        self._treasury = Treasury(batch, place.panel.budgets, kept.progress)
+        self._dependencies, self._view = dependencies, GuardedBatchView(dependencies.view)
+        self._admission = admission
+        self._budget = BatchBudget(batch, place.panel.budgets, kept.progress)
         self._act = act
-        self._crew = Crew(company.interrupt)
-        self._running: dict[str, Running] = {}
+        self._interrupts = RunningAttempts(dependencies.interrupt)
+        self._running: dict[str, RunningAttempt] = {}
         self._waited_for: set[str] = set()
         """The nodes whose money a task of this round waits for: those behind it do so, too."""
         self.has_begun = False
@@ -117,29 +131,29 @@ class Conductor:
         """Why nothing more can be written, once the disk is full."""
         self._lost_store = False
         """Whether it was said that the store does not answer."""
-        self._heard: queue.SimpleQueue[tuple[str, Outcome]] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[tuple[str, AttemptOutcome]] = queue.SimpleQueue()
 
     @property
     def progress(self) -> dict[str, Progress]:
         """How far each task has come."""
         return self._kept.progress
 
-    def run(self) -> End:
+    def run(self) -> BatchEnd:
         """Conduct to the end, whatever that is."""
         self._view.began(self._home.id, list(self.progress))
         self._write()
-        with self._company.interrupt.watching(self._crew):
+        with self._dependencies.interrupt.watching(self._interrupts):
             try:
-                self._conduct()
+                self._schedule()
             except BaseException:
-                self._crew.stop_once()  # a defect of ours, or a full disk: nobody works unheard
+                self._interrupts.stop_once()  # a defect of ours, or a full disk: nobody works unheard
                 raise
         end = self._end()
         self._kept = self._kept._replace(end=end.name)
         self._write()
         return end
 
-    def _conduct(self) -> None:
+    def _schedule(self) -> None:
         while True:
             self._block()
             if not self._is_ending():
@@ -147,27 +161,27 @@ class Conductor:
                 self._block()  # what could not even be started has ended, too
             if not self._running and (self._is_ending() or not self._is_waiting()):
                 return
-            if self._door.aborted is not None:
-                self._crew.stop_once()
-            self._hear()
+            if self._admission.aborted is not None:
+                self._interrupts.stop_once()
+            self._await_attempt()
 
     def _is_ending(self) -> bool:
-        stopped = bool(self._company.interrupt.asked) or bool(self._full)
-        return stopped or self._door.aborted is not None
+        stopped = bool(self._dependencies.interrupt.asked) or bool(self._full)
+        return stopped or self._admission.aborted is not None
 
     def _is_waiting(self) -> bool:
         """Whether something may still begin."""
         return bool(ready(self._batch.tasks, self._statuses()))
 
-    def _end(self) -> End:
+    def _end(self) -> BatchEnd:
         statuses = set(self._statuses().values())
         if not all(progress.is_settled for progress in self.progress.values()):
-            if self._full and not self._company.interrupt.asked:
-                return ENDS["disk_full"]
-            return ENDS["aborted" if self._door.aborted is not None else "interrupted"]
+            if self._full and not self._dependencies.interrupt.asked:
+                return BATCH_ENDS["disk_full"]
+            return BATCH_ENDS["aborted" if self._admission.aborted is not None else "interrupted"]
         if statuses <= {Status.DONE}:
-            return ENDS["done"]
-        return ENDS["partial" if statuses <= SATISFIED else "incomplete"]
+            return BATCH_ENDS["done"]
+        return BATCH_ENDS["partial" if statuses <= SATISFIED else "incomplete"]
 
     # Before an attempt
 
@@ -197,51 +211,51 @@ class Conductor:
             return self._wait_for(task, grant.payer)  # its turn is after those before it
         if grant.micros == 0:
             return self._without_money(task, grant)
-        answer = self._door.ask(task.name, running=bool(self._running))
+        answer = self._admission.ask(task.name, running=bool(self._running))
         if answer.permit is None:
             if answer.skip is not None:
                 self._change(task.name, status=Status.SKIPPED, reason=answer.skip)
             return answer.skip is not None
         return self._start_with(task, answer.permit, grant)
 
-    def _start_with(self, task: Task, permit: Permit, grant: Grant) -> bool:
-        aside: SetAside | None = None
+    def _start_with(self, task: Task, permit: Permit, grant: BudgetGrant) -> bool:
+        reservation: RunReservation | None = None
         try:
-            aside = self._treasury.set_aside(task, grant.micros, self._home.id)
+            reservation = self._budget.reserve(task, grant.micros, self._home.id)
             progress = self._prepared(task, self.progress[task.name])
         except BudgetRefused:
-            self._door.give_back(permit)
+            self._admission.give_back(permit)
             self._waited_for.add(grant.payer or str(node_of(task)))
             return True  # somebody else was quicker: the next round looks at what is left
         except StoreError as trouble:
-            self._door.give_back(permit)
+            self._admission.give_back(permit)
             return self._without_store(trouble)
-        except (PlaceTrouble, OSError) as trouble:
-            self._door.give_back(permit)
-            if aside is not None:
-                aside.settle(0)
+        except (TaskFolderError, OSError) as trouble:
+            self._admission.give_back(permit)
+            if reservation is not None:
+                reservation.settle(0)
             if is_disk_full(trouble):
                 return self._no_room(trouble)
             return self._fail(task, str(trouble))
-        self._lost_store = self._lost_store and aside is None
-        self._running[task.name] = Running(permit, grant.micros or 0, aside)
+        self._lost_store = self._lost_store and reservation is None
+        self._running[task.name] = RunningAttempt(permit, grant.micros or 0, reservation)
         self._change(task.name, **progress._asdict())
         self.has_begun = True
         self._begin(task, progress, grant.micros)
         return True
 
-    def _grant(self, task: Task) -> Grant:
-        return self._treasury.grant(
+    def _grant(self, task: Task) -> BudgetGrant:
+        return self._budget.grant(
             task,
             reserved_micros=sum(each.reserved_micros for each in self._running.values()),
             places=self._batch.parallel - len(self._running),
             waiting=ready(self._batch.tasks, self._statuses()),
         )
 
-    def _without_money(self, task: Task, grant: Grant) -> bool:
+    def _without_money(self, task: Task, grant: BudgetGrant) -> bool:
         """Wait for what may come back, else settle that the task cannot begin."""
         if not grant.comes_back:
-            return self._fail(task, self._treasury.broke(task), exit_reason="budget")
+            return self._fail(task, self._budget.why_no_money(task), exit_reason="budget")
         if not grant.payer:
             return False  # all tasks share the batch's own money, in their order
         return self._wait_for(task, grant.payer)
@@ -277,7 +291,7 @@ class Conductor:
         """With its place, its run and its time."""
         progress = self._places.give(task, progress, self.progress)
         if progress.run is None:
-            limit_s, why = time_for(self._place, task)
+            limit_s, why = timeout_for(self._place, task)
             if limit_s is not None:
                 self._view.said(f"[{task.name}] the timeout is {limit_s:.0f} s ({why})")
             progress = progress._replace(run=new_run(self._place.runs).id, timeout_s=limit_s)
@@ -296,39 +310,41 @@ class Conductor:
             progress,
             grant,
             self._view.run_view(task.name),
-            self._crew.take(task.name),
-            self._company.choose,
+            self._interrupts.take(task.name),
+            self._dependencies.choose,
         )
 
         def work() -> None:
-            outcome = Outcome(None, "Switchgear itself failed")
+            outcome = AttemptOutcome(None, "Switchgear itself failed")
             try:
                 outcome = self._act(self._place, attempt)
             except Exception as error:  # noqa: BLE001  one task's trouble is not the others'
-                outcome = not_run(error)
+                outcome = failed_outcome(error)
             finally:
-                self._heard.put((task.name, outcome))
+                self._finished.put((task.name, outcome))
 
         threading.Thread(target=work, name=f"switchgear-{task.name}").start()
 
     # After an attempt
 
-    def _hear(self) -> None:
+    def _await_attempt(self) -> None:
         """Wait a moment for an attempt to end, and settle what became of it."""
         with suppress(queue.Empty):
-            name, outcome = self._heard.get(timeout=TICK_S)
+            name, outcome = self._finished.get(timeout=TICK_S)
             self._settle(self._batch.by_name[name], outcome)
-        self._door.count_down()
+        self._admission.count_down()
 
-    def _settle(self, task: Task, outcome: Outcome) -> None:
+    def _settle(self, task: Task, outcome: AttemptOutcome) -> None:
         running = self._running.pop(task.name)
-        self._crew.leave(task.name)
+        self._interrupts.leave(task.name)
         before = self.progress[task.name]
         worked = outcome.result is not None and outcome.result.state.iterations > before.iterations
-        self._door.tell(running.permit, outcome, worked=worked)
-        progress = settled(before, outcome)
-        if running.aside is not None:
-            self._pay(task, running.aside, outcome, progress.spent_micros - before.spent_micros)
+        self._admission.record(running.permit, outcome, worked=worked)
+        progress = final_progress(before, outcome)
+        if running.reservation is not None:
+            self._pay(
+                task, running.reservation, outcome, progress.spent_micros - before.spent_micros
+            )
         if outcome.result is not None and outcome.result.exit_reason is ExitReason.DISK_FULL:
             self._no_room(outcome.result.reason)
         if progress.status is Status.RUNNING:
@@ -339,21 +355,23 @@ class Conductor:
                 self._view.said(f"[{task.name}] {problem}")
         self._change(task.name, **progress._asdict())
 
-    def _pay(self, task: Task, aside: SetAside, outcome: Outcome, cost_micros: int) -> None:
+    def _pay(
+        self, task: Task, reservation: RunReservation, outcome: AttemptOutcome, cost_micros: int
+    ) -> None:
         known = outcome.result is not None or not outcome.began
-        problem = aside.settle(cost_micros if known else None, unpriced=outcome.unpriced)
+        problem = reservation.settle(cost_micros if known else None, unpriced=outcome.unpriced)
         if problem is not None:
             self._view.said(f"[{task.name}] {problem}")
 
-    def _after_timeout(self, task: Task, progress: Progress, outcome: Outcome) -> Progress:
+    def _after_timeout(self, task: Task, progress: Progress, outcome: AttemptOutcome) -> Progress:
         result, more_s = outcome.result, self._more_s(task)
         if result is None or result.exit_reason is not ExitReason.TIMEOUT:
             return progress
         options = timeout_options(more_s)
         block = timed_out(task.name, result, options)
         by, choice = "you", None
-        if self._company.choose is not None and not self._company.interrupt.asked:
-            choice = self._company.choose(block, options)
+        if self._dependencies.choose is not None and not self._dependencies.interrupt.asked:
+            choice = self._dependencies.choose(block, options)
         if choice is None:
             self._view.said(block)
             by, choice = "the policy", by_policy(task, progress)
@@ -377,7 +395,7 @@ class Conductor:
         self._view.changed(name, self.progress[name])
 
     def _write(self) -> None:
-        self._kept = self._kept._replace(forces=self._door.forces)
+        self._kept = self._kept._replace(forces=self._admission.forces)
         try:
             self._home.write(self._kept)
         except OSError as error:

@@ -1,20 +1,22 @@
-"""Who watches a batch: every method may be left out, and none can change what the batch does.
+"""Views of a batch: every method is optional, and none can change what the batch does.
 
-`BatchLines` prints plain lines, for pipes and logs; what belongs to a task has its name in front.
+`BatchLineView` prints plain lines, for pipes and logs; lines of a task begin with its name.
 """
 
 import io
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO
 
-from switchgear._core.errors import duration
+from switchgear._core.detector import plural
+from switchgear._core.errors import duration, elapsed
 from switchgear._run.batch.model import Progress, Status
-from switchgear._run.view import Lines, View
-from switchgear._run.words import local_time
-from switchgear._stuck.messages import one_line
+from switchgear._run.formats import local_time, spent
+from switchgear._run.result import RunResult
+from switchgear._run.view import LineView, View
+from switchgear._stuck.messages import Option, one_line, span
 
 _LONGEST = 400
 _COUNTDOWN_S = 30
@@ -42,7 +44,7 @@ class BatchView:
         """No agent may be started; called about once a second."""
 
 
-class ShieldedView(BatchView):
+class GuardedBatchView(BatchView):
     """Passes everything on to a view; one that raises is not called again, and hurts nobody."""
 
     def __init__(self, view: BatchView) -> None:
@@ -75,7 +77,7 @@ class ShieldedView(BatchView):
             self._view = BatchView()
 
 
-class BatchLines(BatchView):
+class BatchLineView(BatchView):
     """Plain lines, one for each thing that happened."""
 
     def __init__(
@@ -93,11 +95,11 @@ class BatchLines(BatchView):
 
     def changed(self, name: str, progress: Progress) -> None:
         """How it stands, and why."""
-        self.write(f"[{name}] {standing(progress)}\n")
+        self.write(f"[{name}] {task_status(progress)}\n")
 
     def run_view(self, name: str) -> View:
         """The lines of a run, with the task's name in front."""
-        return Lines(_Prefixed(self, name), wall=None)
+        return LineView(_Prefixed(self, name), wall=None)
 
     def said(self, text: str) -> None:
         """As it is, with the blanks that put its columns in order; a block has one time, in front."""
@@ -127,7 +129,7 @@ class BatchLines(BatchView):
 class _Prefixed(io.StringIO):
     """A stream whose lines have a name in front. Written to by one thread."""
 
-    def __init__(self, lines: BatchLines, name: str) -> None:
+    def __init__(self, lines: BatchLineView, name: str) -> None:
         super().__init__()
         self._lines = lines
         self._front = f"[{name}] "
@@ -141,7 +143,7 @@ class _Prefixed(io.StringIO):
         return len(text)
 
 
-def standing(progress: Progress) -> str:
+def task_status(progress: Progress) -> str:
     """How a task stands, in a line."""
     words = str(progress.status)
     if progress.status is Status.RUNNING:
@@ -149,3 +151,35 @@ def standing(progress: Progress) -> str:
         again = f", attempt {progress.attempts}" if progress.attempts > 1 else ""
         return f"{words}: run {progress.run}{again}, timeout {limit}"
     return f"{words}: {one_line(progress.reason, _LONGEST)}" if progress.reason else words
+
+
+def timeout_options(more_s: float) -> tuple[Option, ...]:
+    """What can be done about a task whose time is over."""
+    return (
+        Option("resume", "Resume", f"Resume with more time ({span(more_s)})"),
+        Option("accept", "Accept partial", "Accept partial completion"),
+        Option("retry", "Retry", "Retry from scratch"),
+        Option("skip", "Skip task", "Mark skipped, continue batch"),
+    )
+
+
+def timed_out(name: str, result: RunResult, options: Sequence[Option]) -> str:
+    """TASK TIMED OUT, with what was completed, where it is kept, and the options."""
+    state, kept = result.state, result.checkpoint
+    done = (
+        f"{plural(state.iterations, 'iteration')} in {elapsed(state.seconds)}, "
+        f"{plural(len(state.changed), 'file')} changed, {spent(state.spent_micros, state.unknown_prices)}"
+    )
+    return "\n".join(
+        (
+            "TASK TIMED OUT",
+            "",
+            f"Task: {one_line(name)} ({one_line(result.options.agent_label, 80)})",
+            f"Time: {duration(result.options.timeout_s or 0.0)}",
+            f"Done: {done}",
+            f"Checkpoint: {'none' if kept is None else one_line(kept.text(), 400)}",
+            "",
+            "Options:",
+            *(f"{f'[{each.label}]':20} - {each.does}" for each in options),
+        )
+    )

@@ -11,7 +11,7 @@ import secrets
 from collections import deque
 
 from switchgear._core.policy import Policy
-from switchgear._core.types import Circuit, Message, Tell
+from switchgear._core.types import Circuit, Message, Record
 from switchgear._stores.redis.envelope import Sealed, loaded, opened, refitted
 from switchgear._stores.redis.script import CONFIRMED, PLUS
 from switchgear._system.fork_lock import ForkSafeLock
@@ -53,7 +53,7 @@ class KnownCircuits:
     def identity(self, message: Message) -> str:
         """A name for one message, by which the server knows it when it is sent again."""
         name = self.token().replace("-", PLUS)
-        source = message.source if isinstance(message, Tell) else None
+        source = message.source if isinstance(message, Record) else None
         if source is None:
             return name
         return name + REPORT + "|".join(f"{at_s!r}*{count}" for at_s, count in source.times)

@@ -15,16 +15,16 @@ from switchgear._core.evidence import fold
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
-    Ask,
+    Acquire,
     Circuit,
     Event,
     EventKind,
     Message,
-    Order,
+    Override,
+    Record,
     Signal,
     Source,
     Step,
-    Tell,
 )
 from switchgear._core.verdicts import standing
 from switchgear._core.wire import WireError
@@ -190,7 +190,7 @@ def _with_source(mail: envelope.Mail) -> Message:
     """The message with what its identity says: which process reports all that it has counted."""
     process, _, number = mail.token.partition(PLUS)
     _, is_report, dates = number.partition(REPORT)
-    if not is_report or not isinstance(mail.message, Tell):
+    if not is_report or not isinstance(mail.message, Record):
         return mail.message
     pairs = [date.partition("*") for date in dates.split("|") if date]
     times = tuple((float(at_s), int(count)) for at_s, _, count in pairs)
@@ -584,14 +584,14 @@ class Protocol:
             log = self.names.log
             newest = yield from self.on_key("XREVRANGE", log, "+", "-", "COUNT", TAIL)
             seq = max(last_seq(key, newest), base.event_seq)
-            only_time = Tell(Signal(count=0))
+            only_time = Record(Signal(count=0))
             done = start_anew(policy, key, only_time, now_s, why=base.broken, event_seq=seq)
             version = max(base.version + 1, done.circuit.version)
             return Start(done.circuit._replace(version=version), done.events)
         if base.circuit is None:
             return Start(policy.start(key, now_s), ())
         if base.restored:
-            remark = Order("switchgear", base.restored, kind=EventKind.STORE_BACK)
+            remark = Override("switchgear", base.restored, kind=EventKind.STORE_BACK)
             done = step(policy, base.circuit, remark, now_s)
             return Start(done.circuit, done.events)
         return Start(base.circuit, ())
@@ -642,14 +642,14 @@ def asked(call: Script) -> Generator[Call, Any, Any]:
 
 def _outcome(message: Message, done: Step) -> bytes:
     """What the receipt of a message says: only what the circuit itself does not tell."""
-    if done.events or isinstance(message, Ask):
+    if done.events or isinstance(message, Acquire):
         return envelope.seal_answer(done.verdict, done.events)
     return script.APPLIED
 
 
 def _warm(key: str, message: Message) -> bytes:
     """What other processes are told when a process that shares a circuit reports a failure."""
-    if isinstance(message, Tell) and message.signal.ok is False and message.signal.count:
+    if isinstance(message, Record) and message.signal.ok is False and message.signal.count:
         process = "" if message.source is None else message.source.process
         return f"{process}\n{key}".encode()
     return b""

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from switchgear._core.evidence import fold
 from switchgear._core.policy import Policy
-from switchgear._core.types import Ask, Circuit, Event, Message, Step
+from switchgear._core.types import Acquire, Circuit, Event, Message, Step
 from switchgear._stores.base import (
     NOTE_S,
     Found,
@@ -96,7 +96,7 @@ class Folding:
     ) -> Step:
         """Fold a message in: load, `step`, save with the events; or only read, if that is all."""
         known = _fitted(self._known.get(key), key, policy, now_s)
-        if isinstance(message, Ask) or is_only_time(message):
+        if isinstance(message, Acquire) or is_only_time(message):
             done = self._peek(db, known, message, now_s)
             if done is not None:
                 return done

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from switchgear._core.errors import StoreCorrupt, StoreError
 from switchgear._core.policy import Policy
-from switchgear._core.types import Circuit, Event, Message, Step, Tell
+from switchgear._core.types import Circuit, Event, Message, Record, Step
 from switchgear._stores.base import KEEP_EVENTS, Entry, Found, Transaction, Vacuumed
 from switchgear._stores.sqlite import fold, rows
 from switchgear._stores.sqlite.boot_clock import BootClock
@@ -85,7 +85,7 @@ class SqliteStore:
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Load the circuit (or start it), `step` it, save it with its events: all or nothing."""
-        if isinstance(message, Tell) and message.signal.ok is False and message.signal.count:
+        if isinstance(message, Record) and message.signal.ok is False and message.signal.count:
             self._marks.set(key, now_s)
         return self._link.run(self._folding.fold, key, policy, message, now_s)
 

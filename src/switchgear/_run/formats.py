@@ -1,6 +1,5 @@
-"""How the facts of a run read: tests, cost, times, and the line of an output that matters. Pure."""
+"""How the facts of a run read: tests, cost, times. Pure."""
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -10,33 +9,6 @@ from switchgear._core.errors import elapsed
 from switchgear._text.money import dollars
 
 UNKNOWN = "unknown"
-LONGEST_LINE = 500
-"""Characters of an error line that are shown."""
-_LOOKED_AT = 400
-"""Lines of an output that are looked at, from its end."""
-
-_ANSI = re.compile(r"\x1b\[[0-9;?]{0,30}[ -/]{0,5}[@-~]?")
-_WARNING = re.compile(r"warning|deprecat|^\s*-- docs:", re.IGNORECASE)
-_STRONG = re.compile(
-    r"""^\s*(?:
-        ERROR\b(?!S\b) | FATAL\b | FAILED\b | E\s{2,}\S | panic: | error(?:\[\w+\])?: | fatal:
-      | (?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Failure|Interrupt|Exit)\b:
-      | [\w./-]+:\d+(?::\d+)?:\ (?:fatal\ )?error
-      | npm\ (?:ERR!|error) | make(?:\[\d+\])?:\ \*\*\*
-      | \S+:\ (?:command\ not\ found|not\ found|No\ such\ file|Permission\ denied)
-    )""",
-    re.VERBOSE,
-)
-_WEAK = re.compile(
-    r"error|exception|fail|fatal|panic|denied|refused|not found|no such|cannot|can't|unable"
-    r"|invalid|killed|timed out|timeout|abort|undefined|unexpected",
-    re.IGNORECASE,
-)
-_GENERIC = re.compile(
-    r"^\s*(?:make(?:\[\d+\])?: \*\*\*|npm (?:ERR!|error) (?:code|errno|A complete log|Lifecycle)"
-    r"|=+ |FAILED\s*$|error: (?:could not compile|test failed)|\d+ (?:failed|error))",
-    re.IGNORECASE,
-)
 
 
 def shortened(text: str, longest: int) -> str:
@@ -50,55 +22,6 @@ def shortened(text: str, longest: int) -> str:
     room = max(longest - 1, 0)
     space = text.rfind(" ", 0, room + 1)
     return (text[:space] if space > room // 2 else text[:room]).rstrip(" ,;:") + "…"
-
-
-def last_lines(text: str, longest: int) -> str:
-    r"""The last whole lines of a text, of at most so many characters; a single long line is cut.
-
-    >>> last_lines("first line\nsecond\nthird", 14)
-    'second\nthird'
-    """
-    text = text.strip()
-    if len(text) <= longest:
-        return text
-    tail, before = text[-longest:], text[-longest - 1]
-    if before == "\n":
-        return tail.strip()
-    _, newline, lines = tail.partition("\n")
-    if newline and len(lines) > longest // 3:
-        return lines.strip()
-    if before != " ":  # it begins inside a word
-        rest = re.search(r"\s", tail)
-        tail = tail[rest.end() :] if rest else tail
-    return f"…{tail}".strip()
-
-
-def error_line(output: str) -> str:
-    r"""The line of an output that says what went wrong; empty: none does.
-
-    Lines that are written as errors come before lines that only mention one, and both before
-    warnings, which mention errors too. Of several, the last specific one counts.
-
-    >>> error_line("PytestWarning: cannot collect\nERROR: file or directory not found: t\n")
-    'ERROR: file or directory not found: t'
-    """
-    lines = [_ANSI.sub("", line).strip() for line in output.splitlines()[-_LOOKED_AT:]]
-    lines = [line for line in lines if line and line.isprintable() | any(map(str.isalnum, line))]
-    sound = [line for line in lines if not _WARNING.search(line)]
-    for pattern, among in ((_STRONG, sound), (_WEAK, sound), (_WEAK, lines)):
-        found = [line for line in among if pattern.search(line)]
-        if found:
-            specific = [line for line in found if not _GENERIC.search(line)]
-            return shortened(" ".join((specific or found)[-1].split()), LONGEST_LINE)
-    return ""
-
-
-def error_of(output: str, longest: int) -> str:
-    """The end of an output with the line first that says what went wrong."""
-    end, line = last_lines(output, longest), error_line(output)
-    if not line or end == line:
-        return end or line
-    return f"{line}\n{end}"
 
 
 def passing(passed: int, total: int | None = None) -> str:
@@ -196,3 +119,8 @@ def local_time(at_s: float) -> str:
     except (OverflowError, OSError, ValueError):
         return f"second {at_s:.0f}"
     return at.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def iso(at_s: float) -> str:
+    """UTC in ISO 8601 with milliseconds."""
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")

@@ -1,7 +1,6 @@
-"""What an exception says about the thing that was called: exceptions become signals here.
+"""Signals: made from exceptions, checked and redacted before a circuit records them.
 
-Only text leaves this room. No exception, traceback or frame is kept, so guarding a call never
-keeps anything of it alive.
+Only text is kept: no exception, traceback or frame, so that guarding a call keeps nothing of it alive.
 """
 
 import math
@@ -20,8 +19,16 @@ from switchgear._core.interrupts import (
     TRACEBACK,
     is_interrupt,
 )
-from switchgear._core.types import Signal
-from switchgear._text.redact import redact
+from switchgear._core.policy import Policy
+from switchgear._core.types import (
+    Acquire,
+    AgentStep,
+    Override,
+    Permit,
+    Record,
+    Signal,
+)
+from switchgear._text.redact import redact, redact_lines
 
 ExceptionTypes = type[BaseException] | tuple[type[BaseException], ...]
 ExceptionTest = ExceptionTypes | Callable[[BaseException], bool]
@@ -286,3 +293,106 @@ def _parsed(value: str) -> float:
         from email.utils import parsedate_to_datetime  # noqa: PLC0415
 
         return parsedate_to_datetime(value).timestamp() - time.time()
+
+
+MOST = 10**12
+"""More than anybody counts or pays at once, and a thousand times that is still a sum we can keep."""
+_LARGEST = 1e300
+_NUMBERS = (int, float)
+_OTHER_MESSAGES = (Acquire, Override)
+
+
+def check_probes(name: str, policy: Policy) -> None:
+    """Raise ValueError unless the circuit recovers by probes."""
+    if not policy.recovery.probes:
+        kind = policy.recovery.kind.replace("_", " ")
+        raise ValueError(f"circuit {name!r} recovers without probes ({kind}): reset it instead")
+
+
+# Detectors and stores keep what is recorded: nothing gets that far that they cannot keep.
+
+
+def redacted(signal: Any) -> Signal:
+    checked = _checked_signal(signal)
+    if checked.error is None and checked.step is None and checked.violation is None:
+        return checked
+    return checked._replace(
+        error=None if checked.error is None else redact(checked.error),
+        step=None if checked.step is None else _redacted_act(checked.step),
+        violation=None if checked.violation is None else redact(checked.violation),
+    )
+
+
+def _redacted_act(act: AgentStep) -> AgentStep:
+    return AgentStep(
+        redact(act.tool),
+        redact_lines(act.args),
+        None if act.result is None else redact_lines(act.result),
+        None if act.thought is None else redact_lines(act.thought),
+    )
+
+
+def check_message(message: Any) -> None:
+    """Raise ValueError unless it is a message that every store can load again."""
+    if isinstance(message, Record):
+        _checked_signal(message.signal)
+        checked_permit(message.permit)
+    elif not isinstance(message, _OTHER_MESSAGES):
+        raise ValueError(f"message is {message!r}: it must be an Ask, a Tell or an Order")
+    elif isinstance(message, Override) and not _is_measure(message.until_s):
+        raise ValueError(f"message is {message!r}: its until_s must be a finite number or None")
+
+
+def checked_permit(permit: Any) -> Permit | None:
+    if permit is not None and not isinstance(permit, Permit):
+        raise ValueError(f"permit is {permit!r}: it must be a Permit, of enter()")
+    return permit
+
+
+def _checked_signal(signal: Any) -> Signal:
+    if not isinstance(signal, Signal):
+        raise ValueError(f"signal is {signal!r}: it must be a Signal, as in Signal(ok=False)")
+    ok, seconds, error, retry_after_s, count, refused, cost_micros, *others = signal
+    *measured, at_s, act, state, failing_tests, context_used, idle_s, waited_s, violation = others
+    if ok is not None and ok is not True and ok is not False:
+        raise ValueError(f"signal is {signal!r}: its ok must be True, False or None")
+    if not all(map(_is_text, (error, state, failing_tests, violation))):
+        rule = "its error, state, failing_tests and violation must be texts or None"
+        raise ValueError(f"signal is {signal!r}: {rule}")
+    if act is not None and not _is_act(act):
+        raise ValueError(f"signal is {signal!r}: its act must be an Act of texts, or None")
+    times = (seconds, retry_after_s, at_s, context_used, idle_s, waited_s)
+    if not all(map(_is_measure, times)):
+        rule = "its times and its context_used must be finite numbers or None"
+        raise ValueError(f"signal is {signal!r}: {rule}")
+    counts = (count, refused, cost_micros or 0)
+    if not all(_is_count(number) for number in counts) or count * (cost_micros or 0) >= MOST:
+        raise ValueError(
+            f"signal is {signal!r}: its count, refused and cost_micros must be whole numbers, "
+            f"not below 0 and below {MOST:g}"
+        )
+    if not all(number is None or _is_count(number) for number in measured):
+        rule = "its files_changed, tests_passing and output_chars must be whole numbers or None"
+        raise ValueError(f"signal is {signal!r}: {rule}")
+    return signal
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_act(value: Any) -> bool:
+    if not isinstance(value, AgentStep):
+        return False
+    return None not in value[:2] and all(map(_is_text, value))
+
+
+def _is_measure(value: Any) -> bool:
+    # Compared and not asked `isfinite`, which an integer beyond all floats would break.
+    return value is None or (
+        isinstance(value, _NUMBERS) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < MOST

@@ -1,0 +1,989 @@
+"""The breaker: one circuit with its policy, store, clock and sinks, as one process uses it.
+
+Most calls are admitted or refused by the last state seen, without a lock and without I/O; successes and
+refusals are counted meanwhile and folded in later. Everything else is a message to the store.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from itertools import repeat
+from operator import length_hint
+from time import sleep
+from typing import Any, NamedTuple, Self
+
+from switchgear._breaker.nesting import probe_around
+from switchgear._breaker.shared_evidence import (
+    FLOWING,
+    MOST_TIMES,
+    WARM_S,
+    SharedEvidence,
+    dates,
+    isolation_reason,
+    shared_evidence,
+    this_process,
+)
+from switchgear._breaker.signals import (
+    check_message,
+    check_probes,
+    checked_permit,
+    redacted,
+)
+from switchgear._breaker.tickets import FOLD_EVERY_S, UNLIMITED, SuccessRun
+from switchgear._core import values
+from switchgear._core.errors import Refusal, Rejected
+from switchgear._core.evidence import HOLD_S, LIVE_S, is_final, is_pending, others
+from switchgear._core.machine import step
+from switchgear._core.policy import Policy
+from switchgear._core.types import (
+    Acquire,
+    Circuit,
+    EventKind,
+    Message,
+    Mode,
+    Override,
+    Permit,
+    Phase,
+    Reading,
+    Record,
+    Signal,
+    Source,
+    Step,
+    Totals,
+    Verdict,
+)
+from switchgear._core.verdicts import refuses_until_s, standing
+from switchgear._sinks.dispatch import (
+    Call,
+    CallHook,
+    Outcome,
+    Sink,
+    checked_sinks,
+    emit,
+    report,
+)
+from switchgear._sinks.log import log_events
+from switchgear._stores.base import Remembers, was_committed
+from switchgear._stores.memory import MemoryCell
+from switchgear._stores.submitter import EVERY_S
+from switchgear._system.clock import Clock, Shifted, monotonic
+from switchgear._system.fork_lock import ForkSafeLock
+
+TIME_PASSES = Record(Signal(count=0))
+NO_REFUSALS = repeat(None, 0)
+_FIRST_PERMIT = Permit(1)
+"""That of all circuits that never opened: there are many, and one is always at hand."""
+_deferred: "deque[tuple[Breaker, Message]]" = deque()
+"""What finalizers and signal handlers said in the middle of a section of the breaker itself."""
+
+
+class Times(NamedTuple):
+    """What the clocks said before the lock was taken."""
+
+    due_s: float
+    """When, on our own clock, a run must be folded and a snapshot read again."""
+    ahead_s: float
+    """How far our own clock is ahead of the circuit's."""
+
+
+class Breaker:
+    """A circuit at work. Thread-safe, task-safe, fork-safe; no lock is held during user code.
+
+    `name` names the circuit; `policy` judges it; `clock` gives seconds and never runs backwards;
+    `sinks` are called with each `Event`, in order within a thread. `store` and `wall` come from a
+    `Panel`, which shares circuits between processes.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_bare",
+        "_circuit",
+        "_clock",
+        "_fast",
+        "_lock",
+        "_on_call",
+        "_probe_refusal",
+        "_refusal",
+        "_refusals",
+        "_refusals_folded",
+        "_refuse_until_s",
+        "_run",
+        "_shared",
+        "_slow_from_s",
+        "_store",
+        "_timed",
+        "_wall",
+        "name",
+        "policy",
+        "sinks",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        policy: Policy,
+        *,
+        clock: Clock = monotonic,
+        sinks: tuple[Sink, ...] | list[Sink] = (),
+        store: Remembers | None = None,
+        wall: Clock | None = None,
+        checks_results: bool = False,
+    ) -> None:
+        owner = type(self).__name__
+        name = values.text(f"{owner}.name", name)
+        if not isinstance(policy, Policy):
+            raise ValueError(f"{owner}.policy is {policy!r}: it must be a Policy")
+        if not callable(clock):
+            raise ValueError(f"{owner}.clock is {clock!r}: it must be callable, giving seconds")
+        values.number(f"{owner}.clock()", clock())
+        if store is not None and not callable(getattr(store, "apply", None)):
+            raise ValueError(
+                f"{owner}.store is {store!r}: it must be a store; for a shared one use "
+                "Panel(url).breaker(name)"
+            )
+        if wall is not None and not callable(wall):
+            raise ValueError(f"{owner}.wall is {wall!r}: it must be callable, giving seconds")
+        self.name = name
+        self.policy = policy
+        self._clock = clock
+        self._wall = wall
+        self.sinks = checked_sinks(f"{owner}.sinks", sinks)
+        self._on_call: tuple[CallHook, ...] = ()
+        self._slow_from_s = policy.slow_from_s
+        self._bare = not checks_results
+        self._lock = ForkSafeLock()
+        self._store: Remembers = MemoryCell(self._lock) if store is None else store
+        self._fast: SuccessRun | None = None
+        """The run, where a bare call needs neither clock nor predicate; else `None`."""
+        self._timed: SuccessRun | None = None
+        """The run, where a call needs no more than the clock; else `None`."""
+        self._run: SuccessRun | None = None
+        """Where successes are counted while the circuit is closed; `None` while it is not."""
+        self._refusal: Refusal | None = None
+        """What everybody is told until its time, while the circuit refuses everybody."""
+        self._probe_refusal: Refusal | None = None
+        """The same while it refuses because of its probes: all but those who are inside of one."""
+        self._refuse_until_s = -math.inf
+        self._refusals: Iterator[None] = NO_REFUSALS
+        """Counts refusals by what is left of it: taking one is atomic and needs no lock."""
+        self._refusals_folded = 0
+        self._shared = None if wall is None else shared_evidence(self._store)
+        """What this process has yet to report, where others share the circuit."""
+        self._circuit = policy.start(self.name, self._now_s())
+        self._look_at(self._circuit, self._times())
+
+    def add_sink(self, sink: Sink) -> None:
+        """Let one more sink hear the events from now on. Raises ValueError if it cannot be called."""
+        self.sinks = (*self.sinks, *checked_sinks("sink", [sink]))
+
+    # Reading
+
+    @property
+    def state(self) -> Phase:
+        """The phase now: a cooldown that is over shows as half-open without anyone asking."""
+        return self.snapshot().phase
+
+    @property
+    def last_known(self) -> Circuit:
+        """The circuit as this process saw it last; asks nothing of the store."""
+        return self._circuit
+
+    @property
+    def mode(self) -> Mode:
+        """What the operator says: a hold whose time is over shows as auto."""
+        order = self._circuit.order
+        if order is not None and order.until_s is not None:
+            return self.snapshot().mode
+        return self._circuit.mode
+
+    @property
+    def heat(self) -> float:
+        """How close to tripping the evidence is now: 0 calm, 1 trips."""
+        return self.policy.heat(self.snapshot().memories, self._now_s())
+
+    @property
+    def totals(self) -> Totals:
+        """Counts of everything that was asked and told."""
+        return self.snapshot().totals
+
+    def readings(self) -> dict[str, Reading]:
+        """What each detector sees now, by its kind: `failure_rate`, and `failure_rate#2`."""
+        # Who never reads does not pay for the names' home.
+        from switchgear._core.wire import detector_names  # noqa: PLC0415
+
+        readings = self.policy.readings(self.snapshot().memories, self._now_s())
+        return dict(zip(detector_names(self.policy), readings, strict=True))
+
+    def snapshot(self) -> Circuit:
+        """The circuit as it is now, with every finished call folded in."""
+        self._fold_pending()
+        self._apply(TIME_PASSES)
+        return self._circuit
+
+    # Asking and telling
+
+    def enter(self) -> Permit:
+        """Ask for leave to do one thing; hand the permit back with `tell`. Raises `Rejected`."""
+        run = self._fresh_run()
+        return self._ask() if run is None else run.permit
+
+    def record(self, signal: Signal, permit: Permit | None = None) -> Verdict:
+        """Say what became of it; secrets in its error text are redacted.
+
+        A signal with `ok=None` gives the permit back unused.
+        """
+        return self._send(Record(redacted(signal), checked_permit(permit)))
+
+    def send(self, message: Message) -> Verdict:
+        """Send any message to the circuit as it is, after what is still pending."""
+        check_message(message)
+        return self._send(message)
+
+    def _send(self, message: Message) -> Verdict:
+        self._fold_pending()
+        return self._apply(message)
+
+    async def aenter(self) -> Permit:
+        """What `enter` is, without blocking the event loop while a shared store is asked."""
+        run = await self._afresh_run()
+        return await self._aask() if run is None else run.permit
+
+    async def arecord(self, signal: Signal, permit: Permit | None = None) -> Verdict:
+        """What `tell` is, without blocking the event loop while a shared store is told."""
+        return await self._asend(Record(redacted(signal), checked_permit(permit)))
+
+    async def asend(self, message: Message) -> Verdict:
+        """What `send` is, without blocking the event loop."""
+        check_message(message)
+        return await self._asend(message)
+
+    async def _asend(self, message: Message) -> Verdict:
+        await self._afold_pending()
+        return await self._aapply(message)
+
+    def flush(self) -> None:
+        """Fold what was counted and not yet told."""
+        self._fold_pending()
+
+    @property
+    def is_unknown_to_others(self) -> bool:
+        """Whether this process has counted something, and has not reported for long."""
+        shared, run = self._shared, self._run
+        if shared is None or run is None or not run.is_pending:
+            return False
+        return self._clock() - shared.submitted_s >= LIVE_S
+
+    @property
+    def isolation(self) -> str | None:
+        """Why this process stays away although the shared circuit is closed; `None`: it does not.
+
+        Its own calls fail while those of other processes succeed.
+        """
+        shared = self._shared
+        if shared is None or shared.own is None or not shared.is_isolated(self._circuit):
+            return None
+        return isolation_reason(shared.own.outage.reason)
+
+    def adopt(self, circuit: Circuit) -> None:
+        """Take note of a newer state that a shared store pushed."""
+        late = self._adopt(circuit)
+        if late is not None:
+            self._apply(late)
+
+    def refresh(self) -> None:
+        """Fold what is pending and, where others share the circuit, see what they did."""
+        self._fold_pending()
+        if self._wall is not None:
+            self._apply(TIME_PASSES)
+
+    def advance(self) -> None:
+        """Let time pass, if a wait, a hold or a probe's lease is over; costs nothing otherwise."""
+        circuit = self._circuit
+        order = circuit.order
+        moments = [circuit.outage.retry_at_s, None if order is None else order.until_s]
+        moments += [permit.lease_until_s for permit in circuit.probing.permits]
+        now_s = self._now_s()
+        if any(at_s is not None and at_s <= now_s for at_s in moments):
+            self.snapshot()
+
+    def set_policy(self, policy: Policy) -> None:
+        """Judge by another policy from now on; what both know stays, and so does the phase.
+
+        For circuits of a panel, whose store fits what is remembered to the policy. Raises
+        ValueError for a breaker that keeps its circuit itself.
+        """
+        if self._wall is None:
+            raise ValueError(f"circuit {self.name!r} is of no panel: make a new breaker instead")
+        self._fold_pending()
+        self.policy = policy
+        self._slow_from_s = policy.slow_from_s
+        self._apply(TIME_PASSES)
+
+    # Orders
+
+    def hold_open(self, *, by: str, why: str, for_s: float | None = None) -> None:
+        """Refuse everything, whatever the evidence says.
+
+        `for_s`: for so many seconds, after which the evidence decides again; default: until
+        `release`.
+        """
+        self._order(by, why, Mode.HELD_OPEN, for_s=for_s)
+
+    def hold_closed(self, *, by: str, why: str, for_s: float | None = None) -> None:
+        """Admit everything, whatever the evidence says; `for_s` as for `hold_open`."""
+        self._order(by, why, Mode.HELD_CLOSED, for_s=for_s)
+
+    def shadow(self, *, by: str, why: str, for_s: float | None = None) -> None:
+        """Admit everything, and count what would have been refused; `for_s` as for `hold_open`."""
+        self._order(by, why, Mode.SHADOW, for_s=for_s)
+
+    def release(self, *, by: str, why: str) -> None:
+        """Let the evidence decide again."""
+        self._order(by, why, Mode.AUTO)
+
+    def reset(self, *, by: str, why: str) -> None:
+        """Forget all evidence and close; a hold stays until it is released."""
+        self._order(by, why, None, reset=True)
+
+    def probe_now(self, *, by: str, why: str) -> None:
+        """Let an open circuit probe at once, before its wait is over; otherwise do nothing.
+
+        Raises ValueError where the policy recovers without probes.
+        """
+        check_probes(self.name, self.policy)
+        self._order(by, why, None, probe=True)
+
+    def _order(
+        self,
+        by: str,
+        why: str,
+        mode: Mode | None,
+        *,
+        reset: bool = False,
+        for_s: float | None = None,
+        probe: bool = False,
+    ) -> None:
+        until_s = None if for_s is None else self._now_s() + values.seconds("for_s", for_s)
+        by, why = values.text("by", by), values.text("why", why)
+        self.send(Override(by, why, mode, reset, until_s=until_s, probe=probe))
+
+    # Pickling
+
+    def _config(self) -> dict[str, Any]:
+        """The arguments that make a breaker like this one."""
+        config: dict[str, Any] = {
+            "name": self.name,
+            "policy": self.policy,
+            "clock": self._clock.clock if isinstance(self._clock, Shifted) else self._clock,
+            "sinks": self.sinks,
+        }
+        return config if self._wall is None else {**config, "store": self._store}
+
+    @classmethod
+    def _restore(cls, config: dict[str, Any], circuit: Circuit, now_s: float) -> Self:
+        """A breaker in the state it was pickled in; its time goes on from there."""
+        store: Any = config.get("store")
+        if store is not None:
+            shared = cls(**config, wall=store.now_s)
+            shared.refresh()
+            return shared
+        breaker = cls(**config)
+        by_s = now_s - breaker._clock()
+        if by_s:
+            breaker._clock = Shifted(breaker._clock, by_s)
+        if isinstance(breaker._store, MemoryCell):
+            breaker._store.restore(circuit)
+        breaker._adopt(circuit)
+        return breaker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._restore, (self._config(), self.snapshot(), self._now_s())
+
+    def __repr__(self) -> str:
+        circuit = self._circuit
+        return f"<{type(self).__name__} {self.name!r} {circuit.phase} mode={circuit.mode}>"
+
+    # Time
+
+    def _now_s(self) -> float:
+        """Now, as the circuit counts time."""
+        return self._clock() if self._wall is None else self._wall()
+
+    def _due_s(self) -> float:
+        """When, on our own clock, a run must be folded and a snapshot read again."""
+        limits = [] if self._slow_from_s is None else [FOLD_EVERY_S, self._slow_from_s]
+        refresh_s = self._store.refresh_s
+        if refresh_s is not None or self._store.pushes:
+            limits.append(FOLD_EVERY_S if refresh_s is None else refresh_s)
+        return self._clock() + min(limits) if limits else math.inf
+
+    def _times(self) -> Times:
+        """What clocks have to say of a snapshot; asked for first, because they are user code."""
+        ahead_s = 0.0 if self._wall is None else self._clock() - self._wall()
+        return Times(self._due_s(), ahead_s)
+
+    @property
+    def _polls(self) -> bool:
+        """Whether a snapshot must be read again now and then, because nobody pushes changes."""
+        return self._wall is not None and self._store.refresh_s is not None
+
+    @property
+    def _asks_always(self) -> bool:
+        """Whether nothing passes or is refused unasked: a strict policy over a shared store."""
+        return self.policy.strict and self._wall is not None
+
+    # The snapshot
+
+    def _look_at(self, circuit: Circuit, times: Times) -> SuccessRun | None:
+        """Set what the fast paths read; returns the run that this ends, if it ends one."""
+        run = self._run
+        closed = circuit.phase is Phase.CLOSED and circuit.mode is not Mode.HELD_OPEN
+        if self._shared is not None and self._shared.is_isolated(circuit):
+            self._set_run(None)
+            if self._refusals is NO_REFUSALS:
+                self._refusals = repeat(None, UNLIMITED)
+            self._probe_refusal, self._refusal = None, self._isolation(times)
+            return run
+        if closed and not self._asks_always:
+            most = self._most(circuit)
+            if run is not None and run.permit.generation == circuit.generation:
+                if run.fits(most):
+                    self._set_run(run)  # again: pushes may have begun or ceased to arrive
+                    return None
+                self._set_run(
+                    SuccessRun(run.permit, run.due_s, 0)
+                )  # which takes over from this one
+                return run
+            self._refusal = self._probe_refusal = None
+            first = circuit.generation == _FIRST_PERMIT.generation
+            permit = _FIRST_PERMIT if first else Permit(circuit.generation)
+            self._set_run(SuccessRun(permit, times.due_s, most))
+            return run
+        self._set_run(None)
+        if self._refusals is NO_REFUSALS:
+            self._refusals = repeat(
+                None, UNLIMITED
+            )  # before the refusal, or somebody is not counted
+        refusal = None if self._asks_always else self._what_to_refuse_with(circuit, times)
+        probing = circuit.phase is Phase.HALF_OPEN and circuit.mode is Mode.AUTO
+        self._probe_refusal, self._refusal = (refusal, None) if probing else (None, refusal)
+        return run
+
+    def _most(self, circuit: Circuit) -> int:
+        """How many successes may take tickets: on a warm circuit none, as each has its time."""
+        shared = self._shared
+        if shared is not None and self._clock() < shared.warm_until_s:
+            return 0
+        return self._limit(circuit)
+
+    def _limit(self, circuit: Circuit) -> int:
+        """How many successes may go untold: the next one could make a detector begin to judge."""
+        try:
+            before = self.policy.judges_after(circuit.memories, self._success(1), circuit.seen_s)
+        except (AttributeError, TypeError, ValueError):
+            # Pushed by one whose policy has other detectors; the next message brings our own.
+            return UNLIMITED
+        return before - 1 if before else UNLIMITED
+
+    def _what_to_refuse_with(self, circuit: Circuit, times: Times) -> Refusal | None:
+        until_s = refuses_until_s(self.policy, circuit)
+        if until_s == -math.inf:
+            return None
+        until_s += times.ahead_s
+        self._refuse_until_s = min(until_s, times.due_s) if self._polls else until_s
+        return self._refusal_of(circuit, standing(self.policy, circuit, circuit.seen_s), until_s)
+
+    def _refusal_of(self, circuit: Circuit, verdict: Verdict, until_s: float) -> Refusal:
+        last_error = circuit.failures[-1].error if circuit.failures else None
+        held = circuit.mode is Mode.HELD_OPEN
+        return Refusal(verdict.phase, verdict.reason, until_s, last_error, held)
+
+    def _isolation(self, times: Times) -> Refusal | None:
+        """What this process is told while its own calls fail and those of others succeed."""
+        own = None if self._shared is None else self._shared.own
+        if own is None:
+            return None
+        until_s = refuses_until_s(self.policy, own)
+        if until_s == -math.inf:
+            return None
+        until_s += times.ahead_s
+        self._refuse_until_s = min(until_s, times.due_s) if self._polls else until_s
+        last_error = own.failures[-1].error if own.failures else None
+        reason = isolation_reason(standing(self.policy, own, own.seen_s).reason)
+        return Refusal(own.phase, reason, until_s, last_error, False)
+
+    def _set_run(self, run: SuccessRun | None) -> None:
+        bare = self._bare and self._slow_from_s is None and not self._polls
+        self._fast = run if bare and not self._on_call else None
+        self._timed = None if self._on_call else run
+        self._run = run  # last: an interrupt before it is repaired by the next message
+
+    def _success(self, count: int) -> Signal:
+        # Nothing in a run was slow, and to the detectors all durations that are not are alike.
+        return Signal(ok=True, seconds=None if self._slow_from_s is None else 0.0, count=count)
+
+    def _fresh_run(self) -> SuccessRun | None:
+        """The run to count a call in, if the circuit is closed: as far as is known, and we look."""
+        run = self._run
+        if run is not None and self._polls:
+            self._notice_failures()
+            if self._clock() >= run.due_s:
+                self._fold_pending()
+                self._apply(TIME_PASSES)
+                run.due_s = self._due_s()
+            return self._run
+        return run
+
+    async def _afresh_run(self) -> SuccessRun | None:
+        run = self._run
+        if run is not None and self._polls:
+            self._notice_failures()
+            if self._clock() >= run.due_s:
+                await self._afold_pending()
+                await self._aapply(TIME_PASSES)
+                run.due_s = self._due_s()
+            return self._run
+        return run
+
+    # Evidence that several processes share
+
+    def _notice_failures(self) -> None:
+        """Become warm if the store says, without being asked, that the circuit failed elsewhere."""
+        shared = self._shared
+        if shared is None:
+            return
+        failed_s = self._store.failed_s(self.name)  # type: ignore[attr-defined]
+        if failed_s > shared.failed_s:
+            shared.failed_s = failed_s
+            self.warm()
+
+    def _notice_failure(self, circuit: Circuit) -> None:
+        """Become warm if the circuit that was just read has failed a moment ago."""
+        shared, failures = self._shared, circuit.failures
+        if shared is None or not failures or circuit.phase not in FLOWING:
+            return
+        failed_s = failures[-1].at_s
+        if failed_s > shared.failed_s and self._now_s() - failed_s < WARM_S:
+            shared.failed_s = failed_s
+            self.warm()
+
+    def warm(self) -> None:
+        """Report successes soon, each with its time: the circuit has just failed somewhere."""
+        shared = self._shared
+        if shared is None or self._lock.is_mine():
+            return
+        shared.warm_until_s = self._clock() + WARM_S
+        with self._lock.taken():
+            run = self._run
+            if run is not None and run.issued:
+                warm = SuccessRun(run.permit, run.due_s, 0)
+                self._set_run(warm)
+                warm.take_over(run, 0)
+        self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
+
+    def _tick(self) -> bool:
+        """Submit what is due; whether there may be more."""
+        shared = self._shared
+        if shared is None:
+            return False
+        now_s, run = self._clock(), self._run
+        if run is not None and run.is_pending and now_s - shared.submitted_s >= EVERY_S:
+            self._fold_pending()
+        if now_s >= shared.settle_at_s:
+            shared.settle_at_s = math.inf
+            self._apply(TIME_PASSES)
+        return now_s < shared.warm_until_s or shared.settle_at_s < math.inf
+
+    def settle(self) -> None:
+        """Wait until evidence is final that this process sent a moment ago, and have it judged.
+
+        For a process that ends: what it reported last is judged before that, within `HOLD_S`.
+        """
+        shared = self._shared
+        if shared is not None and shared.is_isolated(self._circuit):
+            shared.isolated = False
+            self._remark(EventKind.REJOINED, f"{this_process()} was isolated and has ended")
+        if shared is None or shared.settle_at_s == math.inf:
+            return
+        sleep(max(0.0, min(HOLD_S, shared.settle_at_s - self._clock())))
+        shared.settle_at_s = math.inf
+        self._apply(TIME_PASSES)
+
+    def _with_source(self, message: Message, now_s: float) -> Message:
+        """A report with who reports it and when it happened, where others share the circuit."""
+        shared = self._shared
+        if shared is None or not isinstance(message, Record) or not message.signal.count:
+            return message
+        if message.source is None:
+            times = ((now_s, message.signal.count),)
+            message = message._replace(source=Source(shared.process(), now_s, times))
+        shared.since_s, shared.submitted_s = now_s, self._clock()
+        if message.signal.ok is False:
+            shared.failed_s = max(shared.failed_s, now_s)
+            self.warm()
+        return message
+
+    def _judge_own(self, message: Message, circuit: Circuit, now_s: float) -> None:
+        """Judge this process by its own calls, and look again at evidence that is not final."""
+        shared = self._shared
+        if shared is None:
+            return
+        if is_pending(circuit):
+            shared.settle_at_s = self._clock() + HOLD_S
+            self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
+        is_moot = circuit.phase not in FLOWING or circuit.mode is not Mode.AUTO
+        if is_moot or (shared.isolated and not shared.is_isolated(circuit)):
+            shared.own, shared.isolated = None, False
+            return
+        own = shared.own
+        if isinstance(message, Record) and message.signal.count and message.source is not None:
+            own = self.policy.start(self.name, now_s) if own is None else own
+            shared.own = own = step(self.policy, own, Record(message.signal), now_s).circuit
+        if own is None:
+            return
+        was, is_cut = shared.isolated, own.phase not in FLOWING
+        if is_cut and not was and is_final(circuit, own.outage.opened_at_s):
+            if others(circuit, shared.process(), now_s) and own.outage.retry_at_s is not None:
+                shared.isolated, shared.generation = True, circuit.generation
+            else:
+                shared.own = None  # alone: the shared circuit has heard all that there is
+        elif was and not is_cut:
+            shared.isolated = False
+        if was or shared.isolated:
+            self._look_again(circuit)
+            self._remark_isolation(shared, own, was=was)
+
+    def _look_again(self, circuit: Circuit) -> None:
+        """Set the snapshot anew, because this process has been isolated or is no longer."""
+        late = self._adopt(circuit)
+        if late is not None:
+            self._fold(late)
+
+    def _remark_isolation(self, shared: SharedEvidence, own: Circuit, *, was: bool) -> None:
+        """Record in the shared circuit that this process is isolated, until when, or no longer."""
+        place, retry_at_s = this_process(), own.outage.retry_at_s
+        if shared.isolated and own.phase is Phase.OPEN and retry_at_s != shared.remarked_s:
+            shared.remarked_s = retry_at_s
+            why = f"{place} is isolated: {own.outage.reason}; other processes succeed"
+            self._remark(EventKind.ISOLATED, why, retry_at_s)
+        elif was and not shared.isolated:
+            shared.remarked_s = None
+            self._remark(EventKind.REJOINED, f"{place} is no longer isolated: its probe succeeded")
+
+    def _remark(self, kind: EventKind, why: str, until_s: float | None = None) -> None:
+        remark = Override("switchgear", why, kind=kind, until_s=until_s, process=this_process())
+        self._take(self._store.apply(self.name, self.policy, remark, self._now_s()))
+
+    @property
+    def _is_isolated(self) -> bool:
+        return self._shared is not None and self._shared.is_isolated(self._circuit)
+
+    def _ask_own(self) -> None:
+        """Raise `Rejected` while this process is isolated, unless it may probe."""
+        shared = self._shared
+        if shared is None or shared.own is None or not shared.is_isolated(self._circuit):
+            return
+        now_s = self._now_s()
+        with self._lock.taken():
+            done = step(self.policy, shared.own, Acquire(), now_s)
+            shared.own = done.circuit
+        self._look_again(self._circuit)
+        if done.verdict.permit is None:
+            wait_s = done.verdict.retry_after_s or 0.0
+            clock_s, reason = self._clock(), isolation_reason(done.verdict.reason)
+            refusal = Refusal(done.verdict.phase, reason, clock_s + wait_s, None, False)
+            raise Rejected(self.name, refusal, clock_s)
+
+    # Asking
+
+    def _ask(self) -> Permit:
+        """Ask a circuit that is not simply closed."""
+        refused = self._refused()
+        if refused is not None:
+            raise Rejected(*refused)
+        nested = self._nested_permit()
+        if nested is not None:
+            return nested
+        if self._is_isolated:
+            self._apply(TIME_PASSES)  # an operator may have reset the shared circuit
+            self._ask_own()
+        self._fold_pending()
+        return self._permit(self._apply(Acquire()))
+
+    async def _aask(self) -> Permit:
+        refused = self._refused()
+        if refused is not None:
+            raise Rejected(*refused)
+        nested = self._nested_permit()
+        if nested is not None:
+            return nested
+        if self._is_isolated:
+            await self._aapply(TIME_PASSES)
+            self._ask_own()
+        await self._afold_pending()
+        return self._permit(await self._aapply(Acquire()))
+
+    def _permit(self, verdict: Verdict) -> Permit:
+        if verdict.permit is None:
+            wait_s = math.inf if verdict.retry_after_s is None else verdict.retry_after_s
+            now_s = self._clock()
+            refusal = self._refusal_of(self._circuit, verdict, now_s + wait_s)
+            if self._on_call:
+                self._report_refusal((self.name, refusal, now_s))
+            raise Rejected(self.name, refusal, now_s)
+        return verdict.permit
+
+    def _refused(self) -> tuple[str, Refusal, float] | None:
+        """What to raise `Rejected` with while the snapshot refuses everybody, counted; else `None`.
+
+        The exception is not made here: who raises what is in a local variable of theirs keeps
+        their own frame alive.
+        """
+        refusal = self._refusal
+        if refusal is None:
+            refusal = self._probe_refusal
+            if refusal is None or self._nested_permit() is not None:
+                return None
+        now_s = self._clock()
+        if now_s >= self._refuse_until_s:
+            return None
+        for _ in self._refusals:
+            break
+        if self._on_call:
+            self._report_refusal((self.name, refusal, now_s))
+        return self.name, refusal, now_s
+
+    def _report_refusal(self, refused: tuple[str, Refusal, float]) -> None:
+        rejected = Rejected(*refused)
+        report(Call(self.name, Outcome.REJECTED, None, rejected), self._on_call)
+
+    def _nested_permit(self) -> Permit | None:
+        circuit = self._circuit
+        if circuit.phase is not Phase.HALF_OPEN or circuit.mode is not Mode.AUTO:
+            return None
+        probe = probe_around(self)
+        if probe is None or (probe.lease_until_s or 0.0) <= self._now_s():
+            return None
+        return Permit(circuit.generation)
+
+    # Messages
+
+    def _apply(self, message: Message, ago_s: float = 0.0) -> Verdict:
+        now_s = self._now_s() - ago_s
+        if self._lock.is_mine() or self._store.is_mine():
+            return self._defer(message, now_s)
+        message = self._with_source(message, now_s)
+        done = self._store.apply(self.name, self.policy, message, now_s)
+        self._judge_own(message, done.circuit, now_s)
+        return self._follow(done)
+
+    def _fold(self, message: Record, ago_s: float = 0.0) -> None:
+        """Tell what was counted. An interrupt before it is committed leaves it to be told."""
+        now_s = self._now_s() - ago_s
+        if self._lock.is_mine() or self._store.is_mine():
+            self._defer(message, now_s)
+            return
+        report = self._with_source(message, now_s)
+        try:
+            done = self._store.apply(self.name, self.policy, report, now_s)
+        except BaseException:
+            if not was_committed(report):
+                self._put_back(message)
+            raise
+        self._judge_own(report, done.circuit, now_s)
+        self._follow(done)
+
+    def _put_back(self, message: Record) -> None:
+        signal, permit = message.signal, message.permit
+        with self._lock.taken():
+            self._refusals_folded -= signal.refused
+            run = self._run
+            if run is not None and run.permit == permit:
+                run.owed += signal.count
+                return
+        if signal.count:  # the run has ended meanwhile, and these are late
+            _deferred.append((self, message))
+
+    def _follow(self, done: Step) -> Verdict:
+        late = self._take(done)
+        if late is not None:
+            self._fold(late)
+        return done.verdict
+
+    async def _aapply(self, message: Message, ago_s: float = 0.0) -> Verdict:
+        if self._wall is None:
+            return self._apply(message, ago_s)  # in memory: nothing to wait for
+        now_s = self._now_s() - ago_s
+        message = self._with_source(message, now_s)
+        done = await self._store.aapply(self.name, self.policy, message, now_s)
+        self._judge_own(message, done.circuit, now_s)
+        late = self._take(done)
+        if late is not None:
+            await self._aapply(late)
+        return done.verdict
+
+    async def _afold(self, message: Record, ago_s: float) -> None:
+        if self._wall is None:
+            self._fold(message, ago_s)
+        else:  # if it is cancelled, the store may have it: rather lost than counted twice
+            await self._aapply(message, ago_s)
+
+    def _take(self, done: Step) -> Record | None:
+        """Adopt what a message did; returns what is still to be told because of it."""
+        late = self._adopt(done.circuit) if done.circuit is not self._circuit else None
+        if done.events:
+            log_events(done.events, self.sinks)
+            if self.sinks:
+                emit(done.events, self.sinks)
+        if _deferred:
+            _hear_deferred()
+        return late
+
+    def _defer(self, message: Message, now_s: float) -> Verdict:
+        """Answer a finalizer or signal handler that interrupted this thread at its bookkeeping.
+
+        What it tells is heard right after; what it asks is answered by the snapshot, and no
+        probe is given away.
+        """
+        circuit = self._circuit
+        verdict = standing(self.policy, circuit, max(now_s, circuit.seen_s))
+        if not isinstance(message, Acquire):
+            _deferred.append((self, message))
+        elif verdict.admitted and (verdict.phase in FLOWING or circuit.mode is not Mode.AUTO):
+            return verdict._replace(permit=Permit(circuit.generation))
+        else:
+            _deferred.append((self, Record(Signal(count=0, refused=1))))
+        return verdict
+
+    def _adopt(self, circuit: Circuit) -> Record | None:
+        """Make this the snapshot, unless another thread has already seen a newer one."""
+        times, late = self._times(), 0
+        with self._lock.taken():
+            if circuit.version < self._circuit.version:
+                return None
+            ended, run = self._look_at(circuit, times), self._run
+            if ended is not None and run is not None and run.permit == ended.permit:
+                run.take_over(ended, self._most(circuit))
+            elif ended is not None:
+                late = ended.end()
+            # Last: a fork or an interrupt before this leaves a snapshot that the next message mends.
+            self._circuit = circuit
+        if self._shared is not None:
+            self._notice_failure(circuit)
+        return Record(self._success(late), ended.permit) if ended is not None and late else None
+
+    def _put_off(self, run: SuccessRun, more: int) -> bool:
+        """Whether it could be left to the keeper of the panel, who folds it within the second.
+
+        Where changes are pushed a closed call sends nothing, however many there are, unless with
+        one of them a detector begins to judge. Elsewhere nobody keeps: put off, they would all look
+        as old as the first of them.
+        """
+        if self._put_off_dated(run, more):
+            return True
+        if not self._store.pushes or self._polls or self._lock.is_mine():
+            return False
+        with self._lock.taken():
+            if run is self._run and self._most(self._circuit) == UNLIMITED:
+                run.put_off(more)
+                return True
+        return False
+
+    def _put_off_dated(self, run: SuccessRun, more: int) -> bool:
+        """Whether a success on a warm circuit could be left to the submitter, with its time."""
+        shared = self._shared
+        if shared is None or self._clock() >= shared.warm_until_s or self._lock.is_mine():
+            return False
+        now_s = self._now_s()
+        with self._lock.taken():
+            now = self._run
+            if now is None or now.permit != run.permit:
+                return False
+            pending = len(now.times) + now.owed + more
+            if pending >= min(MOST_TIMES, self._limit(self._circuit)):
+                return False
+            now.times += (now_s,) * more
+        self._store.submitter.add(self, self._tick)  # type: ignore[attr-defined]
+        return True
+
+    def _counted(self, run: SuccessRun, more: int) -> Iterator[tuple[Record, float]]:
+        """What a run has counted as a message, and how long ago that was.
+
+        Tickets are taken only before a run is due, so an overdue run is as old as that: a pause
+        does not make its successes new.
+        """
+        now_s, due_s, taken, was_due_s = self._clock(), self._due_s(), 0, run.due_s
+        times: tuple[float, ...] = ()
+        if not self._lock.is_mine():
+            with self._lock.taken():
+                if run is self._run:
+                    taken = run.count(self._most(self._circuit) - more)
+                    times = run.taken_times()
+                run.due_s = due_s
+        shared = self._shared
+        if shared is not None:
+            if taken + more + len(times):
+                yield self._dated_report(shared, run, times, before=taken, after=more), 0.0
+            return
+        overdue_s = max(0.0, now_s - was_due_s)
+        if taken and more and overdue_s:
+            yield Record(self._success(taken), run.permit), overdue_s
+            yield Record(self._success(more), run.permit), 0.0
+        elif taken + more:
+            yield Record(self._success(taken + more), run.permit), 0.0 if more else overdue_s
+
+    def _dated_report(
+        self,
+        shared: SharedEvidence,
+        run: SuccessRun,
+        times: tuple[float, ...],
+        *,
+        before: int,
+        after: int,
+    ) -> Record:
+        """The successes of this process with their times.
+
+        Those that took tickets have none. They happened before anything failed elsewhere, as far as
+        is known, so they are as old as the report before this one.
+        """
+        now_s = self._now_s()
+        since_s = min(
+            now_s, times[0] if times else now_s, max(shared.since_s, now_s - FOLD_EVERY_S)
+        )
+        when = ((since_s, before), *dates(times), (now_s, after))
+        source = Source(shared.process(), now_s, tuple(part for part in when if part[1]))
+        return Record(self._success(before + len(times) + after), run.permit, source)
+
+    def _fold_pending(self) -> None:
+        """Fold the successes and refusals that the circuit has not heard of yet."""
+        for message, ago_s in self._pending():
+            self._fold(message, ago_s)
+
+    async def _afold_pending(self) -> None:
+        for message, ago_s in self._pending():
+            await self._afold(message, ago_s)
+
+    def _pending(self) -> Iterator[tuple[Record, float]]:
+        run = self._run
+        if run is not None and run.is_pending:
+            yield from self._counted(run, 0)
+        if self._refusals is NO_REFUSALS or not self._new_refusals() or self._lock.is_mine():
+            return
+        with self._lock.taken():
+            refused = self._new_refusals()
+            self._refusals_folded += refused
+        if refused:
+            yield Record(Signal(count=0, refused=refused)), 0.0
+
+    def _new_refusals(self) -> int:
+        return UNLIMITED - length_hint(self._refusals) - self._refusals_folded
+
+
+def _hear_deferred() -> None:
+    """Fold what was put off, once: what cannot be folded yet is put off again."""
+    for _ in range(len(_deferred)):
+        try:
+            live, message = _deferred.popleft()
+        except IndexError:
+            return  # another thread hears it
+        live._apply(message)  # noqa: SLF001

@@ -1,0 +1,38 @@
+"""What the command imports only when it is needed can be imported then, whatever came before."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import switchgear
+
+SOURCE = Path(switchgear.__file__).parent
+LAZY = re.compile(r"^ +from (switchgear\.[\w.]+) import (\w+)", re.MULTILINE)
+IN_FORKS = """
+import importlib, os, sys, traceback
+import switchgear._cli
+for target in sys.argv[1:]:
+    module, _, name = target.partition(":")
+    if os.fork() == 0:
+        try:
+            getattr(importlib.import_module(module), name, None) or importlib.import_module(f"{module}.{name}")
+        except BaseException:
+            print(f"import of {name} from {module}:", flush=True)
+            traceback.print_exc(limit=-2, file=sys.stdout)
+            sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_every_lazy_import_of_the_command_works_as_the_first_one() -> None:
+    found = {
+        f"{module}:{name}"
+        for path in (SOURCE / "_cli").rglob("*.py")
+        for module, name in LAZY.findall(path.read_text(encoding="utf-8"))
+    }
+    assert len(found) > 20
+    command = [sys.executable, "-c", IN_FORKS, *sorted(found)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,0 +1,129 @@
+"""The thread that submits successes of warm circuits: one, on demand, and gone afterwards."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from switchgear._stores import submitter as module
+from switchgear._stores.submitter import Submitter
+from timeouts import LIMIT_S
+
+
+def until(condition: Callable[[], object]) -> None:
+    end_s = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end_s, "it did not happen in time"
+        time.sleep(0.005)
+
+
+class Owner:
+    """A circuit that needs so many ticks."""
+
+    def __init__(self, ticks: float, *, fails: bool = False) -> None:
+        self.ticks = 0
+        self._most = ticks
+        self._fails = fails
+
+    def tick(self) -> bool:
+        self.ticks += 1
+        if self._fails:
+            raise RuntimeError("a defect")
+        return self.ticks < self._most
+
+
+def threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "switchgear-submitter"]
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TICK_S", 0.001)
+    monkeypatch.setattr(module, "LINGER_S", 0.05)
+
+
+def test_a_circuit_is_ticked_until_it_is_done_and_the_thread_ends() -> None:
+    submitter, owner = Submitter(), Owner(5)
+    before = len(threads())
+    assert submitter._thread is None
+    submitter.add(owner, owner.tick)
+    until(lambda: owner.ticks == 5)
+    until(lambda: submitter._thread is None)
+    until(lambda: len(threads()) <= before)
+    assert owner.ticks == 5
+    assert submitter._ticks == {}
+
+
+def test_there_is_one_daemon_thread_for_all() -> None:
+    submitter, owners = Submitter(), [Owner(float("inf")) for _ in range(5)]
+    for owner in owners:
+        submitter.add(owner, owner.tick)
+        submitter.add(owner, owner.tick)
+    until(lambda: all(owner.ticks > 3 for owner in owners))
+    thread = submitter._thread
+    assert thread is not None
+    assert thread.daemon
+    assert len(submitter._ticks) == 5
+    submitter.stop()
+    assert not thread.is_alive()
+
+
+def test_a_circuit_that_raises_does_not_stop_the_others() -> None:
+    submitter, bad, good = Submitter(), Owner(9, fails=True), Owner(9)
+    submitter.add(bad, bad.tick)
+    submitter.add(good, good.tick)
+    until(lambda: good.ticks == 9)
+    until(lambda: submitter._thread is None)
+    assert bad.ticks == 1
+
+
+def test_a_circuit_that_nothing_refers_to_is_let_go() -> None:
+    submitter, kept = Submitter(), Owner(float("inf"))
+    gone: Any = Owner(float("inf"))
+    submitter.add(kept, kept.tick)
+    submitter.add(gone, gone.tick)
+    key = id(gone)
+    del gone
+    until(lambda: key not in submitter._ticks)
+    assert len(submitter._ticks) == 1
+    submitter.stop()
+
+
+def test_it_starts_again_after_it_ended_and_after_a_fork() -> None:
+    submitter, first, second = Submitter(), Owner(1), Owner(2)
+    submitter.add(first, first.tick)
+    until(lambda: submitter._thread is None)
+    submitter.add(second, second.tick)
+    until(lambda: second.ticks == 2)
+    held = submitter._lock
+    submitter.forget_fork()
+    assert submitter._lock is not held
+    assert (submitter._ticks, submitter._thread) == ({}, None)
+    third = Owner(1)
+    submitter.add(third, third.tick)
+    until(lambda: third.ticks == 1)
+
+
+def test_after_stop_nothing_is_taken() -> None:
+    submitter, owner = Submitter(), Owner(1)
+    submitter.stop()
+    submitter.add(owner, owner.tick)
+    assert submitter._thread is None
+    assert owner.ticks == 0
+
+
+def test_it_may_be_stopped_by_its_own_thread() -> None:
+    submitter = Submitter()
+    stopped = threading.Event()
+
+    class Stops:
+        def tick(self) -> bool:
+            submitter.stop()
+            stopped.set()
+            return True
+
+    owner = Stops()
+    submitter.add(owner, owner.tick)
+    assert stopped.wait(LIMIT_S)
