@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from switchgear._hooks.client import SWITCH
 from switchgear._hooks.command import AGENTS, OR_REFUSE, hook_command
 from switchgear._hooks.install.agents import TIMEOUT_S
 from switchgear._hooks.install.files import CannotChange
@@ -21,7 +22,7 @@ from switchgear._hooks.install.probe import BEFORE, Answer, event_of, read, samp
 # ruff: noqa: PTH118, PTH103  paths are texts, as in the hooks
 
 SESSION = "selftest"
-_DROPPED = ("SWITCHGEAR_WATCHED", "SWITCHGEAR_TIME", "SWITCHGEAR_STORY")
+_DROPPED = (SWITCH, "SWITCHGEAR_WATCHED", "SWITCHGEAR_TIME", "SWITCHGEAR_STORY")
 _PROJECTS = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR", "QWEN_PROJECT_DIR")
 
 
@@ -78,14 +79,21 @@ def turned(command: str, folder: str) -> str:
     return shlex.join([*words, "--root", folder]) + end
 
 
-def send(hook: Hook, command: str, session: str = SESSION) -> Answer:
-    """One event before a shell command, through the process."""
-    return send_bytes(hook, event(hook, command, session))
+def send(hook: Hook, command: str, session: str = SESSION, *, alone: bool = False) -> Answer:
+    """One event before a shell command, through the process; see `send_bytes`."""
+    return send_bytes(hook, event(hook, command, session), alone=alone)
 
 
-def send_bytes(hook: Hook, raw: bytes | None, line: str | None = None) -> Answer:
-    """Some input through the process, by another command `line` if one is given; `None`: none at all."""
+def send_bytes(
+    hook: Hook, raw: bytes | None, line: str | None = None, *, alone: bool = False
+) -> Answer:
+    """Some input through the process, by another command `line` if one is given; `None`: none at all.
+
+    `alone`: the hook process decides itself, without the resident process.
+    """
     known = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+    if alone:
+        known[SWITCH] = "off"
     known |= dict.fromkeys(_PROJECTS, hook.folder)
     known["SWITCHGEAR_STORE"] = f"sqlite:///{hook.store}"
     if hook.config is not None:

@@ -1,7 +1,7 @@
 """What is tried on a real hook command: forbidden calls in every state that a hook process can be in.
 
-Each call is sent at least twice, because the first hook of a project compiles the configuration and the
-later ones run from caches. The session of each trial is its own: several refusals look like a stuck
+Each call is sent at least twice: the first hook of a project compiles the configuration, the later ones
+find it compiled, and every second one decides itself, without the resident process. The session of each trial is its own: several refusals look like a stuck
 agent.
 """
 
@@ -16,8 +16,8 @@ from switchgear._hooks.install.probe import Answer
 
 # ruff: noqa: PTH118  paths are texts, as in the hooks
 
-TIMES = 3
-"""Cold, from the bundle of modules, with every cache filled."""
+TIMES = 4
+"""With cold and with filled caches, by the resident process and by the hook process itself."""
 ORDINARY = "ls -la"
 BREACH = "git push --force origin main"
 RELEASE = "switchgear release 'session/*' --why 'I am fine'"
@@ -48,7 +48,7 @@ def breach(hook: Hook) -> Tried:
 def ordinary(hook: Hook) -> Tried:
     """A call that no rule forbids is admitted, without a remark."""
     for number in range(TIMES):
-        answer = send(hook, ORDINARY, f"selftest-ordinary-{number}")
+        answer = send(hook, ORDINARY, f"selftest-ordinary-{number}", alone=number % 2 == 1)
         if answer.action != "allow" or answer.remark or answer.trouble:
             said = answer.trouble or answer.remark or answer.text
             wrong = f"an ordinary call is not admitted: {answer.action} {said}".rstrip()
@@ -89,7 +89,7 @@ def bad_input(hook: Hook) -> Tried:
         "an unknown event": whole.replace(b"Tool", b"Tule").replace(b"tool", b"tule"),
     }
     for number, (name, raw) in enumerate(inputs.items()):
-        wrong = _admitted(send_bytes(hook, raw), name)
+        wrong = _admitted(send_bytes(hook, raw, alone=number % 2 == 1), name)
         if wrong:
             return Tried("bad input", number + 1, wrong=wrong)
     closed = send_bytes(hook, None, line=f"({hook.command}) <&-")
@@ -116,7 +116,8 @@ def _forbidden(hook: Hook, attack: str, commands: list[str]) -> Tried:
     """The commands must be refused, each time."""
     answer = Answer()
     for number, command in enumerate(commands):
-        answer = send(hook, command, f"selftest-{attack.replace(' ', '-')}-{number}")
+        session = f"selftest-{attack.replace(' ', '-')}-{number}"
+        answer = send(hook, command, session, alone=number % 2 == 1)
         wrong = _admitted(answer, repr(command[:80]))
         if wrong:
             return Tried(attack, number + 1, wrong=wrong)
