@@ -42,8 +42,11 @@ def use(way: str) -> None:
         return
     os.environ.pop(client.SWITCH, None)
     until_s = time.monotonic() + PATIENCE_S
+    start_s = 0.0
     while resident.status() is None:
-        assert resident.start()
+        if time.monotonic() >= start_s:
+            assert resident.start()
+            start_s = time.monotonic() + 5.0
         assert time.monotonic() < until_s, "no resident process"
         time.sleep(0.05)
 

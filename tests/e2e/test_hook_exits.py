@@ -26,10 +26,14 @@ FORBIDDEN = {"command": "rm -rf /etc"}
 
 
 @pytest.fixture(params=WAYS, autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def way(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[str]:
     monkeypatch.setenv(SWITCH, "")
     use(request.param)
-    return str(request.param)
+    yield str(request.param)
+    stop_residents(tmp_path / ".local" / "state")
+    stop_residents(tmp_path / "state")
 
 
 @pytest.fixture
@@ -220,8 +224,12 @@ def test_a_removed_working_directory_does_not_switch_the_rules_off(
     ids=repr,
 )
 def test_no_environment_switches_the_rules_off(
-    project: Path, tmp_path: Path, env: dict[str, str]
+    project: Path, way: str, env: dict[str, str]
 ) -> None:
+    if way == "resident":  # in the test's own state folder, not in the user's
+        env = {"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"], **env}
+    else:
+        env = {SWITCH: "off", **env}
     for words in (command(project), command(project)[:-2]):
         for _ in range(2):
             raw = json.dumps({**before("Bash", FORBIDDEN), "cwd": str(project)}).encode()
@@ -308,13 +316,12 @@ def test_a_hook_that_is_ended_by_a_signal_refuses(project: Path, number: signal.
 
 
 @pytest.fixture
-def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of Switchgear whose files may be damaged, with a state folder of its own."""
     package = tmp_path / "lib" / "switchgear"
     shutil.copytree(Path(command(tmp_path)[3]).parents[1], package)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    yield package
-    stop_residents(tmp_path / "state")
+    return package
 
 
 def run_copy(

@@ -220,10 +220,11 @@ def restart() -> int:
     resident.stop()
     why = resident.obstacle()
     found = None
-    until_s = monotonic() + 10.0
+    until_s, start_s = monotonic() + 10.0, 0.0
     while not why and found is None and monotonic() < until_s:
-        if not resident.start():
-            break
+        if monotonic() >= start_s:
+            resident.start()
+            start_s = monotonic() + 3.0
         sleep(0.05)
         found = resident.status()
     if found is None:

@@ -20,13 +20,14 @@ from switchgear._hooks.compiled import SOURCES, Compiled, Unconfigured, compiled
 from switchgear._hooks.decide import RULES, decide, rule_refusal
 from switchgear._hooks.inspect_call import Looked, look_at
 from switchgear._hooks.pending import Pending, in_dialect
-from switchgear._hooks.protect import GUARD_RULES, IN_PROJECTS, SHARED_STORE
+from switchgear._hooks.protect import GUARD_RULES, IN_PROJECTS, RUNTIME_FOLDER, SHARED_STORE
 from switchgear._rules.builtin import BUILTIN
 from switchgear._rules.rules import dump_rules
 from switchgear._stores.base import Store
 from switchgear._stores.url import FOLDER, default_file
 from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.messages import tampering_text
+from switchgear._system.files import state_folder
 from switchgear._text.redact import redact
 
 
@@ -48,6 +49,8 @@ def built_in(root: str) -> Compiled:
         rules=dump_rules((*rules, *GUARD_RULES, SHARED_STORE)),
         protected=(
             os.path.join(os.path.dirname(store), "**"),
+            os.path.join(state_folder(), "**"),
+            RUNTIME_FOLDER,
             *(os.path.join(root, name) for name in (*SOURCES[:3], *IN_PROJECTS)),
             os.path.join(ours, "**"),
         ),

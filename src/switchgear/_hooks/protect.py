@@ -28,6 +28,9 @@ IN_PROJECTS = tuple(path[3:] for path in PROTECTED if path.startswith("**/."))
 By its whole path too, because only that can meet what a shell would complete: `rm .cl*/s*`.
 """
 
+RUNTIME_FOLDER = "/run/user/*/switchgear/**"
+"""Where the socket of the resident process is if the state folder cannot be written."""
+
 GUARD_RULES = (
     Rule(
         "guard/evidence",
