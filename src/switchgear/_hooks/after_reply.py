@@ -7,7 +7,7 @@ and in a file; it inherits the environment of the hook.
 import os
 import sys
 
-from switchgear._agents.hook_ruling import Errand
+from switchgear._agents.hook_protocol import Errand
 from switchgear._hooks.interrupt import show_headless
 from switchgear._stores.url import default_file, keep_out_of_git
 from switchgear._text.digest import digest

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
-from switchgear._agents.hook_ruling import Reply
+from switchgear._agents.hook_protocol import Reply
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.types import Event
 from switchgear._hooks import deadline

@@ -548,7 +548,7 @@ def _load() -> None:
     """Import what events need, and decide one in memory, so that no event waits for it."""
     import json  # noqa: PLC0415
 
-    from switchgear._agents.hook_dialects import dialect_of  # noqa: PLC0415
+    from switchgear._agents.registry import dialect_of  # noqa: PLC0415
     from switchgear._config.model import Config  # noqa: PLC0415
     from switchgear._hooks import compiled, handler, interrupt, watched  # noqa: F401, PLC0415
     from switchgear._hooks.command import AGENTS  # noqa: PLC0415

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from switchgear._agents.hook_call import Moment
+from switchgear._agents.hook_protocol import Moment
 from switchgear._hooks import session, watched
 from switchgear._hooks.host_id import here
 from switchgear._hooks.session import Notes
