@@ -88,7 +88,9 @@ def test_an_agent_is_one_package_and_one_row(package: Path, tmp_path: Path) -> N
     (folder / "agent.py").write_text(agent)
     (folder / "hooks.py").write_text(hooks)
     registry = package / "_agents" / "registry.py"
-    registry.write_text(registry.read_text().replace("ROWS = (\n", f"ROWS = (\n{row}", 1))
+    registry.write_text(
+        registry.read_text().replace("ROWS = (\n", f"ROWS = (\n{row.rstrip()},\n", 1)
+    )
 
     events = ["ToolStarted", "ToolStep", "Usage", "AgentResult"]
     assert run(package, project, sys.executable, "-c", RUN, str(project)).strip() == (

@@ -15,7 +15,7 @@ from switchgear._core.types import Mode, Override
 from switchgear._hooks.compiled import Compiled, Unconfigured, compiled
 from switchgear._hooks.install.agents import HOOKED, PROJECT, TIMEOUT_S, USER, HookSettings
 from switchgear._hooks.install.files import CannotChange
-from switchgear._hooks.install.outcome import Place, Standing
+from switchgear._hooks.install.outcome import HookFile, InstallState
 from switchgear._hooks.install.place import place, scopes_of
 from switchgear._hooks.install.probe import AFTER, BEFORE, Probe, event_of
 from switchgear._hooks.interrupt import agent_process
@@ -71,7 +71,7 @@ def _program(agent: HookSettings) -> Iterator[Finding]:
         yield Finding(GOOD, f"{agent.title} is {found}")
 
 
-def _standing(agent: HookSettings, scope: str, standing: Standing) -> Iterator[Finding]:
+def _standing(agent: HookSettings, scope: str, standing: InstallState) -> Iterator[Finding]:
     count = f"{len(standing.events)} of {len(agent.events)} events"
     again = f"switchgear hooks install {agent.name} --scope {scope}"
     if standing.gone:
@@ -88,7 +88,7 @@ def _standing(agent: HookSettings, scope: str, standing: Standing) -> Iterator[F
         yield Finding(PROBLEM, what, "change that setting")
 
 
-def _proved(agent: HookSettings, scope: str, there: Place, folder: str) -> Iterator[Finding]:
+def _proved(agent: HookSettings, scope: str, there: HookFile, folder: str) -> Iterator[Finding]:
     """Send events through the commands that the file holds, and look for them."""
     try:
         known = compiled(folder)

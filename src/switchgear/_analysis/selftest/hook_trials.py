@@ -18,7 +18,7 @@ from switchgear._hooks.command import AGENTS, OR_REFUSE, hook_command
 from switchgear._hooks.install.agents import TIMEOUT_S
 from switchgear._hooks.install.files import CannotChange
 from switchgear._hooks.install.place import place, scopes_of
-from switchgear._hooks.install.probe import BEFORE, Answer, event_of, read, sample
+from switchgear._hooks.install.probe import BEFORE, ProbeAnswer, event_of, read, sample
 
 # ruff: noqa: PTH118, PTH103  paths are texts, as in the hooks
 
@@ -80,12 +80,12 @@ def turned(command: str, folder: str) -> str:
     return shlex.join([*words, "--root", folder]) + end
 
 
-def send(hook: Hook, command: str, session: str = SESSION) -> Answer:
+def send(hook: Hook, command: str, session: str = SESSION) -> ProbeAnswer:
     """One event before a shell command, through the process."""
     return send_bytes(hook, event(hook, command, session))
 
 
-def send_bytes(hook: Hook, raw: bytes | None, line: str | None = None) -> Answer:
+def send_bytes(hook: Hook, raw: bytes | None, line: str | None = None) -> ProbeAnswer:
     """Some input through the process, by another command `line` if one is given; `None`: none at all."""
     known = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     known |= dict.fromkeys(_PROJECTS, hook.folder)
@@ -104,7 +104,7 @@ def send_bytes(hook: Hook, raw: bytes | None, line: str | None = None) -> Answer
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Answer(trouble=f"it did not answer within {TIMEOUT_S * 2} s")
+        return ProbeAnswer(trouble=f"it did not answer within {TIMEOUT_S * 2} s")
     out, err = (part.decode(errors="replace") for part in (done.stdout, done.stderr))
     return read(hook.agent, out, err, done.returncode)
 
@@ -226,7 +226,7 @@ QUICK: tuple[Trial, ...] = (breach, ordinary, release, bad_input)
 
 def _forbidden(hook: Hook, attack: str, commands: list[str]) -> Tried:
     """The commands must be refused, each time."""
-    answer = Answer()
+    answer = ProbeAnswer()
     for number, command in enumerate(commands):
         answer = send(hook, command, f"selftest-{attack.replace(' ', '-')}-{number}")
         wrong = _admitted(answer, repr(command[:80]))
@@ -237,7 +237,7 @@ def _forbidden(hook: Hook, attack: str, commands: list[str]) -> Tried:
     return Tried(attack, len(commands), by, f"{answer.action}: {answer.text}")
 
 
-def _admitted(answer: Answer, what: str) -> str:
+def _admitted(answer: ProbeAnswer, what: str) -> str:
     """The sentence about an answer that does not refuse; empty: it does."""
     if answer.action in {"deny", "stop"}:
         return ""
