@@ -105,7 +105,7 @@ def test_an_agent_is_one_package_and_one_row(package: Path, tmp_path: Path) -> N
     command = group["hooks"][0]["command"]
     assert str(package) in command
 
-    def decision(words: str) -> Any:
+    def decided(words: str) -> Any:
         event = {
             "hook_event_name": "PreToolUse",
             "session_id": "s1",
@@ -115,10 +115,10 @@ def test_an_agent_is_one_package_and_one_row(package: Path, tmp_path: Path) -> N
             "tool_use_id": "t1",
         }
         out = run(package, project, "/bin/sh", "-c", command, stdin=json.dumps(event))
-        return json.loads(out or "{}").get("hookSpecificOutput", {}).get("permissionDecision")
+        return json.loads(out or "{}").get("hookSpecificOutput", {})
 
-    assert decision("ls") is None
-    assert decision("rm -rf /etc") == "deny"
+    assert decided("ls") == {}
+    assert decided("rm -rf /etc")["permissionDecision"] == "deny"
 
 
 def test_a_detector_is_one_file_and_one_row(package: Path, tmp_path: Path) -> None:
