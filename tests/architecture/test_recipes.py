@@ -55,8 +55,8 @@ def run(package: Path, cwd: Path, *words: str, stdin: str = "") -> str:
     """What a command prints that finds the copy instead of the package."""
     environment = {
         **os.environ,
-        "HOME": str(cwd / "home"),
-        "XDG_STATE_HOME": str(cwd / "state"),
+        "HOME": str(package.parents[1] / "home"),
+        "XDG_STATE_HOME": str(package.parents[1] / "state"),
         "PATH": f"{cwd / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(package.parent),
     }
@@ -78,6 +78,7 @@ def test_an_agent_is_one_package_and_one_row(package: Path, tmp_path: Path) -> N
     project = tmp_path / "project"
     program = project / "bin" / "scribe"
     program.parent.mkdir(parents=True)
+    (project / ".switchgear").mkdir()  # else a folder of that name above would be the project's
     program.write_text(SCRIBE)
     program.chmod(0o755)
     agent, _, hooks = code("Add an agent", "python")
@@ -117,7 +118,7 @@ def test_an_agent_is_one_package_and_one_row(package: Path, tmp_path: Path) -> N
         out = run(package, project, "/bin/sh", "-c", command, stdin=json.dumps(event))
         return json.loads(out or "{}").get("hookSpecificOutput", {})
 
-    assert decided("ls") == {}
+    assert not (found := decided("ls")), found["permissionDecisionReason"]
     assert decided("rm -rf /etc")["permissionDecision"] == "deny"
 
 
