@@ -101,7 +101,7 @@ def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
     then, texts = before.circuit, before.texts
     new = []
     for index, name in enumerate(Circuit._fields):
-        value = circuit[index]
+        value: Any = circuit[index]
         kind = type(value)
         if then is not None and value is then[index]:
             new.append(texts[index])
