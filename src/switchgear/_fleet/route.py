@@ -71,10 +71,10 @@ class Route:
     )
 
     def __init__(self, agent: str, story: str | None) -> None:
-        self.agent = agent
+        self.agent: str = agent
         """Whom the work is for."""
-        self.story = story
-        self.decision = RouteDecision.HALT
+        self.story: str | None = story
+        self.decision: RouteDecision = RouteDecision.HALT
         self.worker: str | None = None
         """The agent that does it; `None`: nobody."""
         self.model: Model | None = None

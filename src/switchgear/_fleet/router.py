@@ -6,7 +6,7 @@ So the same code routes real calls and those of a simulation.
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypedDict, TypeVar, Unpack
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
 from switchgear._core.errors import BudgetRefused, Rejected
@@ -70,6 +70,15 @@ class Settings(NamedTuple):
         return [agent, *(self.crew.agents[name] for name in agent.fallback_chain)]
 
 
+class RouteOptions(TypedDict, total=False):
+    """What a call of a fleet is for, each as `Router.route` documents it."""
+
+    story: str | None
+    locks: Collection[str]
+    budget: str | None
+    estimate_micros: int | None
+
+
 class Router:
     """Decides for a fleet. Thread-safe, like the panel.
 
@@ -90,7 +99,7 @@ class Router:
         clock: Clock = monotonic,
     ) -> None:
         self.panel = panel
-        self.settings = Settings(crew, breakers)
+        self.settings: Settings = Settings(crew, breakers)
         self._on_switch = on_switch
         self._clock = clock
         self._last: dict[str, Candidate] = {}
@@ -165,7 +174,7 @@ class Router:
         route.refuse(_decision(route.refused))
         return route
 
-    def call(self, agent: str, work: Callable[[Route], T], **where: Any) -> T:
+    def call(self, agent: str, work: Callable[[Route], T], **where: Unpack[RouteOptions]) -> T:
         """Let `work` be done by whoever may, and by the next when a provider fails it.
 
         `work` is given the route: `route.model` says on what to run it, `route.spent(micros)` takes
@@ -197,7 +206,9 @@ class Router:
                 route.record(ok=True, seconds=self._clock() - started_s)
                 return done
 
-    async def acall(self, agent: str, work: Callable[[Route], Awaitable[T]], **where: Any) -> T:
+    async def acall(
+        self, agent: str, work: Callable[[Route], Awaitable[T]], **where: Unpack[RouteOptions]
+    ) -> T:
         """What `call` is for a coroutine: the circuits are asked and told beside the event loop."""
         by = self.settings  # of all attempts
         tried: dict[Candidate, str] = {}

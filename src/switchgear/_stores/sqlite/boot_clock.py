@@ -36,7 +36,7 @@ class BootClock:
         self._name = boot_name() if hasattr(time, "CLOCK_BOOTTIME") else None
         # Until the shared anchor is known, our own: the time goes on while the file is away.
         self._anchor_s = self._own_anchor_s()
-        self.is_shared = self._name is None
+        self.is_shared: bool = self._name is None
 
     def __call__(self) -> float:
         """The time now."""

@@ -54,8 +54,8 @@ class DatabaseFile:
     __slots__ = ("_busy_timeout_s", "_clock", "_folder", "label", "path")
 
     def __init__(self, path: str, label: str, busy_timeout_s: float, clock: BootClock) -> None:
-        self.path = path
-        self.label = label
+        self.path: str = path
+        self.label: str = label
         self._folder = os.path.dirname(path)
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock

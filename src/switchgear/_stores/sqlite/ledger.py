@@ -18,7 +18,7 @@ class SqliteLedger:
     """Over the connection of a store. Safe to share between threads and, by path, processes."""
 
     def __init__(self, link: Link, clock: Clock) -> None:
-        self.label = link.label
+        self.label: str = link.label
         self.now_s = clock
         self._link = link
 

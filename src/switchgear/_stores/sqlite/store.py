@@ -70,7 +70,7 @@ class SqliteStore:
         keep_events: int = KEEP_EVENTS,
     ) -> None:
         path = os.fspath(path)
-        self.label = f"sqlite:///{path}"
+        self.label: str = f"sqlite:///{path}"
         self.refresh_s: float | None = refresh_s
         self._boot_clock = BootClock()
         self._clock = clock or self._boot_clock
