@@ -197,7 +197,7 @@ def test_only_the_documented_modules_are_public() -> None:
     assert found - {"py", "hooks"} == set(PUBLIC) - {"switchgear"}
 
 
-PRIVATE = re.compile(r"\bswitchgear(?:\.\w+)*\._\w+")
+PRIVATE = re.compile(r"\bswitchgear(?:\.\w+)*\._(?!_)\w+")
 USER_PAGES = [
     page
     for page in PAGES
