@@ -2,8 +2,7 @@
 
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import Crew, agent, crew, story
-from switchgear._fleet.route import Refused, Route, RouteDecision
-from switchgear._fleet.router import Router
+from switchgear._fleet.router import Refused, Route, RouteDecision, Router
 from switchgear._fleet.targets import Command, Slack, Webhook, sign, verify
 from switchgear._fleet.watcher import Watcher
 

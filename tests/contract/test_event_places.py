@@ -7,7 +7,7 @@ import pytest
 
 from contract.backends import BACKENDS, Backend
 from switchgear import Panel
-from switchgear._fleet.event_stream import Place
+from switchgear._fleet.delivery import Place
 
 
 @pytest.fixture(params=sorted(BACKENDS))

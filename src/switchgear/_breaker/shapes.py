@@ -216,9 +216,8 @@ def _guarded(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callabl
                 return guard_lazy(breaker, result, None, args, kwargs)
             run.plain = type(result)
         for _ in run.tickets:
-            break
-        else:
-            breaker._fold_run(run, more=1)
+            return result
+        breaker._fold_run(run, more=1)
         return result
 
     return guarded

@@ -13,7 +13,7 @@ from switchgear._cli.views.text import clean, plural, say
 
 if TYPE_CHECKING:
     from switchgear._analysis.backtest.findings import Found
-    from switchgear._analysis.backtest.rows import Row
+    from switchgear._analysis.backtest.replay import Row
     from switchgear._cli.views.progress import Report
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
@@ -139,8 +139,7 @@ class Reading(NamedTuple):
 def _recorded(
     found: "Found", paths: tuple[str, ...], names: list[str], reading: Reading
 ) -> "Iterator[Row]":
-    from switchgear._analysis.backtest.engine import Judging, Recordings, each_run
-    from switchgear._analysis.backtest.outcomes import read_outcomes
+    from switchgear._analysis.backtest.engine import Judging, Recordings, each_run, read_outcomes
     from switchgear._cli.policy_choice import chosen
 
     policies = tuple(chosen(text, code=True) for text in names)
@@ -156,7 +155,7 @@ def _recorded(
 
 
 def _live() -> "Iterator[Row]":
-    from switchgear._analysis.backtest.shadow import shadow_row
+    from switchgear._analysis.backtest.findings import shadow_row
     from switchgear._cli.context import literal, open_session
     from switchgear._cli.status import EVERYTHING
 
@@ -196,7 +195,7 @@ def _write(path: str, found: "Found") -> None:
 
 def _say_where() -> int:
     """Nothing was given: what could be, and where the agents of this machine keep theirs."""
-    from switchgear._agents.recordings.discovery import usual_places
+    from switchgear._agents.recordings.formats import usual_places
 
     say("switchgear: give a file or folder with recorded sessions, for example:", err=True)
     places = usual_places()

@@ -30,7 +30,7 @@ def dry_run(
     as_json: bool,
 ) -> int:
     """Show what this run would do. Returns the exit code that it would be refused with, else 0."""
-    from switchgear._agents.process.process import missing_program
+    from switchgear._agents.process import missing_program
     from switchgear._cli.json_values import printed
     from switchgear._run.budget import coverage, estimate
     from switchgear._run.circuits import loop_name

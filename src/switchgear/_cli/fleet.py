@@ -35,7 +35,7 @@ def fleet() -> None:
 def status(*, as_json: bool) -> None:
     """Show every agent, story, provider and lock. Exit code 1: an agent is halted or a story paused."""
     from switchgear._cli.context import open_session
-    from switchgear._fleet.state_file import world
+    from switchgear._fleet.watcher import world
 
     with open_session(reading=True) as session:
         found = world(fleet_of(session))
@@ -174,7 +174,7 @@ def route(agent: str, *, as_json: bool) -> None:
     Takes no permit and no probe. Exit code 1: no agent is available.
     """
     from switchgear._cli.context import open_session
-    from switchgear._fleet.state_file import world
+    from switchgear._fleet.watcher import world
 
     with open_session(reading=True) as session:
         watched = fleet_of(session)

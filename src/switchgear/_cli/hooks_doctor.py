@@ -13,7 +13,7 @@ from switchgear._config import ConfigError
 from switchgear._core.errors import OverrideRefused, StoreError
 from switchgear._core.types import Mode, Override
 from switchgear._hooks.compiled import Compiled, Unconfigured, compiled
-from switchgear._hooks.install.agents import HOOKED, PROJECT, TIMEOUT_S, USER, HookedAgent
+from switchgear._hooks.install.agents import HOOKED, PROJECT, TIMEOUT_S, USER, HookSettings
 from switchgear._hooks.install.files import CannotChange
 from switchgear._hooks.install.outcome import Place, Standing
 from switchgear._hooks.install.place import place, scopes_of
@@ -62,7 +62,7 @@ def examine(name: str, only: str | None, *, wanted: bool) -> Iterator[Finding]:
         yield from _proved(agent, scope, places[scope], folder)
 
 
-def _program(agent: HookedAgent) -> Iterator[Finding]:
+def _program(agent: HookSettings) -> Iterator[Finding]:
     found = shutil.which(agent.program)
     if found is None:
         what = f"{agent.program} is not on the PATH here"
@@ -71,7 +71,7 @@ def _program(agent: HookedAgent) -> Iterator[Finding]:
         yield Finding(GOOD, f"{agent.title} is {found}")
 
 
-def _standing(agent: HookedAgent, scope: str, standing: Standing) -> Iterator[Finding]:
+def _standing(agent: HookSettings, scope: str, standing: Standing) -> Iterator[Finding]:
     count = f"{len(standing.events)} of {len(agent.events)} events"
     again = f"switchgear hooks install {agent.name} --scope {scope}"
     if standing.gone:
@@ -88,7 +88,7 @@ def _standing(agent: HookedAgent, scope: str, standing: Standing) -> Iterator[Fi
         yield Finding(PROBLEM, what, "change that setting")
 
 
-def _proved(agent: HookedAgent, scope: str, there: Place, folder: str) -> Iterator[Finding]:
+def _proved(agent: HookSettings, scope: str, there: Place, folder: str) -> Iterator[Finding]:
     """Send events through the commands that the file holds, and look for them."""
     try:
         known = compiled(folder)
@@ -107,7 +107,7 @@ def _proved(agent: HookedAgent, scope: str, there: Place, folder: str) -> Iterat
 
 
 def _tried(
-    agent: HookedAgent,
+    agent: HookSettings,
     probe: Probe,
     known: Compiled,
     store: "Store",
@@ -163,7 +163,7 @@ def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator
 
 def installed_trials() -> Iterator[Finding]:
     """The same for every agent whose hooks are installed here."""
-    from switchgear._analysis.selftest.hook_driver import installed_commands  # noqa: PLC0415  only here
+    from switchgear._analysis.selftest.hook_trials import installed_commands  # noqa: PLC0415  only here
 
     for agent, command in installed_commands(os.getcwd()).items():
         yield from hook_trials(agent, command, _source())
@@ -186,7 +186,7 @@ def _removed(probe: Probe, store: Any) -> Iterator[Finding]:
 
 
 def _refused(
-    agent: HookedAgent, probe: Probe, known: Compiled, store: "Store", command: str | None
+    agent: HookSettings, probe: Probe, known: Compiled, store: "Store", command: str | None
 ) -> Iterator[Finding]:
     """Hold the circuit of the probe open for a moment: the answer must be a refusal."""
     if command is None:
@@ -218,7 +218,7 @@ def _refused(
         yield Finding(PROBLEM, what, "this is a defect of Switchgear; please report it")
 
 
-def _trust(agent: HookedAgent, scope: str, folder: str, commands: set[str]) -> Iterator[Finding]:
+def _trust(agent: HookSettings, scope: str, folder: str, commands: set[str]) -> Iterator[Finding]:
     """Whether the agent will run what was installed."""
     program = shutil.which(agent.program)
     if agent.name != "codex" or program is None:

@@ -54,7 +54,7 @@ def simulate(
     if html is not None:
         _write(html, result)
     if as_json:
-        from switchgear._analysis.simulate.tables import as_json as values
+        from switchgear._analysis.simulate.compare import as_json as values
         from switchgear._cli.json_values import printed
 
         say(printed({**values(result), "judged_by": source}))
@@ -69,7 +69,7 @@ def simulate(
 
 
 def _list(*, as_json: bool) -> None:
-    from switchgear._analysis.simulate.scenarios import SCENARIOS
+    from switchgear._analysis.simulate.world import SCENARIOS
 
     if as_json:
         from switchgear._cli.json_values import printed

@@ -70,10 +70,9 @@ def tune(  # noqa: PLR0917  click passes them by name
     Exit code 0: a proposal that held on tasks held out; 1: one that did not hold; 2: bad input; 3:
     too little data, or nothing that keeps the rate.
     """
-    from switchgear._agents.recordings.recorded import Tally
-    from switchgear._analysis.backtest.engine import Recordings
-    from switchgear._analysis.backtest.outcomes import read_outcomes
-    from switchgear._analysis.backtest.thresholds import TooLittle
+    from switchgear._agents.recordings.recording import RecordingTally
+    from switchgear._analysis.backtest.engine import Recordings, read_outcomes
+    from switchgear._analysis.backtest.tune import TooLittle
     from switchgear._analysis.backtest.tune import tune as tuned
     from switchgear._cli.policy_choice import chosen
 
@@ -82,7 +81,7 @@ def tune(  # noqa: PLR0917  click passes them by name
     check_folder("--write", write)
     _check_place(write)
     told = {} if outcomes is None else read_outcomes(outcomes)
-    start, tally = chosen(policy), Tally()
+    start, tally = chosen(policy), RecordingTally()
     with progress("replaying recordings", hidden=as_json) as tell:
         read = Recordings(paths, told, force, jobs, tell)
         found = tuned(read, start.policy, share, tally, learning=model)
@@ -134,7 +133,7 @@ def _write(path: str, text: str) -> None:
 def _yaml(proposal: "Proposal") -> str:
     import yaml
 
-    from switchgear._analysis.backtest.policy_file import as_config
+    from switchgear._analysis.backtest.tune import as_config
 
     values = {"policies": {NAME: as_config(proposal.policy)}}
     text: str = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=100)
@@ -143,8 +142,7 @@ def _yaml(proposal: "Proposal") -> str:
 
 def _values(found: "Tuned", asked: float, code: int) -> dict[str, Any]:
     from switchgear._analysis.backtest.findings import counts_as_values, rate_as_values
-    from switchgear._analysis.backtest.policy_file import as_config
-    from switchgear._analysis.backtest.thresholds import TooLittle
+    from switchgear._analysis.backtest.tune import TooLittle, as_config
 
     facts: dict[str, Any] = {
         "exit_code": code,
@@ -177,7 +175,7 @@ def _values(found: "Tuned", asked: float, code: int) -> dict[str, Any]:
 
 
 def _draw(found: "Tuned", asked: float, start: str, code: int) -> None:
-    from switchgear._analysis.backtest.thresholds import TooLittle
+    from switchgear._analysis.backtest.tune import TooLittle
     from switchgear._cli.views.screen import Screen
 
     screen = Screen()

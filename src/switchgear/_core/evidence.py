@@ -1,8 +1,8 @@
 """Evidence of several processes, folded in the order in which it happened.
 
-Over a shared store a failure is sent at once and successes are sent later, together. Judged in the
+Over a shared store a failure is sent at once and successes are sent later, together. Evidence in the
 order of arrival, the failures of one faulty process look like a row that nothing interrupts. So what
-a process reports carries its times (`Source`), a circuit keeps what is recent beside the state before
+a process reports carries its times (`ReportSource`), a circuit keeps what is recent beside the state before
 it (`Recent`), and a late report is put in its place: the recent part is folded again.
 
 What is recent may still change, so it moves no phase. It becomes final, and is judged like anything
@@ -14,23 +14,22 @@ everything, so nothing waits for it.
 from typing import NamedTuple
 
 from switchgear._core.machine import step
+from switchgear._core.moves import standing
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
     Circuit,
-    Dated,
+    DatedRecord,
     Event,
     Message,
     Override,
     Phase,
     Recent,
     Record,
+    ReportSource,
     Signal,
-    Source,
     Step,
-    Totals,
 )
-from switchgear._core.verdicts import standing
 
 HOLD_S = 0.1
 """How long evidence waits for processes that have not reported."""
@@ -38,6 +37,10 @@ LIVE_S = 2.5
 """How long after its last report a process still takes part: all that make calls report each second."""
 MOST = 64
 """How many recent signals a circuit keeps; the oldest become final first."""
+KEPT = 32
+"""How many of them are kept after they are final."""
+TRIM = 8
+"""How many final ones are removed at a time."""
 KEEP_S = 1.5
 """How old evidence may be before which a late report is still put: a process reports each second."""
 MOST_PROCESSES = 256
@@ -46,19 +49,31 @@ _TIME = Record(Signal(count=0))
 _FLOWING = (Phase.CLOSED, Phase.TRIPPING)
 
 
-class Judged(NamedTuple):
+class ReplayStart(NamedTuple):
+    """Where folding starts: a circuit, the latest signals it contains, and the circuit before them."""
+
+    circuit: Circuit
+    base: Circuit
+    kept: tuple[DatedRecord, ...]
+    tells: tuple[DatedRecord, ...]
+    """What is to be folded into it."""
+    shown: Circuit | None = None
+    """The circuit that has all of `tells` counted but for the new ones; `None`: not known."""
+
+
+class Evidence(NamedTuple):
     """What is final, and what is not."""
 
     step: Step
     base: Circuit
     """The circuit before `kept`."""
-    kept: tuple[Dated, ...]
+    kept: tuple[DatedRecord, ...]
     """What is final, and recent enough that a late report may belong before it."""
-    left: tuple[Dated, ...]
+    left: tuple[DatedRecord, ...]
     """What is not final."""
 
 
-class Times(NamedTuple):
+class ReportTimes(NamedTuple):
     """Who takes part, and up to when all of them have reported."""
 
     reports: tuple[tuple[str, float], ...]
@@ -76,19 +91,21 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
         return step(policy, circuit, message, now_s)
     if recent is None or recent.version != circuit.version or recent.base is None:
         recent = Recent(circuit.version, circuit, (), 0, () if recent is None else recent.reports)
-    before = (recent.base or circuit)._replace(recent=None, version=circuit.version)
-    new: tuple[Dated, ...] = ()
+    new: tuple[DatedRecord, ...] = ()
     refused = 0
     if isinstance(message, Record):
-        new, refused = _dated(message, source, now_s), message.signal.refused
-        before = before._replace(totals=_refused(before.totals, refused)) if refused else before
+        last = recent.tells[-1].record if recent.tells else None
+        new, refused = _dated(message, source, now_s, last), message.signal.refused
+    start = _start(circuit, recent, new, refused)
     times = _times(recent, source, now_s)
     waits = _is_worth_waiting(policy) and not isinstance(message, Override)
-    tells = tuple(sorted((*recent.tells, *new), key=_at_s))
-    judged = _judged(policy, before, tells, times.final_s if waits else now_s, now_s)
-    shown = _provisional(policy, judged.step.circuit, judged.left)
+    judged = _judged(policy, start, times.final_s if waits else now_s, now_s)
+    if judged.left and start.shown is not None and not judged.step.events:
+        shown = _provisional(policy, start.shown, new)
+    else:
+        shown = _provisional(policy, judged.step.circuit, judged.left)
     if judged.left and _is_certain(policy, shown, now_s):
-        judged = _judged(policy, before, tells, now_s, now_s)
+        judged = _judged(policy, start, now_s, now_s)
         shown = judged.step.circuit
     if not isinstance(message, Record):
         judged = _answered(policy, judged, message, now_s)
@@ -131,8 +148,10 @@ def others(circuit: Circuit, process: str, now_s: float) -> int:
     )
 
 
-def _dated(message: Record, source: Source | None, now_s: float) -> tuple[Dated, ...]:
-    """The signals of a message, each with its time."""
+def _dated(
+    message: Record, source: ReportSource | None, now_s: float, last: Record | None
+) -> tuple[DatedRecord, ...]:
+    """The signals of a message, each with its time; one that equals the `last` is the same object."""
     signal = message.signal
     left = signal.count
     dated = []
@@ -140,94 +159,160 @@ def _dated(message: Record, source: Source | None, now_s: float) -> tuple[Dated,
         part = min(count, left)
         if part > 0:  # a report of another version may say anything
             left -= part
-            dated.append(Dated(min(at_s, now_s), _part(message, signal, part)))
+            dated.append(DatedRecord(min(at_s, now_s), _part(message, part, last)))
     if left:
-        dated.append(Dated(now_s, _part(message, signal, left)))
+        dated.append(DatedRecord(now_s, _part(message, left, last)))
     return tuple(dated)
 
 
-def _part(message: Record, signal: Signal, count: int) -> Record:
+def _part(message: Record, count: int, last: Record | None) -> Record:
     # What was refused is no evidence: it is counted by itself, once.
-    return Record(signal._replace(count=count, refused=0), message.permit)
+    part = Record(message.signal._replace(count=count, refused=0), message.permit)
+    return last if last is not None and last == part else part
 
 
-def _refused(totals: Totals, refused: int) -> Totals:
-    return totals._replace(refused=totals.refused + refused)
+def _start(
+    circuit: Circuit, recent: Recent, new: tuple[DatedRecord, ...], refused: int
+) -> ReplayStart:
+    """Where to fold from: what is final already, if the new signals happened after it.
+
+    Otherwise everything recent is folded again, in order.
+    """
+    waiting = recent.tells[recent.final :]
+    settled = (recent.settled if recent.final else recent.base) if waiting else circuit
+    base = recent.base or circuit
+    if base.recent is not None:
+        base = base._replace(recent=None)
+    if refused:
+        base = _with_refused(base, refused)
+    if settled is None or any(dated.at_s < settled.seen_s for dated in new):
+        start = base._replace(version=circuit.version)
+        return ReplayStart(start, start, (), _merged(recent.tells, new))
+    settled = settled._replace(recent=None, version=circuit.version)
+    shown = None
+    # Under a hold that may end, and while tripping, time changes more than the counts.
+    if circuit.phase is settled.phase is Phase.CLOSED and circuit.order is None:
+        shown = circuit if all(dated.at_s >= circuit.seen_s for dated in new) else None
+    if refused:
+        settled = _with_refused(settled, refused)
+        shown = None if shown is None else _with_refused(shown, refused)
+    return ReplayStart(
+        settled,
+        base,
+        recent.tells[: recent.final],
+        _merged(waiting, new),
+        shown,
+    )
 
 
-def _at_s(dated: Dated) -> float:
+def _merged(old: tuple[DatedRecord, ...], new: tuple[DatedRecord, ...]) -> tuple[DatedRecord, ...]:
+    """All of them in the order in which they happened; `old` is in order."""
+    if len(new) == 1 and (not old or old[-1].at_s <= new[0].at_s):
+        return (*old, *new)
+    return tuple(sorted((*old, *new), key=_at_s))
+
+
+def _with_refused(circuit: Circuit, refused: int) -> Circuit:
+    totals = circuit.totals
+    return circuit._replace(totals=totals._replace(refused=totals.refused + refused))
+
+
+def _at_s(dated: DatedRecord) -> float:
     return dated.at_s
 
 
-def _times(recent: Recent, source: Source | None, now_s: float) -> Times:
+def _times(recent: Recent, source: ReportSource | None, now_s: float) -> ReportTimes:
     reports = {name: at_s for name, at_s in recent.reports if now_s - at_s < LIVE_S}
     if source is not None:
         reports[source.process] = max(source.upto_s, reports.get(source.process, source.upto_s))
     live = sorted(reports.items(), key=lambda report: report[1])[-MOST_PROCESSES:]
     waited = [at_s for name, at_s in live if source is None or name != source.process]
     final_s = min(waited, default=now_s)
-    return Times(tuple(live), max(final_s, now_s - HOLD_S))
+    return ReportTimes(tuple(live), max(final_s, now_s - HOLD_S))
 
 
-def _judged(
-    policy: Policy, before: Circuit, tells: tuple[Dated, ...], final_s: float, now_s: float
-) -> Judged:
+def _judged(policy: Policy, start: ReplayStart, final_s: float, now_s: float) -> Evidence:
     """Fold what is final, in its order, and let it move the circuit."""
+    tells = start.tells
     if len(tells) > MOST:
         final_s = max(final_s, tells[-MOST - 1].at_s)
     events: tuple[Event, ...] = ()
-    base = circuit = before
-    kept: list[Dated] = []
-    left: tuple[Dated, ...] = ()
+    circuit, base = start.circuit, start.base
+    kept = list(start.kept)
+    left: tuple[DatedRecord, ...] = ()
+    last: Step | None = None
     for index, dated in enumerate(tells):
         if dated.at_s > final_s and circuit.phase in _FLOWING:
             left = tells[index:]
             break
-        done = step(policy, circuit, dated.record, dated.at_s)
-        circuit = done.circuit
-        events += done.events
-        kept = _with(kept, dated)
-        if done.events or circuit.phase not in _FLOWING:
+        last = step(policy, circuit, dated.record, dated.at_s)
+        circuit = last.circuit
+        events += last.events
+        _append(kept, dated)
+        if last.events or circuit.phase not in _FLOWING:
             base, kept = circuit, []
-    last = step(policy, circuit, _TIME, min(final_s, now_s) if left else now_s)
-    if last.events:
-        base, kept = last.circuit, []
-    while kept and (kept[0].at_s < now_s - KEEP_S or len(kept) + len(left) > MOST):
+    if last is None or left or circuit.seen_s < now_s:
+        last = _passed(policy, circuit, min(final_s, now_s) if left else now_s)
+        events += last.events
+        if last.events:
+            base, kept = last.circuit, []
+    base = _trim(policy, base, kept, min(KEPT, MOST - len(left)), now_s)
+    return Evidence(Step(last.circuit, last.verdict, events), base, tuple(kept), left)
+
+
+def _passed(policy: Policy, circuit: Circuit, now_s: float) -> Step:
+    """Let time pass; nothing happens to a closed circuit that is under no override."""
+    if circuit.phase is Phase.CLOSED and circuit.order is None:
+        return Step(circuit, standing(policy, circuit, max(now_s, circuit.seen_s)), ())
+    return step(policy, circuit, _TIME, now_s)
+
+
+def _trim(
+    policy: Policy, base: Circuit, kept: list[DatedRecord], most: int, now_s: float
+) -> Circuit:
+    """Remove what is too old or too much from `kept`; the circuit before the rest.
+
+    Several at a time, so that most messages leave the circuit before them as it is.
+    """
+    if not kept or (len(kept) <= most and kept[0].at_s >= now_s - 2 * KEEP_S):
+        return base
+    while kept and (len(kept) > most - TRIM or kept[0].at_s < now_s - KEEP_S):
         old = kept.pop(0)
         base = step(policy, base, old.record, old.at_s).circuit
-    return Judged(Step(last.circuit, last.verdict, events + last.events), base, tuple(kept), left)
+    return base
 
 
-def _with(kept: list[Dated], dated: Dated) -> list[Dated]:
+def _append(kept: list[DatedRecord], dated: DatedRecord) -> None:
     """One more; successes that follow each other are one entry, as their order does not matter."""
     if kept and kept[-1].record.signal.ok and dated.record.signal.ok:
         one, two = kept[-1].record, dated.record
         if one._replace(signal=one.signal._replace(count=two.signal.count)) == two:
             both = one.signal._replace(count=one.signal.count + two.signal.count)
-            return [*kept[:-1], Dated(dated.at_s, one._replace(signal=both))]
-    return [*kept, dated]
+            kept[-1] = DatedRecord(dated.at_s, one._replace(signal=both))
+            return
+    kept.append(dated)
 
 
-def _answered(policy: Policy, judged: Judged, message: Message, now_s: float) -> Judged:
+def _answered(policy: Policy, judged: Evidence, message: Message, now_s: float) -> Evidence:
     """An ask or an order on top of what is judged."""
     before = judged.step.circuit
     last = step(policy, before, message, now_s)
     done = Step(last.circuit, last.verdict, judged.step.events + last.events)
     if last.circuit is before:
         return judged._replace(step=done)
-    return Judged(done, last.circuit, (), judged.left)
+    return Evidence(done, last.circuit, (), judged.left)
 
 
-def _kept(judged: Judged, version: int, times: Times) -> Recent | None:
+def _kept(judged: Evidence, version: int, times: ReportTimes) -> Recent | None:
     """What is kept beside the circuit: nothing that later reports could not change."""
     tells = judged.kept + judged.left
     if any(dated.record.signal.ok is not True for dated in tells):
-        base = judged.base._replace(recent=None, version=version)
-        return Recent(version, base, tells, len(judged.kept), times.reports)
+        settled = judged.step.circuit if judged.kept and judged.left else None
+        return Recent(version, judged.base, tells, len(judged.kept), times.reports, settled)
     return Recent(version, None, (), 0, times.reports) if times.reports else None
 
 
-def _provisional(policy: Policy, circuit: Circuit, tells: tuple[Dated, ...]) -> Circuit:
+def _provisional(policy: Policy, circuit: Circuit, tells: tuple[DatedRecord, ...]) -> Circuit:
     """The circuit with what is not final: counted, and nothing moved by it."""
     for at_s, tell in tells:
         circuit = step(policy, circuit, tell, at_s, hold=True).circuit

@@ -13,7 +13,7 @@ from switchgear._core.types import (
     Acquire,
     AgentStep,
     Circuit,
-    Dated,
+    DatedRecord,
     Event,
     EventKind,
     Failure,
@@ -27,8 +27,8 @@ from switchgear._core.types import (
     Probing,
     Recent,
     Record,
+    ReportSource,
     Signal,
-    Source,
     Totals,
 )
 
@@ -38,16 +38,29 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """For each old schema, how its data becomes that of the next one."""
 
 
+RESTORED_FIELDS = Circuit._fields[: Circuit._fields.index("recent")]
+"""The fields of the earlier states of a circuit that are stored with it."""
+_SIGNAL_DEFAULTS = Signal()
+_SHORT_SIGNALS = (3, 6, 11)
+"""How many fields of a signal are stored, if all behind them have their defaults."""
+
+
 class WireError(ValueError):
     """Stored data that is no circuit or event: what was read, and what is wrong with it."""
 
 
-def dump_circuit(policy: Policy, circuit: Circuit) -> dict[str, Any]:
-    """A circuit as JSON values; detectors are named, so that a changed policy finds its own."""
+def dump_circuit(policy: Policy, circuit: Circuit, *, short: bool = False) -> dict[str, Any]:
+    """A circuit as JSON values; detectors are named, so that a changed policy finds its own.
+
+    `short`: of what is recent only what cannot be told from the rest, for messages to a store.
+    """
     pairs = zip(Circuit._fields, circuit, strict=True)
     data = {name: dump_field(policy, name, value) for name, value in pairs}
     if circuit.recent is None:
         del data["recent"]  # most circuits have nothing recent
+    else:
+        recent = _short_recent if short else _dump_recent
+        data["recent"] = recent(policy, data, circuit.recent)
     if not circuit.isolated:
         del data["isolated"]
     data["schema"] = SCHEMA
@@ -55,7 +68,7 @@ def dump_circuit(policy: Policy, circuit: Circuit) -> dict[str, Any]:
 
 
 def dump_field(policy: Policy, name: str, value: Any) -> Any:
-    """One field of a circuit as JSON values: most messages change only a few of them."""
+    """One field of a circuit as JSON values, but for `recent`: most messages change only a few."""
     if name == "memories":
         names = detector_names(policy)
         triples = zip(names, policy.detectors, value, strict=True)
@@ -70,8 +83,6 @@ def dump_field(policy: Policy, name: str, value: Any) -> Any:
         return data
     if name == "failures" or name == "isolated":  # noqa: PLR1714
         return [*map(list, value)]
-    if name == "recent" and value is not None:
-        return _dump_recent(policy, value)
     return _dump_order(value) if name == "order" and value is not None else value
 
 
@@ -82,26 +93,12 @@ def load_circuit(policy: Policy, data: Any) -> Circuit:
     """
     try:
         data = _upgraded(data)
-        circuit = Circuit(
-            key=_text(data["key"]),
-            memories=_memories(policy, data["memories"]),
-            phase=Phase(data["phase"]),
-            mode=Mode(data["mode"]),
-            order=None if data["order"] is None else _order(data["order"]),
-            generation=_count(data["generation"]),
-            version=_count(data["version"]),
-            event_seq=_count(data["event_seq"]),
-            seen_s=_number(data["seen_s"]),
-            heat=_number(data["heat"]),
-            outage=_outage(data["outage"]),
-            probing=_probing(data["probing"]),
-            failures=tuple(
-                _failure(failure) for failure in values.row("failures", data["failures"])
-            ),
-            totals=Totals(**{name: _count(value) for name, value in data["totals"].items()}),
-            recent=_recent(policy, data.get("recent")),
-            isolated=tuple(map(_isolated, values.row("isolated", data.get("isolated", [])))),
-        )
+        fields = [load(policy, data[name]) for name, load in _LOAD.items()]
+        isolated = tuple(map(_isolated, values.row("isolated", data.get("isolated", []))))
+        circuit = Circuit._make([*fields, None, isolated])
+        recent = data.get("recent")
+        if recent is not None:
+            circuit = circuit._replace(recent=_recent(policy, circuit, recent))
     except WireError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -109,46 +106,83 @@ def load_circuit(policy: Policy, data: Any) -> Circuit:
     return circuit
 
 
-def _dump_recent(policy: Policy, recent: Recent) -> dict[str, Any]:
+def _dump_recent(policy: Policy, _: dict[str, Any], recent: Recent) -> dict[str, Any]:
     tells = [
-        [at_s, list(tell.signal), None if tell.permit is None else list(tell.permit)]
+        [at_s, [*tell.signal], None if tell.permit is None else [*tell.permit]]
         for at_s, tell in recent.tells
     ]
-    base = None if recent.base is None else dump_circuit(policy, recent.base)
-    reports = [*map(list, recent.reports)]
-    return {
+    data = {
         "version": recent.version,
-        "base": base,
+        "base": None if recent.base is None else dump_circuit(policy, recent.base),
         "tells": tells,
         "final": recent.final,
-        "reports": reports,
+        "reports": [*map(list, recent.reports)],
     }
+    if recent.settled is not None:
+        data["settled"] = dump_circuit(policy, recent.settled)
+    return data
 
 
-def _recent(policy: Policy, data: Any) -> Recent | None:
+def _short_recent(policy: Policy, now: dict[str, Any], recent: Recent) -> dict[str, Any]:
+    tells = []
+    last = None
+    for dated in recent.tells:
+        tells.append([dated.at_s] if dated.record == last else dump_dated(dated))
+        last = dated.record
+    data = {
+        "version": recent.version,
+        "base": None if recent.base is None else _difference(policy, now, recent.base),
+        "tells": tells,
+        "final": recent.final,
+        "reports": [*map(list, recent.reports)],
+    }
+    if recent.settled is not None:
+        data["settled"] = _difference(policy, now, recent.settled)
+    return data
+
+
+def _difference(policy: Policy, now: dict[str, Any], earlier: Circuit) -> dict[str, Any]:
+    """The fields of an earlier state of a circuit that differ from it."""
+    pairs = zip(RESTORED_FIELDS, earlier, strict=False)
+    data = {name: dump_field(policy, name, value) for name, value in pairs}
+    return {name: value for name, value in data.items() if value != now[name]}
+
+
+def dump_dated(dated: DatedRecord) -> list[Any]:
+    """A recent signal as JSON values, without the defaults at the end of its fields."""
+    signal, permit, _ = dated.record
+    fields = [*signal]
+    for size in _SHORT_SIGNALS:
+        if signal[size:] == _SIGNAL_DEFAULTS[size:]:
+            fields = [*signal[:size]]
+            break
+    return [dated.at_s, fields, None if permit is None else [*permit]]
+
+
+def _recent(policy: Policy, circuit: Circuit, data: Any) -> Recent | None:
     """What is recent; `None` for what cannot be read: the circuit itself has it folded in."""
-    if data is None:
-        return None
     try:
-        tells = tuple(
-            Dated(
-                _number(at_s),
-                Record(_wire_signal(signal), None if permit is None else Permit(*permit)),
-            )
-            for at_s, signal, permit in data["tells"]
-        )
-        base = None if data["base"] is None else load_circuit(policy, data["base"])
+        version, final = _count(data["version"]), _count(data["final"])
         reports = tuple((_text(name), _number(at_s)) for name, at_s in data["reports"])
-        if base is None:
-            return Recent(_count(data["version"]), None, (), 0, reports)
-        return Recent(_count(data["version"]), base, tells, _count(data["final"]), reports)
+        if data["base"] is None:
+            return Recent(version, None, (), 0, reports)
+        tells = []
+        for at_s, *rest in data["tells"]:
+            if rest:
+                signal, permit = rest
+                tell = Record(_signal(signal), None if permit is None else Permit(*permit))
+            tells.append(DatedRecord(_number(at_s), tell))  # without more: the same again
+        settled = _earlier(policy, circuit, data["settled"]) if "settled" in data else None
+        base = _earlier(policy, circuit, data["base"])
+        return Recent(version, base, tuple(tells), final, reports, settled)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def _wire_signal(fields: list[Any]) -> Signal:
-    signal = Signal(*fields)
-    return signal if signal.step is None else signal._replace(step=AgentStep(*signal.step))
+def _earlier(policy: Policy, circuit: Circuit, data: dict[str, Any]) -> Circuit:
+    """An earlier state of a circuit, from the fields that differ."""
+    fields = {name: load(policy, data[name]) for name, load in _LOAD.items() if name in data}
+    return circuit._replace(**fields)
 
 
 def dump_event(event: Event) -> dict[str, Any]:
@@ -269,6 +303,14 @@ def _isolated(data: Any) -> Isolated:
     return Isolated(_text(process), _text(reason), _number(since_s), _number(retry_at_s))
 
 
+def _failures(data: Any) -> tuple[Failure, ...]:
+    return tuple(map(_failure, values.row("failures", data)))
+
+
+def _totals(data: dict[str, Any]) -> Totals:
+    return Totals(**{name: _count(value) for name, value in data.items()})
+
+
 def _count(value: Any) -> int:
     return values.whole("a count", value, least=0)
 
@@ -297,7 +339,7 @@ def dump_message(message: Message) -> list[Any]:
         permit = None if message.permit is None else [*message.permit]
         told = ["tell", list(message.signal), permit]
         return told if message.source is None else [*told, list(message.source)]
-    return [type(message).__name__.lower(), list(message)]
+    return ["ask" if isinstance(message, Acquire) else "order", list(message)]
 
 
 def load_message(data: Any) -> Message:
@@ -324,6 +366,25 @@ def _signal(fields: list[Any]) -> Signal:
     return signal if signal.step is None else signal._replace(step=AgentStep(*signal.step))
 
 
-def _source(fields: list[Any]) -> Source:
+def _source(fields: list[Any]) -> ReportSource:
     process, upto_s, times = fields
-    return Source(process, upto_s, tuple((at_s, count) for at_s, count in times))
+    return ReportSource(process, upto_s, tuple((at_s, count) for at_s, count in times))
+
+
+_LOAD: dict[str, Callable[[Policy, Any], Any]] = {
+    "key": lambda _, data: _text(data),
+    "memories": _memories,
+    "phase": lambda _, data: Phase(data),
+    "mode": lambda _, data: Mode(data),
+    "order": lambda _, data: None if data is None else _order(data),
+    "generation": lambda _, data: _count(data),
+    "version": lambda _, data: _count(data),
+    "event_seq": lambda _, data: _count(data),
+    "seen_s": lambda _, data: _number(data),
+    "heat": lambda _, data: _number(data),
+    "outage": lambda _, data: _outage(data),
+    "probing": lambda _, data: _probing(data),
+    "failures": lambda _, data: _failures(data),
+    "totals": lambda _, data: _totals(data),
+}
+"""How each field of a circuit is read, in the order of the fields, but for the optional ones."""

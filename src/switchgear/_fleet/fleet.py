@@ -11,15 +11,13 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import Phase, Verdict
 from switchgear._fleet.categories import Breakers, default_breakers, judged
 from switchgear._fleet.manifest import Crew, near
-from switchgear._fleet.route import Route
-from switchgear._fleet.router import Candidate, RouteOptions, Router, Switch
+from switchgear._fleet.router import Candidate, Route, RouteOptions, Router, Switch
 from switchgear._panel.panel import Panel
 from switchgear._panel.settings import Configured, PolicyOf
 from switchgear._rules.effects import Place
 from switchgear._rules.rules import Rule
 from switchgear._sinks.dispatch import Sink, log_warning
-from switchgear._stores.base import Store
-from switchgear._stores.ledger import Amended, Ledger, ledger_of
+from switchgear._stores.base import Amended, Ledger, Store, ledger_of
 from switchgear._system.clock import Clock, monotonic
 from switchgear._text.glob import matcher
 

@@ -10,7 +10,7 @@ from time import monotonic, time
 from typing import Any, NamedTuple
 
 from switchgear._core import values
-from switchgear._fleet.incident_report import iso
+from switchgear._fleet.incidents import iso
 from switchgear._fleet.targets import Command, Desktop, Message, NotSent, Slack, Target, Webhook
 from switchgear._text.redact import redact
 

@@ -42,8 +42,7 @@ def has_outbox(config: Any) -> bool:
 
 def is_due(config: Any, panel: Any) -> bool:
     """Whether there is something to write or send now. Only looks. Raises `StoreError`."""
-    from switchgear._fleet.delivery import Delivery  # noqa: PLC0415
-    from switchgear._fleet.event_stream import Place  # noqa: PLC0415
+    from switchgear._fleet.delivery import Delivery, Place  # noqa: PLC0415
     from switchgear._fleet.fleet import Fleet  # noqa: PLC0415
 
     fleet = Fleet(panel, config.crew, config.breakers)

@@ -6,7 +6,7 @@ A pure function of what was found. One file without script or resources; every t
 from collections.abc import Sequence
 
 from switchgear._analysis.backtest.findings import Found
-from switchgear._analysis.backtest.rows import Judged, Row, Shown
+from switchgear._analysis.backtest.replay import Judged, Row, Shown
 from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._report import charts
 from switchgear._report.facts import Done, Reading

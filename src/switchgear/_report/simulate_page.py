@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from switchgear._analysis.simulate.compare import Result
-from switchgear._analysis.simulate.tables import Block, blocks
+from switchgear._analysis.simulate.compare import Block, Result, blocks
 from switchgear._analysis.simulate.tally import SLOTS, Tally
 from switchgear._core.errors import duration
 from switchgear._report.charts import WIDE, Plot, area, drawing, grid, line

@@ -9,9 +9,8 @@ from switchgear._analysis.selftest.plan import perform
 from switchgear._analysis.selftest.rows import Row, Status
 from switchgear._analysis.selftest.sandbox import Bench
 from switchgear._config import load_config
-from switchgear._fleet import route as routing
-from switchgear._fleet.route import Route
-from switchgear._fleet.router import Router, Settings
+from switchgear._fleet import router as routing
+from switchgear._fleet.router import Route, Router, Settings
 
 FLEET = """
 agents:
@@ -159,7 +158,7 @@ def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is
     config = f"{FLEET}\ncircuits: [{{match: 'agent/*/budget', policy: {policy}}}]"
     rows = [row for row in rows_of(tmp_path, config, "guards") if row.guard == "agent/*/budget"]
     bad = [row.reason for row in rows if row.status is Status.FAILED]
-    assert "same_tool: nobody tells it its facts on this path (router): act" in bad
+    assert "same_tool: nobody tells it its facts on this path (router): step" in bad
     assert [row.detector for row in rows if row.status is Status.OK] == ["spend"]
 
 
@@ -169,7 +168,7 @@ def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is
 @pytest.mark.parametrize(
     ("name", "target", "attribute", "instead", "guard", "says"),
     [
-        ("dead-provider", Route, "tell", lambda *_, **__: None, "provider/anthropic", "go on"),
+        ("dead-provider", Route, "record", lambda *_, **__: None, "provider/anthropic", "go on"),
         ("dead-provider", Settings, "dependencies", lambda *_: [], "provider/anthropic", "go on"),
         ("same-error", Settings, "circuits", lambda *_: [], "agent/coder/failure_rate", "go on"),
         ("rule-breach", Settings, "circuits", lambda *_: [], "rules/coder", "goes on as before"),

@@ -5,10 +5,9 @@ from functools import cache
 
 import pytest
 
-from switchgear._analysis.simulate.compare import Result, simulate
-from switchgear._analysis.simulate.scenarios import SCENARIOS
-from switchgear._analysis.simulate.tables import as_json, blocks
+from switchgear._analysis.simulate.compare import Result, as_json, blocks, simulate
 from switchgear._analysis.simulate.tally import Harm
+from switchgear._analysis.simulate.world import SCENARIOS
 from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._fleet.categories import Breakers, Category, default_breakers, external_dep, latency
 from switchgear._report.simulate_page import page

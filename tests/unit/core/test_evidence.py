@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from switchgear import _detectors
+from switchgear._core import evidence
 from switchgear._core.evidence import HOLD_S, KEEP_S, LIVE_S, fold, is_pending
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
@@ -19,8 +20,8 @@ from switchgear._core.types import (
     Override,
     Phase,
     Record,
+    ReportSource,
     Signal,
-    Source,
 )
 from switchgear._core.wire import dump_circuit, load_circuit
 
@@ -40,7 +41,7 @@ class Site:
     def report(self, who: str, now_s: float, signal: Signal, *at_s: float) -> Circuit:
         times = tuple((at, 1) for at in at_s) or ((now_s, signal.count),)
         told = Record(
-            signal._replace(count=len(at_s) or signal.count), None, Source(who, now_s, times)
+            signal._replace(count=len(at_s) or signal.count), None, ReportSource(who, now_s, times)
         )
         return self.send(told, now_s)
 
@@ -148,7 +149,7 @@ def test_refusals_are_counted_once() -> None:
     site = Site()
     site.report("b", T0, OK)
     site.report("a", T0 + 0.01, BAD)
-    told = Record(Signal(ok=True, count=2, refused=3), None, Source("b", T0 + 0.02))
+    told = Record(Signal(ok=True, count=2, refused=3), None, ReportSource("b", T0 + 0.02))
     site.send(told, T0 + 0.02)
     site.send(Record(Signal(count=0)), T0 + 1.0)
     assert site.circuit.totals[:5] == (3, 1, 0, 0, 3)
@@ -221,3 +222,51 @@ def test_four_processes_come_to_what_one_comes_to(seed: int) -> None:
     site.send(Record(Signal(count=0)), now_s + 1.0)
     assert (site.circuit.phase, site.circuit.totals) == (one.phase, one.totals)
     assert [event.seq for event in site.events] == list(range(1, len(site.events) + 1))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_stored_state_is_what_folding_the_recent_signals_again_gives(seed: int) -> None:
+    luck = random.Random(seed)
+    policy = luck.choice(POLICIES)
+    site, now_s = Site(policy), T0
+    for _ in range(150):
+        now_s += luck.choice((0.0005, 0.003, 0.02, 0.04, 0.3))
+        late_s = now_s - luck.choice((0.0, 0.0, 0.0, 0.04, 0.2))
+        signal = luck.choice((OK, BAD, BAD._replace(error="another")))
+        circuit = site.report(luck.choice("abc"), now_s, signal, late_s)
+        recent = circuit.recent
+        if recent is None or recent.base is None:
+            continue
+        again = recent.base
+        for index, (at_s, each) in enumerate(recent.tells):
+            again = step(policy, again, each, at_s, hold=index >= recent.final).circuit
+        assert (
+            again.memories == circuit.memories
+            or dump_circuit(policy, again)["memories"] == dump_circuit(policy, circuit)["memories"]
+        )
+        assert (again.phase, again.failures) == (circuit.phase, circuit.failures)
+        assert again.totals == circuit.totals
+
+
+@pytest.mark.parametrize("others", [0, 1, 3])
+def test_a_failure_costs_as_many_steps_whatever_came_before(
+    others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = Policy([_detectors.ConsecutiveFailures(10**6)], Cooldown(1000.0))
+    site, now_s = Site(policy), T0
+    for other in range(others):
+        site.report(f"other {other}", T0, BAD)
+    steps = 0
+
+    def counted(*arguments: Any, **more: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return step(*arguments, **more)
+
+    monkeypatch.setattr(evidence, "step", counted)
+    for _ in range(500):
+        now_s += 0.001
+        site.report("a", now_s, BAD)
+    assert steps <= 500 * 4
+    stored = json.dumps(dump_circuit(policy, site.circuit, short=True), separators=(",", ":"))
+    assert len(stored) < 4000, "it fits in one page of a SQLite file"

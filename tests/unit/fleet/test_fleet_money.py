@@ -11,7 +11,7 @@ from switchgear._core.errors import StoreUnavailable
 from switchgear._fleet.categories import CATEGORIES, Breakers
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import agent, crew
-from switchgear._fleet.route import Route
+from switchgear._fleet.router import Route
 from switchgear.testing import FakeClock
 from timeouts import LIMIT_S
 

@@ -17,13 +17,12 @@ import pytest
 
 from switchgear import Panel, Signal
 from switchgear._config import Config, ConfigError, load_config
-from switchgear._fleet.delivery import Delivery
-from switchgear._fleet.event_stream import SHELF
+from switchgear._fleet.delivery import SHELF, Delivery
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import Crew, agent, crew, story
 from switchgear._fleet.targets import Command, NotSent, Slack, Target, Webhook, sign, verify
 from switchgear._fleet.watcher import Watcher
-from switchgear._stores.ledger import ledger_of
+from switchgear._stores.base import ledger_of
 from switchgear.testing import FakeClock
 from timeouts import LIMIT_S
 

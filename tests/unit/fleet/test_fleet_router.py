@@ -14,7 +14,7 @@ from switchgear._core.errors import NoRoute
 from switchgear._fleet.categories import default_breakers, failure_rate, latency
 from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import Crew, Model, agent, crew, story
-from switchgear._fleet.route import Route, RouteDecision
+from switchgear._fleet.router import Route, RouteDecision
 from switchgear._rules.builtin import builtin_rules
 from switchgear.testing import FakeClock
 

@@ -14,7 +14,6 @@ import pytest
 from switchgear._config import ConfigError, load_config
 from switchgear._fleet.delivery import ATTEMPTS_ALONE, MOST_ASIDE, Delivery
 from switchgear._fleet.fleet import Fleet
-from switchgear._fleet.http_post import post, retry_after
 from switchgear._fleet.manifest import agent, crew
 from switchgear._fleet.notify import deliver, notice, target_from_text
 from switchgear._fleet.targets import (
@@ -25,6 +24,8 @@ from switchgear._fleet.targets import (
     Unsendable,
     Webhook,
     header_text,
+    post,
+    retry_after,
 )
 from switchgear.testing import FakeClock
 from timeouts import LIMIT_S

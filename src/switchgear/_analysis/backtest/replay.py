@@ -9,12 +9,81 @@ from typing import NamedTuple
 
 from switchgear._agents.events import Usage
 from switchgear._agents.prices import cost_of
-from switchgear._agents.recordings.recorded import Recorded, RecordedStep
-from switchgear._analysis.backtest.rows import Judged, Row, RunFacts, Shown
+from switchgear._agents.recordings.recording import RecordedRun, RecordedStep
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.types import Circuit, Phase, Record
 from switchgear._text.agent_text import one_line
+
+
+class RunFacts(NamedTuple):
+    """One recorded run, without its texts."""
+
+    id: str
+    source: str
+    format: str
+    agent: str
+    model: str | None
+    task: str
+    solved: bool | None
+    ended: str
+    steps: int
+    tokens: int
+    """0: the recording has none."""
+    cost_micros: int | None
+    cost_unknown: str
+    """Why there is no cost; empty where there is one."""
+    timed: bool
+    """Whether the recording says when its steps were."""
+
+
+class Shown(NamedTuple):
+    """One step as evidence: bounded, one safe line each."""
+
+    number: int
+    tool: str
+    args: str
+    ok: bool | None
+    told: str
+    """The error, else the beginning of the result."""
+    thought: str
+
+
+class Judged(NamedTuple):
+    """What one policy would have done with one run. Steps count from 1."""
+
+    policy: str
+    warned_at: int | None = None
+    """The first step after which it was worried."""
+    warnings: int = 0
+    tripped_at: int | None = None
+    """The step after which it would have stopped the run."""
+    detector: str = ""
+    """The kind of the detector that tripped, or was the hottest."""
+    reason: str = ""
+    hottest: float = 0.0
+    saved_steps: int = 0
+    saved_tokens: int = 0
+    saved_micros: int | None = 0
+    """`None`: steps were saved, and their price is not known."""
+    harmful: bool | None = None
+    """Of a run that was solved: whether the work was still changed after the stop."""
+    evidence: tuple[Shown, ...] = ()
+    kinds: tuple[str, ...] = ()
+    heats: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    """For the picture: some steps, and how hot each detector was after them."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it would have stopped anything: after the last step nothing is left to stop."""
+        return self.tripped_at is not None and self.saved_steps > 0
+
+
+class Row(NamedTuple):
+    """One run with the judgement of each policy."""
+
+    run: RunFacts
+    judged: tuple[Judged, ...]
 
 
 class Money(NamedTuple):
@@ -29,7 +98,7 @@ def tokens_of(steps: Iterable[RecordedStep]) -> int:
     return sum(usage.input_tokens + usage.output_tokens for step in steps for usage in step.usages)
 
 
-def cost_of_steps(run: Recorded, after: int) -> Money:
+def cost_of_steps(run: RecordedRun, after: int) -> Money:
     """What the steps behind the first `after` of them cost.
 
     A recording that has only the cost of the whole run is taken to have spent it evenly.
@@ -82,7 +151,7 @@ class Named(NamedTuple):
     policy: Policy
 
 
-def judge(run: Recorded, policies: Sequence[Named], *, pictures: bool = False) -> Row:
+def judge(run: RecordedRun, policies: Sequence[Named], *, pictures: bool = False) -> Row:
     """What each policy would have done with a run."""
     whole = cost_of_steps(run, 0)
     facts = RunFacts(
@@ -111,7 +180,7 @@ def times(steps: Sequence[RecordedStep]) -> Iterator[float]:
         yield now_s
 
 
-def replay(named: Named, run: Recorded, *, pictures: bool = False) -> Judged:
+def replay(named: Named, run: RecordedRun, *, pictures: bool = False) -> Judged:
     """What one policy would have done with a run."""
     policy = named.policy
     circuit, stride = policy.start(run.id, 0.0), max(len(run.steps) // POINTS, 1)
@@ -146,7 +215,7 @@ def _warned(judged: Judged, circuit: Circuit, number: int) -> Judged:
     return judged._replace(warnings=judged.warnings + 1)
 
 
-def _tripped(judged: Judged, run: Recorded, number: int, heats: tuple[float, ...]) -> Judged:
+def _tripped(judged: Judged, run: RecordedRun, number: int, heats: tuple[float, ...]) -> Judged:
     left = run.steps[number:]
     money = cost_of_steps(run, number) if left else Money(0)
     return judged._replace(

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from typing import NamedTuple
 
-from switchgear._analysis.backtest.rows import Judged, RunFacts
+from switchgear._analysis.backtest.replay import Judged, RunFacts
 
 Z95 = 1.959963984540054
 """So many standard deviations hold 95 % of a normal distribution."""

@@ -7,20 +7,22 @@ from switchgear._analysis.selftest.rows import Row, Status, failed, skipped
 from switchgear._analysis.selftest.rule_trials import breach_of
 from switchgear._analysis.selftest.sandbox import (
     FAILURES,
+    FIRST,
+    NAME,
     OVERLOADED,
     PATIENCE,
     SLOW,
     Bench,
     ProviderDown,
+    VirtualFleet,
     blind,
     hot,
     lock_in_vain,
     watchers,
 )
-from switchgear._analysis.selftest.virtual_fleet import FIRST, NAME, VirtualFleet
 from switchgear._breaker.rules import place_at
 from switchgear._core.errors import NoRoute, OverrideRefused, Rejected
-from switchgear._fleet.route import Route, RouteDecision
+from switchgear._fleet.router import Route, RouteDecision
 
 PATH = "router"
 

@@ -4,12 +4,18 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from switchgear._agents.hook_call import Moment
-from switchgear._agents.hook_ruling import Ruling
+from switchgear._agents.hook_protocol import Moment, Ruling
 from switchgear._analysis.selftest.rows import Row, failed, skipped
 from switchgear._analysis.selftest.rule_trials import breach_of
-from switchgear._analysis.selftest.sandbox import LOOPS, PATIENCE, Bench, blind, watchers
-from switchgear._analysis.selftest.virtual_hooks import CIRCUIT, VirtualHooks
+from switchgear._analysis.selftest.sandbox import (
+    CIRCUIT,
+    LOOPS,
+    PATIENCE,
+    Bench,
+    VirtualHooks,
+    blind,
+    watchers,
+)
 from switchgear._breaker.rules import broken_rule, place_at
 from switchgear._rules.builtin import BUILTIN
 

@@ -5,15 +5,17 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 
-from switchgear._analysis.selftest.hook_driver import (
+from switchgear._analysis.selftest.hook_trials import (
+    BREACH,
     SESSION,
+    TRIALS,
     Hook,
     installed_commands,
+    jammed,
     send,
     throw_away,
     turned,
 )
-from switchgear._analysis.selftest.hook_trials import BREACH, TRIALS, jammed
 from switchgear._analysis.selftest.rows import Row, failed, skipped
 from switchgear._analysis.selftest.sandbox import Bench
 from switchgear._core.types import Phase

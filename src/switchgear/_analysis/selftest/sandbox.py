@@ -1,17 +1,203 @@
 """Where attacks take place: the user's configuration over stores of our own, on virtual time."""
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from switchgear._analysis.selftest.virtual_fleet import VirtualFleet
-from switchgear._analysis.selftest.virtual_hooks import EPOCH_S, VirtualHooks
+from switchgear._agents.hook_protocol import HookFacts, Moment, Ruling
+from switchgear._agents.registry import dialect_of
 from switchgear._config import Config
 from switchgear._core.errors import LockTimeout, Rejected
 from switchgear._core.policy import Policy
-from switchgear._core.types import Mode, Reading
+from switchgear._core.types import Mode, Phase, Reading
+from switchgear._fleet.categories import Category, category_of, default_breakers
+from switchgear._fleet.fleet import Fleet, policies_of
+from switchgear._fleet.manifest import Agent, Crew, agent, crew
+from switchgear._fleet.router import Refused, Route
+from switchgear._hooks.compiled import Compiled, loaded
+from switchgear._hooks.compiler import compile_config
+from switchgear._hooks.decide import decide
+from switchgear._hooks.session_check import Look, look
 from switchgear._panel.panel import Panel
 from switchgear._stores.memory import MemoryStore
 from switchgear.testing import FakeClock
+
+NAME = "selftest"
+FIRST = "first"
+"""The provider that the stand-in works with."""
+_ASKS = 40
+"""How often an open circuit is asked: one that admits a share must refuse at least one."""
+
+
+def stand_in() -> Crew:
+    """Who is attacked where no agents are configured: two models, and one more agent."""
+    deputy = agent(name="deputy", owner=NAME, provider="third", model="small")
+    return crew(
+        [
+            agent(
+                name=NAME,
+                owner=NAME,
+                provider=FIRST,
+                model="large",
+                fallback_models=["second/large"],
+                fallback_chain=["deputy"],
+            ),
+            deputy,
+        ]
+    )
+
+
+class VirtualFleet:
+    """The fleet of a configuration, its router and its circuits. Used by one thread.
+
+    Circuits are judged as `Fleet.from_config` would have it: rows of `circuits` first, then the
+    categories of `breakers`.
+    """
+
+    def __init__(self, config: Config, store: MemoryStore, clock: FakeClock) -> None:
+        self.clock = clock
+        self.is_configured = bool(config.crew.agents)
+        self.crew = config.crew if self.is_configured else stand_in()
+        self.breakers = default_breakers() if config.breakers is None else config.breakers
+        by_category = policies_of(self.breakers, self.crew)
+
+        def policy_for(name: str) -> Policy | None:
+            return config.policy_for(name) or by_category(name)
+
+        panel = Panel(
+            store,
+            policies=policy_for,
+            operator_token_sha256=config.operator_token_sha256,
+            clock=clock,
+        )
+        self.fleet = Fleet(panel, self.crew, self.breakers, clock=clock)
+        self.panel = panel
+
+    @property
+    def first(self) -> Agent:
+        """The agent that is attacked where one is as good as another."""
+        return next(iter(self.crew.agents.values()))
+
+    @property
+    def chains(self) -> dict[str, list[str]]:
+        """Agents, and the providers that work for each, in turn; of those that go the same way one."""
+        ways: dict[tuple[str, ...], str] = {}
+        for one in self.crew.agents.values() if self.is_configured else (self.first,):
+            chain = self.fleet.router.settings.chain(one)
+            way = dict.fromkeys(model.provider for each in chain for model in each.models)
+            ways.setdefault(tuple(way), one.name)
+        return {name: list(way) for way, name in ways.items()}
+
+    @property
+    def story(self) -> str:
+        """The story that is attacked."""
+        return next(iter(self.crew.stories), NAME)
+
+    def category(self, circuit: str) -> Category:
+        """The category that switches the circuit on or off."""
+        found: Category = getattr(self.breakers, category_of(circuit) or "")
+        return found
+
+    def opened(self, circuit: str) -> bool:
+        """Whether a circuit has opened by now."""
+        view = self.panel.view(circuit)
+        return view is not None and view.circuit.phase is Phase.OPEN
+
+    def call(self, name: str, work: Callable[[Route], object], **where: Any) -> Exception | None:
+        """A call through the router, half a second after the last; the error that it ends with."""
+        self.clock.advance(0.5)
+        try:
+            self.fleet.call(name, work, **where)
+        except Exception as error:  # noqa: BLE001  whatever an attack raises
+            return error
+        return None
+
+    def refusal(self, name: str, circuit: str, **where: Any) -> tuple[Route, Refused] | None:
+        """A route for which this circuit said no; `None`: it lets all pass."""
+        for _ in range(_ASKS):
+            route = self.fleet.route(name, **where)
+            route.give_back()
+            for refused in route.refused:
+                if refused.circuit == circuit:
+                    return route, refused
+        return None
+
+
+AGENT = "claude-code"
+SESSION = "selftest"
+CIRCUIT = f"session/{SESSION}"
+EPOCH_S = 1_750_000_000.0
+"""When virtual time begins: hooks live on wall time."""
+_EVENTS = {
+    Moment.PROMPT: "UserPromptSubmit",
+    Moment.BEFORE_TOOL: "PreToolUse",
+    Moment.AFTER_TOOL: "PostToolUse",
+    Moment.STOP: "Stop",
+}
+
+
+class VirtualHooks:
+    """One session of an agent under the hooks of a configuration. Used by one thread.
+
+    `store` is one in memory; `root` is the project, of which only the path is looked at.
+    """
+
+    def __init__(self, config: Config, root: str, store: MemoryStore, clock: FakeClock) -> None:
+        known: Compiled = loaded(compile_config(config, root), root)
+        # No nudge before the stop: a nudge closes the circuit again, and what opened it is asked.
+        plan = known.interventions._replace(when_alone=())
+        self.known = known._replace(interventions=plan)
+        self.clock = clock
+        self.store = store
+        self.root = root
+        self.calls = 0
+        """Tool calls that were begun."""
+
+    def by_score_alone(self) -> None:
+        """Switch the progress detectors off: they are faster, and would hide whether the score fires."""
+        plan = self.known.interventions._replace(progress=False)
+        self.known = self.known._replace(interventions=plan)
+
+    def hear(self, moment: Moment, **facts: Any) -> Ruling:
+        """One hook call, a tenth of a second after the last."""
+        self.clock.advance(0.1)
+        told = HookFacts(AGENT, _EVENTS[moment], moment, SESSION, cwd=self.root, **facts)
+        return decide(told, self.known, self.store, dialect_of(AGENT).warns)
+
+    def before(self, tool: str, args: Any) -> Ruling:
+        """An agent is about to call a tool."""
+        self.calls += 1
+        return self.hear(Moment.BEFORE_TOOL, tool=tool, args=args, call_id=f"call-{self.calls}")
+
+    def call(self, tool: str, args: Any, **outcome: Any) -> Ruling:
+        """A call from beginning to end, unless it is refused: the last ruling."""
+        ruling = self.before(tool, args)
+        if ruling.action in {"deny", "stop"}:
+            return ruling
+        told = {"ok": True, "result": "fine", **outcome}
+        call_id = f"call-{self.calls}"
+        return self.hear(Moment.AFTER_TOOL, tool=tool, args=args, call_id=call_id, **told)
+
+    def watch(self) -> Look:
+        """What the watcher of the session does every few seconds."""
+        policy = self.known.policy_for(CIRCUIT)
+        return look(self.store, SESSION, policy, self.known.interventions)
+
+    def opened(self, key: str = CIRCUIT) -> bool:
+        """Whether a circuit has opened by now."""
+        found = self.store.get(key)
+        return found is not None and found.circuit.phase is Phase.OPEN
+
+    def hot(self, key: str = CIRCUIT) -> tuple[tuple[str, ...], str]:
+        """The detectors of a circuit that trip, and why it is as hot as it is."""
+        found = self.store.get(key)
+        if found is None:
+            return (), "it was never told of"
+        at_s = max(self.store.now_s(), found.circuit.seen_s)
+        readings = found.policy.readings(found.circuit.memories, at_s)
+        pairs = zip(found.policy.detectors, readings, strict=True)
+        kinds = tuple(detector.kind for detector, reading in pairs if reading.heat >= 1)
+        return kinds, found.policy.reason(found.circuit.memories, at_s)
+
 
 FAILURES = (
     *("consecutive_failures", "failure_rate", "failure_share", "failures_in_window"),

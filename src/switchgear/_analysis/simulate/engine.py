@@ -13,9 +13,16 @@ from random import Random
 from typing import Any
 
 from switchgear._analysis.simulate.gates import Chosen, Gate, Waiting
-from switchgear._analysis.simulate.scenarios import BURN, POISON
 from switchgear._analysis.simulate.tally import Tally
-from switchgear._analysis.simulate.world import LOCK_EVERY, PAUSE_S, STORY, Outcome, World
+from switchgear._analysis.simulate.world import (
+    BURN,
+    LOCK_EVERY,
+    PAUSE_S,
+    POISON,
+    STORY,
+    Outcome,
+    World,
+)
 from switchgear._locks.locks import TELL_EVERY_S
 
 Entry = tuple[Any, ...]

@@ -15,8 +15,7 @@ from switchgear._core.types import Event, Permit, Phase, Signal
 from switchgear._fleet.categories import Breakers
 from switchgear._fleet.fleet import policies_of
 from switchgear._fleet.manifest import Crew, Model
-from switchgear._fleet.route import Route, RouteDecision
-from switchgear._fleet.router import Candidate, Router
+from switchgear._fleet.router import Candidate, Route, RouteDecision, Router
 from switchgear._panel.panel import Panel
 from switchgear._panel.settings import PolicyOf
 from switchgear._system.clock import Clock

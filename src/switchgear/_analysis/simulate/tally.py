@@ -2,8 +2,17 @@
 
 import math
 
-from switchgear._analysis.simulate.scenarios import BURN, CONVOY, OUTAGE, POISON, SLOW
-from switchgear._analysis.simulate.world import BURN_TIMES, Outcome, Span, World
+from switchgear._analysis.simulate.world import (
+    BURN,
+    BURN_TIMES,
+    CONVOY,
+    OUTAGE,
+    POISON,
+    SLOW,
+    Outcome,
+    Span,
+    World,
+)
 from switchgear._core.types import Event, EventKind, Phase
 
 SLOTS = 60

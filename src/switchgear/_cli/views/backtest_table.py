@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from switchgear._analysis.backtest.findings import Found
-from switchgear._analysis.backtest.rows import Judged, Row
+from switchgear._analysis.backtest.replay import Judged, Row
 from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._cli.views.screen import Screen, fitted
 from switchgear._cli.views.text import clean, plural

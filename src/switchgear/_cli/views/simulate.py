@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from switchgear._analysis.simulate.compare import Result
-from switchgear._analysis.simulate.tables import blocks
+from switchgear._analysis.simulate.compare import Result, blocks
 from switchgear._analysis.simulate.tally import SLOTS
 from switchgear._cli.views.screen import Screen
 from switchgear._cli.views.text import clean

@@ -91,7 +91,7 @@ class PolicyTexts:
 def seal(stamp: str, circuit: Circuit, policy: Policy, texts: PolicyTexts) -> tuple[bytes, bytes]:
     """How the value begins, and the value."""
     begins = BEGIN + stamp.encode() + b'",'
-    body = f'"format":{FORMAT},"circuit":{compact(dump_circuit(policy, circuit))}'
+    body = f'"format":{FORMAT},"circuit":{compact(dump_circuit(policy, circuit, short=True))}'
     return begins, begins + body.encode() + _tail(policy, texts)
 
 

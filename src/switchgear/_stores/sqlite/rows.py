@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 from switchgear._core.policy import Policy
-from switchgear._core.types import Circuit, Event, EventKind, Mode, Phase
+from switchgear._core.types import Circuit, Event, EventKind, Mode, Phase, Recent
 from switchgear._core.wire import (
+    RESTORED_FIELDS,
     SCHEMA,
     WireError,
+    dump_dated,
     dump_event,
     dump_field,
     load_circuit,
@@ -39,7 +41,7 @@ _AHEAD = 2**31
 """How far numbers of a circuit stay away from the largest that SQLite can hold."""
 
 
-class Unreadable(Exception):
+class UnreadableRow(Exception):
     """What is stored cannot be read: why."""
 
 
@@ -47,7 +49,7 @@ class Newer(Exception):
     """What is stored was written by a newer Switchgear: which schema."""
 
 
-class Row(NamedTuple):
+class CircuitRow(NamedTuple):
     """A row of `circuits`; the columns are what SQLite gives, so of any type if damaged."""
 
     state: Any
@@ -70,32 +72,95 @@ class Written(NamedTuple):
 
     circuit: Circuit | None
     texts: list[str]
+    recent: "RecentText | None" = None
 
     def text(self) -> str:
         """The circuit as it is stored."""
         return f'{{"schema":{SCHEMA},{",".join(filter(None, self.texts))}}}'
 
 
+class RecentText(NamedTuple):
+    """The recent signals of a circuit, and texts of what does not change with each message."""
+
+    recent: Recent
+    base: dict[int, str]
+    """The fields of `recent.base`, by their places."""
+    times: dict[int, str]
+    """Of `recent.tells`, by their identities."""
+
+
+_RECENT = len(RESTORED_FIELDS)
+"""Where `recent` is among the fields of a circuit."""
 UNWRITTEN = Written(None, [])
 
 
 def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
     """The texts of a circuit's fields; those that have not changed are taken from `before`."""
-    if before.circuit is None:
-        pairs = zip(Circuit._fields, circuit, strict=True)
-        return Written(circuit, [_field_text(policy, name, value) for name, value in pairs])
-    texts = [
-        text if now is then else _field_text(policy, name, now)
-        for name, now, then, text in zip(
-            Circuit._fields, circuit, before.circuit, before.texts, strict=True
-        )
-    ]
-    return Written(circuit, texts)
+    then, texts = before.circuit, before.texts
+    new = []
+    for index, name in enumerate(Circuit._fields):
+        value = circuit[index]
+        if then is not None and value is then[index]:
+            new.append(texts[index])
+        elif name == "recent":
+            new.append("")
+        else:
+            new.append(_field_text(policy, name, value))
+    recent = circuit.recent
+    if recent is None:
+        return Written(circuit, new)
+    if recent.base is None:
+        new[_RECENT] = f'"recent":{{{_rest(recent)},"base":null,"tells":[]}}'
+        return Written(circuit, new)
+    parts, text = _recent_text(policy, circuit, recent, recent.base, before.recent)
+    new[_RECENT] = text
+    return Written(circuit, new, parts)
+
+
+def _recent_text(
+    policy: Policy, circuit: Circuit, recent: Recent, base: Circuit, before: RecentText | None
+) -> tuple[RecentText, str]:
+    base_texts: dict[int, str] = {}
+    if before is not None and before.recent.base is base:
+        base_texts = before.base
+    text = f'"recent":{{{_rest(recent)},"base":{_difference(policy, circuit, base, base_texts)}'
+    if recent.settled is not None:
+        text += f',"settled":{_difference(policy, circuit, recent.settled, {})}'
+    known = {} if before is None else before.times
+    times = {}
+    tells = []
+    last = None
+    for dated in recent.tells:
+        if dated.record is last:
+            each = id(dated)
+            times[each] = at = known.get(each) or f"[{dated.at_s!r}]"
+            tells.append(at)
+        else:
+            tells.append(_encode(dump_dated(dated)))
+            last = dated.record
+    text += f',"tells":[{",".join(tells)}]}}'
+    return RecentText(recent, base_texts, times), text
+
+
+def _rest(recent: Recent) -> str:
+    reports = _encode(recent.reports)
+    return f'"version":{recent.version},"final":{recent.final},"reports":{reports}'
+
+
+def _difference(policy: Policy, circuit: Circuit, earlier: Circuit, known: dict[int, str]) -> str:
+    """The fields of an earlier state of a circuit that differ from it; adds to the `known` ones."""
+    texts = []
+    for index, name in enumerate(RESTORED_FIELDS):
+        if earlier[index] is not circuit[index]:
+            if index not in known:
+                known[index] = _field_text(policy, name, earlier[index])
+            texts.append(known[index])
+    return f"{{{','.join(texts)}}}"
 
 
 def _field_text(policy: Policy, name: str, value: Any) -> str:
-    if (value is None and name == "recent") or (value == () and name == "isolated"):
-        return ""  # most circuits have neither
+    if value == () and name == "isolated":
+        return ""  # most circuits have none
     return f'"{name}":{_encode(dump_field(policy, name, value))}'
 
 
@@ -105,15 +170,15 @@ def event_text(event: Event) -> str:
 
 
 def read_policy(stored: Any) -> Policy:
-    """The inverse of `policy_text`. Raises `Unreadable`."""
+    """The inverse of `policy_text`. Raises `UnreadableRow`."""
     try:
         return load_policy(_values(stored))
     except Exception as error:
-        raise Unreadable(f"its stored policy cannot be read: {_short(error)}") from error
+        raise UnreadableRow(f"its stored policy cannot be read: {_short(error)}") from error
 
 
 def read_circuit(policy: Policy, key: str, stored: Any) -> Circuit:
-    """The inverse of `circuit_text`. Raises `Unreadable`, or `Newer`."""
+    """The inverse of `circuit_text`. Raises `UnreadableRow`, or `Newer`."""
     try:
         circuit = load_circuit(policy, _values(stored))
         if circuit.key != key:
@@ -123,7 +188,7 @@ def read_circuit(policy: Policy, key: str, stored: Any) -> Circuit:
     except Exception as error:
         if isinstance(error, WireError) and "newer switchgear" in str(error):
             raise Newer(f"the state of circuit {key!r} was {error}") from error
-        raise Unreadable(f"its stored state cannot be read: {_short(error)}") from error
+        raise UnreadableRow(f"its stored state cannot be read: {_short(error)}") from error
     return circuit
 
 
