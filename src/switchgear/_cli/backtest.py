@@ -177,11 +177,11 @@ def _show(found: "Found", limit: int, html: str | None, *, as_json: bool) -> Non
 
         say(printed(as_values(found)))
         return
-    from switchgear._cli.views.backtest_table import draw
+    from switchgear._cli.views.backtest_table import show_backtest
     from switchgear._cli.views.screen import Screen
 
     screen = Screen()
-    draw(screen, found, limit)
+    show_backtest(screen, found, limit)
     if html is not None:
         screen.line(f"report: {clean(html, 1000)}")
 

@@ -194,12 +194,12 @@ def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     event in the store and for the answer in the agent's dialect, and says what is missing.
     """
     from switchgear._cli.doctor import report
-    from switchgear._cli.hooks_doctor import examine
+    from switchgear._cli.hooks_doctor import examine_hooks
 
     findings = [
         finding
         for name in (AGENTS if agent is None else (agent,))
-        for finding in examine(name, scope, wanted=agent is not None)
+        for finding in examine_hooks(name, scope, wanted=agent is not None)
     ]
     return report(findings, as_json=as_json)
 

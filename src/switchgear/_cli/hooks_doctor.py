@@ -35,7 +35,7 @@ _FOR = {
 """What a scope covers, in words."""
 
 
-def examine(name: str, only: str | None, *, wanted: bool) -> Iterator[Finding]:
+def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[Finding]:
     """Everything about one agent, in one scope or both; `wanted`: somebody asked for it by name."""
     agent, folder = HOOKED[name], os.getcwd()
     scopes = [scope for scope in scopes_of(name, folder) if only in {None, scope}]

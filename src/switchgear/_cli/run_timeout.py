@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from switchgear._cli.entry import fail
-from switchgear._run.options import seconds
+from switchgear._run.options import AUTO, seconds
 from switchgear._stuck.timeouts import POLICIES
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
-AUTO = "auto"
 SIZES = ("files", "lines", "dependencies", "complex")
 
 

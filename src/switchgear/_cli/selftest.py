@@ -52,9 +52,9 @@ def selftest(names: tuple[str, ...], *, live: bool, listing: bool, as_json: bool
         found = [{**row._asdict(), "after": row.after} for row in rows]
         say(printed({"exit_code": CANNOT_FIRE if bad else 0, "rows": found}))
     else:
-        from switchgear._cli.views.selftest_table import draw
+        from switchgear._cli.views.selftest_table import show_selftest
 
-        draw(rows)
+        show_selftest(rows)
     if bad:
         raise SystemExit(CANNOT_FIRE)
 

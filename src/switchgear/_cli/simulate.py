@@ -59,9 +59,9 @@ def simulate(
 
         say(printed({**values(result), "judged_by": source}))
     else:
-        from switchgear._cli.views.simulate import show
+        from switchgear._cli.views.simulate import show_simulation
 
-        show(result, source)
+        show_simulation(result, source)
     if html is not None:
         say(clean(f"report: {html}"), err=as_json)
     if not result.kept:

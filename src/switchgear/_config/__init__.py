@@ -8,7 +8,7 @@ True
 from typing import Any
 
 from switchgear._config.loader import load_config
-from switchgear._config.model import DEFAULT, Config, Retention, Rule, RuleBook
+from switchgear._config.model import DEFAULT, Config, Retention, CircuitPolicy, RuleBook
 from switchgear._config.places import find_config
 from switchgear._config.policies import preset_policy
 from switchgear._config.problems import ConfigError, Problem
@@ -27,7 +27,7 @@ __all__ = [
     "ConfigError",
     "Problem",
     "Retention",
-    "Rule",
+    "CircuitPolicy",
     "RuleBook",
     "config_schema",
     "find_config",

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from switchgear._config.model import Rule
+from switchgear._config.model import CircuitPolicy
 from switchgear._config.parts import REQUIRED, build_part, construct, fields_of
 from switchgear._config.problems import Node, Report, shown
 from switchgear._fleet.categories import CATEGORIES, Breakers, Category, judged
 from switchgear._fleet.manifest import Agent, Crew, Story, agent, faults, story
 from switchgear._fleet.targets import TARGETS, Target
 
-T = TypeVar("T")
+Made = TypeVar("Made")
 
 
 ALIASES = {"provider": "external_dep", "policy_violation": "constitutional"}
@@ -65,13 +65,13 @@ def build_targets(node: Node, report: Report) -> tuple[Target, ...]:
     return tuple(found.values())
 
 
-def rows(breakers: Breakers, crew: Crew) -> tuple[Rule, ...]:
+def rows(breakers: Breakers, crew: Crew) -> tuple[CircuitPolicy, ...]:
     """Which circuits the categories judge, for those that no rule of the user's names."""
     found = judged(breakers, crew.story_budgets)
-    return tuple(Rule(glob, policy) for glob, policy in found)
+    return tuple(CircuitPolicy(glob, policy) for glob, policy in found)
 
 
-def _made(make: Callable[..., T], name: str, place: Node, report: Report) -> T | None:
+def _made(make: Callable[..., Made], name: str, place: Node, report: Report) -> Made | None:
     """A manifest under its name."""
     fields = {field: one for field, one in fields_of(make).items() if field != "name"}
     nodes = report.mapping(place, fields)

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from switchgear._breaker.presets import LOOP_PRESETS, LoopPreset
 from switchgear._budgets.tree import Open, checked_micros, checked_path
-from switchgear._config.model import Hooks, Rule
+from switchgear._config.model import Hooks, CircuitPolicy
 from switchgear._config.parts import construct, fields_of
 from switchgear._config.problems import Node, Report, shown, suggestion
 from switchgear._core import values
@@ -228,11 +228,11 @@ def operations(
     return Policy([FailuresInWindow(failures, window_s)], cooldown)
 
 
-def build_operations(node: Node, report: Report) -> tuple[Rule, ...]:
+def build_operations(node: Node, report: Report) -> tuple[CircuitPolicy, ...]:
     """The rule for `op/*`, if the section is there; it comes after those of `circuits`."""
     nodes = report.mapping(node, fields_of(operations))
     if not isinstance(node.value, dict):
         return ()
     given = {name: child.plain() for name, child in nodes.items()}
     policy = construct(operations, given, nodes, node, report)
-    return () if policy is None else (Rule(MATCH, policy),)
+    return () if policy is None else (CircuitPolicy(MATCH, policy),)

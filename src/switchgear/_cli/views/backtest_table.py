@@ -14,7 +14,7 @@ from switchgear._text.money import dollars
 _LABEL = 22
 
 
-def draw(screen: Screen, found: Found, limit: int) -> None:
+def show_backtest(screen: Screen, found: Found, limit: int) -> None:
     """Everything."""
     _head(screen, found)
     if found.runs:

@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from switchgear._analysis.selftest.rows import Row, Status
+from switchgear._analysis.selftest.rows import Row as SelftestRow, Status
 from switchgear._cli.views.screen import WIDE, Screen, fitted
 from switchgear._cli.views.text import clean, plural
 
@@ -11,7 +11,7 @@ _WIDTHS = (26, 16, 16, 28, 22)
 _STYLES = {Status.OK: "green", Status.FAILED: "bold red", Status.SKIPPED: "yellow"}
 
 
-def draw(rows: list[Row]) -> None:
+def show_selftest(rows: list[SelftestRow]) -> None:
     """A line for each guard; where it does not fire, the reason below it; then the sum."""
     screen = Screen()
     signs = screen.signs
@@ -30,7 +30,7 @@ def draw(rows: list[Row]) -> None:
     _sum(screen, rows)
 
 
-def _cells(row: Row, screen: Screen, *, stacked: bool) -> str:
+def _cells(row: SelftestRow, screen: Screen, *, stacked: bool) -> str:
     cells = [
         clean(cell, 200) for cell in (row.guard, row.attack, row.path, row.detector, row.after)
     ]
@@ -40,7 +40,7 @@ def _cells(row: Row, screen: Screen, *, stacked: bool) -> str:
     return " ".join(fitted(cell, width, screen.signs) for cell, width in pairs).rstrip()
 
 
-def _sum(screen: Screen, rows: list[Row]) -> None:
+def _sum(screen: Screen, rows: list[SelftestRow]) -> None:
     stopped = sum(row.status is Status.OK and row.signals > 0 for row in rows)
     bad, left = (
         sum(row.status is status for row in rows) for status in (Status.FAILED, Status.SKIPPED)

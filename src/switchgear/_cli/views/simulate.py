@@ -14,7 +14,7 @@ BLOCKS, PLAIN = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
 _NAME, _VALUE, _TAG = 36, 20, 16
 
 
-def show(result: Result, source: str) -> None:
+def show_simulation(result: Result, source: str) -> None:
     """Print it all."""
     screen = Screen()
     world = result.world
