@@ -7,11 +7,11 @@ True
 
 from switchgear._config import (
     DEFAULT,
+    CircuitPolicy,
     Config,
     ConfigError,
     Problem,
     Retention,
-    CircuitPolicy,
     RuleBook,
     config_schema,
     find_config,
@@ -21,11 +21,11 @@ from switchgear._config import (
 
 __all__ = [
     "DEFAULT",
+    "CircuitPolicy",
     "Config",
     "ConfigError",
     "Problem",
     "Retention",
-    "CircuitPolicy",
     "RuleBook",
     "config_schema",
     "find_config",

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear._cli.entry import fail
-from switchgear._cli.options import config_option, json_option
+from switchgear._cli.options import config_option, fail, json_option
 from switchgear._cli.views.text import clean, say
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def simulate(
 
         say(printed({**values(result), "judged_by": source}))
     else:
-        from switchgear._cli.views.simulate import show_simulation
+        from switchgear._cli.views.analysis import show_simulation
 
         show_simulation(result, source)
     if html is not None:

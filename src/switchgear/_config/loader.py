@@ -6,20 +6,23 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-from switchgear._config.fleet import build_breakers, build_crew, build_targets, rows
-from switchgear._config.model import Config, Retention, CircuitPolicy
+from switchgear._config.model import CircuitPolicy, Config, Retention
 from switchgear._config.parts import build_part, construct
 from switchgear._config.places import LARGEST_BYTES, PROJECT
-from switchgear._config.policies import Policies
 from switchgear._config.problems import Node, Problem, Report, shown, suggestion
-from switchgear._config.rules import build_rules
 from switchgear._config.sections import (
+    Policies,
+    build_breakers,
     build_budgets,
+    build_crew,
     build_hooks,
     build_interventions,
     build_loops,
     build_operations,
+    build_rules,
+    build_targets,
     build_timeouts,
+    rows,
 )
 from switchgear._core import values
 from switchgear._sinks import SINKS, Sink

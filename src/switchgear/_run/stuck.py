@@ -18,7 +18,7 @@ from switchgear._agents.events import Result, StreamEvent, TextOutput, ToolStart
 from switchgear._agents.hook_call import safe_id
 from switchgear._agents.registry import helper_named
 from switchgear._breaker.handle import Breaker
-from switchgear._config.policies import preset_policy
+from switchgear._config.sections import preset_policy
 from switchgear._core.errors import StoreError
 from switchgear._core.types import AgentStep, Mode, Phase, Signal
 from switchgear._hooks.session import Notes, note_name
