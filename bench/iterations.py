@@ -1,7 +1,7 @@
 """Measure 15: what an iteration of `switchgear run` costs besides the agent and the validation.
 
 A run of an agent that only waits a moment and adds a line to a file, in a repository of 20,000
-files: the circuits are asked, the prompt is written, the agent is started under its warden and
+files: the circuits are asked, the prompt is written, the agent is started under its supervisor and
 read, what it changed is measured, judged, told to the circuits in a SQLite file and recorded.
 
 Time is taken from the start of one iteration to the start of the next, so nothing is left out.
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from bench.library import Role
 from bench.result import TIMES, Bar, Row, Section
 from switchgear import Panel
-from switchgear._agents.command import Command
+from switchgear._agents.command import CommandAgent
 from switchgear._run.dependencies import RunDependencies
 from switchgear._run.loop import Runner
 from switchgear._run.options import RunOptions
@@ -55,7 +55,7 @@ class Stopwatch(View):
         now_s = time.perf_counter()
         if self._begun_s is not None:
             self.whole_s.append(now_s - self._begun_s)
-            self.agent_s.append(self._taken_s(*Command(AGENT).argv))
+            self.agent_s.append(self._taken_s(*CommandAgent(AGENT).argv))
             self.status_s.append(self._taken_s(*GIT_STATUS))
         self._begun_s = time.perf_counter()
 
@@ -122,7 +122,7 @@ def _run(folder: Path, watch: Stopwatch, iterations: int) -> None:
     with Panel(f"sqlite:///{folder.parent / 'state.db'}") as panel:
         runner = Runner(
             options,
-            Command(AGENT),
+            CommandAgent(AGENT),
             record,
             folder=folder,
             panel=panel,

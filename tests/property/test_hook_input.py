@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from switchgear._agents.claude_code import hooks
 from switchgear._agents.codex import hooks as codex
 from switchgear._agents.gemini import hooks as gemini
-from switchgear._agents.hook_dialects import dialect_of
-from switchgear._agents.hook_ruling import Reply
+from switchgear._agents.hook_protocol import Reply
 from switchgear._agents.opencode import hooks as opencode
 from switchgear._agents.pi import hooks as pi
+from switchgear._agents.registry import dialect_of
 from switchgear._core.errors import StoreUnavailable
 from switchgear._hooks import handler
 from switchgear._hooks.command import AGENTS

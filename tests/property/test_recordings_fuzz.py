@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from switchgear._agents.recordings.files import Source
+from switchgear._agents.recordings.files import RecordingFile
 from switchgear._agents.recordings.formats import FORMATS, runs_in
-from switchgear._agents.recordings.recorded import Tally
+from switchgear._agents.recordings.recording import RecordingTally
 from switchgear._analysis.backtest.replay import Named, judge
 from switchgear._config.sections import preset_policy
 from unit.recording_samples import FILES
@@ -27,8 +27,8 @@ calmly = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 def read_all(path: Path, force: str | None) -> None:
     """Read it, and let a policy judge what comes of it."""
-    tally = Tally()
-    for run in runs_in(Source(str(path)), tally, force):
+    tally = RecordingTally()
+    for run in runs_in(RecordingFile(str(path)), tally, force):
         judge(run, LEDGER, pictures=True)
     if force is None:  # what a reader raises, a forced one above all, is a problem of the file
         assert not [why for _, why in tally.problems if why.startswith("is not as")], tally.problems

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from switchgear._agents.hook_dialects import dialect_of
+from switchgear._agents.registry import dialect_of
 from switchgear._hooks.compiled import compiled
 from switchgear._hooks.inspect_call import look_at
 

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from switchgear._agents.hook_call import Moment
+from switchgear._agents.hook_protocol import Moment
 from switchgear._config import preset_policy
 from switchgear._core.types import AgentStep, Record, Signal
 from switchgear._hooks import session

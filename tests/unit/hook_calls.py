@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from switchgear._agents.hook_call import HookFacts
-from switchgear._agents.hook_dialects import dialect_of
-from switchgear._agents.hook_ruling import Ruling
+from switchgear._agents.hook_protocol import HookFacts, Ruling
+from switchgear._agents.registry import dialect_of
 from switchgear._config.trust import trust_file
 from switchgear._hooks.compiled import Compiled, compiled
 from switchgear._hooks.decide import decide

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from switchgear._agents.command import Command
+from switchgear._agents.command import CommandAgent
 from switchgear._panel.panel import Panel
 from switchgear._run.dependencies import RunDependencies
 from switchgear._run.interrupt import Time
@@ -105,7 +105,7 @@ class Stage:
         self.record = self.record or new_run(self.folder / ".switchgear" / "runs")
         return Runner(
             chosen,
-            Command(command),
+            CommandAgent(command),
             self.record,
             folder=self.folder,
             panel=self.panel,

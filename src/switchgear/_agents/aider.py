@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument
-from switchgear._agents.events import AgentError, Result, StreamEvent
+from switchgear._agents.events import AgentError, AgentResult, StreamEvent
 from switchgear._agents.provider_messages import complaint
 from switchgear._text.agent_text import clean
 
@@ -58,17 +58,17 @@ class AiderReader(StreamReader):
             self.model = self.model or match[1]
         else:
             self._last_line = text.strip() or self._last_line
-            yield from self.said(text)
+            yield from self.message(text)
 
     def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
         """Nothing is said when it is done; an edit applied is its claim of success."""
         if self._error and not self._edits:
             yield self._error._replace(final=True)
-            yield Result(self._error.text, claimed_success=False, reason="error")
+            yield AgentResult(self._error.text, claimed_success=False, reason="error")
             return
         if not self._edits:
             yield from self.question_in(self._last_line)
-        yield Result(clean(self._last_line), exit_code == 0 and self._edits > 0)
+        yield AgentResult(clean(self._last_line), exit_code == 0 and self._edits > 0)
 
 
 class Aider(Agent):

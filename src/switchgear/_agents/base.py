@@ -20,6 +20,7 @@ from switchgear._agents.events import (
     ToolStep,
     Usage,
 )
+from switchgear._agents.fields import count
 from switchgear._agents.provider_messages import known_complaint
 from switchgear._text.agent_text import (
     LONGEST_ERROR,
@@ -37,7 +38,6 @@ from switchgear._text.digest import digest
 LONGEST_ARGUMENT_BYTES = 120_000
 """One argument of a command may have 128 KiB on Linux; a few are left for its option."""
 _MOST_OPEN_CALLS = 1_000
-_LARGEST_COUNT = 2**53
 
 
 class NotUnderstood(Exception):
@@ -105,7 +105,7 @@ class StreamReader:
         self.output_chars = 0
         """Characters of what the agent said, without the envelope of its format."""
         self.meter = Meter()
-        self.speaker = ""
+        self.subagent = ""
         """The sub-agent that the line being read is about; empty: the agent itself."""
         self._calls: dict[str, ToolStarted] = {}
         self._arguments: dict[str, object] = {}
@@ -132,7 +132,7 @@ class StreamReader:
 
     def read_line(self, text: str) -> Iterator[StreamEvent]:
         """To be replaced: the events of one line of standard output."""
-        yield from self.said(text)
+        yield from self.message(text)
 
     def read_error_line(self, text: str) -> Iterator[StreamEvent]:
         """To be replaced: the events of one line of standard error."""
@@ -144,16 +144,16 @@ class StreamReader:
         del exit_code
         return iter(())
 
-    def said(self, text: str) -> Iterator[StreamEvent]:
+    def message(self, text: str) -> Iterator[StreamEvent]:
         """Something the agent said, counted."""
         self.output_chars += len(text)
         if shown := clean(text):
-            yield TextOutput(shown, self.speaker)
+            yield TextOutput(shown, self.subagent)
 
     def started(self, call_id: object, tool: object, arguments: object) -> Iterator[StreamEvent]:
         """A tool call that has begun, kept until its outcome comes."""
         name = one_line(str(tool or "tool"), 80)
-        call = ToolStarted(name, summarise(arguments), call_key(name, arguments), self.speaker)
+        call = ToolStarted(name, summarise(arguments), call_key(name, arguments), self.subagent)
         if len(self._calls) >= _MOST_OPEN_CALLS:
             oldest = next(iter(self._calls))
             del self._calls[oldest], self._arguments[oldest]
@@ -237,36 +237,8 @@ class Meter:
         return Usage(model, fresh, said, read, written, micros)
 
 
-def count(value: object) -> int:
-    """A number of tokens out of a stream: 0 for whatever is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0
-    return int(value) if 0 <= value <= _LARGEST_COUNT else 0
-
-
 def money(value: object) -> Decimal | None:
     """Dollars out of a stream: None for whatever is no amount."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e9:
         return None
     return Decimal(str(value))
-
-
-def at(value: object, *path: str) -> Any:
-    """What lies under these keys, None where there is nothing."""
-    for key in path:
-        if not isinstance(value, dict):
-            return None
-        value = value.get(key)
-    return value
-
-
-def words(value: object) -> str:
-    """The text of a message's content in any of the usual shapes."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict):
-        value = [value]
-    if not isinstance(value, list):
-        return "" if value is None else str(value)
-    parts = (part if isinstance(part, str) else at(part, "text") for part in value)
-    return "\n".join(part for part in parts if isinstance(part, str))

@@ -18,17 +18,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-from switchgear._agents.base import (
-    Agent,
-    Invocation,
-    StreamReader,
-    as_argument,
-    at,
-    count,
-    money,
-    words,
-)
-from switchgear._agents.events import Question, Result, StreamEvent
+from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument, money
+from switchgear._agents.events import AgentResult, Question, StreamEvent
+from switchgear._agents.fields import at, count, words
 from switchgear._agents.provider_messages import complaint
 from switchgear._text.agent_text import clean, one_line
 
@@ -70,7 +62,7 @@ class CommandReader(StreamReader):
         self._all_words = ""
         """The last of what was said, to know a result that only repeats it."""
         self._steps = 0
-        self._result: Result | None = None
+        self._result: AgentResult | None = None
 
     def read_line(self, text: str) -> Iterator[StreamEvent]:
         """The events of one line."""
@@ -84,7 +76,7 @@ class CommandReader(StreamReader):
         """Something the agent said."""
         self._last_words = text.strip() or self._last_words
         self._all_words = f"{self._all_words}\n{text}"[-_KEPT_WORDS:]
-        yield from self.said(text)
+        yield from self.message(text)
 
     def _count_once(self, text: str) -> None:
         """Count the text of a summary or a question, unless it was said before."""
@@ -96,7 +88,7 @@ class CommandReader(StreamReader):
         if self._result is None and exit_code is not None:
             if exit_code == 0:
                 yield from self.question_in(self._last_words)
-            yield Result(clean(self._last_words), exit_code == 0, f"exit code {exit_code}")
+            yield AgentResult(clean(self._last_words), exit_code == 0, f"exit code {exit_code}")
 
     def _read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         kind = line["type"]
@@ -130,7 +122,7 @@ class CommandReader(StreamReader):
             claimed = success if isinstance(success, bool) else None
             summary = _text_in(line)
             self._count_once(summary)
-            self._result = Result(clean(summary), claimed, "result")
+            self._result = AgentResult(clean(summary), claimed, "result")
             yield self._result
 
     def _tool(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
@@ -146,7 +138,7 @@ class CommandReader(StreamReader):
         )
 
 
-class Command(Agent):
+class CommandAgent(Agent):
     """Whatever a command line starts.
 
     `{prompt}` stands for the prompt as one argument or a part of one; without it the prompt is on

@@ -106,7 +106,7 @@ class Question(NamedTuple):
     """True: asked with a tool made for it. False: its last words end with a question mark."""
 
 
-class Result(NamedTuple):
+class AgentResult(NamedTuple):
     """The agent's own summary of its run: facts about what it says, never proof."""
 
     text: str
@@ -115,7 +115,7 @@ class Result(NamedTuple):
     """Why it ended, in the agent's words: completed, max_turns, hook_stopped…"""
 
 
-StreamEvent = ToolStarted | ToolStep | TextOutput | Usage | AgentError | Question | Result
+StreamEvent = ToolStarted | ToolStep | TextOutput | Usage | AgentError | Question | AgentResult
 
 
 def usage_by_model(events: Iterable[StreamEvent]) -> tuple[Usage, ...]:

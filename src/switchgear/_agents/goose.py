@@ -9,16 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from switchgear._agents.base import (
-    Agent,
-    Invocation,
-    JsonReader,
-    NotUnderstood,
-    StreamReader,
-    at,
-    words,
-)
-from switchgear._agents.events import Result, StreamEvent
+from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, StreamReader
+from switchgear._agents.events import AgentResult, StreamEvent
+from switchgear._agents.fields import at, words
 from switchgear._agents.provider_messages import complaint
 from switchgear._text.agent_text import clean, one_line
 
@@ -57,11 +50,11 @@ class GooseReader(JsonReader):
                 yield complaint(self._last_words, final=True)
             else:
                 yield from self.question_in(self._last_words)
-            yield Result(clean(self._last_words), not failed, "complete")
+            yield AgentResult(clean(self._last_words), not failed, "complete")
         elif kind == "error":
             text = words(line.get("error") or line.get("message"))
             yield complaint(text, final=True)
-            yield Result(clean(text), claimed_success=False, reason="error")
+            yield AgentResult(clean(text), claimed_success=False, reason="error")
         elif kind not in {"notification", "model_change"}:
             raise NotUnderstood
 
@@ -76,7 +69,7 @@ class GooseReader(JsonReader):
         elif kind == "text" and role == "assistant":
             text = words(at(part, "text"))
             self._last_words = (self._last_words + text)[-20_000:]
-            yield from self.said(text)
+            yield from self.message(text)
 
     def _response(self, part: object) -> Iterator[StreamEvent]:
         result = at(part, "toolResult")

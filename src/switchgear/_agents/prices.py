@@ -101,7 +101,7 @@ _REQUEST_TOKENS = 100_000
 and a run that sums up to a million tokens made hundreds of short ones."""
 
 
-class Cost(NamedTuple):
+class UsageCost(NamedTuple):
     """A cost, or why there is none."""
 
     micros: int | None
@@ -111,13 +111,13 @@ class Cost(NamedTuple):
     """A sentence on what is not known; empty where all is."""
 
 
-def cost_of(usages: Iterable[Usage], rates: Rates | None = None) -> Cost:
+def cost_of(usages: Iterable[Usage], rates: Rates | None = None) -> UsageCost:
     """What the latest usage of each model adds up to; no usage at all is unknown too.
 
     `rates` are the user's own prices for tokens, and take precedence over any list.
 
     >>> cost_of([Usage("any", 10, 1, cost_micros=42)])
-    Cost(micros=42, source='agent', unknown='')
+    UsageCost(micros=42, source='agent', unknown='')
     """
     total, sources, problems = 0, set(), []
     models = tuple(usages)
@@ -133,10 +133,10 @@ def cost_of(usages: Iterable[Usage], rates: Rates | None = None) -> Cost:
             total += priced
             sources.add("price list" if rates is None else "given prices")
     if not models:
-        return Cost(None, "", "the agent reported no token usage")
+        return UsageCost(None, "", "the agent reported no token usage")
     if problems:
-        return Cost(None, "", "; ".join(problems))
-    return Cost(total, " and ".join(sorted(sources)))
+        return UsageCost(None, "", "; ".join(problems))
+    return UsageCost(total, " and ".join(sorted(sources)))
 
 
 def price_list() -> str:

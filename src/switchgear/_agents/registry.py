@@ -1,43 +1,148 @@
-"""The agents by name, for the command line and the configuration."""
+"""The agents: one row each, whose parts are imported when they are used.
 
-import difflib
-from collections.abc import Mapping
-from types import MappingProxyType
+A hook process imports this module and its own agent's hooks, nothing else of the agents.
+"""
 
-from switchgear._agents.aider import Aider
-from switchgear._agents.base import Agent
-from switchgear._agents.claude_code.command import Claude
-from switchgear._agents.codex.command import Codex
-from switchgear._agents.command import Command
-from switchgear._agents.demo.agent import Demo
-from switchgear._agents.gemini.command import Gemini
-from switchgear._agents.goose import Goose
-from switchgear._agents.mini_swe_agent.command import Mini
-from switchgear._agents.opencode.command import OpenCode
-from switchgear._agents.pi.command import Pi
-from switchgear._agents.qwen.command import Qwen
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-AGENTS: Mapping[str, Agent] = MappingProxyType(
-    {
-        agent.name: agent
-        for agent in (
-            Aider(),
-            Claude(),
-            Codex(),
-            Demo(),
-            Gemini(),
-            Goose(),
-            Mini(),
-            OpenCode(),
-            Pi(),
-            Qwen(),
-        )
-    }
-)  # fmt: skip
+from switchgear._agents.fields import TokenCounts
+from switchgear._agents.hook_protocol import AnswerUsage, Dialect, HookSettings
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from switchgear._agents.base import Agent
+    from switchgear._agents.recordings.files import RecordingFormat
 
 
-def agent_named(name: str) -> Agent:
-    """The agent of that name; `demo:hangs` is the stand-in in one of its scenarios.
+class AgentRow(NamedTuple):
+    """One agent: its names, and where its parts are, as `module:name` below `switchgear._agents`."""
+
+    name: str
+    """Of `--agent`."""
+    agent: str
+    """The class with the command line and the reader of its stream."""
+    transcripts: str = ""
+    """The `RecordingFormat` of its transcripts; empty: it keeps none that can be read."""
+    hook_name: str = ""
+    """Of `switchgear hooks install`; empty: it has no hooks."""
+    hooks: str = ""
+    """The module of its hooks."""
+    aliases: tuple[str, ...] = ()
+    """Other names by which people call it in `switchgear hooks`."""
+    programs: tuple[str, ...] = ()
+    """The names of its process."""
+    headless: tuple[str, ...] = ()
+    """The words of a command line by which it runs without a screen of its own."""
+    reports_cost: bool = False
+    """Whether its stream has the cost in dollars; the other agents report tokens."""
+
+
+ROWS = (
+    AgentRow("aider", "aider:Aider", reports_cost=True),
+    AgentRow(
+        "claude",
+        "claude_code.agent:Claude",
+        "claude_code.agent:TRANSCRIPTS",
+        hook_name="claude-code",
+        hooks="claude_code.hooks",
+        aliases=("claude", "claudecode", "claude_code", "cc"),
+        programs=("claude",),
+        headless=("-p", "--print"),
+        reports_cost=True,
+    ),
+    AgentRow(
+        "codex",
+        "codex.agent:Codex",
+        "codex.agent:TRANSCRIPTS",
+        hook_name="codex",
+        hooks="codex.hooks",
+        aliases=("codex-cli", "openai-codex"),
+        programs=("codex",),
+        headless=("exec", "e"),
+    ),
+    AgentRow("demo", "demo:Demo", reports_cost=True),
+    AgentRow(
+        "gemini",
+        "gemini.agent:Gemini",
+        "gemini.agent:TRANSCRIPTS",
+        hook_name="gemini",
+        hooks="gemini.hooks",
+        aliases=("gemini-cli",),
+        programs=("gemini",),
+        headless=("-p", "--prompt"),
+    ),
+    AgentRow("goose", "goose:Goose"),
+    AgentRow("mini", "mini_swe_agent:Mini", "mini_swe_agent:TRAJECTORIES", reports_cost=True),
+    AgentRow(
+        "opencode",
+        "opencode.agent:OpenCode",
+        "opencode.agent:TRANSCRIPTS",
+        hook_name="opencode",
+        hooks="opencode.hooks",
+        aliases=("open-code",),
+        programs=("opencode",),
+        headless=("run",),
+        reports_cost=True,
+    ),
+    AgentRow(
+        "pi",
+        "pi.agent:Pi",
+        "pi.agent:TRANSCRIPTS",
+        hook_name="pi",
+        hooks="pi.hooks",
+        aliases=("pi-coding-agent",),
+        programs=("pi", "pi-coding-agent"),
+        headless=("-p", "--print", "--mode"),
+        reports_cost=True,
+    ),
+    AgentRow(
+        "qwen",
+        "qwen.agent:Qwen",
+        "qwen.agent:TRANSCRIPTS",
+        hook_name="qwen",
+        hooks="qwen.hooks",
+        aliases=("qwen-code",),
+        programs=("qwen", "qwen-code"),
+        headless=("-p", "--prompt"),
+    ),
+)
+_MOST_TOKENS = 100_000_000
+"""More than any answer has; a larger number is a defect, or hostile."""
+
+
+def _load(part: str) -> Any:
+    module, _, name = part.partition(":")
+    found = __import__(f"switchgear._agents.{module}", fromlist=["*"])
+    return getattr(found, name) if name else found
+
+
+class _Agents(Mapping[str, "Agent"]):
+    """The agents by name, each made when it is looked up."""
+
+    def __getitem__(self, name: str) -> "Agent":
+        for row in ROWS:
+            if row.name == name:
+                agent: Agent = _load(row.agent)()
+                return agent
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return any(row.name == name for row in ROWS)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(row.name for row in ROWS)
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+
+AGENTS: Mapping[str, "Agent"] = _Agents()
+
+
+def agent_named(name: str) -> "Agent":
+    """The agent of that name; `demo:hangs` is the demo agent in one of its scenarios.
 
     Raises ValueError that names the nearest, else all.
 
@@ -46,9 +151,12 @@ def agent_named(name: str) -> Agent:
     """
     base, _, scenario = name.partition(":")
     if base == "demo" and scenario:
-        return Demo(scenario)
+        demo: Agent = _load("demo:Demo")(scenario)
+        return demo
     if name in AGENTS:
         return AGENTS[name]
+    import difflib  # noqa: PLC0415  only for a wrong name
+
     near = difflib.get_close_matches(name, AGENTS, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(AGENTS)}."
     raise ValueError(
@@ -57,26 +165,81 @@ def agent_named(name: str) -> Agent:
     )
 
 
-def agent_of_command(command: str) -> Agent:
-    """An agent for any command. One of a known program that prints JSON is read as that agent.
+def agent_of_command(command: str) -> "Agent":
+    """An agent for any command. A known program that prints JSON is read as that agent.
 
     >>> agent_of_command("my-agent --task {prompt}").name
     'command'
     """
-    plain = Command(command)
-    known = AGENTS.get(plain.program)
-    if known is not None and any("json" in part for part in plain.argv):
-        return Command(command, known.reader)
+    from switchgear._agents.command import CommandAgent  # noqa: PLC0415  as the other agents
+
+    plain = CommandAgent(command)
+    if plain.program in AGENTS and any("json" in part for part in plain.argv):
+        return CommandAgent(command, AGENTS[plain.program].reader)
     return plain
 
 
-def helper_named(who: str) -> Agent:
-    """Who takes over from a stuck agent: an agent by its name, or any command.
+def agent_or_command(text: str) -> "Agent":
+    """An agent by its name, or for any command: the agent that takes over from a stuck one.
 
     Raises ValueError for one word that is no agent's name.
 
-    >>> helper_named("codex").name, helper_named("./debug.sh {prompt}").name
+    >>> agent_or_command("codex").name, agent_or_command("./debug.sh {prompt}").name
     ('codex', 'command')
     """
-    known = who.partition(":")[0] in AGENTS
-    return agent_named(who) if known or not who.split()[1:] else agent_of_command(who)
+    known = text.partition(":")[0] in AGENTS
+    return agent_named(text) if known or not text.split()[1:] else agent_of_command(text)
+
+
+def transcript_formats() -> "Iterator[RecordingFormat]":
+    """The formats of the agents' transcripts."""
+    return (_load(row.transcripts) for row in ROWS if row.transcripts)
+
+
+def hook_names() -> tuple[str, ...]:
+    """The agents that have hooks, a plugin or an extension, by the names of the hook command."""
+    return tuple(row.hook_name for row in ROWS if row.hook_name)
+
+
+def hook_row(agent: str) -> AgentRow:
+    """The row of an agent by its name in the hook command. Raises KeyError for another name."""
+    for row in ROWS:
+        if row.hook_name == agent and agent:
+            return row
+    raise KeyError(agent)
+
+
+def hooks_of(agent: str) -> "ModuleType":
+    """The module of an agent's hooks. Raises KeyError for an agent without hooks."""
+    module: ModuleType = _load(hook_row(agent).hooks)
+    return module
+
+
+def dialect_of(agent: str) -> Dialect:
+    """How an agent's hooks read and write. Raises KeyError for an agent without hooks."""
+    hooks = hooks_of(agent)
+    return Dialect(hooks.read, hooks.write, hooks.WARNS, hooks.MOMENTS, hooks.EVENT)
+
+
+def hook_settings(agent: str) -> HookSettings:
+    """Where an agent's hooks are configured. Raises KeyError for an agent without hooks."""
+    settings: HookSettings = hooks_of(agent).SETTINGS
+    return settings
+
+
+def usages_in(agent: str, lines: list[bytes]) -> Iterator[AnswerUsage]:
+    """The answers that the lines of a transcript report, in their order. Never raises."""
+    from switchgear._agents.hook_events import parsed  # noqa: PLC0415  its hooks have it
+
+    hooks = hooks_of(agent)
+    mark: bytes | None = getattr(hooks, "USAGE_MARK", None)
+    if mark is None:
+        return
+    for line in lines:
+        found = parsed(line) if mark in line else {}
+        if not found:
+            continue
+        used: AnswerUsage = hooks.usage_in(found)
+        tokens = TokenCounts(*(count if count <= _MOST_TOKENS else 0 for count in used.tokens))
+        if used.id and (tokens.input or tokens.output):
+            yield used._replace(id=used.id[:200], model=used.model[:200], tokens=tokens)

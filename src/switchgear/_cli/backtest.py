@@ -270,7 +270,7 @@ def _write(path: str, found: "Found") -> None:
 
 def _say_where() -> int:
     """Nothing was given: what could be, and where the agents of this machine keep theirs."""
-    from switchgear._agents.recordings.discovery import usual_places
+    from switchgear._agents.recordings.formats import usual_places
 
     say("switchgear: give a file or folder with recorded sessions, for example:", err=True)
     places = usual_places()

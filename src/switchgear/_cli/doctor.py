@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from switchgear._config import Config
     from switchgear._core.types import Mode
     from switchgear._hooks.compiled import Compiled
-    from switchgear._hooks.install.agents import HookedAgent
+    from switchgear._hooks.install.agents import HookSettings
     from switchgear._hooks.install.outcome import Place, Standing
     from switchgear._hooks.install.probe import Probe
     from switchgear._stores.base import Store
@@ -372,7 +372,7 @@ def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[Find
         yield from _proved(agent, scope, places[scope], folder)
 
 
-def _program(agent: "HookedAgent") -> Iterator[Finding]:
+def _program(agent: "HookSettings") -> Iterator[Finding]:
     found = shutil.which(agent.program)
     if found is None:
         what = f"{agent.program} is not on the PATH here"
@@ -381,7 +381,7 @@ def _program(agent: "HookedAgent") -> Iterator[Finding]:
         yield Finding(GOOD, f"{agent.title} is {found}")
 
 
-def _standing(agent: "HookedAgent", scope: str, standing: "Standing") -> Iterator[Finding]:
+def _standing(agent: "HookSettings", scope: str, standing: "Standing") -> Iterator[Finding]:
     count = f"{len(standing.events)} of {len(agent.events)} events"
     again = f"switchgear hooks install {agent.name} --scope {scope}"
     if standing.gone:
@@ -398,7 +398,7 @@ def _standing(agent: "HookedAgent", scope: str, standing: "Standing") -> Iterato
         yield Finding(PROBLEM, what, "change that setting")
 
 
-def _proved(agent: "HookedAgent", scope: str, there: "Place", folder: str) -> Iterator[Finding]:
+def _proved(agent: "HookSettings", scope: str, there: "Place", folder: str) -> Iterator[Finding]:
     """Send events through the commands that the file holds, and look for them."""
     from switchgear._core.errors import StoreError
     from switchgear._hooks.compiled import Unconfigured, compiled
@@ -424,7 +424,7 @@ def _proved(agent: "HookedAgent", scope: str, there: "Place", folder: str) -> It
 
 
 def _tried(
-    agent: "HookedAgent",
+    agent: "HookSettings",
     probe: "Probe",
     known: "Compiled",
     store: "Store",
@@ -512,7 +512,7 @@ def _removed(probe: "Probe", store: Any) -> Iterator[Finding]:
 
 
 def _refused(
-    agent: "HookedAgent", probe: "Probe", known: "Compiled", store: "Store", command: str | None
+    agent: "HookSettings", probe: "Probe", known: "Compiled", store: "Store", command: str | None
 ) -> Iterator[Finding]:
     """Hold the circuit of the probe open for a moment: the answer must be a refusal."""
     from switchgear._cli.context import open_session
@@ -549,7 +549,7 @@ def _refused(
         yield Finding(PROBLEM, what, "this is a defect of Switchgear; please report it")
 
 
-def _trust(agent: "HookedAgent", scope: str, folder: str, commands: set[str]) -> Iterator[Finding]:
+def _trust(agent: "HookSettings", scope: str, folder: str, commands: set[str]) -> Iterator[Finding]:
     """Whether the agent will run what was installed."""
     from switchgear._agents.codex.hook_trust import ask_codex
     from switchgear._hooks.install.agents import PROJECT, USER

@@ -19,8 +19,8 @@ from switchgear._budgets.audit import audit
 from switchgear._budgets.budgets import SHELF as BUDGETS
 from switchgear._budgets.tree import (
     EXPIRY,
+    BudgetNode,
     Line,
-    Node,
     checked_micros,
     checked_path,
     load_book,
@@ -43,8 +43,7 @@ from switchgear._fleet.fleet import SHELF as ROUTES
 from switchgear._locks.locks import SHELF as LOCKS
 from switchgear._locks.state import load_tenure
 from switchgear._panel.panel import Panel
-from switchgear._stores.base import Found, checked_name
-from switchgear._stores.ledger import Amended, Ledger, ledger_of
+from switchgear._stores.base import Amended, Ledger, StoredCircuit, checked_name, ledger_of
 from switchgear._text.glob import matcher
 
 SHELVES = (BUDGETS, LOCKS, ROUTES)
@@ -134,7 +133,7 @@ def _check_budget(key: str, value: Any) -> None:
         _check_node(node)
 
 
-def _check_node(node: Node) -> None:
+def _check_node(node: BudgetNode) -> None:
     _check_maybe(checked_micros, "limit_micros", node.limit_micros)
     checked_micros("spent_micros", node.spent_micros)
     checked_micros("held_micros", node.held_micros)
@@ -207,7 +206,7 @@ _BAD = (ValueError, RecursionError, KeyError, TypeError, IndexError, AttributeEr
 class Taken(NamedTuple):
     """A circuit and its events, ready to be put into a store."""
 
-    found: Found
+    found: StoredCircuit
     events: list[Event]
 
 
@@ -306,7 +305,7 @@ class _Reading:
                 f"the circuit {circuit.key!r} comes from the future: it was seen at second "
                 f"{circuit.seen_s:.0f}, and now is {self._now_s:.0f}"
             )
-        self.taken[circuit.key] = Taken(Found(circuit, policy), [])
+        self.taken[circuit.key] = Taken(StoredCircuit(circuit, policy), [])
 
     def _event(self, event: Event) -> None:
         taken = self.taken.get(event.circuit)
@@ -461,7 +460,7 @@ def import_verb(file: str) -> None:
     lock, route) of which as new a version is here stays as it is.
     """
     from switchgear._cli.context import open_session
-    from switchgear._stores.ledger import ledger_of
+    from switchgear._stores.base import ledger_of
 
     lines = _read(file)
     # Budgets that the configuration opens in a new store would be taken for newer ones.

@@ -51,7 +51,7 @@ def dry_run(
     as_json: bool,
 ) -> int:
     """Show what this run would do. Returns the exit code that it would be refused with, else 0."""
-    from switchgear._agents.process.process import missing_program
+    from switchgear._agents.process import missing_program
     from switchgear._cli.json_values import printed
     from switchgear._run.budget import coverage, estimate
     from switchgear._run.circuits import loop_name
@@ -350,7 +350,7 @@ def check_budget(options: "RunOptions", folder: Path) -> None:
 
 def _demo_task(task: str | None, flags: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The stand-in's task and flags, as far as they are not given."""
-    from switchgear._agents.demo.agent import TASK, VALIDATED, VALIDATION
+    from switchgear._agents.demo import TASK, VALIDATED, VALIDATION
 
     if flags["agent"].partition(":")[2] in VALIDATED:
         flags = {"validate": VALIDATION, **flags}
@@ -359,7 +359,7 @@ def _demo_task(task: str | None, flags: dict[str, Any]) -> tuple[str, dict[str, 
 
 def _demo(session: "Session", task: str | None, flags: dict[str, Any]) -> Start:
     """The stand-in works in a throw-away repository, whatever folder this is."""
-    from switchgear._agents.demo.agent import make_repository
+    from switchgear._agents.demo import make_repository
     from switchgear._run.record import new_run, runs_root
 
     task, flags = _demo_task(task, flags)
@@ -381,7 +381,7 @@ def configured(session: "Session", options: "RunOptions", folder: Path) -> "Poli
 
 def perform(session: "Session", start: Start, *, as_json: bool) -> int:
     """Run it, show it, and return its exit code. One process at a time runs a task."""
-    from switchgear._agents.process.process import missing_program
+    from switchgear._agents.process import missing_program
     from switchgear._run.circuits import loop_name, task_name
     from switchgear._run.prompt import check_plan
     from switchgear._run.record import runs_root

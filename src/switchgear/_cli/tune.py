@@ -68,7 +68,7 @@ def tune(  # noqa: PLR0917  click passes them by name
     Exit code 0: a proposal that held on tasks held out; 1: one that did not hold; 2: bad input; 3:
     too little data, or nothing that keeps the rate.
     """
-    from switchgear._agents.recordings.recorded import Tally
+    from switchgear._agents.recordings.recording import RecordingTally
     from switchgear._analysis.backtest.engine import Recordings, read_outcomes
     from switchgear._analysis.backtest.tune import TooLittle
     from switchgear._analysis.backtest.tune import tune as tuned
@@ -79,7 +79,7 @@ def tune(  # noqa: PLR0917  click passes them by name
     check_folder("--write", write)
     _check_place(write)
     told = {} if outcomes is None else read_outcomes(outcomes)
-    start, tally = chosen(policy), Tally()
+    start, tally = chosen(policy), RecordingTally()
     from switchgear._cli.views.terminal import progress
 
     with progress("replaying recordings", hidden=as_json) as tell:

@@ -7,7 +7,7 @@ is on their command line and in a file; they take nothing of the hook's along bu
 import os
 import sys
 
-from switchgear._agents.hook_ruling import Errand
+from switchgear._agents.hook_protocol import Errand
 from switchgear._hooks.interrupt import agent_process, show_headless
 from switchgear._stores.url import default_file, keep_out_of_git
 from switchgear._text.digest import digest

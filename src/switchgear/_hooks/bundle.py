@@ -21,7 +21,9 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 PLACE = os.path.join(_FOLDER, "__pycache__", f"bundle.{sys.implementation.cache_tag}.bin")
 LARGEST_BYTES = 16_000_000
 _SOMETIMES = (
-    *("switchgear._agents.hook_dialects.", "switchgear._breaker", "switchgear._rules.rules"),
+    *("switchgear._agents.claude_code", "switchgear._agents.codex", "switchgear._agents.gemini"),
+    *("switchgear._agents.opencode", "switchgear._agents.pi", "switchgear._agents.qwen"),
+    *("switchgear._breaker", "switchgear._rules.rules"),
     *("switchgear._rules.effects", "switchgear._rules.programs", "switchgear._rules.shell.parser"),
     *(
         "switchgear._rules.program_effects",
@@ -36,7 +38,7 @@ _SOMETIMES = (
 """Modules that not every hook call needs: they are run when they are imported."""
 _SLOW = (
     *("switchgear._hooks.compiler", "switchgear._stores.redis", "switchgear._stores.url"),
-    *("switchgear._agents", "switchgear._hooks.recompile"),
+    *("switchgear._agents.base", "switchgear._hooks.recompile"),
 )
 """Who has loaded one of these has done what hooks seldom do, and is no example for the others."""
 Entry = tuple[str, int, int, bool, object]

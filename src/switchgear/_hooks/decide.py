@@ -8,8 +8,18 @@ agent puts the ruling into its words.
 
 import os
 
-from switchgear._agents.hook_call import DEFAULT_WINDOW, HookFacts, Moment
-from switchgear._agents.hook_ruling import Action, Errand, Ruling, allow, deny, stop, warn
+from switchgear._agents.hook_protocol import (
+    DEFAULT_WINDOW,
+    Action,
+    Errand,
+    HookFacts,
+    Moment,
+    Ruling,
+    allow,
+    deny,
+    stop,
+    warn,
+)
 from switchgear._core.types import Acquire, EventKind, Phase, Record, Signal, Verdict
 from switchgear._hooks import kinds, open_calls, session, signals
 from switchgear._hooks.compiled import Compiled

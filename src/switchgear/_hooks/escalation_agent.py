@@ -28,13 +28,13 @@ def main(argv: list[str]) -> int:
 
 
 def _run(folder: str, who: str, evidence: str, write: Callable[[object], None]) -> int:
-    from switchgear._agents.process.process import AgentProcess, End  # noqa: PLC0415  found only now
-    from switchgear._agents.registry import helper_named  # noqa: PLC0415
+    from switchgear._agents.process import AgentProcess, ProcessEnd  # noqa: PLC0415  found only now
+    from switchgear._agents.registry import agent_or_command  # noqa: PLC0415
 
     with open(evidence, encoding="utf-8", errors="replace") as file:
         prompt = f"{TAKE_OVER}\n\n{file.read()}\n"
     process = AgentProcess(
-        helper_named(who),
+        agent_or_command(who),
         prompt,
         folder,
         env={**os.environ, "SWITCHGEAR_EVIDENCE": evidence},
@@ -43,7 +43,7 @@ def _run(folder: str, who: str, evidence: str, write: Callable[[object], None]) 
     )
     run = process.run()
     write(f"[end] {run.end.value}, exit code {run.exit_code}\n{run.problem or run.tail}")
-    return 0 if run.end is End.EXITED and run.exit_code == 0 else 1
+    return 0 if run.end is ProcessEnd.EXITED and run.exit_code == 0 else 1
 
 
 if __name__ == "__main__":

@@ -10,9 +10,18 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from switchgear._agents.hook_call import BadInput, HookFacts, Moment
-from switchgear._agents.hook_dialects import dialect_of
-from switchgear._agents.hook_ruling import REFUSING, Errand, Reply, Ruling, allow, stop
+from switchgear._agents.hook_protocol import (
+    REFUSING,
+    BadInput,
+    Errand,
+    HookFacts,
+    Moment,
+    Reply,
+    Ruling,
+    allow,
+    stop,
+)
+from switchgear._agents.registry import dialect_of
 from switchgear._core.errors import StoreError
 from switchgear._core.types import EventKind
 from switchgear._hooks import undecided

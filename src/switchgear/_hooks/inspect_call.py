@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from switchgear._agents.hook_call import HookFacts, Moment
+from switchgear._agents.hook_protocol import HookFacts, Moment
 from switchgear._hooks import kinds, signals
 from switchgear._hooks.compiled import Compiled
 from switchgear._text.digest import digest

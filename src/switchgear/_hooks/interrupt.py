@@ -9,20 +9,14 @@ import os
 from collections.abc import Sequence
 from stat import S_ISREG
 
+from switchgear._agents.registry import hook_row
+
 FURTHEST = 12
 """How many ancestors are looked at."""
 _PIDFD_GETFD = 438
 """The number of this system call on Linux."""
 GRACE_S = 0.3
 """How long the agent has to hear the refusal before it is interrupted."""
-_NAMES = {
-    "claude-code": ("claude",),
-    "codex": ("codex",),
-    "gemini": ("gemini",),
-    "qwen": ("qwen", "qwen-code"),
-    "opencode": ("opencode",),
-    "pi": ("pi", "pi-coding-agent"),
-}
 _LINES = (
     "switchgear serve",
     "switchgear/_hooks/session_watcher.py",
@@ -67,7 +61,7 @@ def is_agent(agent: str, words: list[str]) -> bool:
     if program.startswith(_INTERPRETERS):
         scripts = [word for word in words[1:] if not word.startswith("-")]
         program = scripts[0].lower() if scripts else ""
-    names = _NAMES[agent]
+    names = hook_row(agent).programs
     base = os.path.basename(program).rsplit(".", 1)[0]
     if base in names or any(base.startswith(f"{name}-") for name in names):
         return True
@@ -98,24 +92,13 @@ def would_end_ours(words: Sequence[str]) -> bool:
     return everybody or any(each.isdecimal() and is_ours(int(each[:10])) for each in numbers)
 
 
-_HEADLESS = {
-    "claude-code": ("-p", "--print"),
-    "codex": ("exec", "e"),
-    "gemini": ("-p", "--prompt"),
-    "qwen": ("-p", "--prompt"),
-    "opencode": ("run",),
-    "pi": ("-p", "--print", "--mode"),
-}
-"""The words of a command line by which an agent runs without a screen of its own."""
-
-
 def is_headless(agent: str, words: Sequence[str]) -> bool:
     """Whether a command line runs the agent without a screen of its own.
 
     >>> is_headless("codex", ["codex", "exec", "fix it"]), is_headless("codex", ["codex"])
     (True, False)
     """
-    return any(word in _HEADLESS[agent] for word in words[1:])
+    return any(word in hook_row(agent).headless for word in words[1:])
 
 
 def _has_screen(pid: int) -> bool:

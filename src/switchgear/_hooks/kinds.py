@@ -6,7 +6,7 @@ git and downloads there; a tool that is not known is `other`.
 
 from collections.abc import Sequence
 
-from switchgear._agents.hook_call import safe_id
+from switchgear._agents.hook_protocol import safe_id
 
 AGENT_SPAWN = "agent_spawn"
 GIT = "git_operations"

@@ -13,9 +13,7 @@ store. So whatever fails, and whenever the time is up, the answer follows from t
 import time
 from collections.abc import Callable
 
-from switchgear._agents.hook_call import HookFacts, Moment
-from switchgear._agents.hook_dialects import Dialect
-from switchgear._agents.hook_ruling import REFUSING, Reply, Ruling
+from switchgear._agents.hook_protocol import REFUSING, Dialect, HookFacts, Moment, Reply, Ruling
 from switchgear._hooks import undecided
 
 DEADLINE_S = 12.0

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from switchgear._agents.hook_ruling import Reply
+from switchgear._agents.hook_protocol import Reply
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.types import Event
 from switchgear._hooks import deadline

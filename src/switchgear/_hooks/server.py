@@ -27,8 +27,8 @@ from threading import BoundedSemaphore, Lock
 from time import monotonic
 from typing import Any, NamedTuple
 
-from switchgear._agents.hook_dialects import dialect_of
-from switchgear._agents.hook_ruling import Reply
+from switchgear._agents.hook_protocol import Reply
+from switchgear._agents.registry import dialect_of
 from switchgear._core.types import Event
 from switchgear._hooks.after_reply import run as run_errand
 from switchgear._hooks.after_reply import start_help

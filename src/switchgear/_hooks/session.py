@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
-from switchgear._agents.hook_call import Moment
+from switchgear._agents.hook_protocol import Moment
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Latched
 from switchgear._core.types import (

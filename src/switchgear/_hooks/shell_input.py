@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from switchgear._agents.hook_call import HookFacts
+from switchgear._agents.hook_protocol import HookFacts
 from switchgear._rules.effects import typed_keys, types_into_shell
 from switchgear._rules.shell.typed_input import typed
 from switchgear._stores.url import default_file

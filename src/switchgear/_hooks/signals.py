@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from switchgear._agents import hook_fields
-from switchgear._agents.hook_call import HookFacts
+from switchgear._agents import fields
+from switchgear._agents.hook_protocol import HookFacts
 from switchgear._core.types import AgentStep, Signal
 from switchgear._hooks import kinds
 from switchgear._text.redact import LONGEST, redact, redact_lines
@@ -46,14 +46,14 @@ def operation_signal(signal: Signal, kind: str, facts: HookFacts) -> Signal:
     work; of git, the network and agents it is a failure.
     """
     ok = signal.ok
-    if ok is False and kind == kinds.SHELL and hook_fields.exit_code(facts.error or "") is not None:
+    if ok is False and kind == kinds.SHELL and fields.exit_code(facts.error or "") is not None:
         ok = True
     return Signal(ok=ok, seconds=signal.seconds, error=signal.error if ok is False else None)
 
 
 def args_text(args: Any) -> str:
     """What a tool was called with, as one text."""
-    return hook_fields.whole_text(args) or ""
+    return fields.whole_text(args) or ""
 
 
 _TELLING = ("command", "cmd", "file_path", "path", "url", "pattern", "query", "description")
@@ -62,7 +62,7 @@ _TELLING = ("command", "cmd", "file_path", "path", "url", "pattern", "query", "d
 def last_step(facts: HookFacts) -> str:
     """A call in one short line, for people: the tool, and the argument that tells most.
 
-    >>> from switchgear._agents.hook_call import HookFacts, Moment
+    >>> from switchgear._agents.hook_protocol import HookFacts, Moment
     >>> last_step(HookFacts("codex", "x", Moment.BEFORE_TOOL, "s", tool="Bash", args={"command": "make"}))
     'Bash make'
     """
@@ -75,7 +75,7 @@ def last_step(facts: HookFacts) -> str:
 def error_line(facts: HookFacts) -> str:
     r"""One line about a failure that tells it from others: what it said last, how it ended.
 
-    >>> from switchgear._agents.hook_call import HookFacts, Moment
+    >>> from switchgear._agents.hook_protocol import HookFacts, Moment
     >>> facts = HookFacts("codex", "x", Moment.AFTER_TOOL, "s", tool="Bash", args={"command": "make"})
     >>> error_line(facts._replace(error="Exit code 2\ngcc: no such file"))
     'exit code 2: gcc: no such file'
@@ -83,7 +83,7 @@ def error_line(facts: HookFacts) -> str:
     'exit code 1 of make'
     """
     told = facts.error or ""
-    code = hook_fields.exit_code(told)
+    code = fields.exit_code(told)
     if code is None:
         return redact(told or "failed")
     lines = [
@@ -93,9 +93,7 @@ def error_line(facts: HookFacts) -> str:
     said = [
         line
         for line in lines
-        if line not in _NOTHING
-        and not line.startswith(_NOISE)
-        and hook_fields.exit_code(line) is None
+        if line not in _NOTHING and not line.startswith(_NOISE) and fields.exit_code(line) is None
     ]
     if not said:
         command = facts.args.get("command", "") if isinstance(facts.args, dict) else ""

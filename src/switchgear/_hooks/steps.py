@@ -7,7 +7,7 @@ happens when.
 import os
 from collections.abc import Mapping
 
-from switchgear._agents.hook_call import HookFacts
+from switchgear._agents.hook_protocol import HookFacts
 from switchgear._core.errors import duration
 from switchgear._core.policy import Policy
 from switchgear._core.types import (

@@ -12,8 +12,7 @@ import os
 import time
 from collections.abc import Callable
 
-from switchgear._agents.hook_call import HookFacts, Moment
-from switchgear._agents.hook_ruling import REFUSING, Action, Reply, Ruling
+from switchgear._agents.hook_protocol import REFUSING, Action, HookFacts, Moment, Reply, Ruling
 from switchgear._core.policy import Policy
 from switchgear._core.types import EventKind, Override, Record, Signal
 from switchgear._hooks.command import AGENTS
@@ -62,9 +61,9 @@ def blind_reply(agent: str, ruling: Ruling) -> Reply:
     Exit code 2 refuses on every agent with hooks of its own; our plugins read the ruling.
     """
     if agent in {"opencode", "pi"}:
-        from switchgear._agents.hook_plugin import write_plain  # noqa: PLC0415  only these
+        from switchgear._agents.hook_protocol import plugin_reply  # noqa: PLC0415  only these
 
-        return write_plain(ruling)
+        return plugin_reply(ruling)
     refused = ruling.action in REFUSING
     text = ruling.text if refused else ruling.remark
     return Reply("", text, 2 if refused else 0, refusal=text if refused else "")

@@ -9,8 +9,9 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from switchgear._agents.hook_call import DEFAULT_WINDOW
-from switchgear._agents.hook_transcript import Used, lines_since, usages_in
+from switchgear._agents.hook_events import lines_since
+from switchgear._agents.hook_protocol import DEFAULT_WINDOW, AnswerUsage
+from switchgear._agents.registry import usages_in
 from switchgear._hooks.open_calls import Book
 from switchgear._hooks.prices import Card, card_of
 
@@ -50,7 +51,7 @@ def charge(book: Book, reader: Reader, now_s: float) -> tuple[Book, Bill]:
     answers = dict(book.answers)
     spent: dict[str, list[int]] = {}
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(reader.since_s))
-    latest: Used | None = None
+    latest: AnswerUsage | None = None
     model = reader.model or book.model
     for used in usages_in(reader.agent, lines):
         if used.window != 0 and (reader.is_sub_agent or not used.aside):
@@ -69,7 +70,9 @@ def charge(book: Book, reader: Reader, now_s: float) -> tuple[Book, Bill]:
     return Book(offset, kept, model), _bill(reader, spent, latest, now_s)
 
 
-def _bill(reader: Reader, spent: dict[str, list[int]], latest: Used | None, now_s: float) -> Bill:
+def _bill(
+    reader: Reader, spent: dict[str, list[int]], latest: AnswerUsage | None, now_s: float
+) -> Bill:
     cards = {name: card_of(name, reader.folder, now_s) for name in spent}
     micros: int | None = None
     for name, tokens in spent.items():
@@ -80,7 +83,7 @@ def _bill(reader: Reader, spent: dict[str, list[int]], latest: Used | None, now_
     return Bill(latest and _share(reader, latest, cards), micros, unpriced)
 
 
-def _share(reader: Reader, latest: Used, cards: Mapping[str, Card]) -> float:
+def _share(reader: Reader, latest: AnswerUsage, cards: Mapping[str, Card]) -> float:
     listed = cards.get(latest.model, Card()).window
     window = latest.window or reader.context_tokens or listed or DEFAULT_WINDOW
-    return min(1.0, (latest.input_tokens + latest.output_tokens) / window)
+    return min(1.0, (latest.tokens.input + latest.tokens.output) / window)

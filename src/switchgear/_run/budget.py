@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear._agents.base import Agent
-from switchgear._agents.command import Command
+from switchgear._agents.command import CommandAgent
 from switchgear._agents.prices import model_rates, price_list
-from switchgear._agents.registry import AGENTS
+from switchgear._agents.registry import AGENTS, ROWS
 from switchgear._budgets.budgets import Budgets
 from switchgear._budgets.reservation import LEASE_S
-from switchgear._budgets.tree import Node, is_reservation, parent_of, root_of
+from switchgear._budgets.tree import BudgetNode, is_reservation, parent_of, root_of
 from switchgear._core.errors import BudgetRefused, StoreError
 from switchgear._run.options import RunOptions
 from switchgear._run.record import list_runs
@@ -103,7 +103,7 @@ def payers_of(budgets: Budgets, nodes: Iterable[str]) -> dict[str, str]:
     return {node: _payer(tree, node) for node, tree in found if node in tree}
 
 
-def _payer(nodes: Mapping[str, Node], node: str) -> str:
+def _payer(nodes: Mapping[str, BudgetNode], node: str) -> str:
     """Whose money is set aside at a node: its own, or that of the next one above with a limit."""
     while node and nodes[node].limit_micros is None:
         node = parent_of(node)
@@ -158,7 +158,7 @@ class RunReservation:
                 continue  # the lease outlasts two of these
 
 
-REPORTS_COST = frozenset({"aider", "claude", "demo", "mini", "opencode", "pi"})
+REPORTS_COST = frozenset(row.name for row in ROWS if row.reports_cost)
 """Agents whose streams have the cost in dollars; the other known agents report tokens."""
 _USAGE = re.compile(rb"""cost_usd|(?:in|out)put_tokens|["']usage["']""")
 _MOST_BYTES = 1_000_000
@@ -192,7 +192,7 @@ class CostEstimate(NamedTuple):
 def coverage(options: RunOptions, agent: Agent, folder: Path, runs: Path) -> PriceCoverage:
     """Whether what this run spends can be known; `runs` is where past runs are kept."""
     name = agent.name
-    if isinstance(agent, Command):
+    if isinstance(agent, CommandAgent):
         name = agent.program if any("json" in part for part in agent.argv) else ""
     if name in REPORTS_COST:
         return PriceCoverage(known=True, why=f"{name} reports its cost")
@@ -205,7 +205,7 @@ def coverage(options: RunOptions, agent: Agent, folder: Path, runs: Path) -> Pri
         return _by_tokens(name, options.model)
     if _has_reported(options, runs):
         return PriceCoverage(known=True, why="an earlier run of this command reported its cost")
-    if isinstance(agent, Command) and _mentions_usage(agent, folder):
+    if isinstance(agent, CommandAgent) and _mentions_usage(agent, folder):
         by = f"tokens without a cost are priced by the {price_list()}"
         return PriceCoverage(known=True, why=f"the command's script prints usage lines; {by}")
     return PriceCoverage(
@@ -292,7 +292,7 @@ def _has_reported(options: RunOptions, runs: Path) -> bool:
     return False
 
 
-def _mentions_usage(agent: Command, folder: Path) -> bool:
+def _mentions_usage(agent: CommandAgent, folder: Path) -> bool:
     """Whether a script that the command names prints the usage lines of `docs/agents.md`."""
     for word in agent.argv[:8]:
         path = folder / word

@@ -4,6 +4,7 @@ The loop's circuit is named by folder, task, agent and validation, so that start
 again meets the trip that the last run ended with.
 """
 
+import math
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,8 @@ from switchgear._breaker.handle import Breaker
 from switchgear._breaker.loop_breaker import LoopBreaker, loop_policy
 from switchgear._core.errors import Rejected
 from switchgear._core.policy import Policy
-from switchgear._core.types import Mode, Permit, Phase, Signal
+from switchgear._core.types import Mode, Permit, Phase, Reading, Signal
+from switchgear._core.wire import detector_names
 from switchgear._panel.panel import Panel
 from switchgear._run.judge import Judgement
 from switchgear._run.options import AUTO, RunOptions, limits_of
@@ -26,6 +28,8 @@ WARM = 0.6
 """From this heat on the agent is told the evidence: two of three failures, three of five errors."""
 
 
+FRESH_S = 5.0
+"""Seconds for which the state that came back with the last message counts as the provider's state."""
 TITLE = 32
 """Characters of the task in a circuit's name."""
 
@@ -66,6 +70,8 @@ class Circuits:
         self._limits = limits_of(options) if policy is None else None
         self._panel = panel
         self.provider: Breaker = provider_breaker(panel, options)
+        self._provider_seen_s = -math.inf
+        """When the provider's circuit last answered, by the clock of the store."""
         self._repeats = 1  # of the error, within the latest iteration
         self._is_new_run = self._was_retry = False
 
@@ -83,13 +89,25 @@ class Circuits:
         if circuit.memories != fresh.memories or circuit.totals != fresh.totals:
             self.loop.reset(by=by, why="a new run begins with counts of its own")
 
-    def ask(self) -> RunPermits:
-        """Leave for one iteration. Raises `Rejected` by the circuit that refuses."""
-        for breaker in (self.loop, self.provider):
-            breaker.refresh()
-        loop = self.loop.enter()
+    def refresh(self) -> None:
+        """Read both circuits. The other methods use what the latest message returned."""
+        self.loop.refresh()
+        self.provider.refresh()
+        self._provider_seen_s = self._store_s()
+
+    def acquire(self) -> RunPermits:
+        """Acquire a permit of each circuit for one iteration. Raises `Rejected` by the one that refuses.
+
+        The loop's circuit is read again: an operator may hold it. The provider's answered when the
+        last iteration was recorded, and is read again if that was more than `FRESH_S` ago.
+        """
+        self.loop.refresh()
+        loop = _enter(self.loop)
         try:
-            return RunPermits(loop, self.provider.enter())
+            if self._store_s() - self._provider_seen_s > FRESH_S:
+                self.provider.refresh()
+                self._provider_seen_s = self._store_s()
+            return RunPermits(loop, _enter(self.provider))
         except Rejected:
             self.loop.record(Signal(), self._alive(loop))
             raise
@@ -99,7 +117,7 @@ class Circuits:
         self.loop.record(Signal(), self._alive(leave.loop))
         self.provider.record(Signal(), leave.provider)
 
-    def tell_loop(self, leave: RunPermits, judged: Judgement, measured: Measured) -> bool:
+    def record_loop(self, leave: RunPermits, judged: Judgement, measured: Measured) -> bool:
         """What the iteration was. Returns whether the loop may go on, by the evidence and mode."""
         verdict = None
         self._repeats = measured.repeats
@@ -113,7 +131,7 @@ class Circuits:
             permit = None
         return verdict is None or verdict.admitted
 
-    def tell_provider(self, leave: RunPermits, judged: Judgement, seconds: float) -> None:
+    def record_provider(self, leave: RunPermits, judged: Judgement, seconds: float) -> None:
         """Whether the provider did its part; where that is not known, nothing."""
         trouble = judged.provider
         if trouble is not None:
@@ -126,15 +144,16 @@ class Circuits:
         else:
             signal = Signal(ok=None if judged.outcome == "stopped" else True)
         self.provider.record(signal, leave.provider)
+        self._provider_seen_s = self._store_s()
 
     def would_stop(self) -> bool:
         """Whether only the mode lets the loop go on."""
-        circuit = self.loop.snapshot()
+        circuit = self.loop.last_known
         return circuit.phase is Phase.OPEN and circuit.mode in {Mode.SHADOW, Mode.HELD_CLOSED}
 
     def nudge(self) -> str | None:
         """The evidence for the next prompt, when the loop is close to being stopped."""
-        if self.loop.heat < WARM:
+        if self._heat() < WARM:
             return None
         return "\n".join(f"- {reason}" for reason in self.evidence()) or None
 
@@ -161,20 +180,29 @@ class Circuits:
 
     def evidence(self) -> tuple[str, ...]:
         """What each detector that is hot sees, the hottest first."""
-        readings = sorted(self.loop.readings().values(), key=lambda reading: -reading.heat)
+        readings = sorted(self._readings(), key=lambda reading: -reading.heat)
         return tuple(reading.reason for reading in readings if reading.heat >= WARM)
 
     def facts(self) -> dict[str, Any]:
         """How the loop's circuit stands, for the record."""
-        readings = self.loop.readings().items()
+        readings = zip(detector_names(self.loop.policy), self._readings(), strict=True)
         return {
-            "phase": str(self.loop.snapshot().phase),
-            "heat": round(self.loop.heat, 4),
+            "phase": str(self.loop.last_known.phase),
+            "heat": round(self._heat(), 4),
             "readings": [
                 {"kind": kind, "heat": round(reading.heat, 4), "reason": reading.reason}
                 for kind, reading in readings
             ],
         }
+
+    def _heat(self) -> float:
+        return self.loop.policy.heat(self.loop.last_known.memories, self._store_s())
+
+    def _readings(self) -> tuple[Reading, ...]:
+        return tuple(self.loop.policy.readings(self.loop.last_known.memories, self._store_s()))
+
+    def _store_s(self) -> float:
+        return self._panel.store.now_s()
 
     def _alive(self, permit: Permit) -> Permit | None:
         """A probe that took longer than its lease still decides, unless another has since."""
@@ -182,6 +210,15 @@ class Circuits:
         if lease_s is None or self.loop._now_s() < lease_s:  # noqa: SLF001  its clock is the judge
             return permit
         return None if permit.generation == self.loop.snapshot().generation else permit
+
+
+def _enter(breaker: Breaker) -> Permit:
+    """Acquire a permit of a circuit that was just read: a closed one needs no further message."""
+    circuit = breaker.last_known
+    closed = circuit.phase in {Phase.CLOSED, Phase.TRIPPING} and circuit.mode is not Mode.HELD_OPEN
+    if closed and breaker.isolation is None:
+        return Permit(circuit.generation)
+    return breaker.enter()
 
 
 UNNAMED = "the agent's provider"

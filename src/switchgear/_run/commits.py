@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from switchgear._agents.base import Agent, Invocation, StreamReader
-from switchgear._agents.process.process import AgentProcess, End, Run
-from switchgear._agents.process.supervisor_pool import Wardens
+from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd, SupervisorPool
 from switchgear._core.errors import duration
 from switchgear._measure.git_command import Deadline, Git, GitError, run_git
 from switchgear._measure.tree import OURS
@@ -53,7 +52,7 @@ class CommitContext(NamedTuple):
     left_s: float | None = None
     """The time that the run has left; `None`: no limit."""
     interrupt: Interrupt | None = None
-    wardens: Wardens | None = None
+    supervisors: SupervisorPool | None = None
 
 
 def commit_paths(
@@ -145,7 +144,7 @@ def _commit(  # noqa: PLR0917
     if after is None or after == before:
         return CommitResult(problem=_why_not(run, deadline))
     note = None
-    if run.end is not End.EXITED or run.exit_code:
+    if run.end is not ProcessEnd.EXITED or run.exit_code:
         note = f"committed, but a hook after the commit did not end well: {redact(run.tail, 300)}"
     try:
         named = ("reset", "--quiet", *_NAMED, "HEAD")
@@ -157,7 +156,7 @@ def _commit(  # noqa: PLR0917
 
 def _with_hooks(  # noqa: PLR0917
     git: Git, index: Path, listed: str, message: str, by: CommitContext, deadline: Deadline
-) -> Run:
+) -> AgentRun:
     """Run `git commit` as the user would, so that it ends in time with all that its hooks started."""
     environment = {key: value for key, value in os.environ.items() if key not in _PLACES}
     environment |= {
@@ -174,16 +173,16 @@ def _with_hooks(  # noqa: PLR0917
         git.top,
         env=environment,
         deadline_s=deadline.left_s,
-        wardens=by.wardens,
+        supervisors=by.supervisors,
     )
     with (by.interrupt or Interrupt()).watching(process):
         return process.run()
 
 
-def _why_not(run: Run, deadline: Deadline) -> str:
-    if run.end is End.DEADLINE or deadline.is_over:
+def _why_not(run: AgentRun, deadline: Deadline) -> str:
+    if run.end is ProcessEnd.DEADLINE or deadline.is_over:
         return f"the commit was stopped: its hooks did not end within {duration(run.duration_s)}"
-    if run.end in {End.STOPPED, End.KILLED}:
+    if run.end in {ProcessEnd.STOPPED, ProcessEnd.KILLED}:
         return "the commit was stopped by a signal"
     return f"the commit was refused: {redact(run.tail or run.problem, 400)}"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from switchgear._agents.base import Agent
-from switchgear._agents.process.supervisor_pool import Wardens
+from switchgear._agents.process import SupervisorPool
 from switchgear._core.policy import Policy
 from switchgear._measure.tree import Tree
 from switchgear._run.interrupt import Interrupt, Time
@@ -63,7 +63,7 @@ class IterationContext(NamedTuple):
     view: View
     interrupt: Interrupt
     time: Time
-    wardens: Wardens
+    supervisors: SupervisorPool
     evidence: Path | None = None
     """What is known of an agent that was stuck."""
     helps: bool = False

@@ -70,7 +70,7 @@ def pause_for(trouble: AgentError, state: RunState, provider: Breaker) -> Pause:
     """What to do after an iteration that the provider failed."""
     growing_s = FIRST_PAUSE_S * 2.0 ** min(max(state.provider_failures - 1, 0), 16)
     if trouble.kind not in LIMITED:
-        if provider.snapshot().phase is Phase.OPEN:
+        if provider.last_known.phase is Phase.OPEN:
             words = (
                 f"{provider.name} is down, {plural(state.provider_failures, 'iteration')} in a row"
             )
@@ -144,10 +144,10 @@ class Gate:
             )
         return state.budget(options.budget_micros).objection
 
-    def ask(self) -> RunPermits | Ending | None:
+    def acquire(self) -> RunPermits | Ending | None:
         """RunPermits of the circuits; `None`: one was waited for, so look again."""
         try:
-            return self._circuits.ask()
+            return self._circuits.acquire()
         except Rejected as refused:
             loops = refused.circuit == self._circuits.loop.name
             if loops or refused.retry_after_s is None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from switchgear._agents.events import StreamEvent, total_usage
-from switchgear._agents.prices import Cost, cost_of, price_list
-from switchgear._agents.process.process import AgentProcess, End, Run
+from switchgear._agents.prices import UsageCost, cost_of, price_list
+from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd
 from switchgear._hooks.session import TIME, WATCHED
 from switchgear._measure.git_command import GitError
 from switchgear._measure.tree import Change, Tree, mark
@@ -35,7 +35,7 @@ from switchgear._text.fingerprint import fingerprint
 LISTED_FILES = 200
 DISK = "disk"
 """Why an agent was stopped: the disk is full."""
-FREE = Cost(0, "")
+FREE = UsageCost(0, "")
 
 
 class AgentUnusable(Exception):
@@ -46,14 +46,14 @@ class Iteration(NamedTuple):
     """What one iteration was."""
 
     number: int
-    run: Run
+    run: AgentRun
     watch: StreamObserver
     change: Change | None
     """`None`: it could not be measured."""
     mark: str | None
     """The state of the folder after the agent's work, before the validation."""
     validated: ValidationResult | None
-    cost: Cost
+    cost: UsageCost
     judged: Judgement
     stopped: str | None
     began_s: float
@@ -63,7 +63,7 @@ class Iteration(NamedTuple):
     @property
     def may_have_cost(self) -> bool:
         """What never ran, or never reached its provider, cost nothing, and nothing unknown."""
-        if self.run.end is End.NOT_FOUND:
+        if self.run.end is ProcessEnd.NOT_FOUND:
             return False
         used = any(each.input_tokens or each.output_tokens for each in self.run.usage)
         return self.judged.provider is None or used or bool(self.cost.micros)
@@ -138,7 +138,7 @@ def _work(
     stuck: StuckWatch | None,
     process: AgentProcess,
     number: int,
-) -> tuple[Run, str | None]:
+) -> tuple[AgentRun, str | None]:
     """The agent's process, from its start to its end, and why we stopped it, if we did."""
     stopped: list[str] = []
 
@@ -161,7 +161,7 @@ def _work(
     with AgentLog(context.record.log_file(number)) as log:
         with context.interrupt.watching(process):
             run = process.run()
-        if run.end is not End.EXITED or run.exit_code:
+        if run.end is not ProcessEnd.EXITED or run.exit_code:
             log.write(f"[end] {run.end.value}, exit code {run.exit_code}; the last lines:")
             log.write(run.problem or run.tail)
     if is_disk_full(log.problem) and not stopped:
@@ -189,7 +189,7 @@ def _process(
             env={**os.environ, **told},
             deadline_s=left_s,
             idle_s=context.options.idle_timeout_s,
-            wardens=context.wardens,
+            supervisors=context.supervisors,
         )
     except ValueError as error:
         raise AgentUnusable(str(error)) from error
@@ -206,7 +206,7 @@ def _measure(context: IterationContext, before: str | None) -> tuple[str | None,
 
 
 def _worth_validating(
-    context: IterationContext, run: Run, watch: StreamObserver, stopped: str | None
+    context: IterationContext, run: AgentRun, watch: StreamObserver, stopped: str | None
 ) -> bool:
     """Whether its result could matter: not after an end that is no evidence."""
     if (
@@ -215,7 +215,10 @@ def _worth_validating(
         or stopped in {"budget", "provider", DISK}
     ):
         return False
-    if run.end in {End.NOT_FOUND, End.DEADLINE} or provider_trouble(run, watch) is not None:
+    if (
+        run.end in {ProcessEnd.NOT_FOUND, ProcessEnd.DEADLINE}
+        or provider_trouble(run, watch) is not None
+    ):
         return False
     return watch.question is None or not watch.question.by_tool
 
@@ -228,7 +231,7 @@ def _validate(context: IterationContext, left_s: float | None) -> ValidationResu
         context.folder,
         deadline_s=left_s,
         interrupt=context.interrupt,
-        wardens=context.wardens,
+        supervisors=context.supervisors,
     )
 
 
@@ -311,7 +314,7 @@ def _validation_facts(validated: ValidationResult | None) -> dict[str, Any] | No
     }
 
 
-def _cost_facts(cost: Cost, run: Run) -> dict[str, Any]:
+def _cost_facts(cost: UsageCost, run: AgentRun) -> dict[str, Any]:
     usage = total_usage(run.usage)
     return {
         "cost_micros": cost.micros,

@@ -28,15 +28,15 @@ from switchgear._agents.events import (
     LIMITED,
     OUTAGE,
     AgentError,
+    AgentResult,
     Question,
-    Result,
     StreamEvent,
     TextOutput,
     ToolStep,
     Usage,
 )
 from switchgear._agents.prices import Rates, cost_of
-from switchgear._agents.process.process import End, Run
+from switchgear._agents.process import AgentRun, ProcessEnd
 from switchgear._run import formats, validation
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.record import full_sentence
@@ -117,7 +117,7 @@ class StreamObserver:
         self.down: AgentError | None = None
         """The complaint about the provider for which the agent was to be stopped."""
         self.question: Question | None = None
-        self.result: Result | None = None
+        self.result: AgentResult | None = None
         self.repeated: RepeatedStep | None = None
         self.last_tool_error: str | None = None
 
@@ -138,7 +138,7 @@ class StreamObserver:
             return self._complain(event)
         elif isinstance(event, Question):
             self.question = event
-        elif isinstance(event, Result):
+        elif isinstance(event, AgentResult):
             self.result = event
             self._say(event.text)
         return None
@@ -241,7 +241,7 @@ class StreamObserver:
 class Measurements(NamedTuple):
     """Everything that was measured of an iteration."""
 
-    run: Run
+    run: AgentRun
     watch: StreamObserver
     stopped: str | None = None
     """Why we stopped the agent: `interrupt`, `stuck`, `score`, `budget`, `provider`; `None`: not."""
@@ -283,7 +283,7 @@ def judge(seen: Measurements) -> Judgement:
     return _stopped(seen) or _provider(seen) or _asked_by_tool(seen) or _worked(seen)
 
 
-def provider_trouble(run: Run, watch: StreamObserver) -> AgentError | None:
+def provider_trouble(run: AgentRun, watch: StreamObserver) -> AgentError | None:
     """The provider's complaint that ended the agent's work, if one did."""
     complaint = watch.complaint
     if complaint is None or complaint.kind not in OUTAGE | LIMITED | {"auth"}:
@@ -295,7 +295,7 @@ def provider_trouble(run: Run, watch: StreamObserver) -> AgentError | None:
 
 def _stopped(seen: Measurements) -> Judgement | None:  # noqa: PLR0911  one for each way
     run = seen.run
-    if run.end is End.NOT_FOUND:
+    if run.end is ProcessEnd.NOT_FOUND:
         return _end(ExitReason.AGENT_ERROR, run.problem)
     if seen.stopped == "interrupt":
         return _end(ExitReason.INTERRUPTED, "stopped while the agent worked")
@@ -307,7 +307,7 @@ def _stopped(seen: Measurements) -> Judgement | None:  # noqa: PLR0911  one for 
         )
     if seen.stopped == "budget":
         return _end(ExitReason.BUDGET, "the agent spent what was left and was stopped")
-    if run.end is End.DEADLINE:
+    if run.end is ProcessEnd.DEADLINE:
         return _waited_in_vain(seen.watch) or _end(
             ExitReason.TIMEOUT, "the time was over while the agent worked"
         )
@@ -424,9 +424,9 @@ def _failure(seen: Measurements) -> str | None:  # noqa: PLR0911  one for each w
     run, watch = seen.run, seen.watch
     if seen.stopped == "stuck" and watch.repeated is not None:
         return watch.repeated.error
-    if run.end is End.IDLE:
+    if run.end is ProcessEnd.IDLE:
         return f"the agent said nothing for {seen.idle_s or 0:g} s and was stopped"
-    if run.end is End.LOST:
+    if run.end is ProcessEnd.LOST:
         return run.problem or "the agent was lost"
     result = watch.result
     if run.exit_code == 0 and (result is None or result.claimed_success is not False):

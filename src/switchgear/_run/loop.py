@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from switchgear._agents.base import Agent
-from switchgear._agents.process.process import missing_program
-from switchgear._agents.process.supervisor_pool import Wardens
+from switchgear._agents.process import SupervisorPool, missing_program
 from switchgear._agents.registry import agent_named, agent_of_command
 from switchgear._core.errors import OverrideRefused, SwitchgearError
 from switchgear._measure.tree import mark, open_tree, unmeasurable
@@ -128,7 +127,7 @@ class Runner:
             GuardedView(dependencies.view),
             dependencies.interrupt or Interrupt(),
             dependencies.time,
-            Wardens(),
+            SupervisorPool(),
         )
         self._stuck = (
             StuckResponse(self.context, panel, self.circuit, dependencies)
@@ -162,8 +161,8 @@ class Runner:
                 lock.release()
 
     def _run_locked(self) -> RunResult:
-        with self.context.wardens as wardens:
-            wardens.prepare()
+        with self.context.supervisors as supervisors:
+            supervisors.prepare()
             try:
                 self._begin()
                 ending = self._loop()
@@ -190,6 +189,7 @@ class Runner:
         if not self._resumed:
             with suppress(OverrideRefused):
                 self.circuits.forget_earlier_runs(by=BY)
+        self.circuits.refresh()
         self._gate.remember(self.state.begun_s)
         self._mark = mark(self.context.tree)
         if self.state.start_mark is None:
@@ -216,7 +216,7 @@ class Runner:
             ending = self._gate.objection(self.state, self._evidence) or self._told()
             if ending is not None:
                 return ending
-            leave = self._gate.ask()
+            leave = self._gate.acquire()
             if isinstance(leave, Ending):
                 return leave
             if leave is None:
@@ -263,7 +263,7 @@ class Runner:
             self.circuits.give_back(leave)
             return Ending(ExitReason.AGENT_ERROR, str(problem))
         self._unmeasured = self._unmeasured if done.change is None else 0
-        goes_on = self._tell(leave, done)
+        goes_on = self._record(leave, done)
         would_stop = goes_on and self.circuits.would_stop()
         if self._stuck is not None:
             tests, best = tests_passing(done.validated), before.best_tests
@@ -329,7 +329,7 @@ class Runner:
         self.state = self.state._replace(warned=timeouts.with_given(warned, mark.percent))
         return messages.time_warning(mark.percent, mark.left_s, limit_s)
 
-    def _tell(self, leave: RunPermits, done: Iteration) -> bool:
+    def _record(self, leave: RunPermits, done: Iteration) -> bool:
         repeated = done.watch.repeated
         measured = Measured(
             seconds=done.seconds,
@@ -339,8 +339,8 @@ class Runner:
             output_chars=done.run.output_chars,
             repeats=1 if repeated is None else repeated.times,
         )
-        self.circuits.tell_provider(leave, done.judged, done.seconds)
-        return self.circuits.tell_loop(leave, done.judged, measured)
+        self.circuits.record_provider(leave, done.judged, done.seconds)
+        return self.circuits.record_loop(leave, done.judged, measured)
 
     def _commit(self, done: Iteration, notes: list[str]) -> str | None:
         if not (self.context.options.commit and done.judged.ok is True and self.state.uncommitted):
@@ -349,7 +349,9 @@ class Runner:
             return None
         message = message_of(self.context.options.task, self.context.record.id, done.number)
         context = self.context
-        by = CommitContext(context.record.notes, self._left_s(), context.interrupt, context.wardens)
+        by = CommitContext(
+            context.record.notes, self._left_s(), context.interrupt, context.supervisors
+        )
         made = commit_paths(context.folder, self.state.uncommitted, message, by)
         if made.note is not None:
             notes.append(made.note)

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, Self
 
 from switchgear._agents.events import (
     AgentError,
+    AgentResult,
     Question,
-    Result,
     StreamEvent,
     TextOutput,
     ToolStep,
@@ -300,7 +300,7 @@ class AgentLog:
             self.write(f"[{event.kind}] {event.text}")
         elif isinstance(event, Question):
             self.write(f"[question] {event.text}")
-        elif isinstance(event, Result):
+        elif isinstance(event, AgentResult):
             self.write(f"[result] {event.text}")
 
     def write(self, text: str) -> None:

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from switchgear._agents.events import Result, StreamEvent, TextOutput, ToolStarted, ToolStep
-from switchgear._agents.hook_call import safe_id
-from switchgear._agents.registry import helper_named
+from switchgear._agents.events import AgentResult, StreamEvent, TextOutput, ToolStarted, ToolStep
+from switchgear._agents.hook_protocol import safe_id
+from switchgear._agents.registry import agent_or_command
 from switchgear._breaker.handle import Breaker
 from switchgear._config.sections import preset_policy
 from switchgear._core.errors import StoreError
@@ -109,7 +109,7 @@ class StuckWatch:
         elif isinstance(event, TextOutput):
             lane = self._lane(event.agent)
             lane.thought = f"{lane.thought}\n{event.text}"[-_KEPT_THOUGHT:]
-        elif isinstance(event, Result):
+        elif isinstance(event, AgentResult):
             return self._talked(event.text)
         elif isinstance(event, ToolStep):
             return self._stepped(event, self._lane(event.agent))
@@ -172,9 +172,10 @@ class StuckWatch:
     def _tell(self, circuit: Breaker, signal: Signal) -> str | None:
         if self.score is not None:
             return None
-        was_open = circuit.snapshot().phase is Phase.OPEN
+        circuit.advance()
+        was_open = circuit.last_known.phase is Phase.OPEN
         verdict = circuit.record(signal)
-        opened = circuit._circuit  # noqa: SLF001  a look would let time pass, and close it
+        opened = circuit.last_known
         if was_open or verdict.phase is not Phase.OPEN or opened.mode in _GOES_ON:
             return None
         readings = circuit.policy.readings(opened.memories, opened.outage.opened_at_s)
@@ -385,7 +386,7 @@ class StuckResponse:
             choose=dependencies.choose,
             in_batch=dependencies.in_batch,
         )
-        self._escalation_agent = None if plan.escalate is None else helper_named(plan.escalate)
+        self._escalation_agent = None if plan.escalate is None else agent_or_command(plan.escalate)
         self._inbox = OperatorInbox(
             panel.store, context.record.id, label, context.options.timeout_s
         )

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from switchgear._agents.base import Agent, Invocation, StreamReader
 from switchgear._agents.events import StreamEvent
-from switchgear._agents.process.process import AgentProcess, End
-from switchgear._agents.process.supervisor_pool import Wardens
+from switchgear._agents.process import AgentProcess, ProcessEnd, SupervisorPool
 from switchgear._measure.test_counts import Tally, tally
 from switchgear._run.formats import shortened
 from switchgear._run.interrupt import Interrupt
@@ -76,7 +75,7 @@ def validate(
     *,
     deadline_s: float | None,
     interrupt: Interrupt,
-    wardens: Wardens | None = None,
+    supervisors: SupervisorPool | None = None,
 ) -> ValidationResult:
     """Run the command by the shell in the folder. Never raises for what it does."""
     reader = _Collected()
@@ -85,13 +84,13 @@ def validate(
         "",
         folder,
         deadline_s=LONGEST_S if deadline_s is None else min(deadline_s, LONGEST_S),
-        wardens=wardens,
+        supervisors=supervisors,
     )
     with interrupt.watching(process):
         done = process.run()
-    late = done.end is End.DEADLINE
-    exited = done.end is End.EXITED
-    stopped = done.end in {End.STOPPED, End.KILLED}
+    late = done.end is ProcessEnd.DEADLINE
+    exited = done.end is ProcessEnd.EXITED
+    stopped = done.end in {ProcessEnd.STOPPED, ProcessEnd.KILLED}
     return ValidationResult(
         command=command,
         ok=None if stopped else exited and done.exit_code == 0,

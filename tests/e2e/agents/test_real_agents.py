@@ -8,12 +8,12 @@ from e2e.agents.fake_llm import ScriptedApi
 from e2e.agents.worlds import World
 from switchgear._agents.events import AgentError, ToolStep
 from switchgear._agents.prices import cost_of
-from switchgear._agents.process.process import AgentProcess, End, Run
+from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd
 
 pytestmark = [pytest.mark.e2e_agents, pytest.mark.timeout(240)]
 
 
-def run(world: World, project: Path, deadline_s: float = 150.0) -> Run:
+def run(world: World, project: Path, deadline_s: float = 150.0) -> AgentRun:
     process = AgentProcess(
         world.agent,
         "Check the settings.",
@@ -26,7 +26,7 @@ def run(world: World, project: Path, deadline_s: float = 150.0) -> Run:
     return process.run()
 
 
-def steps_of(done: Run) -> list[ToolStep]:
+def steps_of(done: AgentRun) -> list[ToolStep]:
     return [event for event in done.events if isinstance(event, ToolStep)]
 
 
@@ -34,7 +34,7 @@ def test_a_step_its_outcome_the_usage_and_the_result_are_seen(
     world: World, api: ScriptedApi, project: Path
 ) -> None:
     done = run(world, project)
-    assert done.end is End.EXITED, done
+    assert done.end is ProcessEnd.EXITED, done
     assert done.exit_code == 0, done.tail
     [step] = steps_of(done)
     assert step.ok is True
@@ -82,7 +82,7 @@ def test_an_endless_loop_is_stopped_from_outside_and_repeats_one_call(
         return len(failed) == 3
 
     done = process.run()
-    assert done.end is End.STOPPED, done
+    assert done.end is ProcessEnd.STOPPED, done
     assert len({step.call_key for step in failed}) == 1
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._agents.demo.agent import VALIDATION, Demo, make_repository
-from switchgear._agents.demo.scenarios import SCENARIOS
+from switchgear._agents.demo import SCENARIOS, VALIDATION, Demo, make_repository
 from switchgear._agents.events import AgentError, Question, ToolStep
 from switchgear._agents.prices import cost_of
-from switchgear._agents.process.process import AgentProcess, End, Run
+from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd
 from switchgear._agents.registry import agent_named
 
 
@@ -21,7 +20,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def iterate(scenario: str, repository: Path, iteration: int = 1) -> Run:
+def iterate(scenario: str, repository: Path, iteration: int = 1) -> AgentRun:
     env = {**os.environ, "SWITCHGEAR_ITERATION": str(iteration)}
     process = AgentProcess(
         Demo(scenario, speed=1000), "do it", repository, env=env, deadline_s=60.0
@@ -40,7 +39,7 @@ def validation_passes(repository: Path) -> bool:
     return done.returncode == 0
 
 
-def steps(run: Run) -> list[ToolStep]:
+def steps(run: AgentRun) -> list[ToolStep]:
     return [event for event in run.events if isinstance(event, ToolStep)]
 
 
@@ -94,7 +93,7 @@ def test_a_hang_is_one_at_any_speed(repository: Path) -> None:
         on_event=lambda _: process.kill(),
     )
     run = process.run()
-    assert run.end is End.KILLED
+    assert run.end is ProcessEnd.KILLED
     assert run.lines == 1
 
 
@@ -170,7 +169,7 @@ def test_a_folder_with_something_in_it_is_not_written_into(tmp_path: Path) -> No
 
 def test_the_program_refuses_what_it_does_not_know() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "switchgear._agents.demo.program", "--scenario", "sulks"],
+        [sys.executable, "-m", "switchgear._agents.demo", "--scenario", "sulks"],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,

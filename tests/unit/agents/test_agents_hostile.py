@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from switchgear._agents.base import StreamReader
 from switchgear._agents.events import StreamEvent, Usage
-from switchgear._agents.process.process import Lines
+from switchgear._agents.process import LineBuffer
 from switchgear._agents.provider_messages import complaint, known_complaint, looks_failed
 from switchgear._agents.registry import AGENTS, agent_of_command
 from switchgear._text.agent_text import asks, clean, summarise
@@ -103,7 +103,7 @@ def test_lines_that_are_not_understood_are_counted_with_their_length(name: str) 
 
 @given(st.lists(st.binary(max_size=40), max_size=12), st.integers(1, 30))
 def test_lines_are_the_same_however_the_bytes_arrive(chunks: list[bytes], longest: int) -> None:
-    lines = Lines(longest)
+    lines = LineBuffer(longest)
     found = [line for chunk in chunks for line in lines.feed(chunk)]
     found += lines.close()
     whole = b"".join(chunks).split(b"\n")

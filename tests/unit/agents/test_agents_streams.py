@@ -9,8 +9,8 @@ from switchgear._agents.base import StreamReader
 from switchgear._agents.command import CommandReader
 from switchgear._agents.events import (
     AgentError,
+    AgentResult,
     Question,
-    Result,
     StreamEvent,
     TextOutput,
     ToolStarted,
@@ -50,8 +50,8 @@ def errors(events: list[StreamEvent]) -> list[AgentError]:
     return [event for event in events if isinstance(event, AgentError)]
 
 
-def result(events: list[StreamEvent]) -> Result:
-    [found] = [event for event in events if isinstance(event, Result)]
+def result(events: list[StreamEvent]) -> AgentResult:
+    [found] = [event for event in events if isinstance(event, AgentResult)]
     return found
 
 

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from switchgear._agents.base import Invocation
-from switchgear._agents.command import Command
-from switchgear._agents.events import Result, StreamEvent, TextOutput
-from switchgear._agents.process.process import MARK, AgentProcess, End, Run
+from switchgear._agents.command import CommandAgent
+from switchgear._agents.events import AgentResult, StreamEvent, TextOutput
+from switchgear._agents.process import MARK, AgentProcess, AgentRun, ProcessEnd
 
 LONG_S = 600.0
 """A bound that is never reached where the code is right."""
 
 
-class Script(Command):
+class Script(CommandAgent):
     """A Python program as an agent; its prompt is on stdin."""
 
     def __init__(self, code: str) -> None:
@@ -35,7 +35,7 @@ class Script(Command):
         return Invocation((sys.executable, "-u", "-c", self.code, *extra), prompt)
 
 
-def run(code: str, cwd: Path, prompt: str = "", *, deadline_s: float = LONG_S) -> Run:
+def run(code: str, cwd: Path, prompt: str = "", *, deadline_s: float = LONG_S) -> AgentRun:
     return AgentProcess(Script(code), prompt, cwd, deadline_s=deadline_s).run()
 
 
@@ -49,9 +49,9 @@ def alive(pid: int) -> bool:
 
 def test_an_agent_that_exits_leaves_its_code_its_words_and_its_time(tmp_path: Path) -> None:
     done = run("import sys; print('hello'); print('oops', file=sys.stderr); sys.exit(3)", tmp_path)
-    assert (done.end, done.exit_code) == (End.EXITED, 3)
+    assert (done.end, done.exit_code) == (ProcessEnd.EXITED, 3)
     assert TextOutput("hello") in done.events
-    assert done.result == Result("hello", claimed_success=False, reason="exit code 3")
+    assert done.result == AgentResult("hello", claimed_success=False, reason="exit code 3")
     assert set(done.tail.splitlines()) == {"hello", "oops"}
     assert done.output_bytes == len(b"hello\noops\n")
     assert done.output_chars == len("hello")
@@ -60,7 +60,7 @@ def test_an_agent_that_exits_leaves_its_code_its_words_and_its_time(tmp_path: Pa
 
 def test_an_agent_that_dies_of_a_signal_has_a_negative_code(tmp_path: Path) -> None:
     done = run("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", tmp_path)
-    assert (done.end, done.exit_code) == (End.EXITED, -signal.SIGSEGV)
+    assert (done.end, done.exit_code) == (ProcessEnd.EXITED, -signal.SIGSEGV)
 
 
 def test_the_prompt_is_read_from_stdin_however_long_it_is(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_program_that_is_not_there_is_named_with_the_way_to_get_it(tmp_path: P
     from switchgear._agents.registry import AGENTS  # noqa: PLC0415
 
     done = AgentProcess(AGENTS["codex"], "x", tmp_path, env={"PATH": str(tmp_path)}).run()
-    assert (done.end, done.exit_code) == (End.NOT_FOUND, None)
+    assert (done.end, done.exit_code) == (ProcessEnd.NOT_FOUND, None)
     assert "no program 'codex' on the PATH" in done.problem
     assert "npm install -g @openai/codex" in done.problem
 
@@ -110,8 +110,8 @@ def test_a_program_that_cannot_be_executed_is_said_so(tmp_path: Path) -> None:
     program = tmp_path / "agent"
     program.write_bytes(b"\x7fELF but not really")
     program.chmod(0o755)
-    done = AgentProcess(Command(str(program)), "x", tmp_path).run()
-    assert done.end is End.NOT_FOUND
+    done = AgentProcess(CommandAgent(str(program)), "x", tmp_path).run()
+    assert done.end is ProcessEnd.NOT_FOUND
     assert "cannot be started" in done.problem
 
 
@@ -119,7 +119,7 @@ def test_a_program_given_by_a_relative_path_is_looked_for_where_it_runs(tmp_path
     program = tmp_path / "agent"
     program.write_text("#!/bin/sh\necho here\n")
     program.chmod(0o755)
-    assert AgentProcess(Command("./agent"), "", tmp_path).run().exit_code == 0
+    assert AgentProcess(CommandAgent("./agent"), "", tmp_path).run().exit_code == 0
 
 
 def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_the_deadline_ends_an_agent_that_keeps_talking(tmp_path: Path) -> None:
     code = "import time\nwhile True: print('still here'); time.sleep(0.01)"
     done = run(code, tmp_path, deadline_s=0.5)
-    assert (done.end, done.exit_code) == (End.DEADLINE, -signal.SIGTERM)
+    assert (done.end, done.exit_code) == (ProcessEnd.DEADLINE, -signal.SIGTERM)
     assert 0.5 <= done.duration_s < LONG_S
     assert done.result is None
 
@@ -138,7 +138,7 @@ def test_the_deadline_ends_an_agent_that_keeps_talking(tmp_path: Path) -> None:
 def test_silence_ends_an_agent_and_words_do_not(tmp_path: Path) -> None:
     code = "import time\nfor _ in range(8): print('word'); time.sleep(0.1)\ntime.sleep(60)"
     done = AgentProcess(Script(code), "", tmp_path, idle_s=2.0, deadline_s=LONG_S).run()
-    assert done.end is End.IDLE
+    assert done.end is ProcessEnd.IDLE
     assert done.output_bytes == 8 * len("word\n")
 
 
@@ -150,7 +150,7 @@ def test_an_event_may_stop_the_agent_that_caused_it(tmp_path: Path) -> None:
     code = "import itertools, time\nfor n in itertools.count(): print(n); time.sleep(0.01)"
     process = AgentProcess(Script(code), "", tmp_path, on_event=stop_at_three, deadline_s=LONG_S)
     done = process.run()
-    assert (done.end, done.exit_code) == (End.STOPPED, -signal.SIGTERM)
+    assert (done.end, done.exit_code) == (ProcessEnd.STOPPED, -signal.SIGTERM)
 
 
 def test_an_agent_may_tidy_up_when_it_is_stopped(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_an_agent_may_tidy_up_when_it_is_stopped(tmp_path: Path) -> None:
     )
     process = AgentProcess(Script(code), "", tmp_path, on_event=lambda _: process.stop())
     done = process.run()
-    assert (done.end, done.exit_code) == (End.STOPPED, 7)
+    assert (done.end, done.exit_code) == (ProcessEnd.STOPPED, 7)
     assert "tidied" in done.tail
 
 
@@ -178,14 +178,14 @@ def test_kill_does_not_wait_for_the_grace_period(tmp_path: Path) -> None:
 
     process = AgentProcess(Script(code), "", tmp_path, grace_s=LONG_S, on_event=twice)
     done = process.run()
-    assert (done.end, done.exit_code) == (End.KILLED, -signal.SIGKILL)
+    assert (done.end, done.exit_code) == (ProcessEnd.KILLED, -signal.SIGKILL)
     assert done.duration_s < LONG_S / 2
 
 
 def test_stopping_before_the_start_and_after_the_end_is_allowed(tmp_path: Path) -> None:
     process = AgentProcess(Script("import time; time.sleep(60)"), "", tmp_path)
     process.stop()
-    assert process.run().end is End.STOPPED
+    assert process.run().end is ProcessEnd.STOPPED
     process.stop()
     process.kill()
 
@@ -201,7 +201,7 @@ def test_it_may_be_stopped_from_another_thread(tmp_path: Path) -> None:
 
     stopper = threading.Thread(target=stop_when_it_talks)
     stopper.start()
-    assert process.run().end is End.STOPPED
+    assert process.run().end is ProcessEnd.STOPPED
     stopper.join()
 
 
@@ -266,7 +266,7 @@ def test_a_tree_that_ignores_sigterm_and_detaches_is_ended_without_remains(tmp_p
         Script(code), "", tmp_path, grace_s=0.3, on_event=lambda _: process.stop()
     )
     done = process.run()
-    assert (done.end, done.exit_code) == (End.STOPPED, -signal.SIGKILL)
+    assert (done.end, done.exit_code) == (ProcessEnd.STOPPED, -signal.SIGKILL)
     tree = pids(tmp_path)
     assert set(tree) == {"child", "daemon", "bare", "stopped", "leader"}
     assert {name for name, pid in tree.items() if alive(pid)} == set()
@@ -274,7 +274,7 @@ def test_a_tree_that_ignores_sigterm_and_detaches_is_ended_without_remains(tmp_p
 
 def test_what_an_agent_leaves_running_when_it_exits_is_ended_too(tmp_path: Path) -> None:
     done = AgentProcess(Script(TREE + "sys.exit(0)"), "", tmp_path, deadline_s=LONG_S).run()
-    assert (done.end, done.exit_code) == (End.EXITED, 0)
+    assert (done.end, done.exit_code) == (ProcessEnd.EXITED, 0)
     assert {name for name, pid in pids(tmp_path).items() if alive(pid)} == set()
 
 
@@ -282,7 +282,7 @@ def test_no_child_of_ours_is_left_unburied(tmp_path: Path) -> None:
     run("pass", tmp_path)
     tasks = Path(f"/proc/{os.getpid()}/task")
     children = [pid for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
-    ours = [pid for pid in children if b"warden" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    ours = [pid for pid in children if b"supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert ours == []
 
 
@@ -303,18 +303,18 @@ def test_the_tree_ends_when_we_die_without_a_word(tmp_path: Path) -> None:
     assert len(tree) == 5
     until_s = time.monotonic() + LONG_S
     while any(alive(pid) for pid in tree.values()):
-        assert time.monotonic() < until_s, "the warden did not end the tree"
+        assert time.monotonic() < until_s, "the supervisor did not end the tree"
         threading.Event().wait(0.01)
 
 
-def test_an_agent_that_kills_its_warden_is_ended_by_its_mark(tmp_path: Path) -> None:
+def test_an_agent_that_kills_its_supervisor_is_ended_by_its_mark(tmp_path: Path) -> None:
     code = (
         "import os, signal, time\n"
         "open('leader.pid', 'w').write(str(os.getpid()))\n"
         "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"
     )
     done = AgentProcess(Script(code), "", tmp_path, deadline_s=LONG_S).run()
-    assert (done.end, done.exit_code) == (End.LOST, None)
+    assert (done.end, done.exit_code) == (ProcessEnd.LOST, None)
     assert done.problem
     until_s = time.monotonic() + LONG_S
     while alive(pids(tmp_path)["leader"]):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._agents.recordings.files import Source
+from switchgear._agents.recordings.files import RecordingFile
 from switchgear._agents.recordings.formats import runs_in
-from switchgear._agents.recordings.recorded import Recorded, Tally
+from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
 from switchgear._analysis.backtest.replay import Named, replay
 from switchgear._config import preset_policy
 
@@ -39,12 +39,12 @@ def session(agent: str, folder: Path) -> Path:
     return path
 
 
-def read(path: Path, agent: str | None = None) -> tuple[list[Recorded], Tally]:
-    tally = Tally()
-    return list(runs_in(Source(str(path)), tally, agent)), tally
+def read(path: Path, agent: str | None = None) -> tuple[list[RecordedRun], RecordingTally]:
+    tally = RecordingTally()
+    return list(runs_in(RecordingFile(str(path)), tally, agent)), tally
 
 
-def shape(run: Recorded) -> list[tuple[bool | None, str | None]]:
+def shape(run: RecordedRun) -> list[tuple[bool | None, str | None]]:
     return [(step.ok, step.error) for step in run.steps]
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents.recordings.discovery import find, usual_places
-from switchgear._agents.recordings.files import Source
-from switchgear._agents.recordings.formats import FORMATS, runs_in
-from switchgear._agents.recordings.recorded import Recorded, Tally
+from switchgear._agents.recordings.files import RecordingFile
+from switchgear._agents.recordings.formats import FORMATS, find, runs_in, usual_places
+from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
 from unit import recording_samples as samples
 from unit import run_facts
 
@@ -20,9 +19,9 @@ each_sample = pytest.mark.parametrize("sample", samples.FILES)
 PRICED = {"claude", "codex", "gemini", "qwen", "opencode", "pi", "openhands", "otel", "plain"}
 
 
-def read(path: Path, force: str | None = None) -> tuple[list[Recorded], Tally]:
-    tally = Tally()
-    return list(runs_in(Source(str(path)), tally, force)), tally
+def read(path: Path, force: str | None = None) -> tuple[list[RecordedRun], RecordingTally]:
+    tally = RecordingTally()
+    return list(runs_in(RecordingFile(str(path)), tally, force)), tally
 
 
 @each_sample
@@ -128,7 +127,7 @@ def test_opencode_is_read_from_the_session_files_of_earlier_versions(tmp_path: P
         (storage / "message" / "ses_1" / f"msg_{number}.json").write_text(json.dumps(info))
         for place, part in enumerate(message["parts"]):
             (parts / f"prt_{place}.json").write_text(json.dumps(part))
-    found = list(find([str(tmp_path)], Tally()))
+    found = list(find([str(tmp_path)], RecordingTally()))
     assert [Path(path).name for path in found] == ["ses_1.json"]
     [run], _ = read(Path(found[0]))
     [exported], _ = read(samples.write("opencode", tmp_path))
@@ -140,7 +139,7 @@ def test_the_folder_of_a_conversation_is_one_run(tmp_path: Path) -> None:
     events.mkdir(parents=True)
     for number, event in enumerate(samples.openhands_sdk()):
         (events / f"event-{number:05}.json").write_text(json.dumps(event))
-    [path] = find([str(tmp_path)], Tally())
+    [path] = find([str(tmp_path)], RecordingTally())
     [run], tally = read(Path(path))
     assert (run.id, len(run.steps), tally.problem_count) == ("abc", 5, 0)
 
@@ -176,7 +175,7 @@ def test_our_own_run_has_the_steps_of_its_logs_and_the_facts_of_its_iterations(
     tmp_path: Path,
 ) -> None:
     our_run(tmp_path)
-    [path] = find([str(tmp_path)], Tally())
+    [path] = find([str(tmp_path)], RecordingTally())
     [run], tally = read(Path(path))
     assert (run.id, run.solved, run.ended, tally.problem_count) == (
         "r1",
@@ -258,7 +257,7 @@ def test_links_that_go_in_a_circle_and_pipes_do_no_harm(tmp_path: Path) -> None:
     samples.write("plain", tmp_path)
     (tmp_path / "circle").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "pipe.jsonl")
-    tally = Tally()
+    tally = RecordingTally()
     found = list(find([str(tmp_path)], tally))
     assert sorted(Path(path).name for path in found) == ["pipe.jsonl", "runs.jsonl"]
     _, tally = read(tmp_path / "pipe.jsonl")
@@ -267,7 +266,7 @@ def test_links_that_go_in_a_circle_and_pipes_do_no_harm(tmp_path: Path) -> None:
 
 def test_a_file_that_is_given_twice_is_read_once(tmp_path: Path) -> None:
     path = samples.write("plain", tmp_path)
-    assert len(list(find([str(path), str(tmp_path), str(path)], Tally()))) == 1
+    assert len(list(find([str(path), str(tmp_path), str(path)], RecordingTally()))) == 1
 
 
 def test_deeply_nested_and_huge_numbers_are_only_lines_that_are_not_understood(

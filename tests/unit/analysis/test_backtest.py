@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from switchgear import Policy, Signal, _detectors
 from switchgear._agents.events import Usage
-from switchgear._agents.recordings.recorded import Recorded, RecordedStep, Tally
+from switchgear._agents.recordings.recording import RecordedRun, RecordedStep, RecordingTally
 from switchgear._analysis.backtest.engine import Judging, Recordings, each_run
 from switchgear._analysis.backtest.findings import Found, shadow_row
 from switchgear._analysis.backtest.replay import Named, cost_of_steps, judge
@@ -28,7 +28,7 @@ THREE = Named("three", Policy([_detectors.ConsecutiveFailures(3)], Latched(), tr
 USAGE = Usage("gpt-5", 900, 100, cost_micros=2000)
 
 
-def run_of(outcomes: str, **facts: Any) -> Recorded:
+def run_of(outcomes: str, **facts: Any) -> RecordedRun:
     """A run from signs: `.` a step that went well, `x` one that failed, `!` one that changed."""
     steps = tuple(
         RecordedStep(
@@ -42,10 +42,10 @@ def run_of(outcomes: str, **facts: Any) -> Recorded:
         )
         for place, sign in enumerate(outcomes)
     )
-    return Recorded(**{"id": "r", "source": "f", "format": "plain", "steps": steps, **facts})
+    return RecordedRun(**{"id": "r", "source": "f", "format": "plain", "steps": steps, **facts})
 
 
-def judged(run: Recorded) -> Any:
+def judged(run: RecordedRun) -> Any:
     return judge(run, (THREE,), pictures=True).judged[0]
 
 
@@ -149,7 +149,7 @@ def test_several_processes_find_what_one_finds_in_the_same_order(tmp_path: Path)
     (tmp_path / "many.jsonl").write_text(lines)
     found, tallies = [], []
     for jobs in (1, 2):
-        tally = Tally()
+        tally = RecordingTally()
         read = Recordings((str(tmp_path),), {"run-1": True}, jobs=jobs)
         found.append(list(each_run(read, Judging((THREE,), pictures=True).row, tally)))
         tallies.append((tally.files, tally.runs, tally.formats, tally.unknown, tally.problem_count))

@@ -142,7 +142,7 @@ def test_a_detector_whose_facts_nobody_tells_on_its_path_is_a_failure(project: P
     rows = [row for row in rows_of(project, config, "guards") if row.guard == "session/*"]
     bad = {row.reason.partition(":")[0]: row.reason for row in rows if row.status == "failed"}
     assert set(bad) == {"words_debt", "talk_debt"}
-    assert bad["words_debt"].endswith("on this path (hooks): act.thought")
+    assert bad["words_debt"].endswith("on this path (hooks): step.thought")
     assert bad["talk_debt"].endswith("act without a tool")
 
 
@@ -285,12 +285,12 @@ def test_orders_without_the_token_are_refused_where_one_is_configured(project: P
     ("name", "target", "attribute", "instead", "guard"),
     [
         ("loop", deciding._Hearing, "_after", lambda *_: None, "session/*"),
-        ("same-error", Circuits, "tell_loop", lambda *_: True, "loop/*"),
-        ("standing-still", Circuits, "tell_loop", lambda *_: True, "loop/*"),
-        ("output-decline", Circuits, "tell_loop", lambda *_: True, "loop/*"),
+        ("same-error", Circuits, "record_loop", lambda *_: True, "loop/*"),
+        ("standing-still", Circuits, "record_loop", lambda *_: True, "loop/*"),
+        ("output-decline", Circuits, "record_loop", lambda *_: True, "loop/*"),
         ("hang", session, "silent_s", lambda *_: 0.0, "session/*"),
         ("overspend", Budgets, "_tell", lambda *_: 1 / 0, "overspend"),
-        ("dead-provider", Circuits, "tell_provider", lambda *_: None, "provider/demo"),
+        ("dead-provider", Circuits, "record_provider", lambda *_: None, "provider/demo"),
         ("dead-provider", deciding._Hearing, "_after", lambda *_: None, "op/*"),
         ("loop", StuckWatch, "see", lambda *_: None, "session/* progress"),
     ],

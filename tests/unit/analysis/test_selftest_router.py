@@ -158,7 +158,7 @@ def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is
     config = f"{FLEET}\ncircuits: [{{match: 'agent/*/budget', policy: {policy}}}]"
     rows = [row for row in rows_of(tmp_path, config, "guards") if row.guard == "agent/*/budget"]
     bad = [row.reason for row in rows if row.status is Status.FAILED]
-    assert "same_tool: nobody tells it its facts on this path (router): act" in bad
+    assert "same_tool: nobody tells it its facts on this path (router): step" in bad
     assert [row.detector for row in rows if row.status is Status.OK] == ["spend"]
 
 
@@ -168,7 +168,7 @@ def test_a_detector_of_an_agents_circuit_whose_facts_the_router_does_not_tell_is
 @pytest.mark.parametrize(
     ("name", "target", "attribute", "instead", "guard", "says"),
     [
-        ("dead-provider", Route, "tell", lambda *_, **__: None, "provider/anthropic", "go on"),
+        ("dead-provider", Route, "record", lambda *_, **__: None, "provider/anthropic", "go on"),
         ("dead-provider", Settings, "dependencies", lambda *_: [], "provider/anthropic", "go on"),
         ("same-error", Settings, "circuits", lambda *_: [], "agent/coder/failure_rate", "go on"),
         ("rule-breach", Settings, "circuits", lambda *_: [], "rules/coder", "goes on as before"),

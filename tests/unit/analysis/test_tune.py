@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from switchgear import Policy, _detectors
-from switchgear._agents.recordings.recorded import Recorded, RecordedStep
+from switchgear._agents.recordings.recording import RecordedRun, RecordedStep
 from switchgear._analysis.backtest.tune import (
     FACTORS,
     PROBABILITIES,
@@ -199,7 +199,7 @@ def test_so_many_false_stops_are_allowed_that_the_rate_is_still_shown() -> None:
 
 def test_a_profile_tells_the_stop_of_every_factor_as_a_replay_does() -> None:
     steps = tuple(RecordedStep("bash", ok=False, error="boom") for _ in range(30))
-    run = Recorded("r", "f", "plain", steps=steps)
+    run = RecordedRun("r", "f", "plain", steps=steps)
     profile = Profiling(Policy([_detectors.ConsecutiveFailures(4)])).profile(run)
     exact = [-(-4 * factor // 1) for factor in FACTORS]
     assert profile.stops == tuple(int(at) if at <= 30 else None for at in exact)
@@ -219,7 +219,7 @@ def test_thresholds_that_are_shares_are_left_alone() -> None:
 def test_a_detector_that_cannot_be_raised_stops_at_every_factor() -> None:
     steps = tuple(RecordedStep("bash", ok=False) for _ in range(30))
     policy = Policy([_detectors.FailureRate(window=10), _detectors.ConsecutiveFailures(20)])
-    profile = Profiling(policy).profile(Recorded("r", "f", "plain", steps=steps))
+    profile = Profiling(policy).profile(RecordedRun("r", "f", "plain", steps=steps))
     assert profile.stops == (10,) * len(FACTORS)
 
 
@@ -242,7 +242,7 @@ def test_a_run_is_judged_by_the_model_that_has_not_seen_it() -> None:
     steps = tuple(
         RecordedStep("bash", "make", "no", "again and again", ok=False) for _ in range(40)
     )
-    run = Recorded("r", "f", "plain", task="t1", steps=steps)
+    run = RecordedRun("r", "f", "plain", task="t1", steps=steps)
     eager, never = (5.0, *[0.0] * 8), (-50.0, *[0.0] * 8)
     models = [never] * 5
     models[fold_of("t1", 5)] = eager

@@ -407,7 +407,7 @@ def test_an_exit_code_is_trouble() -> None:
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_sample_is_what_the_dialect_reads(agent: str) -> None:
-    from switchgear._agents.hook_dialects import dialect_of  # noqa: PLC0415
+    from switchgear._agents.registry import dialect_of  # noqa: PLC0415
 
     for when, moment in ((BEFORE, "before_tool"), (AFTER, "after_tool")):
         facts = dialect_of(agent).read(sample(agent, when, "s1", "/w"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from switchgear._agents.hook_call import Moment
+from switchgear._agents.hook_protocol import Moment
 from switchgear._cli import main
 from switchgear._cli.views.terminal import ask, chosen
 from switchgear._config import load_config, preset_policy

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from switchgear._agents.hook_dialects import dialect_of
+from switchgear._agents.registry import dialect_of
 from switchgear._cli import main
 from switchgear._core.types import Record, Signal
 from switchgear._hooks.compiled import Compiled, compiled

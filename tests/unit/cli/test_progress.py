@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from switchgear._agents.recordings.recorded import Tally
+from switchgear._agents.recordings.recording import RecordingTally
 from switchgear._analysis.backtest.engine import Judging, Recordings, each_run
 from switchgear._analysis.backtest.replay import Named
 from switchgear._cli import main
@@ -44,7 +44,7 @@ def test_what_is_done_grows_to_all_that_there_is(tmp_path: Path, jobs: int | Non
         (str(recordings(tmp_path)),), jobs=jobs, progress=lambda *pair: told.append(pair)
     )
     task = Judging((Named("ledger", preset_policy("ledger")),)).row
-    rows = list(each_run(read, task, Tally()))
+    rows = list(each_run(read, task, RecordingTally()))
     total = sum(path.stat().st_size for path in tmp_path.iterdir())
     assert rows
     assert told[0] == (0, total)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents.hook_call import HookFacts, Moment
-from switchgear._agents.hook_dialects import dialect_of
+from switchgear._agents.hook_protocol import HookFacts, Moment
+from switchgear._agents.registry import dialect_of
 from switchgear._core.types import Mode, Override
 from switchgear._hooks.decide import decide
 from switchgear._hooks.open_calls import load

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents.hook_call import BadInput, Moment
-from switchgear._agents.hook_dialects import dialect_of
-from switchgear._agents.hook_fields import exit_code
-from switchgear._agents.hook_ruling import Reply, allow, deny, stop, warn
+from switchgear._agents.fields import exit_code
+from switchgear._agents.hook_protocol import BadInput, Moment, Reply, allow, deny, stop, warn
+from switchgear._agents.registry import dialect_of
 from switchgear._hooks.command import AGENTS, hook_command
 from unit.hook_calls import after, batch, before, claude, failed, written
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents.hook_dialects import dialect_of
-from switchgear._agents.hook_ruling import Errand, Ruling
+from switchgear._agents.hook_protocol import Errand, Ruling
+from switchgear._agents.registry import dialect_of
 from switchgear._hooks.decide import decide
 from switchgear._hooks.interrupt import is_headless
 from switchgear._hooks.session import TIME, WATCHED, Notes

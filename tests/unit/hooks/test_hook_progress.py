@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents.hook_ruling import Ruling
+from switchgear._agents.hook_protocol import Ruling
 from switchgear._core.types import Mode, Override
 from switchgear._hooks.open_calls import load
 from switchgear._hooks.session import Notes

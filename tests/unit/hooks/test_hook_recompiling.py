@@ -15,7 +15,7 @@ from switchgear._config import trust
 from switchgear._hooks import compiled, compiler, recompile
 from switchgear._hooks.compiled import Unconfigured
 from switchgear._hooks.handler import answer
-from switchgear._hooks.install.agents import HOOKED
+from switchgear._hooks.install.agents import HOOKED, command_line, groups
 from switchgear._hooks.process import open_store
 from switchgear._stores.sqlite import SqliteStore
 from timeouts import LIMIT_S
@@ -129,7 +129,7 @@ def test_hooks_that_are_taken_out_are_told(project: Path) -> None:
     settings = project / ".claude" / "settings.json"
     settings.parent.mkdir()
     agent = HOOKED["claude-code"]
-    wired = {"hooks": agent.groups(agent.command("project", str(project)))}
+    wired = {"hooks": groups(agent, command_line(agent, "project", str(project)))}
     settings.write_text(json.dumps(wired))
     hear(project, before())
     settings.write_text(json.dumps({**wired, "model": "opus"}))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents import hook_fields
+from switchgear._agents import fields
 from switchgear._core.types import AgentStep, Signal
 from switchgear._detectors import step_facts
 from switchgear._detectors.step_facts import facts_of, failure_of
@@ -25,7 +25,7 @@ OURS = (
       if isinstance(each, re.Pattern)),
     *((pattern, 0) for _, pattern in redact._SECRETS),
     (redact._CONTROL, 0),
-    (hook_fields._EXIT, 0),
+    (fields._EXIT, 0),
 )  # fmt: skip
 TEXTS = (
     "Traceback (most recent call last):\n  File '/srv/app.py', line 42\nKeyError: 'x' 0x7f3a",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents.hook_dialects import dialect_of
-from switchgear._agents.hook_ruling import Errand
+from switchgear._agents.hook_protocol import Errand
+from switchgear._agents.registry import dialect_of
 from switchgear._core.types import Record, Signal
 from switchgear._detectors import Silence
 from switchgear._hooks import silence as rounds

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from switchgear._agents.hook_call import Moment
+from switchgear._agents.hook_protocol import Moment
 from switchgear._config import preset_policy
 from switchgear._core.policy import Policy
 from switchgear._core.types import AgentStep, Message, Override, Record, Signal, Step

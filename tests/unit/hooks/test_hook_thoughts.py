@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents.hook_dialects import dialect_of
-from switchgear._agents.hook_fields import LONGEST_THOUGHT
+from switchgear._agents.fields import LONGEST_THOUGHT
+from switchgear._agents.registry import dialect_of
 
 TRANSCRIPTS = Path(__file__).parents[1] / "transcripts"
 THOUGHT = "The parser rejects the header, so I read how it is parsed."

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._agents.hook_call import Moment
+from switchgear._agents.hook_protocol import Moment
 from switchgear._hooks import session, session_watcher
 from switchgear._hooks.host_id import here
 from switchgear._hooks.session import Notes

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents.hook_dialects import dialect_of
+from switchgear._agents.registry import dialect_of
 from switchgear._hooks.install.files import CannotChange
 from switchgear._hooks.install.place import place
 from timeouts import LIMIT_S

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from switchgear._agents.registry import dialect_of
 from switchgear._hooks.install import files
 from switchgear._hooks.install.agents import HOOKED, PROJECT, USER, is_ours
 from switchgear._hooks.install.files import CannotChange
@@ -358,10 +359,7 @@ def test_our_command_is_known_wherever_it_is_installed(command: str, ours: bool)
 
 @pytest.mark.parametrize("agent", WITH_SETTINGS)
 def test_every_event_that_is_hooked_is_one_that_the_dialect_knows(agent: str) -> None:
-    module = __import__(
-        f"switchgear._agents.hook_dialects.{agent.replace('-', '_')}", fromlist=["MOMENTS"]
-    )
-    assert set(HOOKED[agent].events) <= set(module.MOMENTS)
+    assert set(HOOKED[agent].events) <= set(dialect_of(agent).moments)
 
 
 def test_an_unknown_agent_is_told_which_there_are() -> None:

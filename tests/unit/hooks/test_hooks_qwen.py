@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents.hook_call import Moment
-from switchgear._agents.hook_ruling import deny, stop, warn
+from switchgear._agents.hook_protocol import Moment, deny, stop, warn
 from switchgear._agents.qwen.hooks import read, write
 
 

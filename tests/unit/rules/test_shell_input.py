@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rules.project import Project
-from switchgear._agents.hook_dialects import dialect_of
+from switchgear._agents.registry import dialect_of
 from switchgear._hooks.inspect_call import look_at
 from switchgear._rules.shell.typed_input import LONGEST_INPUT, typed
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._agents.command import Command
+from switchgear._agents.command import CommandAgent
 from switchgear._core.types import Mode, Signal
 from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
 from switchgear._run.interrupt import Interrupt
@@ -198,7 +198,7 @@ def test_a_question_after_work_that_nothing_validates_is_blocked(stage: Stage) -
 
 def test_a_program_that_is_not_there_is_an_agent_error(stage: Stage) -> None:
     runner = stage.runner("", validate="exit 7")
-    runner.context = runner.context._replace(agent=Command("no-such-agent-anywhere {prompt}"))
+    runner.context = runner.context._replace(agent=CommandAgent("no-such-agent-anywhere {prompt}"))
     result = runner.run()
     assert (result.exit_reason, result.exit_code) == ("agent_error", 16)
     assert "no-such-agent-anywhere" in result.reason

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from switchgear import CircuitBreaker
-from switchgear._agents.events import Result, StreamEvent, TextOutput, ToolStarted, ToolStep
+from switchgear._agents.events import AgentResult, StreamEvent, TextOutput, ToolStarted, ToolStep
 from switchgear._config import preset_policy
 from switchgear._measure.test_counts import Tally
 from switchgear._run.stuck import STUCK, StuckWatch
@@ -157,7 +157,7 @@ def test_the_validation_pays_with_another_set_of_failing_tests() -> None:
 
 def test_the_same_reply_without_a_tool_is_told_from_iteration_to_iteration() -> None:
     seen = watch()
-    reply = Result("I cannot go on without the password of the database server", None)
+    reply = AgentResult("I cannot go on without the password of the database server", None)
     assert fed(seen, *[reply] * 4)[-1] == STUCK
     assert seen.score is not None
     assert "the same reply without acting" in seen.score.evidence[0]

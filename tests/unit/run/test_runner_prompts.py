@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._agents.command import Command
+from switchgear._agents.command import CommandAgent
 from switchgear._run.options import RunOptions
 from switchgear._run.prompt import PromptFacts, prompt_of
 from unit.runner_stage import Stage, checker
@@ -85,7 +85,7 @@ def test_a_long_quotation_is_cut_to_its_end() -> None:
 def test_a_prompt_too_long_for_a_command_line_is_an_agent_error(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     runner = stage.runner("", task="x" * 200_000)
-    runner.context = runner.context._replace(agent=Command("echo {prompt}"))
+    runner.context = runner.context._replace(agent=CommandAgent("echo {prompt}"))
     result = runner.run()
     assert result.exit_reason == "agent_error"
     assert "the prompt has" in result.reason

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from switchgear._agents.events import AgentError, ErrorKind, StreamEvent, TextOutput, ToolStep
-from switchgear._agents.process.process import End, Run
+from switchgear._agents.process import AgentRun, ProcessEnd
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.judge import Measurements, StreamObserver, judge
 from switchgear._run.view import LineView, View
@@ -24,8 +24,8 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
-def run_that_was(end: End, exit_code: int | None = None) -> Run:
-    return Run(end, exit_code, 60.0, (), 0, 0, 0, "", 0, 0, (), None)
+def run_that_was(end: ProcessEnd, exit_code: int | None = None) -> AgentRun:
+    return AgentRun(end, exit_code, 60.0, (), 0, 0, 0, "", 0, 0, (), None)
 
 
 def watched(*events: StreamEvent) -> StreamObserver:
@@ -49,7 +49,7 @@ def test_time_that_was_over_while_it_waited_for_the_provider_is_the_providers_fa
     kind: ErrorKind, end: ExitReason
 ) -> None:
     trouble = AgentError(kind, REFUSED)
-    judged = judge(Measurements(run_that_was(End.DEADLINE), watched(trouble)))
+    judged = judge(Measurements(run_that_was(ProcessEnd.DEADLINE), watched(trouble)))
     assert (judged.outcome, judged.ok, judged.end) == ("provider", None, end)
     assert judged.provider == trouble
     assert judged.reason.endswith(f"while the agent waited for its provider: {REFUSED}")
@@ -65,7 +65,7 @@ def test_time_that_was_over_while_it_waited_for_the_provider_is_the_providers_fa
     ],
 )
 def test_time_that_was_over_while_it_worked_is_a_timeout(events: tuple[StreamEvent, ...]) -> None:
-    judged = judge(Measurements(run_that_was(End.DEADLINE), watched(*events)))
+    judged = judge(Measurements(run_that_was(ProcessEnd.DEADLINE), watched(*events)))
     assert (judged.outcome, judged.end) == ("stopped", ExitReason.TIMEOUT)
     assert judged.provider is None
 
@@ -73,7 +73,7 @@ def test_time_that_was_over_while_it_worked_is_a_timeout(events: tuple[StreamEve
 def test_an_interrupt_is_one_whatever_the_provider_does() -> None:
     watch = watched(AgentError("connection", REFUSED))
     watch.down = watch.complaint
-    judged = judge(Measurements(run_that_was(End.STOPPED, 0), watch, stopped="interrupt"))
+    judged = judge(Measurements(run_that_was(ProcessEnd.STOPPED, 0), watch, stopped="interrupt"))
     assert (judged.end, judged.provider) == (ExitReason.INTERRUPTED, None)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from switchgear import CircuitBreaker
-from switchgear._agents.command import Command
+from switchgear._agents.command import CommandAgent
 from switchgear._agents.events import ToolStep
-from switchgear._agents.process.process import AgentProcess
+from switchgear._agents.process import AgentProcess
 from switchgear._config import preset_policy
 from switchgear._core.errors import StoreUnavailable
 from switchgear._hooks import session
@@ -271,7 +271,7 @@ def test_a_store_that_is_gone_stops_no_run(stage: Stage, monkeypatch: pytest.Mon
 
 def test_a_silent_process_is_told_about_while_it_says_nothing(tmp_path: Path) -> None:
     told: list[float] = []
-    process = AgentProcess(Command("sleep 5"), "", tmp_path, silence_s=0.05)
+    process = AgentProcess(CommandAgent("sleep 5"), "", tmp_path, silence_s=0.05)
 
     def silent(idle_s: float) -> None:
         told.append(idle_s)

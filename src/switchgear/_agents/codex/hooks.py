@@ -1,4 +1,4 @@
-"""Codex: speaks as Claude Code does, but `continue:false` voids a deny, and no output ends a turn.
+"""Codex's hooks: Claude Code's format, but `continue:false` voids a deny, and no output ends a turn.
 
 What a hook writes after a tool replaces the tool's output, so nothing is written there: a warning
 waits for the next call, and a stop is a deny of that call and an interrupt.
@@ -8,41 +8,44 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from switchgear._agents import hook_fields
-from switchgear._agents.claude_code.hooks import read_as
-from switchgear._agents.hook_call import HookFacts, Moment
-from switchgear._agents.hook_ruling import Action, Reply, Ruling
-from switchgear._agents.hook_transcript import end_of
+from switchgear._agents.fields import TokenCounts, at, count, exit_code, part, text
+from switchgear._agents.hook_events import (
+    EVENT,
+    action_of,
+    before_tool_reply,
+    end_of,
+    parsed,
+    read_event,
+    sample,
+)
+from switchgear._agents.hook_protocol import (
+    AnswerUsage,
+    HookFacts,
+    HookSettings,
+    Moment,
+    Reply,
+    Ruling,
+)
 
-_KIND = b'"CommandExecution"'
+__all__ = ["EVENT", "action_of", "sample"]
 
-
-def exit_code_of(transcript: str, call_id: str) -> int | None:
-    """The exit code of a call; `None`: the transcript does not say. Never raises."""
-    if not transcript or not call_id:
-        return None
-    name = json.dumps(call_id).encode()
-    for line in reversed(end_of(transcript).splitlines()):
-        if name not in line or _KIND not in line:
-            continue
-        item = _item(line)
-        if item.get("id") == call_id:
-            code = item.get("exit_code")
-            return code if isinstance(code, int) and not isinstance(code, bool) else None
-    return None
-
-
-def _item(line: bytes) -> dict[str, Any]:
-    try:
-        told: Any = json.loads(line.decode(errors="replace"))
-        item = told["payload"]["item"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return {}
-    return item if isinstance(item, dict) else {}
-
-
-AGENT = "codex"
-EVENT = "hook_event_name"
+SETTINGS = HookSettings(
+    "codex",
+    "Codex",
+    "codex",
+    project_file=".codex/hooks.json",
+    user_file="hooks.json",
+    user_folder="~/.codex",
+    home_variable="CODEX_HOME",
+    tool_events=("PreToolUse", "PostToolUse"),
+    other_events=(
+        *("UserPromptSubmit", "SubagentStart", "SubagentStop"),
+        *("Stop", "SessionStart", "SessionEnd"),
+    ),
+    other_file="config.toml",
+    trust="Codex skips hooks without a word until you have reviewed them: type /hooks in codex",
+    has_subagents=True,
+)
 MOMENTS = {
     "SessionStart": Moment.SESSION_START,
     "UserPromptSubmit": Moment.PROMPT,
@@ -58,11 +61,17 @@ MOMENTS = {
     "PostCompact": Moment.OTHER,
 }
 WARNS = frozenset({"PreToolUse"})
+_KIND = b'"CommandExecution"'
+
+
+def switch_off(settings: Mapping[str, Any]) -> str:
+    """The setting by which Codex runs no hooks; empty: there is none."""
+    return "features.hooks is false" if at(settings, "features", "hooks") is False else ""
 
 
 def read(data: Mapping[str, Any]) -> HookFacts:
     """The facts of an event. Raises `BadInput`."""
-    facts = read_as(AGENT, data, MOMENTS)
+    facts = read_event("codex", data, MOMENTS)
     if facts.moment is not Moment.AFTER_TOOL:
         return facts
     # The response carries no exit code: the transcript does, or now and then the text itself.
@@ -72,23 +81,58 @@ def read(data: Mapping[str, Any]) -> HookFacts:
         return facts._replace(ok=code == 0, error=error)
     if facts.ok is False:
         return facts
-    code = hook_fields.exit_code(facts.result)
+    code = exit_code(facts.result)
     return facts._replace(ok=None if code is None else code == 0)
+
+
+def exit_code_of(transcript: str, call_id: str) -> int | None:
+    """The exit code of a call; `None`: the transcript does not say. Never raises."""
+    if not transcript or not call_id:
+        return None
+    name = json.dumps(call_id).encode()
+    for line in reversed(end_of(transcript).splitlines()):
+        if name not in line or _KIND not in line:
+            continue
+        item = part(parsed(line).get("payload"), "item")
+        if item.get("id") == call_id:
+            code = item.get("exit_code")
+            return code if isinstance(code, int) and not isinstance(code, bool) else None
+    return None
 
 
 def write(ruling: Ruling, facts: HookFacts) -> Reply:
     """The ruling as Codex obeys it at this event."""
     if not ruling.text or facts.moment is not Moment.BEFORE_TOOL:
         return Reply("", ruling.remark)
-    return before_tool(ruling)
+    return before_tool_reply(ruling)
 
 
-def before_tool(ruling: Ruling) -> Reply:
-    """A deny without `continue`, or a warning; who must stop is interrupted besides."""
-    if ruling.action is Action.WARN:
-        specific = {"additionalContext": ruling.text}
-    else:
-        specific = {"permissionDecision": "deny", "permissionDecisionReason": ruling.text}
-    output = {"hookSpecificOutput": {"hookEventName": "PreToolUse", **specific}}
-    stops = ruling.action is Action.STOP and ruling.whole
-    return Reply(json.dumps(output), ruling.remark, interrupt=stops)
+USAGE_MARK = b'"total_tokens"'
+
+
+def usage_in(line: dict[str, Any]) -> AnswerUsage:
+    """The answer that a line of a rollout reports: once with it, again after its tools.
+
+    The total of the thread is the same in each of these lines, and so identifies the answer.
+    """
+    payload = part(line, "payload")
+    info = part(payload, "info")
+    last = part(info, "last_token_usage") or part(payload, "usage")
+    total = part(info, "total_token_usage") or part(payload, "thread_token_usage")
+    return AnswerUsage(
+        str(count(total.get("total_tokens")) or ""),
+        "",
+        token_counts(last),
+        (count(info.get("model_context_window")) or None) if info else 0,
+        text(line.get("timestamp")),
+    )
+
+
+def token_counts(usage: object) -> TokenCounts:
+    """The tokens of an answer or a turn: the input includes the cache."""
+    return TokenCounts(
+        count(at(usage, "input_tokens")),
+        count(at(usage, "output_tokens")),
+        count(at(usage, "cached_input_tokens")),
+        count(at(usage, "cache_write_input_tokens")),
+    )

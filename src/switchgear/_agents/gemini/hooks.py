@@ -1,19 +1,53 @@
-"""Gemini CLI: `decision:"deny"` blocks, `continue:false` stops; Claude's words are ignored.
+"""Gemini CLI's hooks: `decision:"deny"` blocks, `continue:false` stops.
 
-Calls have no names, so a result belongs to the oldest open call of the same tool and arguments.
+Calls have no ids, so a result belongs to the oldest open call of the same tool and arguments.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from switchgear._agents import hook_fields
-from switchgear._agents.hook_call import HookFacts, Moment
-from switchgear._agents.hook_ruling import Action, Reply, Ruling
-from switchgear._agents.hook_transcript import last_thought
+from switchgear._agents import fields
+from switchgear._agents.fields import TokenCounts, at, count, text
+from switchgear._agents.hook_events import (
+    EVENT,
+    MOST_LINES,
+    common_facts,
+    end_of,
+    parsed,
+    tool_name,
+)
+from switchgear._agents.hook_protocol import (
+    REFUSING,
+    TIMEOUT_S,
+    Action,
+    AnswerUsage,
+    HookFacts,
+    HookSettings,
+    Moment,
+    Reply,
+    Ruling,
+)
 
-AGENT = "gemini"
-EVENT = "hook_event_name"
+__all__ = ["EVENT"]
+
+SETTINGS = HookSettings(
+    "gemini",
+    "Gemini CLI",
+    "gemini",
+    project_file=".gemini/settings.json",
+    user_file=".gemini/settings.json",
+    user_folder="~",
+    home_variable="GEMINI_CLI_HOME",
+    tool_events=("BeforeTool", "AfterTool"),
+    # Not AfterModel: it is called for each piece of a streamed answer.
+    other_events=("BeforeAgent", "AfterAgent", "SessionStart", "SessionEnd"),
+    timeout=TIMEOUT_S * 1000,
+    named=True,
+    comments=True,
+    trust="Gemini CLI runs a project's hooks in trusted folders, and warns of new ones",
+    project_variable="GEMINI_PROJECT_DIR",
+)
 MOMENTS = {
     "SessionStart": Moment.SESSION_START,
     "BeforeAgent": Moment.PROMPT,
@@ -31,36 +65,55 @@ WARNS = frozenset({"SessionStart", "BeforeAgent", "AfterTool"})
 _STOPPED_BY = frozenset({Moment.PROMPT, Moment.BEFORE_MODEL, Moment.BEFORE_TOOL, Moment.AFTER_TOOL})
 
 
+def switch_off(settings: Mapping[str, Any]) -> str:
+    """The setting by which Gemini CLI does not run our hooks; empty: there is none."""
+    if at(settings, "hooksConfig", "enabled") is False:
+        return '"hooksConfig.enabled" is false'
+    disabled = at(settings, "hooksConfig", "disabled")
+    named = isinstance(disabled, list) and "switchgear" in disabled
+    return '"hooksConfig.disabled" has "switchgear"' if named else ""
+
+
 def read(data: Mapping[str, Any]) -> HookFacts:
     """The facts of an event. Raises `BadInput`."""
-    facts = hook_fields.base(AGENT, data, MOMENTS)
+    facts = common_facts("gemini", data, MOMENTS)
     if facts.moment is Moment.AFTER_MODEL:
-        return facts._replace(tokens=_tokens(data.get("llm_response")))
+        total = fields.number(at(data.get("llm_response"), "usageMetadata", "totalTokenCount"))
+        return facts._replace(tokens=None if total is None else int(total))
     if facts.moment not in {Moment.BEFORE_TOOL, Moment.AFTER_TOOL}:
         return facts
-    facts = facts._replace(tool=hook_fields.tool_name(data), args=data.get("tool_input"))
+    facts = facts._replace(tool=tool_name(data.get("tool_name")), args=data.get("tool_input"))
     return facts if facts.moment is Moment.BEFORE_TOOL else _after(facts, data)
 
 
 def _after(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
-    facts = facts._replace(thought=last_thought(facts.transcript))
+    facts = facts._replace(thought=_last_thought(facts.transcript))
     response = data.get("tool_response")
-    told = response.get("llmContent") if isinstance(response, dict) else response
-    result = hook_fields.whole_text(told)
+    content = response.get("llmContent") if isinstance(response, dict) else response
+    result = fields.whole_text(content)
     error = response.get("error") if isinstance(response, dict) else None
     if isinstance(error, dict):
         error = error.get("message")
     if error:
-        return facts._replace(result=result, ok=False, error=hook_fields.whole_text(error))
-    if hook_fields.exit_code(result):
+        return facts._replace(result=result, ok=False, error=fields.whole_text(error))
+    if fields.exit_code(result):
         return facts._replace(result=result, ok=False, error=result)
     return facts._replace(result=result, ok=True)
 
 
-def _tokens(response: Any) -> int | None:
-    usage = response.get("usageMetadata") if isinstance(response, dict) else None
-    count = hook_fields.number(usage.get("totalTokenCount")) if isinstance(usage, dict) else None
-    return None if count is None else int(count)
+def _last_thought(transcript: str) -> str | None:
+    """The model's last text or thought: calls have no ids. Never raises."""
+    if not transcript:
+        return None
+    for line in reversed(end_of(transcript).splitlines()[-MOST_LINES:]):
+        if b'"type":"gemini"' in line.replace(b": ", b":"):
+            message = parsed(line)
+            thoughts = fields.objects(message.get("thoughts"))
+            texts = [each.get("description") or each.get("subject") for each in thoughts]
+            texts.append(message.get("content"))
+            said = "\n".join(each for each in texts if isinstance(each, str) and each.strip())
+            return said[: fields.LONGEST_THOUGHT] or None
+    return None
 
 
 def write(ruling: Ruling, facts: HookFacts) -> Reply:
@@ -71,9 +124,51 @@ def write(ruling: Ruling, facts: HookFacts) -> Reply:
     if ruling.text and facts.event in WARNS:
         specific = {"hookEventName": facts.event, "additionalContext": ruling.text}
         output["hookSpecificOutput"] = specific
-    blocks = ruling.action in {Action.DENY, Action.STOP}
+    blocks = ruling.action in REFUSING
     if blocks and facts.moment in _STOPPED_BY and facts.moment is not Moment.AFTER_TOOL:
         output |= {"decision": "deny", "reason": ruling.text}
     if ruling.action is Action.STOP and facts.moment in _STOPPED_BY:
         output |= {"continue": False, "stopReason": ruling.for_user or ruling.text}
     return Reply(json.dumps(output) if output else "", ruling.remark)
+
+
+def action_of(reply: Mapping[str, Any]) -> tuple[str, str]:
+    """The action and the text that Gemini CLI takes from a reply."""
+    if reply.get("continue") is False:
+        return "stop", str(reply.get("stopReason") or reply.get("reason", ""))
+    if reply.get("decision") in {"deny", "block"}:
+        return "deny", str(reply.get("reason", ""))
+    context = at(reply.get("hookSpecificOutput"), "additionalContext")
+    return ("warn", str(context)) if context else ("allow", "")
+
+
+def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: FBT001  two cases
+    """An event as Gemini CLI sends it: the agent reads a file."""
+    event = {
+        "session_id": session,
+        "transcript_path": "",
+        "cwd": folder,
+        "hook_event_name": "BeforeTool" if before else "AfterTool",
+        "tool_name": "read_file",
+        "tool_input": {"file_path": "README.md"},
+    }
+    return event if before else {**event, "tool_response": {"llmContent": "a line"}}
+
+
+USAGE_MARK = b'"tokens"'
+
+
+def usage_in(line: dict[str, Any]) -> AnswerUsage:
+    """The answer that a line of a chat reports."""
+    return AnswerUsage(
+        text(line.get("id")),
+        text(line.get("model")),
+        token_counts(line.get("tokens")),
+        at=text(line.get("timestamp")),
+    )
+
+
+def token_counts(tokens: object) -> TokenCounts:
+    """The tokens of a message of a chat: the input includes the cache, the output no thoughts."""
+    said = count(at(tokens, "output")) + count(at(tokens, "thoughts"))
+    return TokenCounts(count(at(tokens, "input")), said, count(at(tokens, "cached")))

@@ -1,19 +1,39 @@
-"""OpenCode, as our plugin passes its events on: `{"k", "input", "output", "cwd"}`.
+"""OpenCode's events as our plugin passes them on: `{"k", "input", "output", "cwd"}`.
 
-`k` is the plugin's hook (`tool.execute.before`, `tool.execute.after`, `chat.message`) with what
-OpenCode gave it as `input` and `output`, or `event` with `type` and `properties`. A sub-agent is a
-session of its own, whose `rootID` is the session that it works for. `cost` is what the session has
-cost in dollars since the last time, `usage` how full its context is, `thought` what it said last.
+`k` is the plugin's hook (`tool.execute.before`, `tool.execute.after`, `chat.message`) with OpenCode's
+`input` and `output`, or `event` with `type` and `properties`. A sub-agent is a session of its own,
+whose `rootID` is the session that it works for. `cost` is the session's cost in dollars since the
+last event, `usage` the state of its context, `thought` its last text.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from switchgear._agents import hook_fields
-from switchgear._agents.hook_call import BadInput, HookFacts, Moment, safe_id
-from switchgear._agents.hook_plugin import write
+from switchgear._agents import fields
+from switchgear._agents.fields import TokenCounts, at, count, part
+from switchgear._agents.hook_events import tool_name
+from switchgear._agents.hook_protocol import (
+    BadInput,
+    HookFacts,
+    HookSettings,
+    Moment,
+    plugin_action,
+    plugin_reply,
+    safe_id,
+)
 
-AGENT = "opencode"
+SETTINGS = HookSettings(
+    "opencode",
+    "OpenCode",
+    "opencode",
+    project_file=".opencode/plugin/switchgear.js",
+    user_file="opencode/plugin/switchgear.js",
+    user_folder="~/.config",
+    home_variable="XDG_CONFIG_HOME",
+    tool_events=("tool.execute.before", "tool.execute.after"),
+    other_events=("chat.message", "event"),
+    is_plugin=True,
+)
 EVENT = "k"
 MOMENTS = {
     "init": Moment.OTHER,
@@ -34,10 +54,10 @@ _OF_SUB_AGENTS = {
     Moment.STOP: Moment.AGENT_STOP,
     Moment.SESSION_END: Moment.AGENT_STOP,
 }
-"""What the life of a sub-agent's session means to the one that it works for."""
+"""What the events of a sub-agent's session mean to the session that it works for."""
 WARNS = frozenset({"tool.execute.after"})
-
-__all__ = ["EVENT", "MOMENTS", "WARNS", "read", "write"]
+write = plugin_reply
+action_of = plugin_action
 
 
 def read(data: Mapping[str, Any]) -> HookFacts:
@@ -47,59 +67,73 @@ def read(data: Mapping[str, Any]) -> HookFacts:
         raise BadInput(f"the event {str(name)[:60]!r} is not known")
     if name == "event":
         return _event(data)
-    given, made = _part(data, "input"), _part(data, "output")
+    given, made = part(data, "input"), part(data, "output")
     facts = _of(data, given.get("sessionID") or data.get("sessionID"), name, MOMENTS[name])
     if facts.moment not in {Moment.BEFORE_TOOL, Moment.AFTER_TOOL}:
         return facts
-    tool = given.get("tool")
-    if not isinstance(tool, str) or not tool:
-        raise BadInput("the field 'tool' is missing, or no text")
-    args = made.get("args") if "args" in made else given.get("args")
-    call_id = hook_fields.text(given.get("callID"))[:200]
-    facts = facts._replace(tool=hook_fields.short_name(tool), args=args, call_id=call_id)
+    facts = facts._replace(
+        tool=tool_name(given.get("tool"), "tool"),
+        args=made.get("args") if "args" in made else given.get("args"),
+        call_id=fields.text(given.get("callID"))[:200],
+    )
     return facts if facts.moment is Moment.BEFORE_TOOL else _after(facts, data, made)
 
 
 def _after(facts: HookFacts, data: Mapping[str, Any], made: Mapping[str, Any]) -> HookFacts:
-    result = hook_fields.whole_text(made.get("output"))
-    metadata = _part(made, "metadata")
+    result = fields.whole_text(made.get("output"))
+    metadata = part(made, "metadata")
     code = metadata.get("exit")
     failed = bool(metadata.get("error")) or (isinstance(code, int) and code != 0)
     error = None
     if failed:
-        told = hook_fields.text(metadata.get("error")) or result or ""
-        # As the others write it: a command that ran and said no is not a failure of the shell.
-        error = f"Exit code {code}\n{told}" if isinstance(code, int) else told
-    seconds = hook_fields.milliseconds(data.get("duration_ms"))
-    thought = hook_fields.thought(data.get("thought"))
+        output = fields.text(metadata.get("error")) or result or ""
+        # As the others write it: a non-zero exit is not a failure of the shell.
+        error = f"Exit code {code}\n{output}" if isinstance(code, int) else output
     return facts._replace(
-        result=result, ok=not failed, error=error, seconds=seconds, thought=thought
+        result=result,
+        ok=not failed,
+        error=error,
+        seconds=fields.milliseconds(data.get("duration_ms")),
+        thought=fields.thought(data.get("thought")),
     )
 
 
 def _event(data: Mapping[str, Any]) -> HookFacts:
-    kind, properties = hook_fields.text(data.get("type")), _part(data, "properties")
-    info = _part(properties, "info")
+    kind, properties = fields.text(data.get("type")), part(data, "properties")
+    info = part(properties, "info")
     session = properties.get("sessionID") or info.get("sessionID") or info.get("id")
     return _of(data, session, kind[:100] or "event", _EVENTS.get(kind, Moment.OTHER))
 
 
 def _of(data: Mapping[str, Any], session: Any, event: str, moment: Moment) -> HookFacts:
-    """What every event has."""
+    """The fields that every event has."""
     root = data.get("rootID")
     is_sub_agent = isinstance(root, str) and bool(root) and root != session
     return HookFacts(
-        agent=AGENT,
+        agent="opencode",
         event=event,
         moment=_OF_SUB_AGENTS.get(moment, moment) if is_sub_agent else moment,
         session=safe_id(root if is_sub_agent else session),
         subagent=safe_id(session) if is_sub_agent else "",
-        cwd=hook_fields.text(data.get("cwd") or data.get("directory")),
-        context_used=hook_fields.window_share(data.get("usage")),
-        cost_micros=hook_fields.dollars(data.get("cost")),
+        cwd=fields.text(data.get("cwd") or data.get("directory")),
+        context_used=fields.window_share(data.get("usage")),
+        cost_micros=fields.micros(data.get("cost")),
     )
 
 
-def _part(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    part = data.get(name)
-    return part if isinstance(part, dict) else {}
+def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: FBT001  two cases
+    """An event as the plugin sends it: the agent reads a file."""
+    call = {"tool": "read", "sessionID": session, "callID": "doctor"}
+    made: dict[str, Any] = {"args": {"filePath": "README.md"}}
+    if not before:
+        made = {"output": "a line", "metadata": {}}
+    name = f"tool.execute.{'before' if before else 'after'}"
+    return {"k": name, "input": call, "output": made, "cwd": folder}
+
+
+def token_counts(tokens: object) -> TokenCounts:
+    """The tokens of an answer: OpenCode counts those of the cache and of reasoning separately."""
+    read_tokens, written = (count(at(tokens, "cache", key)) for key in ("read", "write"))
+    sent = count(at(tokens, "input")) + read_tokens + written
+    said = count(at(tokens, "output")) + count(at(tokens, "reasoning"))
+    return TokenCounts(sent, said, read_tokens, written)

@@ -1,18 +1,38 @@
-"""pi, as our extension passes its events on: `{"k", "event", "usage", "session", "cwd"}`.
+"""pi's events as our extension passes them on: `{"k", "event", "usage", "session", "cwd"}`.
 
-`k` is the name of pi's event, `event` what pi gave the extension, `usage` what
-`ctx.getContextUsage()` said, `session` pi's session, `cost` what the session has cost in dollars
-since the last time, if pi says so.
+`k` is the name of pi's event, `event` what pi gave the extension, `usage` the result of
+`ctx.getContextUsage()`, `session` pi's session, `cost` the session's cost in dollars since the last
+event, if pi reports it.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from switchgear._agents import hook_fields
-from switchgear._agents.hook_call import BadInput, HookFacts, Moment, safe_id
-from switchgear._agents.hook_plugin import write
+from switchgear._agents import fields
+from switchgear._agents.fields import TokenCounts, at, count, part
+from switchgear._agents.hook_events import tool_name
+from switchgear._agents.hook_protocol import (
+    BadInput,
+    HookFacts,
+    HookSettings,
+    Moment,
+    plugin_action,
+    plugin_reply,
+    safe_id,
+)
 
-AGENT = "pi"
+SETTINGS = HookSettings(
+    "pi",
+    "pi",
+    "pi",
+    project_file=".pi/extensions/switchgear.js",
+    user_file="extensions/switchgear.js",
+    user_folder="~/.pi/agent",
+    home_variable="PI_CODING_AGENT_DIR",
+    tool_events=("tool_call", "tool_result"),
+    other_events=("session_start", "input", "turn_end", "agent_end", "session_shutdown"),
+    is_plugin=True,
+)
 EVENT = "k"
 MOMENTS = {
     "session_start": Moment.SESSION_START,
@@ -25,8 +45,8 @@ MOMENTS = {
     "session_shutdown": Moment.SESSION_END,
 }
 WARNS = frozenset({"tool_result"})
-
-__all__ = ["EVENT", "MOMENTS", "WARNS", "read", "write"]
+write = plugin_reply
+action_of = plugin_action
 
 
 def read(data: Mapping[str, Any]) -> HookFacts:
@@ -34,44 +54,59 @@ def read(data: Mapping[str, Any]) -> HookFacts:
     name = data.get("k")
     if not isinstance(name, str) or name not in MOMENTS:
         raise BadInput(f"the event {str(name)[:60]!r} is not known")
-    given = data.get("event")
-    event: dict[str, Any] = given if isinstance(given, dict) else {}
+    event = part(data, "event")
     facts = HookFacts(
-        agent=AGENT,
+        agent="pi",
         event=name,
         moment=MOMENTS[name],
         session=safe_id(data.get("session")),
-        cwd=hook_fields.text(data.get("cwd")),
-        prompt=hook_fields.text(event.get("text") or event.get("prompt")),
-        context_used=hook_fields.window_share(data.get("usage")),
-        cost_micros=hook_fields.dollars(data.get("cost")),
+        cwd=fields.text(data.get("cwd")),
+        prompt=fields.text(event.get("text") or event.get("prompt")),
+        context_used=fields.window_share(data.get("usage")),
+        cost_micros=fields.micros(data.get("cost")),
     )
     if facts.moment not in {Moment.BEFORE_TOOL, Moment.AFTER_TOOL}:
         return facts
-    tool = event.get("toolName")
-    if not isinstance(tool, str) or not tool:
-        raise BadInput("the field 'toolName' is missing, or no text")
     facts = facts._replace(
-        tool=hook_fields.short_name(tool),
+        tool=tool_name(event.get("toolName"), "toolName"),
         args=event.get("input"),
-        call_id=hook_fields.text(event.get("toolCallId"))[:200],
+        call_id=fields.text(event.get("toolCallId"))[:200],
     )
     if facts.moment is Moment.BEFORE_TOOL:
         return facts
-    result = _words(event.get("content"))
+    result = _content(event.get("content"))
     failed = event.get("isError") is True
-    seconds = hook_fields.milliseconds(data.get("duration_ms"))
     return facts._replace(
         result=result,
         ok=not failed,
         error=(result or "failed") if failed else None,
-        seconds=seconds,
-        thought=hook_fields.thought(data.get("thought")),
+        seconds=fields.milliseconds(data.get("duration_ms")),
+        thought=fields.thought(data.get("thought")),
     )
 
 
-def _words(content: Any) -> str | None:
+def _content(content: Any) -> str | None:
     if not isinstance(content, list):
-        return hook_fields.whole_text(content)
-    parts = [part.get("text") for part in content if isinstance(part, dict)]
-    return "\n".join(part for part in parts if isinstance(part, str))[: hook_fields.LONGEST_RESULT]
+        return fields.whole_text(content)
+    texts = [each.get("text") for each in fields.objects(content)]
+    return "\n".join(each for each in texts if isinstance(each, str))[: fields.LONGEST_RESULT]
+
+
+def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: FBT001  two cases
+    """An event as the extension sends it: the agent reads a file."""
+    event: dict[str, Any] = {
+        "toolName": "read",
+        "toolCallId": "doctor",
+        "input": {"path": "README.md"},
+    }
+    if not before:
+        event |= {"content": [{"type": "text", "text": "a line"}], "isError": False}
+    name = "tool_call" if before else "tool_result"
+    return {"k": name, "event": event, "session": session, "cwd": folder}
+
+
+def token_counts(usage: object) -> TokenCounts:
+    """The tokens of an answer: pi counts those of the cache separately."""
+    read_tokens, written = count(at(usage, "cacheRead")), count(at(usage, "cacheWrite"))
+    sent = count(at(usage, "input")) + read_tokens + written
+    return TokenCounts(sent, count(at(usage, "output")), read_tokens, written)

@@ -1,25 +1,59 @@
-"""Qwen Code: speaks as Claude Code does; `continue:false` blocks one call only, so it is interrupted."""
+"""Qwen Code's hooks: Claude Code's format, but `continue:false` blocks one call only, so a stop interrupts."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from switchgear._agents.claude_code import hooks
-from switchgear._agents.codex.hooks import before_tool
-from switchgear._agents.hook_call import HookFacts, Moment
-from switchgear._agents.hook_ruling import Action, Reply, Ruling
+from switchgear._agents.fields import TokenCounts, at, count, text
+from switchgear._agents.hook_events import (
+    EVENT,
+    MOMENTS,
+    WARNS,
+    action_of,
+    before_tool_reply,
+    read_event,
+    sample_event,
+    switch_off,
+)
+from switchgear._agents.hook_protocol import (
+    Action,
+    AnswerUsage,
+    HookFacts,
+    HookSettings,
+    Moment,
+    Reply,
+    Ruling,
+)
 
-AGENT = "qwen"
-EVENT = "hook_event_name"
-MOMENTS = hooks.MOMENTS
-WARNS = hooks.WARNS
+__all__ = ["EVENT", "MOMENTS", "WARNS", "action_of", "switch_off"]
+
+SETTINGS = HookSettings(
+    "qwen",
+    "Qwen Code",
+    "qwen",
+    project_file=".qwen/settings.json",
+    user_file="settings.json",
+    user_folder="~/.qwen",
+    home_variable="QWEN_HOME",
+    tool_events=("PreToolUse", "PostToolUse", "PostToolUseFailure"),
+    other_events=(
+        *("PostToolBatch", "UserPromptSubmit", "SubagentStart", "SubagentStop"),
+        *("Stop", "SessionStart", "SessionEnd"),
+    ),
+    named=True,
+    comments=True,
+    byte_order_mark=True,
+    trust="Qwen Code runs a project's hooks in trusted folders",
+    project_variable="QWEN_PROJECT_DIR",
+    has_subagents=True,
+)
 
 
 def read(data: Mapping[str, Any]) -> HookFacts:
     """The facts of an event. Raises `BadInput`."""
-    facts = hooks.read_as(AGENT, data, MOMENTS)
+    facts = read_event("qwen", data, MOMENTS, "../subagents/{session}")
     if facts.moment is Moment.PROMPT and not facts.prompt and not data.get("submitted_prompt"):
-        # It is also called before the model reads the results of tools: nobody asked for anything.
+        # Qwen Code also sends it before the model reads the results of tools: this is no prompt.
         return facts._replace(moment=Moment.BEFORE_MODEL)
     return facts
 
@@ -29,8 +63,36 @@ def write(ruling: Ruling, facts: HookFacts) -> Reply:
     if not ruling.text or facts.event not in WARNS:
         return Reply("", ruling.remark)
     if facts.moment is Moment.BEFORE_TOOL:
-        return before_tool(ruling)
+        return before_tool_reply(ruling)
     specific = {"hookEventName": facts.event, "additionalContext": ruling.text}
     stops = ruling.action is Action.STOP and ruling.whole
-    text = json.dumps({"hookSpecificOutput": specific})
-    return Reply(text, ruling.remark, interrupt=stops)
+    return Reply(json.dumps({"hookSpecificOutput": specific}), ruling.remark, interrupt=stops)
+
+
+def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: FBT001  two cases
+    """An event as Qwen Code sends it."""
+    if before:
+        return sample_event("PreToolUse", session, folder, "read_file")
+    event = sample_event("PostToolUse", session, folder, "read_file")
+    return {**event, "tool_response": "a line"}
+
+
+USAGE_MARK = b'"usageMetadata"'
+
+
+def usage_in(line: dict[str, Any]) -> AnswerUsage:
+    """The answer that a line of a chat reports."""
+    return AnswerUsage(
+        text(line.get("uuid")),
+        text(line.get("model")),
+        token_counts(line.get("usageMetadata")),
+        count(line.get("contextWindowSize")) or None,
+        text(line.get("timestamp")),
+    )
+
+
+def token_counts(usage: object) -> TokenCounts:
+    """The tokens of a message of a chat: the input includes the cache, the output no thoughts."""
+    said = count(at(usage, "candidatesTokenCount")) + count(at(usage, "thoughtsTokenCount"))
+    cached = count(at(usage, "cachedContentTokenCount"))
+    return TokenCounts(count(at(usage, "promptTokenCount")), said, cached)

@@ -1,8 +1,8 @@
-"""A file of a recording, read in bounded pieces: lines of JSON, or one JSON document.
+"""A file of a recording, read in bounded pieces: lines of JSON, or one JSON document; its format.
 
 Compressed by gzip or not. A line that is too long, no JSON, or nested too deeply is counted and
 left out; a document that is too large is a problem of its file. Nothing here raises but
-`Unreadable`.
+`UnreadableRecording`.
 """
 
 import gzip
@@ -10,11 +10,11 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-from switchgear._agents.recordings.recorded import Tally
+from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
 
 LONGEST_LINE = 32 * 1024 * 1024
 LARGEST_DOCUMENT = 128 * 1024 * 1024
@@ -26,11 +26,11 @@ _BROKEN = (OSError, EOFError, ValueError, zlib.error)
 _GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
 
 
-class Unreadable(Exception):
+class UnreadableRecording(Exception):
     """A file that cannot be read. Its text says why."""
 
 
-class Source:
+class RecordingFile:
     """One file, to be recognised and read by one thread."""
 
     def __init__(
@@ -55,10 +55,10 @@ class Source:
         return self._begins_with(_SQLITE)
 
     def head(self) -> list[dict[str, Any]]:
-        """The first objects: of the lines, or the whole document as one. Raises `Unreadable`."""
+        """The first objects: of the lines, or the whole document as one. Raises `UnreadableRecording`."""
         if self._objects is None:
             self._objects = []
-            for value in self.lines(Tally(), ""):
+            for value in self.lines(RecordingTally(), ""):
                 self._objects.append(value)
                 if len(self._objects) >= _HEAD:
                     break
@@ -69,27 +69,29 @@ class Source:
     def _as_document(self) -> list[dict[str, Any]]:
         try:
             document = self.document()
-        except Unreadable:
+        except UnreadableRecording:
             if self._objects:  # lines of JSON behind a line that is none
                 return []
             raise
         return [document] if isinstance(document, dict) else [{"[]": document}]
 
     def document(self) -> Any:
-        """The file as one JSON value, parsed once. Raises `Unreadable`."""
+        """The file as one JSON value, parsed once. Raises `UnreadableRecording`."""
         if self._document is None:
             with self._opened() as file:
                 data = _read(file, LARGEST_DOCUMENT + 1)
             if len(data) > LARGEST_DOCUMENT:
-                raise Unreadable(f"is larger than {LARGEST_DOCUMENT // 1024**2} MiB as one JSON")
+                raise UnreadableRecording(
+                    f"is larger than {LARGEST_DOCUMENT // 1024**2} MiB as one JSON"
+                )
             try:
                 self._document = json.loads(data)
             except (ValueError, RecursionError) as error:
-                raise Unreadable(f"is no JSON: {_why(error)}") from error
+                raise UnreadableRecording(f"is no JSON: {_why(error)}") from error
         return self._document
 
-    def raw_lines(self, tally: Tally, name: str) -> Iterator[bytes]:
-        """The lines that are not too long, one after the other. Raises `Unreadable`."""
+    def raw_lines(self, tally: RecordingTally, name: str) -> Iterator[bytes]:
+        """The lines that are not too long, one after the other. Raises `UnreadableRecording`."""
         if self._lines is not None:
             yield from self._lines
             return
@@ -108,8 +110,8 @@ class Source:
                 elif line.strip():
                     yield line
 
-    def lines(self, tally: Tally, name: str) -> Iterator[dict[str, Any]]:
-        """The lines that are JSON objects; others are counted. Raises `Unreadable`."""
+    def lines(self, tally: RecordingTally, name: str) -> Iterator[dict[str, Any]]:
+        """The lines that are JSON objects; others are counted. Raises `UnreadableRecording`."""
         for line in self.raw_lines(tally, name):
             value = parsed(line)
             if isinstance(value, dict):
@@ -119,14 +121,14 @@ class Source:
 
     def _first_line_is_whole(self) -> bool:
         """Whether the file is lines of JSON: then its first line is one."""
-        first = next(self.raw_lines(Tally(), ""), b"")
+        first = next(self.raw_lines(RecordingTally(), ""), b"")
         return isinstance(parsed(first), dict)
 
     def _begins_with(self, magic: bytes) -> bool:
         try:
             with open_regular(self.path) as file:
                 return file.read(len(magic)) == magic
-        except Unreadable:
+        except UnreadableRecording:
             return False
 
     @contextmanager
@@ -137,6 +139,22 @@ class Source:
                     yield inflated  # type: ignore[misc]  # it reads as any file does
             else:
                 yield file
+
+
+class RecordingFormat(NamedTuple):
+    """One format in which sessions are recorded."""
+
+    name: str
+    label: str
+    recognises: Callable[[list[dict[str, Any]], RecordingFile], bool]
+    """Whether a file has this format, by its first objects."""
+    read: Callable[[RecordingFile, RecordingTally], Iterator[RecordedRun]]
+    places: tuple[str, ...] = ()
+    """Where the sessions usually are."""
+    per_line: bool = False
+    """Whether each line is a run by itself, so that lines may be read separately."""
+    is_database: Callable[[RecordingFile], bool] | None = None
+    """Whether a SQLite file has this format; `None`: the format has no databases."""
 
 
 def parsed(line: bytes) -> Any:
@@ -151,24 +169,24 @@ def open_regular(path: str) -> IO[bytes]:
     """Open a file, looked at first: opening a pipe would wait for its writer."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise Unreadable("is not a regular file")
+            raise UnreadableRecording("is not a regular file")
         return open(path, "rb")
     except (OSError, ValueError) as error:
-        raise Unreadable(f"cannot be read: {_why(error)}") from error
+        raise UnreadableRecording(f"cannot be read: {_why(error)}") from error
 
 
 def _line(file: IO[bytes]) -> bytes:
     try:
         return file.readline(LONGEST_LINE + 1)
     except _BROKEN as error:
-        raise Unreadable(f"cannot be read: {_why(error)}") from error
+        raise UnreadableRecording(f"cannot be read: {_why(error)}") from error
 
 
 def _read(file: IO[bytes], size: int) -> bytes:
     try:
         return file.read(size)
     except _BROKEN as error:
-        raise Unreadable(f"cannot be read: {_why(error)}") from error
+        raise UnreadableRecording(f"cannot be read: {_why(error)}") from error
 
 
 def _why(error: BaseException) -> str:

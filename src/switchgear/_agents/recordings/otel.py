@@ -8,16 +8,21 @@ no conversation is named; below an `invoke_agent` span it is the run of that age
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from switchgear._agents.base import at, count, words
 from switchgear._agents.events import Usage
-from switchgear._agents.recordings.files import Source, parsed
-from switchgear._agents.recordings.recorded import Building, Recorded, Tally
-from switchgear._agents.recordings.texts import as_json, body, moment, name, word
+from switchgear._agents.fields import at, count, words
+from switchgear._agents.recordings.files import RecordingFile, RecordingFormat, parsed
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordingTally,
+    RunBuilder,
+    as_json,
+    body,
+    moment,
+    name,
+    word,
+)
 
-NAME = "otel"
-LABEL = "OpenTelemetry GenAI spans"
-PLACES = ()
-PER_LINE = False
+_OTEL = "otel"
 
 MOST_SPANS = 500_000
 _MODEL = frozenset({"chat", "generate_content", "text_completion"})
@@ -38,7 +43,7 @@ class _Span(NamedTuple):
     """What the status says of a failure."""
 
 
-def recognises(head: list[dict[str, Any]], source: Source) -> bool:
+def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
     """Spans, in OTLP or each by itself."""
     del source
     first = head[0] if head else {}
@@ -46,27 +51,27 @@ def recognises(head: list[dict[str, Any]], source: Source) -> bool:
     return "resourceSpans" in first or any(_is_span(span) for span in spans)
 
 
-def read(source: Source, tally: Tally) -> Iterator[Recorded]:
+def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
     """The runs of a file."""
     first = source.head()[0]
     whole = "[]" in first or len(source.head()) == 1
     spans: dict[str, _Span] = {}
-    for document in [source.document()] if whole else source.lines(tally, NAME):
+    for document in [source.document()] if whole else source.lines(tally, _OTEL):
         for raw in _spans_in(document):
             span = _reduced(raw) if _is_span(raw) else None
             if span is None:
-                tally.unknown_line(NAME, at(raw, "name"))
+                tally.unknown_line(_OTEL, at(raw, "name"))
             elif len(spans) < MOST_SPANS:
                 spans[span.key] = span
             else:
-                tally.unknown_line(NAME, f"spans beyond {MOST_SPANS:,}")
+                tally.unknown_line(_OTEL, f"spans beyond {MOST_SPANS:,}")
     groups: dict[tuple[str, str], list[_Span]] = {}
     for span in sorted(spans.values(), key=lambda span: (span.began_s, span.key)):
         groups.setdefault(_run_of(span, spans), []).append(span)
     for (conversation, agent), members in groups.items():
         if any(span.operation in _MODEL or span.operation == "execute_tool" for span in members):
             run_id = f"{conversation}/{agent}" if agent else conversation
-            yield _run(Recorded(run_id, source.path, NAME, _agent(agent, spans)), members)
+            yield _run(RecordedRun(run_id, source.path, _OTEL, _agent(agent, spans)), members)
 
 
 def _spans_in(document: object) -> Iterable[Any]:
@@ -175,8 +180,8 @@ def _agent(key: str, spans: dict[str, _Span]) -> str:
     return name(spans[key].facts.get("gen_ai.agent.name")) if key in spans else ""
 
 
-def _run(run: Recorded, spans: list[_Span]) -> Recorded:
-    building = Building(run)
+def _run(run: RecordedRun, spans: list[_Span]) -> RecordedRun:
+    building = RunBuilder(run)
     by_spans = any(span.operation == "execute_tool" for span in spans)
     for span in spans:
         if span.operation == "execute_tool":
@@ -184,11 +189,11 @@ def _run(run: Recorded, spans: list[_Span]) -> Recorded:
         elif span.operation in _MODEL:
             _answer(building, span, calls=not by_spans)
         else:
-            building.know(agent=name(span.facts.get("gen_ai.agent.name")))
+            building.fill(agent=name(span.facts.get("gen_ai.agent.name")))
     return building.finish()
 
 
-def _tool(building: Building, span: _Span) -> None:
+def _tool(building: RunBuilder, span: _Span) -> None:
     tool = span.facts.get("gen_ai.tool.name")
     arguments = span.facts.get("gen_ai.tool.call.arguments")
     if isinstance(arguments, str) and arguments.startswith("{"):
@@ -200,7 +205,7 @@ def _tool(building: Building, span: _Span) -> None:
     building.result(span.key, output, span.ended_s, ok=ok)
 
 
-def _answer(building: Building, span: _Span, *, calls: bool) -> None:
+def _answer(building: RunBuilder, span: _Span, *, calls: bool) -> None:
     facts = span.facts
     if calls:
         for part in _parts(facts.get("gen_ai.input.messages")):
@@ -209,8 +214,8 @@ def _answer(building: Building, span: _Span, *, calls: bool) -> None:
                 building.result(at(part, "id"), as_json(result), span.began_s)
     building.turn(span.began_s)
     model = name(facts.get("gen_ai.response.model") or facts.get("gen_ai.request.model"))
-    building.know(model=model)
-    building.use(
+    building.fill(model=model)
+    building.add_usage(
         Usage(
             model or None,
             count(facts.get("gen_ai.usage.input_tokens", facts.get("gen_ai.usage.prompt_tokens"))),
@@ -221,10 +226,10 @@ def _answer(building: Building, span: _Span, *, calls: bool) -> None:
             count(facts.get("gen_ai.usage.cache_creation.input_tokens")),
         )
     )
-    building.say(facts.get("events"))
+    building.text(facts.get("events"))
     for part in _parts(facts.get("gen_ai.output.messages")):
         if word(at(part, "type")) in {"text", "reasoning"}:
-            building.say(at(part, "content"))
+            building.text(at(part, "content"))
         elif at(part, "type") == "tool_call" and calls:
             building.call(at(part, "id"), at(part, "name"), at(part, "arguments"), span.ended_s)
 
@@ -232,3 +237,6 @@ def _answer(building: Building, span: _Span, *, calls: bool) -> None:
 def _parts(messages: object) -> Iterator[Any]:
     for message in _items(messages):
         yield from _items(at(message, "parts"))
+
+
+SPANS = RecordingFormat(_OTEL, "OpenTelemetry GenAI spans", _recognises, _read)

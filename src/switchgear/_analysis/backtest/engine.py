@@ -15,10 +15,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from switchgear._agents.recordings.discovery import find
-from switchgear._agents.recordings.files import Source, Unreadable
-from switchgear._agents.recordings.formats import FORMATS, recognise, runs_in
-from switchgear._agents.recordings.recorded import Recorded, Tally
+from switchgear._agents.recordings.files import RecordingFile, UnreadableRecording
+from switchgear._agents.recordings.formats import FORMATS, find, recognise, runs_in
+from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
 from switchgear._analysis.backtest.replay import Named, Row, judge
 from switchgear._core.errors import SwitchgearError
 
@@ -52,7 +51,7 @@ def read_outcomes(path: str) -> dict[str, bool]:
     return found
 
 
-def with_outcome(run: Recorded, outcomes: Mapping[str, bool]) -> Recorded:
+def with_outcome(run: RecordedRun, outcomes: Mapping[str, bool]) -> RecordedRun:
     """The run with the outcome that is told of it: by its id, else by its task."""
     if not outcomes:
         return run
@@ -116,12 +115,14 @@ class Judging(NamedTuple):
     policies: tuple[Named, ...]
     pictures: bool = False
 
-    def row(self, run: Recorded) -> Row:
+    def row(self, run: RecordedRun) -> Row:
         """The row of one run."""
         return judge(run, self.policies, pictures=self.pictures)
 
 
-def each_run(read: Recordings, task: Callable[[Recorded], T], tally: Tally) -> Iterator[T]:
+def each_run(
+    read: Recordings, task: Callable[[RecordedRun], T], tally: RecordingTally
+) -> Iterator[T]:
     """What a task makes of each run. `tally` is complete when the last one has come.
 
     The task runs in other processes, so it must be such that it can be sent there. Raises
@@ -186,24 +187,24 @@ class Working(NamedTuple):
 
     outcomes: Mapping[str, bool]
     force: str | None
-    task: Callable[[Recorded], Any]
+    task: Callable[[RecordedRun], Any]
 
-    def work(self, job: Job) -> tuple[list[Any], Tally]:
+    def work(self, job: Job) -> tuple[list[Any], RecordingTally]:
         """What the task makes of the runs of one job, and what was met on the way."""
-        tally = Tally()
-        source = Source(job.path, job.lines, job.first_line)
+        tally = RecordingTally()
+        source = RecordingFile(job.path, job.lines, job.first_line)
         tally.files += job.first_line == 1
         runs = runs_in(source, tally, self.force)
         return [self.task(with_outcome(run, self.outcomes)) for run in runs], tally
 
 
 def _in_processes(
-    jobs: Iterable[Job], working: Working, tally: Tally, count: int, done: _Done
+    jobs: Iterable[Job], working: Working, tally: RecordingTally, count: int, done: _Done
 ) -> Iterator[Any]:
     # Not by fork: whoever calls us may have threads.
     spawning = get_context("spawn")
     with ProcessPoolExecutor(count, spawning, _leave_interrupts_to_the_parent) as pool:
-        under_way: deque[tuple[Job, Future[tuple[list[Any], Tally]]]] = deque()
+        under_way: deque[tuple[Job, Future[tuple[list[Any], RecordingTally]]]] = deque()
 
         def taken() -> list[Any]:
             job, future = under_way.popleft()
@@ -231,26 +232,26 @@ def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _jobs(files: Iterable[str], force: str | None, tally: Tally) -> Iterator[Job]:
+def _jobs(files: Iterable[str], force: str | None, tally: RecordingTally) -> Iterator[Job]:
     for path in files:
-        source = Source(path)
+        source = RecordingFile(path)
         if Path(path).is_dir() or not _is_per_line(source, force):
             yield Job(path)
         else:
             yield from _batches(source, tally)
 
 
-def _is_per_line(source: Source, force: str | None) -> bool:
+def _is_per_line(source: RecordingFile, force: str | None) -> bool:
     """Whether the file has several lines, each of them a run."""
     try:
         if not (FORMATS[force] if force else recognise(source)).per_line:
             return False
         return len(source.head()) > 1 and "[]" not in source.head()[0]
-    except Unreadable:
+    except UnreadableRecording:
         return False
 
 
-def _batches(source: Source, tally: Tally) -> Iterator[Job]:
+def _batches(source: RecordingFile, tally: RecordingTally) -> Iterator[Job]:
     lines: list[bytes] = []
     first, size = 1, 0
     try:
@@ -260,7 +261,7 @@ def _batches(source: Source, tally: Tally) -> Iterator[Job]:
             if len(lines) >= _BATCH_LINES or size >= _BATCH_BYTES:
                 yield Job(source.path, tuple(lines), first)
                 lines, first, size = [], number + 1, 0
-    except Unreadable as problem:
+    except UnreadableRecording as problem:
         tally.problem(source.path, str(problem))
     if lines:
         yield Job(source.path, tuple(lines), first)

@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from switchgear._agents.recordings.recorded import Tally
+from switchgear._agents.recordings.recording import RecordingTally
 from switchgear._analysis.backtest.replay import Judged, Named, Row, RunFacts, Shown
 from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._breaker.views import View
@@ -89,7 +89,7 @@ class Found:
     """What is known after all rows were added. Used by one thread."""
 
     def __init__(self, pictures: int = 0) -> None:
-        self.tally = Tally()
+        self.tally = RecordingTally()
         self.policies: tuple[Named, ...] = ()
         self.counts: list[Counts] = []
         self.rows: list[Row] = []

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from switchgear._agents.events import Usage
 from switchgear._agents.prices import cost_of
-from switchgear._agents.recordings.recorded import Recorded, RecordedStep
+from switchgear._agents.recordings.recording import RecordedRun, RecordedStep
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
 from switchgear._core.types import Circuit, Phase, Record
@@ -98,7 +98,7 @@ def tokens_of(steps: Iterable[RecordedStep]) -> int:
     return sum(usage.input_tokens + usage.output_tokens for step in steps for usage in step.usages)
 
 
-def cost_of_steps(run: Recorded, after: int) -> Money:
+def cost_of_steps(run: RecordedRun, after: int) -> Money:
     """What the steps behind the first `after` of them cost.
 
     A recording that has only the cost of the whole run is taken to have spent it evenly.
@@ -151,7 +151,7 @@ class Named(NamedTuple):
     policy: Policy
 
 
-def judge(run: Recorded, policies: Sequence[Named], *, pictures: bool = False) -> Row:
+def judge(run: RecordedRun, policies: Sequence[Named], *, pictures: bool = False) -> Row:
     """What each policy would have done with a run."""
     whole = cost_of_steps(run, 0)
     facts = RunFacts(
@@ -180,7 +180,7 @@ def times(steps: Sequence[RecordedStep]) -> Iterator[float]:
         yield now_s
 
 
-def replay(named: Named, run: Recorded, *, pictures: bool = False) -> Judged:
+def replay(named: Named, run: RecordedRun, *, pictures: bool = False) -> Judged:
     """What one policy would have done with a run."""
     policy = named.policy
     circuit, stride = policy.start(run.id, 0.0), max(len(run.steps) // POINTS, 1)
@@ -215,7 +215,7 @@ def _warned(judged: Judged, circuit: Circuit, number: int) -> Judged:
     return judged._replace(warnings=judged.warnings + 1)
 
 
-def _tripped(judged: Judged, run: Recorded, number: int, heats: tuple[float, ...]) -> Judged:
+def _tripped(judged: Judged, run: RecordedRun, number: int, heats: tuple[float, ...]) -> Judged:
     left = run.steps[number:]
     money = cost_of_steps(run, number) if left else Money(0)
     return judged._replace(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from switchgear._agents.recordings.recorded import Recorded, Tally
+from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
 from switchgear._analysis.backtest.engine import Judging, Recordings, each_run
 from switchgear._analysis.backtest.replay import Named, times
 from switchgear._analysis.backtest.statistics import Counts, Rate, most_likely_below, rate
@@ -99,7 +99,7 @@ class Profiling(NamedTuple):
     policy: Policy
     learning: bool = False
 
-    def profile(self, run: Recorded) -> Profile:
+    def profile(self, run: RecordedRun) -> Profile:
         """The profile of one run."""
         stops = _stops(self.policy, run)
         samples = _samples(run) if self.learning else ()
@@ -112,7 +112,7 @@ class Believing(NamedTuple):
     models: tuple[tuple[float, ...], ...]
     """The bias and the weights of each fold's model."""
 
-    def stops(self, run: Recorded) -> Stops:
+    def stops(self, run: RecordedRun) -> Stops:
         """For each of `PROBABILITIES`; the model is that of the run's fold."""
         bias, *weights = self.models[fold_of(run.group, len(self.models))]
         found: list[int | None] = [None] * len(PROBABILITIES)
@@ -168,7 +168,7 @@ def _scaled(detector: Detector, factor: float) -> Detector:
     return detector.replace(**{name: float(f"{value * factor:.4g}")})
 
 
-def _stops(policy: Policy, run: Recorded) -> Stops:
+def _stops(policy: Policy, run: RecordedRun) -> Stops:
     """Under the highest thresholds, so that nothing is cut off below them."""
     highest = scaled(policy, FACTORS[-1])
     raised = [
@@ -202,7 +202,7 @@ def _reached(
     return place
 
 
-def _samples(run: Recorded) -> tuple[tuple[float, ...], ...]:
+def _samples(run: RecordedRun) -> tuple[tuple[float, ...], ...]:
     every = max(len(run.steps) // SAMPLES, 1)
     found, trail = [], Trail()
     for number, each in enumerate(run.steps, 1):
@@ -440,7 +440,7 @@ class Choice(NamedTuple):
 
 
 def tune(
-    read: Recordings, policy: Policy, asked: float, tally: Tally, *, learning: bool = False
+    read: Recordings, policy: Policy, asked: float, tally: RecordingTally, *, learning: bool = False
 ) -> Tuned:
     """Propose thresholds of a policy for a rate of false stops, from 0 to 1.
 
@@ -523,7 +523,7 @@ class _Tuning(NamedTuple):
             if weights is None:
                 return known, None
             models.append(weights)
-        likely = each_run(self.read, Believing(tuple(models)).stops, Tally())
+        likely = each_run(self.read, Believing(tuple(models)).stops, RecordingTally())
         pairs = zip(profiles, likely, strict=True)
         with_likely = [each._replace(likely=stops) for each, stops in pairs]
         return [each for each in with_likely if each.solved is not None], train(profiles)
@@ -543,6 +543,6 @@ class _Tuning(NamedTuple):
 
     def _replayed(self, proposed: Policy) -> Counts:
         counts = Counts("tuned")
-        for row in each_run(self.read, Judging((Named("tuned", proposed),)).row, Tally()):
+        for row in each_run(self.read, Judging((Named("tuned", proposed),)).row, RecordingTally()):
             counts.add(row.run, row.judged[0])
         return counts

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from switchgear._agents.events import AgentError
-from switchgear._agents.hook_call import Moment
+from switchgear._agents.hook_protocol import Moment
 from switchgear._analysis.selftest.attacks import (
     EVERYTHING,
     Trial,
@@ -174,9 +174,9 @@ def _runner(config: Config, root: str, store: Listening, clock: FakeClock) -> No
             Judgement("failed", ok=False, error="no rule"),
             Judgement("provider", provider=trouble),
         ):
-            leave = circuits.ask()
-            circuits.tell_loop(leave, judged, measured)
-            circuits.tell_provider(leave, judged, 1.0)
+            leave = circuits.acquire()
+            circuits.record_loop(leave, judged, measured)
+            circuits.record_provider(leave, judged, 1.0)
 
 
 def _library(config: Config, root: str, store: Listening, clock: FakeClock) -> None:

@@ -4,8 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from switchgear._agents.hook_call import Moment
-from switchgear._agents.hook_ruling import Ruling
+from switchgear._agents.hook_protocol import Moment, Ruling
 from switchgear._analysis.selftest.rows import Row, failed, skipped
 from switchgear._analysis.selftest.rule_trials import breach_of
 from switchgear._analysis.selftest.sandbox import (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from switchgear._agents.demo.agent import TASK, Demo, make_repository
+from switchgear._agents.demo import TASK, Demo, make_repository
 from switchgear._analysis.selftest.rows import Row, failed
 from switchgear._analysis.selftest.sandbox import Bench, hot
 from switchgear._panel.panel import Panel

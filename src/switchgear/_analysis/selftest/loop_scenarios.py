@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from switchgear._agents.events import AgentError, ToolStep
-from switchgear._agents.process.process import End, Run
+from switchgear._agents.process import AgentRun, ProcessEnd
 from switchgear._analysis.selftest.rows import Row, failed, skipped
 from switchgear._analysis.selftest.sandbox import (
     FAILURES,
@@ -106,7 +106,7 @@ def hang(bench: Bench) -> Iterator[Row]:
 
     def iterate(number: int) -> tuple[Judgement, Measured]:
         del number
-        silent = Run(End.IDLE, None, DEFAULT_IDLE_S, (), 0, 0, 0, "", 0, 0, (), None)
+        silent = AgentRun(ProcessEnd.IDLE, None, DEFAULT_IDLE_S, (), 0, 0, 0, "", 0, 0, (), None)
         seen = Measurements(silent, StreamObserver(), changed=0, idle_s=DEFAULT_IDLE_S)
         return judge(seen), Measured(DEFAULT_IDLE_S, files_changed=0)
 
@@ -126,7 +126,7 @@ def dead_provider(bench: Bench) -> Iterator[Row]:
             return
         for number in range(PATIENCE):
             try:
-                leave = circuits.ask()
+                leave = circuits.acquire()
             except Rejected as refused:
                 by = hot(circuits.provider.readings())
                 yield Row(
@@ -140,8 +140,8 @@ def dead_provider(bench: Bench) -> Iterator[Row]:
                 )
                 return
             clock.advance(5.0)
-            circuits.tell_loop(leave, judged, Measured(5.0))
-            circuits.tell_provider(leave, judged, 5.0)
+            circuits.record_loop(leave, judged, Measured(5.0))
+            circuits.record_provider(leave, judged, 5.0)
     why = f"{PATIENCE:,} iterations without a provider, and it goes on"
     yield failed(PROVIDER, "dead provider", PATH, why)
 
@@ -171,7 +171,7 @@ def _run(bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate) -> 
         began_s = clock()
         for number in range(1, PATIENCE + 1):
             try:
-                leave = circuits.ask()
+                leave = circuits.acquire()
             except Rejected as refused:
                 by = hot(circuits.loop.readings())
                 return Row(
@@ -180,7 +180,7 @@ def _run(bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate) -> 
                 )
             judged, measured = iterate(number)
             clock.advance(measured.seconds)
-            circuits.tell_loop(leave, judged, measured)
+            circuits.record_loop(leave, judged, measured)
         evidence = "; ".join(circuits.evidence()) or "no detector is warm"
     return failed("loop/*", attack, PATH, f"{PATIENCE:,} such iterations go on: {evidence}")
 

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from switchgear._agents.hook_call import HookFacts, Moment
-from switchgear._agents.hook_dialects import dialect_of
-from switchgear._agents.hook_ruling import Ruling
+from switchgear._agents.hook_protocol import HookFacts, Moment, Ruling
+from switchgear._agents.registry import dialect_of
 from switchgear._config import Config
 from switchgear._core.errors import LockTimeout, Rejected
 from switchgear._core.policy import Policy

@@ -12,7 +12,7 @@ from typing import Any
 
 from switchgear._hooks.command import hook_command
 from switchgear._hooks.install import files
-from switchgear._hooks.install.agents import PROJECT, HookedAgent
+from switchgear._hooks.install.agents import PROJECT, HookSettings
 from switchgear._hooks.install.files import CannotChange, Journal, Memory
 from switchgear._hooks.install.outcome import Change, Standing, gone
 
@@ -28,7 +28,7 @@ _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plugin_files
 class Plugin:
     """The plugin of one agent for one scope; see `Place`. Used by one thread."""
 
-    def __init__(self, agent: HookedAgent, scope: str, folder: str) -> None:
+    def __init__(self, agent: HookSettings, scope: str, folder: str) -> None:
         self.agent = agent
         self.path = agent.file(scope, folder)
         root = os.path.abspath(folder) if scope == PROJECT else None

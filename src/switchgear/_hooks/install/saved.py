@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from switchgear._hooks.install import edit, files, settings
-from switchgear._hooks.install.agents import HOOKED, USER, HookedAgent, is_ours
+from switchgear._hooks.install.agents import HOOKED, USER, HookSettings, is_ours
 from switchgear._hooks.install.files import CannotChange
 from switchgear._hooks.install.jsonc import NotJson, parse
 from switchgear._hooks.install.place import place, scopes_of
@@ -218,7 +218,7 @@ def _text(data: bytes) -> str:
     return data.decode().removeprefix(_MARK)
 
 
-def _entries(data: bytes, reader: HookedAgent | None = None) -> list[tuple[str, str, str]]:
+def _entries(data: bytes, reader: HookSettings | None = None) -> list[tuple[str, str, str]]:
     """Our entries in settings: the event, the matcher and the hook. Raises ValueError, NotJson.
 
     `reader`: only as this agent could read them. One that takes no comments ignores the whole file.
@@ -252,19 +252,18 @@ def _with_entries(now: bytes, good: bytes) -> bytes:
 # Switches
 
 
-def _switch_files(hooked: HookedAgent, folder: str) -> list[str]:
+def _switch_files(hooked: HookSettings, folder: str) -> list[str]:
     """The files in which an agent looks for settings that switch all hooks off."""
     if hooked.is_plugin:
         return []
     found: list[str] = []
     for scope in hooked.scopes:
         path = hooked.file(scope, os.path.realpath(folder))
-        other = settings.OTHER_FILES.get(hooked.name)
-        found += [path, *([] if other is None else [os.path.join(os.path.dirname(path), other)])]
+        found += [path, *settings.other_files(hooked, path)]
     return sorted(set(found))
 
 
-def _is_off(hooked: HookedAgent, path: str) -> bool:
+def _is_off(hooked: HookSettings, path: str) -> bool:
     return bool(settings.switch_in(hooked, path))
 
 
@@ -283,7 +282,7 @@ def _repair_switches(saved: Saved) -> Iterator[str]:
         yield f"{path}: {switch}: turned back"
 
 
-def _turned_on(hooked: HookedAgent, path: str, text: str) -> str:
+def _turned_on(hooked: HookSettings, path: str, text: str) -> str:
     """The settings without what switches hooks off; everything else as it is."""
     if path.endswith(".toml"):
         with suppress(tomllib.TOMLDecodeError):

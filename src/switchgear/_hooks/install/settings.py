@@ -6,39 +6,43 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from switchgear._agents.hook_protocol import HookSettings
+from switchgear._agents.registry import hooks_of
 from switchgear._hooks.command import OR_REFUSE
 from switchgear._hooks.install import edit, files
-from switchgear._hooks.install.agents import HookedAgent, is_ours
+from switchgear._hooks.install.agents import command_line, groups, is_ours
 from switchgear._hooks.install.files import CannotChange, Journal, Memory
 from switchgear._hooks.install.jsonc import NotJson, parse
 from switchgear._hooks.install.outcome import Change, Standing, gone
 
-_SWITCHES_MARK = "\ufeff"
-OTHER_FILES = {"claude-code": "settings.local.json", "codex": "config.toml"}
-"""Beside the file that we change, also read by the agent."""
+_MARK = "\ufeff"
 
 
-def switched_off(agent: HookedAgent, folder: str) -> str:
+def switched_off(agent: HookSettings, folder: str) -> str:
     """The setting and its file; empty: hooks are not switched off. What cannot be read says nothing."""
     for scope in agent.scopes:
         path = agent.file(scope, folder)
-        other = OTHER_FILES.get(agent.name)
-        beside = [] if other is None else [os.path.join(os.path.dirname(path), other)]
-        for each in (path, *beside):
-            found = _switch_in(agent, _read(each))
+        for each in (path, *other_files(agent, path)):
+            found = switch_in(agent, each)
             if found:
                 return f"{found} in {each}"
     return ""
 
 
-def switch_in(agent: HookedAgent, path: str) -> str:
+def switch_in(agent: HookSettings, path: str) -> str:
     """The setting in one file by which the agent runs no hooks; empty: there is none."""
-    return _switch_in(agent, _read(path))
+    switch_off = getattr(hooks_of(agent.name), "switch_off", None)
+    return str(switch_off(_read(path))) if switch_off is not None else ""
+
+
+def other_files(agent: HookSettings, path: str) -> list[str]:
+    """The files beside the settings that the agent reads too."""
+    return [os.path.join(os.path.dirname(path), agent.other_file)] if agent.other_file else []
 
 
 def _read(path: str) -> dict[str, Any]:
     try:
-        text = (files.read(path) or b"").decode().removeprefix(_SWITCHES_MARK)
+        text = (files.read(path) or b"").decode().removeprefix(_MARK)
         if path.endswith(".toml"):
             return tomllib.loads(text)
         told = parse(text).value
@@ -47,34 +51,14 @@ def _read(path: str) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _switch_in(agent: HookedAgent, settings: dict[str, Any]) -> str:
-    if agent.name == "codex":
-        features = settings.get("features")
-        off = isinstance(features, dict) and features.get("hooks") is False
-        return "features.hooks is false" if off else ""
-    if agent.name != "gemini":
-        return '"disableAllHooks" is true' if settings.get("disableAllHooks") is True else ""
-    config = settings.get("hooksConfig")
-    if not isinstance(config, dict):
-        return ""
-    if config.get("enabled") is False:
-        return '"hooksConfig.enabled" is false'
-    disabled = config.get("disabled")
-    named = isinstance(disabled, list) and "switchgear" in disabled
-    return '"hooksConfig.disabled" has "switchgear"' if named else ""
-
-
-_MARK = "\ufeff"
-
-
 class Settings:
     """The settings of one agent for one scope; see `Place`. Used by one thread."""
 
-    def __init__(self, agent: HookedAgent, scope: str, folder: str) -> None:
+    def __init__(self, agent: HookSettings, scope: str, folder: str) -> None:
         self.agent = agent
         self._folder = folder
         self.path = agent.file(scope, folder)
-        self._groups = agent.groups(agent.command(scope, folder))
+        self._groups = groups(agent, command_line(agent, scope, folder))
         self._memory = Memory(self.path)
 
     def install(self) -> Change:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from switchgear._agents.base import Agent
-from switchgear._agents.demo.agent import VALIDATED, VALIDATION
+from switchgear._agents.demo import VALIDATED, VALIDATION
 from switchgear._agents.registry import agent_named, agent_of_command
 from switchgear._breaker.presets import LoopPreset
 from switchgear._core.detector import plural

@@ -1,6 +1,7 @@
 """Which tasks may begin, which are blocked and by what, and what cannot be ordered. Pure."""
 
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePath
 
 from switchgear._run.batch.model import BROKEN, SATISFIED, Status, Task
@@ -51,41 +52,28 @@ def blocked(tasks: Sequence[Task], statuses: Statuses) -> dict[str, str]:
 
 
 def cycle(needs: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """Tasks that need each other in a ring, beginning and ending with the same; `None`: none do.
+    """Tasks that need each other in a cycle, starting and ending with the same; `None`: none do.
+
+    The cycle starts with the task that comes first in the file.
 
     >>> cycle({"a": ["b"], "b": ["c"], "c": ["a"]})
     ['a', 'b', 'c', 'a']
     """
-    seen: set[str] = set()
-    for start in needs:
-        path = [start]
-        left = [iter(needs[start])]
-        while left and start not in seen:
-            name = next(left[-1], None)
-            if name is None:
-                left.pop()
-                seen.add(path.pop())
-            elif name in path:
-                return [*path[path.index(name) :], name]
-            elif name in needs and name not in seen:
-                path.append(name)
-                left.append(iter(needs[name]))
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        ring = error.args[1][:0:-1]  # graphlib lists each task before the one that needs it
+        first = ring.index(next(name for name in needs if name in ring))
+        return [*ring[first:], *ring[:first], ring[first]]
     return None
 
 
 def ancestors(tasks: Sequence[Task]) -> dict[str, frozenset[str]]:
-    """All that each task needs, directly or not. The tasks must not need each other in a ring."""
-    by_name = {task.name: task for task in tasks}
+    """All that each task needs, directly or not. The tasks must not need each other in a cycle."""
+    needs = {task.name: task.needs for task in tasks}
     found: dict[str, frozenset[str]] = {}
-    for task in tasks:
-        left = [task.name]
-        while left:
-            name = left[-1]
-            missing = [need for need in by_name[name].needs if need not in found]
-            left += missing
-            if not missing:
-                needs = by_name[left.pop()].needs
-                found[name] = frozenset(needs).union(*(found[need] for need in needs))
+    for name in TopologicalSorter(needs).static_order():
+        found[name] = frozenset(needs[name]).union(*(found[need] for need in needs[name]))
     return found
 
 

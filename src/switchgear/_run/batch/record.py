@@ -20,7 +20,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from switchgear._agents.demo.agent import make_repository
+from switchgear._agents.demo import make_repository
 from switchgear._core.errors import SwitchgearError
 from switchgear._measure.git_command import Git, GitError, run_git
 from switchgear._run.batch.model import SATISFIED, Progress, Status, Task

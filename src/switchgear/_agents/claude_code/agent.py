@@ -1,0 +1,301 @@
+"""Claude Code, headless: `claude -p` with `--output-format stream-json`.
+
+Three habits of the stream matter. One answer of the model comes as several lines with the same id
+and the same usage, whose output tokens are a placeholder until the result. `total_cost_usd` is
+cumulative. And a run that a hook stopped says `subtype: success`.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, StreamReader
+from switchgear._agents.claude_code.hooks import token_counts
+from switchgear._agents.events import AgentError, AgentResult, Question, StreamEvent, Usage
+from switchgear._agents.fields import TokenCounts, at, count, micros, words
+from switchgear._agents.provider_messages import complaint
+from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordingTally,
+    RunBuilder,
+    moment,
+    name,
+    word,
+)
+from switchgear._text.agent_text import clean, one_line
+
+_CHARS_PER_TOKEN = 4
+_ASKING = frozenset({"askuserquestion", "ask_user_question", "exitplanmode", "exit_plan_mode"})
+_MOST_IDS = 10_000
+
+
+class ClaudeReader(JsonReader):
+    """Reads Claude Code's stream and, with `cumulative_input`, Qwen Code's."""
+
+    placeholder_output = True
+    """Whether output tokens of messages are placeholders."""
+    token_counts = staticmethod(token_counts)
+    """The tokens of a message."""
+
+    def __init__(self, *, model: str | None = None) -> None:
+        super().__init__(model=model)
+        self._seen: dict[str, int] = {}
+
+    def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        """The events of one line, by its type."""
+        kind = line.get("type")
+        self.subagent = one_line(str(line.get("parent_tool_use_id") or ""), 80)
+        if kind == "assistant":
+            yield from self._assistant(line)
+        elif kind == "user":
+            yield from self._tool_results(line)
+        elif kind == "result":
+            yield from self._result(line)
+        elif kind == "system":
+            yield from self._system(line)
+        elif kind == "rate_limit_event" and at(line, "rate_limit_info", "status") == "rejected":
+            yield _rejected(line["rate_limit_info"])
+        elif kind not in {"rate_limit_event", "stream_event"}:
+            raise NotUnderstood
+
+    def _system(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        if line.get("subtype") == "init" and isinstance(line.get("model"), str):
+            self.model = line["model"]
+        elif line.get("subtype") == "api_retry":
+            status = count(line.get("error_status")) or None
+            error = complaint(
+                f"API error {status or ''} {line.get('error') or ''}".replace("  ", " "),
+                status=status,
+            )
+            if status is None and error.kind == "other":  # no answer came, so none was reached
+                error = error._replace(kind="connection")
+            delay_s = count(line.get("retry_delay_ms")) / 1000
+            yield error._replace(retry_after_s=delay_s) if error.kind == "rate_limit" else error
+
+    def _assistant(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        message = line.get("message")
+        content = at(message, "content")
+        if line.get("is_api_error_message"):  # the result says the same once more
+            return
+        for part in content if isinstance(content, list) else [content]:
+            if at(part, "type") == "tool_use":
+                yield from self.started(at(part, "id"), at(part, "name"), at(part, "input"))
+                if str(at(part, "name")).lower() in _ASKING:
+                    yield Question(clean(_asked(at(part, "input"))), by_tool=True)
+            elif at(part, "type") == "text" or isinstance(part, str):
+                yield from self.message(words(part))
+        yield from self._message_usage(message, content)
+
+    def _message_usage(self, message: object, content: object) -> Iterator[StreamEvent]:
+        usage, model = at(message, "usage"), at(message, "model")
+        if not isinstance(usage, dict) or model == "<synthetic>":
+            return
+        model = model if isinstance(model, str) else self.model
+        tokens = self.token_counts(usage)
+        if self.placeholder_output:
+            said = max(tokens.output, len(str(content)) // _CHARS_PER_TOKEN)
+            tokens = tokens._replace(output=said)
+        message_id = str(at(message, "id"))
+        if message_id in self._seen:
+            tokens = TokenCounts(output=tokens.output)
+        if len(self._seen) < _MOST_IDS:
+            self._seen[message_id] = 1
+        yield self.meter.add(model, *tokens)._replace(estimated=self.placeholder_output)
+
+    def _tool_results(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        content = at(line, "message", "content")
+        for part in content if isinstance(content, list) else []:
+            if at(part, "type") == "tool_result":
+                yield from self.finished(
+                    at(part, "tool_use_id"),
+                    ok=at(part, "is_error") is not True,
+                    output=words(at(part, "content")),
+                )
+
+    def _result(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        yield from self._result_usage(line)
+        text = words(line.get("result") or line.get("errors") or at(line, "error", "message"))
+        failed = line.get("is_error") is True
+        reason = line.get("terminal_reason") or line.get("subtype")
+        if failed:
+            status = count(line.get("api_error_status")) or None
+            error = complaint(text or str(reason), status=status, final=True)
+            yield error._replace(kind="limit") if "max_turns" in str(reason) else error
+        else:
+            yield from self.question_in(text)
+        stopped = str(reason) not in {"completed", "success"}
+        yield AgentResult(clean(text), not failed and not stopped, str(reason) if reason else None)
+
+    def _result_usage(self, line: dict[str, Any]) -> Iterator[Usage]:
+        models = line.get("modelUsage")
+        if isinstance(models, dict) and models:
+            for model, usage in models.items():
+                read = count(at(usage, "cacheReadInputTokens"))
+                written = count(at(usage, "cacheCreationInputTokens"))
+                yield self.meter.set(
+                    str(model),
+                    count(at(usage, "inputTokens")) + read + written,
+                    at(usage, "outputTokens"),
+                    read,
+                    written,
+                    dollars=at(usage, "costUSD"),
+                )
+        elif isinstance(usage := line.get("usage"), dict):
+            tokens = self.token_counts(usage)
+            yield self.meter.set(self.model, *tokens, dollars=line.get("total_cost_usd"))
+
+
+class Claude(Agent):
+    """Anthropic's Claude Code."""
+
+    name = "claude"
+    install = "npm install -g @anthropic-ai/claude-code"
+
+    def invocation(
+        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        """Edits and commands are allowed, for nobody is there to ask; the prompt is on stdin."""
+        del cwd
+        tools = "Bash,Edit,Glob,Grep,MultiEdit,NotebookEdit,Read,Task,TodoWrite,WebFetch,Write"
+        argv = ["claude", "-p", "--output-format", "stream-json", "--verbose"]
+        argv += ["--permission-mode", "acceptEdits", "--allowedTools", tools]
+        return Invocation((*argv, *(("--model", model) if model else ()), *extra), prompt)
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        """A reader for one run."""
+        return ClaudeReader(model=model)
+
+
+def _asked(arguments: object) -> str:
+    questions = at(arguments, "questions")
+    if isinstance(questions, list):
+        return "\n".join(str(at(question, "question")) for question in questions)
+    return str(at(arguments, "question") or at(arguments, "plan") or "a question")
+
+
+def _rejected(info: dict[str, Any]) -> AgentError:
+    resets_at_s = count(info.get("resetsAt"))
+    wait_s = max(0.0, resets_at_s - time.time()) if resets_at_s else None
+    which = info.get("rateLimitType") or "usage"
+    return complaint(f"rate limit reached ({which})", status=429, retry_after_s=wait_s)
+
+
+# Transcripts
+
+_FORMAT = "claude"
+
+_SILENT = frozenset({
+    *("summary", "attachment", "queue-operation", "last-prompt", "tools-used", "cost-state"),
+    *("api-request", "api-request-blob", "api-request-shape", "atis-latch", "progress", "mode"),
+    *("file-history-snapshot", "custom-title", "ai-title", "agent-name", "pr-link", "tag"),
+    *("stream_event", "rate_limit_event", "permission-mode", "worktree-state", "agent-setting"),
+})  # fmt: skip
+_SPEAKING = ("user", "assistant")
+
+
+def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+    """Lines with a session and one of the types."""
+    del source
+    if any(isinstance(at(line, "message", "parts"), list) for line in head):
+        return False  # Qwen Code's
+    known = _SILENT.union(_SPEAKING, ("system",))
+    return any(
+        line.get("type") in known
+        and ("sessionId" in line or "session_id" in line or "leafUuid" in line)
+        and "projectHash" not in line
+        and at(line, "message", "parts") is None
+        for line in head
+        if isinstance(line.get("type"), str)
+    )
+
+
+def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
+    """The session of a file, and each sub-agent that it holds."""
+    sessions: dict[str, _ClaudeSession] = {}
+    for line in source.lines(tally, _FORMAT):
+        kind = word(line.get("type"))
+        if kind not in _SPEAKING:
+            if kind == "result":
+                _ended(sessions, line)
+            elif kind != "system" and kind not in _SILENT:
+                tally.unknown_line(_FORMAT, kind)
+            continue
+        key = _key(line)
+        if key not in sessions:
+            sessions[key] = _ClaudeSession(
+                RecordedRun(key or source.name, source.path, _FORMAT, "claude")
+            )
+        sessions[key].read_message(kind, line)
+    for session in sessions.values():
+        yield session.building.finish()
+
+
+def _key(line: dict[str, Any]) -> str:
+    session = name(line.get("sessionId") or line.get("session_id"))
+    parent = line.get("parent_tool_use_id")
+    if line.get("isSidechain") is True or parent:
+        return f"{session}/{name(line.get('agentId') or parent) or 'sub-agent'}"
+    return session
+
+
+def _ended(sessions: "dict[str, _ClaudeSession]", line: dict[str, Any]) -> None:
+    session = sessions.get(_key(line))
+    if session is not None:
+        session.building.fill(
+            ended=name(line.get("subtype")), cost_micros=micros(line.get("total_cost_usd"))
+        )
+
+
+class _ClaudeSession:
+    """One run while its lines are read."""
+
+    def __init__(self, run: RecordedRun) -> None:
+        self.building = RunBuilder(run)
+        self._answer: object = None
+
+    def read_message(self, kind: str, line: dict[str, Any]) -> None:
+        message, at_s = line.get("message"), moment(line.get("timestamp"))
+        content = at(message, "content")
+        if kind == "user":
+            self._user(content, at_s, human=line.get("isMeta") is not True)
+        else:
+            self._assistant(message, content, at_s)
+
+    def _user(self, content: object, at_s: float | None, *, human: bool) -> None:
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        for part in parts:
+            if at(part, "type") == "tool_result":
+                output = words(at(part, "content"))
+                ok = at(part, "is_error") is not True
+                self.building.result(at(part, "tool_use_id"), output, at_s, ok=ok)
+            elif at(part, "type") == "text":
+                self.building.turn(at_s)
+                if human:
+                    self.building.fill(task=name(at(part, "text")))
+
+    def _assistant(self, message: object, content: object, at_s: float | None) -> None:
+        if at(message, "id") != self._answer or self._answer is None:
+            self._answer = at(message, "id")
+            self.building.turn(at_s)
+            self._use(message)
+        for part in content if isinstance(content, list) else []:
+            kind = word(at(part, "type"))
+            if kind == "text":
+                self.building.text(at(part, "text"))
+            elif kind == "thinking":
+                self.building.text(at(part, "thinking"))
+            elif kind in {"tool_use", "server_tool_use", "mcp_tool_use"}:
+                self.building.call(at(part, "id"), at(part, "name"), at(part, "input"), at_s)
+
+    def _use(self, message: object) -> None:
+        usage = at(message, "usage")
+        model = name(at(message, "model"))
+        self.building.fill(model=model if model != "<synthetic>" else "")
+        self.building.add_usage(Usage(model, *token_counts(usage)))
+
+
+TRANSCRIPTS = RecordingFormat(
+    _FORMAT, "Claude Code transcript", _recognises, _read, ("~/.claude/projects",)
+)

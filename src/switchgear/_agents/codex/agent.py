@@ -1,0 +1,260 @@
+"""OpenAI Codex, headless: `codex exec --json`.
+
+Items start and complete; a command's exit code is the truth about it. Retries appear as errors
+that say "Reconnecting". The stream names neither the model nor a price.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, StreamReader
+from switchgear._agents.codex.hooks import token_counts
+from switchgear._agents.events import AgentResult, Question, StreamEvent, Usage
+from switchgear._agents.fields import at, words
+from switchgear._agents.provider_messages import complaint, known_complaint
+from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordingTally,
+    RunBuilder,
+    moment,
+    name,
+    number,
+    word,
+)
+from switchgear._text.agent_text import clean, one_line
+
+_SILENT = frozenset({"thread.started", "turn.started", "item.updated"})
+_FAILED = frozenset({"failed", "declined", "error"})
+
+
+class CodexReader(JsonReader):
+    """Reads the events of one `codex exec`."""
+
+    def __init__(self, *, model: str | None = None) -> None:
+        super().__init__(model=model)
+        self._last_words = ""
+
+    def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        """The events of one line, by its type."""
+        kind = line.get("type")
+        if kind == "item.started":
+            yield from self._started(line["item"])
+        elif kind == "item.completed":
+            yield from self._completed(line["item"])
+        elif kind == "turn.completed":
+            yield from self._turn_completed(line.get("usage"))
+        elif kind == "turn.failed":
+            text = words(at(line, "error", "message"))
+            yield complaint(text, final=True)
+            yield AgentResult(clean(text), claimed_success=False, reason="turn.failed")
+        elif kind == "error":
+            yield complaint(words(line.get("message")))
+        elif kind not in _SILENT:
+            raise NotUnderstood
+
+    def _started(self, item: dict[str, Any]) -> Iterator[StreamEvent]:
+        kind = item["type"]
+        if kind == "command_execution":
+            yield from self.started(item.get("id"), "shell", {"command": item.get("command")})
+        elif kind == "file_change":
+            yield from self.started(item.get("id"), "apply_patch", {"path": _paths(item)})
+        elif kind == "mcp_tool_call":
+            tool = f"{item.get('server')}.{item.get('tool')}"
+            yield from self.started(item.get("id"), tool, item.get("arguments"))
+        elif kind == "web_search":
+            yield from self.started(item.get("id"), "web_search", {"query": item.get("query")})
+
+    def _completed(self, item: dict[str, Any]) -> Iterator[StreamEvent]:
+        kind = item["type"]
+        if kind == "agent_message":
+            self._last_words = words(item.get("text"))
+            yield from self.message(self._last_words)
+        elif kind == "error":  # also mere remarks, such as unknown metadata of a model
+            found = known_complaint(words(item.get("message")))
+            yield from [found] if found else []
+        elif kind in {"command_execution", "file_change", "mcp_tool_call", "web_search"}:
+            if str(item.get("id")) not in self._calls:
+                yield from self._started(item)
+            yield from self._outcome(item)
+        elif kind == "request_user_input":
+            yield Question(clean(words(item.get("question"))), by_tool=True)
+
+    def _outcome(self, item: dict[str, Any]) -> Iterator[StreamEvent]:
+        code = item.get("exit_code")
+        ok = item.get("status") not in _FAILED and code in {None, 0} and not item.get("error")
+        output = words(item.get("aggregated_output")) or words(at(item, "error", "message"))
+        if not ok and isinstance(code, int):
+            output = f"{output}\nexit code {code}".strip()
+        files = tuple(_paths(item)) if item["type"] == "file_change" else ()
+        yield from self.finished(item.get("id"), ok=ok, output=output, files=files)
+
+    def _turn_completed(self, usage: object) -> Iterator[StreamEvent]:
+        if isinstance(usage, dict):
+            yield self.meter.set(self.model, *token_counts(usage))
+        yield from self.question_in(self._last_words)
+        yield AgentResult(clean(self._last_words), claimed_success=True, reason="turn.completed")
+
+
+class Codex(Agent):
+    """OpenAI's Codex CLI."""
+
+    name = "codex"
+    install = "npm install -g @openai/codex"
+
+    def invocation(
+        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        """It may write in the working directory only; the prompt is on stdin.
+
+        The sandbox is set by `-c`, which `extra` may repeat with another value.
+        """
+        del cwd
+        argv = ["codex", "exec", "--json", "--skip-git-repo-check"]
+        argv += ["-c", 'sandbox_mode="workspace-write"', "-c", 'approval_policy="never"']
+        argv += ["--model", model] if model else []
+        return Invocation((*argv, *extra, "-"), prompt)
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        """A reader for one run."""
+        return CodexReader(model=model)
+
+
+def _paths(item: dict[str, Any]) -> list[str]:
+    changes = item.get("changes")
+    paths = (at(change, "path") for change in changes) if isinstance(changes, list) else ()
+    return [one_line(path) for path in paths if isinstance(path, str)]
+
+
+# Transcripts
+
+_FORMAT = "codex"
+
+_LINES = frozenset({
+    *("session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state"),
+    *("token_usage_record", "ghost_snapshot"),
+})  # fmt: skip
+_CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
+_ITEMS = frozenset({
+    *_CALLS, "message", "reasoning", "function_call_output", "custom_tool_call_output",
+    "web_search_call", "ghost_snapshot", "compaction", "local_shell_call_output",
+})  # fmt: skip
+_CODE = re.compile(r"(?m)^(?:Process exited with code|Exit code:) (-?\d{1,10})$")
+_OUTPUT = "\nOutput:\n"
+
+
+def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+    """Wrapped items, or the items of early versions behind the line that opens them."""
+    del source
+    wrapped = any(word(line.get("type")) in _LINES and "payload" in line for line in head)
+    first = head[0] if head else {}
+    early = {"id", "timestamp"} <= first.keys() and "type" not in first and "steps" not in first
+    bare = early and any(word(line.get("type")) in _ITEMS for line in head[1:])
+    return wrapped or bare
+
+
+def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
+    """The session of a file."""
+    session = _CodexSession(RecordedRun(source.name, source.path, _FORMAT, "codex"))
+    for line in source.lines(tally, _FORMAT):
+        kind, payload = word(line.get("type")), line.get("payload", line)
+        at_s = moment(line.get("timestamp"))
+        if kind == "session_meta" or (not kind and "id" in line):
+            session.building.run = session.building.run._replace(
+                id=name(at(payload, "id")) or source.name
+            )
+        elif kind == "turn_context":
+            session.model = name(at(payload, "model")) or session.model
+            session.building.fill(model=session.model)
+        elif kind == "event_msg":
+            session.event(payload, at_s)
+        elif kind == "response_item" or kind in _ITEMS:
+            if not session.item(payload, at_s):
+                tally.unknown_line(_FORMAT, at(payload, "type"))
+        elif kind not in _LINES and at(line, "record_type") != "state":
+            tally.unknown_line(_FORMAT, kind)
+    yield session.building.finish()
+
+
+class _CodexSession:
+    """One run while its lines are read."""
+
+    def __init__(self, run: RecordedRun) -> None:
+        self.building = RunBuilder(run)
+        self.model: str | None = None
+
+    def event(self, payload: object, at_s: float | None) -> None:
+        kind = at(payload, "type")
+        if kind == "token_count":
+            last = at(payload, "info", "last_token_usage")
+            self.building.add_usage_of_last(Usage(self.model, *token_counts(last)))
+        elif kind == "task_complete":
+            self.building.turn(at_s)
+            self.building.run = self.building.run._replace(ended="completed")
+        elif kind == "turn_aborted":
+            self.building.run = self.building.run._replace(ended="interrupted")
+
+    def item(self, payload: object, at_s: float | None) -> bool:
+        """Hear one item; False: it is of a kind that is not known."""
+        kind = word(at(payload, "type"))
+        if kind == "message":
+            self._message(payload, at_s)
+        elif kind == "reasoning":
+            self.building.text(words(at(payload, "summary")))
+        elif kind in _CALLS:
+            arguments = at(payload, _CALLS[kind])
+            self.building.call(
+                at(payload, "call_id") or at(payload, "id"),
+                at(payload, "name") or "shell",
+                _arguments(arguments),
+                at_s,
+            )
+        elif kind.endswith("_call_output"):
+            self._output(payload, at_s)
+        elif kind == "web_search_call":
+            self.building.call(at(payload, "id"), "web_search", at(payload, "action"), at_s)
+            self.building.result(at(payload, "id"), "", at_s, ok=True)
+        else:
+            return kind in _ITEMS
+        return True
+
+    def _message(self, payload: object, at_s: float | None) -> None:
+        text = words(at(payload, "content"))
+        if at(payload, "role") == "assistant":
+            self.building.text(text)
+        elif at(payload, "role") == "user":
+            self.building.turn(at_s)
+            if not text.startswith("<"):  # what the agent tells the model of its surroundings
+                self.building.fill(task=name(text))
+
+    def _output(self, payload: object, at_s: float | None) -> None:
+        output, seconds, code = at(payload, "output"), None, None
+        if isinstance(output, str) and output.startswith("{"):
+            output = _arguments(output)
+        if isinstance(output, dict):
+            seconds = number(at(output, "metadata", "duration_seconds"))
+            code = at(output, "metadata", "exit_code")
+            output = at(output, "output") or at(output, "content")
+        text = words(output)
+        head, marker, rest = text[:600].partition(_OUTPUT)
+        if marker and (told := _CODE.search(head)):
+            code = int(told[1])
+        if marker:
+            text = rest + text[600:]
+        ok = None if not isinstance(code, int) else code == 0
+        self.building.result(at(payload, "call_id"), text, at_s, ok=ok, seconds=seconds)
+
+
+def _arguments(value: object) -> object:
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+TRANSCRIPTS = RecordingFormat(_FORMAT, "Codex rollout", _recognises, _read, ("~/.codex/sessions",))

@@ -1,0 +1,380 @@
+"""The built-in demo agent, its scenarios, and a temporary repository for it to work in.
+
+It needs nothing installed, no key and no network: `python -m switchgear._agents.demo` is its program.
+It reads a prompt from standard input as an agent does, and plays one scenario in the working
+directory. The iteration comes from SWITCHGEAR_ITERATION; without it, a counter in the git directory
+grows by one each time, so that the program can also be tried by hand.
+
+A scenario is a function of the iteration's number and of the content of the working directory, so a
+run is the same every time. Each yields the lines of Switchgear's own stream (see `command.py`), and
+really does what it reports: files are edited, commands are run, their failures are genuine.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from switchgear._agents.base import Agent, Invocation, StreamReader
+from switchgear._agents.command import CommandReader
+
+FILES = {
+    "shapes.py": '''"""Areas and volumes, one function after the other."""
+
+
+def square(side: float) -> float:
+    raise NotImplementedError
+
+
+def rectangle(width: float, height: float) -> float:
+    raise NotImplementedError
+
+
+def triangle(base: float, height: float) -> float:
+    raise NotImplementedError
+
+
+def cube(side: float) -> float:
+    raise NotImplementedError
+''',
+    "test_shapes.py": """import unittest
+
+import shapes
+
+
+class Shapes(unittest.TestCase):
+    def test_square(self):
+        self.assertEqual(shapes.square(3), 9)
+
+    def test_rectangle(self):
+        self.assertEqual(shapes.rectangle(3, 4), 12)
+
+    def test_triangle(self):
+        self.assertEqual(shapes.triangle(3, 4), 6)
+
+    def test_cube(self):
+        self.assertEqual(shapes.cube(3), 27)
+""",
+    "README.md": "# Shapes\n\nImplement every function in shapes.py; test_shapes.py says when it is right.\n",
+    ".gitignore": "__pycache__/\n",
+}
+VALIDATION = f"{sys.executable} -B -m unittest -q"
+"""The command that tests the throw-away repository."""
+VALIDATED = ("", "story", "works", "rate-limited")
+"""The scenarios that work on the tests; the others would only fail them."""
+TASK = "Implement every function in shapes.py so that all tests pass."
+
+
+class Demo(Agent):
+    """The stand-in in one of its scenarios; `speed` divides its pauses.
+
+    Raises ValueError for a scenario that it does not know.
+    """
+
+    name = "demo"
+    install = "it is part of switchgear"
+
+    def __init__(self, scenario: str = "story", speed: float = 1.0) -> None:
+        if scenario not in SCENARIOS:
+            raise ValueError(
+                f"there is no scenario {scenario!r} of the demo agent; known: {', '.join(SCENARIOS)}"
+            )
+        if not speed > 0:
+            raise ValueError(f"speed is {speed!r}: it must be a number above 0")
+        self.scenario = scenario
+        self.speed = speed
+
+    def invocation(
+        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        """The running Python with the stand-in's program; the prompt is on stdin."""
+        del cwd, model
+        argv = [
+            sys.executable,
+            "-m",
+            "switchgear._agents.demo",
+            "--scenario",
+            self.scenario,
+        ]
+        return Invocation((*argv, "--speed", str(self.speed), *extra), prompt)
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        """A reader for one run."""
+        return CommandReader(model=model)
+
+
+def make_repository(path: Path) -> None:
+    """Writes the throw-away project into an empty directory, under git where git is there."""
+    path.mkdir(parents=True, exist_ok=True)
+    if any(path.iterdir()):
+        raise ValueError(f"{str(path)!r} must be an empty directory")
+    for name, text in FILES.items():
+        (path / name).write_text(text, encoding="utf-8")
+    git = shutil.which("git")
+    if git is None:
+        return
+    who = ("-c", "user.name=demo", "-c", "user.email=demo@localhost", "-c", "commit.gpgsign=false")
+    # No hook, template or signature of the machine takes part in a demonstration.
+    env = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    for arguments in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "-m", "Stubs")):
+        subprocess.run(  # noqa: S603 - fixed arguments
+            [git, *who, *arguments], cwd=path, env=env, check=True, capture_output=True
+        )
+
+
+# Scenarios
+
+Line = dict[str, Any]
+Scenario = Callable[[int], Iterator[Line | float]]
+"""Given the iteration, from 1: lines to print and seconds to pause."""
+
+_BODIES = {
+    "square": "return side * side",
+    "rectangle": "return width * height",
+    "triangle": "return base * height / 2",
+    "cube": "return side**3",
+}
+_STUB = re.compile(r"def (\w+)\([^)]*\) -> float:\n    (raise NotImplementedError)")
+_MODEL = "demo-model"
+_FILLER = (
+    "I went through the module once more and compared the signatures with the tests. "
+    "The approach stands, the details need another look. "
+)
+_EXCUSES = (
+    "I reviewed the layout of the module and have a clear picture now.",
+    "The structure is understood; the design of the next step is taking shape.",
+    "Good progress: the plan covers every function and its edge cases.",
+    "I refined the plan and weighed two alternatives against each other.",
+    "Nearly there: the remaining question is how to name the helpers.",
+)
+
+
+def works(iteration: int) -> Iterator[Line | float]:
+    """Implements one function each iteration, runs the tests, and says so when all are done."""
+    del iteration
+    yield 0.4
+    source = Path("shapes.py")
+    text = source.read_text(encoding="utf-8") if source.exists() else ""
+    stub = _STUB.search(text)
+    if stub is None:
+        yield {"type": "text", "text": "Every function is implemented."}
+        yield _usage(900, 40, 0.004)
+        yield {"type": "result", "text": "All functions are implemented. DONE", "success": True}
+        return
+    body = _BODIES.get(stub[1], "return 0.0")
+    source.write_text(text[: stub.start(2)] + body + text[stub.end(2) :], encoding="utf-8")
+    yield {"type": "text", "text": f"Implementing {stub[1]}. {_FILLER}"}
+    yield {
+        "type": "tool",
+        "name": "edit",
+        "arguments": {"path": "shapes.py", "new": body},
+        "ok": True,
+    }
+    yield 0.4
+    yield _ran(sys.executable, "-B", "-m", "unittest", "-q")
+    yield _usage(1_500, 220, 0.012)
+    left = len(_STUB.findall(source.read_text(encoding="utf-8")))
+    yield {"type": "result", "text": f"Implemented {stub[1]}; {left} left.", "success": left == 0}
+
+
+def same_error(iteration: int) -> Iterator[Line | float]:
+    """Runs the same failing command again and again."""
+    yield {"type": "text", "text": f"Attempt {iteration}: using the fast implementation. {_FILLER}"}
+    for _ in range(2):
+        yield 0.3
+        yield _ran(sys.executable, "-B", "-c", "import shapes_fast")
+    yield _usage(1_800, 160, 0.013)
+    yield {
+        "type": "result",
+        "text": "The fast implementation cannot be imported.",
+        "success": False,
+    }
+
+
+def no_progress(iteration: int) -> Iterator[Line | float]:
+    """Changes nothing and finds new words for it each time."""
+    yield 0.4
+    words = _EXCUSES[(iteration - 1) % len(_EXCUSES)]
+    names = " ".join(sorted(path.name for path in Path().iterdir() if path.is_file()))
+    yield {
+        "type": "tool",
+        "name": "read",
+        "arguments": {"path": "shapes.py"},
+        "ok": True,
+        "output": names,
+    }
+    yield {"type": "text", "text": f"{words} {_FILLER}"}
+    yield _usage(1_600, 180, 0.011)
+    yield {"type": "result", "text": words, "success": True}
+
+
+def declining(iteration: int) -> Iterator[Line | float]:
+    """Goes on changing something, with less and less to say."""
+    yield 0.4
+    notes = Path("notes.md")
+    old = notes.read_text(encoding="utf-8") if notes.exists() else "# Notes\n"
+    notes.write_text(f"{old}- thought {iteration}\n", encoding="utf-8")
+    yield {
+        "type": "tool",
+        "name": "write",
+        "arguments": {"path": "notes.md", "n": iteration},
+        "ok": True,
+    }
+    length = 1_200 if iteration <= 3 else max(20, 1_200 // 3 ** (iteration - 3))
+    yield {"type": "text", "text": (_FILLER * 20)[:length]}
+    yield _usage(1_200, length // 4, 0.006)
+    yield {"type": "result", "text": "ok", "success": None}
+
+
+def hangs(iteration: int) -> Iterator[Line | float]:
+    """Says one thing and then nothing, for ever."""
+    yield {"type": "text", "text": f"Iteration {iteration}: waiting for the language server."}
+    for _ in itertools.count():
+        yield 60.0
+
+
+def expensive(iteration: int) -> Iterator[Line | float]:
+    """Makes a little progress for a lot of money."""
+    yield 0.4
+    ledger = Path("ledger.txt")
+    old = ledger.read_text(encoding="utf-8") if ledger.exists() else ""
+    ledger.write_text(f"{old}entry {iteration}\n", encoding="utf-8")
+    yield {
+        "type": "tool",
+        "name": "write",
+        "arguments": {"path": "ledger.txt", "n": iteration},
+        "ok": True,
+    }
+    yield {"type": "text", "text": f"Considered every alternative in depth. {_FILLER}"}
+    yield _usage(180_000, 12_000, 0.75)
+    yield {"type": "result", "text": f"Entry {iteration} is written.", "success": None}
+
+
+def asks(iteration: int) -> Iterator[Line | float]:
+    """Needs a human to decide."""
+    del iteration
+    yield 0.4
+    yield {"type": "text", "text": f"Two readings of the task are possible. {_FILLER}"}
+    yield _usage(1_000, 90, 0.006)
+    yield {"type": "question", "text": "Should triangle() take three sides or base and height?"}
+    yield {"type": "result", "text": "I need a decision before I go on.", "success": None}
+
+
+def claims_done(iteration: int) -> Iterator[Line | float]:
+    """Says that everything is done and has changed nothing."""
+    del iteration
+    yield 0.4
+    yield {"type": "text", "text": f"All functions are implemented and all tests pass. {_FILLER}"}
+    yield _usage(900, 60, 0.005)
+    yield {"type": "result", "text": "Everything is implemented and tested. DONE", "success": True}
+
+
+def provider_down(iteration: int) -> Iterator[Line | float]:
+    """Cannot reach its provider and gives up."""
+    del iteration
+    down = "connection refused: api.example.invalid:443"
+    for final in (False, False, True):
+        yield 0.3
+        yield {"type": "error", "message": down, "final": final}
+    yield {"type": "result", "text": down, "success": False}
+
+
+def rate_limited(iteration: int) -> Iterator[Line | float]:
+    """Is told to wait once, in the second iteration, and works otherwise."""
+    if iteration == 2:
+        said = "429 too many requests"
+        yield {"type": "error", "message": said, "status": 429, "retry_after_s": 2, "final": True}
+        yield {"type": "result", "text": said, "success": False}
+    else:
+        yield from works(iteration)
+
+
+def story(iteration: int) -> Iterator[Line | float]:
+    """Works twice, then loses its way: what a newcomer is shown, slowly enough to be followed."""
+    for line in works(iteration) if iteration <= 2 else same_error(iteration):
+        yield line
+        if isinstance(line, dict) and line["type"] in {"text", "tool"}:
+            yield 0.8
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "story": story,
+    "works": works,
+    "same-error": same_error,
+    "no-progress": no_progress,
+    "declining": declining,
+    "hangs": hangs,
+    "expensive": expensive,
+    "asks": asks,
+    "claims-done": claims_done,
+    "provider-down": provider_down,
+    "rate-limited": rate_limited,
+}
+
+
+def _usage(input_tokens: int, output_tokens: int, dollars: float) -> Line:
+    return {
+        "type": "usage",
+        "model": _MODEL,
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
+        "cost_usd": dollars,
+    }
+
+
+def _ran(*argv: str) -> Line:
+    """A command that was really run, as a tool step."""
+    done = subprocess.run(  # noqa: S603 - our own arguments
+        argv, capture_output=True, text=True, check=False, env={**os.environ, "NO_COLOR": "1"}
+    )
+    shown = " ".join(("python", *argv[2:]))
+    said = (done.stdout + done.stderr).strip()
+    outcome = {"output": said} if done.returncode == 0 else {"error": said}
+    ok = done.returncode == 0
+    return {"type": "tool", "name": "bash", "arguments": {"command": shown}, "ok": ok, **outcome}
+
+
+# The program
+
+
+def main() -> int:
+    """Plays one iteration; exit code 1 if its result is a failure, as agents do."""
+    parser = argparse.ArgumentParser(prog="demo-agent", description=__doc__)
+    parser.add_argument("--scenario", choices=SCENARIOS, default="story")
+    parser.add_argument("--speed", type=float, default=1.0, help="divides every pause")
+    chosen = parser.parse_args()
+    sys.stdin.read()
+    failed = False
+    for line in SCENARIOS[chosen.scenario](_iteration()):
+        if isinstance(line, float):
+            # A hang stays one at any speed.
+            time.sleep(line if line > 10 else line / chosen.speed)
+            continue
+        failed = line.get("success") is False
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+    return int(failed)
+
+
+def _iteration() -> int:
+    told = os.environ.get("SWITCHGEAR_ITERATION", "")
+    if told.isdecimal():
+        return max(1, int(told))
+    counter = Path(".git", "switchgear-demo")
+    if not counter.parent.is_dir():
+        return 1
+    number = int(counter.read_text(encoding="ascii")) + 1 if counter.exists() else 1
+    counter.write_text(str(number), encoding="ascii")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

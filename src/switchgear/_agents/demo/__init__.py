@@ -1,1 +1,0 @@
-"""The built-in stand-in agent: no key, no network."""

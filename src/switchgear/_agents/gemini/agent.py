@@ -1,0 +1,236 @@
+"""Gemini CLI, headless: `--output-format stream-json`.
+
+A tool result says "success" even when the command failed. Where the command printed nothing, its
+exit code is in the text; where it printed something, only its own words tell, so they are read.
+Tokens come only at the end, retries not at all, and a loop it stopped itself ends as "success".
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from switchgear._agents.base import (
+    Agent,
+    Invocation,
+    JsonReader,
+    NotUnderstood,
+    StreamReader,
+    as_argument,
+)
+from switchgear._agents.events import AgentResult, Question, StreamEvent, Usage
+from switchgear._agents.fields import at, words
+from switchgear._agents.gemini.hooks import token_counts
+from switchgear._agents.provider_messages import complaint, looks_failed
+from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordingTally,
+    RunBuilder,
+    exit_code,
+    moment,
+    name,
+    word,
+)
+from switchgear._text.agent_text import clean
+
+_EXIT_CODE = re.compile(r"(?:exited with code|Exit Code): ?(-?\d{1,10})\b")
+_ASKING = frozenset({"ask_user", "ask_user_question"})
+
+
+class GeminiReader(JsonReader):
+    """Reads the events of one headless run."""
+
+    def __init__(self, *, model: str | None = None) -> None:
+        super().__init__(model=model)
+        self._last_words = ""
+        self._stopped_itself = False
+
+    def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        """The events of one line, by its type."""
+        kind = line.get("type")
+        if kind == "tool_use":
+            self._last_words = ""
+            yield from self.started(
+                line.get("tool_id"), line.get("tool_name"), line.get("parameters")
+            )
+            if line.get("tool_name") in _ASKING:
+                yield Question(clean(str(line.get("parameters"))), by_tool=True)
+        elif kind == "tool_result":
+            yield from self._tool_result(line)
+        elif kind == "message":
+            if line.get("role") == "assistant":
+                text = words(line.get("content"))
+                self._last_words = (self._last_words + text)[-20_000:]
+                yield from self.message(text)
+        elif kind == "error":
+            error = complaint(words(line.get("message")))
+            self._stopped_itself |= error.kind in {"loop", "limit"}
+            yield error._replace(final=error.kind in {"loop", "limit"})
+        elif kind == "result":
+            yield from self._result(line)
+        elif kind == "init":
+            self.model = line["model"] if isinstance(line.get("model"), str) else self.model
+        else:
+            raise NotUnderstood
+
+    def _tool_result(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        output = words(line.get("output")) or words(at(line, "error", "message"))
+        code = None
+        for match in _EXIT_CODE.finditer(output[-2_000:]):
+            code = int(match[1])
+        ok = line.get("status") == "success" and code in {None, 0}
+        call = self._calls.get(str(line.get("tool_id")))
+        if ok and code is None and call is not None and call.tool == "run_shell_command":
+            ok = not looks_failed(output)
+        yield from self.finished(line.get("tool_id"), ok=ok, output=output)
+
+    def _result(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        models = at(line, "stats", "models")
+        stats = models if isinstance(models, dict) and models else {self.model: line.get("stats")}
+        for model, usage in stats.items():
+            yield self.meter.set(
+                model,
+                at(usage, "input_tokens"),
+                at(usage, "output_tokens"),
+                at(usage, "cached"),
+            )
+        ok = line.get("status") == "success"
+        text = self._last_words or words(at(line, "error", "message"))
+        if ok:
+            yield from self.question_in(text)
+        else:
+            yield complaint(text or "failed without a word", final=True)
+        yield AgentResult(
+            clean(text),
+            ok and not self._stopped_itself,
+            "stopped by its own guard" if self._stopped_itself else str(line.get("status")),
+        )
+
+
+class Gemini(Agent):
+    """Google's Gemini CLI."""
+
+    name = "gemini"
+    install = "npm install -g @google/gemini-cli"
+
+    def invocation(
+        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        """Every tool is allowed and the directory trusted, for nobody is there to ask."""
+        del cwd
+        argv = ["gemini", "--output-format", "stream-json", "--approval-mode", "yolo"]
+        argv += ["--skip-trust", *(("--model", model) if model else ())]
+        return Invocation((*argv, *extra, f"--prompt={as_argument(prompt)}"))
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        """A reader for one run."""
+        return GeminiReader(model=model)
+
+
+# Transcripts
+
+_FORMAT = "gemini"
+
+_KEPT_BACK = 4
+"""Messages that may still be written again."""
+_SILENT = frozenset({"info", "warning", "error", "system", "compression"})
+_ENVELOPE = re.compile(
+    r"\A(?:<untrusted_context>\n)?Output: (?:\(empty\))?|</?untrusted_context>\n?"
+    r"|(?m:^(?:Process Group PGID|Exit Code): -?\d+$)\n?"
+)
+
+
+def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+    """A chat says which project it belongs to."""
+    del source
+    return any("projectHash" in line and "sessionId" in line for line in head)
+
+
+def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
+    """The chat of a file."""
+    chat = _GeminiChat(RecordedRun(source.name, source.path, _FORMAT, "gemini"), tally)
+    held: dict[str, dict[str, Any]] = {}
+    for line in source.lines(tally, _FORMAT) if _is_lines(source) else [source.document()]:
+        if "sessionId" in line:
+            chat.begin(line)
+        elif "$set" in line:
+            chat.read_messages(at(line, "$set", "messages"))
+        elif isinstance(line.get("type"), str):
+            held[str(line.get("id"))] = line
+            while len(held) > _KEPT_BACK:
+                chat.read_message(held.pop(next(iter(held))))
+        elif "$rewindTo" not in line:
+            tally.unknown_line(_FORMAT, next(iter(line), None))
+    for message in held.values():
+        chat.read_message(message)
+    yield chat.building.finish()
+
+
+def _is_lines(source: RecordingFile) -> bool:
+    """Whether the chat's messages follow in lines of their own."""
+    return "messages" not in source.head()[0]
+
+
+class _GeminiChat:
+    """One run while its messages are read."""
+
+    def __init__(self, run: RecordedRun, tally: RecordingTally) -> None:
+        self.building = RunBuilder(run)
+        self._tally = tally
+
+    def begin(self, line: dict[str, Any]) -> None:
+        self.building.run = self.building.run._replace(id=name(line["sessionId"]) or "chat")
+        self.read_messages(line.get("messages"))
+
+    def read_messages(self, messages: object) -> None:
+        for message in messages if isinstance(messages, list) else []:
+            if isinstance(message, dict):
+                self.read_message(message)
+
+    def read_message(self, message: dict[str, Any]) -> None:
+        kind, at_s = word(message.get("type")), moment(message.get("timestamp"))
+        if kind == "user":
+            self._user(message, at_s)
+        elif kind in {"gemini", "qwen", "assistant"}:
+            self._answer(message, at_s)
+        elif kind not in _SILENT:
+            self._tally.unknown_line(_FORMAT, kind)
+
+    def _user(self, message: dict[str, Any], at_s: float | None) -> None:
+        text = words(message.get("content"))
+        if text:  # else it hands back the results of tools
+            self.building.turn(at_s)
+            if not text.startswith("<session_context>"):
+                self.building.fill(task=name(text))
+
+    def _answer(self, message: dict[str, Any], at_s: float | None) -> None:
+        self.building.turn(at_s)
+        model, tokens = name(message.get("model")), message.get("tokens")
+        self.building.fill(model=model)
+        self.building.add_usage(Usage(model or None, *token_counts(tokens)))
+        thoughts, calls = message.get("thoughts"), message.get("toolCalls")
+        for thought in thoughts if isinstance(thoughts, list) else []:
+            self.building.text(words(at(thought, "description") or at(thought, "subject")))
+        self.building.text(words(message.get("content")))
+        for call in calls if isinstance(calls, list) else []:
+            self._call(call, at_s)
+
+    def _call(self, call: object, at_s: float | None) -> None:
+        call_id = at(call, "id")
+        self.building.call(call_id, at(call, "name"), at(call, "args"), at_s)
+        results = at(call, "result")
+        output = "\n".join(map(_output, results if isinstance(results, list) else []))
+        status, code = word(at(call, "status")), exit_code(output)
+        if status in {"success", "error", "cancelled"}:
+            ok = False if status == "error" else None if code is None else code == 0
+            ended_s = moment(at(call, "timestamp")) or at_s
+            self.building.result(call_id, _ENVELOPE.sub("", output).strip("\n"), ended_s, ok=ok)
+
+
+def _output(part: object) -> str:
+    response = at(part, "functionResponse", "response")
+    return words(at(response, "output") or at(response, "error") or at(response, "content"))
+
+
+TRANSCRIPTS = RecordingFormat(_FORMAT, "Gemini CLI chat", _recognises, _read, ("~/.gemini/tmp",))

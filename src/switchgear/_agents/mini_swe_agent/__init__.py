@@ -1,1 +1,0 @@
-"""mini-swe-agent: command line and trajectories."""

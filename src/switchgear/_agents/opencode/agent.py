@@ -1,0 +1,338 @@
+"""OpenCode, headless: `opencode run --format json`.
+
+A tool part says "completed" even when the command failed: `metadata.exit` is the truth. Input
+tokens do not include the cache. A cost of 0 only means that it knows no price. There is no closing
+line: the end of the stream is the result. While it tries a dead provider again, for a minute, only
+its log tells; so the errors of the log are asked for on standard error.
+"""
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from switchgear._agents.base import (
+    Agent,
+    Invocation,
+    JsonReader,
+    NotUnderstood,
+    StreamReader,
+    as_argument,
+)
+from switchgear._agents.events import AgentResult, Question, StreamEvent, Usage
+from switchgear._agents.fields import at, count, micros, words
+from switchgear._agents.opencode.hooks import token_counts
+from switchgear._agents.provider_messages import complaint
+from switchgear._agents.recordings.files import (
+    RecordingFile,
+    RecordingFormat,
+    UnreadableRecording,
+    parsed,
+)
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordingTally,
+    RunBuilder,
+    moment,
+    name,
+    word,
+)
+from switchgear._text.agent_text import clean
+
+_LOGGED = re.compile(r'\bmessage="stream error".{0,1000}?\berror\.error="((?:[^"\\]|\\.){1,2000})')
+_LONGEST_LOGGED = 4_000
+_ASIDE = " small=true "
+"""In a line of the log: about a title for the session, which is nobody's work."""
+
+
+class OpenCodeReader(JsonReader):
+    """Reads the events of one `opencode run`."""
+
+    def __init__(self, *, model: str | None = None) -> None:
+        super().__init__(model=model)
+        self._last_words = ""
+        self._failed: str | None = None
+        self._stop_reason: str | None = None
+
+    def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        """The events of one line, by its type."""
+        kind, part = line.get("type"), line.get("part")
+        if kind == "tool_use":
+            self._last_words = ""
+            yield from self._tool(part)
+        elif kind == "text":
+            self._last_words = words(at(part, "text"))
+            yield from self.message(self._last_words)
+        elif kind == "step_finish":
+            yield from self._step_finish(part)
+        elif kind == "error":
+            yield from self._error(line.get("error"))
+        elif kind not in {"step_start", "reasoning"}:
+            raise NotUnderstood
+
+    def read_error_line(self, text: str) -> Iterator[StreamEvent]:
+        """A call of the model that failed and is tried again, from the log."""
+        if not text.startswith("timestamp="):
+            yield from super().read_error_line(text)
+        elif _ASIDE not in text and (logged := _LOGGED.search(text[:_LONGEST_LOGGED])):
+            yield complaint(logged[1].replace('\\"', '"'))
+
+    def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
+        """The result, which this agent leaves to be concluded."""
+        if self._stop_reason is None and self._failed is None:
+            return
+        ok = self._failed is None and self._stop_reason == "stop" and exit_code in {0, None}
+        if ok:
+            yield from self.question_in(self._last_words)
+        yield AgentResult(clean(self._last_words or self._failed or ""), ok, self._stop_reason)
+
+    def _tool(self, part: object) -> Iterator[StreamEvent]:
+        state, call_id = at(part, "state"), at(part, "callID")
+        yield from self.started(call_id, at(part, "tool"), at(state, "input"))
+        if at(part, "tool") == "question":
+            yield Question(clean(str(at(state, "input"))), by_tool=True)
+        status, code = at(state, "status"), at(state, "metadata", "exit")
+        if status not in {"completed", "error"}:
+            return
+        output = words(at(state, "output")) or words(at(state, "error"))
+        ok = status == "completed" and code in {None, 0}
+        if not ok and isinstance(code, int):
+            output = f"{output}\nexit code {code}".strip()
+        yield from self.finished(call_id, ok=ok, output=output)
+
+    def _step_finish(self, part: object) -> Iterator[StreamEvent]:
+        self._stop_reason = str(at(part, "reason"))
+        tokens = token_counts(at(part, "tokens"))
+        yield self.meter.add(self.model, *tokens, dollars=at(part, "cost") or None)
+
+    def _error(self, error: object) -> Iterator[StreamEvent]:
+        text = words(at(error, "data", "message") or at(error, "message") or at(error, "name"))
+        self._failed = text or "failed without a word"
+        after = at(error, "data", "responseHeaders", "retry-after")
+        yield complaint(
+            self._failed,
+            status=count(at(error, "data", "statusCode")) or None,
+            retry_after_s=float(after) if str(after).isdecimal() else None,
+            final=True,
+        )
+
+
+class OpenCode(Agent):
+    """OpenCode."""
+
+    name = "opencode"
+    install = "npm install -g opencode-ai"
+
+    def invocation(
+        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        """What its configuration allows is allowed; `model` is provider/model."""
+        del cwd
+        argv = ["opencode", "run", "--format", "json", "--print-logs", "--log-level", "ERROR"]
+        argv += ["--model", model] if model else []
+        return Invocation((*argv, *extra, "--", as_argument(prompt)))
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        """A reader for one run."""
+        return OpenCodeReader(model=model)
+
+
+# Transcripts
+
+_FORMAT = "opencode"
+
+_SILENT = frozenset({
+    *("step-start", "snapshot", "patch", "file", "agent", "compaction", "retry", "subtask"),
+})  # fmt: skip
+_MOST_FILES = 100_000
+
+
+def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+    """An export, or a session file that lies in a storage folder."""
+    first = head[0] if head else {}
+    exported = isinstance(first.get("info"), dict) and isinstance(first.get("messages"), list)
+    if exported:
+        return str(at(first, "info", "id")).startswith("ses")
+    return str(first.get("id")).startswith("ses") and _storage(source.path) is not None
+
+
+def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
+    """The session of a file, or all sessions of a database."""
+    if source.is_database:
+        yield from _database(source, tally)
+        return
+    document = source.document()
+    if isinstance(at(document, "messages"), list):
+        session = _OpenCodeSession(document.get("info"), source, tally)
+        for message in document["messages"]:
+            session.read_message(at(message, "info"), at(message, "parts"))
+    else:
+        session = _OpenCodeSession(document, source, tally)
+        for info, parts in _stored(source.path, str(document.get("id"))):
+            session.read_message(info, parts)
+    yield session.building.finish()
+
+
+def _is_database(source: RecordingFile) -> bool:
+    """Whether a SQLite file is one of OpenCode's."""
+    try:
+        with closing(_opened(source.path)) as link:
+            known = "select count(*) from sqlite_master where type = 'table' and name in (?, ?, ?)"
+            return bool(link.execute(known, ("session", "message", "part")).fetchone()[0] == 3)
+    except (sqlite3.Error, UnreadableRecording):
+        return False
+
+
+class _OpenCodeSession:
+    """One run while its messages are read."""
+
+    def __init__(self, info: object, source: RecordingFile, tally: RecordingTally) -> None:
+        run = RecordedRun(name(at(info, "id")) or source.name, source.path, _FORMAT, "opencode")
+        self.building = RunBuilder(run)
+        self._tally = tally
+
+    def read_message(self, info: object, parts: object) -> None:
+        parts = (
+            [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+        )
+        at_s = moment(at(info, "time", "created"))
+        if at(info, "role") == "user":
+            self.building.turn(at_s)
+            self.building.fill(task=name(_first_text(parts)))
+            return
+        self.building.turn(at_s)
+        self._use(info)
+        for part in parts:
+            kind = word(part.get("type"))
+            if kind in {"text", "reasoning"}:
+                self.building.text(part.get("text"))
+            elif kind == "tool":
+                self._tool(part)
+            elif kind not in _SILENT and kind != "step-finish":
+                self._tally.unknown_line(_FORMAT, kind)
+        problem = at(info, "error")
+        if problem:
+            self.building.run = self.building.run._replace(ended=name(at(problem, "name")))
+
+    def _use(self, info: object) -> None:
+        provider, model = name(at(info, "providerID")), name(at(info, "modelID"))
+        full = f"{provider}/{model}" if provider and model else model
+        self.building.fill(model=full)
+        tokens, cost = token_counts(at(info, "tokens")), micros(at(info, "cost"))
+        self.building.add_usage(Usage(full or None, *tokens, cost or None))
+
+    def _tool(self, part: dict[str, Any]) -> None:
+        state = part.get("state")
+        began_s, ended_s = (moment(at(state, "time", key)) for key in ("start", "end"))
+        self.building.call(part.get("callID"), part.get("tool"), at(state, "input"), began_s)
+        status, code = word(at(state, "status")), at(state, "metadata", "exit")
+        if status in {"completed", "error"}:
+            output = words(at(state, "output")) or words(at(state, "error"))
+            ok = status == "completed" and code in (None, 0)
+            self.building.result(part.get("callID"), output, ended_s, ok=ok)
+
+
+def _first_text(parts: list[dict[str, Any]]) -> str:
+    return next((words(part.get("text")) for part in parts if part.get("type") == "text"), "")
+
+
+# Session files: storage/session/<project>/<session>.json, with message/ and part/ beside session/
+
+
+def _storage(path: str) -> str | None:
+    """The storage folder that a session file lies in."""
+    folder = os.path.dirname(os.path.abspath(path))
+    for _ in range(3):
+        if os.path.basename(folder) == "session":
+            above = os.path.dirname(folder)
+            return above if os.path.isdir(os.path.join(above, "message")) else None
+        folder = os.path.dirname(folder)
+    return None
+
+
+def _stored(path: str, session: str) -> Iterator[tuple[Any, list[Any]]]:
+    storage = _storage(path)
+    if storage is None or os.sep in session or session in {"", ".", ".."}:
+        return
+    for info in _documents(os.path.join(storage, "message", session)):
+        key = str(at(info, "id"))
+        safe = os.sep not in key and key not in {"", ".", ".."}
+        yield info, list(_documents(os.path.join(storage, "part", key))) if safe else []
+
+
+def _documents(folder: str) -> Iterator[Any]:
+    try:
+        names = sorted(os.listdir(folder))[:_MOST_FILES]
+    except (OSError, ValueError):
+        return
+    for each in names:
+        if each.endswith(".json"):
+            try:
+                yield RecordingFile(os.path.join(folder, each)).document()
+            except UnreadableRecording:
+                continue
+
+
+# The database
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    """Open for reading only; where not even its helper files may be written, as it lies there."""
+    place = quote(os.path.abspath(path))
+    problem = ""
+    for how in ("mode=ro", "immutable=1"):
+        link = None
+        try:
+            link = sqlite3.connect(f"file:{place}?{how}", uri=True, timeout=5.0)
+            link.execute("pragma trusted_schema = off")
+            link.execute("select 1 from sqlite_master limit 1").fetchone()
+        except sqlite3.Error as error:
+            problem = str(error)
+            if link is not None:
+                link.close()
+        else:
+            return link
+    raise UnreadableRecording(f"cannot be read: {problem}")
+
+
+def _database(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
+    try:
+        with closing(_opened(source.path)) as link:
+            link.text_factory = _text
+            for (session,) in link.execute("select id from session order by time_created, id"):
+                reading = _OpenCodeSession({"id": session}, source, tally)
+                for info, parts in _messages(link, session):
+                    reading.read_message(info, parts)
+                yield reading.building.finish()
+    except sqlite3.Error as error:
+        raise UnreadableRecording(f"cannot be read: {error}") from error
+
+
+def _messages(link: sqlite3.Connection, session: str) -> Iterator[tuple[Any, list[Any]]]:
+    messages = "select id, data from message where session_id = ? order by time_created, id"
+    parts = "select data from part where message_id = ? order by id"
+    for key, data in link.execute(messages, (session,)):
+        found = link.execute(parts, (key,)).fetchmany(_MOST_FILES)
+        yield _value(data), [_value(part) for (part,) in found]
+
+
+def _value(data: object) -> Any:
+    return parsed(data.encode("utf-8", "replace")) if isinstance(data, str) else None
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+TRANSCRIPTS = RecordingFormat(
+    _FORMAT,
+    "OpenCode session",
+    _recognises,
+    _read,
+    ("~/.local/share/opencode",),
+    is_database=_is_database,
+)

@@ -1,0 +1,178 @@
+"""pi, headless: `pi --mode json -p`.
+
+Every change of a message is a line with the whole message in it, so the stream is long; only the
+ends count. Input tokens do not include the cache. A provider that stays dead ends in exit code 0.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from switchgear._agents.base import (
+    Agent,
+    Invocation,
+    JsonReader,
+    NotUnderstood,
+    StreamReader,
+    as_argument,
+)
+from switchgear._agents.events import AgentResult, StreamEvent, Usage
+from switchgear._agents.fields import at, micros, words
+from switchgear._agents.pi.hooks import token_counts
+from switchgear._agents.provider_messages import complaint
+from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordingTally,
+    RunBuilder,
+    moment,
+    name,
+    word,
+)
+from switchgear._text.agent_text import clean
+
+_SILENT = frozenset({
+    *("session", "agent_start", "turn_start", "turn_end", "message_start", "message_update"),
+    *("tool_execution_update", "auto_compaction_start", "auto_compaction_end", "queue_update"),
+    *("compaction_start", "compaction_end", "auto_retry_end"),
+})  # fmt: skip
+
+
+class PiReader(JsonReader):
+    """Reads the events of one `pi -p`."""
+
+    def __init__(self, *, model: str | None = None) -> None:
+        super().__init__(model=model)
+        self._last_words = ""
+        self._stop_reason = ""
+        self._failed = ""
+
+    def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
+        """The events of one line, by its type."""
+        kind = line.get("type")
+        if kind == "message_end":
+            if at(line, "message", "role") == "assistant":
+                yield from self._answer(line["message"])
+        elif kind == "tool_execution_start":
+            yield from self.started(line.get("toolCallId"), line.get("toolName"), line.get("args"))
+        elif kind == "tool_execution_end":
+            yield from self.finished(
+                line.get("toolCallId"),
+                ok=line.get("isError") is not True,
+                output=words(at(line, "result", "content")),
+            )
+        elif kind == "auto_retry_start":
+            yield complaint(words(line.get("errorMessage")))
+        elif kind == "agent_end":
+            yield from self._end()
+        elif kind not in _SILENT:
+            raise NotUnderstood
+
+    def _answer(self, message: dict[str, Any]) -> Iterator[StreamEvent]:
+        model = message.get("model") if isinstance(message.get("model"), str) else self.model
+        self._stop_reason = str(message.get("stopReason"))
+        self._last_words = words(message.get("content"))
+        self._failed = words(message.get("errorMessage")) if self._stop_reason == "error" else ""
+        if self._last_words:
+            yield from self.message(self._last_words)
+        if self._failed:
+            yield complaint(self._failed)
+        usage = message.get("usage")
+        tokens = token_counts(usage)
+        if tokens.input:
+            yield self.meter.add(model, *tokens, dollars=at(usage, "cost", "total") or None)
+
+    def _end(self) -> Iterator[StreamEvent]:
+        ok = not self._failed and self._stop_reason == "stop"
+        if self._failed:
+            yield complaint(self._failed, final=True)
+        elif ok:
+            yield from self.question_in(self._last_words)
+        yield AgentResult(clean(self._last_words or self._failed), ok, self._stop_reason or None)
+
+
+class Pi(Agent):
+    """The pi coding agent."""
+
+    name = "pi"
+    install = "npm install -g @mariozechner/pi-coding-agent"
+
+    def invocation(
+        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        """It has no permissions to ask for."""
+        del cwd
+        argv = ["pi", "--mode", "json", "-p", *(("--model", model) if model else ())]
+        return Invocation((*argv, *extra, as_argument(prompt)))
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        """A reader for one run."""
+        return PiReader(model=model)
+
+
+# Transcripts
+
+_FORMAT = "pi"
+
+_SILENT_LINES = frozenset({
+    *("model_change", "thinking_level_change", "compaction", "branch_summary", "custom", "label"),
+    *("custom_message", "session_info"),
+})  # fmt: skip
+
+
+def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+    """The line that opens a session."""
+    del source
+    first = head[0] if head else {}
+    return first.get("type") == "session" and {"id", "cwd"} <= first.keys()
+
+
+def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
+    """The session of a file."""
+    building = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT))
+    for line in source.lines(tally, _FORMAT):
+        kind = word(line.get("type"))
+        if kind == "session":
+            building.run = building.run._replace(id=name(line.get("id")) or source.name)
+        elif kind == "message":
+            _message(building, line.get("message"), moment(line.get("timestamp")), tally)
+        elif kind not in _SILENT_LINES:
+            tally.unknown_line(_FORMAT, kind)
+    yield building.finish()
+
+
+def _message(
+    building: RunBuilder, message: object, at_s: float | None, tally: RecordingTally
+) -> None:
+    role = word(at(message, "role"))
+    if role == "user":
+        building.turn(at_s)
+        building.fill(task=name(words(at(message, "content"))))
+    elif role == "assistant":
+        _answer(building, message, at_s)
+    elif role == "toolResult":
+        output = words(at(message, "content"))
+        ok = at(message, "isError") is not True
+        building.result(at(message, "toolCallId"), output, at_s, ok=ok)
+    elif role not in {"bashExecution", "custom", "compactionSummary", "branchSummary"}:
+        tally.unknown_line(_FORMAT, role)
+
+
+def _answer(building: RunBuilder, message: object, at_s: float | None) -> None:
+    building.turn(at_s)
+    provider, model = name(at(message, "provider")), name(at(message, "model"))
+    full = f"{provider}/{model}" if provider and model else model
+    building.fill(model=full)
+    usage = at(message, "usage")
+    cost = micros(at(usage, "cost", "total")) or None
+    building.add_usage(Usage(full or None, *token_counts(usage), cost))
+    content = at(message, "content")
+    for part in content if isinstance(content, list) else []:
+        kind = word(at(part, "type"))
+        if kind in {"text", "thinking"}:
+            building.text(at(part, kind))
+        elif kind == "toolCall":
+            building.call(at(part, "id"), at(part, "name"), at(part, "arguments"), at_s)
+
+
+TRANSCRIPTS = RecordingFormat(_FORMAT, "pi session", _recognises, _read, ("~/.pi/agent/sessions",))

@@ -1,0 +1,531 @@
+"""One run of one agent as a process: started, read while it prints, ended in time, nothing left behind.
+
+The agent runs under a supervisor (`supervisor.py`), so that ending it ends everything it started. Its
+output is read as it comes, with a deadline for the whole run and a limit for silence, and memory stays
+bounded whatever it prints.
+
+A new Python takes as long to start as `git status` on a large repository, so a run starts its next
+supervisor while an agent works: it waits for its job, and costs the iteration nothing. When this
+process ends, the supervisor reads the end of its pipes and ends, too.
+"""
+
+import enum
+import marshal
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, NamedTuple, Self, cast
+
+from switchgear._agents.base import Agent, Invocation, StreamReader
+from switchgear._agents.events import AgentResult, StreamEvent, Usage, usage_by_model
+from switchgear._system.clock import AWAKE
+from switchgear._text.agent_text import clean
+
+WITHHELD = ("SWITCHGEAR_TOKEN",)
+"""Variables that an agent never gets: the guarded must not unguard themselves."""
+_SUPERVISOR = str(Path(__file__).resolve().with_name("supervisor.py"))
+
+
+class SupervisorProcess:
+    """A supervisor that waits for its one job. Used by one thread.
+
+    `control` and `status` are our ends of its pipes, for whoever takes it to close.
+    """
+
+    def __init__(self) -> None:
+        job, self._job = os.pipe()
+        control, self.control = os.pipe()
+        self.status, status = os.pipe()
+        self._stdin = tempfile.TemporaryFile()  # noqa: SIM115 - open until its job begins
+        theirs = (job, control, status)
+        try:
+            self.process = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-I", "-S", _SUPERVISOR, *map(str, theirs)],
+                stdin=self._stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd="/",
+                env={name: value for name, value in os.environ.items() if name not in WITHHELD},
+                pass_fds=theirs,
+                start_new_session=True,
+            )
+        except BaseException:
+            for ours in (self._job, self.control, self.status):
+                os.close(ours)
+            self._stdin.close()
+            raise
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it still waits."""
+        return self.process.poll() is None
+
+    def begin(
+        self, argv: Sequence[str], stdin: str, *, env: Mapping[str, str], cwd: Path, grace_s: float
+    ) -> None:
+        """Give it its job. Whether that came to anything, its status tells."""
+        # Unbuffered, else closing it would write once more. Closed in any case: then it gives up.
+        with (
+            suppress(BrokenPipeError),
+            os.fdopen(self._job, "wb", buffering=0) as pipe,
+            self._stdin as file,
+        ):
+            file.write(stdin.encode("utf-8", "replace"))
+            file.seek(0)  # it has the same file, at the same place
+            job = marshal.dumps((list(argv), dict(env), str(cwd), float(grace_s)))
+            while job:
+                job = job[pipe.write(job) :]
+
+    def dismiss(self) -> None:
+        """Let it go without a job."""
+        self._stdin.close()
+        for ours in (self._job, self.control, self.status):
+            os.close(ours)
+        with self.process:  # closes its outputs and waits
+            pass
+
+
+class SupervisorPool:
+    """At most one supervisor that waits. Used by one thread; `close` it, or use it with `with`."""
+
+    def __init__(self) -> None:
+        self._next: SupervisorProcess | None = None
+
+    def take(self) -> SupervisorProcess:
+        """The one that waits, else a new one."""
+        ready, self._next = self._next, None
+        if ready is None:
+            return SupervisorProcess()
+        if ready.is_there:
+            return ready
+        ready.dismiss()
+        return SupervisorProcess()
+
+    def prepare(self) -> None:
+        """See that one waits, if the system lets us; else whoever needs one hears of it."""
+        if self._next is None:
+            with suppress(OSError):
+                self._next = SupervisorProcess()
+
+    def close(self) -> None:
+        """Let the one that waits go."""
+        ready, self._next = self._next, None
+        if ready is not None:
+            ready.dismiss()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+LONGEST_LINE = 4 * 1024 * 1024
+
+
+class LineBuffer:
+    """Keeps the unfinished line. What exceeds `longest` bytes of a line is dropped and counted."""
+
+    def __init__(self, longest: int = LONGEST_LINE) -> None:
+        self.longest = longest
+        self.dropped_bytes = 0
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        r"""The lines that this chunk completes, without their ends.
+
+        >>> list(LineBuffer().feed(b"one\ntwo\nthr"))
+        [b'one', b'two']
+        """
+        *complete, rest = chunk.split(b"\n")
+        for part in complete:
+            self._keep(part)
+            yield self._take()
+        self._keep(rest)
+
+    def close(self) -> Iterator[bytes]:
+        """The last line, if it has no end."""
+        if self._size:
+            yield self._take()
+
+    def _keep(self, part: bytes) -> None:
+        room = self.longest - self._size
+        self.dropped_bytes += max(0, len(part) - room)
+        if part and room > 0:
+            self._parts.append(part[:room])
+            self._size += min(len(part), room)
+
+    def _take(self) -> bytes:
+        line = b"".join(self._parts)
+        self._parts.clear()
+        self._size = 0
+        return line
+
+
+def end_marked(mark: str, *, lost: bool) -> list[int]:
+    """Kills every process with this `NAME=value` in its environment, if the supervisor was lost."""
+    killed: list[int] = []
+    needle = mark.encode()
+    while lost and (found := _marked(needle)):
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+            killed.append(pid)
+        if set(found) <= set(killed[: -len(found)]):  # already killed once: the system has them
+            break
+    return killed
+
+
+def _marked(needle: bytes) -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if needle in entry.read_bytes().split(b"\0"):
+                found.append(int(entry.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+MARK = "SWITCHGEAR_PROCESS"
+"""The variable that marks all processes of one run."""
+_CHUNK = 65_536
+_TICK_S = 1.0
+"""We look at the clock so often: a longer wait than this was a suspension."""
+_TAIL_LINES = 200
+_MOST_EVENTS = 5_000
+
+
+class ProcessEnd(enum.Enum):
+    """Why a run is over."""
+
+    EXITED = "exited"
+    DEADLINE = "deadline"
+    IDLE = "idle"
+    STOPPED = "stopped"
+    KILLED = "killed"
+    NOT_FOUND = "not_found"
+    LOST = "lost"
+    """Something killed the supervisor; what the agent's exit code was is not known."""
+
+
+class AgentRun(NamedTuple):
+    """What one run of an agent came to. Immutable."""
+
+    end: ProcessEnd
+    exit_code: int | None
+    """None: not known. Negative: ended by that signal."""
+    duration_s: float
+    events: tuple[StreamEvent, ...]
+    """The newest 5,000; `on_event` saw all."""
+    events_dropped: int
+    output_chars: int
+    """What the agent said, without the envelope of its format."""
+    output_bytes: int
+    """All it printed, to stdout and stderr."""
+    tail: str
+    """The last lines it printed, redacted."""
+    lines: int
+    unknown_lines: int
+    usage: tuple[Usage, ...]
+    """The last figures of each model: see `switchgear._agents.prices.cost_of`."""
+    result: AgentResult | None
+    """The agent's own words on its end, if it had any."""
+    problem: str = ""
+    """A sentence, where the agent could not be started or was lost."""
+
+
+class AgentProcess:
+    """One run of an agent.
+
+    `run` blocks in one thread; `stop` and `kill` may be called from any thread, from `on_event`
+    and from a signal handler, at any time, also before and after.
+
+    `deadline_s` bounds the whole run, `idle_s` the time without any output, each None for never; time
+    in which this process was suspended counts for neither.
+    `grace_s` is what a gentle end may take before all that is left is killed. While nothing is
+    printed, `on_silence` is called every `silence_s` seconds with how long. `env` is the whole
+    environment (default: ours); variables of `WITHHELD` are left out in any case. `supervisors` has
+    one ready for this run, and is asked for the next while the agent works.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        prompt: str,
+        cwd: Path | str,
+        *,
+        model: str | None = None,
+        extra: tuple[str, ...] = (),
+        env: Mapping[str, str] | None = None,
+        deadline_s: float | None = None,
+        idle_s: float | None = None,
+        grace_s: float = 5.0,
+        silence_s: float = 15.0,
+        on_event: Callable[[StreamEvent], None] | None = None,
+        on_silence: Callable[[float], object] | None = None,
+        supervisors: SupervisorPool | None = None,
+    ) -> None:
+        self.agent = agent
+        self.cwd = Path(cwd).absolute()
+        self.invocation: Invocation = agent.invocation(prompt, self.cwd, model=model, extra=extra)
+        self.reader: StreamReader = agent.reader(model=model)
+        self.deadline_s = deadline_s
+        self.idle_s = idle_s
+        self.grace_s = grace_s
+        self.silence_s = silence_s
+        self.on_event = on_event
+        self.on_silence = on_silence
+        self._told_s = 0.0
+        """When a silence was last told, on the clock of spans."""
+        self.env = _environment(env, self.invocation, self.cwd)
+        self._supervisors = supervisors
+        self._control_write = -1
+        self._early = b""
+        """Orders that came before the start."""
+        self._over = False
+        # Reentrant, because a signal handler may order while an order is being given.
+        self._control = threading.RLock()
+        self._orders: list[ProcessEnd] = []
+        self._events: deque[StreamEvent] = deque(maxlen=_MOST_EVENTS)
+        self._seen = 0
+        self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
+        self._usage: dict[str | None, Usage] = {}
+        self._result: AgentResult | None = None
+        self._bytes = 0
+        self._status = b""
+
+    def stop(self) -> None:
+        """Ends it gently: SIGTERM to all its processes, SIGKILL after the grace period."""
+        self._order(ProcessEnd.STOPPED, b"T")
+
+    def kill(self) -> None:
+        """Ends it at once: SIGKILL to all its processes."""
+        self._order(ProcessEnd.KILLED, b"K")
+
+    def run(self) -> AgentRun:
+        """Runs the agent to its end, whatever that is. To be called once."""
+        began_s = AWAKE()
+        if problem := self._missing():
+            self._close_control()
+            return self._outcome(ProcessEnd.NOT_FOUND, None, began_s, problem)
+        supervisor = SupervisorProcess() if self._supervisors is None else self._supervisors.take()
+        try:
+            with supervisor.process as process:
+                try:
+                    self._begin(supervisor)
+                    self._watch(process, supervisor.status, began_s)
+                except BaseException:
+                    self.kill()
+                    raise
+                finally:
+                    os.close(supervisor.status)
+        finally:
+            self._close_control()
+            end_marked(f"{MARK}={self.env[MARK]}", lost=not self._status)
+        return self._concluded(began_s)
+
+    def _missing(self) -> str:
+        if not self.cwd.is_dir():
+            raise ValueError(f"cwd is {str(self.cwd)!r}: it must be a directory")
+        path = self.env.get("PATH", os.defpath)
+        return _not_found(self.agent, self.invocation.argv[0], self.cwd, path)
+
+    def _begin(self, supervisor: SupervisorProcess) -> None:
+        with self._control:
+            self._control_write = supervisor.control
+            os.write(self._control_write, self._early)
+        argv, stdin, _ = self.invocation
+        supervisor.begin(argv, stdin or "", env=self.env, cwd=self.cwd, grace_s=self.grace_s)
+        if self._supervisors is not None:
+            self._supervisors.prepare()
+
+    def _watch(self, process: subprocess.Popen[bytes], status: int, began_s: float) -> None:
+        """Reads all there is until the supervisor and every holder of the pipes is gone."""
+        outputs = {cast("IO[bytes]", process.stdout).fileno(): (LineBuffer(), False)}
+        outputs[cast("IO[bytes]", process.stderr).fileno()] = (LineBuffer(), True)
+        last_output_s = looked_s = began_s
+        with selectors.DefaultSelector() as ready:
+            for descriptor in (*outputs, status):
+                os.set_blocking(descriptor, False)
+                ready.register(descriptor, selectors.EVENT_READ)
+            while status in ready.get_map():
+                patience_s = min(_TICK_S, self._patience_s(began_s, last_output_s))
+                found = ready.select(patience_s)
+                looked_s = AWAKE.looked(looked_s, patience_s)
+                for key, _ in found:
+                    chunk = os.read(key.fd, _CHUNK)
+                    if not chunk:
+                        ready.unregister(key.fd)
+                    elif key.fd == status:
+                        self._status += chunk
+                    else:
+                        last_output_s = AWAKE()
+                        self._read(chunk, *outputs[key.fd])
+                self._look_at_the_clock(began_s, last_output_s)
+            for descriptor, sink in outputs.items():  # what was printed just before the end
+                if descriptor in ready.get_map():
+                    self._drain(descriptor, *sink)
+        for lines, is_error in outputs.values():
+            for line in lines.close():
+                self._line(line, is_error=is_error)
+
+    def _patience_s(self, began_s: float, last_output_s: float) -> float:
+        if self._orders or self._status:
+            return _TICK_S
+        ends = [began_s + self.deadline_s] if self.deadline_s is not None else []
+        ends += [last_output_s + self.idle_s] if self.idle_s is not None else []
+        if self.on_silence is not None:
+            ends.append(max(last_output_s, self._told_s) + self.silence_s)
+        return max(0.0, min(ends) - AWAKE()) if ends else _TICK_S
+
+    def _look_at_the_clock(self, began_s: float, last_output_s: float) -> None:
+        now_s = AWAKE()
+        if self._orders or self._status:
+            return
+        if self.deadline_s is not None and now_s >= began_s + self.deadline_s:
+            self._order(ProcessEnd.DEADLINE, b"T")
+        elif self.idle_s is not None and now_s >= last_output_s + self.idle_s:
+            self._order(ProcessEnd.IDLE, b"T")
+        elif (
+            self.on_silence is not None
+            and now_s >= max(last_output_s, self._told_s) + self.silence_s
+        ):
+            self._told_s = now_s
+            self.on_silence(now_s - last_output_s)
+
+    def _drain(self, descriptor: int, lines: LineBuffer, is_error: bool) -> None:  # noqa: FBT001
+        while True:
+            try:
+                chunk = os.read(descriptor, _CHUNK)
+            except BlockingIOError:
+                return
+            if not chunk:
+                return
+            self._read(chunk, lines, is_error)
+
+    def _read(self, chunk: bytes, lines: LineBuffer, is_error: bool) -> None:  # noqa: FBT001
+        self._bytes += len(chunk)
+        for line in lines.feed(chunk):
+            self._line(line, is_error=is_error)
+
+    def _line(self, line: bytes, *, is_error: bool) -> None:
+        self._tail.append(line[:2_000])
+        for event in self.reader.feed(line, stderr=is_error):
+            self._happened(event)
+
+    def _happened(self, event: StreamEvent) -> None:
+        self._seen += 1
+        self._events.append(event)
+        if isinstance(event, Usage):
+            self._usage[event.model] = event
+        elif isinstance(event, AgentResult):
+            self._result = event
+        if self.on_event is not None:
+            self.on_event(event)
+
+    def _order(self, end: ProcessEnd, order: bytes) -> None:
+        with self._control:
+            if self._over:
+                return
+            if not self._status:  # else the agent has ended by itself, and only remains are left
+                self._orders.append(end)
+            if self._control_write < 0:
+                self._early += order
+                return
+            try:
+                os.write(self._control_write, order)
+            except BrokenPipeError:
+                return
+
+    def _close_control(self) -> None:
+        with self._control:
+            self._over = True
+            if self._control_write >= 0:
+                os.close(self._control_write)
+            self._control_write = -1
+
+    def _concluded(self, began_s: float) -> AgentRun:
+        word, _, number = self._status.decode("ascii", "replace").strip().partition(" ")
+        if word == "error":
+            reason = os.strerror(int(number))
+            program = self.invocation.argv[0]
+            problem = f"the agent's program {program!r} cannot be started: {reason}"
+            return self._outcome(ProcessEnd.NOT_FOUND, None, began_s, problem)
+        code = int(number) if word == "exit" else None
+        for event in self.reader.close(code if not self._orders else None):
+            self._happened(event)
+        if self._orders:
+            return self._outcome(self._orders[-1], code, began_s)
+        if code is None:
+            return self._outcome(
+                ProcessEnd.LOST, None, began_s, "the agent's supervisor was killed"
+            )
+        return self._outcome(ProcessEnd.EXITED, code, began_s)
+
+    def _outcome(
+        self, end: ProcessEnd, code: int | None, began_s: float, problem: str = ""
+    ) -> AgentRun:
+        tail = b"\n".join(self._tail).decode("utf-8", "replace")
+        return AgentRun(
+            end=end,
+            exit_code=code,
+            duration_s=AWAKE() - began_s,
+            events=tuple(self._events),
+            events_dropped=self._seen - len(self._events),
+            output_chars=self.reader.output_chars,
+            output_bytes=self._bytes,
+            tail=clean(tail, 8_000),
+            lines=self.reader.lines,
+            unknown_lines=self.reader.unknown_lines,
+            usage=usage_by_model(self._usage.values()),
+            result=self._result,
+            problem=problem,
+        )
+
+
+def missing_program(agent: Agent, cwd: Path) -> str:
+    """Why the agent's program cannot be started from here, as a sentence; empty: it is there."""
+    program = agent.invocation("", cwd).argv[0]
+    return _not_found(agent, program, cwd, os.environ.get("PATH", os.defpath))
+
+
+def _not_found(agent: Agent, program: str, cwd: Path, path: str) -> str:
+    where = str(cwd / program) if os.sep in program else program
+    if shutil.which(where, path=path):
+        return ""
+    missing = f"there is no program {program!r} on the PATH"
+    if not agent.install:
+        return f"{missing}; install it, or name another command"
+    return f"the agent {agent.name!r} is not installed: {missing}; install it with: {agent.install}"
+
+
+def _environment(
+    env: Mapping[str, str] | None, invocation: Invocation, cwd: Path
+) -> dict[str, str]:
+    whole = dict(os.environ if env is None else env)
+    for name in WITHHELD:
+        whole.pop(name, None)
+    return {**whole, **invocation.env, "PWD": str(cwd), MARK: uuid.uuid4().hex}

@@ -1,0 +1,129 @@
+"""Qwen Code, headless. It speaks Claude Code's stream with other habits.
+
+Its input tokens include those of the cache, its output tokens are real in every message, and it
+names no price. Its own loop guard ends a run with an error in the result.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument
+from switchgear._agents.claude_code.agent import ClaudeReader
+from switchgear._agents.claude_code.hooks import token_counts as claude_counts
+from switchgear._agents.events import Usage
+from switchgear._agents.fields import TokenCounts, at, count, words
+from switchgear._agents.qwen.hooks import token_counts
+from switchgear._agents.recordings.files import RecordingFile, RecordingFormat
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordingTally,
+    RunBuilder,
+    exit_code,
+    moment,
+    name,
+    word,
+)
+
+
+class QwenReader(ClaudeReader):
+    """Reads Qwen Code's stream."""
+
+    placeholder_output = False
+
+    @staticmethod
+    def token_counts(usage: object) -> TokenCounts:
+        """The tokens of a message: the input includes the cache."""
+        return claude_counts(usage)._replace(input=count(at(usage, "input_tokens")))
+
+
+class Qwen(Agent):
+    """Alibaba's Qwen Code."""
+
+    name = "qwen"
+    install = "npm install -g @qwen-code/qwen-code"
+
+    def invocation(
+        self, prompt: str, cwd: Path, *, model: str | None = None, extra: tuple[str, ...] = ()
+    ) -> Invocation:
+        """Every tool is allowed, for nobody is there to ask."""
+        del cwd
+        argv = ["qwen", "--output-format", "stream-json", "--approval-mode", "yolo"]
+        argv += ["--model", model] if model else []
+        return Invocation((*argv, *extra, f"--prompt={as_argument(prompt)}"))
+
+    def reader(self, *, model: str | None = None) -> StreamReader:
+        """A reader for one run."""
+        return QwenReader(model=model)
+
+
+# Transcripts
+
+_FORMAT = "qwen"
+
+_TYPES = ("user", "assistant", "tool_result")
+_ENVELOPE = re.compile(
+    r"\ACommand: .*\nDirectory: .*\nOutput: |(?m:^(?:Error|Signal|Process Group PGID|Exit Code): .*$)\n?"
+)
+
+
+def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+    """Lines of a session whose messages have parts."""
+    del source
+    return any(
+        word(line.get("type")) in _TYPES and isinstance(at(line, "message", "parts"), list)
+        for line in head
+        if "sessionId" in line
+    )
+
+
+def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
+    """The chat of a file."""
+    building = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT))
+    for line in source.lines(tally, _FORMAT):
+        kind, at_s = line.get("type"), moment(line.get("timestamp"))
+        if name(line.get("sessionId")):
+            building.run = building.run._replace(id=name(line["sessionId"]))
+        parts = at(line, "message", "parts")
+        parts = parts if isinstance(parts, list) else []
+        if kind == "user":
+            building.turn(at_s)
+            building.fill(task=name("\n".join(words(at(part, "text")) for part in parts)))
+        elif kind == "assistant":
+            _answer(building, line, parts, at_s)
+        elif kind == "tool_result":
+            _result(building, line, parts, at_s)
+        elif kind != "system":
+            tally.unknown_line(_FORMAT, kind)
+    yield building.finish()
+
+
+def _answer(
+    building: RunBuilder, line: dict[str, Any], parts: list[Any], at_s: float | None
+) -> None:
+    building.turn(at_s)
+    model, usage = name(line.get("model")), line.get("usageMetadata")
+    building.fill(model=model)
+    building.add_usage(Usage(model or None, *token_counts(usage)))
+    for part in parts:
+        building.text(at(part, "text"))
+        call = at(part, "functionCall")
+        if call is not None:
+            building.call(at(call, "id"), at(call, "name"), at(call, "args"), at_s)
+
+
+def _result(
+    building: RunBuilder, line: dict[str, Any], parts: list[Any], at_s: float | None
+) -> None:
+    for part in parts:
+        answer = at(part, "functionResponse")
+        response = at(answer, "response")
+        output = words(at(response, "output") or at(response, "error"))
+        failed = at(line, "toolCallResult", "status") == "error" or at(response, "error")
+        code = exit_code(output)
+        ok = False if failed else None if code is None else code == 0
+        building.result(at(answer, "id"), _ENVELOPE.sub("", output).strip("\n"), at_s, ok=ok)
+
+
+TRANSCRIPTS = RecordingFormat(_FORMAT, "Qwen Code chat", _recognises, _read, ("~/.qwen/projects",))

@@ -1,0 +1,438 @@
+"""Recorded runs: their steps, the builder that puts them together, and the values in recordings.
+
+Recordings hold texts, calls, results and usage separately and in several orders; every reader passes
+them to a `RunBuilder` in the order of the file. Whatever a file holds, each value has its type: what
+is not as it should be is empty or `None`.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from switchgear._agents.events import Usage
+from switchgear._agents.provider_messages import looks_failed
+from switchgear._core.types import AgentStep, Signal
+from switchgear._text.agent_text import files_of
+from switchgear._text.fingerprint import gist
+from switchgear._text.redact import LONGEST_TEXT, redact, redact_lines
+
+LONGEST_NAME = 200
+_SHELLS = frozenset({
+    *("bash", "shell", "exec_command", "run_shell_command", "execute_bash", "terminal", "run"),
+    *("local_shell_call", "container.exec", "run_command", "execute_command", "cmdrunaction"),
+})  # fmt: skip
+_LOOKING = frozenset({
+    *("read", "read_file", "read_many_files", "glob", "grep", "ls", "list_directory", "search"),
+    *("search_file_content", "webfetch", "web_fetch", "websearch", "web_search", "view", "think"),
+    *("grep_search", "list_files", "google_web_search", "todowrite", "update_plan", "finish"),
+})  # fmt: skip
+_LOOKING_COMMANDS = frozenset({
+    *("ls", "cat", "head", "tail", "grep", "rg", "find", "pwd", "wc", "which", "echo", "stat"),
+    *("file", "tree", "du", "df", "env", "ps", "sort", "uniq", "cut", "diff", "true", "cd"),
+})  # fmt: skip
+_LOOKING_GIT = frozenset({"log", "status", "diff", "show", "blame", "branch", "grep"})
+_WRITING = re.compile(r"(?<![<>&\d])>{1,2}(?![&>])|\bsed -i|\btee\b|\bpatch\b|\bgit apply\b|<<")
+_WRITING_SIGNS = (">", "<<", "sed -i", "tee", "patch", "git apply")
+"""Without one of these `_WRITING` is not tried: it is slow on what it does not match."""
+_BETWEEN = re.compile(r"\|\||&&|[;|\n]")
+_EXIT_CODE = re.compile(r"(?im)^(?:process )?exit(?:ed with)? code:? (-?\d{1,10})$")
+_LATEST_S = 4e11
+"""Beyond this a number of seconds is none: they were milliseconds or nanoseconds."""
+
+
+def name(value: object) -> str:
+    """A name in one safe line; empty where there is none."""
+    if not isinstance(value, str):
+        return ""
+    return _safe_name(value) if len(value) <= LONGEST_NAME else redact(value, LONGEST_NAME)
+
+
+@lru_cache(maxsize=1024)
+def _safe_name(text: str) -> str:
+    """The same sessions, tools and models come in every line of a file."""
+    return redact(text, LONGEST_NAME)
+
+
+def word(value: object) -> str:
+    """A word that tells kinds apart; empty for whatever is none, a list in its place for example."""
+    return value if isinstance(value, str) else ""
+
+
+def body(value: object) -> str | None:
+    """A text as a detector may read it: its two ends, without secrets; `None` where there is none."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else as_json(value)
+    if len(text) > LONGEST_TEXT:
+        text = f"{text[: LONGEST_TEXT // 2]}\n{text[1 - LONGEST_TEXT // 2 :]}"
+    return redact_lines(text)
+
+
+def as_json(value: Any) -> str:
+    """Arguments as one text; equal ones make equal texts."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, sort_keys=True, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return repr(type(value))
+
+
+def error_line(output: str | None) -> str:
+    """The error that an output tells, in one line."""
+    return redact(gist(output or "")) or "failed without a word"
+
+
+def number(value: object) -> float | None:
+    """A finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) < 1e20 and math.isfinite(value) else None
+
+
+def whole(value: object) -> int | None:
+    """A count."""
+    found = number(value)
+    return None if found is None or found < 0 else int(found)
+
+
+def moment(value: object) -> float | None:
+    """A time in seconds: out of an ISO text, or a number of seconds, milliseconds, nanoseconds."""
+    if isinstance(value, str):
+        if value.isascii() and value.isdecimal():
+            return moment(int(value[:25]))
+        try:
+            return datetime.fromisoformat(value).timestamp()
+        except (ValueError, OverflowError, OSError):
+            return None
+    found = number(value)
+    while found is not None and found > _LATEST_S:
+        found /= 1000
+    return found if found is None or found >= 0 else None
+
+
+def exit_code(output: str) -> int | None:
+    """The exit code that an output names in a line of its own, the last one."""
+    found = _EXIT_CODE.findall(output[-2000:])
+    return int(found[-1]) if found else None
+
+
+def succeeded(tool: str, output: str) -> bool:
+    """Whether a step whose recording has no verdict went well, as far as its output shows."""
+    code = exit_code(output) if exit_code(output) is not None else exit_code(output[:300])
+    if code is not None:
+        return code == 0
+    return not (is_shell(tool) and looks_failed(output))
+
+
+def is_shell(tool: str) -> bool:
+    """Whether a tool runs commands."""
+    return bare(tool) in _SHELLS
+
+
+def bare(tool: str) -> str:
+    """A tool's name without its server and its case."""
+    return tool.rsplit("__", 1)[-1].rsplit(".", 1)[-1].lower()
+
+
+def changed(tool: str, arguments: object, *, ok: bool | None) -> bool | None:
+    """Whether a step changed the work; `None`: nobody can tell from outside.
+
+    >>> changed("Edit", {"file_path": "a.py"}, ok=True), changed("Read", {}, ok=True)
+    (True, False)
+    >>> changed("bash", {"command": "ls | head"}, ok=True), changed("bash", "make", ok=True)
+    (False, None)
+    """
+    if not tool or bare(tool) in _LOOKING:
+        return False
+    if files_of(tool, arguments):
+        return ok is not False
+    if isinstance(arguments, dict) and word(arguments.get("command")) in {"view", "read"}:
+        return False
+    return _changed_by(command_of(arguments)) if is_shell(tool) else None
+
+
+def command_of(arguments: object) -> str:
+    """The command line of a shell's arguments."""
+    if isinstance(arguments, dict):
+        arguments = arguments.get("command", arguments.get("cmd"))
+    if isinstance(arguments, list):
+        return " ".join(str(part) for part in arguments[:50])
+    return arguments if isinstance(arguments, str) else ""
+
+
+def _changed_by(command: str) -> bool | None:
+    if not command.strip():
+        return None
+    if any(sign in command for sign in _WRITING_SIGNS) and _WRITING.search(command):
+        return True
+    for part in _BETWEEN.split(command[:4000]):
+        words = part.split()
+        looking = not words or words[0] in _LOOKING_COMMANDS
+        if not looking and not (words[0] == "git" and words[1:2] and words[1] in _LOOKING_GIT):
+            return None
+    return False
+
+
+# Runs and their steps
+
+MOST_STEPS = 20_000
+"""Steps kept of one run; a run that has more says so."""
+MOST_KINDS = 50
+"""Kinds of unknown lines that are named; more are counted together."""
+
+
+class RecordedStep(NamedTuple):
+    """One step of an agent, or one iteration of a loop."""
+
+    tool: str = ""
+    """The tool's own name; empty: it only talked."""
+    args: str = ""
+    result: str | None = None
+    thought: str | None = None
+    ok: bool | None = None
+    """`None`: the recording does not say."""
+    error: str | None = None
+    at_s: float | None = None
+    """When it ended: since the epoch, or since the start of the run."""
+    seconds: float | None = None
+    usages: tuple[Usage, ...] = ()
+    """What the model took for it: of this step alone, not a running total."""
+    changed: bool | None = None
+    """Whether it changed the work; `None`: that cannot be told."""
+    files_changed: int | None = None
+    tests_passing: int | None = None
+    output_chars: int | None = None
+    is_act: bool = True
+    """False: no step of an agent but facts about a whole iteration of a loop."""
+
+    def signal(self) -> Signal:
+        """The facts, as a circuit is told them."""
+        act = AgentStep(self.tool, self.args, self.result, self.thought) if self.is_act else None
+        costs = [usage.cost_micros for usage in self.usages]
+        return Signal(
+            ok=self.ok,
+            seconds=self.seconds,
+            error=self.error,
+            cost_micros=sum(cost for cost in costs if cost is not None) if any(costs) else None,
+            files_changed=self.files_changed,
+            tests_passing=self.tests_passing,
+            output_chars=self.output_chars,
+            step=act,
+        )
+
+
+class RecordedRun(NamedTuple):
+    """One run of one agent; a sub-agent is a run of its own.
+
+    >>> RecordedRun("r1", "runs.jsonl", "plain", steps=(RecordedStep("bash", "make"),)).task
+    ''
+    """
+
+    id: str
+    source: str
+    """The file that it was read from."""
+    format: str
+    agent: str = ""
+    model: str | None = None
+    task: str = ""
+    solved: bool | None = None
+    """Whether the task was solved in the end; `None`: the recording does not say."""
+    ended: str = ""
+    """Why it ended, in the words of the recording."""
+    steps: tuple[RecordedStep, ...] = ()
+    cost_micros: int | None = None
+    """What the whole run cost, where its steps do not say."""
+    left_out: int = 0
+    """Steps beyond `MOST_STEPS`."""
+
+    @property
+    def group(self) -> str:
+        """What must not be torn apart when runs are divided: the task, else the run itself."""
+        return self.task or self.id
+
+
+class RecordingTally:
+    """What was read and what was not understood, by name. Added up over files; one thread."""
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.runs = 0
+        self.empty = 0
+        """Sessions in which the agent did nothing."""
+        self.formats: Counter[str] = Counter()
+        self.unknown: Counter[str] = Counter()
+        """Lines that were not understood, by what they are."""
+        self.problems: list[tuple[str, str]] = []
+        """Files that could not be read, and why: the first of them."""
+        self.problem_count = 0
+
+    def unknown_line(self, format_name: str, kind: object) -> None:
+        """Count a line that was not understood."""
+        name = f"{format_name}: {_kind_name(kind)}"
+        if name not in self.unknown and len(self.unknown) >= MOST_KINDS:
+            name = f"{format_name}: other kinds"
+        self.unknown[name] += 1
+
+    def problem(self, path: str, why: str) -> None:
+        """Note a file that could not be read."""
+        self.problem_count += 1
+        if len(self.problems) < MOST_KINDS:
+            self.problems.append((path, why))
+
+    def add(self, other: "RecordingTally") -> None:
+        """Add what another one counted."""
+        self.files += other.files
+        self.runs += other.runs
+        self.empty += other.empty
+        self.formats.update(other.formats)
+        for kind, count in other.unknown.items():
+            known = kind in self.unknown or len(self.unknown) < MOST_KINDS
+            self.unknown[kind if known else "other kinds"] += count
+        self.problem_count += other.problem_count
+        self.problems = (self.problems + other.problems)[:MOST_KINDS]
+
+
+def _kind_name(kind: object) -> str:
+    """A kind in a few plain characters: it comes out of the file."""
+    said = kind if isinstance(kind, str) and kind else "a line without a kind"
+    return "".join(sign if sign.isprintable() else "?" for sign in said[:60])
+
+
+_MOST_WAITING = 256
+_LONGEST_SAID = 8000
+
+
+class _OpenCall(NamedTuple):
+    place: int
+    arguments: object
+    began_s: float | None
+
+
+class RunBuilder:
+    """One run while it is read. `run` holds what is known of it besides its steps."""
+
+    def __init__(self, run: RecordedRun) -> None:
+        self.run = run
+        self._steps: list[RecordedStep] = []
+        self._left_out = 0
+        self._said: list[str] = []
+        self._said_chars = 0
+        self._usages: list[Usage] = []
+        self._calls: dict[str, _OpenCall] = {}
+        self._last_s: float | None = None
+
+    def fill(self, **facts: object) -> None:
+        """Facts about the run; what is known already, or told as nothing, stays."""
+        new = {key: value for key, value in facts.items() if value and not getattr(self.run, key)}
+        if new:
+            self.run = self.run._replace(**new)  # type: ignore[arg-type]
+
+    def text(self, text: object) -> None:
+        """Something the agent said or thought; it belongs to its next call."""
+        if isinstance(text, str) and text.strip() and self._said_chars < _LONGEST_SAID:
+            self._said.append(text)
+            self._said_chars += len(text)
+
+    def add_usage(self, usage: Usage) -> None:
+        """What an answer of the model took; it belongs to the next step."""
+        if usage.input_tokens or usage.output_tokens or usage.cost_micros:
+            self._usages.append(usage)
+
+    def add_usage_of_last(self, usage: Usage) -> None:
+        """What the answer before took, told behind it: it belongs to the last step."""
+        if self._said or not self._steps:
+            self.add_usage(usage)
+        elif usage.input_tokens or usage.output_tokens or usage.cost_micros:
+            last = self._steps[-1]
+            self._steps[-1] = last._replace(usages=(*last.usages, usage))
+
+    def call(self, call_id: object, tool: object, arguments: object, at_s: float | None) -> None:
+        """A tool is called."""
+        if len(self._steps) >= MOST_STEPS:
+            self._left_out += 1
+            return
+        if len(self._calls) >= _MOST_WAITING:
+            del self._calls[next(iter(self._calls))]
+        self._calls[str(call_id)] = _OpenCall(len(self._steps), arguments, at_s)
+        thought, usages = self._take()
+        shown = name(tool) or "tool"
+        self._steps.append(
+            RecordedStep(
+                shown, body(as_json(arguments)) or "", None, thought,
+                at_s=self._time(at_s), usages=usages,
+            )
+        )  # fmt: skip
+
+    def result(
+        self,
+        call_id: object,
+        output: str,
+        at_s: float | None,
+        *,
+        ok: bool | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """What came back of a call. `ok=None`: the recording has no verdict, the output shows it."""
+        call = self._calls.pop(str(call_id), None)
+        if call is None:
+            return
+        step = self._steps[call.place]
+        good = succeeded(step.tool, output) if ok is None else ok
+        if seconds is None and at_s is not None and call.began_s is not None:
+            seconds = max(at_s - call.began_s, 0.0)
+        self._steps[call.place] = step._replace(
+            result=body(output),
+            ok=good,
+            error=None if good else error_line(output),
+            at_s=self._time(at_s) if at_s is not None else step.at_s,
+            seconds=seconds,
+            changed=changed(step.tool, call.arguments, ok=good),
+        )
+
+    def turn(self, at_s: float | None = None) -> None:
+        """The answer is complete: what was said without a call is a step of its own."""
+        if not self._said:
+            return
+        thought, usages = self._take()
+        self.add(RecordedStep(thought=thought, ok=None, at_s=at_s, usages=usages, changed=False))
+
+    def add(self, step: RecordedStep) -> None:
+        """A step that is complete as it is."""
+        if len(self._steps) >= MOST_STEPS:
+            self._left_out += 1
+            return
+        if self._usages:
+            step = step._replace(usages=(*step.usages, *self._usages))
+            self._usages = []
+        self._steps.append(step._replace(at_s=self._time(step.at_s)))
+
+    def said(self) -> str | None:
+        """What was said since the last step, taken."""
+        thought = body("\n".join(self._said).strip()) if self._said else None
+        self._said, self._said_chars = [], 0
+        return thought
+
+    def finish(self) -> RecordedRun:
+        """The run. What was used after the last step is part of that one."""
+        self.turn()
+        if self._usages and self._steps:
+            last = self._steps[-1]
+            self._steps[-1] = last._replace(usages=(*last.usages, *self._usages))
+        return self.run._replace(steps=tuple(self._steps), left_out=self._left_out)
+
+    def _take(self) -> tuple[str | None, tuple[Usage, ...]]:
+        usages = tuple(self._usages)
+        self._usages = []
+        return self.said(), usages
+
+    def _time(self, at_s: float | None) -> float | None:
+        """Time in a run never goes backwards, whatever the recording says."""
+        if at_s is None:
+            return self._last_s
+        self._last_s = at_s if self._last_s is None else max(at_s, self._last_s)
+        return self._last_s

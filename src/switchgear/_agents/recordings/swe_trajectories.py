@@ -1,0 +1,312 @@
+"""Trajectories of OpenHands and SWE-agent.
+
+OpenHands writes a list of events, evaluation outputs (a run a line) or a folder of events. It has two
+generations of events: actions and observations joined by `cause`, and those of the agent SDK joined by
+the call's id, whose conversations are folders with a file for each event. SWE-agent writes a `.traj`
+file: one document with the turns of one run under `trajectory`.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from switchgear._agents.events import Usage
+from switchgear._agents.fields import at, count, micros, words
+from switchgear._agents.recordings.files import RecordingFile, RecordingFormat, UnreadableRecording
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordingTally,
+    RunBuilder,
+    moment,
+    name,
+    number,
+    word,
+)
+
+_OPENHANDS = "openhands"
+
+_NO_STEPS = frozenset({"system", "recall", "change_agent_state", "null", "condensation", "pause"})
+_SDK_SILENT = frozenset({
+    *("SystemPromptEvent", "ConversationStateUpdateEvent", "Condensation", "CondensationRequest"),
+    *("CondensationSummaryEvent", "PauseEvent", "TokenEvent", "LLMCompletionLogEvent"),
+})  # fmt: skip
+
+
+def _recognises(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+    """A list of events, lines with a history, or the folder of a conversation."""
+    if is_folder(source.path):
+        return True
+    first = head[0] if head else {}
+    listed = first.get("[]")
+    if isinstance(listed, list):
+        return any(_is_event(event) for event in listed[:20])
+    return (isinstance(first.get("history"), list) and "instance_id" in first) or _is_event(first)
+
+
+def is_folder(path: str) -> bool:
+    """Whether a folder holds the events of a conversation."""
+    return os.path.basename(path) == "events" and os.path.isdir(path)
+
+
+def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
+    """The run of a trajectory, or the runs of an evaluation."""
+    if is_folder(source.path):
+        events: Iterable[Any] = _in_files(source.path, tally)
+        whose = os.path.basename(os.path.dirname(source.path))
+        yield _run(RecordedRun(name(whose), source.path, _OPENHANDS, _OPENHANDS), events, tally)
+        return
+    first = source.head()[0]
+    if "[]" in first:
+        yield _run(
+            RecordedRun(source.name, source.path, _OPENHANDS, _OPENHANDS), first["[]"], tally
+        )
+    elif "history" in first:
+        for line in source.lines(tally, _OPENHANDS):
+            yield _evaluated(line, source, tally)
+    else:
+        lines = source.lines(tally, _OPENHANDS)
+        yield _run(RecordedRun(source.name, source.path, _OPENHANDS, _OPENHANDS), lines, tally)
+
+
+def _is_event(value: object) -> bool:
+    keys = value.keys() if isinstance(value, dict) else set()
+    first = {"source", "timestamp"} <= keys and bool({"action", "observation"} & keys)
+    return first or str(at(value, "kind")).endswith(("Event", "Observation"))
+
+
+def _in_files(folder: str, tally: RecordingTally) -> Iterator[Any]:
+    try:
+        names = sorted(each for each in os.listdir(folder) if each.endswith(".json"))
+    except OSError as error:
+        raise UnreadableRecording(f"cannot be read: {error.strerror}") from error
+    for each in names:
+        try:
+            yield RecordingFile(os.path.join(folder, each)).document()
+        except UnreadableRecording as problem:
+            tally.problem(os.path.join(folder, each), str(problem))
+
+
+def _evaluated(line: dict[str, Any], source: RecordingFile, tally: RecordingTally) -> RecordedRun:
+    result = line.get("test_result")
+    verdicts = (
+        at(line, "report", "resolved"),
+        at(result, "report", "resolved"),
+        at(result, "resolved"),
+        at(result, "result"),
+        line.get("resolved"),
+    )
+    run = RecordedRun(
+        name(line.get("instance_id")) or source.name,
+        source.path,
+        _OPENHANDS,
+        _OPENHANDS,
+        name(at(line, "metadata", "llm_config", "model")) or None,
+        name(line.get("instance_id")),
+        next((verdict for verdict in verdicts if isinstance(verdict, bool)), None),
+        name(line.get("error")),
+        cost_micros=micros(at(line, "metrics", "accumulated_cost")),
+    )
+    history = line.get("history")
+    events = history if isinstance(history, list) else []
+    flat = [event for one in events for event in (one if isinstance(one, list) else [one])]
+    return _run(run, flat, tally)
+
+
+def _run(run: RecordedRun, events: Iterable[Any], tally: RecordingTally) -> RecordedRun:
+    reading = _OpenHandsReader(run, tally)
+    for event in events:
+        if isinstance(event, dict):
+            reading.read_message(event)
+        else:
+            tally.unknown_line(_OPENHANDS, "not an event")
+    done = reading.building.finish()
+    priced = any(step.usages for step in done.steps)
+    return done._replace(cost_micros=None) if priced else done
+
+
+class _OpenHandsReader:
+    """One run while its events are read."""
+
+    def __init__(self, run: RecordedRun, tally: RecordingTally) -> None:
+        self.building = RunBuilder(run)
+        self._tally = tally
+        self._spent = [0, 0, 0, 0]
+
+    def read_message(self, event: dict[str, Any]) -> None:
+        at_s = moment(event.get("timestamp"))
+        if isinstance(event.get("kind"), str):
+            self._sdk(event, str(event["kind"]), at_s)
+        elif "action" in event:
+            self._action(event, at_s)
+        elif "observation" in event:
+            self._observation(event, at_s)
+        else:
+            self._tally.unknown_line(_OPENHANDS, next(iter(event), None))
+
+    # The first generation
+
+    def _action(self, event: dict[str, Any], at_s: float | None) -> None:
+        action, arguments = word(event.get("action")), event.get("args")
+        if not action or action in _NO_STEPS:
+            return
+        if action == "message":
+            text = words(at(arguments, "content") or event.get("message"))
+            if event.get("source") == "agent":
+                self._use(event.get("llm_metrics"))
+                self.building.text(text)
+                self.building.turn(at_s)
+            else:
+                self.building.fill(task=name(text))
+            return
+        self._use(event.get("llm_metrics"))
+        self.building.text(at(arguments, "thought"))
+        given = arguments if isinstance(arguments, dict) else {}
+        shown = {key: value for key, value in given.items() if key not in _DROPPED}
+        tool = at(event, "tool_call_metadata", "function_name") or action
+        self.building.call(event.get("id"), tool, shown, at_s)
+        if action == "finish":
+            self.building.run = self.building.run._replace(ended="finish")
+            self.building.result(event.get("id"), "", at_s, ok=True)
+
+    def _observation(self, event: dict[str, Any], at_s: float | None) -> None:
+        extras = event.get("extras")
+        code = at(extras, "metadata", "exit_code")
+        code = at(extras, "exit_code") if code is None else code
+        ok = None if not isinstance(code, int) else code in {0, -1}
+        if event.get("observation") == "error" or event.get("success") is False:
+            ok = False
+        self.building.result(event.get("cause"), words(event.get("content")), at_s, ok=ok)
+
+    def _use(self, metrics: object) -> None:
+        """Metrics are running totals; a step took what they grew by."""
+        usage = at(metrics, "accumulated_token_usage")
+        total = [
+            micros(at(metrics, "accumulated_cost")) or 0,
+            count(at(usage, "prompt_tokens")),
+            count(at(usage, "completion_tokens")),
+            count(at(usage, "cache_read_tokens")),
+        ]
+        cost, taken, said, read_tokens = (
+            max(now - before, 0) for now, before in zip(total, self._spent, strict=True)
+        )
+        if any(total):
+            self._spent = total
+        self.building.add_usage(
+            Usage(self.building.run.model, taken, said, read_tokens, 0, cost or None)
+        )
+
+    # The agent SDK
+
+    def _sdk(self, event: dict[str, Any], kind: str, at_s: float | None) -> None:
+        call_id = event.get("tool_call_id")
+        if kind == "ActionEvent":
+            self.building.text(words(event.get("reasoning_content")))
+            self.building.text(words(event.get("thought")))
+            tool = event.get("tool_name") or at(event, "action", "kind")
+            self.building.call(call_id, tool, _plain_action(event), at_s)
+            if tool == "finish":
+                self.building.run = self.building.run._replace(ended="finish")
+        elif kind == "ObservationEvent":
+            seen = event.get("observation")
+            text = words(at(seen, "content") or at(seen, "output"))
+            code = at(seen, "exit_code")
+            code = at(seen, "metadata", "exit_code") if code is None else code
+            ok = None if not isinstance(code, int) else code in {0, -1}
+            ok = False if at(seen, "is_error") is True else ok
+            self.building.result(call_id, text, at_s, ok=ok)
+        elif kind in {"AgentErrorEvent", "UserRejectObservation"}:
+            text = words(event.get("error") or event.get("rejection_reason"))
+            self.building.result(call_id, text, at_s, ok=False)
+        elif kind == "MessageEvent":
+            text = words(at(event, "llm_message", "content"))
+            if event.get("source") == "agent":
+                self.building.text(text)
+                self.building.turn(at_s)
+            else:
+                self.building.fill(task=name(text))
+        elif kind == "ConversationErrorEvent":
+            self.building.run = self.building.run._replace(ended=name(event.get("code")))
+        elif kind not in _SDK_SILENT:
+            self._tally.unknown_line(_OPENHANDS, kind)
+
+
+_DROPPED = frozenset({
+    *("thought", "blocking", "hidden", "confirmation_state", "is_input", "security_risk"),
+    *("is_static", "cwd", "impl_source"),
+})  # fmt: skip
+
+
+def _plain_action(event: dict[str, Any]) -> object:
+    action = event.get("action")
+    if not isinstance(action, dict):
+        return at(event, "tool_call", "arguments") or at(
+            event, "tool_call", "function", "arguments"
+        )
+    return {key: value for key, value in action.items() if key != "kind" and value is not None}
+
+
+# SWE-agent
+
+_SWE_AGENT = "swe-agent"
+
+_COMMANDS = frozenset({
+    *("edit", "create", "open", "goto", "scroll_up", "scroll_down", "search_dir", "search_file"),
+    *("find_file", "submit", "str_replace_editor", "insert", "append", "view", "undo_edit"),
+    *("filemap", "python", "exit_forfeit", "think"),
+})  # fmt: skip
+
+
+def _is_swe_agent(head: list[dict[str, Any]], source: RecordingFile) -> bool:
+    """Turns with an action and an observation."""
+    del source
+    turns = head[0].get("trajectory") if head else None
+    return isinstance(turns, list) and (
+        not turns or (isinstance(turns[0], dict) and "action" in turns[0])
+    )
+
+
+def _read_swe_agent(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
+    """The run of a file."""
+    document = source.document()
+    task = source.name.removesuffix(".gz").removesuffix(".traj")
+    info = document.get("info")
+    run = RecordedRun(
+        name(task),
+        source.path,
+        _SWE_AGENT,
+        _SWE_AGENT,
+        name(at(document, "replay_config", "agent", "model", "name")) or None,
+        name(at(document, "instance_id")) or name(task),
+        ended=name(at(info, "exit_status")),
+        cost_micros=micros(at(info, "model_stats", "instance_cost")),
+    )
+    building = RunBuilder(run)
+    elapsed_s = 0.0
+    for place, turn in enumerate(document["trajectory"]):
+        action = words(at(turn, "action")).strip()
+        if not isinstance(turn, dict) or not (action or turn.get("response")):
+            tally.unknown_line(_SWE_AGENT, "a turn without an action")
+            continue
+        building.text(words(turn.get("thought") or (turn.get("response") if not action else "")))
+        if not action:
+            building.turn()
+            continue
+        seconds = number(turn.get("execution_time"))
+        elapsed_s += max(seconds or 0.0, 0.0)
+        at_s = None if seconds is None else elapsed_s
+        tool, arguments = _tool_of(action)
+        building.call(place, tool, arguments, None)
+        building.result(place, words(turn.get("observation")), at_s, seconds=seconds)
+    yield building.finish()
+
+
+def _tool_of(action: str) -> tuple[str, str]:
+    """SWE-agent's own commands by their name; all else is a command line."""
+    first, _, rest = action.partition(" ")
+    return (first, rest) if first in _COMMANDS else ("bash", action)
+
+
+OPENHANDS = RecordingFormat(
+    _OPENHANDS, "OpenHands trajectory", _recognises, _read, ("~/.openhands",), per_line=True
+)
+SWE_AGENT = RecordingFormat(_SWE_AGENT, "SWE-agent trajectory", _is_swe_agent, _read_swe_agent)

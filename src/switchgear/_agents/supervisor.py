@@ -1,0 +1,229 @@
+"""The process between us and an agent: whatever the agent starts, it ends.
+
+An agent's commands fork, detach, change their group and ignore signals. So the agent is not our
+child but this program's, which is the reaper of all its descendants (Linux: a child subreaper):
+who loses its parent becomes a child of the supervisor, whatever session it moved to. The supervisor ends
+all of them before it ends itself, also when we die, for it then reads the end of its control pipe.
+
+It is started as a plain script, without site and without our package, to be there quickly, and
+often before there is anything to do (see supervisors.py):
+
+    python -I -S supervisor.py JOB_FD CONTROL_FD STATUS_FD
+
+Job: the command, the environment, the directory and the grace period in seconds, as `marshal`
+writes them, up to the end of file; without them there is nothing to do.
+Control: `T` ends gently (SIGTERM, after the grace period SIGKILL), `K` or the end of file at once.
+Status: one line, `exit N` (negative: by that signal) or `error ERRNO`, then the end of file.
+"""
+
+import ctypes
+import marshal
+import os
+import select
+import signal
+import sys
+import time
+
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+_LINGERING_S = 0.5
+"""How long what an agent left running has for a gentle end, when the agent itself has ended."""
+_GIVE_UP_S = 5.0
+"""After so long of SIGKILL the kernel itself holds a process; waiting on would help nobody."""
+
+
+class Supervisor:
+    """One agent, its descendants and the two pipes to whoever asked for it."""
+
+    def __init__(self, control: int, status: int) -> None:
+        self.control = control
+        self.status = status
+        self.grace_s = 0.0
+        self.leader = 0
+        self.ended = False
+        self.deadline_s: float | None = None
+        """When gentleness ends."""
+        self.childless = False
+        """Whether there is no child left. Orphans become children, so then there is nothing."""
+        for descriptor in (control, status):
+            os.set_inheritable(descriptor, False)  # ours, not the agent's
+        self.woken, waker = os.pipe()
+        for descriptor in (self.woken, waker):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+
+    def run(self, job: int) -> None:
+        """Takes the job, starts its program and stays until nothing of it is left."""
+        become_reaper()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        with open(job, "rb") as pipe:
+            told = pipe.read()
+        try:
+            argv, env, cwd, self.grace_s = marshal.loads(told)  # noqa: S302 - our own parent's
+        except (EOFError, ValueError, TypeError):  # who wanted it has gone
+            return
+        if not self.start(argv, env, cwd):
+            return
+        for descriptor in (0, 1, 2):  # theirs alone, so that the end of output is the end
+            os.close(descriptor)
+        while self.look_after():
+            self.wait()
+
+    def start(self, argv: list[str], env: dict[str, str], cwd: str) -> bool:
+        """Forks and executes; tells the status pipe if that fails."""
+        reading, writing = os.pipe()
+        self.leader = os.fork()
+        if self.leader == 0:
+            execute(argv, env, cwd, writing)
+        os.close(writing)
+        failure = os.read(reading, 16)
+        os.close(reading)
+        if failure:
+            os.waitpid(self.leader, 0)
+            self.send_line(f"error {failure.decode()}\n")
+        return not failure
+
+    def look_after(self) -> bool:
+        """Reaps, and ends what has to end; False when there is nothing left to do."""
+        self.reap()
+        if self.childless:
+            return False
+        if self.ended and self.deadline_s is None:
+            self.end(min(self.grace_s, _LINGERING_S))
+        if self.deadline_s is not None and time.monotonic() >= self.deadline_s:
+            send(descendants(), signal.SIGKILL)
+            self.kill_group(signal.SIGKILL)
+            return time.monotonic() < self.deadline_s + _GIVE_UP_S
+        return True
+
+    def wait(self) -> None:
+        """Until a child ends, an order comes or the time is up."""
+        left_s = None
+        if self.deadline_s is not None:  # killing is repeated, for they may be forking
+            left_s = max(0.005, self.deadline_s - time.monotonic())
+        ready, _, _ = select.select([self.woken, *self.controls()], [], [], left_s)
+        if self.woken in ready:
+            os.read(self.woken, 4096)
+        if self.control in ready:
+            order = os.read(self.control, 1)
+            if order == b"T":
+                self.end(self.grace_s)
+            else:
+                self.end(0.0)
+            if not order:
+                os.close(self.control)
+                self.control = -1
+
+    def controls(self) -> list[int]:
+        """The control pipe while it has another end."""
+        return [] if self.control < 0 else [self.control]
+
+    def end(self, grace_s: float) -> None:
+        """Asks all to end and sets the time when they are made to."""
+        first = self.deadline_s is None
+        until_s = time.monotonic() + grace_s
+        self.deadline_s = until_s if self.deadline_s is None else min(self.deadline_s, until_s)
+        if first and grace_s > 0:  # a second SIGTERM would interrupt their tidying up
+            send(descendants(), signal.SIGTERM)
+            self.kill_group(signal.SIGTERM)
+
+    def reap(self) -> None:
+        """Takes the dead away; the leader's end is told once."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.childless = True
+                return
+            if pid == 0:
+                return
+            if pid == self.leader:
+                self.ended = True
+                self.send_line(f"exit {os.waitstatus_to_exitcode(status)}\n")
+
+    def kill_group(self, number: int) -> None:
+        """Where there is no /proc to walk, the group is what can be reached."""
+        if not os.path.isdir("/proc/self/task"):
+            try:
+                os.killpg(self.leader, number)
+            except (ProcessLookupError, PermissionError):
+                return
+
+    def send_line(self, line: str) -> None:
+        """To whoever asked, if it is still there."""
+        try:
+            os.write(self.status, line.encode())
+        except OSError:
+            self.end(0.0)
+
+
+def execute(argv: list[str], env: dict[str, str], cwd: str, failure_fd: int) -> None:
+    """In the child: a session of its own, default signals, its directory, then the program."""
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
+        for number in (signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(cwd)
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - starting it is the point
+    except OSError as problem:
+        os.write(failure_fd, str(problem.errno or 1).encode())
+    finally:
+        os._exit(127)
+
+
+def become_reaper() -> None:
+    """Where the system can: orphans among the descendants become children of this process."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+
+
+def descendants() -> list[int]:
+    """All living descendants of this process, as /proc has them now."""
+    found: list[int] = []
+    known = {os.getpid()}
+    parents = [os.getpid()]
+    while parents:
+        for child in children(parents.pop()):
+            if child not in known:
+                known.add(child)
+                found.append(child)
+                parents.append(child)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process, of all its threads."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    found: list[int] = []
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as listing:
+                found += [int(child) for child in listing.read().split()]
+        except OSError:
+            continue
+    return found
+
+
+def send(pids: list[int], number: int) -> None:
+    """A signal to each; a stopped one is continued, so that it hears it."""
+    for pid in pids:
+        for signal_number in (number, signal.SIGCONT):
+            try:
+                os.kill(pid, signal_number)
+            except (ProcessLookupError, PermissionError):
+                break
+
+
+if __name__ == "__main__":
+    job_fd, control_fd, status_fd = map(int, sys.argv[1:4])
+    Supervisor(control_fd, status_fd).run(job_fd)
+    os._exit(0)  # nothing is left that would need tidying up
