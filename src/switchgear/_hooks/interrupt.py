@@ -19,7 +19,7 @@ GRACE_S = 0.3
 """How long the agent has to hear the refusal before it is interrupted."""
 _LINES = (
     "switchgear serve",
-    "switchgear/_hooks/session_watcher.py",
+    "switchgear/_hooks/resident.py",
     "switchgear/_hooks/escalation_agent.py",
 )
 """How what watches was started."""
@@ -109,13 +109,12 @@ def _has_screen(pid: int) -> bool:
         return True
 
 
-def show_headless(agent: str, text: str) -> bool:
+def show_headless(agent: str, text: str, pid: int | None) -> bool:
     """Write a text for people to the error output of a headless agent. False: that is not possible.
 
     Such an agent ends without showing why it was stopped. One with a screen of its own shows it
     itself, and a line of ours would only spoil the screen.
     """
-    pid = agent_process(agent)
     found = None if pid is None else _look(pid)
     if pid is None or found is None:
         return False
@@ -220,21 +219,23 @@ def _descendants(pid: int) -> list[int]:
     return found_so_far
 
 
-def interrupt(agent: str) -> bool:
-    """Send the agent SIGINT, as a person at its terminal would. False: it was not found.
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0 if it is gone."""
+    found = _look(pid)
+    return 0 if found is None else found[0]
 
-    A child does it a moment later, when the hook has ended: so the agent has heard the refusal
+
+def interrupt(agent: str, pid: int) -> None:
+    """Send the agent SIGINT, as a person at its terminal would.
+
+    A child does it a moment later, when the hook has ended: so the agent has read the refusal
     that was written before, and keeps the reason with the call.
     """
-    pid = agent_process(agent)
-    if pid is None:
-        return False
     if not os.fork():
         try:
             _interrupt_later(agent, pid)
         finally:
             os._exit(0)
-    return True
 
 
 def _interrupt_later(agent: str, pid: int) -> None:
