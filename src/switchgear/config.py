@@ -8,11 +8,11 @@ True
 from switchgear._breaker.rules import RuleGuard, place_at
 from switchgear._config import (
     DEFAULT,
+    CircuitPolicy,
     Config,
     ConfigError,
     Problem,
     Retention,
-    Rule,
     RuleBook,
     config_schema,
     find_config,
@@ -25,12 +25,12 @@ from switchgear._rules.rules import judge
 
 __all__ = [
     "DEFAULT",
+    "CircuitPolicy",
     "Config",
     "ConfigError",
     "Place",
     "Problem",
     "Retention",
-    "Rule",
     "RuleBook",
     "RuleGuard",
     "builtin_rules",
