@@ -55,7 +55,7 @@ def test_somebody_at_the_terminal_is_asked_and_obeyed(stuck: Callable[..., Termi
     terminal.read_until("What now", asked)
     terminal.type("3\n")
     assert terminal.wait() == 10
-    assert "the agent was stuck, and you gave the task up" in terminal.normal
+    assert "the agent was stuck, and you gave up the task" in terminal.normal
     assert terminal.left_clean()
 
 

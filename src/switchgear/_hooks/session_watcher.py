@@ -102,7 +102,7 @@ class Watcher:
         return "it has watched for a day"
 
     def _act(self, looked: Any) -> None:
-        if looked.taken is not None and looked.taken.rung == "escalate":
+        if looked.taken is not None and looked.taken.step_name == "escalate":
             self._help(looked.notes.stop or "")
         if looked.interrupts:
             self._agent.send(signal.SIGINT)

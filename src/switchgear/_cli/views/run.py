@@ -18,19 +18,19 @@ from switchgear._cli.views.run_board import Notebook
 from switchgear._cli.views.run_picture import Size, last_picture, picture
 from switchgear._cli.views.screen import Screen
 from switchgear._cli.views.text import clean
-from switchgear._run.view import LineView, View
+from switchgear._run.view import LineView, RunView
 from switchgear._stuck.messages import Option
 
 if TYPE_CHECKING:
     from switchgear._run.dependencies import Choose
     from switchgear._run.result import RunResult
 
-COPIED = ("  kept: ", "  report: ", "  receipt: ", "  go on: ")
+COPIED = ("  kept: ", "  report: ", "  receipt: ", "  continue: ")
 """Lines that are not broken by us, so that what is in them can be copied."""
 
 
 @contextmanager
-def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[View]:
+def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[RunView]:
     """The view that fits: a live screen at a terminal, plain lines anywhere else.
 
     `stopping` tells how often somebody asked the run to stop.
@@ -49,7 +49,7 @@ def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[View]:
         view.close()
 
 
-def chooser(view: View, wait_s: float) -> "Choose | None":
+def chooser(view: RunView, wait_s: float) -> "Choose | None":
     """Asks a person at this view what to do about a stuck agent; `None`: nobody is there."""
     from switchgear._cli.views.choice import ask, is_attended  # noqa: PLC0415  only of some runs
 
@@ -63,7 +63,7 @@ def chooser(view: View, wait_s: float) -> "Choose | None":
     return choose
 
 
-class LiveView(View):
+class LiveView(RunView):
     """Draws a run on a terminal. Told by the run's thread; a thread of its own draws."""
 
     def __init__(
