@@ -42,7 +42,7 @@ FILES = (
     "_core/machine.py",
     "_core/moves.py",
     "_core/evidence.py",
-    "_core/verdicts.py",
+    "_core/moves.py",
     "_core/recovery.py",
     "_core/policy.py",
     "_core/window.py",
@@ -62,11 +62,11 @@ FILES = (
     "_detectors/same_error.py",
     "_detectors/same_tool.py",
     "_detectors/shares.py",
-    "_detectors/shares_in_time.py",
+    "_detectors/shares.py",
     "_detectors/silence.py",
     "_detectors/step_facts.py",
     "_detectors/stuck_probability.py",
-    "_detectors/tool_flood.py",
+    "_detectors/same_tool.py",
     "_detectors/violation.py",
     "_breaker/tickets.py",
     "_stores/submitter.py",
@@ -85,7 +85,7 @@ FIRST = {
     "_core/window.py": "tests/unit/core/test_windows.py",
     "_core/wire.py": "tests/unit/core/test_wire.py",
     "_core/policy.py": "tests/unit/core/test_standing.py",
-    "_core/verdicts.py": "tests/unit/core/test_standing.py",
+    "_core/moves.py": "tests/unit/core/test_standing.py",
     "_text/fingerprint.py": "tests/unit/text/test_fingerprint.py",
     "_breaker/tickets.py": "tests/unit/breaker/test_runs.py",
     "_stores/submitter.py": "tests/unit/stores/test_submitter.py",
@@ -97,7 +97,7 @@ FIRST = {
     **dict.fromkeys(
         (
             *("_detectors/context_burn.py", "_detectors/same_tool.py"),
-            *("_detectors/silence.py", "_detectors/tool_flood.py"),
+            *("_detectors/silence.py", "_detectors/same_tool.py"),
         ),
         "tests/unit/detectors/test_stuck_detectors.py",
     ),
@@ -111,16 +111,16 @@ FIRST = {
     **dict.fromkeys(
         (
             *("_detectors/latency_p95.py", "_detectors/failures.py"),
-            *("_detectors/shares.py", "_detectors/shares_in_time.py"),
+            *("_detectors/shares.py", "_detectors/shares.py"),
         ),
         "tests/unit/detectors/test_detectors.py",
     ),
 }
 WALKED = (
-    *("_core/machine.py", "_core/moves.py", "_core/verdicts.py", "_core/recovery.py"),
+    *("_core/machine.py", "_core/moves.py", "_core/moves.py", "_core/recovery.py"),
     *("_core/policy.py", "_core/window.py", "_core/values.py", "_core/wire.py"),
     *("_core/detector.py", "_text/digest.py", "_breaker/tickets.py", "_detectors/failures.py"),
-    *("_detectors/latency_p95.py", "_detectors/shares.py", "_detectors/shares_in_time.py"),
+    *("_detectors/latency_p95.py", "_detectors/shares.py", "_detectors/shares.py"),
 )
 """What nearly every walk treads on."""
 TESTS = (

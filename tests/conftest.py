@@ -40,7 +40,19 @@ settings.load_profile(
 # configurations that tests write are theirs, as those of a CI job are; hooks ignore this variable.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="switchgear-tests-")
 os.environ["SWITCHGEAR_TRUST"] = "1"
+os.environ.pop("XDG_RUNTIME_DIR", None)
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+
+
+def _stop_resident() -> None:
+    """End the resident process that hooks of this run have started; it also ends with its folder."""
+    from switchgear._hooks import resident  # noqa: PLC0415  only if hooks were called
+
+    if os.path.isdir(os.path.join(os.environ["XDG_STATE_HOME"], "switchgear", "run")):  # noqa: PTH112, PTH118
+        resident.stop()
+
+
+atexit.register(_stop_resident)
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that: a test that
 # interrupts a command would wait for ever.

@@ -6,7 +6,7 @@ from typing import TypeVar
 from switchgear._core.errors import StoreError, StoreUnavailable
 from switchgear._core.policy import Policy
 from switchgear._core.types import Event, Message, Step
-from switchgear._stores.base import Found, Transaction
+from switchgear._stores.base import StoredCircuit, Transaction
 from switchgear._stores.memory import MemoryStore
 from switchgear._system.clock import Clock
 
@@ -75,12 +75,12 @@ class FlakyStore(MemoryStore):
         self._check()
         return super().transact(name, work)
 
-    def get(self, key: str) -> Found | None:
+    def get(self, key: str) -> StoredCircuit | None:
         """As in memory, unless it is cut off."""
         self._check()
         return super().get(key)
 
-    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+    def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
         """As in memory, unless it is cut off."""
         self._check()
         return super().put(found, events)

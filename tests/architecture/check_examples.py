@@ -15,7 +15,7 @@ from architecture.pages import PAGES, ROOT, examples
 
 RECIPES = {
     "Add a detector": "src/switchgear/_detectors/total_failures.py",
-    "Add an agent": "src/switchgear/_agents/scribe.py",
+    "Add an agent": "src/switchgear/_agents/scribe/agent.py",
 }
 """The recipes of CONTRIBUTING.md, and the file that the code of each is for."""
 SHOWN = ("union-attr", "attr-defined", "var-annotated")

@@ -22,8 +22,7 @@ from switchgear._core.recovery import Cooldown
 from switchgear._core.types import Acquire, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures, FailuresInWindow
 from switchgear._panel.panel import Panel
-from switchgear._stores.base import Transaction
-from switchgear._stores.ledger import Amended
+from switchgear._stores.base import Amended, Transaction
 from switchgear._stores.redis import RedisStore
 from timeouts import LIMIT_S
 

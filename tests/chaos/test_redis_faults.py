@@ -19,7 +19,7 @@ from switchgear._core.recovery import Cooldown
 from switchgear._core.types import Acquire, Circuit, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import RedisStore
-from switchgear._stores.redis.server_clock import ServerClock
+from switchgear._stores.redis.clients import ServerClock
 
 pytestmark = pytest.mark.stress
 

@@ -9,7 +9,7 @@ from contract.backends import Backend
 from contract.words import FAILED, NOW_S, OK, POLICY, hold, numbers, same, tell
 from switchgear._core.machine import step
 from switchgear._core.types import Event, Mode
-from switchgear._stores.base import Found, Store
+from switchgear._stores.base import Store, StoredCircuit
 
 
 class KeepingContract:
@@ -105,7 +105,7 @@ class KeepingContract:
         newer = here.circuit._replace(version=9, generation=4)
         assert not store.put(here), "the same version"
         assert not store.put(here._replace(circuit=here.circuit._replace(version=0)))
-        assert store.put(Found(newer, POLICY))
+        assert store.put(StoredCircuit(newer, POLICY))
         found = store.get("api")
         assert found is not None
         assert same(POLICY, found.circuit, newer)
@@ -121,8 +121,8 @@ class KeepingContract:
             done = step(POLICY, circuit, message, NOW_S)
             circuit = done.circuit
             events.extend(done.events)
-        assert store.put(Found(circuit, POLICY), events)
-        assert not store.put(Found(circuit, POLICY), events)
+        assert store.put(StoredCircuit(circuit, POLICY), events)
+        assert not store.put(StoredCircuit(circuit, POLICY), events)
         assert [entry.event for entry in store.events()] == events
         after = store.apply("api", POLICY, hold(Mode.AUTO), NOW_S)
         assert after.events[0].seq == len(events) + 1

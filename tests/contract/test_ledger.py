@@ -10,7 +10,7 @@ from contract.backends import BACKENDS, Backend
 from stress.crew import together
 from switchgear._budgets.budgets import Budgets
 from switchgear._core.errors import BudgetRefused
-from switchgear._stores.ledger import Amended, Ledger, ledger_of
+from switchgear._stores.base import Amended, Ledger, ledger_of
 
 
 def add(amount: int) -> Any:

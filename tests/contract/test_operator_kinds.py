@@ -15,7 +15,7 @@ from switchgear._core.recovery import Latched
 from switchgear._core.types import REMARKS, EventKind, Mode, Override, Record
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._panel.panel import Panel
-from switchgear._stores.base import Found, Store, Transaction
+from switchgear._stores.base import Store, StoredCircuit, Transaction
 
 TOKEN = "swg_secret"
 DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
@@ -125,7 +125,7 @@ def test_taking_over_a_closed_circuit_from_elsewhere_needs_the_token(store: Stor
     assert found is not None
     closed = POLICY.start(NAME, store.now_s())._replace(version=found.circuit.version + 100)
     with pytest.raises(OverrideRefused):
-        Panel(store).store.put(Found(closed, POLICY))
+        Panel(store).store.put(StoredCircuit(closed, POLICY))
     assert standing(store) == ("open", "auto")
 
 

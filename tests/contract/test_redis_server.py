@@ -20,7 +20,7 @@ from switchgear._core.types import (
 )
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._panel.panel import Panel
-from switchgear._stores.base import Found
+from switchgear._stores.base import StoredCircuit
 from switchgear._stores.redis import RedisStore
 from timeouts import LIMIT_S
 
@@ -126,9 +126,9 @@ def test_a_circuit_taken_over_brings_only_the_events_that_are_not_here(store: Re
     assert found is not None
     ahead = step(POLICY, found.circuit, order, 1.0)
     events = (store.events()[0].event, *ahead.events)
-    assert store.put(Found(ahead.circuit, POLICY), events)
+    assert store.put(StoredCircuit(ahead.circuit, POLICY), events)
     assert [entry.event.seq for entry in store.events()] == [1, 2]
-    assert not store.put(Found(ahead.circuit, POLICY), events)
+    assert not store.put(StoredCircuit(ahead.circuit, POLICY), events)
 
 
 # Pushes

@@ -2,11 +2,14 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from switchgear._hooks import client, resident
 from switchgear._hooks.command import hook_command
 
 PATIENCE_S = 300.0
@@ -28,6 +31,35 @@ def command(folder: Path, agent: str = "claude-code") -> list[str]:
     return [sys.executable, *hook_command(agent, root=str(folder))[1:]]
 
 
+WAYS = ("resident", "own process")
+"""How an event is decided."""
+
+
+def use(way: str) -> None:
+    """Have hooks decide in this way; for `WAYS`, with the environment of the test."""
+    if way == "own process":
+        os.environ[client.SWITCH] = "off"
+        return
+    os.environ.pop(client.SWITCH, None)
+    until_s = time.monotonic() + PATIENCE_S
+    start_s = 0.0
+    while resident.status() is None:
+        if time.monotonic() >= start_s:
+            assert resident.start()
+            start_s = time.monotonic() + 5.0
+        assert time.monotonic() < until_s, "no resident process"
+        time.sleep(0.05)
+
+
+def stop_residents(state: Path) -> None:
+    """End the resident processes whose sockets are in this state folder, by the numbers in their locks."""
+    for lock in (state / "switchgear" / "run").glob("*.lock"):
+        words = lock.read_text().split()
+        line = Path(f"/proc/{words[0]}/cmdline") if words else None
+        if line is not None and line.exists() and str(lock.parent) in line.read_text():
+            os.kill(int(words[0]), signal.SIGKILL)
+
+
 def hook(folder: Path, data: Any, agent: str = "claude-code") -> Ran:
     """Run the hook with this input: bytes as they are, anything else as JSON."""
     raw = data if isinstance(data, bytes) else json.dumps(data).encode()
@@ -43,6 +75,7 @@ def hook(folder: Path, data: Any, agent: str = "claude-code") -> Ran:
             "PATH": os.defpath,
             "PYTHONPATH": "/nowhere",
             "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
+            **{name: os.environ[name] for name in (client.SWITCH,) if name in os.environ},
         },
     )
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())

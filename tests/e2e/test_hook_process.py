@@ -1,33 +1,37 @@
 """The hook as agents run it: a process, its input, its answer, and what it leaves in the store."""
 
 import json
+import os
 import random
 import resource
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from e2e.hook_process import Ran, command, hook
+from e2e.hook_process import WAYS, command, hook, stop_residents, use
 from switchgear._core.types import Mode, Override
+from switchgear._hooks.client import SWITCH
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.compiled import compiled
 from switchgear._hooks.handler import answer
 from switchgear._hooks.process import open_store
+from switchgear._hooks.resident import CHECK_S
 from switchgear._stores.sqlite import SqliteStore
 from trusted_config import write_config
 from unit.hook_calls import after, batch, before, claude, failed
 
 HEAVY = {
-    *("asyncio", "click", "collections", "contextlib", "dataclasses", "datetime", "decimal"),
-    *("email", "enum", "fnmatch", "functools", "hashlib", "inspect", "json", "logging", "pathlib"),
-    *("random", "re", "rich", "shutil", "site", "socket", "sqlite3", "subprocess", "tempfile"),
-    *("threading", "traceback", "typing", "urllib", "uuid", "weakref", "yaml"),
+    *("asyncio", "click", "dataclasses", "email", "inspect", "logging", "random", "rich"),
+    *("socket", "subprocess", "tempfile", "traceback", "urllib", "uuid", "yaml"),
 }
-"""Modules that must not load while a hook decides; what stands in for some is in `_hooks/lean.py`."""
+"""Modules that must not load while a hook process decides itself."""
+CLIENT = {"switchgear", "switchgear._hooks", "switchgear._hooks.client"}
+"""All of ours that a hook process loads if the resident process decides."""
 OURS_NOT = {
     *(
         "switchgear.config",
@@ -39,6 +43,13 @@ OURS_NOT = {
     *("switchgear._stores.fallback", "switchgear._breaker.circuit_breaker", "switchgear._run"),
 }
 LARGEST_MB = 40
+
+
+@pytest.fixture(params=WAYS, autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv(SWITCH, "")
+    use(request.param)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -90,7 +101,6 @@ def test_an_attempt_to_release_oneself_is_refused(project: Path) -> None:
 
 
 def test_the_process_answers_as_the_library_does(tmp_path: Path) -> None:
-    """The stand-ins for slow modules change nothing that anybody is told."""
     calls = [
         *(
             each
@@ -282,7 +292,7 @@ def test_wrong_arguments_are_a_sentence(project: Path) -> None:
 # What it costs
 
 
-def test_no_heavy_module_is_loaded(project: Path) -> None:
+def test_no_heavy_module_is_loaded(project: Path, way: str) -> None:
     talk = project / "talk.jsonl"
     usage = {"input_tokens": 1000, "output_tokens": 20}
     answer = {"message": {"id": "m1", "model": "claude-sonnet-4-5", "usage": usage}}
@@ -303,6 +313,10 @@ def test_no_heavy_module_is_loaded(project: Path) -> None:
         lines = [each for each in done.stderr.decode().splitlines() if "import time:" in each]
         names = {each.rpartition("|")[2].strip() for each in lines}
         roots = {name.partition(".")[0] for name in names}
+        if way == "resident":
+            assert {name for name in names if name.startswith("switchgear")} <= CLIENT
+            assert not roots & {"json", "re", "typing", "socket", "enum", "functools"}
+            continue
         assert "_sqlite3" in names
         assert not roots & HEAVY, roots & HEAVY
         assert not [name for name in names if name.startswith(tuple(OURS_NOT))]
@@ -326,31 +340,33 @@ def test_it_takes_no_more_than_forty_megabytes(project: Path) -> None:
     assert resource.RUSAGE_CHILDREN
 
 
-def test_the_bundle_of_modules_is_let_go_when_a_source_changes(tmp_path: Path) -> None:
-    package = tmp_path / "lib" / "switchgear"
-    shutil.copytree(
-        Path(command(tmp_path)[3]).parents[1], package, ignore=shutil.ignore_patterns("*.bin")
-    )
+def test_the_resident_process_ends_when_a_source_changes(tmp_path: Path) -> None:
+    package, state = tmp_path / "lib" / "switchgear", tmp_path / "state"
+    shutil.copytree(Path(command(tmp_path)[3]).parents[1], package)
     project = tmp_path / "project"
     (project / ".git").mkdir(parents=True)
     entry = package / "hooks" / "entry.py"
 
-    def run(data: Any) -> Ran:
+    def run(data: Any) -> tuple[int, bytes, bytes]:
         line = [sys.executable, "-I", "-S", str(entry), "claude-code", "--root", str(project)]
-        raw = json.dumps(data).encode()
-        done = subprocess.run(line, input=raw, capture_output=True, check=False)
-        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+        raw, env = json.dumps(data).encode(), {**os.environ, "XDG_STATE_HOME": str(state)}
+        done = subprocess.run(line, input=raw, capture_output=True, check=False, env=env)
+        return done.returncode, done.stdout, done.stderr
 
-    for number in range(3):
-        assert run(before(call=f"t{number}")) == (0, "", "")
-    (bundle,) = (package / "hooks" / "__pycache__").glob("bundle.*.bin")
-    kinds = package / "hooks" / "kinds.py"
-    kinds.write_text(kinds.read_text().replace('GIT = "git_operations"', 'GIT = "version_control"'))
-    run(before("Bash", {"command": "git push"}, "g1"))
-    run(after("Bash", {"command": "git push"}, "g1"))
-    assert store_of(project).get("op/version_control") is not None
-    bundle.write_bytes(b"rubbish")
-    assert run(before(call="t9")) == (0, "", "")
+    try:
+        for number in range(5):
+            assert run(before(call=f"t{number}")) == (0, b"", b"")
+            time.sleep(0.2)  # the resident process starts meanwhile
+        kinds = package / "_hooks" / "kinds.py"
+        text = kinds.read_text().replace('GIT = "git_operations"', 'GIT = "version_control"')
+        assert text != kinds.read_text()
+        kinds.write_text(text)
+        time.sleep(CHECK_S)
+        run(before("Bash", {"command": "git push"}, "g1"))
+        run(after("Bash", {"command": "git push"}, "g1"))
+        assert store_of(project).get("op/version_control") is not None
+    finally:
+        stop_residents(state)
 
 
 def test_it_needs_nothing_of_the_environment(project: Path) -> None:
@@ -360,7 +376,7 @@ def test_it_needs_nothing_of_the_environment(project: Path) -> None:
         capture_output=True,
         check=False,
         cwd="/",
-        env={},
+        env={SWITCH: "off"},  # else the resident process of this user would start
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert (project / ".switchgear" / "state.db").exists()

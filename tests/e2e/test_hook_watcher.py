@@ -1,4 +1,4 @@
-"""The watcher of a session as a process of its own, beside a stand-in agent that calls real hooks."""
+"""The resident process watches a session, beside a stand-in agent that calls real hooks."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from switchgear._hooks import resident
 from switchgear._hooks.command import hook_command
 from switchgear._hooks.install import saved
 from switchgear._hooks.install.place import place
@@ -108,7 +109,10 @@ def test_a_real_watcher_hears_a_silent_agent_and_its_hint_is_delivered_once(
     hinted = [line for line in "".join(said).splitlines() if "AGENT APPEARS STUCK" in line]
     assert len(hinted) == 1
     assert "no tool call for" in hinted[0]
-    assert _until_gone(notes.watcher or 0)
+    _until(tmp_path, lambda notes: notes.ended)
+    found = resident.status()
+    assert found is not None
+    assert notes.watcher == found["pid"]
 
 
 def test_a_watcher_repairs_the_guard_of_a_silent_agent_and_stops_it(tmp_path: Path) -> None:
@@ -172,17 +176,6 @@ def _until(folder: Path, fits: Callable[[Notes], bool]) -> Notes:
                 return notes
         time.sleep(0.05)  # another process works meanwhile
     raise AssertionError("the watcher did not hear the silence")
-
-
-def _until_gone(pid: int) -> bool:
-    until_s = time.monotonic() + LIMIT_S
-    while time.monotonic() < until_s:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_the_silence_that_a_watcher_records_reaches_the_configured_sink(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from switchgear._budgets.audit import audit
 from switchgear._budgets.fold import turn
 from switchgear._budgets.tree import (
     EMPTY,
-    Answer,
     Asked,
+    BudgetAnswer,
     Charge,
     Close,
     Limit,
     Line,
-    Look,
     Open,
+    PassTime,
     Renew,
     Reserve,
     Settle,
@@ -100,7 +100,7 @@ class Tree(RuleBasedStateMachine):
         self.count = 0
         self.overran = 0
 
-    def ask(self, asked: Asked) -> Answer:
+    def ask(self, asked: Asked) -> BudgetAnswer:
         self.let_leases_end()
         turned = turn(self.book, asked, self.now_s)
         assert [line.number for line in turned.lines] == list(
@@ -216,7 +216,7 @@ class Tree(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((0.0, 1.0, 5.0, 60.0, -7.0)))
     def time_passes(self, seconds: float) -> None:
         self.now_s = max(self.now_s, self.now_s + seconds)
-        self.ask(Look())
+        self.ask(PassTime())
 
     @invariant()
     def the_book_is_what_the_naive_tree_says(self) -> None:

@@ -9,11 +9,10 @@ from property.corpus import walk, walk_loops
 from property.strategies import COOLDOWNS, FEW_SIGNALS, TICKS, policies
 from property.walker import Walker
 from switchgear._core.machine import step
-from switchgear._core.moves import LEGAL_MOVES, Draft
+from switchgear._core.moves import LEGAL_MOVES, Draft, refuses_until_s
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Latched, Recovery, WindowEnd
 from switchgear._core.types import Acquire, Circuit, Event, Mode, Phase, Record, Signal, Totals
-from switchgear._core.verdicts import refuses_until_s
 
 SEEDS = range(scaled(120, 20))
 # Drawing a state means walking there, which a busy machine does slowly.

@@ -12,7 +12,7 @@ from typing import Any
 from property.oracle import Oracle
 from property.strategies import better_times, hottest
 from switchgear._core.machine import step
-from switchgear._core.moves import LEGAL_MOVES
+from switchgear._core.moves import LEGAL_MOVES, refuses_until_s
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
@@ -27,7 +27,6 @@ from switchgear._core.types import (
     Signal,
     Step,
 )
-from switchgear._core.verdicts import refuses_until_s
 from switchgear._core.wire import dump_circuit, dump_event, load_circuit, load_event
 
 MOMENT_S = 1 / 1024  # exact in binary, and less than any time in a policy

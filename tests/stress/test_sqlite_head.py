@@ -27,7 +27,7 @@ from switchgear._detectors import ConsecutiveFailures
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
 from switchgear._core.types import Signal, Record
-from switchgear._stores.ledger import Amended
+from switchgear._stores.base import Amended
 from switchgear._stores.sqlite import SqliteStore
 
 path, seed = sys.argv[1], int(sys.argv[2])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from switchgear._core.types import Acquire
-from switchgear._stores.base import Found
+from switchgear._stores.base import StoredCircuit
 from switchgear._stores.sqlite import SqliteStore
 from timeouts import LIMIT_S
 
@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).with_name("sqlite_victims.py")
 AT_RANDOM, INSIDE, AFTER_ASKING = 100, 60, 40
 
 
-def found(store: SqliteStore, key: str) -> Found:
+def found(store: SqliteStore, key: str) -> StoredCircuit:
     it = store.get(key)
     assert it is not None
     return it

@@ -37,8 +37,7 @@ from switchgear._breaker.shapes import (
 from switchgear._breaker.signals import ExceptionTest, check_test, failure, outcome_of
 from switchgear._breaker.tickets import SuccessRun
 from switchgear._core import values
-from switchgear._core.errors import Rejected
-from switchgear._core.interrupts import is_interrupt
+from switchgear._core.errors import Rejected, is_interrupt
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
 from switchgear._core.types import Permit, Phase, Record, Signal
@@ -46,7 +45,7 @@ from switchgear._detectors import ConsecutiveFailures
 from switchgear._sinks.dispatch import (
     Call,
     CallHook,
-    Outcome,
+    CallOutcome,
     Sink,
     checked_hooks,
     log_exception,
@@ -435,7 +434,7 @@ class CircuitBreaker(Breaker):
         except Exception:  # noqa: BLE001
             self.log_trouble()
         if self._on_call:
-            report(Call(self.name, Outcome.SUCCESS, seconds), self._on_call)
+            report(Call(self.name, CallOutcome.SUCCESS, seconds), self._on_call)
 
     async def asucceeded(self, permit: Permit, seconds: float | None) -> None:
         """Tell a success."""
@@ -448,7 +447,7 @@ class CircuitBreaker(Breaker):
         except Exception:  # noqa: BLE001
             self.log_trouble()
         if self._on_call:
-            report(Call(self.name, Outcome.SUCCESS, seconds), self._on_call)
+            report(Call(self.name, CallOutcome.SUCCESS, seconds), self._on_call)
 
     def failed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
         """Tell what an exception means; gives the permit back where it means nothing."""
@@ -506,8 +505,8 @@ class CircuitBreaker(Breaker):
     def _report(self, signal: Signal, seconds: float | None, error: BaseException | None) -> None:
         """Let the hooks see a call that ended in what the signal says."""
         if self._on_call:
-            outcome = Outcome.SUCCESS if signal.ok else Outcome.FAILURE
-            outcome = Outcome.IGNORED if signal.ok is None else outcome
+            outcome = CallOutcome.SUCCESS if signal.ok else CallOutcome.FAILURE
+            outcome = CallOutcome.IGNORED if signal.ok is None else outcome
             report(Call(self.name, outcome, seconds, error), self._on_call)
 
     def _told(self, signal: Signal, permit: Permit) -> None:

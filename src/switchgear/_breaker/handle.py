@@ -34,6 +34,7 @@ from switchgear._core import values
 from switchgear._core.errors import Refusal, Rejected
 from switchgear._core.evidence import HOLD_S, LIVE_S, is_final, is_pending, others
 from switchgear._core.machine import step
+from switchgear._core.moves import refuses_until_s, standing
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
@@ -46,17 +47,16 @@ from switchgear._core.types import (
     Phase,
     Reading,
     Record,
+    ReportSource,
     Signal,
-    Source,
     Step,
     Totals,
     Verdict,
 )
-from switchgear._core.verdicts import refuses_until_s, standing
 from switchgear._sinks.dispatch import (
     Call,
     CallHook,
-    Outcome,
+    CallOutcome,
     Sink,
     checked_sinks,
     emit,
@@ -616,7 +616,7 @@ class Breaker:
             return message
         if message.source is None:
             times = ((now_s, message.signal.count),)
-            message = message._replace(source=Source(shared.process(), now_s, times))
+            message = message._replace(source=ReportSource(shared.process(), now_s, times))
         shared.since_s, shared.submitted_s = now_s, self._clock()
         if message.signal.ok is False:
             shared.failed_s = max(shared.failed_s, now_s)
@@ -755,7 +755,7 @@ class Breaker:
 
     def _report_refusal(self, refused: tuple[str, Refusal, float]) -> None:
         rejected = Rejected(*refused)
-        report(Call(self.name, Outcome.REJECTED, None, rejected), self._on_call)
+        report(Call(self.name, CallOutcome.REJECTED, None, rejected), self._on_call)
 
     def _nested_permit(self) -> Permit | None:
         circuit = self._circuit
@@ -951,7 +951,7 @@ class Breaker:
             now_s, times[0] if times else now_s, max(shared.since_s, now_s - FOLD_EVERY_S)
         )
         when = ((since_s, before), *dates(times), (now_s, after))
-        source = Source(shared.process(), now_s, tuple(part for part in when if part[1]))
+        source = ReportSource(shared.process(), now_s, tuple(part for part in when if part[1]))
         return Record(self._success(before + len(times) + after), run.permit, source)
 
     def _fold_pending(self) -> None:

@@ -18,8 +18,7 @@ from contextvars import ContextVar
 from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from switchgear._core.errors import WrongContext
-from switchgear._core.interrupts import TRACEBACK
+from switchgear._core.errors import TRACEBACK, WrongContext
 from switchgear._core.types import Permit
 
 if TYPE_CHECKING:

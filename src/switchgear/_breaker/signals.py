@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from switchgear._core.errors import Rejected
-from switchgear._core.interrupts import (
+from switchgear._core.errors import (
     CAUSE,
     CONTEXT,
     MEMBERS,
     NAME,
     SUPPRESSES_CONTEXT,
     TRACEBACK,
+    Rejected,
     is_interrupt,
 )
 from switchgear._core.policy import Policy

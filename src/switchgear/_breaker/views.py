@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from switchgear._breaker.handle import TIME_PASSES
 from switchgear._core.machine import FORGET_ISOLATED_S, step
+from switchgear._core.moves import standing
 from switchgear._core.policy import Policy
 from switchgear._core.types import Circuit, Mode, Phase, Reading, Verdict
-from switchgear._core.verdicts import standing
-from switchgear._stores.base import Found
+from switchgear._stores.base import StoredCircuit
 
 
 class IsolatedView(NamedTuple):
@@ -41,7 +41,7 @@ class View(NamedTuple):
         return self.circuit.key
 
 
-def view_of(found: Found, now_s: float) -> View:
+def view_of(found: StoredCircuit, now_s: float) -> View:
     """The circuit of the store, at this time of its clock."""
     circuit = step(found.policy, found.circuit, TIME_PASSES, now_s).circuit
     at_s = max(now_s, circuit.seen_s)

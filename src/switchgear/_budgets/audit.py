@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from switchgear._budgets.tree import Book, Line, Node, parent_of
+from switchgear._budgets.tree import BudgetBook, BudgetNode, Line, parent_of
 from switchgear._text.money import dollars
 
 
-def audit(book: Book, lines: Iterable[Line]) -> tuple[str, ...]:
+def audit(book: BudgetBook, lines: Iterable[Line]) -> tuple[str, ...]:
     """What does not fit, in sentences.
 
     None: the sum of the charges is what was charged, and every open node has spent, holds and may
@@ -67,13 +67,13 @@ def _spend(spent: dict[str, int], path: str, cost: int) -> None:
         path = parent_of(path)
 
 
-def _nodes(book: Book, limits: dict[str, int | None], spent: dict[str, int]) -> list[str]:
+def _nodes(book: BudgetBook, limits: dict[str, int | None], spent: dict[str, int]) -> list[str]:
     """Where the open nodes differ from what the lines make them."""
     held = dict.fromkeys(limits, 0)
     for path in sorted(limits, key=lambda path: -path.count("/")):
         above = parent_of(path)
         if above in held:
-            held[above] += Node(limits[path], spent[path], held[path]).claim_micros
+            held[above] += BudgetNode(limits[path], spent[path], held[path]).claim_micros
     problems = [f"{path!r} is open in the lines only" for path in limits if path not in book.nodes]
     for path, node in book.nodes.items():
         if path not in limits:

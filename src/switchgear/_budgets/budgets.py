@@ -13,7 +13,7 @@ from switchgear._budgets import tree as core
 from switchgear._budgets.audit import audit, recalled
 from switchgear._budgets.fold import NO_RESERVATION, Turned, turn
 from switchgear._budgets.reservation import LEASE_S, Reservation
-from switchgear._budgets.tree import Answer, Asked, Book, Cost, Line, Node
+from switchgear._budgets.tree import Asked, BudgetAnswer, BudgetBook, BudgetNode, Line, SpentAt
 from switchgear._core import values
 from switchgear._core.errors import BudgetRefused, OverrideRefused, StoreCorrupt, StoreUnavailable
 from switchgear._core.policy import Policy
@@ -21,8 +21,7 @@ from switchgear._core.recovery import Latched
 from switchgear._core.types import Signal
 from switchgear._detectors import TotalCost
 from switchgear._sinks.dispatch import log_exception
-from switchgear._stores.base import checked_name
-from switchgear._stores.ledger import Amended, Ledger
+from switchgear._stores.base import Amended, Ledger, checked_name
 from switchgear._system.aio import beside
 from switchgear._text.redact import redacted_name
 
@@ -59,13 +58,13 @@ def is_budget_policy(policy: Policy) -> bool:
     return isinstance(first, TotalCost) and policy == budget_policy(first.budget_micros)
 
 
-class Standing(NamedTuple):
+class NodeStatus(NamedTuple):
     """A node as it stands."""
 
     path: str
     level: str
     """team, wave, story, capsule or invocation."""
-    node: Node
+    node: BudgetNode
 
 
 class Applied(NamedTuple):
@@ -256,11 +255,11 @@ class Budgets:
         """The trees there are, sorted, with those whose root is closed."""
         return self._ledger.keys(SHELF)
 
-    def tree(self, root: str) -> list[Standing]:
+    def tree(self, root: str) -> list[NodeStatus]:
         """The open nodes of a tree, each before those below it."""
         nodes = self.book(root).nodes
         ordered = sorted(nodes, key=lambda path: path.split("/"))
-        return [Standing(path, core.level_of(path), nodes[path]) for path in ordered]
+        return [NodeStatus(path, core.level_of(path), nodes[path]) for path in ordered]
 
     def free_micros(self, node: str) -> int | None:
         """What may still be set aside at a node; `None`: it has no limit, or is not open."""
@@ -282,20 +281,20 @@ class Budgets:
         problems = audit(kept, lines[: kept.lines])
         return Audit(root, kept.lines, kept.charged_micros, problems)
 
-    def book(self, root: str) -> Book:
+    def book(self, root: str) -> BudgetBook:
         """A whole tree as it stands now; reading changes nothing, so leases end in this copy only."""
-        return turn(self._stored(root), core.Look(), self._ledger.now_s()).book
+        return turn(self._stored(root), core.PassTime(), self._ledger.now_s()).book
 
     def sweep(self, root: str) -> None:
         """End the leases that ran out. Whatever is asked of a tree does it too, before all else."""
-        self.ask(core.Look(), core.root_of(root))
+        self.ask(core.PassTime(), core.root_of(root))
 
-    def _stored(self, root: str) -> Book:
+    def _stored(self, root: str) -> BudgetBook:
         return self._loaded(root, self._ledger.value(SHELF, core.root_of(root)))
 
     # One transaction
 
-    def ask(self, asked: Asked, root: str = "") -> Answer:
+    def ask(self, asked: Asked, root: str = "") -> BudgetAnswer:
         """Do what is asked in one transaction, then tell circuits and listeners.
 
         Raises `OverrideRefused` for another limit or a close without an operator token that is needed.
@@ -341,7 +340,7 @@ class Budgets:
         for cost in turned.costs:
             self._tell(cost)
 
-    def _tell(self, cost: Cost) -> None:
+    def _tell(self, cost: SpentAt) -> None:
         """Let a circuit know what was just spent, and judge it by the limit that holds now."""
         if self._breaker_of is None:
             return
@@ -350,7 +349,7 @@ class Budgets:
         if cost.cost_micros:
             breaker.record(Signal(cost_micros=cost.cost_micros))
 
-    def _loaded(self, root: str, value: Any) -> Book:
+    def _loaded(self, root: str, value: Any) -> BudgetBook:
         try:
             return core.load_book(value)
         except ValueError as error:

@@ -12,20 +12,20 @@ from switchgear._budgets.tree import (
     MOST_NODES,
     REMEMBERED,
     WARN_AT,
-    Answer,
     Asked,
-    Book,
+    BudgetAnswer,
+    BudgetBook,
+    BudgetNode,
     Charge,
     Close,
-    Cost,
     Limit,
     Line,
-    Look,
-    Node,
     Open,
+    PassTime,
     Renew,
     Reserve,
     Settle,
+    SpentAt,
     is_reservation,
     parent_of,
     root_of,
@@ -39,14 +39,14 @@ NO_RESERVATION = "there is no such reservation"
 class Turned(NamedTuple):
     """What one message did."""
 
-    book: Book
-    answer: Answer
+    book: BudgetBook
+    answer: BudgetAnswer
     lines: tuple[Line, ...]
-    costs: tuple[Cost, ...]
+    costs: tuple[SpentAt, ...]
     """What circuits are to be told of it."""
 
 
-def turn(book: Book, asked: Asked, now_s: float) -> Turned:
+def turn(book: BudgetBook, asked: Asked, now_s: float) -> Turned:
     """Do to the book what is asked, if it may be done. Pure.
 
     >>> from switchgear._budgets.tree import EMPTY
@@ -65,9 +65,9 @@ def turn(book: Book, asked: Asked, now_s: float) -> Turned:
 class _Draft:
     """A book while one message is done to it."""
 
-    def __init__(self, book: Book, now_s: float) -> None:
+    def __init__(self, book: BudgetBook, now_s: float) -> None:
         self.lines: list[Line] = []
-        self.costs: list[Cost] = []
+        self.costs: list[SpentAt] = []
         self._nodes = dict(book.nodes)
         self._before = book
         self._settled = book.settled
@@ -75,16 +75,18 @@ class _Draft:
         self._charged = book.charged_micros
         self._now_s = max(now_s, book.seen_s)
 
-    def book(self) -> Book:
+    def book(self) -> BudgetBook:
         """The book as it is now; the very same, if nothing was done to it."""
         if not self.lines and self._settled == self._before.settled:
             return self._before
         number = self._before.lines + len(self.lines)
-        return Book(self._nodes, number, self._charged, self._settled, self._expires_s, self._now_s)
+        return BudgetBook(
+            self._nodes, number, self._charged, self._settled, self._expires_s, self._now_s
+        )
 
-    def do(self, asked: Asked) -> Answer:
+    def do(self, asked: Asked) -> BudgetAnswer:
         """What is asked."""
-        do: dict[type[Asked], Callable[[Any], Answer]] = {
+        do: dict[type[Asked], Callable[[Any], BudgetAnswer]] = {
             Open: self._open,
             Limit: self._limit,
             Reserve: self._reserve,
@@ -92,7 +94,7 @@ class _Draft:
             Settle: self._settle,
             Charge: self._charge_only,
             Close: self._close_all,
-            Look: lambda _: Answer(),
+            PassTime: lambda _: BudgetAnswer(),
         }
         return do[type(asked)](asked)
 
@@ -112,34 +114,36 @@ class _Draft:
         leases = [node.lease_until_s for node in self._nodes.values()]
         self._expires_s = min((until for until in leases if until is not None), default=None)
 
-    def _is_due(self, node: Node) -> bool:
+    def _is_due(self, node: BudgetNode) -> bool:
         return node.lease_until_s is not None and node.lease_until_s <= self._now_s
 
-    def _open(self, asked: Open) -> Answer:
+    def _open(self, asked: Open) -> BudgetAnswer:
         path = asked.node
         known = self._nodes.get(path)
         if known is not None:
             if known.limit_micros == asked.limit_micros:
                 return self._done(path)  # again, by somebody who also needs it
-            return Answer("it is open already, with another limit", path, known.free_micros)
+            return BudgetAnswer("it is open already, with another limit", path, known.free_micros)
         refusal = self._hold(path, asked.limit_micros or 0)
         if refusal is not None:
             return refusal
-        self._nodes[path] = Node(asked.limit_micros, circuit=asked.circuit, opened_s=self._now_s)
+        self._nodes[path] = BudgetNode(
+            asked.limit_micros, circuit=asked.circuit, opened_s=self._now_s
+        )
         self._note("opened", path, asked.limit_micros, asked.who)
         return self._done(path)
 
-    def _reserve(self, asked: Reserve) -> Answer:
+    def _reserve(self, asked: Reserve) -> BudgetAnswer:
         path = asked.node
         if path in self._nodes:
             return self._done(path)  # the same call again, whose answer was lost
         if parent_of(path) not in self._nodes:
-            return Answer("there is no such budget", parent_of(path))
+            return BudgetAnswer("there is no such budget", parent_of(path))
         refusal = self._hold(path, asked.amount_micros)
         if refusal is not None:
             return refusal
         until_s = None if asked.lease_s is None else self._now_s + asked.lease_s
-        self._nodes[path] = Node(
+        self._nodes[path] = BudgetNode(
             asked.amount_micros,
             circuit=asked.circuit,
             owner=asked.owner,
@@ -152,7 +156,7 @@ class _Draft:
         self._note("reserved", path, asked.amount_micros, asked.owner)
         return self._done(path)
 
-    def _settle(self, asked: Settle) -> Answer:
+    def _settle(self, asked: Settle) -> BudgetAnswer:
         path = asked.node
         node = self._nodes.get(path)
         if node is None or not is_reservation(path):
@@ -163,9 +167,9 @@ class _Draft:
         self._charge(path, cost, node.owner)
         self._close(path, node.owner)
         self._forget(path, cost, settled=True)
-        return Answer(node=path, charged_micros=cost)
+        return BudgetAnswer(node=path, charged_micros=cost)
 
-    def _settle_late(self, asked: Settle) -> Answer:
+    def _settle_late(self, asked: Settle) -> BudgetAnswer:
         """One that is gone: settled before, so that nothing is to be done; or its lease ran out.
 
         What was really spent is charged all the same, as far as its end has not charged it.
@@ -173,48 +177,50 @@ class _Draft:
         path = asked.node
         found = [(charged, final) for gone, charged, final in self._settled if gone == path]
         if not found and asked.gone is None:
-            return Answer(NO_RESERVATION, path)
+            return BudgetAnswer(NO_RESERVATION, path)
         charged, final = found[-1] if found else asked.gone or (0, True)
         more = max(0, (asked.cost_micros or 0) - charged)
         if final or not more:
-            return Answer(node=path)
+            return BudgetAnswer(node=path)
         self._settled = tuple(gone for gone in self._settled if gone[0] != path)
         self._forget(path, charged + more, settled=True)
         self._note("overrun", path, more, "settled after its lease")
         self._charge(parent_of(path), more, "settled after its lease")
-        return Answer(node=path, charged_micros=more)
+        return BudgetAnswer(node=path, charged_micros=more)
 
-    def _renew(self, asked: Renew) -> Answer:
+    def _renew(self, asked: Renew) -> BudgetAnswer:
         node = self._nodes.get(asked.node)
         if node is None or not is_reservation(asked.node):
-            return Answer("there is no such reservation, or its lease ran out", asked.node)
+            return BudgetAnswer("there is no such reservation, or its lease ran out", asked.node)
         until_s = self._now_s + asked.lease_s
         self._nodes[asked.node] = node._replace(lease_until_s=until_s)
         self._expect(until_s)
         self._note("renewed", asked.node, node.limit_micros, node.owner)
         return self._done(asked.node)
 
-    def _charge_only(self, asked: Charge) -> Answer:
+    def _charge_only(self, asked: Charge) -> BudgetAnswer:
         if asked.mark and any(gone == asked.mark for gone, _, _ in self._settled):
-            return Answer(node=asked.node)  # the same charge again
+            return BudgetAnswer(node=asked.node)  # the same charge again
         if asked.node not in self._nodes:
-            return Answer("there is no such budget", asked.node)
+            return BudgetAnswer("there is no such budget", asked.node)
         free = self._free(asked.node)
         if free is not None and asked.cost_micros > free:
             self._note("overrun", asked.node, asked.cost_micros - max(0, free), asked.who)
         self._charge(asked.node, asked.cost_micros, asked.who)
         if asked.mark:
             self._forget(asked.mark, asked.cost_micros, settled=True)
-        return Answer(node=asked.node, charged_micros=asked.cost_micros)
+        return BudgetAnswer(node=asked.node, charged_micros=asked.cost_micros)
 
-    def _limit(self, asked: Limit) -> Answer:
+    def _limit(self, asked: Limit) -> BudgetAnswer:
         path = asked.node
         node = self._nodes.get(path)
         if node is None or is_reservation(path):
-            return Answer("there is no such budget", path)
+            return BudgetAnswer("there is no such budget", path)
         used = node.spent_micros + node.held_micros
         if asked.limit_micros < used:
-            return Answer(f"{dollars(used)} of it are spent or set aside", path, node.free_micros)
+            return BudgetAnswer(
+                f"{dollars(used)} of it are spent or set aside", path, node.free_micros
+            )
         changed = node._replace(limit_micros=asked.limit_micros)
         refusal = self._hold(path, changed.claim_micros - node.claim_micros)
         if refusal is not None:
@@ -225,37 +231,39 @@ class _Draft:
         self._tell(path)
         return self._done(path)
 
-    def _close_all(self, asked: Close) -> Answer:
+    def _close_all(self, asked: Close) -> BudgetAnswer:
         path = asked.node
         if path not in self._nodes:
-            return Answer("there is no such budget", path)
+            return BudgetAnswer("there is no such budget", path)
         below = [other for other in self._nodes if other.startswith(f"{path}/")]
         taken = [other for other in below if is_reservation(other)]
         if taken:
             number = "1 reservation is" if len(taken) == 1 else f"{len(taken)} reservations are"
-            return Answer(f"{number} still open below it", path)
+            return BudgetAnswer(f"{number} still open below it", path)
         for other in sorted(below, key=lambda other: (-other.count("/"), other)):
             self._close(other, asked.who)
         self._close(path, asked.who)
-        return Answer(node=path)
+        return BudgetAnswer(node=path)
 
     # What all of them are made of
 
-    def _hold(self, path: str, more: int) -> Answer | None:
+    def _hold(self, path: str, more: int) -> BudgetAnswer | None:
         """Let the nodes above set so much more aside for a node; or say which of them cannot."""
         above = parent_of(path)
         if above and above not in self._nodes:
-            return Answer("there is no such budget", above)
+            return BudgetAnswer("there is no such budget", above)
         if len(self._nodes) >= MOST_NODES and path not in self._nodes:
-            return Answer(f"{MOST_NODES:,} nodes of this tree are open; close some", root_of(path))
-        held: dict[str, Node] = {}
+            return BudgetAnswer(
+                f"{MOST_NODES:,} nodes of this tree are open; close some", root_of(path)
+            )
+        held: dict[str, BudgetNode] = {}
         while above:
             node = self._nodes[above]
             free = node.free_micros
             if free is not None and more > 0 and more > free:
                 of = dollars(node.limit_micros or 0)
                 why = f"asked {dollars(more)}, free {dollars(max(0, free))} of {of}"
-                return Answer(why, above, max(0, free))
+                return BudgetAnswer(why, above, max(0, free))
             held[above] = node._replace(held_micros=node.held_micros + more)
             # A node with a limit has set it aside already; one without draws on the node above.
             above = "" if free is not None else parent_of(above)
@@ -286,7 +294,7 @@ class _Draft:
         if node.circuit:
             # What one invocation may cost is no limit of its circuit's.
             limit = None if is_reservation(path) else node.limit_micros
-            self.costs.append(Cost(node.circuit, limit, cost))
+            self.costs.append(SpentAt(node.circuit, limit, cost))
 
     def _close(self, path: str, who: str) -> None:
         """The node goes, and what was held for it is free again."""
@@ -319,8 +327,8 @@ class _Draft:
         number = self._before.lines + len(self.lines) + 1
         self.lines.append(Line(number, self._now_s, kind, path, amount, who))
 
-    def _done(self, path: str) -> Answer:
-        return Answer(node=path, free_micros=self._free(path))
+    def _done(self, path: str) -> BudgetAnswer:
+        return BudgetAnswer(node=path, free_micros=self._free(path))
 
     def _free(self, path: str) -> int | None:
         """What may still be spent at a node: its own, or that of the nearest above with a limit."""

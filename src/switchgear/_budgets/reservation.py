@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Self
 
-from switchgear._budgets.tree import Answer, Asked, Renew, Settle, checked_micros
+from switchgear._budgets.tree import Asked, BudgetAnswer, Renew, Settle, checked_micros
 from switchgear._core import values
 from switchgear._core.errors import BudgetRefused, Rejected, StoreError
 from switchgear._sinks.dispatch import log_warning
@@ -20,7 +20,7 @@ class Reservation:
     because nobody knows better; a call that a circuit rejected was never made, and is given back.
     """
 
-    def __init__(self, ask: Callable[[Asked], Answer], path: str, amount_micros: int) -> None:
+    def __init__(self, ask: Callable[[Asked], BudgetAnswer], path: str, amount_micros: int) -> None:
         self.path = path
         self.amount_micros = amount_micros
         self._ask = ask

@@ -31,7 +31,7 @@ SCHEMA = 1
 _MOST_MICROS = 2**53
 
 
-class Node(NamedTuple):
+class BudgetNode(NamedTuple):
     """One node that is open."""
 
     limit_micros: int | None
@@ -64,10 +64,10 @@ class Node(NamedTuple):
         return max(0, self.limit_micros - self.spent_micros)
 
 
-class Book(NamedTuple):
+class BudgetBook(NamedTuple):
     """The open nodes of one tree by their paths, and how many lines were written about it."""
 
-    nodes: dict[str, Node]
+    nodes: dict[str, BudgetNode]
     lines: int = 0
     charged_micros: int = 0
     """All that was ever charged, whatever is open: the sum of the lines that say so."""
@@ -79,7 +79,7 @@ class Book(NamedTuple):
     """The latest time seen: the time of a book never runs backwards."""
 
 
-EMPTY = Book({})
+EMPTY = BudgetBook({})
 
 
 class Line(NamedTuple):
@@ -95,7 +95,7 @@ class Line(NamedTuple):
     who: str = ""
 
 
-class Answer(NamedTuple):
+class BudgetAnswer(NamedTuple):
     """What came of a message."""
 
     refused: str = ""
@@ -106,7 +106,7 @@ class Answer(NamedTuple):
     charged_micros: int = 0
 
 
-class Cost(NamedTuple):
+class SpentAt(NamedTuple):
     """What a circuit is to be told: so much was spent at or below its node."""
 
     circuit: str
@@ -179,11 +179,11 @@ class Close(NamedTuple):
     who: str = ""
 
 
-class Look(NamedTuple):
+class PassTime(NamedTuple):
     """Nothing but time passes."""
 
 
-Asked = Open | Limit | Reserve | Renew | Settle | Charge | Close | Look
+Asked = Open | Limit | Reserve | Renew | Settle | Charge | Close | PassTime
 
 
 def parent_of(path: str) -> str:
@@ -228,7 +228,7 @@ def checked_micros(field: str, value: Any) -> int:
     return amount
 
 
-def dump_book(book: Book) -> dict[str, Any]:
+def dump_book(book: BudgetBook) -> dict[str, Any]:
     """A book as JSON values."""
     return {
         "schema": SCHEMA,
@@ -241,7 +241,7 @@ def dump_book(book: Book) -> dict[str, Any]:
     }
 
 
-def load_book(data: Any) -> Book:
+def load_book(data: Any) -> BudgetBook:
     """The inverse of `dump_book`; `None` is an empty book. Raises ValueError for anything else."""
     if data is None:
         return EMPTY
@@ -250,8 +250,8 @@ def load_book(data: Any) -> Book:
             raise ValueError(
                 f"its schema is {data['schema']!r}, and this Switchgear knows {SCHEMA}"
             )
-        return Book(
-            {path: Node(*fields) for path, fields in data["nodes"].items()},
+        return BudgetBook(
+            {path: BudgetNode(*fields) for path, fields in data["nodes"].items()},
             values.whole("lines", data["lines"], least=0),
             values.whole("charged_micros", data["charged_micros"], least=0),
             tuple((path, charged, final) for path, charged, final in data["settled"]),

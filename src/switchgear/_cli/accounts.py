@@ -11,8 +11,8 @@ from switchgear._budgets.audit import audit
 from switchgear._budgets.budgets import SHELF as BUDGETS
 from switchgear._budgets.tree import (
     EXPIRY,
+    BudgetNode,
     Line,
-    Node,
     checked_micros,
     checked_path,
     load_book,
@@ -23,8 +23,7 @@ from switchgear._core.wire import WireError
 from switchgear._fleet.fleet import SHELF as ROUTES
 from switchgear._locks.locks import SHELF as LOCKS
 from switchgear._locks.state import load_tenure
-from switchgear._stores.base import checked_name
-from switchgear._stores.ledger import Amended, Ledger
+from switchgear._stores.base import Amended, Ledger, checked_name
 from switchgear._text.glob import matcher
 
 SHELVES = (BUDGETS, LOCKS, ROUTES)
@@ -114,7 +113,7 @@ def _check_budget(key: str, value: Any) -> None:
         _check_node(node)
 
 
-def _check_node(node: Node) -> None:
+def _check_node(node: BudgetNode) -> None:
     _check_maybe(checked_micros, "limit_micros", node.limit_micros)
     checked_micros("spent_micros", node.spent_micros)
     checked_micros("held_micros", node.held_micros)

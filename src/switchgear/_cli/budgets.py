@@ -10,7 +10,7 @@ from switchgear._cli.views.text import clean, clock_time, plural, say
 from switchgear._text.money import dollars
 
 if TYPE_CHECKING:
-    from switchgear._budgets.budgets import Budgets, Standing
+    from switchgear._budgets.budgets import Budgets, NodeStatus
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
@@ -211,7 +211,7 @@ def _returned(kept: "Budgets", node: str) -> str:
     return dollars(closed[-1].amount_micros or 0)
 
 
-def _tree(kept: "Budgets", node: str) -> "list[Standing]":
+def _tree(kept: "Budgets", node: str) -> "list[NodeStatus]":
     from switchgear._budgets.tree import root_of
 
     return kept.tree(root_of(node))
@@ -221,12 +221,12 @@ def _is_at(path: str, node: str) -> bool:
     return path == node or path.startswith(f"{node}/")
 
 
-def _plain(one: "Standing") -> dict[str, Any]:
+def _plain(one: "NodeStatus") -> dict[str, Any]:
     fields = one.node._asdict()
     return {"path": one.path, "level": one.level, **fields, "free_micros": one.node.free_micros}
 
 
-def _table(tree: "list[Standing]", *, full: bool) -> None:
+def _table(tree: "list[NodeStatus]", *, full: bool) -> None:
     """The nodes in columns; those below others are set in, unless the full path is shown.
 
     At a terminal a name that does not fit loses its middle; in a pipe nothing is cut.
@@ -247,7 +247,7 @@ def _table(tree: "list[Standing]", *, full: bool) -> None:
         say("  ".join(cells).rstrip())
 
 
-def _row(one: "Standing", *, full: bool) -> tuple[str, ...]:
+def _row(one: "NodeStatus", *, full: bool) -> tuple[str, ...]:
     node = one.node
     name = one.path if full else "  " * one.path.count("/") + one.path.rpartition("/")[2]
     limit, free = node.limit_micros, node.free_micros

@@ -25,8 +25,7 @@ from switchgear._core.types import Event
 from switchgear._core.wire import WireError, dump_circuit, dump_event, load_circuit, load_event
 from switchgear._detectors.policy_wire import dump_policy, load_policy
 from switchgear._panel.panel import Panel
-from switchgear._stores.base import Found
-from switchgear._stores.ledger import ledger_of
+from switchgear._stores.base import StoredCircuit, ledger_of
 
 FORMAT = "switchgear.export"
 VERSION = 1
@@ -43,7 +42,7 @@ _BAD = (ValueError, RecursionError, KeyError, TypeError, IndexError, AttributeEr
 class Taken(NamedTuple):
     """A circuit and its events, ready to be put into a store."""
 
-    found: Found
+    found: StoredCircuit
     events: list[Event]
 
 
@@ -142,7 +141,7 @@ class _Reading:
                 f"the circuit {circuit.key!r} comes from the future: it was seen at second "
                 f"{circuit.seen_s:.0f}, and now is {self._now_s:.0f}"
             )
-        self.taken[circuit.key] = Taken(Found(circuit, policy), [])
+        self.taken[circuit.key] = Taken(StoredCircuit(circuit, policy), [])
 
     def _event(self, event: Event) -> None:
         taken = self.taken.get(event.circuit)
@@ -298,7 +297,7 @@ def import_verb(file: str) -> None:
     """
     from switchgear._cli.accounts import take
     from switchgear._cli.context import open_session
-    from switchgear._stores.ledger import ledger_of
+    from switchgear._stores.base import ledger_of
 
     lines = _read(file)
     # Budgets that the configuration opens in a new store would be taken for newer ones.

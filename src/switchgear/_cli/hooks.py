@@ -194,14 +194,44 @@ def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     event in the store and for the answer in the agent's dialect, and says what is missing.
     """
     from switchgear._cli.doctor import report
-    from switchgear._cli.hooks_doctor import examine
+    from switchgear._cli.hooks_doctor import examine, resident_process
 
     findings = [
         finding
         for name in (AGENTS if agent is None else (agent,))
         for finding in examine(name, scope, wanted=agent is not None)
     ]
+    if findings:
+        findings += resident_process()
     return report(findings, as_json=as_json)
+
+
+@hooks.command(short_help="Restart the process that answers hooks.")
+def restart() -> int:
+    """Restart the resident process, which answers the hooks of all your agents.
+
+    Events under way are not affected. It also restarts by itself when another version is installed.
+    Exit code 0; 1 if there can be no resident process here.
+    """
+    from time import monotonic, sleep
+
+    from switchgear._hooks import resident
+
+    resident.stop()
+    why = resident.obstacle()
+    found = None
+    until_s, start_s = monotonic() + 10.0, 0.0
+    while not why and found is None and monotonic() < until_s:
+        if monotonic() >= start_s:
+            resident.start()
+            start_s = monotonic() + 3.0
+        sleep(0.05)
+        found = resident.status()
+    if found is None:
+        say(clean(f"no resident process: {why or 'it did not start within 10 s'}", 500), err=True)
+        return 1
+    say(f"resident process {found['pid']}, version {found['version']}")
+    return 0
 
 
 def _save(agent: str, scope: str) -> None:

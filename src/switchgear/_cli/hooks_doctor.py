@@ -161,12 +161,34 @@ def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator
     yield Finding(GOOD, f"{HOOKED[agent].title}: {what} ({number} hooks, cold and cached)")
 
 
+def resident_process() -> Iterator[Finding]:
+    """The process that answers the hooks of this user, or why there is none."""
+    from switchgear._hooks import resident  # noqa: PLC0415  only here
+
+    found = resident.status()
+    if found is not None:
+        sessions = f"{len(found['sessions'])} sessions watched"
+        age = f"running for {found['age_s']:.0f} s"
+        what = f"resident process {found['pid']}, version {found['version']}, {age}, {sessions}"
+        yield Finding(GOOD, what)
+        return
+    why = resident.obstacle()
+    if why:
+        what = f"hooks decide without a resident process: {why}"
+        yield Finding(NOTE, what, "they are slower, and silent sessions are not watched")
+    else:
+        yield Finding(GOOD, "no resident process runs: the next hook starts it")
+
+
 def installed_trials() -> Iterator[Finding]:
     """The same for every agent whose hooks are installed here."""
     from switchgear._analysis.selftest.hook_trials import installed_commands  # noqa: PLC0415  only here
 
-    for agent, command in installed_commands(os.getcwd()).items():
+    commands = installed_commands(os.getcwd())
+    for agent, command in commands.items():
         yield from hook_trials(agent, command, _source())
+    if commands:
+        yield from resident_process()
 
 
 def _source() -> str | None:

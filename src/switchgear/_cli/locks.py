@@ -10,7 +10,7 @@ from switchgear._cli.views.text import clean, say
 from switchgear._core.errors import duration, elapsed
 
 if TYPE_CHECKING:
-    from switchgear._locks.locks import Seen
+    from switchgear._locks.locks import ResourceStatus
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
@@ -64,7 +64,7 @@ def break_lock(resource: str) -> None:
     say(clean(f"the lock {resource} is free"))
 
 
-def _show(seen: "Seen", now_s: float) -> None:
+def _show(seen: "ResourceStatus", now_s: float) -> None:
     tenure = seen.tenure
     if tenure.holder is None:
         say(clean(f"{seen.resource}: free, last token {tenure.token}"))
@@ -81,7 +81,7 @@ def _show(seen: "Seen", now_s: float) -> None:
         say(clean(f"  {place}. {waiter.owner} waits for {waited}"))
 
 
-def _plain(seen: "Seen") -> dict[str, Any]:
+def _plain(seen: "ResourceStatus") -> dict[str, Any]:
     tenure = seen.tenure
     return {
         "resource": seen.resource,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from switchgear._cli.context import Session
     from switchgear._cli.views.text import Signs
     from switchgear._hooks.session import Notes
-    from switchgear._stores.base import Found
+    from switchgear._stores.base import StoredCircuit
 
 # What a verb needs is imported when it is used; paths are texts, as in the stores.
 # ruff: noqa: PLC0415, PTH119
@@ -102,7 +102,7 @@ def _notes(session: "Session", name: str) -> "Notes":
     return session.panel.store.transact(name, lambda tx: Notes.load(tx.note))
 
 
-def _row(found: "Found", notes: "Notes", now_s: float) -> SessionRow:
+def _row(found: "StoredCircuit", notes: "Notes", now_s: float) -> SessionRow:
     from switchgear._core.types import Mode
     from switchgear._hooks import session as guarded
     from switchgear._hooks.session_check import gone_after_s

@@ -11,6 +11,31 @@ from switchgear._core.types import Phase
 from switchgear._core.values import CENTURY_S
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Whether this is a Ctrl-C that arrived in our own code, and must be raised on.
+
+    A KeyboardInterrupt whose innermost frame belongs to another module was raised there.
+    """
+    if not issubclass(type(error), KeyboardInterrupt):
+        return False
+    frame = None
+    entry = TRACEBACK(error)
+    while entry is not None:
+        frame, entry = entry.tb_frame, entry.tb_next
+    home = "" if frame is None else frame.f_globals.get("__name__")
+    return isinstance(home, str) and home.partition(".")[0] == __name__.partition(".")[0]
+
+
+# The slots of `BaseException` itself: a class may hide them behind properties that raise.
+TRACEBACK = BaseException.__dict__["__traceback__"].__get__
+CAUSE = BaseException.__dict__["__cause__"].__get__
+CONTEXT = BaseException.__dict__["__context__"].__get__
+SUPPRESSES_CONTEXT = BaseException.__dict__["__suppress_context__"].__get__
+MEMBERS = BaseExceptionGroup.__dict__["exceptions"].__get__
+NAME = type.__dict__["__name__"].__get__
+"""The name of a class, whatever its metaclass makes of it."""
+
+
 class SwitchgearError(Exception):
     """The root of Switchgear's errors."""
 

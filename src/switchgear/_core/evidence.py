@@ -1,8 +1,8 @@
 """Evidence of several processes, folded in the order in which it happened.
 
-Over a shared store a failure is sent at once and successes are sent later, together. Judged in the
+Over a shared store a failure is sent at once and successes are sent later, together. Evidence in the
 order of arrival, the failures of one faulty process look like a row that nothing interrupts. So what
-a process reports carries its times (`Source`), a circuit keeps what is recent beside the state before
+a process reports carries its times (`ReportSource`), a circuit keeps what is recent beside the state before
 it (`Recent`), and a late report is put in its place: the recent part is folded again.
 
 What is recent may still change, so it moves no phase. It becomes final, and is judged like anything
@@ -14,22 +14,22 @@ everything, so nothing waits for it.
 from typing import NamedTuple
 
 from switchgear._core.machine import step
+from switchgear._core.moves import standing
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
     Circuit,
-    Dated,
+    DatedRecord,
     Event,
     Message,
     Override,
     Phase,
     Recent,
     Record,
+    ReportSource,
     Signal,
-    Source,
     Step,
 )
-from switchgear._core.verdicts import standing
 
 HOLD_S = 0.1
 """How long evidence waits for processes that have not reported."""
@@ -49,31 +49,31 @@ _TIME = Record(Signal(count=0))
 _FLOWING = (Phase.CLOSED, Phase.TRIPPING)
 
 
-class Start(NamedTuple):
+class ReplayStart(NamedTuple):
     """Where folding starts: a circuit, the latest signals it contains, and the circuit before them."""
 
     circuit: Circuit
     base: Circuit
-    kept: tuple[Dated, ...]
-    tells: tuple[Dated, ...]
+    kept: tuple[DatedRecord, ...]
+    tells: tuple[DatedRecord, ...]
     """What is to be folded into it."""
     shown: Circuit | None = None
     """The circuit that has all of `tells` counted but for the new ones; `None`: not known."""
 
 
-class Judged(NamedTuple):
+class Evidence(NamedTuple):
     """What is final, and what is not."""
 
     step: Step
     base: Circuit
     """The circuit before `kept`."""
-    kept: tuple[Dated, ...]
+    kept: tuple[DatedRecord, ...]
     """What is final, and recent enough that a late report may belong before it."""
-    left: tuple[Dated, ...]
+    left: tuple[DatedRecord, ...]
     """What is not final."""
 
 
-class Times(NamedTuple):
+class ReportTimes(NamedTuple):
     """Who takes part, and up to when all of them have reported."""
 
     reports: tuple[tuple[str, float], ...]
@@ -91,7 +91,7 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
         return step(policy, circuit, message, now_s)
     if recent is None or recent.version != circuit.version or recent.base is None:
         recent = Recent(circuit.version, circuit, (), 0, () if recent is None else recent.reports)
-    new: tuple[Dated, ...] = ()
+    new: tuple[DatedRecord, ...] = ()
     refused = 0
     if isinstance(message, Record):
         last = recent.tells[-1].record if recent.tells else None
@@ -149,8 +149,8 @@ def others(circuit: Circuit, process: str, now_s: float) -> int:
 
 
 def _dated(
-    message: Record, source: Source | None, now_s: float, last: Record | None
-) -> tuple[Dated, ...]:
+    message: Record, source: ReportSource | None, now_s: float, last: Record | None
+) -> tuple[DatedRecord, ...]:
     """The signals of a message, each with its time; one that equals the `last` is the same object."""
     signal = message.signal
     left = signal.count
@@ -159,9 +159,9 @@ def _dated(
         part = min(count, left)
         if part > 0:  # a report of another version may say anything
             left -= part
-            dated.append(Dated(min(at_s, now_s), _part(message, part, last)))
+            dated.append(DatedRecord(min(at_s, now_s), _part(message, part, last)))
     if left:
-        dated.append(Dated(now_s, _part(message, left, last)))
+        dated.append(DatedRecord(now_s, _part(message, left, last)))
     return tuple(dated)
 
 
@@ -171,7 +171,9 @@ def _part(message: Record, count: int, last: Record | None) -> Record:
     return last if last is not None and last == part else part
 
 
-def _start(circuit: Circuit, recent: Recent, new: tuple[Dated, ...], refused: int) -> Start:
+def _start(
+    circuit: Circuit, recent: Recent, new: tuple[DatedRecord, ...], refused: int
+) -> ReplayStart:
     """Where to fold from: what is final already, if the new signals happened after it.
 
     Otherwise everything recent is folded again, in order.
@@ -185,7 +187,7 @@ def _start(circuit: Circuit, recent: Recent, new: tuple[Dated, ...], refused: in
         base = _with_refused(base, refused)
     if settled is None or any(dated.at_s < settled.seen_s for dated in new):
         start = base._replace(version=circuit.version)
-        return Start(start, start, (), _merged(recent.tells, new))
+        return ReplayStart(start, start, (), _merged(recent.tells, new))
     settled = settled._replace(recent=None, version=circuit.version)
     shown = None
     # Under a hold that may end, and while tripping, time changes more than the counts.
@@ -194,7 +196,7 @@ def _start(circuit: Circuit, recent: Recent, new: tuple[Dated, ...], refused: in
     if refused:
         settled = _with_refused(settled, refused)
         shown = None if shown is None else _with_refused(shown, refused)
-    return Start(
+    return ReplayStart(
         settled,
         base,
         recent.tells[: recent.final],
@@ -203,7 +205,7 @@ def _start(circuit: Circuit, recent: Recent, new: tuple[Dated, ...], refused: in
     )
 
 
-def _merged(old: tuple[Dated, ...], new: tuple[Dated, ...]) -> tuple[Dated, ...]:
+def _merged(old: tuple[DatedRecord, ...], new: tuple[DatedRecord, ...]) -> tuple[DatedRecord, ...]:
     """All of them in the order in which they happened; `old` is in order."""
     if len(new) == 1 and (not old or old[-1].at_s <= new[0].at_s):
         return (*old, *new)
@@ -215,21 +217,21 @@ def _with_refused(circuit: Circuit, refused: int) -> Circuit:
     return circuit._replace(totals=totals._replace(refused=totals.refused + refused))
 
 
-def _at_s(dated: Dated) -> float:
+def _at_s(dated: DatedRecord) -> float:
     return dated.at_s
 
 
-def _times(recent: Recent, source: Source | None, now_s: float) -> Times:
+def _times(recent: Recent, source: ReportSource | None, now_s: float) -> ReportTimes:
     reports = {name: at_s for name, at_s in recent.reports if now_s - at_s < LIVE_S}
     if source is not None:
         reports[source.process] = max(source.upto_s, reports.get(source.process, source.upto_s))
     live = sorted(reports.items(), key=lambda report: report[1])[-MOST_PROCESSES:]
     waited = [at_s for name, at_s in live if source is None or name != source.process]
     final_s = min(waited, default=now_s)
-    return Times(tuple(live), max(final_s, now_s - HOLD_S))
+    return ReportTimes(tuple(live), max(final_s, now_s - HOLD_S))
 
 
-def _judged(policy: Policy, start: Start, final_s: float, now_s: float) -> Judged:
+def _judged(policy: Policy, start: ReplayStart, final_s: float, now_s: float) -> Evidence:
     """Fold what is final, in its order, and let it move the circuit."""
     tells = start.tells
     if len(tells) > MOST:
@@ -237,7 +239,7 @@ def _judged(policy: Policy, start: Start, final_s: float, now_s: float) -> Judge
     events: tuple[Event, ...] = ()
     circuit, base = start.circuit, start.base
     kept = list(start.kept)
-    left: tuple[Dated, ...] = ()
+    left: tuple[DatedRecord, ...] = ()
     last: Step | None = None
     for index, dated in enumerate(tells):
         if dated.at_s > final_s and circuit.phase in _FLOWING:
@@ -255,7 +257,7 @@ def _judged(policy: Policy, start: Start, final_s: float, now_s: float) -> Judge
         if last.events:
             base, kept = last.circuit, []
     base = _trim(policy, base, kept, min(KEPT, MOST - len(left)), now_s)
-    return Judged(Step(last.circuit, last.verdict, events), base, tuple(kept), left)
+    return Evidence(Step(last.circuit, last.verdict, events), base, tuple(kept), left)
 
 
 def _passed(policy: Policy, circuit: Circuit, now_s: float) -> Step:
@@ -265,7 +267,9 @@ def _passed(policy: Policy, circuit: Circuit, now_s: float) -> Step:
     return step(policy, circuit, _TIME, now_s)
 
 
-def _trim(policy: Policy, base: Circuit, kept: list[Dated], most: int, now_s: float) -> Circuit:
+def _trim(
+    policy: Policy, base: Circuit, kept: list[DatedRecord], most: int, now_s: float
+) -> Circuit:
     """Remove what is too old or too much from `kept`; the circuit before the rest.
 
     Several at a time, so that most messages leave the circuit before them as it is.
@@ -278,28 +282,28 @@ def _trim(policy: Policy, base: Circuit, kept: list[Dated], most: int, now_s: fl
     return base
 
 
-def _append(kept: list[Dated], dated: Dated) -> None:
+def _append(kept: list[DatedRecord], dated: DatedRecord) -> None:
     """One more; successes that follow each other are one entry, as their order does not matter."""
     if kept and kept[-1].record.signal.ok and dated.record.signal.ok:
         one, two = kept[-1].record, dated.record
         if one._replace(signal=one.signal._replace(count=two.signal.count)) == two:
             both = one.signal._replace(count=one.signal.count + two.signal.count)
-            kept[-1] = Dated(dated.at_s, one._replace(signal=both))
+            kept[-1] = DatedRecord(dated.at_s, one._replace(signal=both))
             return
     kept.append(dated)
 
 
-def _answered(policy: Policy, judged: Judged, message: Message, now_s: float) -> Judged:
+def _answered(policy: Policy, judged: Evidence, message: Message, now_s: float) -> Evidence:
     """An ask or an order on top of what is judged."""
     before = judged.step.circuit
     last = step(policy, before, message, now_s)
     done = Step(last.circuit, last.verdict, judged.step.events + last.events)
     if last.circuit is before:
         return judged._replace(step=done)
-    return Judged(done, last.circuit, (), judged.left)
+    return Evidence(done, last.circuit, (), judged.left)
 
 
-def _kept(judged: Judged, version: int, times: Times) -> Recent | None:
+def _kept(judged: Evidence, version: int, times: ReportTimes) -> Recent | None:
     """What is kept beside the circuit: nothing that later reports could not change."""
     tells = judged.kept + judged.left
     if any(dated.record.signal.ok is not True for dated in tells):
@@ -308,7 +312,7 @@ def _kept(judged: Judged, version: int, times: Times) -> Recent | None:
     return Recent(version, None, (), 0, times.reports) if times.reports else None
 
 
-def _provisional(policy: Policy, circuit: Circuit, tells: tuple[Dated, ...]) -> Circuit:
+def _provisional(policy: Policy, circuit: Circuit, tells: tuple[DatedRecord, ...]) -> Circuit:
     """The circuit with what is not final: counted, and nothing moved by it."""
     for at_s, tell in tells:
         circuit = step(policy, circuit, tell, at_s, hold=True).circuit

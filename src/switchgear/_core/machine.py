@@ -8,7 +8,7 @@ change there is.
 import math
 
 from switchgear._core.detector import plural, span
-from switchgear._core.moves import Draft
+from switchgear._core.moves import Draft, standing
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     NO_OUTAGE,
@@ -30,7 +30,6 @@ from switchgear._core.types import (
     Step,
     Verdict,
 )
-from switchgear._core.verdicts import standing
 
 RECENT_FAILURES = 5
 EXPIRED_PROBES = 16

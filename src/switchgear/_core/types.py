@@ -137,7 +137,7 @@ class Acquire(NamedTuple):
     """May I do one thing."""
 
 
-class Source(NamedTuple):
+class ReportSource(NamedTuple):
     """Which process reports a signal to a circuit that several share, and when it happened."""
 
     process: str
@@ -152,7 +152,7 @@ class Record(NamedTuple):
 
     signal: Signal
     permit: Permit | None = None
-    source: Source | None = None
+    source: ReportSource | None = None
 
 
 REMARKS = frozenset(
@@ -265,7 +265,7 @@ class Totals(NamedTuple):
     """What was told of costs, in millionths of a dollar."""
 
 
-class Dated(NamedTuple):
+class DatedRecord(NamedTuple):
     """A signal and when it happened."""
 
     at_s: float
@@ -279,7 +279,7 @@ class Recent(NamedTuple):
     """The version of the circuit that has it folded in."""
     base: "Circuit | None"
     """The circuit before it; `None`: nothing is waited for."""
-    tells: tuple[Dated, ...]
+    tells: tuple[DatedRecord, ...]
     final: int
     """How many of them are judged; a report that is very late is still put in its place."""
     reports: tuple[tuple[str, float], ...]

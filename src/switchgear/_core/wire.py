@@ -13,7 +13,7 @@ from switchgear._core.types import (
     Acquire,
     AgentStep,
     Circuit,
-    Dated,
+    DatedRecord,
     Event,
     EventKind,
     Failure,
@@ -27,8 +27,8 @@ from switchgear._core.types import (
     Probing,
     Recent,
     Record,
+    ReportSource,
     Signal,
-    Source,
     Totals,
 )
 
@@ -148,7 +148,7 @@ def _difference(policy: Policy, now: dict[str, Any], earlier: Circuit) -> dict[s
     return {name: value for name, value in data.items() if value != now[name]}
 
 
-def dump_dated(dated: Dated) -> list[Any]:
+def dump_dated(dated: DatedRecord) -> list[Any]:
     """A recent signal as JSON values, without the defaults at the end of its fields."""
     signal, permit, _ = dated.record
     fields = [*signal]
@@ -171,7 +171,7 @@ def _recent(policy: Policy, circuit: Circuit, data: Any) -> Recent | None:
             if rest:
                 signal, permit = rest
                 tell = Record(_signal(signal), None if permit is None else Permit(*permit))
-            tells.append(Dated(_number(at_s), tell))  # without more: the same again
+            tells.append(DatedRecord(_number(at_s), tell))  # without more: the same again
         settled = _earlier(policy, circuit, data["settled"]) if "settled" in data else None
         base = _earlier(policy, circuit, data["base"])
         return Recent(version, base, tuple(tells), final, reports, settled)
@@ -366,9 +366,9 @@ def _signal(fields: list[Any]) -> Signal:
     return signal if signal.step is None else signal._replace(step=AgentStep(*signal.step))
 
 
-def _source(fields: list[Any]) -> Source:
+def _source(fields: list[Any]) -> ReportSource:
     process, upto_s, times = fields
-    return Source(process, upto_s, tuple((at_s, count) for at_s, count in times))
+    return ReportSource(process, upto_s, tuple((at_s, count) for at_s, count in times))
 
 
 _LOAD: dict[str, Callable[[Policy, Any], Any]] = {

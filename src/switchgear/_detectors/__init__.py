@@ -15,12 +15,10 @@ from switchgear._detectors.progress import (
 )
 from switchgear._detectors.retry_after import RetryAfter
 from switchgear._detectors.same_error import SameError
-from switchgear._detectors.same_tool import SameTool
-from switchgear._detectors.shares import FailureRate, SlowCalls
-from switchgear._detectors.shares_in_time import FailureShare, SlowCallShare
+from switchgear._detectors.same_tool import SameTool, ToolFlood
+from switchgear._detectors.shares import FailureRate, FailureShare, SlowCalls, SlowCallShare
 from switchgear._detectors.silence import Silence
 from switchgear._detectors.stuck_probability import StuckProbability
-from switchgear._detectors.tool_flood import ToolFlood
 from switchgear._detectors.violation import Violation
 
 ALL: tuple[type[Detector], ...] = (

@@ -1,4 +1,4 @@
-"""The context window fills up fast: an agent that will soon have forgotten its task (seed 002)."""
+"""The context window fills up fast: a sign that an agent will soon forget its task."""
 
 from typing import Any, ClassVar, NamedTuple
 

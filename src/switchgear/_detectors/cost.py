@@ -1,4 +1,4 @@
-"""All that something has cost, against its budget (seed 003: the story-cost breaker)."""
+"""The total cost of a task, or the cost within a window, against a budget."""
 
 import math
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""Failures within a stretch of time, whatever succeeded in between (seed 002: 3 in 60 s)."""
+"""Failures within a stretch of time, whatever succeeded in between (default: 3 in 60 s)."""
 
 from typing import Any, ClassVar
 

@@ -1,4 +1,4 @@
-"""The 95th percentile of latency against a baseline (seed 003: over 3 times the baseline in 300 s)."""
+"""The 95th percentile of latency against a baseline (default: over 3 times the baseline within 300 s)."""
 
 import math
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ class LatencyP95(Detector):
     it is over the limit when more than 5 % of the calls are, so counting those suffices and no
     sketch of the distribution is kept. Judges from `min_calls` (20) calls on; time is resolved to
     a thirtieth of the window. `admit` is the share of calls let through after the trip: 0 cuts,
-    0.5 (the default, as seed 003 says "reduce load") halves. A probe over the limit has failed.
+    0.5 (the default) halves the load. A probe over the limit has failed.
 
     >>> LatencyP95(baseline_s=90.0).limit_s
     270.0

@@ -1,4 +1,4 @@
-"""Waiting for what others hold (seed 003: lock contention over 60 s)."""
+"""Long waits for locks that other processes hold (default: over 60 s)."""
 
 from typing import Any, ClassVar
 

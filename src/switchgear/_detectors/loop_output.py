@@ -1,4 +1,4 @@
-"""Outputs that get shorter and stay short: an agent that has given up without saying so (seed 000)."""
+"""Outputs that get shorter and stay short: a sign that an agent has given up."""
 
 from typing import Any, ClassVar, NamedTuple, Self
 

@@ -64,7 +64,7 @@ EVIDENCE = 3
 """How many of the steps that made a debt are kept to explain it."""
 
 
-class Book(NamedTuple):
+class ProgressMemory(NamedTuple):
     """What a debt remembers. Numbers stand for texts; the newest is the last."""
 
     points: int = 0
@@ -91,7 +91,7 @@ class Book(NamedTuple):
     context: int = 0
     """How full the agent's context was, in percent."""
 
-    def learnt(self, facts: ActFacts) -> "Book":
+    def learnt(self, facts: ActFacts) -> "ProgressMemory":
         """With the words, lines and files of a step."""
         return self._replace(
             words=known(self.words, facts.words),
@@ -99,7 +99,7 @@ class Book(NamedTuple):
             paths=known(self.paths, facts.paths),
         )
 
-    def seen(self, signal: Signal) -> "Book":
+    def seen(self, signal: Signal) -> "ProgressMemory":
         """With the state and the tests of a signal, and without what the agent itself forgot."""
         book = self
         if signal.context_used is not None:
@@ -114,7 +114,7 @@ class Book(NamedTuple):
             book = book._replace(tests=tests, tested=book.states[-1] if book.states else -1)
         return book
 
-    def charged(self, charge: int, credit: int, text: str, most: int) -> "Book":
+    def charged(self, charge: int, credit: int, text: str, most: int) -> "ProgressMemory":
         """After a step that costs `charge` and pays back `credit`: from 0 up to `most`."""
         points = max(0, min(self.points + charge - credit, most))
         if not points:
@@ -170,11 +170,11 @@ class Debt(Detector):
     remember: int = 0
     limit: float
 
-    def start(self) -> Book:
+    def start(self) -> ProgressMemory:
         """No debt, and nothing is known."""
-        return Book()
+        return ProgressMemory()
 
-    def fold(self, memory: Book, signal: Signal, now_s: float) -> Book:
+    def fold(self, memory: ProgressMemory, signal: Signal, now_s: float) -> ProgressMemory:
         """Each step by itself, until one more of the same changes nothing."""
         del now_s
         if signal.step is None and signal.state is None and signal.failing_tests is None:
@@ -186,7 +186,7 @@ class Debt(Detector):
             memory = after
         return memory
 
-    def one(self, memory: Book, signal: Signal) -> Book:
+    def one(self, memory: ProgressMemory, signal: Signal) -> ProgressMemory:
         """The debt after one step."""
         raise NotImplementedError
 
@@ -195,12 +195,12 @@ class Debt(Detector):
         """The highest debt: what is paid back later must be able to matter."""
         return round(2 * STEP * self.limit)
 
-    def heat(self, memory: Book, now_s: float) -> float:
+    def heat(self, memory: ProgressMemory, now_s: float) -> float:
         """The debt against the limit."""
         del now_s
         return memory.points / STEP / self.limit
 
-    def reason(self, memory: Book, now_s: float) -> str:
+    def reason(self, memory: ProgressMemory, now_s: float) -> str:
         """The debt in words, the steps that made it, and what to do differently."""
         del now_s
         debt = f"{self.name}: a debt of {memory.points / STEP:.2f} steps (threshold {self.limit:g})"
@@ -209,18 +209,18 @@ class Debt(Detector):
         steps = ", ".join(f'"{text}" (+{points / STEP:.2f})' for points, text in memory.evidence)
         return f"{debt}: {steps}; {self.advice}"
 
-    def measure(self, memory: Book, now_s: float) -> Measure:
+    def measure(self, memory: ProgressMemory, now_s: float) -> Measure:
         """The debt."""
         del now_s
         return Measure(memory.points / STEP, self.limit, "steps")
 
-    def dump(self, memory: Book) -> list[Any]:
+    def dump(self, memory: ProgressMemory) -> list[Any]:
         """The fields."""
         return memory.dump()
 
-    def load(self, data: Any) -> Book:
+    def load(self, data: Any) -> ProgressMemory:
         """The inverse of `dump`."""
-        return Book.load(data, most=self.most, remember=self.remember)
+        return ProgressMemory.load(data, most=self.most, remember=self.remember)
 
 
 def moved(before: Numbers, text: str | None) -> tuple[bool, bool]:
@@ -264,7 +264,7 @@ class RepeatedActions(Debt):
             credit=values.fraction("RepeatedActions.credit", credit, whole_too=True),
         )
 
-    def one(self, memory: Book, signal: Signal) -> Book:
+    def one(self, memory: ProgressMemory, signal: Signal) -> ProgressMemory:
         """What a repeated action costs, less what is new."""
         is_new, is_undone = moved(memory.states, signal.state)
         charge, text = STEP * is_undone, "went back to an earlier state of the files"
@@ -323,7 +323,7 @@ class RepeatedThoughts(Debt):
             remember=values.whole("RepeatedThoughts.remember", remember),
         )
 
-    def one(self, memory: Book, signal: Signal) -> Book:
+    def one(self, memory: ProgressMemory, signal: Signal) -> ProgressMemory:
         """What a thought costs, less what is new."""
         charge, text = 0, ""
         credit = STEP * (
@@ -387,7 +387,7 @@ class RepeatedErrors(Debt):
             credit=values.fraction("RepeatedErrors.credit", credit, whole_too=True),
         )
 
-    def one(self, memory: Book, signal: Signal) -> Book:
+    def one(self, memory: ProgressMemory, signal: Signal) -> ProgressMemory:
         """What a failure costs, less what is new."""
         charge = STEP * _did_not_help(memory, signal)
         credit = 2 * STEP * moved(memory.tests, signal.failing_tests)[0]
@@ -410,7 +410,7 @@ class RepeatedErrors(Debt):
         return book.charged(charge, credit, text, self.most)
 
 
-def _failed(book: Book, facts: ActFacts, failure: int) -> tuple[int, Book]:
+def _failed(book: ProgressMemory, facts: ActFacts, failure: int) -> tuple[int, ProgressMemory]:
     """What a failure costs, and the book that knows it."""
     which = facts.key ^ failure
     cost = STEP
@@ -427,7 +427,7 @@ def _failed(book: Book, facts: ActFacts, failure: int) -> tuple[int, Book]:
     )
 
 
-def _did_not_help(memory: Book, signal: Signal) -> bool:
+def _did_not_help(memory: ProgressMemory, signal: Signal) -> bool:
     """Whether the files have changed since the tests ran, and the same tests fail."""
     if signal.ok is not False or signal.failing_tests is None or memory.tested == -1:
         return False
@@ -457,7 +457,7 @@ class IdleTalk(Debt):
             remember=values.whole("IdleTalk.remember", remember),
         )
 
-    def one(self, memory: Book, signal: Signal) -> Book:
+    def one(self, memory: ProgressMemory, signal: Signal) -> ProgressMemory:
         """What a reply costs; an action pays back."""
         act = signal.step
         if act is None:

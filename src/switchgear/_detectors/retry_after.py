@@ -1,4 +1,4 @@
-"""The other side asked us to stay away: a rate limit (seed 003: the external-dependency breaker)."""
+"""Rate limits: trips when a failure carries a Retry-After."""
 
 from typing import Any, ClassVar
 

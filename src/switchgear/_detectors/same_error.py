@@ -15,7 +15,7 @@ MOST = 2000
 _LONGEST_KEY = 40
 
 
-class Seen(NamedTuple):
+class CountedError(NamedTuple):
     """One error: its key, how often it came, how it read the first time."""
 
     key: str
@@ -26,7 +26,7 @@ class Seen(NamedTuple):
 class Errors(NamedTuple):
     """Counts by key, and the row of equal errors that is still going on."""
 
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[CountedError, ...] = ()
     """The most frequent, in the order they first came."""
     forgotten: int = 0
     """How often an error was forgotten: above 0, the number of different errors is a lower bound."""
@@ -64,27 +64,29 @@ class Errors(NamedTuple):
             counts[digest(rarest.key)] = rarest.times
         kept = tuple(error for error in self.seen if len(self.seen) < room or error is not rarest)
         others, forgotten = _fitted(counts, forgotten)
-        return Errors((*kept, Seen(key, times, text[:SAMPLE])), forgotten, key, row, "", others)
+        return Errors(
+            (*kept, CountedError(key, times, text[:SAMPLE])), forgotten, key, row, "", others
+        )
 
     def end_row(self) -> "Errors":
         """Something else happened than the last error."""
         return self._replace(row_key="", row=0, row_text="")
 
-    def last(self) -> Seen | None:
+    def last(self) -> CountedError | None:
         """The error of the row, counted in the row."""
         if not self.row_key:
             return None
         for error in self.seen:
             if error.key == self.row_key:
                 return error._replace(times=self.row)
-        return Seen(self.row_key, self.row, self.row_text)
+        return CountedError(self.row_key, self.row, self.row_text)
 
-    def worst(self) -> Seen | None:
+    def worst(self) -> CountedError | None:
         """The error that came most often; without a text, if a recovery forgave all that have one."""
         worst = max(self.seen, key=lambda error: error.times, default=None)
         for key, times in self.others:
             if worst is None or times > worst.times:
-                worst = Seen(key, times, "")
+                worst = CountedError(key, times, "")
         return worst
 
     def forgiven(self, threshold: int) -> "Errors":
@@ -111,7 +113,7 @@ class Errors(NamedTuple):
         for error in values.row("the errors seen", rows):
             key, times, text = values.row("an error", error, 3)
             count = values.whole("its count", times, least=0)
-            seen.append(Seen(values.text("its key", key), count, _sample(text)))
+            seen.append(CountedError(values.text("its key", key), count, _sample(text)))
         if len({error.key for error in seen}) != len(seen):
             raise ValueError("an error is remembered twice")
         forgotten = values.whole("errors forgotten", forgotten, least=0)
@@ -157,12 +159,12 @@ SCOPES = ("total", "consecutive")
 class SameError(Detector):
     """Trips when one error has come `threshold` times (default 5), whatever came in between.
 
-    Errors are told apart by their `fingerprint`: `"default"` or `"documented"` (seed 001). With
+    Errors are told apart by their `fingerprint`: `"default"` or `"documented"` (the fingerprint of the original shell scripts). With
     `scope="consecutive"` another error or a success ends the count. The `remember` most
     frequent errors (32) are kept with a sample of their text; some thousands more are counted
     without one. A recovery forgives the error that caused the trip, no other.
 
-    >>> SameError().reason(Errors((Seen("a3f1", 2, "no such table"),)), now_s=0.0)
+    >>> SameError().reason(Errors((CountedError("a3f1", 2, "no such table"),)), now_s=0.0)
     'the same error 2 times (threshold 5): "no such table"'
     """
 
@@ -203,7 +205,7 @@ class SameError(Detector):
         key = FINGERPRINTS[self.fingerprint](signal.error)
         return memory.plus(key, signal.error, signal.count, room=self.remember)
 
-    def worst(self, memory: Errors) -> Seen | None:
+    def worst(self, memory: Errors) -> CountedError | None:
         """The error that counts most, as often as it counts; `None`: there was none."""
         if self.scope == "consecutive":
             return memory.last()

@@ -1,4 +1,4 @@
-"""The same tool again and again, with nothing new coming of it (seed 002)."""
+"""Tool calls without progress: the same call again and again, or many calls and no changed file."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -8,12 +8,65 @@ from switchgear._core.types import AgentStep, Signal
 from switchgear._text.digest import digest
 from switchgear._text.fingerprint import fingerprint
 
+
+class ToolFlood(Detector):
+    """Trips when more than `threshold` calls (default 20) have come since a file last changed.
+
+    Whatever was called. A call whose files were not measured counts like one that changed none.
+
+    >>> ToolFlood().reason(25, now_s=0.0)
+    '25 calls without a file change (more than 20 trips)'
+    """
+
+    __slots__ = ("threshold",)
+    kind: ClassVar[str] = "tool_flood"
+    threshold: int
+
+    def __init__(self, threshold: int = 20) -> None:
+        self._set(threshold=values.whole("ToolFlood.threshold", threshold))
+
+    def start(self) -> int:
+        """No call yet."""
+        return 0
+
+    def fold(self, memory: int, signal: Signal, now_s: float) -> int:
+        """A change of files begins anew; a call without one is one more."""
+        del now_s
+        if signal.files_changed and signal.count:
+            return 0
+        called = signal.step is not None and signal.step.tool
+        return memory + signal.count if called else memory
+
+    def heat(self, memory: int, now_s: float) -> float:
+        """The calls against the first that is too many."""
+        del now_s
+        return memory / (self.threshold + 1)
+
+    def reason(self, memory: int, now_s: float) -> str:
+        """The calls in words."""
+        del now_s
+        return f"{plural(memory, 'call')} without a file change (more than {self.threshold} trips)"
+
+    def measure(self, memory: int, now_s: float) -> Measure:
+        """The calls, and the first that is too many."""
+        del now_s
+        return Measure(memory, self.threshold + 1, "calls")
+
+    def dump(self, memory: int) -> int:
+        """The calls."""
+        return memory
+
+    def load(self, data: Any) -> int:
+        """The inverse of `dump`; raises ValueError for what it never dumped."""
+        return values.whole("calls without a file change", data, least=0)
+
+
 MATCHES = ("outcome", "call", "tool")
 LONGEST_TOOL = 80
 """Characters kept of a tool's name."""
 
 
-class Row(NamedTuple):
+class EqualCalls(NamedTuple):
     """The calls in a row that are the same."""
 
     tool: str = ""
@@ -28,7 +81,7 @@ class SameTool(Detector):
     back, so that reading many files or polling a build that changes is not a loop; of failures
     the fingerprint of the error counts. `"call"`: tool and arguments. `"tool"`: the tool alone.
 
-    >>> SameTool().reason(Row("Bash", "9.1f", 7), now_s=0.0)
+    >>> SameTool().reason(EqualCalls("Bash", "9.1f", 7), now_s=0.0)
     'Bash called 7 times in a row with the same outcome (more than 5 trips)'
     """
 
@@ -43,11 +96,11 @@ class SameTool(Detector):
             match=values.one_of("SameTool.match", match, MATCHES),
         )
 
-    def start(self) -> Row:
+    def start(self) -> EqualCalls:
         """No call yet."""
-        return Row()
+        return EqualCalls()
 
-    def fold(self, memory: Row, signal: Signal, now_s: float) -> Row:
+    def fold(self, memory: EqualCalls, signal: Signal, now_s: float) -> EqualCalls:
         """The same call lengthens the row, another begins one."""
         del now_s
         act = signal.step
@@ -55,7 +108,7 @@ class SameTool(Detector):
             return memory
         key = self._key(act, signal)
         before = memory.times if key == memory.key else 0
-        return Row(act.tool[:LONGEST_TOOL], key, before + signal.count)
+        return EqualCalls(act.tool[:LONGEST_TOOL], key, before + signal.count)
 
     def _key(self, act: AgentStep, signal: Signal) -> str:
         parts = [act.tool]
@@ -68,28 +121,28 @@ class SameTool(Detector):
             )
         return digest("\0".join(parts))
 
-    def heat(self, memory: Row, now_s: float) -> float:
+    def heat(self, memory: EqualCalls, now_s: float) -> float:
         """The row against the first that is too many."""
         del now_s
         return memory.times / (self.threshold + 1)
 
-    def reason(self, memory: Row, now_s: float) -> str:
+    def reason(self, memory: EqualCalls, now_s: float) -> str:
         """The row in words."""
         del now_s
         same = {"outcome": " with the same outcome", "call": " with the same arguments"}
         what = f"{memory.tool or 'no tool'} called {plural(memory.times, 'time')} in a row"
         return f"{what}{same.get(self.match, '')} (more than {self.threshold} trips)"
 
-    def measure(self, memory: Row, now_s: float) -> Measure:
+    def measure(self, memory: EqualCalls, now_s: float) -> Measure:
         """The row, and the first that is too many."""
         del now_s
         return Measure(memory.times, self.threshold + 1, "calls")
 
-    def dump(self, memory: Row) -> list[Any]:
+    def dump(self, memory: EqualCalls) -> list[Any]:
         """The fields."""
         return list(memory)
 
-    def load(self, data: Any) -> Row:
+    def load(self, data: Any) -> EqualCalls:
         """The inverse of `dump`; raises ValueError for what it never dumped."""
         tool, key, times = values.row("a row of calls", data, 3)
         for text in (tool, key):
@@ -97,4 +150,4 @@ class SameTool(Detector):
                 raise ValueError(f"{text!r} must be a text of at most {LONGEST_TOOL} characters")
         if values.whole("calls in a row", times, least=0) and not (tool and key):
             raise ValueError(f"{times} calls in a row need a tool and a key")
-        return Row(tool, key, times) if times else Row()
+        return EqualCalls(tool, key, times) if times else EqualCalls()

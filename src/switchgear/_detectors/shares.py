@@ -1,4 +1,4 @@
-"""The share of calls that took too long, by a fixed limit."""
+"""The share of calls that failed or took too long, among the last calls or the last seconds."""
 
 import math
 from typing import Any, ClassVar
@@ -6,7 +6,174 @@ from typing import Any, ClassVar
 from switchgear._core import values
 from switchgear._core.detector import LAST_CHANCE, Detector, Measure, plural, span
 from switchgear._core.types import Signal
-from switchgear._core.window import CountWindow
+from switchgear._core.window import SLICES, CountWindow, TimeWindow
+
+
+class ShareInTime(Detector):
+    """Trips when at least `threshold` of the calls of the last `window_s` seconds are hits.
+
+    Judges once `min_calls` calls are in the window; before, it only warns: the hits are held
+    against what would trip by then. Time is resolved to a thirtieth of the window. Subclasses say
+    what a hit is.
+    """
+
+    __slots__ = ()
+    window_s: float
+    threshold: float
+    min_calls: int
+
+    def _set_share(self, window_s: float, threshold: float, min_calls: int) -> None:
+        owner = type(self).__name__
+        self._set(
+            window_s=values.window(f"{owner}.window_s", window_s),
+            threshold=values.fraction(
+                f"{owner}.threshold", threshold, low_open=True, whole_too=True
+            ),
+            min_calls=values.whole(f"{owner}.min_calls", min_calls),
+        )
+
+    @property
+    def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
+        """A slice of the window.
+
+        When a success happened matters here. What may go untold is never older than this, and a
+        call that took longer is told by itself.
+        """
+        return self.window_s / SLICES
+
+    def start(self) -> TimeWindow:
+        """An empty window."""
+        return TimeWindow()
+
+    def fold(self, memory: TimeWindow, signal: Signal, now_s: float) -> TimeWindow:
+        """Note each signal that is a call, and whether it is a hit."""
+        hit = self._hit(signal)
+        if hit is None or not signal.count:
+            return memory
+        return memory.at(now_s, self.window_s).push(hit=hit, count=signal.count)
+
+    def judges_after(self, memory: TimeWindow, signal: Signal, now_s: float) -> int:
+        """What is missing to `min_calls`; without a hit, what is not one cannot make it hot."""
+        if self._hit(signal) is None:
+            return 0
+        now = memory.at(now_s, self.window_s)
+        return max(0, self.min_calls - now.total) if now.hits else 0
+
+    def heat(self, memory: TimeWindow, now_s: float) -> float:
+        """The hits against the fewest that reach the threshold."""
+        now = memory.at(now_s, self.window_s)
+        if now.total < self.min_calls:
+            return min(LAST_CHANCE, now.hits / self._fewest(self.min_calls))
+        return now.hits / self._fewest(now.total)
+
+    def _fewest(self, total: int) -> int:
+        # Rounded: 0.07 * 100 is 7.000000000000001, and 7 of 100 do reach 0.07.
+        return max(1, math.ceil(round(self.threshold * total, 9)))
+
+    def reason(self, memory: TimeWindow, now_s: float) -> str:
+        """The share in words."""
+        now = memory.at(now_s, self.window_s)
+        what = f"{now.hits} of {plural(now.total, 'call')} in {span(self.window_s)} {self._verb()}"
+        limit = f"threshold {self.threshold:.0%}"
+        if now.total < self.min_calls:
+            return f"{what} ({limit}, judges from {plural(self.min_calls, 'call')} on)"
+        return f"{what} ({now.hits / now.total:.0%}, {limit})"
+
+    def measure(self, memory: TimeWindow, now_s: float) -> Measure:
+        """The share of hits."""
+        now = memory.at(now_s, self.window_s)
+        return Measure(now.hits / now.total if now.total else 0.0, self.threshold, "share")
+
+    def _hit(self, signal: Signal) -> bool | None:
+        """Whether the signal is a hit; `None`: it is no evidence of that kind."""
+        raise NotImplementedError
+
+    def _verb(self) -> str:
+        """What the hits did."""
+        raise NotImplementedError
+
+    def dump(self, memory: TimeWindow) -> dict[str, Any]:
+        """The slices, and the window that gives them their length."""
+        return {"window_s": self.window_s, "slices": memory.dump()}
+
+    def load(self, data: Any) -> TimeWindow:
+        """The inverse of `dump`; under another window the slices mean nothing and are let go."""
+        if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
+            raise ValueError(f"the memory of a share is {data!r}: it must have window_s and slices")
+        window_s = values.seconds("window_s", data["window_s"])
+        memory = TimeWindow.load(data["slices"])
+        return memory if window_s == self.window_s else TimeWindow()
+
+
+class FailureShare(ShareInTime):
+    """Trips when at least `threshold` (0.5) of the calls of the last `window_s` seconds (60) failed.
+
+    Judges once `min_calls` calls (10) are in the window; before, it only warns.
+
+    >>> share = FailureShare(window_s=30.0, threshold=0.5, min_calls=4)
+    >>> memory = share.fold(share.start(), Signal(ok=False, count=2), 0.0)
+    >>> share.reason(share.fold(memory, Signal(ok=True, count=2), 1.0), 1.0)
+    '2 of 4 calls in 30 s failed (50%, threshold 50%)'
+    """
+
+    __slots__ = ("window_s", "threshold", "min_calls")  # noqa: RUF023  the constructor's order
+    kind: ClassVar[str] = "failure_share"
+
+    def __init__(self, window_s: float = 60.0, threshold: float = 0.5, min_calls: int = 10) -> None:
+        self._set_share(window_s, threshold, min_calls)
+
+    def _hit(self, signal: Signal) -> bool | None:
+        return None if signal.ok is None else not signal.ok
+
+    def _verb(self) -> str:
+        return "failed"
+
+
+class SlowCallShare(ShareInTime):
+    """Trips when at least `threshold` (0.5) of the calls of the last `window_s` seconds were slow.
+
+    Slow is longer than `slow_s` seconds. Judges once `min_calls` calls (10) are in the window (60 s);
+    before, it only warns. `admit` is the share of calls let through after the trip: 0 (the default)
+    cuts. A probe that is slow has failed.
+
+    >>> SlowCallShare(slow_s=10.0).objection(Signal(ok=True, seconds=12.0))
+    'took 12 s, longer than 10 s'
+    """
+
+    __slots__ = ("slow_s", "window_s", "threshold", "min_calls", "admit")  # noqa: RUF023
+    kind: ClassVar[str] = "slow_call_share"
+    slow_s: float
+
+    def __init__(
+        self,
+        slow_s: float,
+        window_s: float = 60.0,
+        threshold: float = 0.5,
+        min_calls: int = 10,
+        admit: float = 0.0,
+    ) -> None:
+        self._set(
+            slow_s=values.seconds("SlowCallShare.slow_s", slow_s),
+            admit=values.fraction("SlowCallShare.admit", admit),
+        )
+        self._set_share(window_s, threshold, min_calls)
+
+    @property
+    def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
+        """The limit, or a slice of the window if that is shorter."""
+        return min(self.slow_s, super().slow_from_s)
+
+    def _hit(self, signal: Signal) -> bool | None:
+        return None if signal.seconds is None else signal.seconds > self.slow_s
+
+    def _verb(self) -> str:
+        return f"took longer than {span(self.slow_s)}"
+
+    def objection(self, signal: Signal) -> str | None:
+        """A slow probe has failed."""
+        if signal.seconds is None or signal.seconds <= self.slow_s:
+            return None
+        return f"took {span(signal.seconds)}, longer than {span(self.slow_s)}"
 
 
 class ShareOfCalls(Detector):

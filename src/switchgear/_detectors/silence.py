@@ -1,4 +1,4 @@
-"""No tool call for a while: an agent that hangs, waits for nobody, or only thinks (seed 002)."""
+"""No tool call for a while: the agent hangs, waits or only thinks."""
 
 from typing import Any, ClassVar
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from switchgear._core import values
 from switchgear._core.detector import Detector, Measure
 from switchgear._core.types import AgentStep, Signal
-from switchgear._detectors.progress import RING, Book, known, new_of
+from switchgear._detectors.progress import RING, ProgressMemory, known, new_of
 from switchgear._detectors.step_facts import alike, facts_of, failure_of, words_of
 
 PACE = 0.1
@@ -39,7 +39,7 @@ class Trail(NamedTuple):
     """What is remembered: the averages, and what was seen."""
 
     averages: Averages = _CALM
-    book: Book = Book()
+    book: ProgressMemory = ProgressMemory()
 
 
 class StuckProbability(Detector):
@@ -142,7 +142,7 @@ class StuckProbability(Detector):
         found = values.row("the averages", averages, len(FEATURES))
         return Trail(
             tuple([values.fraction("an average", each, whole_too=True) for each in found]),
-            Book.load(book, most=0, remember=REMEMBER),
+            ProgressMemory.load(book, most=0, remember=REMEMBER),
         )
 
 
@@ -170,7 +170,7 @@ def _averaged(averages: Averages, shown: Averages, times: int = 1) -> Averages:
     return averages
 
 
-def shows(book: Book, signal: Signal) -> tuple[Averages, Book]:
+def shows(book: ProgressMemory, signal: Signal) -> tuple[Averages, ProgressMemory]:
     """What one step shows, in the order of `FEATURES`, and what was seen after it.
 
     errors: it failed; same errors: as it failed before; repeats: the action was seen before; known

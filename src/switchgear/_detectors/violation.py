@@ -1,4 +1,4 @@
-"""A broken rule (seed 003: the constitutional breaker)."""
+"""Policy violations: trips when an absolute rule is broken."""
 
 from typing import Any, ClassVar
 

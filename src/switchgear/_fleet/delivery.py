@@ -15,9 +15,8 @@ from switchgear._fleet.incidents import concerned, incident_id, iso, owners
 from switchgear._fleet.targets import Message, NotSent, Target, Unsendable
 from switchgear._panel.panel import Panel
 from switchgear._sinks.dispatch import log_warning
-from switchgear._sinks.log_sink import one_line
-from switchgear._stores.base import Entry
-from switchgear._stores.ledger import Amended, Ledger, ledger_of
+from switchgear._sinks.log import one_line
+from switchgear._stores.base import Amended, Entry, Ledger, ledger_of
 from switchgear._text.redact import redact
 
 SHELF = "place"

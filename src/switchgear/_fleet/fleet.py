@@ -17,8 +17,7 @@ from switchgear._panel.settings import Configured, PolicyOf
 from switchgear._rules.effects import Place
 from switchgear._rules.rules import Rule
 from switchgear._sinks.dispatch import Sink, log_warning
-from switchgear._stores.base import Store
-from switchgear._stores.ledger import Amended, Ledger, ledger_of
+from switchgear._stores.base import Amended, Ledger, Store, ledger_of
 from switchgear._system.clock import Clock
 from switchgear._text.glob import matcher
 

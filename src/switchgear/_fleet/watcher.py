@@ -19,7 +19,7 @@ from switchgear._fleet.fleet import GLOBS, Fleet
 from switchgear._fleet.incidents import Incidents
 from switchgear._fleet.manifest import Agent, Model
 from switchgear._fleet.targets import Target
-from switchgear._locks.state import Holder, Tenure, Waiter
+from switchgear._locks.state import LockHolder, Tenure, Waiter
 from switchgear._sinks.dispatch import log_exception, log_warning
 from switchgear._stores.url import default_file
 from switchgear._system.files import as_json, write_whole
@@ -133,7 +133,7 @@ def _locks(fleet: Fleet, views: dict[str, View]) -> dict[str, Any]:
     return found
 
 
-def _since(who: Holder | Waiter) -> dict[str, Any]:
+def _since(who: LockHolder | Waiter) -> dict[str, Any]:
     return {"owner": who.owner, "since": _iso(who.since_s), "since_s": who.since_s}
 
 

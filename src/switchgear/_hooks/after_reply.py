@@ -1,14 +1,14 @@
-"""What a hook has to do after it has answered: start the watcher of a session, call for help.
+"""The tasks of a hook after its response: show a notice, start the escalation agent.
 
-Both are processes of their own that nobody waits for, so the agent never does. What they are told
-is on their command line and in a file; they take nothing of the hook's along but its environment.
+The escalation agent is a process of its own, which no hook waits for. Its input is on its command line
+and in a file; it inherits the environment of the hook.
 """
 
 import os
 import sys
 
 from switchgear._agents.hook_protocol import Errand
-from switchgear._hooks.interrupt import agent_process, show_headless
+from switchgear._hooks.interrupt import show_headless
 from switchgear._stores.url import default_file, keep_out_of_git
 from switchgear._text.digest import digest
 
@@ -17,13 +17,11 @@ HELP = "help"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def run(errand: Errand) -> None:
-    """Do it. What cannot be done is left undone: the answer has been given."""
+def run(errand: Errand, pid: int | None) -> None:
+    """Do the tasks, as far as possible. `pid` is the process of the agent, if it is known."""
     try:
         if errand.notice:
-            show_headless(errand.agent, errand.notice)
-        if errand.watch and (pid := agent_process(errand.agent)) is not None:
-            spawn("session_watcher.py", errand.root, errand.session, str(pid))
+            show_headless(errand.agent, errand.notice, pid)
         if errand.evidence and errand.escalate:
             start_help(errand.escalate, errand.evidence, errand.session, errand.cwd, errand.root)
     except OSError:

@@ -9,7 +9,9 @@ import os
 import sys
 from typing import NoReturn
 
-AGENTS = ("claude-code", "codex", "gemini", "qwen", "opencode", "pi")
+from switchgear._agents.registry import hook_names
+
+AGENTS = hook_names()
 """The agents that have hooks, a plugin or an extension, by the names of the command."""
 
 

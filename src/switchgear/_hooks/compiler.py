@@ -8,7 +8,7 @@ from switchgear._config.effective import effective_config
 from switchgear._detectors.policy_wire import dump_policy
 from switchgear._hooks.compiled import FORMAT, SOURCES
 from switchgear._hooks.drain import has_outbox
-from switchgear._hooks.protect import GUARD_RULES, IN_PROJECTS, SHARED_STORE
+from switchgear._hooks.protect import GUARD_RULES, IN_PROJECTS, RUNTIME_FOLDER, SHARED_STORE
 from switchgear._rules.rules import Rule, dump_rules
 from switchgear._stores.url import REDIS_URLS, default_file
 from switchgear._system.files import state_folder
@@ -71,7 +71,7 @@ def _protected(config: Config, store: str, root: str) -> list[str]:
     # By its whole path too, whether it is trusted or not: only that can meet `rm *.yaml`.
     own = [os.path.join(root, name) for name in SOURCES if name.startswith("switchgear")]
     found += [path for path in own if os.path.lexists(path)]
-    found.append(os.path.join(state_folder(), "**"))
+    found += [os.path.join(state_folder(), "**"), RUNTIME_FOLDER]
     if store.startswith("sqlite:///"):
         file = os.path.abspath(os.path.expanduser(store.removeprefix("sqlite:///")))
         found += [file, f"{file}-*", f"{file}.*"]

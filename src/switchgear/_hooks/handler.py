@@ -29,13 +29,14 @@ from switchgear._hooks.compiled import SOURCES, Compiled, Unconfigured, compiled
 from switchgear._hooks.decide import RULES, decide, rule_refusal
 from switchgear._hooks.inspect_call import Looked, look_at
 from switchgear._hooks.pending import Pending, in_dialect
-from switchgear._hooks.protect import GUARD_RULES, IN_PROJECTS, SHARED_STORE
+from switchgear._hooks.protect import GUARD_RULES, IN_PROJECTS, RUNTIME_FOLDER, SHARED_STORE
 from switchgear._rules.builtin import BUILTIN
 from switchgear._rules.rules import dump_rules
 from switchgear._stores.base import Store
 from switchgear._stores.url import FOLDER, default_file
 from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.messages import tampering_text
+from switchgear._system.files import state_folder
 from switchgear._text.redact import redact
 
 
@@ -57,6 +58,8 @@ def built_in(root: str) -> Compiled:
         rules=dump_rules((*rules, *GUARD_RULES, SHARED_STORE)),
         protected=(
             os.path.join(os.path.dirname(store), "**"),
+            os.path.join(state_folder(), "**"),
+            RUNTIME_FOLDER,
             *(os.path.join(root, name) for name in (*SOURCES[:3], *IN_PROJECTS)),
             os.path.join(ours, "**"),
         ),
@@ -138,8 +141,6 @@ _PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR", "QWEN_PROJECT_
 """Where agents say what their project is, whatever folder they work in at the moment."""
 _AFTER_CALLS = frozenset({Moment.AFTER_TOOL, Moment.BATCH})
 """Where a tool call has just ended."""
-_EXPECTED = (BadInput, StoreError, Unconfigured, OSError)
-"""What the input, the store, the configuration and the files may raise."""
 
 Opener = Callable[[Compiled], Store]
 
@@ -157,7 +158,6 @@ def answer(
     try:
         return _answer(agent, raw, root, open_store, so_far)
     except Exception as error:  # noqa: BLE001  whatever it is, the agent gets an answer
-        _expect(error, so_far)
         return so_far.reply(agent, so_far.ruling(_why(error)))
 
 
@@ -170,14 +170,13 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
         if facts.moment is Moment.BEFORE_TOOL:
             check(facts, data, raw)
     except Exception as error:  # noqa: BLE001  hostile input finds what nobody thought of
-        _expect(error, so_far)
         why = f"{agent} sent what cannot be used: {_why(error)}"
         return _unreadable(agent, why, root, open_store, so_far, data=data)
     so_far.facts = facts
     if facts.moment is Moment.OTHER and not facts.cost_micros:
         return dialect.write(allow(), facts)
     root = so_far.root = whole_project(root or project_of(facts.cwd))
-    known, doubt = _configuration(root, so_far, during_call=facts.moment in _AFTER_CALLS)
+    known, doubt = _configuration(root, during_call=facts.moment in _AFTER_CALLS)
     so_far.on_trouble = known.on_trouble
     looked = _judged(facts, known, so_far)
     errands: list[Errand] = []
@@ -188,7 +187,6 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
         if known.untrusted and facts.moment is Moment.SESSION_START and not ruling.remark:
             ruling = ruling._replace(remark=f"switchgear: {'; '.join(known.untrusted)}")
     except Exception as error:  # noqa: BLE001  an agent must not be stopped by our defects
-        _expect(error, so_far)
         ruling = _without_circuits(agent, error, open_store, so_far, known)
     if so_far.refusal is not None and ruling.action not in REFUSING:
         ruling = so_far.refusal
@@ -196,9 +194,7 @@ def _answer(agent: str, raw: bytes, root: str | None, open_store: Opener, so_far
     return reply._replace(errand=errands[0]) if errands else reply
 
 
-def _configuration(
-    root: str, so_far: Pending, *, during_call: bool = False
-) -> tuple[Compiled, Exception | None]:
+def _configuration(root: str, *, during_call: bool = False) -> tuple[Compiled, Exception | None]:
     """What holds for the project, and why that is not its configuration of now, if it is not.
 
     The last one that could be read holds until the new one can be; without one, the built-in rules do.
@@ -210,7 +206,6 @@ def _configuration(
         if error.last is not None:
             return error.last, doubt
     except Exception as error:  # noqa: BLE001  the parser of YAML cannot be imported, for one
-        _expect(error, so_far)
         doubt = error
     return built_in(root), Unconfigured(f"the built-in rules hold: {_why(doubt)}", None)
 
@@ -223,7 +218,6 @@ def _judged(facts: HookFacts, known: Compiled, so_far: Pending) -> Looked | None
     try:
         looked = look_at(facts, known)
     except Exception as error:  # noqa: BLE001  a path that cannot be resolved, for one
-        _expect(error, so_far)
         so_far.judged(undecided.unreadable(f"what it would do cannot be told: {_why(error)}"))
         return None
     so_far.judged(None if looked.broken is None else rule_refusal(looked.broken))
@@ -285,7 +279,7 @@ def _unreadable(
     so_far.judged(None if other else ruling)
     try:
         root = whole_project(root or project_of(""))
-        known, _ = _configuration(root, so_far)
+        known, _ = _configuration(root)
         _leave_event(agent, why, open_store, known)
     except Exception:  # noqa: BLE001  the refusal stands, with or without an event
         return undecided.blind_reply(agent, ruling)
@@ -391,12 +385,6 @@ def _spill(root: str, agent: str, why: str, refusal: Ruling | None) -> None:
 
 def _with(refusal: Ruling | None, why: str) -> str:
     return why if refusal is None else f"{refusal.text} {why}"
-
-
-def _expect(error: Exception, so_far: Pending) -> None:
-    """Report an exception that nothing provides for: a hook process starts over without stand-ins."""
-    if not isinstance(error, _EXPECTED):
-        so_far.unexpected(error)
 
 
 def _why(error: Exception) -> str:

@@ -9,23 +9,17 @@ import os
 from collections.abc import Sequence
 from stat import S_ISREG
 
+from switchgear._agents.registry import hook_row
+
 FURTHEST = 12
 """How many ancestors are looked at."""
 _PIDFD_GETFD = 438
 """The number of this system call on Linux."""
 GRACE_S = 0.3
 """How long the agent has to hear the refusal before it is interrupted."""
-_NAMES = {
-    "claude-code": ("claude",),
-    "codex": ("codex",),
-    "gemini": ("gemini",),
-    "qwen": ("qwen", "qwen-code"),
-    "opencode": ("opencode",),
-    "pi": ("pi", "pi-coding-agent"),
-}
 _LINES = (
     "switchgear serve",
-    "switchgear/_hooks/session_watcher.py",
+    "switchgear/_hooks/resident.py",
     "switchgear/_hooks/escalation_agent.py",
 )
 """How what watches was started."""
@@ -67,7 +61,7 @@ def is_agent(agent: str, words: list[str]) -> bool:
     if program.startswith(_INTERPRETERS):
         scripts = [word for word in words[1:] if not word.startswith("-")]
         program = scripts[0].lower() if scripts else ""
-    names = _NAMES[agent]
+    names = hook_row(agent).programs
     base = os.path.basename(program).rsplit(".", 1)[0]
     if base in names or any(base.startswith(f"{name}-") for name in names):
         return True
@@ -98,24 +92,13 @@ def would_end_ours(words: Sequence[str]) -> bool:
     return everybody or any(each.isdecimal() and is_ours(int(each[:10])) for each in numbers)
 
 
-_HEADLESS = {
-    "claude-code": ("-p", "--print"),
-    "codex": ("exec", "e"),
-    "gemini": ("-p", "--prompt"),
-    "qwen": ("-p", "--prompt"),
-    "opencode": ("run",),
-    "pi": ("-p", "--print", "--mode"),
-}
-"""The words of a command line by which an agent runs without a screen of its own."""
-
-
 def is_headless(agent: str, words: Sequence[str]) -> bool:
     """Whether a command line runs the agent without a screen of its own.
 
     >>> is_headless("codex", ["codex", "exec", "fix it"]), is_headless("codex", ["codex"])
     (True, False)
     """
-    return any(word in _HEADLESS[agent] for word in words[1:])
+    return any(word in hook_row(agent).headless for word in words[1:])
 
 
 def _has_screen(pid: int) -> bool:
@@ -126,13 +109,12 @@ def _has_screen(pid: int) -> bool:
         return True
 
 
-def show_headless(agent: str, text: str) -> bool:
+def show_headless(agent: str, text: str, pid: int | None) -> bool:
     """Write a text for people to the error output of a headless agent. False: that is not possible.
 
     Such an agent ends without showing why it was stopped. One with a screen of its own shows it
     itself, and a line of ours would only spoil the screen.
     """
-    pid = agent_process(agent)
     found = None if pid is None else _look(pid)
     if pid is None or found is None:
         return False
@@ -237,21 +219,23 @@ def _descendants(pid: int) -> list[int]:
     return found_so_far
 
 
-def interrupt(agent: str) -> bool:
-    """Send the agent SIGINT, as a person at its terminal would. False: it was not found.
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0 if it is gone."""
+    found = _look(pid)
+    return 0 if found is None else found[0]
 
-    A child does it a moment later, when the hook has ended: so the agent has heard the refusal
+
+def interrupt(agent: str, pid: int) -> None:
+    """Send the agent SIGINT, as a person at its terminal would.
+
+    A child does it a moment later, when the hook has ended: so the agent has read the refusal
     that was written before, and keeps the reason with the call.
     """
-    pid = agent_process(agent)
-    if pid is None:
-        return False
     if not os.fork():
         try:
             _interrupt_later(agent, pid)
         finally:
             os._exit(0)
-    return True
 
 
 def _interrupt_later(agent: str, pid: int) -> None:

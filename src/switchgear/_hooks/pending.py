@@ -11,7 +11,6 @@ store. So whatever fails, and whenever the time is up, the answer follows from t
 """
 
 import time
-from collections.abc import Callable
 
 from switchgear._agents.hook_protocol import REFUSING, Dialect, HookFacts, Moment, Reply, Ruling
 from switchgear._hooks import undecided
@@ -22,18 +21,10 @@ CIRCUITS_S = 5.0
 """How long the circuits may take once the rules are judged. A store that is jammed costs this much."""
 
 
-def _nothing(error: Exception) -> None:
-    del error
-
-
 class Pending:
     """One hook call under way. Written by the thread that answers, read by the deadline's thread."""
 
-    def __init__(
-        self, unexpected: Callable[[Exception], None] = _nothing, began_s: float | None = None
-    ) -> None:
-        self.unexpected = unexpected
-        """Called with an exception that nothing here provides for, before it becomes a refusal."""
+    def __init__(self, began_s: float | None = None) -> None:
         self.began_s = time.monotonic() if began_s is None else began_s
         self.dialect: Dialect | None = None
         self.facts: HookFacts | None = None
@@ -54,6 +45,13 @@ class Pending:
         """The rules are judged: `refusal` is final, `None` leaves it to the circuits."""
         self.refusal = refusal
         self.judged_s = time.monotonic()
+
+    def session_to_watch(self) -> tuple[str, str] | None:
+        """The project and the session of the event, unless the session ends with it."""
+        facts = self.facts
+        if facts is None or self.root is None or facts.moment is Moment.SESSION_END:
+            return None
+        return self.root, facts.session
 
     def ruling(self, why: str) -> Ruling:
         """The ruling that follows from the stage reached, if nothing more can be found out."""

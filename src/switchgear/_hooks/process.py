@@ -1,9 +1,13 @@
-"""The hook process: standard input to standard output, one transaction, and gone."""
+"""One hook event from its input to its response, and the tasks after it; ends the process.
 
+Run by the hook process itself (`hooks/entry.py`) and by the processes of the resident
+(`_hooks/resident.py`): the same code, so the same responses.
+"""
+
+import _signal  # type: ignore[import-not-found]  # `signal` takes longer to import
 import os
-import time
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from switchgear._agents.hook_protocol import Reply
 from switchgear._core.errors import StoreUnavailable
@@ -11,7 +15,7 @@ from switchgear._core.types import Event
 from switchgear._hooks import deadline
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.compiled import Compiled, use_all_modules
-from switchgear._hooks.handler import LARGEST_BYTES, answer, overdue
+from switchgear._hooks.handler import answer, overdue
 from switchgear._hooks.pending import CIRCUITS_S, Pending
 from switchgear._stores.base import Store
 from switchgear._stores.url import keep_out_of_git
@@ -19,29 +23,60 @@ from switchgear._stores.url import keep_out_of_git
 _SQLITE = "sqlite:///"
 STORE_S = CIRCUITS_S - 1.0
 """How long a hook waits for other processes that use the store."""
-INPUT_S = 8.0
-"""How long a hook waits for its input."""
-QUIET_S = 0.05
-"""An agent that has sent a whole JSON value and nothing for so long may leave the stream open."""
 
-StartOver = Callable[[bytes | None, float | None], None]
+Write = Callable[[int, bytes, bytes, bytes], int]
+"""Writes a response (exit code, standard output, standard error, refusal); returns the exit code."""
+
+
+class Watches(Protocol):
+    """Watches sessions while no hook of them is called."""
+
+    def needs(self, root: str, session: str) -> bool:
+        """Whether the session of the project is not watched yet."""
+        ...
+
+    def add(self, agent: str, root: str, session: str, pid: int | None) -> None:
+        """Watch a session; `pid` is the process of the agent, if it is known."""
+        ...
 
 
 def main(
-    argv: list[str],
-    afterwards: Callable[[], object],
-    heard: list[bytes] | None = None,
-    start_over: StartOver | None = None,
-    since_s: float | None = None,
+    words: list[str], raw: bytes, began_s: float, write: Write, afterwards: Callable[[], object]
 ) -> NoReturn:
-    """Answer one hook call: `entry.py AGENT [--root FOLDER]`. `afterwards` is done at the end.
+    """Decide an event in the hook process: `entry.py AGENT [--root FOLDER]`.
 
-    - `heard`: gets the input, for whoever answers if this raises.
-    - `start_over`: becomes another process; called for an exception that nothing provides for.
-    - `since_s`: when the hook began, on the monotonic clock; default: now.
+    - `began_s`: when the hook began, on the monotonic clock.
+    - `afterwards`: called last, when the response is written.
     """
-    agent, root = _arguments(argv[1:])
-    heard = [] if heard is None else heard
+    agent = words[0] if words else ""
+    if agent not in AGENTS or len(words) not in {1, 3} or words[1:2] not in ([], ["--root"]):
+        usage = f"usage: entry.py {'|'.join(AGENTS)} [--root FOLDER], and a hook's JSON on stdin"
+        os._exit(write(2, b"", usage.encode(), b""))  # any other code would approve the call
+
+    def last(code: int, out: bytes, err: bytes, refusal: bytes) -> int:
+        _signal.alarm(0)  # that of `entry`: what comes after the decision must not refuse the call
+        return write(code, out, err, refusal)
+
+    root = words[2] if len(words) == 3 else None
+    respond(agent, root, raw, began_s, last, afterwards=afterwards)
+
+
+def respond(
+    agent: str,
+    root: str | None,
+    raw: bytes,
+    began_s: float,
+    write: Write,
+    *,
+    caller: int | None = None,
+    watches: Watches | None = None,
+    afterwards: Callable[[], object] = lambda: None,
+) -> NoReturn:
+    """Decide an event, write the response, do what is left to do, and end the process.
+
+    - `caller`: the process whose ancestor the agent is; default: this one.
+    - `watches`: what watches sessions; without it no session is watched.
+    """
     # Left open: closing the last connection to a file would copy its log into it and wait for the
     # disk, at each hook. SQLite does so by itself when the log has grown.
     opened: list[Store] = []
@@ -58,37 +93,40 @@ def main(
         opened.append(store)
         return store
 
-    def unexpected(_: Exception) -> None:
-        if start_over is not None and heard:
-            may_answer()
-            start_over(heard[0], so_far.began_s)
-
-    so_far = Pending(unexpected, since_s)
+    so_far = Pending(began_s)
 
     def late() -> NoReturn:
-        os._exit(_say(overdue(agent, so_far)))
+        os._exit(_write(write, overdue(agent, so_far)))
 
     may_answer = deadline.watch(late, so_far.due_s)
-    heard.append(_input(so_far.began_s + INPUT_S))
-    reply = answer(agent, heard[0], root, opening, so_far)
+    reply = answer(agent, raw, root, opening, so_far)
+    session = so_far.session_to_watch()
+    is_new = watches is not None and session is not None and watches.needs(*session)
+    pid = None
+    if is_new or reply.interrupt or (reply.errand is not None and reply.errand.notice):
+        # Before the response: the caller may end as soon as it has that.
+        from switchgear._hooks.interrupt import agent_process, parent_of  # noqa: PLC0415  seldom
+
+        pid = agent_process(agent, None if caller is None else parent_of(caller))
     may_answer()
-    _end_alarm()
-    code = _say(reply)
+    code = _write(write, reply)
     try:
-        if reply.interrupt:
+        if reply.interrupt and pid is not None:
             from switchgear._hooks.interrupt import interrupt  # noqa: PLC0415  seldom
 
-            interrupt(agent)
+            interrupt(agent, pid)
         if reply.errand is not None:
-            from switchgear._hooks.after_reply import run  # noqa: PLC0415  once in a session
+            from switchgear._hooks.after_reply import run  # noqa: PLC0415  seldom
 
-            run(reply.errand)
+            run(reply.errand, pid)
+        if is_new and watches is not None and session is not None:
+            watches.add(agent, *session, pid)
         if committed:
             from switchgear._hooks.committed import hand_over  # noqa: PLC0415  only after an event
 
             hand_over(places[-1], committed)
         afterwards()
-    except Exception:  # noqa: BLE001, S110  it is answered: what comes after changes nothing
+    except Exception:  # noqa: BLE001, S110  the response is written: nothing changes it
         pass
     # Nothing is left to tidy up that the end of the process does not.
     os._exit(code)
@@ -112,84 +150,6 @@ def open_store(known: Compiled) -> Store:
     return open_any(url)
 
 
-def _end_alarm() -> None:
-    """Stop the clock of `entry`: the call is answered, and what comes after must not refuse it."""
-    import _signal  # type: ignore[import-not-found]  # noqa: PLC0415  `signal` is slow to import
-
-    _signal.alarm(0)
-
-
-def _arguments(words: list[str]) -> tuple[str, str | None]:
-    agent = words[0] if words else ""
-    if agent not in AGENTS or len(words) not in {1, 3} or words[1:2] not in ([], ["--root"]):
-        _write(
-            2, f"usage: entry.py {'|'.join(AGENTS)} [--root FOLDER], and a hook's JSON on stdin\n"
-        )
-        os._exit(2)  # an agent that runs this must not take it for an approval
-    return agent, words[2] if len(words) == 3 else None
-
-
-def _input(until_s: float) -> bytes:
-    """Standard input, up to one byte more than is read; what is there when the time is up."""
-    parts: list[bytes] = []
-    left, waits = LARGEST_BYTES + 1, True
-    while left > 0:
-        try:
-            part = os.read(0, min(left, 1 << 20))
-        except BlockingIOError:
-            ended = parts[-1].rstrip()[-1:] == b"}" if parts else False
-            if ended and not _readable(QUIET_S) and _is_json(b"".join(parts)):
-                break
-            if not _readable(until_s - time.monotonic()):
-                break
-            continue
-        except OSError:
-            break  # no input at all is refused as such
-        if not part:
-            break
-        parts.append(part)
-        left -= len(part)
-        if waits:
-            waits = False
-            os.set_blocking(0, False)
-    if not waits:
-        os.set_blocking(0, True)
-    return b"".join(parts)
-
-
-def _readable(wait_s: float) -> bool:
-    """Whether there is input, or its end, within the time."""
-    import select  # noqa: PLC0415  most agents have closed the stream by now
-
-    return wait_s > 0 and bool(select.select([0], [], [], wait_s)[0])
-
-
-def _is_json(data: bytes) -> bool:
-    import json  # noqa: PLC0415
-
-    try:
-        json.loads(data.decode(errors="replace"))
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _say(reply: Reply) -> int:
-    """Write the reply. Returns the exit code: a refusal that cannot be written is exit code 2."""
-    _write(2, reply.stderr)
-    if _write(1, reply.stdout) or not reply.refusal:
-        return reply.code
-    _write(2, reply.refusal)
-    return 2
-
-
-def _write(stream: int, text: str) -> bool:
-    data = text.encode(errors="replace")
-    if data and not data.endswith(b"\n"):
-        data += b"\n"
-    try:
-        while data:
-            data = data[os.write(stream, data) :]
-    except OSError:
-        return False  # nobody listens any more
-    return True
+def _write(write: Write, reply: Reply) -> int:
+    texts = (reply.stdout, reply.stderr, reply.refusal)
+    return write(reply.code, *(text.encode(errors="replace") for text in texts))

@@ -419,7 +419,7 @@ class _Handler(BaseHTTPRequestHandler):
             # The agent is nobody's parent here: its session is watched by the server itself.
             if errand.watch:
                 afterwards.append(lambda: self.server.rounds.add(errand.session))
-            afterwards.append(lambda: run_errand(errand._replace(watch=False)))
+            afterwards.append(lambda: run_errand(errand, None))
         return _answer(agent, reply)
 
     def _recording(self, committed: list[Event]) -> Opener:

@@ -31,8 +31,7 @@ from switchgear._locks.state import (
     move,
     standing_at,
 )
-from switchgear._stores.base import checked_name
-from switchgear._stores.ledger import Amended, Ledger
+from switchgear._stores.base import Amended, Ledger, checked_name
 from switchgear._system.aio import beside
 from switchgear._text.redact import redacted_name
 
@@ -48,7 +47,7 @@ BreakerOf = Callable[[str, Policy], Breaker]
 """The breaker of a circuit, judged by this policy unless something else is known of it."""
 
 
-class Seen(NamedTuple):
+class ResourceStatus(NamedTuple):
     """A resource as it stands."""
 
     resource: str
@@ -248,13 +247,13 @@ class Locks:
             sleep=sleep,
         )
 
-    def all(self) -> list[Seen]:
+    def all(self) -> list[ResourceStatus]:
         """Every resource that was ever locked, as it stands now, sorted by name."""
         now_s = self._ledger.now_s()
-        found: list[Seen] = []
+        found: list[ResourceStatus] = []
         for resource in self._ledger.keys(SHELF):
             tenure = _loaded(self._ledger, resource, self._ledger.value(SHELF, resource))
-            found.append(Seen(resource, standing_at(tenure, now_s)))
+            found.append(ResourceStatus(resource, standing_at(tenure, now_s)))
         return found
 
     def alert(self, resource: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ MOST_WAITING = 1_000
 SCHEMA = 1
 
 
-class Holder(NamedTuple):
+class LockHolder(NamedTuple):
     """Who has it."""
 
     id: str
@@ -39,7 +39,7 @@ class Tenure(NamedTuple):
     """A resource: who has it, who waits, and the last number that was given."""
 
     token: int = 0
-    holder: Holder | None = None
+    holder: LockHolder | None = None
     waiting: tuple[Waiter, ...] = ()
     seen_s: float = 0.0
     """The latest time seen: the time of a lock never runs backwards."""
@@ -128,7 +128,7 @@ def _take(tenure: Tenure, asked: Take, now_s: float) -> Moved:
         return Moved(tenure, Granted(True, tenure.token, holder.until_s))
     place = next((at for at, one in enumerate(waiting) if one.id == asked.id), len(waiting))
     if holder is None and place == 0:
-        mine = Holder(asked.id, asked.owner, now_s, now_s + asked.lease_s)
+        mine = LockHolder(asked.id, asked.owner, now_s, now_s + asked.lease_s)
         rest = tuple(one for one in waiting if one.id != asked.id)
         granted = Granted(True, tenure.token + 1, mine.until_s)
         return Moved(Tenure(tenure.token + 1, mine, rest, now_s), granted)
@@ -189,7 +189,7 @@ def load_tenure(data: Any) -> Tenure:
         holder = data["holder"]
         return Tenure(
             values.whole("token", data["token"], least=0),
-            None if holder is None else Holder(*holder),
+            None if holder is None else LockHolder(*holder),
             tuple(Waiter(*one) for one in data["waiting"]),
             values.number("seen_s", data["seen_s"]),
         )

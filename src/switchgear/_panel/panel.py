@@ -188,7 +188,7 @@ class Panel:
         A store that is gone is an error here, not an event: money fails closed.
         """
         from switchgear._budgets.budgets import Budgets  # noqa: PLC0415  only for those who have budgets
-        from switchgear._stores.ledger import ledger_of  # noqa: PLC0415
+        from switchgear._stores.base import ledger_of  # noqa: PLC0415
 
         if self._budgets is None:  # one for all, because it knows who listens
             self._budgets = Budgets(
@@ -200,7 +200,7 @@ class Panel:
     def locks(self) -> "Locks":
         """The locks of the installation, in the same store; see `switchgear._locks.locks`."""
         from switchgear._locks.locks import Locks  # noqa: PLC0415  only for those who lock
-        from switchgear._stores.ledger import ledger_of  # noqa: PLC0415
+        from switchgear._stores.base import ledger_of  # noqa: PLC0415
 
         return Locks(ledger_of(self.store.inner), self._breaker_or, self._demand_operator)
 

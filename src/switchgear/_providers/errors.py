@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from switchgear._breaker.signals import describe, is_no_evidence, retry_after_s
-from switchgear._core.interrupts import CAUSE, is_interrupt
+from switchgear._core.errors import CAUSE, is_interrupt
 from switchgear._core.types import Signal
 from switchgear._providers.table import (
     AGENT_FAILURES,

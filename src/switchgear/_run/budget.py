@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from switchgear._agents.base import Agent
 from switchgear._agents.command import CommandAgent
 from switchgear._agents.prices import model_rates, price_list
-from switchgear._agents.registry import AGENTS
+from switchgear._agents.registry import AGENTS, ROWS
 from switchgear._budgets.budgets import Budgets
 from switchgear._budgets.reservation import LEASE_S
-from switchgear._budgets.tree import Node, is_reservation, parent_of, root_of
+from switchgear._budgets.tree import BudgetNode, is_reservation, parent_of, root_of
 from switchgear._core.errors import BudgetRefused, StoreError
 from switchgear._run.options import RunOptions
 from switchgear._run.record import list_runs
@@ -103,7 +103,7 @@ def payers_of(budgets: Budgets, nodes: Iterable[str]) -> dict[str, str]:
     return {node: _payer(tree, node) for node, tree in found if node in tree}
 
 
-def _payer(nodes: Mapping[str, Node], node: str) -> str:
+def _payer(nodes: Mapping[str, BudgetNode], node: str) -> str:
     """Whose money is set aside at a node: its own, or that of the next one above with a limit."""
     while node and nodes[node].limit_micros is None:
         node = parent_of(node)
@@ -158,7 +158,7 @@ class RunReservation:
                 continue  # the lease outlasts two of these
 
 
-REPORTS_COST = frozenset({"aider", "claude", "demo", "mini", "opencode", "pi"})
+REPORTS_COST = frozenset(row.name for row in ROWS if row.reports_cost)
 """Agents whose streams have the cost in dollars; the other known agents report tokens."""
 _USAGE = re.compile(rb"""cost_usd|(?:in|out)put_tokens|["']usage["']""")
 _MOST_BYTES = 1_000_000

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from switchgear._core.types import Event
 from switchgear._sinks.jsonl import Jsonl
-from switchgear._sinks.log_sink import Log
+from switchgear._sinks.log import Log
 
 Sink = Callable[[Event], object]
 

@@ -12,14 +12,14 @@ from functools import partial
 from types import CoroutineType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
-from switchgear._core.interrupts import is_interrupt
+from switchgear._core.errors import is_interrupt
 from switchgear._core.types import Event
 
 Sink = Callable[[Event], object]
 """Hears every event after it is committed. What it raises is logged and dropped."""
 
 
-class Outcome(StrEnum):
+class CallOutcome(StrEnum):
     """What became of a call."""
 
     SUCCESS = "success"
@@ -34,7 +34,7 @@ class Call(NamedTuple):
     """One guarded call that has ended, or was refused."""
 
     circuit: str
-    outcome: Outcome
+    outcome: CallOutcome
     seconds: float | None = None
     """How long it took; `None`: it did not run, or was given back."""
     exception: BaseException | None = None

@@ -41,8 +41,8 @@ from switchgear._core.types import (
 from switchgear._sinks.dispatch import log_warning
 from switchgear._stores.base import (
     Entry,
-    Found,
     Store,
+    StoredCircuit,
     Transaction,
     Vacuumed,
     checked_glob,
@@ -245,7 +245,7 @@ def _merged(last: Record, new: Record) -> Record | None:
 T = TypeVar("T")
 
 
-class Guarded:
+class GuardedStore:
     """What can be asked of a store besides its messages. Thread-safe.
 
     While it is known to be unreachable it is tried again about once a second, and all who come in
@@ -283,13 +283,13 @@ class Guarded:
         with self._asking():
             return self.inner.transact(name, work)
 
-    def get(self, key: str) -> Found | None:
+    def get(self, key: str) -> StoredCircuit | None:
         """One circuit as stored."""
         checked_name(key)
         with self._asking():
             return self.inner.get(key)
 
-    def find(self, glob: str = "*") -> Iterator[Found]:
+    def find(self, glob: str = "*") -> Iterator[StoredCircuit]:
         """The circuits whose names match, sorted by name."""
         checked_glob(glob)
         with self._asking():
@@ -353,7 +353,7 @@ OF_ONE_CIRCUIT = (StoreCorrupt, StoreTooNew)
 """Trouble that says nothing about the other circuits of the store."""
 
 
-class Resilient(Guarded):
+class Resilient(GuardedStore):
     """A store that never stops a breaker. Thread-safe; the inner store is called without a lock.
 
     `url`: how another process opens the same store. `operator`: whether orders may be given.
@@ -377,7 +377,7 @@ class Resilient(Guarded):
         """Whether it is a part of this process: never gone, and nothing to be remembered for it."""
         self._returning = threading.Lock()
         self._inside: set[int] = set()
-        self._known: dict[str, Found] = {}
+        self._known: dict[str, StoredCircuit] = {}
         """What the store was last seen to hold."""
         self._shift: dict[str, int] = {}
         """What is added to versions, so that they rise for our readers even if the store's fell."""
@@ -437,7 +437,7 @@ class Resilient(Guarded):
         with self._lock.taken():
             known = self._known.get(circuit.key)
             if known is not None:
-                self._note(Found(circuit, known.policy))
+                self._note(StoredCircuit(circuit, known.policy))
             return self._shifted(circuit)
 
     def failed_s(self, key: str) -> float:
@@ -481,7 +481,7 @@ class Resilient(Guarded):
             self.operator.demand(self, "*", "a change of the operator token")
         return super().set_operator_digest(digest, instead_of=instead_of)
 
-    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+    def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere: as good as an order."""
         self.operator.demand(self, checked_name(found.circuit.key))
         with self._asking():
@@ -548,12 +548,12 @@ class Resilient(Guarded):
 
     def _seen(self, key: str, policy: Policy, done: Step) -> Step:
         with self._lock.taken():
-            self._note(Found(done.circuit, policy))
+            self._note(StoredCircuit(done.circuit, policy))
             news = self._news.pop(key, ()) if self._news else ()
             circuit = self._shifted(done.circuit)
         return Step(circuit, done.verdict, news + done.events)
 
-    def _note(self, found: Found) -> None:
+    def _note(self, found: StoredCircuit) -> None:
         """Remember what the store holds, unless we know of something newer.
 
         A lower version at a later time is newer all the same: the circuit was removed and has
@@ -735,7 +735,7 @@ class Resilient(Guarded):
                 backlog.remarked = True
             else:
                 backlog.drop_first(message)
-            self._known[key] = Found(done.circuit, backlog.policy)
+            self._known[key] = StoredCircuit(done.circuit, backlog.policy)
             self._news[key] = self._news.get(key, ()) + done.events
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -12,13 +12,13 @@ from switchgear._stores.base import (
     KEEP_EVENTS,
     NOTE_S,
     Entry,
-    Found,
+    MemoryLedger,
+    StoredCircuit,
     Transaction,
     Vacuumed,
     is_abandoned,
     last_commit,
 )
-from switchgear._stores.ledger import MemoryLedger
 from switchgear._system.clock import Clock, Shifted, monotonic
 from switchgear._system.fork_lock import ForkSafeLock
 from switchgear._text.glob import matcher
@@ -76,7 +76,7 @@ class MemoryStore:
         # The wall clock as it stood at the start, going on evenly whoever sets it.
         self._clock = clock or Shifted(monotonic, time() - monotonic())
         self._lock = ForkSafeLock()
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, StoredCircuit] = {}
         self._events: deque[Entry] = deque(maxlen=keep_events)
         self._written = 0
         self._newest_gone = 0
@@ -99,7 +99,7 @@ class MemoryStore:
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """Fold one message into the circuit, which starts closed."""
         with self._lock.taken():
-            changed: dict[str, Found] = {}
+            changed: dict[str, StoredCircuit] = {}
             done = self._folded(key, policy, message, now_s, changed)
             self._found |= changed
             last_commit.message = message
@@ -115,7 +115,7 @@ class MemoryStore:
         with self._lock.taken():
             now_s = self._clock()
             until_s, text = self._notes.get(name, (0.0, None))
-            inside = _Inside(self, now_s, text if until_s > now_s else None)
+            inside = _MemoryTransaction(self, now_s, text if until_s > now_s else None)
             result = work(inside)
             self._found |= inside.changed
             self._write(inside.events)
@@ -125,7 +125,7 @@ class MemoryStore:
                 self._notes[name] = (now_s + inside.keep_s, inside.note)
         return result
 
-    def get(self, key: str) -> Found | None:
+    def get(self, key: str) -> StoredCircuit | None:
         """One circuit as it was left."""
         return self._found.get(key)
 
@@ -139,7 +139,7 @@ class MemoryStore:
             if found is not None and _is_as_good_as_new(found):
                 del self._found[key]
 
-    def find(self, glob: str = "*") -> list[Found]:
+    def find(self, glob: str = "*") -> list[StoredCircuit]:
         """The circuits whose names match, sorted by name."""
         matches = matcher(glob)
         with self._lock.taken():
@@ -157,7 +157,7 @@ class MemoryStore:
             return entries[-limit:] if limit else []
         return [entry for entry in entries if int(entry.cursor) > behind][:limit]
 
-    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+    def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere, unless as new a version is here."""
         key = found.circuit.key
         with self._lock.taken():
@@ -167,7 +167,7 @@ class MemoryStore:
             circuit = found.circuit
             if known is None and circuit.version <= self._newest_gone:
                 # Whoever knew the one that was removed would not believe in an older version.
-                found = Found(circuit._replace(version=self._newest_gone + 1), found.policy)
+                found = StoredCircuit(circuit._replace(version=self._newest_gone + 1), found.policy)
             self._found[key] = found
             seen = {(entry.event.circuit, entry.event.seq) for entry in self._events}
             self._write([event for event in events if (event.circuit, event.seq) not in seen])
@@ -227,7 +227,12 @@ class MemoryStore:
         """Nothing to let go of."""
 
     def _folded(
-        self, key: str, policy: Policy, message: Message, now_s: float, changed: dict[str, Found]
+        self,
+        key: str,
+        policy: Policy,
+        message: Message,
+        now_s: float,
+        changed: dict[str, StoredCircuit],
     ) -> Step:
         """One message, folded on top of what has changed; what it changes is added to that."""
         known = changed.get(key) or self._found.get(key)
@@ -235,7 +240,7 @@ class MemoryStore:
         done = step(policy, circuit, message, now_s)
         # Asking a circuit that nobody has told anything must not make it exist.
         if known or done.circuit is not circuit:
-            changed[key] = Found(done.circuit, policy)
+            changed[key] = StoredCircuit(done.circuit, policy)
         return done
 
     def _start(self, key: str, policy: Policy, now_s: float) -> Circuit:
@@ -257,7 +262,7 @@ class MemoryStore:
             self._events.append(Entry(str(self._written), event))
 
 
-class _Inside:
+class _MemoryTransaction:
     """A transaction: what it has changed, until it is done. Under the store's lock."""
 
     __slots__ = ("_store", "changed", "events", "keep_s", "note", "now_s")
@@ -267,7 +272,7 @@ class _Inside:
         self.now_s = now_s
         self.note = note
         self.keep_s = NOTE_S
-        self.changed: dict[str, Found] = {}
+        self.changed: dict[str, StoredCircuit] = {}
         self.events: list[Event] = []
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
@@ -283,7 +288,7 @@ def _place(cursor: str) -> int:
     return int(cursor)
 
 
-def _fitted(found: Found, policy: Policy) -> Circuit:
+def _fitted(found: StoredCircuit, policy: Policy) -> Circuit:
     """The circuit with memories that fit this policy; each detector finds its own again."""
     if found.policy is policy or found.policy == policy:
         return found.circuit
@@ -293,7 +298,7 @@ def _fitted(found: Found, policy: Policy) -> Circuit:
     return load_circuit(policy, data)
 
 
-def _is_as_good_as_new(found: Found) -> bool:
+def _is_as_good_as_new(found: StoredCircuit) -> bool:
     circuit = found.circuit
     totals = circuit.totals._replace(succeeded=0)
     fresh = found.policy.start(circuit.key, circuit.seen_s)

@@ -1,14 +1,18 @@
 """From a URL to a store, and where the embedded default lies."""
 
 import os
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from switchgear._stores.base import IDLE_S, KEEP_EVENTS, Store
-from switchgear._stores.fallback import Resilient
-from switchgear._stores.memory import MemoryStore
-from switchgear._stores.operator import OperatorLock
 from switchgear._system.clock import Clock
 from switchgear._text.digest import digest
+
+if TYPE_CHECKING:
+    from switchgear._stores.fallback import Resilient
+
+# Stores are imported when they are opened: hooks use this module for its paths.
+# ruff: noqa: PLC0415
 
 REDIS = {
     "redis": "redis",
@@ -92,6 +96,8 @@ def open_store(
         raise ValueError(f"store is {url!r}: it must be a URL such as {known}")
     scheme = url.split(":", 1)[0]
     if url == "memory:":
+        from switchgear._stores.memory import MemoryStore
+
         return MemoryStore(clock=clock, keep_events=keep_events)
     if scheme == "sqlite":
         return _sqlite(_path(url), clock, keep_events)
@@ -102,8 +108,11 @@ def open_store(
     raise ValueError(f"store is '{scheme}:…': it must begin with one of {allowed}")
 
 
-def reopen(url: str, operator_digest: str | None) -> Resilient:
+def reopen(url: str, operator_digest: str | None) -> "Resilient":
     """The store of a breaker that was pickled in another process, once per process."""
+    from switchgear._stores.fallback import Resilient
+    from switchgear._stores.operator import OperatorLock
+
     known = _reopened.get((url, operator_digest))
     if known is None:
         operator = OperatorLock(operator_digest)
@@ -122,12 +131,12 @@ def _path(url: str) -> str:
 
 def _sqlite(path: str, clock: Clock | None, keep_events: int) -> Store:
     keep_out_of_git(os.path.dirname(os.path.abspath(path)))
-    from switchgear._stores.sqlite import SqliteStore  # noqa: PLC0415  a store imports its own needs
+    from switchgear._stores.sqlite import SqliteStore
 
     return SqliteStore(path, clock=clock, keep_events=keep_events)
 
 
 def _redis(url: str, clock: Clock | None, keep_events: int, idle_s: float) -> Store:
-    from switchgear._stores.redis import RedisStore  # noqa: PLC0415
+    from switchgear._stores.redis import RedisStore
 
     return RedisStore(url, clock=clock, keep_events=keep_events, idle_s=idle_s)

@@ -4,15 +4,16 @@ import errno
 import json
 import os
 import re
-import shutil
 import stat
 import time
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path  # slow to import, and hooks use this module
 
 
-def open_regular(path: Path) -> int:
+def open_regular(path: "Path") -> int:
     """A descriptor to read a regular file. Raises OSError, also for a pipe, a device or a folder.
 
     Opening a pipe would wait for its writer, and no signal ends that wait: so it is opened without
@@ -25,13 +26,13 @@ def open_regular(path: Path) -> int:
     raise OSError(errno.EINVAL, "is not a regular file", str(path))
 
 
-def read_regular(path: Path, most_bytes: int) -> bytes:
+def read_regular(path: "Path", most_bytes: int) -> bytes:
     """The first bytes of a regular file, at most so many. Raises OSError."""
     with os.fdopen(open_regular(path), "rb") as file:
         return file.read(most_bytes)
 
 
-def append_descriptor(path: Path) -> int:
+def append_descriptor(path: "Path") -> int:
     """A descriptor to add to a file of ours. What is in its place and no regular file is removed.
 
     Raises OSError.
@@ -49,7 +50,7 @@ def append_descriptor(path: Path) -> int:
     return os.open(path, flags | os.O_EXCL, 0o600)
 
 
-def write_regular(path: Path, data: bytes) -> None:
+def write_regular(path: "Path", data: bytes) -> None:
     """Write a file of ours anew, whatever was in its place. Raises OSError."""
     path.unlink(missing_ok=True)
     with os.fdopen(append_descriptor(path), "wb") as file:
@@ -169,6 +170,8 @@ def remove_old_drafts(folder: str) -> None:
                 if entry.stat(follow_symlinks=False).st_mtime > before_s:
                     continue
                 if entry.is_dir(follow_symlinks=False):
+                    import shutil  # noqa: PLC0415  slow to import, and hooks use this module
+
                     shutil.rmtree(entry.path, ignore_errors=True)
                 else:
                     os.remove(entry.path)

@@ -1,7 +1,7 @@
 """Text to key: the same for what is the same error, although its numbers and paths differ.
 
 A key is a pure function of the text, the same in every process and every version (golden files
-keep it so). Two ways, by name: `fingerprint` (the default) and `documented`, the steps of seed 001.
+keep it so). Two ways, by name: `fingerprint` (the default) and `documented`, the steps of the original shell scripts.
 
 `re` and `hashlib` cost a hook process milliseconds, so they are imported when a first error comes.
 No pattern can explode: repeats are bounded and never nested in a repeat of the same characters,
@@ -123,14 +123,14 @@ def gist(text: str) -> str:
 
 
 def documented(text: str) -> str:
-    """The key of seed 001: the first 8 hexadecimal digits of the MD5 of the normalised text."""
+    """The documented key: the first 8 hexadecimal digits of the MD5 of the normalised text."""
     data = normalised(text).encode(errors="replace")
     hashed: str = _tool("md5")(data, usedforsecurity=False).hexdigest()
     return hashed[:8]
 
 
 def normalised(text: str) -> str:
-    """The normalisation of seed 001: lower case; STACK, HEX and N for what varies; 500 characters.
+    """The documented normalisation: lower case; STACK, HEX and N for what varies; 500 characters.
 
     Stack traces and hexadecimal values are replaced before bare numbers, which would leave
     nothing of them to find; the three words stay in capitals, as the seed's example has them.

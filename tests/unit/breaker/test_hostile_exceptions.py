@@ -9,7 +9,7 @@ import pytest
 from depth import for_each
 from switchgear import CircuitBreaker
 from switchgear._breaker.signals import describe, retry_after_s
-from switchgear._core.interrupts import is_interrupt
+from switchgear._core.errors import is_interrupt
 from switchgear._providers.errors import (
     agent_signal,
     classify,

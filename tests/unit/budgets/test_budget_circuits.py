@@ -7,7 +7,7 @@ import pytest
 from switchgear import Panel, Phase
 from switchgear._budgets.budgets import Budgets, budget_policy
 from switchgear._core.errors import BudgetRefused, StoreUnavailable
-from switchgear._stores.ledger import MemoryLedger, Work
+from switchgear._stores.base import MemoryLedger, Work
 from switchgear._stores.memory import MemoryStore
 from switchgear.testing import FakeClock
 

@@ -8,7 +8,7 @@ import pytest
 from switchgear import EventKind, Panel, Phase, Rejected
 from switchgear._budgets.audit import audit
 from switchgear._budgets.budgets import Budgets, budget_policy
-from switchgear._budgets.tree import Line, Node, level_of, load_book
+from switchgear._budgets.tree import BudgetNode, Line, level_of, load_book
 from switchgear._core.errors import (
     BudgetRefused,
     Refusal,
@@ -16,7 +16,7 @@ from switchgear._core.errors import (
     StoreError,
     StoreUnavailable,
 )
-from switchgear._stores.ledger import MemoryLedger, ledger_of
+from switchgear._stores.base import MemoryLedger, ledger_of
 from switchgear._stores.memory import MemoryStore
 from switchgear.testing import FakeClock
 
@@ -42,7 +42,7 @@ def budgets(panel: Panel) -> Budgets:
     return found
 
 
-def node(budgets: Budgets, path: str) -> Node:
+def node(budgets: Budgets, path: str) -> BudgetNode:
     return budgets.book(path).nodes[path]
 
 
@@ -431,7 +431,7 @@ def test_an_audit_finds_what_was_changed(budgets: Budgets) -> None:
     )
     del richer["atlas/wave-1"]
     assert "'atlas/wave-1' is open in the lines only" in audit(book._replace(nodes=richer), lines)
-    more = {**book.nodes, "atlas/x": Node(1)}
+    more = {**book.nodes, "atlas/x": BudgetNode(1)}
     assert "'atlas/x' is open in the book only" in audit(book._replace(nodes=more), lines)
 
 
@@ -440,7 +440,7 @@ def test_a_book_that_cannot_be_read_is_an_error_and_never_an_empty_one(value: ob
     with pytest.raises(ValueError):
         load_book(value)
     ledger = MemoryLedger("x", FakeClock(0.0))
-    from switchgear._stores.ledger import Amended  # noqa: PLC0415
+    from switchgear._stores.base import Amended  # noqa: PLC0415
 
     ledger.amend("budget", "t", lambda _, __: Amended(None, value))
     with pytest.raises(StoreCorrupt, match="budget 't'"):

@@ -11,7 +11,7 @@ import pytest
 from switchgear import Panel, Phase, Rejected
 from switchgear._budgets.budgets import Budgets
 from switchgear._core.errors import BudgetRefused, Refusal
-from switchgear._stores.ledger import MemoryLedger, Work
+from switchgear._stores.base import MemoryLedger, Work
 from switchgear.testing import FakeClock
 from timeouts import LIMIT_S
 

@@ -18,7 +18,7 @@ from switchgear._cli import main
 from switchgear._cli.export import BadLines, export_lines, read_lines
 from switchgear._core.types import Signal
 from switchgear._panel.panel import Panel
-from switchgear._stores.ledger import Amended, ledger_of
+from switchgear._stores.base import Amended, ledger_of
 from switchgear.testing import FakeClock
 from timeouts import LIMIT_S
 

@@ -362,8 +362,9 @@ def test_in_a_pipe_a_session_is_a_line_and_nothing_is_cut(
 
 
 def test_status_leaves_out_ended_sessions_unless_they_are_held_or_asked_for(
-    project: Project,
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # at 80 the names are shortened
     project.work(FIRST)
     project.work(SECOND)
     project.hear(claude("SessionEnd", reason="other"), FIRST)
@@ -381,7 +382,10 @@ def test_status_leaves_out_ended_sessions_unless_they_are_held_or_asked_for(
     assert f"session/{FIRST}" in run("status").output, "whoever holds it has to release it"
 
 
-def test_a_session_that_was_not_heard_of_for_long_is_left_out_too(project: Project) -> None:
+def test_a_session_that_was_not_heard_of_for_long_is_left_out_too(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     project.work(FIRST)
     assert f"session/{FIRST}" in run("status").output
     project.change(FIRST, heard_s=project.store.now_s() - 100_000, watcher=0)

@@ -17,7 +17,7 @@ from switchgear._config.parts import fields_of
 from switchgear._config.policies import POLICY_KEYS
 from switchgear._detectors.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear._sinks import SINKS
-from switchgear._sinks.log_sink import LEVELS
+from switchgear._sinks.log import LEVELS
 from unit.config_texts import WHOLE_YAML
 
 SCHEMA = config_schema()

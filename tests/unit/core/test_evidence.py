@@ -20,8 +20,8 @@ from switchgear._core.types import (
     Override,
     Phase,
     Record,
+    ReportSource,
     Signal,
-    Source,
 )
 from switchgear._core.wire import dump_circuit, load_circuit
 
@@ -41,7 +41,7 @@ class Site:
     def report(self, who: str, now_s: float, signal: Signal, *at_s: float) -> Circuit:
         times = tuple((at, 1) for at in at_s) or ((now_s, signal.count),)
         told = Record(
-            signal._replace(count=len(at_s) or signal.count), None, Source(who, now_s, times)
+            signal._replace(count=len(at_s) or signal.count), None, ReportSource(who, now_s, times)
         )
         return self.send(told, now_s)
 
@@ -149,7 +149,7 @@ def test_refusals_are_counted_once() -> None:
     site = Site()
     site.report("b", T0, OK)
     site.report("a", T0 + 0.01, BAD)
-    told = Record(Signal(ok=True, count=2, refused=3), None, Source("b", T0 + 0.02))
+    told = Record(Signal(ok=True, count=2, refused=3), None, ReportSource("b", T0 + 0.02))
     site.send(told, T0 + 0.02)
     site.send(Record(Signal(count=0)), T0 + 1.0)
     assert site.circuit.totals[:5] == (3, 1, 0, 0, 3)

@@ -14,9 +14,9 @@ from switchgear import CircuitBreaker, Cooldown, Panel, Policy, Rejected, detect
 from switchgear._breaker.views import view_of
 from switchgear._cli import main
 from switchgear._core.machine import FORGET_ISOLATED_S, MOST_ISOLATED, step
-from switchgear._core.types import EventKind, Mode, Override, Record, Signal, Source
+from switchgear._core.types import EventKind, Mode, Override, Record, ReportSource, Signal
 from switchgear._core.wire import dump_circuit, dump_message, load_circuit, load_message
-from switchgear._stores.base import Found
+from switchgear._stores.base import StoredCircuit
 from timeouts import LIMIT_S
 
 THREE = Policy([detectors.ConsecutiveFailures(3)], Cooldown(30.0))
@@ -55,7 +55,7 @@ def test_the_list_is_bounded_and_forgets_processes_that_report_nothing() -> None
     assert len(circuit.isolated) == MOST_ISOLATED
     assert circuit.isolated[-1].process == f"process {MOST_ISOLATED + 2}"
     late_s = 30.0 + FORGET_ISOLATED_S
-    assert view_of(Found(circuit, THREE), late_s).isolated == ()
+    assert view_of(StoredCircuit(circuit, THREE), late_s).isolated == ()
     circuit = step(THREE, circuit, isolated("new", late_s + 30.0), late_s).circuit
     assert [one.process for one in circuit.isolated] == ["new"]
 
@@ -69,9 +69,9 @@ def test_it_is_empty_as_soon_as_the_circuit_opens_or_is_reset(ends: str) -> None
 
 def test_a_held_circuit_shows_none() -> None:
     circuit = step(THREE, THREE.start("api", 0.0), isolated("process 1", 30.0), 1.0).circuit
-    assert len(view_of(Found(circuit, THREE), 2.0).isolated) == 1
+    assert len(view_of(StoredCircuit(circuit, THREE), 2.0).isolated) == 1
     held = step(THREE, circuit, Override("ada", "x", mode=Mode.HELD_CLOSED), 2.0).circuit
-    assert view_of(Found(held, THREE), 3.0).isolated == ()
+    assert view_of(StoredCircuit(held, THREE), 3.0).isolated == ()
 
 
 def test_it_is_stored_and_absent_where_there_is_none() -> None:
@@ -83,7 +83,7 @@ def test_it_is_stored_and_absent_where_there_is_none() -> None:
 
 
 def test_messages_keep_their_source_and_their_process_between_processes() -> None:
-    tell = Record(Signal(ok=True, count=3), None, Source("p", 5.0, ((4.0, 2), (4.5, 1))))
+    tell = Record(Signal(ok=True, count=3), None, ReportSource("p", 5.0, ((4.0, 2), (4.5, 1))))
     for message in (tell, tell._replace(source=None), isolated("process 1", 30.0)):
         assert load_message(json.loads(json.dumps(dump_message(message)))) == message
 

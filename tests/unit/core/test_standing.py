@@ -5,6 +5,7 @@ import math
 import pytest
 
 from switchgear._core.machine import step
+from switchgear._core.moves import refuses_until_s, standing
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown, Latched
 from switchgear._core.types import (
@@ -20,7 +21,6 @@ from switchgear._core.types import (
     Record,
     Signal,
 )
-from switchgear._core.verdicts import refuses_until_s, standing
 from switchgear._detectors import ConsecutiveFailures, SlowCalls
 
 POLICY = Policy([ConsecutiveFailures(1)], Cooldown(60.0, probes=2))

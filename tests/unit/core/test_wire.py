@@ -16,7 +16,7 @@ from golden.scenarios import ALL_DETECTORS, SCENARIOS, lived
 from switchgear._core import wire
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Acquire, Phase, Record, Signal
+from switchgear._core.types import Acquire, Override, Phase, Record, Signal
 from switchgear._core.wire import (
     WireError,
     detector_names,
@@ -291,3 +291,9 @@ def test_nothing_but_a_wire_error_comes_of_random_values(junk: Any, seed: int) -
         for value in (junk, data):
             with suppress(WireError):
                 load(value)
+
+
+def test_messages_keep_the_kinds_under_which_they_are_queued_on_a_server() -> None:
+    messages = (Acquire(), Record(Signal(ok=True)), Override("ana", "a drill"))
+    assert [wire.dump_message(message)[0] for message in messages] == ["ask", "tell", "order"]
+    assert tuple(wire.load_message(wire.dump_message(message)) for message in messages) == messages

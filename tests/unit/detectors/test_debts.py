@@ -7,7 +7,7 @@ import pytest
 
 from switchgear._core.types import AgentStep, Signal
 from switchgear._detectors import IdleTalk, RepeatedActions, RepeatedErrors, RepeatedThoughts
-from switchgear._detectors.progress import RING, ROOM, Book, Debt, known, moved, new_of
+from switchgear._detectors.progress import RING, ROOM, Debt, ProgressMemory, known, moved, new_of
 from switchgear._detectors.step_facts import (
     EXCERPT_CHARS,
     MOST,
@@ -165,7 +165,7 @@ def test_new_is_what_was_not_known() -> None:
 
 
 def test_a_state_is_new_or_come_back_or_neither() -> None:
-    book = Book()
+    book = ProgressMemory()
     seen = []
     for state in ("a", "a", "b", "a", "a", None, "c"):
         seen.append(moved(book.states, state))
@@ -224,7 +224,7 @@ def test_what_no_debt_dumped_is_refused(debt: Debt, at: int, value: Any) -> None
 
 
 def test_a_book_is_loaded_as_it_was_dumped() -> None:
-    debt, book = RepeatedThoughts(), Book()
+    debt, book = RepeatedThoughts(), ProgressMemory()
     for number in range(9):
         act = AgentStep(
             "bash", f"look /etc/{number}", f"a\n{number}", "I look at the same thing again"
@@ -239,7 +239,9 @@ def test_a_share_of_the_context_that_cannot_be_is_taken_for_the_nearest_that_can
     used: float,
 ) -> None:
     debt = IdleTalk()
-    book = RepeatedThoughts().fold(Book(), Signal(context_used=used, step=AgentStep("bash")), 0.0)
+    book = RepeatedThoughts().fold(
+        ProgressMemory(), Signal(context_used=used, step=AgentStep("bash")), 0.0
+    )
     assert book.context in (0, 100)
     assert debt.load(json.loads(json.dumps(debt.dump(book)))) == book
 
@@ -321,7 +323,7 @@ def test_every_debt_says_what_to_do_differently() -> None:
 
 
 def test_an_agent_that_forgot_half_of_its_context_may_read_again() -> None:
-    book = Book(words=(1, 2)).seen(Signal(context_used=0.5))
+    book = ProgressMemory(words=(1, 2)).seen(Signal(context_used=0.5))
     assert book.seen(Signal(context_used=0.26)).words == (1, 2)
     assert book.seen(Signal(context_used=0.25)).words == ()
 
@@ -336,10 +338,10 @@ def test_tests_that_ran_in_a_state_nobody_knew_are_held_against_no_edit() -> Non
 
 
 def test_what_failed_last_is_no_number_below_none() -> None:
-    dumped = Book().dump()
+    dumped = ProgressMemory().dump()
     assert dumped[-2] == -1
     with pytest.raises(ValueError, match="the last failure is -2"):
-        Book.load([*dumped[:-2], -2, dumped[-1]], most=9, remember=1)
+        ProgressMemory.load([*dumped[:-2], -2, dumped[-1]], most=9, remember=1)
 
 
 def test_a_success_ends_the_row_of_failures() -> None:
@@ -352,4 +354,6 @@ def test_a_success_ends_the_row_of_failures() -> None:
 
 
 def test_a_reply_that_has_none_before_it_neither_costs_nor_pays() -> None:
-    assert IdleTalk().one(Book(points=70), Signal(step=AgentStep("", "Done."))).points == 70
+    assert (
+        IdleTalk().one(ProgressMemory(points=70), Signal(step=AgentStep("", "Done."))).points == 70
+    )

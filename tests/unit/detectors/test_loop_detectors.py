@@ -10,7 +10,7 @@ from switchgear._core.types import Signal
 from switchgear._detectors import NoProgress, OutputDecline, SameError
 from switchgear._detectors.loop_output import Outputs, Standstill, median
 from switchgear._detectors.policy_wire import OpaqueDetector
-from switchgear._detectors.same_error import Errors, Seen
+from switchgear._detectors.same_error import CountedError, Errors
 
 STOOD = Signal(ok=True, files_changed=0)
 
@@ -241,7 +241,7 @@ def test_the_error_of_a_failed_probe_counts_like_any_other() -> None:
 
 def test_the_sentences_of_errors() -> None:
     assert SameError().reason(Errors(), 0.0) == "no error is counted (threshold 5)"
-    forgiven = Errors((Seen("k", 0, "a"),))
+    forgiven = Errors((CountedError("k", 0, "a"),))
     assert SameError().reason(forgiven, 0.0) == "no error is counted (threshold 5)"
     row = SameError(5, "consecutive")
     said = row.reason(after(row, error("a", 4), error("b"), error("a")), 0.0)
@@ -294,7 +294,10 @@ def test_what_it_never_dumped_it_refuses(detector: Detector, data: Any) -> None:
         (NoProgress(), Standstill()),
         (NoProgress(), Standstill(0, 0, -5.0, Outputs((0,), (0,), 0))),
         (OutputDecline(), Outputs((1,) * 20, (7,) * 20, 2)),
-        (SameError(), Errors((Seen("k", 0, "a" * 200), Seen("j", 3, "")), 0, "k", 1)),
+        (
+            SameError(),
+            Errors((CountedError("k", 0, "a" * 200), CountedError("j", 3, "")), 0, "k", 1),
+        ),
     ],
 )
 def test_what_it_dumped_it_loads(detector: Detector, memory: Any) -> None:

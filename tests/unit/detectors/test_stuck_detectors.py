@@ -8,7 +8,7 @@ from switchgear import _detectors
 from switchgear._core.detector import Detector
 from switchgear._core.types import AgentStep, Signal
 from switchgear._detectors.context_burn import Burn
-from switchgear._detectors.same_tool import Row
+from switchgear._detectors.same_tool import EqualCalls
 from switchgear._text.digest import digest
 
 
@@ -63,7 +63,7 @@ def test_exactly_the_limit_is_the_last_chance_and_more_trips(
 def test_what_is_only_said_is_no_call() -> None:
     talks = Signal(ok=True, step=AgentStep(thought="hm"))
     assert folded(_detectors.ToolFlood(), talks) == 0
-    assert folded(_detectors.SameTool(), talks) == Row()
+    assert folded(_detectors.SameTool(), talks) == EqualCalls()
     assert folded(_detectors.Silence(), Signal(idle_s=9.0), talks) == 9.0
 
 

@@ -18,7 +18,7 @@ from switchgear._fleet.delivery import message_of
 from switchgear._fleet.fleet import MOST_SWITCHES, SHELF, Fleet
 from switchgear._fleet.manifest import Crew, agent, crew
 from switchgear._fleet.watcher import world
-from switchgear._stores.ledger import ledger_of
+from switchgear._stores.base import ledger_of
 from switchgear.testing import FakeClock
 from timeouts import LIMIT_S
 
@@ -202,7 +202,7 @@ def test_switches_that_differ_are_bounded_too() -> None:
 
 def test_lines_of_earlier_versions_are_still_read() -> None:
     fleet = Fleet.open("memory:", big(), clock=FakeClock(1_000_000.0))
-    from switchgear._stores.ledger import Amended  # noqa: PLC0415
+    from switchgear._stores.base import Amended  # noqa: PLC0415
 
     old = {"at_s": 5.0, "from": None, "agent": "junior", "model": "q/n", "why": "x"}
     value = {"agent": "junior", "model": "q/n", "why": "x", "since_s": 5.0}

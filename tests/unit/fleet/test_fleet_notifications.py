@@ -22,7 +22,7 @@ from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.manifest import Crew, agent, crew, story
 from switchgear._fleet.targets import Command, NotSent, Slack, Target, Webhook, sign, verify
 from switchgear._fleet.watcher import Watcher
-from switchgear._stores.ledger import ledger_of
+from switchgear._stores.base import ledger_of
 from switchgear.testing import FakeClock
 from timeouts import LIMIT_S
 

@@ -3,6 +3,7 @@
 import _thread
 import fcntl
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from switchgear import Panel
 from switchgear._core.types import EventKind
 from switchgear._hooks import deadline
+from switchgear._hooks.client import SWITCH
 from switchgear._hooks.compiled import compiled
 from switchgear._hooks.undecided import SPILL
 from timeouts import LIMIT_S
@@ -26,9 +28,10 @@ from unit.hook_calls import after, before
 
 HOOK = """
 import sys
-from switchgear._hooks import pending, process
+from switchgear._hooks import client, pending, process
 pending.CIRCUITS_S = float(sys.argv[1])
-process.main(["entry.py", "claude-code", "--root", sys.argv[2]], lambda: None)
+sys.argv[1:] = ["claude-code", "--root", sys.argv[2]]
+client.run()
 """
 STILL = "the circuits could not be consulted in time: the store is busy or slow"
 
@@ -36,7 +39,14 @@ STILL = "the circuits could not be consulted in time: the store is busy or slow"
 def hook(project: Path, data: bytes | dict[str, Any], circuits_s: float) -> tuple[int, str, str]:
     raw = data if isinstance(data, bytes) else json.dumps(data).encode()
     line = [sys.executable, "-c", HOOK, str(circuits_s), str(project)]
-    done = subprocess.run(line, input=raw, capture_output=True, timeout=LIMIT_S, check=False)
+    done = subprocess.run(
+        line,
+        input=raw,
+        capture_output=True,
+        timeout=LIMIT_S,
+        check=False,
+        env={**os.environ, SWITCH: "off"},
+    )
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 

@@ -98,7 +98,7 @@ REFUSED = [
     "SWITCHGEAR_CONFIG=/tmp/none.yaml claude -p x",
     "SWITCHGEAR_STORE=memory: codex exec x",
     "pkill -f 'switchgear serve'",
-    "pkill -9 -f hooks/session_watcher",
+    "pkill -9 -f hooks/resident",
     "killall switchgear",
     "kill $(cat .switchgear/serve.pid)",
     "kill `pidof switchgear`",

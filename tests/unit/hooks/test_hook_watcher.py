@@ -1,26 +1,24 @@
-"""The watcher of a session: when it ends, whom it stops, whom it calls for help."""
+"""The sessions that the resident process watches: when that ends, which agents are stopped or get help."""
 
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from switchgear._agents.hook_protocol import Moment
-from switchgear._hooks import session, session_watcher
+from switchgear._hooks import session, watched
 from switchgear._hooks.host_id import here
 from switchgear._hooks.session import Notes
 from switchgear._hooks.session_check import Look
-from switchgear._hooks.session_watcher import Agent, Watcher
+from switchgear._hooks.watched import AgentProcess, Visit, WatchedSession, visit
 from switchgear._stores.base import Transaction
 from switchgear._stores.memory import MemoryStore
 from switchgear._stuck.escalation import StepTaken
-from switchgear.testing import FakeClock
 
 
-class FakeAgent(Agent):
+class FakeAgent(AgentProcess):
     """A process that only remembers its signals."""
 
     signals: list[signal.Signals] = []  # noqa: RUF012  set anew by each test
@@ -44,78 +42,75 @@ WORKS = Notes(works=True, heard_s=5.0)
 OVER = Look(WORKS._replace(ended=True))
 
 
-def watched(agent: FakeAgent, *looks: Look | Exception) -> tuple[str, list[str], float]:
-    """Why a watcher of these looks ended, the help it called, and how much time passed."""
-    clock, left, helped = FakeClock(0.0), list(looks), list[str]()
+def visits(agent: FakeAgent, *looks: Look | Exception) -> tuple[str, list[str], float]:
+    """Why a session with these looks is no longer watched, the help it got, and when that was."""
+    left, helped, now_s = list(looks), list[str](), 0.0
 
-    def look() -> Look:
+    def look(_: WatchedSession) -> Look:
         found = left.pop(0) if left else OVER
         if isinstance(found, Exception):
             raise found
         return found
 
-    why = Watcher(look, agent, help_=helped.append, clock=clock, sleep=clock.advance).run()
-    return why, helped, clock()
+    done = Visit(WatchedSession(agent, "/p", "s1", {}, 0.0, 0.0))
+    while not done.ends:
+        now_s = done.session.due_s
+        done = visit(done.session, now_s, look, lambda _, evidence: helped.append(evidence))
+    return done.ends, helped, now_s
 
 
-def test_it_ends_with_the_session(agent: FakeAgent) -> None:
-    assert watched(agent, Look(WORKS), Look(WORKS)) == ("the session is over", [], 10.0)
-    assert watched(agent, Look(Notes(), known=False))[0] == "the session is over"
+def test_watching_ends_with_the_session(agent: FakeAgent) -> None:
+    assert visits(agent, Look(WORKS), Look(WORKS)) == ("the session is over", [], 10.0)
+    assert visits(agent, Look(Notes(), known=False))[0] == "the session is over"
 
 
-def test_it_ends_with_the_agent(agent: FakeAgent) -> None:
+def test_watching_ends_with_the_agent(agent: FakeAgent) -> None:
     FakeAgent.alive = False
-    assert watched(agent)[0] == "the agent is gone"
+    assert visits(agent)[0] == watched.AGENT_GONE
 
 
-def test_it_ends_after_a_day(agent: FakeAgent) -> None:
-    assert watched(agent, *[Look(WORKS, every_s=5000.0)] * 30)[0] == "it has watched for a day"
+def test_watching_ends_after_a_day(agent: FakeAgent) -> None:
+    assert visits(agent, *[Look(WORKS, every_s=5000.0)] * 30)[0] == "it was watched for a day"
 
 
 def test_a_store_that_is_gone_for_a_while_is_asked_again(agent: FakeAgent) -> None:
-    gone = [OSError("gone")] * (session_watcher.MOST_FAILURES - 1)
-    assert watched(agent, *gone)[0] == "the session is over"
-    assert watched(agent, *gone, OSError("gone"))[0] == "the store cannot be asked"
+    gone = [OSError("gone")] * (watched.MOST_FAILURES - 1)
+    assert visits(agent, *gone)[0] == "the session is over"
+    assert visits(agent, *gone, OSError("gone"))[0] == "the store cannot be reached"
+
+
+def test_an_agent_that_waits_for_its_user_is_looked_at_less_often(agent: FakeAgent) -> None:
+    rests = WORKS._replace(works=False)
+    assert visits(agent, Look(WORKS), Look(rests), Look(rests))[2] == 5.0 + 2 * watched.RESTING_S
 
 
 def test_an_agent_that_must_stop_is_interrupted_and_ended_if_it_stays_silent(
     agent: FakeAgent,
 ) -> None:
-    watched(agent, Look(WORKS, interrupts=True), *[Look(WORKS)] * 5)
+    visits(agent, Look(WORKS, interrupts=True), *[Look(WORKS)] * 5)
     assert agent.signals == [signal.SIGINT, signal.SIGTERM]
 
 
 def test_an_agent_that_obeys_is_not_ended(agent: FakeAgent) -> None:
     rests = WORKS._replace(works=False)
-    watched(agent, Look(WORKS, interrupts=True), *[Look(rests)] * 5)
+    visits(agent, Look(WORKS, interrupts=True), *[Look(rests)] * 5)
     assert agent.signals == [signal.SIGINT]
 
 
 def test_help_is_called_with_the_evidence(agent: FakeAgent) -> None:
     stopped = WORKS._replace(stop="what is known")
-    _, helped, _ = watched(agent, Look(stopped, taken=StepTaken("escalate", ("nudge",))))
+    _, helped, _ = visits(agent, Look(stopped, taken=StepTaken("escalate", ("nudge",))))
     assert helped == ["what is known"]
 
 
 def test_a_process_that_has_another_ones_number_is_another() -> None:
-    me = Agent.of(os.getpid())
+    me = AgentProcess.of(os.getpid())
     assert me.lives
-    assert not Agent(os.getpid(), "long ago").lives
+    assert not AgentProcess(os.getpid(), "long ago").lives
     gone = subprocess.Popen([sys.executable, "-S", "-c", ""])
-    found = Agent.of(gone.pid)
+    found = AgentProcess.of(gone.pid)
     gone.wait()
     assert not found.lives
-
-
-def test_only_one_watches_a_session(tmp_path: Path) -> None:
-    path = str(tmp_path / "lock")
-    assert session_watcher._alone(path)
-    command = (
-        f"from switchgear._hooks import session_watcher as watcher; print(watcher._alone({path!r}))"
-    )
-    words = [sys.executable, "-c", command]
-    other = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +142,7 @@ def test_a_session_that_goes_on_elsewhere_gets_a_watcher_there() -> None:
 
 
 @pytest.mark.parametrize(("other", "over"), [(None, True), (0, False), (1, False)])
-def test_a_watcher_whose_agent_is_gone_ends_the_session_unless_another_watches(
+def test_the_session_of_a_gone_agent_is_over_unless_another_process_watches_it(
     other: int | None, *, over: bool
 ) -> None:
     store, noted = MemoryStore(), os.getpid() if other is None else other
@@ -156,7 +151,7 @@ def test_a_watcher_whose_agent_is_gone_ends_the_session_unless_another_watches(
         tx.note = Notes(watcher=noted, works=True).dump()
 
     store.transact("session/s1", begin)
-    store.transact("session/s1", session_watcher._gone)
+    store.transact("session/s1", lambda inside: watched.end(inside, os.getpid()))
     notes = store.transact("session/s1", lambda tx: Notes.load(tx.note))
     assert notes.ended is over
     assert notes.watcher == (None if over else noted)

@@ -10,7 +10,7 @@ from switchgear import Panel, Phase, Rejected
 from switchgear._core.errors import LockLost, LockTimeout, StoreCorrupt
 from switchgear._locks.locks import lock_policy
 from switchgear._locks.state import load_tenure
-from switchgear._stores.ledger import Amended, ledger_of
+from switchgear._stores.base import Amended, ledger_of
 from switchgear._stores.memory import MemoryStore
 from switchgear.testing import FakeClock
 

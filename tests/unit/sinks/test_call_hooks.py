@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from switchgear import CircuitBreaker, Event, Panel, Policy, Rejected, Signal, detectors
-from switchgear._sinks.dispatch import Call, Outcome
+from switchgear._sinks.dispatch import Call, CallOutcome
 from switchgear.testing import FakeClock
 from unit.shapes import ALL, Shape
 
@@ -70,7 +70,7 @@ def test_what_is_no_evidence_is_seen_as_ignored() -> None:
 
     with pytest.raises(KeyError):
         breaker.call(missing)
-    assert seen[0].outcome is Outcome.IGNORED
+    assert seen[0].outcome is CallOutcome.IGNORED
 
 
 def test_a_bad_result_is_seen_as_a_failure() -> None:

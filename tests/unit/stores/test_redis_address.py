@@ -7,7 +7,7 @@ import pytest
 
 from switchgear._core.errors import StoreError
 from switchgear._stores.redis import RedisStore
-from switchgear._stores.redis.address import parsed
+from switchgear._stores.redis.clients import parsed
 
 
 @pytest.mark.parametrize(

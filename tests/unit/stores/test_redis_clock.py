@@ -5,7 +5,7 @@ import time
 import pytest
 
 from switchgear._stores.redis import RedisStore
-from switchgear._stores.redis.server_clock import ServerClock
+from switchgear._stores.redis.clients import ServerClock
 from switchgear.testing import FakeClock
 
 

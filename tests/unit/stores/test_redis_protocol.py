@@ -10,9 +10,9 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import Acquire, Permit, Phase, Record, Signal, Verdict
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import envelope, script
+from switchgear._stores.redis.clients import ServerClock
 from switchgear._stores.redis.protocol import Protocol
 from switchgear._stores.redis.script import LEAD, Script, Wait
-from switchgear._stores.redis.server_clock import ServerClock
 from switchgear.testing import FakeClock
 
 POLICY = Policy([ConsecutiveFailures(3)])

@@ -16,8 +16,8 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import Acquire, EventKind, Mode, Override, Phase, Signal
 from switchgear._core.wire import SCHEMA
 from switchgear._detectors import ConsecutiveFailures
-from switchgear._stores.base import Found
-from switchgear._stores.sqlite import SqliteStore, connection, schema
+from switchgear._stores.base import StoredCircuit
+from switchgear._stores.sqlite import SqliteStore, connection, file
 from unit.sqlite_places import (
     FAILED,
     NOW_S,
@@ -288,13 +288,13 @@ def test_an_imported_circuit_replaces_a_row_that_cannot_be_read_and_keeps_it(
     found = store.get("api")
     assert found is not None
     sql(path, "UPDATE circuits SET state = 'x'")
-    assert store.put(Found(found.circuit._replace(version=9), POLICY))
+    assert store.put(StoredCircuit(found.circuit._replace(version=9), POLICY))
     assert sql(path, "SELECT state FROM unreadable") == [(b"x",)]
 
 
 def test_an_imported_circuit_never_uses_an_event_number_twice(store: SqliteStore) -> None:
     tripped(store)
-    assert store.put(Found(POLICY.start("api", NOW_S)._replace(version=9), POLICY))
+    assert store.put(StoredCircuit(POLICY.start("api", NOW_S)._replace(version=9), POLICY))
     for _ in range(3):
         store.apply("api", POLICY, FAILED, NOW_S)
     assert [entry.event.seq for entry in store.events()] == [1, 2]
@@ -323,7 +323,7 @@ def test_a_row_of_a_newer_switchgear_is_left_alone(store: SqliteStore, path: Pat
         lambda: store.apply("api", POLICY, Acquire(), NOW_S),
         lambda: store.get("api"),
         lambda: list(store.find()),
-        lambda: store.put(Found(POLICY.start("api", NOW_S)._replace(version=99), POLICY)),
+        lambda: store.put(StoredCircuit(POLICY.start("api", NOW_S)._replace(version=99), POLICY)),
     ):
         with pytest.raises(StoreTooNew, match=r"newer switchgear.*use the newer Switchgear"):
             use()
@@ -341,7 +341,7 @@ def test_an_event_of_a_newer_switchgear_is_told(store: SqliteStore, path: Path) 
 def test_a_file_of_a_newer_layout_is_left_alone(store: SqliteStore, path: Path) -> None:
     store.apply("api", POLICY, OK, NOW_S)
     store.close()
-    newer = len(schema.MIGRATIONS) + 1
+    newer = len(file.MIGRATIONS) + 1
     sql(path, f"PRAGMA user_version = {newer}")
     with pytest.raises(StoreTooNew, match=f"its layout is number {newer}"):
         store.apply("api", POLICY, OK, NOW_S)
@@ -366,7 +366,7 @@ def test_a_file_of_the_first_layout_is_read_for_ever(path: Path) -> None:
         assert found.policy == Policy([ConsecutiveFailures(threshold=3)])
         assert [entry.event.seq for entry in store.events()] == [1]
         assert store.apply("provider/anthropic", POLICY, FAILED, NOW_S).circuit.totals.failed == 4
-        assert store.facts()["layout"] == str(len(schema.MIGRATIONS))
+        assert store.facts()["layout"] == str(len(file.MIGRATIONS))
 
 
 GOLDEN_2 = Path(__file__).parents[1] / "golden" / "sqlite_layout_2.sql"
@@ -417,12 +417,12 @@ def test_an_older_layout_is_brought_up_to_date_once(
         ran.append(1)
         db.execute("ALTER TABLE circuits ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'")
 
-    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, grow])
+    monkeypatch.setattr(file, "MIGRATIONS", [*file.MIGRATIONS, grow])
     others = [SqliteStore(path) for _ in range(4)]
     together(*[lambda other=other: other.apply("api", POLICY, OK, NOW_S) for other in others])
     assert ran == [1]
     assert sql(path, "SELECT colour FROM circuits") == [("red",)]
-    assert sql(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
+    assert sql(path, "PRAGMA user_version") == [(len(file.MIGRATIONS),)]
     for other in others:
         other.close()
 
@@ -437,8 +437,8 @@ def test_a_step_to_a_new_layout_that_fails_changes_nothing(
         db.execute("DROP TABLE events")
         raise ZeroDivisionError
 
-    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, fail])
+    monkeypatch.setattr(file, "MIGRATIONS", [*file.MIGRATIONS, fail])
     with pytest.raises(ZeroDivisionError):
         store.get("api")
     assert sql(path, "SELECT count(*) FROM events") == [(1,)]
-    assert sql(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS) - 1,)]
+    assert sql(path, "PRAGMA user_version") == [(len(file.MIGRATIONS) - 1,)]

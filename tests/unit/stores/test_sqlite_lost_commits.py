@@ -18,7 +18,7 @@ from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
 from switchgear._core.types import EventKind, Mode, Phase, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
-from switchgear._stores.ledger import Amended
+from switchgear._stores.base import Amended
 from switchgear._stores.sqlite import SqliteStore
 from timeouts import LIMIT_S
 
@@ -33,7 +33,7 @@ from switchgear._detectors import ConsecutiveFailures
 from switchgear._core.policy import Policy
 from switchgear._core.recovery import Cooldown
 from switchgear._core.types import Signal, Record
-from switchgear._stores.ledger import Amended
+from switchgear._stores.base import Amended
 from switchgear._stores.sqlite import SqliteStore
 
 store = SqliteStore(sys.argv[1])

@@ -8,7 +8,7 @@ import pytest
 from switchgear import _detectors
 from switchgear._core.evidence import fold
 from switchgear._core.policy import Policy
-from switchgear._core.types import Acquire, Record, Signal, Source
+from switchgear._core.types import Acquire, Record, ReportSource, Signal
 from switchgear._core.wire import dump_circuit, load_circuit
 from switchgear._stores.sqlite import rows
 
@@ -22,7 +22,7 @@ def test_a_row_holds_the_circuit_whatever_was_written_before(seed: int) -> None:
     for _ in range(200):
         now_s += luck.choice((0.0005, 0.01, 0.04, 0.4))
         signal = Signal(ok=luck.random() > 0.6, error=luck.choice(("429", "529")))
-        source = Source(luck.choice("abc"), now_s, ((now_s - luck.choice((0.0, 0.05)), 1),))
+        source = ReportSource(luck.choice("abc"), now_s, ((now_s - luck.choice((0.0, 0.05)), 1),))
         message = luck.choice(
             (Acquire(), Record(signal, None, source), Record(signal, None, source))
         )

@@ -1,7 +1,7 @@
 """What is tried on a real hook command: forbidden calls in every state that a hook process can be in.
 
-Each call is sent at least twice, because the first hook of a project compiles the configuration and the
-later ones run from caches. The session of each trial is its own: several refusals look like a stuck
+Each call is sent at least twice: the first hook of a project compiles the configuration, the later ones
+find it compiled, and every second one decides itself, without the resident process. The session of each trial is its own: several refusals look like a stuck
 agent.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
+from switchgear._hooks.client import SWITCH
 from switchgear._hooks.command import AGENTS, OR_REFUSE, hook_command
 from switchgear._hooks.install.agents import TIMEOUT_S
 from switchgear._hooks.install.files import CannotChange
@@ -23,7 +24,7 @@ from switchgear._hooks.install.probe import BEFORE, Answer, event_of, read, samp
 # ruff: noqa: PTH118, PTH103  paths are texts, as in the hooks
 
 SESSION = "selftest"
-_DROPPED = ("SWITCHGEAR_WATCHED", "SWITCHGEAR_TIME", "SWITCHGEAR_STORY")
+_DROPPED = (SWITCH, "SWITCHGEAR_WATCHED", "SWITCHGEAR_TIME", "SWITCHGEAR_STORY")
 _PROJECTS = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR", "QWEN_PROJECT_DIR")
 
 
@@ -80,14 +81,21 @@ def turned(command: str, folder: str) -> str:
     return shlex.join([*words, "--root", folder]) + end
 
 
-def send(hook: Hook, command: str, session: str = SESSION) -> Answer:
-    """One event before a shell command, through the process."""
-    return send_bytes(hook, event(hook, command, session))
+def send(hook: Hook, command: str, session: str = SESSION, *, alone: bool = False) -> Answer:
+    """One event before a shell command, through the process; see `send_bytes`."""
+    return send_bytes(hook, event(hook, command, session), alone=alone)
 
 
-def send_bytes(hook: Hook, raw: bytes | None, line: str | None = None) -> Answer:
-    """Some input through the process, by another command `line` if one is given; `None`: none at all."""
+def send_bytes(
+    hook: Hook, raw: bytes | None, line: str | None = None, *, alone: bool = False
+) -> Answer:
+    """Some input through the process, by another command `line` if one is given; `None`: none at all.
+
+    `alone`: the hook process decides itself, without the resident process.
+    """
     known = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+    if alone:
+        known[SWITCH] = "off"
     known |= dict.fromkeys(_PROJECTS, hook.folder)
     known["SWITCHGEAR_STORE"] = f"sqlite:///{hook.store}"
     if hook.config is not None:
@@ -128,8 +136,8 @@ def event(hook: Hook, command: str, session: str = SESSION) -> bytes:
 
 # ruff: noqa: PTH118  paths are texts, as in the hooks
 
-TIMES = 3
-"""Cold, from the bundle of modules, with every cache filled."""
+TIMES = 4
+"""With cold and with filled caches, by the resident process and by the hook process itself."""
 ORDINARY = "ls -la"
 BREACH = "git push --force origin main"
 RELEASE = "switchgear release 'session/*' --why 'I am fine'"
@@ -160,7 +168,7 @@ def breach(hook: Hook) -> Tried:
 def ordinary(hook: Hook) -> Tried:
     """A call that no rule forbids is admitted, without a remark."""
     for number in range(TIMES):
-        answer = send(hook, ORDINARY, f"selftest-ordinary-{number}")
+        answer = send(hook, ORDINARY, f"selftest-ordinary-{number}", alone=number % 2 == 1)
         if answer.action != "allow" or answer.remark or answer.trouble:
             said = answer.trouble or answer.remark or answer.text
             wrong = f"an ordinary call is not admitted: {answer.action} {said}".rstrip()
@@ -201,7 +209,7 @@ def bad_input(hook: Hook) -> Tried:
         "an unknown event": whole.replace(b"Tool", b"Tule").replace(b"tool", b"tule"),
     }
     for number, (name, raw) in enumerate(inputs.items()):
-        wrong = _admitted(send_bytes(hook, raw), name)
+        wrong = _admitted(send_bytes(hook, raw, alone=number % 2 == 1), name)
         if wrong:
             return Tried("bad input", number + 1, wrong=wrong)
     closed = send_bytes(hook, None, line=f"({hook.command}) <&-")
@@ -228,7 +236,8 @@ def _forbidden(hook: Hook, attack: str, commands: list[str]) -> Tried:
     """The commands must be refused, each time."""
     answer = Answer()
     for number, command in enumerate(commands):
-        answer = send(hook, command, f"selftest-{attack.replace(' ', '-')}-{number}")
+        session = f"selftest-{attack.replace(' ', '-')}-{number}"
+        answer = send(hook, command, session, alone=number % 2 == 1)
         wrong = _admitted(answer, repr(command[:80]))
         if wrong:
             return Tried(attack, number + 1, wrong=wrong)

@@ -1,13 +1,228 @@
 """The connections of a store: one pool for threads, one per event loop, none across a fork."""
 
 import asyncio
+import math
 import os
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
 from weakref import WeakKeyDictionary
 
-from switchgear._stores.redis.address import Address, missing_package
+from switchgear._core.errors import StoreUnavailable
+from switchgear._stores.redis.script import Names
+from switchgear._stores.url import REDIS, REDIS_URLS
+from switchgear._system.fork_lock import ForkSafeLock
+
+STALE_S = 10.0
+"""After how long a worse measurement replaces a better one: clocks drift."""
+GUESSES_S = 3600.0
+"""How old a guess may be that is told to the server."""
+
+
+class ServerClock:
+    """Seconds since the epoch on the server: our monotonic clock plus what every answer tells.
+
+    Until the first answer it is this machine's wall clock. From then on it never runs backwards.
+    Thread-safe.
+    """
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._monotonic = monotonic
+        self._wall = wall
+        self._lock = ForkSafeLock()
+        self._offset_s: float | None = None
+        self._error_s = 0.0
+        self._learnt_s = 0.0
+        self._last_s = 0.0
+        self._guessed_s = -math.inf
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the server has answered yet."""
+        return self._offset_s is not None
+
+    def is_guess(self, now_s: float) -> bool:
+        """Whether this time is from our own clock, because the server has not answered yet."""
+        return self._offset_s is None and self._guessed_s - GUESSES_S <= now_s <= self._guessed_s
+
+    def corrected(self, guess_s: float) -> float:
+        """What a guess would have been, had we known the server's clock by then."""
+        return guess_s + self() - self._wall()
+
+    def learn(self, server_s: float, asked_s: float, answered_s: float) -> None:
+        """The server said it was `server_s` at some time between two readings of our clock."""
+        error_s = (answered_s - asked_s) / 2
+        offset_s = server_s - (asked_s + answered_s) / 2
+        with self._lock.taken():
+            known = self._offset_s
+            if (
+                known is None
+                or error_s <= self._error_s
+                or answered_s - self._learnt_s >= STALE_S
+                or abs(offset_s - known) > error_s + self._error_s
+            ):
+                self._offset_s, self._error_s, self._learnt_s = offset_s, error_s, answered_s
+
+    def __call__(self) -> float:
+        """The time on the server."""
+        with self._lock.taken():
+            if self._offset_s is None:
+                self._guessed_s = self._wall()
+                return self._guessed_s
+            self._last_s = max(self._last_s, self._monotonic() + self._offset_s)
+            return self._last_s
+
+
+def facts(client: Any, names: Names, *, cluster: bool) -> dict[str, str]:
+    """What the node that holds our keys says of itself."""
+    target: dict[str, Any] = {}
+    if cluster:
+        target["target_nodes"] = client.get_node_from_key(names.root)
+    info = client.info(**target)
+    valkey = info.get("valkey_version")
+    shown = {
+        "server": f"valkey {valkey}" if valkey else f"redis {info.get('redis_version', '?')}",
+        "mode": "cluster" if info.get("cluster_enabled") else str(info.get("redis_mode", "?")),
+        "role": str(info.get("role", "?")),
+        "replicas": str(info.get("connected_slaves", "?")),
+        "memory": _memory(info),
+        "eviction": _eviction(str(info.get("maxmemory_policy", "?")), info.get("maxmemory", 0)),
+        "persistence": _persistence(client, info, target),
+        "events": str(client.xlen(names.log)),
+        "namespace": names.namespace,
+    }
+    if cluster:
+        shown["primaries"] = str(len(client.get_primaries()))
+    return shown
+
+
+def _memory(info: dict[str, Any]) -> str:
+    used, limit = info.get("used_memory_human", "?"), info.get("maxmemory", 0)
+    return f"{used} of {info.get('maxmemory_human', limit)}" if limit else f"{used}, no limit"
+
+
+def _eviction(policy: str, limit: int) -> str:
+    if policy.startswith("allkeys") and limit:
+        return f"{policy}: WARNING, a full server forgets circuits, open ones too; use noeviction"
+    if policy.startswith("volatile") and limit:
+        return f"{policy}: WARNING, a full server forgets closed circuits; use noeviction"
+    return policy
+
+
+def _persistence(client: Any, info: dict[str, Any], target: dict[str, Any]) -> str:
+    if info.get("aof_enabled"):
+        return "append-only file"
+    try:
+        saves = client.config_get("save", **target).get("save")
+    except Exception:  # noqa: BLE001  many servers do not tell
+        return "snapshots, if any: the server does not say"
+    if saves:
+        return f"snapshots ({saves}): a crash loses what came after the last one"
+    return "WARNING, none: a restart forgets every circuit"
+
+
+DEFAULT_PORT = 6379
+
+
+class Address(NamedTuple):
+    """What a URL says. Its repr shows no password."""
+
+    label: str
+    url: str
+    """As the redis package wants it: one host, and only its own schemes."""
+    cluster: bool
+    more_nodes: tuple[tuple[str, int], ...] = ()
+    """Other nodes of a Cluster to begin with: `redis+cluster://one:7000,two:7000`."""
+    secret: str | None = None
+    namespace: str | None = None
+    """What the URL says all keys begin with: `?namespace=NAME`."""
+
+    def __repr__(self) -> str:
+        return f"<Address {self.label}>"
+
+
+def parsed(url: str) -> Address:
+    """Read a URL. Raises `ValueError` without showing what it cannot read."""
+    url, namespace = _without_namespace(url)
+    address = _parsed(url)
+    if namespace is None:
+        return address
+    return address._replace(label=f"{address.label}?namespace={namespace}", namespace=namespace)
+
+
+def _without_namespace(url: str) -> tuple[str, str | None]:
+    """The URL as the redis package may see it, and the option that is ours."""
+    rest, mark, query = url.rpartition("?")
+    options = query.split("&") if mark else []
+    others = [option for option in options if not option.startswith("namespace=")]
+    if len(others) == len(options):
+        return url, None
+    namespace = parse_qs(query, keep_blank_values=True)["namespace"][-1]
+    return rest + ("?" + "&".join(others) if others else ""), namespace
+
+
+def _parsed(url: str) -> Address:
+    scheme, found, rest = url.partition("://")
+    if not found or scheme not in REDIS:
+        raise ValueError(
+            f"the URL of a Redis store begins with {url.partition(':')[0]!r}: it must begin with "
+            + ", ".join(REDIS_URLS)
+        )
+    cluster = scheme.endswith("+cluster")
+    if scheme == "unix":
+        parts = urlsplit(url)
+        secret = _secret(parts.password, parts.query)
+        return Address(f"unix://{parts.path}", url, cluster=False, secret=secret)
+    authority, slash, path = rest.partition("/")
+    login, at, hosts = authority.rpartition("@")
+    query = ""
+    if "?" in hosts:
+        hosts, _, query = hosts.partition("?")
+    first, *others = hosts.split(",")
+    tail = slash + path + (f"?{query}" if query else "")
+    shown = path.partition("?")[0]
+    label = f"{scheme}://{hosts}" + (f"/{shown}" if shown else "")
+    try:
+        more = tuple(map(_host_and_port, others))
+        _host_and_port(first)
+    except ValueError:
+        raise ValueError(f"the URL {label} has no proper host and port") from None
+    if others and not cluster:
+        raise ValueError(f"the URL {label} names several hosts: only {scheme}+cluster:// may")
+    password = login.partition(":")[2]
+    return Address(
+        label,
+        f"{REDIS[scheme]}://{login}{at}{first}{tail}",
+        cluster,
+        more,
+        _secret(password, (path.partition("?")[2] or query)),
+    )
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{text}")
+    return parts.hostname or "localhost", parts.port or DEFAULT_PORT
+
+
+def _secret(password: str | None, query: str) -> str | None:
+    in_query = parse_qs(query).get("password", [""])[0]
+    return unquote(password or "") or in_query or None
+
+
+def missing_package(label: str) -> StoreUnavailable:
+    """What is said where the redis package is not installed."""
+    return StoreUnavailable(
+        label,
+        "the Python package 'redis' is not installed",
+        "install it: pip install 'switchgear[redis]'",
+    )
+
 
 _of_parents: list[object] = []
 """Connections that belong to the process we were forked from: neither used nor closed here."""

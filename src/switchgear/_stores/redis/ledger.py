@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from switchgear._core.errors import StoreUnavailable
-from switchgear._stores.ledger import Work, as_text, from_text
+from switchgear._stores.base import Work, as_text, from_text
 from switchgear._stores.redis.clients import Clients
 from switchgear._stores.redis.errors import is_known
 from switchgear._stores.redis.reader import VerifiedReader, escaped

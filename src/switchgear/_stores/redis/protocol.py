@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from switchgear._core.errors import StoreError, StoreTooNew, StoreUnavailable
 from switchgear._core.evidence import fold
 from switchgear._core.machine import step
+from switchgear._core.moves import standing
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
@@ -22,16 +23,16 @@ from switchgear._core.types import (
     Message,
     Override,
     Record,
+    ReportSource,
     Signal,
-    Source,
     Step,
 )
-from switchgear._core.verdicts import standing
 from switchgear._core.wire import WireError
 from switchgear._detectors.policy_wire import OpaqueDetector
-from switchgear._stores.base import Found, is_abandoned, start_anew
+from switchgear._stores.base import StoredCircuit, is_abandoned, start_anew
 from switchgear._stores.redis import envelope, script
 from switchgear._stores.redis.cache import REPORT, KnownCircuits
+from switchgear._stores.redis.clients import ServerClock
 from switchgear._stores.redis.envelope import Mail, PolicyTexts, Sealed
 from switchgear._stores.redis.script import (
     PLUS,
@@ -43,10 +44,9 @@ from switchgear._stores.redis.script import (
     Script,
     Wait,
 )
-from switchgear._stores.redis.server_clock import ServerClock
 
 
-class Base(NamedTuple):
+class FoldBase(NamedTuple):
     """What the next message is folded into."""
 
     expected: bytes
@@ -63,16 +63,16 @@ class Base(NamedTuple):
     """Why this is our own copy and not the server's."""
 
 
-class Start(NamedTuple):
+class FoldStart(NamedTuple):
     """The circuit before the message, and the events that it already brings."""
 
     circuit: Circuit
     events: tuple[Event, ...]
 
 
-def base_of(sealed: Sealed) -> Base:
+def base_of(sealed: Sealed) -> FoldBase:
     """A stored circuit to fold into."""
-    return Base(b"=" + sealed.begins, sealed.circuit, fits=sealed.fits)
+    return FoldBase(b"=" + sealed.begins, sealed.circuit, fits=sealed.fits)
 
 
 def again(policy: Policy, old: Circuit, new: Circuit | None, now_s: float) -> Circuit:
@@ -194,7 +194,7 @@ def _with_source(mail: envelope.Mail) -> Message:
         return mail.message
     pairs = [date.partition("*") for date in dates.split("|") if date]
     times = tuple((float(at_s), int(count)) for at_s, _, count in pairs)
-    return mail.message._replace(source=Source(process, mail.now_s, times))
+    return mail.message._replace(source=ReportSource(process, mail.now_s, times))
 
 
 TRIES = 2
@@ -333,10 +333,13 @@ class Protocol:
             lost = yield from self._exchange(key, self._join(mail, Exchange(b"?")))
             if isinstance(lost, Received):
                 return self._received(key, policy, mail, lost)
-            assert lost is not None
+            if lost is None:
+                raise StoreUnavailable(
+                    self.label, "the replies of the server are out of step", "check the proxy"
+                )
             return (yield from self._queue(key, policy, mail, lost))
         copy = self.known.get(key, policy)
-        base = Base(b"-") if copy is None else base_of(copy)
+        base = FoldBase(b"-") if copy is None else base_of(copy)
         tries = TRIES + (copy is None)
         while True:
             tries -= 1
@@ -358,7 +361,7 @@ class Protocol:
                 return (yield from self._queue(key, policy, mail, lost))
             base = self._base(key, policy, lost.have, now_s)
 
-    def put(self, found: Found, events: Sequence[Event]) -> Generator[Call, Any, bool]:
+    def put(self, found: StoredCircuit, events: Sequence[Event]) -> Generator[Call, Any, bool]:
         """Take over a circuit unless as new a version is here."""
         key, version = found.circuit.key, found.circuit.version
         lost = yield from self._exchange(key, Exchange(b"?"))
@@ -545,7 +548,7 @@ class Protocol:
     def _commit(
         self,
         policy: Policy,
-        base: Base,
+        base: FoldBase,
         circuit: Circuit,
         events: tuple[Event, ...],
         *,
@@ -570,15 +573,15 @@ class Protocol:
         )
 
     def _fold(
-        self, key: str, policy: Policy, base: Base, message: Message, now_s: float
+        self, key: str, policy: Policy, base: FoldBase, message: Message, now_s: float
     ) -> Generator[Call, Any, Step]:
         start = yield from self._start(key, policy, base, now_s)
         done = fold(policy, start.circuit, message, now_s)
         return done._replace(events=start.events + done.events) if start.events else done
 
     def _start(
-        self, key: str, policy: Policy, base: Base, now_s: float
-    ) -> Generator[Call, Any, Start]:
+        self, key: str, policy: Policy, base: FoldBase, now_s: float
+    ) -> Generator[Call, Any, FoldStart]:
         """The circuit before the message, and the remarks that it needs."""
         if base.broken:
             log = self.names.log
@@ -587,28 +590,28 @@ class Protocol:
             only_time = Record(Signal(count=0))
             done = start_anew(policy, key, only_time, now_s, why=base.broken, event_seq=seq)
             version = max(base.version + 1, done.circuit.version)
-            return Start(done.circuit._replace(version=version), done.events)
+            return FoldStart(done.circuit._replace(version=version), done.events)
         if base.circuit is None:
-            return Start(policy.start(key, now_s), ())
+            return FoldStart(policy.start(key, now_s), ())
         if base.restored:
             remark = Override("switchgear", base.restored, kind=EventKind.STORE_BACK)
             done = step(policy, base.circuit, remark, now_s)
-            return Start(done.circuit, done.events)
-        return Start(base.circuit, ())
+            return FoldStart(done.circuit, done.events)
+        return FoldStart(base.circuit, ())
 
     def _base(
         self, key: str, policy: Policy, raw: bytes | None, now_s: float, *, ours: bool = True
-    ) -> Base:
+    ) -> FoldBase:
         """What to fold into, given what the server has; our copy if the server lost a newer one."""
         copy = self.known.get(key, policy) if ours else None
         stored = None if raw is None else self._read(key, policy, raw)
         if isinstance(stored, str):
             last = Circuit(key, ()) if copy is None else copy.circuit
             version = max(salvaged_version(raw or b""), last.version)
-            return Base(b"#" + (raw or b""), None, stored, version, last.event_seq)
+            return FoldBase(b"#" + (raw or b""), None, stored, version, last.event_seq)
         if stored is not None:
             self.known.keep(stored)
-        base = Base(b"-") if stored is None else base_of(stored)
+        base = FoldBase(b"-") if stored is None else base_of(stored)
         version = -1 if base.circuit is None else base.circuit.version
         if copy is None or copy.circuit.version <= version:
             return base
@@ -631,13 +634,14 @@ class Protocol:
 
 def asked(call: Script) -> Generator[Call, Any, Any]:
     """The reply to a call that does the same when it is sent twice: one that is lost is repeated."""
-    for left in reversed(range(TRIES_AFTER_CUT)):
+    left = TRIES_AFTER_CUT
+    while True:
+        left -= 1
         try:
             return (yield call)
         except Cut as cut:
-            if cut.final or not left:
+            if cut.final or left <= 0:
                 raise
-    raise AssertionError  # the last try returns or raises
 
 
 def _outcome(message: Message, done: Step) -> bytes:

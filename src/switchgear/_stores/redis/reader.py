@@ -67,7 +67,7 @@ PAGE = 500
 log = logging.getLogger("switchgear")
 
 
-class Unreadable(Exception):
+class UnreadableState(Exception):
     """A stored circuit that cannot be read, and why."""
 
 
@@ -83,14 +83,14 @@ def checked_namespace(namespace: str | None) -> str:
 
 
 def circuit(label: str, key: str, raw: bytes) -> Sealed:
-    """One circuit with its own policy. Raises `Unreadable` or `StoreTooNew`."""
+    """One circuit with its own policy. Raises `UnreadableState` or `StoreTooNew`."""
     try:
         return unseal(raw)
     except TooNewError as error:
         what_to_do = "upgrade switchgear here"
         raise StoreTooNew(label, f"circuit {key!r}: {error}", what_to_do) from error
     except WireError as error:
-        raise Unreadable(str(error)) from error
+        raise UnreadableState(str(error)) from error
 
 
 def corrupt(label: str, why: str) -> StoreCorrupt:

@@ -15,21 +15,19 @@ from switchgear._stores.base import (
     KEEP_EVENTS,
     NOTE_S,
     Entry,
-    Found,
+    StoredCircuit,
     Transaction,
     Vacuumed,
     is_abandoned,
 )
-from switchgear._stores.redis import address, reader, script
-from switchgear._stores.redis.clients import Clients
+from switchgear._stores.redis import clients, reader, script
+from switchgear._stores.redis.clients import Clients, ServerClock, facts
 from switchgear._stores.redis.errors import is_known, store_error
 from switchgear._stores.redis.ledger import RedisLedger
 from switchgear._stores.redis.protocol import Cut, Protocol, asked
 from switchgear._stores.redis.push import Push
 from switchgear._stores.redis.reader import VerifiedReader
 from switchgear._stores.redis.script import Call, Names, Script, Wait
-from switchgear._stores.redis.server_clock import ServerClock
-from switchgear._stores.redis.server_info import facts
 from switchgear._system.clock import Clock
 
 TURN_MS = 5000
@@ -42,7 +40,7 @@ Ask = Callable[..., Any]
 Apply = Callable[[str, Policy, Message, float], Step]
 
 
-class Turn:
+class RedisTransaction:
     """A transaction while it is our turn. Used by one thread."""
 
     __slots__ = ("_apply", "keep_s", "note", "now_s")
@@ -61,7 +59,7 @@ class Turn:
 @contextmanager
 def taken(
     ask: Ask, names: Names, name: str, apply: Apply, *, now_s: Callable[[], float], label: str
-) -> Iterator[Turn]:
+) -> Iterator[RedisTransaction]:
     """Our turn with the note of that name. Raises `StoreUnavailable` if it does not come."""
     turn, note, token = names.turn(name), names.note(name), os.urandom(8).hex()
     until_s = monotonic() + 2 * TURN_MS / 1000
@@ -76,7 +74,7 @@ def taken(
     done = False
     try:
         before = None if kept is None else bytes(kept).decode(errors="replace")
-        inside = Turn(apply, now_s(), before)
+        inside = RedisTransaction(apply, now_s(), before)
         yield inside
         if inside.note == before:
             return
@@ -130,7 +128,7 @@ class RedisStore:
         keep_events: int = KEEP_EVENTS,
         idle_s: float = IDLE_S,
     ) -> None:
-        self._address = address.parsed(url)
+        self._address = clients.parsed(url)
         self.label = self._address.label
         self._timeout_s = values.seconds("RedisStore.timeout_s", timeout_s)
         self._server_clock = ServerClock()
@@ -180,7 +178,7 @@ class RedisStore:
         """The same over the asyncio client."""
         return await self._arun(self._protocol.apply(key, policy, message, now_s, identity))
 
-    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+    def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere, unless as new a version is here."""
         return self._run(self._protocol.put(found, events))
 
@@ -217,7 +215,7 @@ class RedisStore:
 
     # Reading
 
-    def get(self, key: str) -> Found | None:
+    def get(self, key: str) -> StoredCircuit | None:
         """One circuit as stored. Raises `StoreCorrupt` if it cannot be read."""
         with self._translated():
             raw = self._reader().get(self._names.circuit(key))
@@ -225,11 +223,11 @@ class RedisStore:
             return None
         try:
             sealed = reader.circuit(self.label, key, raw)
-        except reader.Unreadable as error:
+        except reader.UnreadableState as error:
             raise reader.corrupt(self.label, f"circuit {key!r}: {error}") from error
-        return Found(sealed.circuit, sealed.policy)
+        return StoredCircuit(sealed.circuit, sealed.policy)
 
-    def find(self, glob: str = "*") -> Iterator[Found]:
+    def find(self, glob: str = "*") -> Iterator[StoredCircuit]:
         """The circuits whose names match, sorted by name.
 
         Those that cannot be read do not hide the others: `StoreCorrupt` comes after the last.
@@ -238,10 +236,10 @@ class RedisStore:
         for key, raw in self._values(glob):
             try:
                 sealed = reader.circuit(self.label, key, raw)
-            except reader.Unreadable as error:
+            except reader.UnreadableState as error:
                 unreadable.append(f"{key!r}: {error}")
             else:
-                yield Found(sealed.circuit, sealed.policy)
+                yield StoredCircuit(sealed.circuit, sealed.policy)
         if unreadable:
             number = "1 circuit" if len(unreadable) == 1 else f"{len(unreadable)} circuits"
             why = f"{number} cannot be read; the first is {unreadable[0]}"
@@ -269,7 +267,7 @@ class RedisStore:
                 now_s, guess = self._server_clock.corrected(now_s), False
             try:
                 sealed = reader.circuit(self.label, key, raw)
-            except (reader.Unreadable, StoreTooNew):
+            except (reader.UnreadableState, StoreTooNew):
                 continue  # not ours to judge
             if is_abandoned(sealed.circuit, idle_s, now_s):
                 gone += self._run(self._protocol.forget(sealed.begins, key))

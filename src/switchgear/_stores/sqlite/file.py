@@ -9,12 +9,10 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from switchgear._core.errors import StoreCorrupt, StoreError, StoreReadOnly
-from switchgear._stores.sqlite import schema
-from switchgear._stores.sqlite.boot_clock import BootClock
+from switchgear._core.errors import StoreCorrupt, StoreError, StoreReadOnly, StoreTooNew
 from switchgear._stores.sqlite.errors import (
     from_sqlite,
     is_damage,
@@ -22,6 +20,200 @@ from switchgear._stores.sqlite.errors import (
     locked_too_long,
 )
 from switchgear._stores.sqlite.head import MISSING, SUFFIX, Commit, Head, lacks
+
+APPLICATION_ID = 0x53574752
+"""In the header of the file: "SWGR"."""
+
+# Rows of circuits are long, for which an ordinary table with an index on the name is the better
+# shape: a table without row numbers would spill them into overflow pages.
+_LAYOUT_1 = (
+    """CREATE TABLE circuits (
+        id INTEGER PRIMARY KEY,
+        key TEXT NOT NULL UNIQUE,
+        version INTEGER NOT NULL,
+        phase TEXT NOT NULL,
+        mode TEXT NOT NULL,
+        seen_s REAL NOT NULL,
+        event_seq INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        policy TEXT NOT NULL
+    )""",
+    """CREATE TABLE events (
+        cursor INTEGER PRIMARY KEY AUTOINCREMENT,
+        circuit TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        event TEXT NOT NULL,
+        UNIQUE (circuit, seq)
+    )""",
+    """CREATE TABLE unreadable (
+        id INTEGER PRIMARY KEY,
+        key TEXT NOT NULL,
+        at_s REAL NOT NULL,
+        why TEXT NOT NULL,
+        state BLOB,
+        policy BLOB
+    )""",
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+)
+
+
+def _lay_out(db: sqlite3.Connection) -> None:
+    for statement in _LAYOUT_1:
+        db.execute(statement)
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+_LAYOUT_2 = (
+    """CREATE TABLE ledger_values (
+        shelf TEXT NOT NULL,
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        PRIMARY KEY (shelf, key)
+    )""",
+    """CREATE TABLE ledger_lines (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        shelf TEXT NOT NULL,
+        key TEXT NOT NULL,
+        line TEXT NOT NULL
+    )""",
+    "CREATE INDEX ledger_lines_by_key ON ledger_lines (shelf, key, number)",
+)
+
+
+def _add_ledger(db: sqlite3.Connection) -> None:
+    for statement in _LAYOUT_2:
+        db.execute(statement)
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_lay_out, _add_ledger]
+"""The step from each layout to the next: the first makes layout 1 of an empty file."""
+
+
+def check(db: sqlite3.Connection, label: str) -> int:
+    """The layout of a file of ours. Raises `StoreCorrupt` for another program's database."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    if application != APPLICATION_ID:
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables or version or application:
+            raise StoreCorrupt(
+                label,
+                "it is a database of another program, and was left as it is",
+                "name another file",
+            )
+    if version > len(MIGRATIONS):
+        raise StoreTooNew(
+            label,
+            f"its layout is number {version}, and this Switchgear knows {len(MIGRATIONS)}",
+            "use the newer Switchgear that wrote it",
+        )
+    return int(version)
+
+
+def migrate(db: sqlite3.Connection, label: str) -> None:
+    """Bring a file to the newest layout, each step a transaction of its own."""
+    while check(db, label) < len(MIGRATIONS):
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            version = check(db, label)  # again: somebody may have been quicker
+            if version < len(MIGRATIONS):
+                MIGRATIONS[version](db)
+                db.execute(f"PRAGMA user_version = {version + 1}")
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+        db.execute("COMMIT")
+
+
+_UNKNOWN = "set aside"
+
+
+def remember_set_aside(
+    db: sqlite3.Connection, stamps: Sequence[str], whys: Mapping[str, str]
+) -> None:
+    """Note when files were set aside before this one was begun, and why, where that is known."""
+    rows = [(f"corrupt:{stamp}", whys.get(stamp) or _UNKNOWN) for stamp in stamps]
+    db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", rows)
+
+
+def set_aside_stamps(db: sqlite3.Connection) -> dict[str, str]:
+    """When files were set aside before this one was begun, oldest first; and why, or ""."""
+    rows = db.execute(
+        "SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM meta "
+        "WHERE name >= 'corrupt:' AND name < 'corrupt;' ORDER BY name"
+    ).fetchall()
+    texts = [[bytes(column).decode(errors="replace") for column in row] for row in rows]
+    return {name.removeprefix("corrupt:"): why.removeprefix(_UNKNOWN) for name, why in texts}
+
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_TIME_NAMESPACE = "/proc/self/ns/time"
+
+
+def boot_name() -> str | None:
+    """Which start of which machine this is; processes with the same name count alike."""
+    try:
+        with open(_BOOT_ID, encoding="utf-8") as file:
+            boot = file.read().strip()
+    except (OSError, ValueError):
+        return None
+    try:
+        # A container may have moved its own count of time since the start.
+        return f"{boot}/{os.stat(_TIME_NAMESPACE).st_ino}"
+    except OSError:
+        return boot
+
+
+class BootClock:
+    """Seconds since the epoch. Thread-safe: everything it does is one read or one assignment."""
+
+    __slots__ = ("_anchor_s", "_name", "is_shared")
+
+    def __init__(self) -> None:
+        self._name = boot_name() if hasattr(time, "CLOCK_BOOTTIME") else None
+        # Until the shared anchor is known, our own: the time goes on while the file is away.
+        self._anchor_s = self._own_anchor_s()
+        self.is_shared = self._name is None
+
+    def __call__(self) -> float:
+        """The time now."""
+        if self._name is None:
+            return time.time()
+        return time.clock_gettime(time.CLOCK_BOOTTIME) + self._anchor_s
+
+    @property
+    def name(self) -> str | None:
+        """Which start of which machine this is; `None`: not known."""
+        return self._name
+
+    def learn(self, db: sqlite3.Connection) -> bool:
+        """Take the anchor that others use; false if there is none yet. ValueError: not a number."""
+        if self._name is None:
+            return True
+        found = db.execute("SELECT value FROM meta WHERE name = ?", (self._key(),)).fetchone()
+        if found is None:
+            return False
+        self._anchor_s = float(found[0])
+        self.is_shared = True
+        return True
+
+    def teach(self, db: sqlite3.Connection) -> None:
+        """Write our anchor for the others. In a transaction, after `learn` found none."""
+        if not self.is_shared:  # else the file is a new one, and time must not jump because of it
+            self._anchor_s = self._own_anchor_s()
+        # Anchors of earlier starts are of no use any more.
+        db.execute("DELETE FROM meta WHERE name >= 'clock:' AND name < 'clock;'")
+        db.execute("INSERT INTO meta VALUES (?, ?)", (self._key(), repr(self._anchor_s)))
+        self.is_shared = True
+
+    def _key(self) -> str:
+        return f"clock:{self._name}"
+
+    def _own_anchor_s(self) -> float:
+        if self._name is None:
+            return 0.0
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
 
 SIDES = ("-wal", "-shm", "")
 """The files of a database, in the order in which they are moved: a database that has lost its
@@ -202,8 +394,8 @@ class DatabaseFile:
                 db.execute("PRAGMA synchronous = OFF")  # waiting for the disk once is enough
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 db.execute("PRAGMA journal_mode = WAL")
-                schema.migrate(db, self.label)
-                schema.remember_set_aside(db, self._stamps(), whys)
+                migrate(db, self.label)
+                remember_set_aside(db, self._stamps(), whys)
                 self._share_clock(db)
             finally:
                 db.close()
@@ -232,9 +424,9 @@ class DatabaseFile:
         db = self._connection(self.path, "rw")
         try:
             # Ours are moved here whole. SQLite takes a stump of a file for an empty database.
-            if not schema.check(db, self.label):
+            if not check(db, self.label):
                 raise Damaged("the file holds nothing")
-            schema.migrate(db, self.label)
+            migrate(db, self.label)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
             if last is not None and lacks(db, last, self._clock.name):
@@ -318,10 +510,10 @@ class DatabaseFile:
         logged = os.path.exists(log) and os.path.getsize(log) > 0
         db = self._connection(self.path, "ro" if logged else "ro&immutable=1")
         try:
-            layout = schema.check(db, self.label)
+            layout = check(db, self.label)
             if not layout:
                 raise StoreCorrupt(self.label, "the file holds nothing", "name another file")
-            if layout < len(schema.MIGRATIONS):
+            if layout < len(MIGRATIONS):
                 why = "its layout is an older one, and it cannot be brought up to date"
                 raise StoreReadOnly(self.label, why, "open it once where it can be written")
             if last is not None and lacks(db, last, self._clock.name):

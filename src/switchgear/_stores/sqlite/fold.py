@@ -14,7 +14,7 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import Acquire, Circuit, Event, Message, Step
 from switchgear._stores.base import (
     NOTE_S,
-    Found,
+    StoredCircuit,
     Transaction,
     is_only_time,
     last_commit,
@@ -23,7 +23,7 @@ from switchgear._stores.base import (
 from switchgear._stores.sqlite import rows
 from switchgear._stores.sqlite.connection import Link, undo
 from switchgear._stores.sqlite.head import count
-from switchgear._stores.sqlite.rows import ROW, UNWRITTEN, Row, Unreadable, Written
+from switchgear._stores.sqlite.rows import ROW, UNWRITTEN, CircuitRow, UnreadableRow, Written
 
 _PREFIX = "note:"
 
@@ -73,7 +73,7 @@ _UPDATE_ALL = """UPDATE circuits SET version = ?, phase = ?, mode = ?, seen_s = 
 _LAST_SEQ = "SELECT max(seq) FROM events WHERE circuit = ?"
 
 
-class _Known(NamedTuple):
+class _KnownCircuit(NamedTuple):
     """A circuit as this process last saw it stored: equal text needs no parsing."""
 
     circuit: Circuit
@@ -89,7 +89,7 @@ class Folding:
     def __init__(self, link: Link, keep_events: int) -> None:
         self._link = link
         self.keep_events = keep_events
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownCircuit] = {}
 
     def fold(
         self, db: sqlite3.Connection, key: str, policy: Policy, message: Message, now_s: float
@@ -131,7 +131,7 @@ class Folding:
         """Fold several messages and a note in one transaction."""
         try:
             db.execute("BEGIN IMMEDIATE")
-            inside = _Inside(self, db, name, clock())
+            inside = _SqliteTransaction(self, db, name, clock())
             result = work(inside)
             # Of what is committed together, one thing stands for all.
             number = count(db) if inside.keep_note() and not inside.seen else 0
@@ -156,7 +156,7 @@ class Folding:
         message: Message,
         now_s: float,
         *,
-        seen: dict[str, _Known],
+        seen: dict[str, _KnownCircuit],
     ) -> Step:
         """Fold a message in, inside a transaction that has seen these circuits so far."""
         known = _fitted(seen.get(key) or self._known.get(key), key, policy, now_s)
@@ -166,7 +166,7 @@ class Folding:
         return done
 
     def _peek(
-        self, db: sqlite3.Connection, known: _Known, message: Message, now_s: float
+        self, db: sqlite3.Connection, known: _KnownCircuit, message: Message, now_s: float
     ) -> Step | None:
         """The answer, if giving it changes nothing that is stored."""
         key, policy = known.circuit.key, known.policy
@@ -176,12 +176,12 @@ class Folding:
                 return None
             circuit = policy.start(key, now_s)
         else:
-            row = Row(*row)
+            row = CircuitRow(*row)
             if row.policy != known.policy_text:
                 return None
             try:
                 circuit = self._read(known, row)
-            except Unreadable:
+            except UnreadableRow:
                 return None
             if circuit is not known.circuit:
                 self._remember(key, known._replace(circuit=circuit, state=row.state))
@@ -189,29 +189,29 @@ class Folding:
         return done if done.circuit is circuit else None
 
     def _fold_in(
-        self, db: sqlite3.Connection, known: _Known, message: Message, now_s: float
-    ) -> tuple[Step, _Known | None]:
+        self, db: sqlite3.Connection, known: _KnownCircuit, message: Message, now_s: float
+    ) -> tuple[Step, _KnownCircuit | None]:
         """Fold a message in, inside a transaction."""
         seen, policy, state, policy_text, _ = known
         row = db.execute(_LOAD, (seen.key,)).fetchone()
         if row is None:
             return self._start(db, known, message, now_s)
         if row[1] != policy_text:
-            self._check_policy(db, seen.key, Row(*row), now_s)
+            self._check_policy(db, seen.key, CircuitRow(*row), now_s)
         try:
             circuit = seen if row[0] == state else rows.read_circuit(policy, seen.key, row[0])
             done = fold(policy, circuit, message, now_s)
             if done.events and done.events[0].seq <= self._last_seq(db, seen.key):
-                raise Unreadable("its events have gone on further than its stored state knows")
-        except Unreadable as why:
-            return self._start_anew(db, known, Row(*row), message, now_s, why=str(why))
+                raise UnreadableRow("its events have gone on further than its stored state knows")
+        except UnreadableRow as why:
+            return self._start_anew(db, known, CircuitRow(*row), message, now_s, why=str(why))
         if done.circuit is circuit and row[1] == policy_text:
             return done, None
-        return done, self._save(db, known, Row(*row), done.circuit, done.events)
+        return done, self._save(db, known, CircuitRow(*row), done.circuit, done.events)
 
     def _start(
-        self, db: sqlite3.Connection, known: _Known, message: Message, now_s: float
-    ) -> tuple[Step, _Known | None]:
+        self, db: sqlite3.Connection, known: _KnownCircuit, message: Message, now_s: float
+    ) -> tuple[Step, _KnownCircuit | None]:
         """Fold a message into a circuit that is not stored."""
         key, policy = known.circuit.key, known.policy
         # A circuit of that name may have been vacuumed away, and its events not yet.
@@ -231,13 +231,13 @@ class Folding:
     def _start_anew(
         self,
         db: sqlite3.Connection,
-        known: _Known,
-        row: Row,
+        known: _KnownCircuit,
+        row: CircuitRow,
         message: Message,
         now_s: float,
         *,
         why: str,
-    ) -> tuple[Step, _Known | None]:
+    ) -> tuple[Step, _KnownCircuit | None]:
         """Fold a message into a circuit whose row cannot be read, and keep what the row held."""
         key = known.circuit.key
         self._keep_unreadable(db, key, row, now_s, why)
@@ -251,11 +251,11 @@ class Folding:
     def _save(
         self,
         db: sqlite3.Connection,
-        known: _Known,
-        row: Row | None,
+        known: _KnownCircuit,
+        row: CircuitRow | None,
         circuit: Circuit,
         events: Sequence[Event],
-    ) -> _Known:
+    ) -> _KnownCircuit:
         written = rows.written(known.policy, circuit, known.written)
         state = written.text()
         # The plain texts of the enum members; `value` is a slow property.
@@ -269,7 +269,7 @@ class Folding:
             db.execute(_UPDATE_ALL, (*values, known.policy_text.decode(), row.id))
         if events:
             self._add_events(db, events)
-        return _Known(circuit, known.policy, state.encode(), known.policy_text, written)
+        return _KnownCircuit(circuit, known.policy, state.encode(), known.policy_text, written)
 
     def _add_events(self, db: sqlite3.Connection, events: Sequence[Event]) -> None:
         for event in events:
@@ -281,33 +281,35 @@ class Folding:
             if not newest % TRIM_EVERY:
                 db.execute("DELETE FROM events WHERE cursor <= ?", (newest - self.keep_events,))
 
-    def seen(self, key: str, row: Row) -> Found | None:
+    def seen(self, key: str, row: CircuitRow) -> StoredCircuit | None:
         """The circuit of a row, if it is as we saw it last."""
         known = self._known.get(key)
         if known and known.state == row.state and known.policy_text == row.policy:
-            return Found(known.circuit, known.policy)
+            return StoredCircuit(known.circuit, known.policy)
         return None
 
-    def _read(self, known: _Known, row: Row) -> Circuit:
+    def _read(self, known: _KnownCircuit, row: CircuitRow) -> Circuit:
         """The circuit of a row; parsed only if it is not as we saw it last."""
         if row.state == known.state:
             return known.circuit
         return rows.read_circuit(known.policy, known.circuit.key, row.state)
 
-    def _remember(self, key: str, known: _Known) -> None:
+    def _remember(self, key: str, known: _KnownCircuit) -> None:
         if len(self._known) >= KNOWN and key not in self._known:
             self._known.clear()
         self._known[key] = known
 
-    def _check_policy(self, db: sqlite3.Connection, key: str, row: Row, now_s: float) -> None:
+    def _check_policy(
+        self, db: sqlite3.Connection, key: str, row: CircuitRow, now_s: float
+    ) -> None:
         """A policy is replaced by the one that judges now; one that cannot be read is kept, too."""
         try:
             rows.read_policy(row.policy)
-        except Unreadable as why:
+        except UnreadableRow as why:
             self._keep_unreadable(db, key, row, now_s, str(why))
 
     def _keep_unreadable(
-        self, db: sqlite3.Connection, key: str, row: Row, now_s: float, why: str
+        self, db: sqlite3.Connection, key: str, row: CircuitRow, now_s: float, why: str
     ) -> None:
         db.execute(
             "INSERT INTO unreadable (key, at_s, why, state, policy) VALUES (?, ?, ?, ?, ?)",
@@ -318,31 +320,33 @@ class Folding:
         return rows.whole(db.execute(_LAST_SEQ, (key,)).fetchone()[0])
 
     def put(
-        self, db: sqlite3.Connection, found: Found, events: Sequence[Event], now_s: float
+        self, db: sqlite3.Connection, found: StoredCircuit, events: Sequence[Event], now_s: float
     ) -> bool:
         """Take over a circuit inside a transaction, unless as new a version is here."""
         circuit, policy = found
         row = db.execute(_LOAD, (circuit.key,)).fetchone()
         if row is not None:
-            row = Row(*row)
+            row = CircuitRow(*row)
             if rows.whole(row.version) >= circuit.version:
                 return False
             self._keep_if_unreadable(db, circuit.key, row, now_s)
         self._add_events(db, events)
         # The events here may have gone on further; their numbers are never used twice.
         seq = max(circuit.event_seq, self._last_seq(db, circuit.key))
-        known = _Known(circuit, policy, b"", rows.policy_text(policy).encode())
+        known = _KnownCircuit(circuit, policy, b"", rows.policy_text(policy).encode())
         self._save(db, known, row, circuit._replace(event_seq=seq), ())
         return True
 
-    def _keep_if_unreadable(self, db: sqlite3.Connection, key: str, row: Row, now_s: float) -> None:
+    def _keep_if_unreadable(
+        self, db: sqlite3.Connection, key: str, row: CircuitRow, now_s: float
+    ) -> None:
         try:
             rows.read_circuit(rows.read_policy(row.policy), key, row.state)
-        except Unreadable as why:
+        except UnreadableRow as why:
             self._keep_unreadable(db, key, row, now_s, str(why))
 
 
-class _Inside:
+class _SqliteTransaction:
     """A transaction on a connection, under the lock of its link."""
 
     __slots__ = ("_before", "_db", "_folding", "_name", "keep_s", "note", "now_s", "seen")
@@ -354,7 +358,7 @@ class _Inside:
         self.now_s = now_s
         self.keep_s = NOTE_S
         self.note = self._before = read(db, name, now_s)
-        self.seen: dict[str, _Known] = {}
+        self.seen: dict[str, _KnownCircuit] = {}
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
         """Fold one message."""
@@ -369,9 +373,9 @@ class _Inside:
         return True
 
 
-def _fitted(known: _Known | None, key: str, policy: Policy, now_s: float) -> _Known:
+def _fitted(known: _KnownCircuit | None, key: str, policy: Policy, now_s: float) -> _KnownCircuit:
     """What is known of a circuit, if this policy judged it; else a fresh one."""
     if known is not None and (known.policy is policy or known.policy == policy):
         return known
     text = rows.policy_text(policy).encode()
-    return _Known(policy.start(key, now_s), policy, b"", text)
+    return _KnownCircuit(policy.start(key, now_s), policy, b"", text)

@@ -41,7 +41,7 @@ _AHEAD = 2**31
 """How far numbers of a circuit stay away from the largest that SQLite can hold."""
 
 
-class Unreadable(Exception):
+class UnreadableRow(Exception):
     """What is stored cannot be read: why."""
 
 
@@ -49,7 +49,7 @@ class Newer(Exception):
     """What is stored was written by a newer Switchgear: which schema."""
 
 
-class Row(NamedTuple):
+class CircuitRow(NamedTuple):
     """A row of `circuits`; the columns are what SQLite gives, so of any type if damaged."""
 
     state: Any
@@ -170,15 +170,15 @@ def event_text(event: Event) -> str:
 
 
 def read_policy(stored: Any) -> Policy:
-    """The inverse of `policy_text`. Raises `Unreadable`."""
+    """The inverse of `policy_text`. Raises `UnreadableRow`."""
     try:
         return load_policy(_values(stored))
     except Exception as error:
-        raise Unreadable(f"its stored policy cannot be read: {_short(error)}") from error
+        raise UnreadableRow(f"its stored policy cannot be read: {_short(error)}") from error
 
 
 def read_circuit(policy: Policy, key: str, stored: Any) -> Circuit:
-    """The inverse of `circuit_text`. Raises `Unreadable`, or `Newer`."""
+    """The inverse of `circuit_text`. Raises `UnreadableRow`, or `Newer`."""
     try:
         circuit = load_circuit(policy, _values(stored))
         if circuit.key != key:
@@ -188,7 +188,7 @@ def read_circuit(policy: Policy, key: str, stored: Any) -> Circuit:
     except Exception as error:
         if isinstance(error, WireError) and "newer switchgear" in str(error):
             raise Newer(f"the state of circuit {key!r} was {error}") from error
-        raise Unreadable(f"its stored state cannot be read: {_short(error)}") from error
+        raise UnreadableRow(f"its stored state cannot be read: {_short(error)}") from error
     return circuit
 
 

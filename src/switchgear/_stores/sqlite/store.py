@@ -6,24 +6,171 @@ changes nothing only reads.
 
 import os
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from switchgear._core.errors import StoreCorrupt, StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.types import Circuit, Event, Message, Record, Step
-from switchgear._stores.base import KEEP_EVENTS, Entry, Found, Transaction, Vacuumed
+from switchgear._stores.base import (
+    KEEP_EVENTS,
+    Entry,
+    StoredCircuit,
+    Transaction,
+    Vacuumed,
+    Work,
+    as_text,
+    from_text,
+)
 from switchgear._stores.sqlite import fold, rows
-from switchgear._stores.sqlite.boot_clock import BootClock
 from switchgear._stores.sqlite.connection import Link
-from switchgear._stores.sqlite.failure_marks import Marks
-from switchgear._stores.sqlite.file import DatabaseFile
+from switchgear._stores.sqlite.file import BootClock, DatabaseFile
 from switchgear._stores.sqlite.fold import Folding
 from switchgear._stores.sqlite.head import remember_deletion
-from switchgear._stores.sqlite.ledger import SqliteLedger
-from switchgear._stores.sqlite.rows import ROW, Newer, Row, Unreadable
+from switchgear._stores.sqlite.rows import ROW, CircuitRow, Newer, UnreadableRow
 from switchgear._system.clock import Clock
 from switchgear._text.glob import is_plain, matcher, prefix
+
+LINES_PAGE = 1000
+"""How many lines are read at a time, so that no reader keeps the log from shrinking."""
+
+
+class SqliteLedger:
+    """Over the connection of a store. Safe to share between threads and, by path, processes."""
+
+    def __init__(self, link: Link, clock: Clock) -> None:
+        self.label = link.label
+        self.now_s = clock
+        self._link = link
+
+    def amend(self, shelf: str, key: str, work: Work) -> Any:
+        """Load, amend, save with the lines, under the writer's lock of the file."""
+        self.now_s()  # learns the clock of the file, which it cannot inside of a transaction
+        return self._link.write(self._amend, shelf, key, work)
+
+    def value(self, shelf: str, key: str) -> Any:
+        """The value that is there; `None`: none."""
+        return self._read(shelf, key, self._link.run(_text, shelf, key))
+
+    def keys(self, shelf: str) -> list[str]:
+        """The keys of a shelf that have values, sorted."""
+        return [rows.name(key) for (key,) in self._link.run(_keys, shelf)]
+
+    def lines(self, shelf: str, key: str) -> Iterator[Any]:
+        """All lines of a value, oldest first; a page at a time."""
+        last = 0
+        while True:
+            page = self._link.run(_ledger_page, shelf, key, last)
+            for number, line in page:
+                yield from_text(self.label, f"line {number} of {shelf} {key!r}", line)
+            if len(page) < LINES_PAGE:
+                return
+            last = page[-1][0]
+
+    def _amend(self, db: sqlite3.Connection, shelf: str, key: str, work: Work) -> Any:
+        done = work(self._read(shelf, key, _text(db, shelf, key)), self.now_s())
+        if done.value is not None:
+            db.execute(
+                "INSERT INTO ledger_values (shelf, key, value) VALUES (?, ?, ?) "
+                "ON CONFLICT (shelf, key) DO UPDATE SET value = excluded.value",
+                (shelf, key, as_text(done.value)),
+            )
+            db.executemany(
+                "INSERT INTO ledger_lines (shelf, key, line) VALUES (?, ?, ?)",
+                [(shelf, key, as_text(line)) for line in done.lines],
+            )
+        return done.answer
+
+    def _read(self, shelf: str, key: str, text: Any) -> Any:
+        """The value of a row. What may have been in a damaged file is not taken for nothing."""
+        if text is not None:
+            return from_text(self.label, f"{shelf} {key!r}", text)
+        if asides := self._link.asides():
+            why = f"{shelf} {key!r} may have been in a damaged file, set aside as {asides[-1]}"
+            why += self._link.why_aside()
+            raise StoreCorrupt(self.label, why, "look at it, then move it away")
+        return None
+
+
+def _text(db: sqlite3.Connection, shelf: str, key: str) -> Any:
+    found = db.execute(
+        "SELECT value FROM ledger_values WHERE shelf = ? AND key = ?", (shelf, key)
+    ).fetchone()
+    return None if found is None else found[0]
+
+
+def _keys(db: sqlite3.Connection, shelf: str) -> list[Any]:
+    return db.execute(
+        "SELECT key FROM ledger_values WHERE shelf = ? ORDER BY key", (shelf,)
+    ).fetchall()
+
+
+def _ledger_page(db: sqlite3.Connection, shelf: str, key: str, last: int) -> list[Any]:
+    return db.execute(
+        "SELECT number, line FROM ledger_lines "
+        "WHERE shelf = ? AND key = ? AND number > ? ORDER BY number LIMIT ?",
+        (shelf, key, last, LINES_PAGE),
+    ).fetchall()
+
+
+SLOTS = 512
+"""Circuits whose names fall together wake each other for nothing, and no more."""
+_SIZE = SLOTS * 8
+
+
+class Marks:
+    """The times of the last failures. Thread-safe: a slot is read and written whole."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path + ".warm"
+        self._view: memoryview[float] | None = None
+        self._tried = False
+
+    def set(self, key: str, at_s: float) -> None:
+        """A circuit fails now."""
+        view = self._opened()
+        if view is not None:
+            view[_slot(key)] = at_s
+
+    def get(self, key: str) -> float:
+        """When a circuit last failed, as far as is known; 0: never."""
+        view = self._opened()
+        return 0.0 if view is None else float(view[_slot(key)])
+
+    def _opened(self) -> "memoryview[float] | None":
+        if not self._tried:
+            self._tried = True
+            try:
+                self._view = _mapped(self._path)
+            except (OSError, ValueError):
+                self._view = None  # read-only, full, no regular file: then without
+        return self._view
+
+
+def _slot(key: str) -> int:
+    from zlib import crc32  # noqa: PLC0415  a hook seldom needs it
+
+    return crc32(key.encode(errors="replace")) % SLOTS
+
+
+def _mapped(path: str) -> "memoryview[float]":
+    import mmap  # noqa: PLC0415  a hook seldom needs it
+
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.open(path, flags, 0o600)
+    try:
+        there = os.fstat(file)
+        if not stat.S_ISREG(there.st_mode):
+            raise OSError("it is not a regular file")
+        if there.st_size < _SIZE:
+            os.posix_fallocate(
+                file, 0, _SIZE
+            )  # a hole in a full disk would kill who writes into it
+        return memoryview(mmap.mmap(file, _SIZE)).cast("d")
+    finally:
+        os.close(file)
+
 
 T = TypeVar("T")
 
@@ -109,17 +256,17 @@ class SqliteStore:
                 return self._clock()  # on an anchor of our own, until the file can be opened
         return self._clock()
 
-    def get(self, key: str) -> Found | None:
+    def get(self, key: str) -> StoredCircuit | None:
         """One circuit as stored. Raises `StoreCorrupt` if it cannot be read."""
         row = self._link.run(_load, key)
         if row is None:
             return None
         try:
             return self._found(key, row)
-        except Unreadable as why:
+        except UnreadableRow as why:
             raise self._corrupt(f"circuit {key!r}: {why}") from None
 
-    def find(self, glob: str = "*") -> Iterator[Found]:
+    def find(self, glob: str = "*") -> Iterator[StoredCircuit]:
         """The circuits whose names match, sorted by name.
 
         Those that cannot be read do not hide the others: `StoreCorrupt` comes after the last.
@@ -128,7 +275,7 @@ class SqliteStore:
         for key, row in self._rows(glob):
             try:
                 yield self._found(key, row)
-            except Unreadable as why:
+            except UnreadableRow as why:
                 unreadable.append(f"{key!r}: {why}")
         if unreadable:
             number = "1 circuit" if len(unreadable) == 1 else f"{len(unreadable)} circuits"
@@ -154,7 +301,7 @@ class SqliteStore:
             raise ValueError(f"after is {after!r}: it must be a cursor of this stream") from None
         return self._link.run(_events, behind, glob, limit)
 
-    def put(self, found: Found, events: Sequence[Event] = ()) -> bool:
+    def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
         """Take over a circuit remembered elsewhere, unless as new a version is here: then false."""
         return self._link.write(self._folding.put, found, events, self.now_s())
 
@@ -213,7 +360,7 @@ class SqliteStore:
         """Let go of the file. Idempotent; a message after it opens the file again."""
         self._link.close()
 
-    def _rows(self, glob: str) -> Iterator[tuple[str, Row]]:
+    def _rows(self, glob: str) -> Iterator[tuple[str, CircuitRow]]:
         """The rows of circuits whose names match, a page at a time."""
         if is_plain(glob):
             row = self._link.run(_load, glob)
@@ -230,8 +377,8 @@ class SqliteStore:
                     yield key, row
             page = self._link.run(_page, ">", page[-1][0]) if len(page) == PAGE else []
 
-    def _found(self, key: str, row: Row) -> Found:
-        """The circuit of a row. Raises `Unreadable`, or `StoreTooNew`."""
+    def _found(self, key: str, row: CircuitRow) -> StoredCircuit:
+        """The circuit of a row. Raises `UnreadableRow`, or `StoreTooNew`."""
         if (found := self._folding.seen(key, row)) is not None:
             return found
         policy = self._policies.get(row.policy)
@@ -241,7 +388,7 @@ class SqliteStore:
                 self._policies.clear()
             self._policies[row.policy] = policy
         try:
-            return Found(rows.read_circuit(policy, key, row.state), policy)
+            return StoredCircuit(rows.read_circuit(policy, key, row.state), policy)
         except Newer as newer:
             raise self._link.too_new(newer) from None
 
@@ -254,15 +401,15 @@ def _nothing(_: sqlite3.Connection) -> None:
     """Opening the file is enough."""
 
 
-def _load(db: sqlite3.Connection, key: str) -> Row | None:
+def _load(db: sqlite3.Connection, key: str) -> CircuitRow | None:
     found = db.execute(f"SELECT {ROW} FROM circuits WHERE key = ?", (key,)).fetchone()  # noqa: S608
-    return None if found is None else Row(*found)
+    return None if found is None else CircuitRow(*found)
 
 
-def _page(db: sqlite3.Connection, operator: str, key: str) -> list[tuple[str, Row]]:
+def _page(db: sqlite3.Connection, operator: str, key: str) -> list[tuple[str, CircuitRow]]:
     select = f"SELECT key, {ROW} FROM circuits WHERE key {operator} ? ORDER BY key LIMIT {PAGE}"  # noqa: S608
     found = db.execute(select, (key,)).fetchall()
-    return [(rows.name(key), Row(*columns)) for key, *columns in found]
+    return [(rows.name(key), CircuitRow(*columns)) for key, *columns in found]
 
 
 def _events(db: sqlite3.Connection, behind: int | None, glob: str, limit: int) -> list[Entry]:

@@ -1,0 +1,341 @@
+"""The hook process: sends the event to the resident process, and writes the response.
+
+On this path it imports no other module of ours. Without a resident process (`resident.py`) it decides
+the event itself, with the same code (`process.py`), and starts one for the next event.
+
+An event is decided exactly once: the client sends it only after a process of the resident is ready to
+read it, and decides itself only if it has not sent the event, or if that process ended without a
+response.
+
+Agents treat a hook that fails, or writes nothing, as one that approves. So every way out of this
+process is a response: without any other, the call is refused with exit code 2.
+"""
+
+import os
+import sys
+import time
+
+TYPE_CHECKING = False  # importing `typing` takes longer than everything else
+if TYPE_CHECKING:
+    from typing import Any
+
+AFTER = (
+    *("SessionStart", "UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "PostToolBatch"),
+    *("SubagentStart", "SubagentStop", "Stop", "SessionEnd", "Notification", "PreCompact"),
+    *("AfterTool", "AfterModel", "AfterAgent", "BeforeAgent", "BeforeModel"),
+)
+"""Events that are not before a tool: there is nothing to refuse."""
+LAST_S = 13
+"""The process refuses after this many seconds, whatever it waits for. The deadline in `pending` is
+shorter, but it begins with the import of the modules, and a file can be slow to read."""
+CONNECT_S = 0.2
+"""Time for the resident process to accept the connection."""
+QUEUE_S = 2.0
+"""Time from then until a process of it is ready to read the event."""
+INPUT_S = 8.0
+"""Time to read standard input."""
+QUIET_S = 0.05
+"""The input is complete after a whole JSON value and this long without more: some agents leave the
+stream open."""
+LARGEST_BYTES = 4 * 1024 * 1024
+"""Bytes of input that are read; the same number as in `_hooks/handler.py`."""
+LARGEST_CONTEXT = 1 << 20
+"""Bytes of the environment that are sent; with a larger one, the event is decided here."""
+QUEUED, READY = b"q", b"r"
+"""What the resident process sends before it reads: the connection is accepted; a process is ready."""
+SWITCH = "SWITCHGEAR_RESIDENT"
+"""The environment variable about the resident process: `off` for none, or a number of seconds without an
+event after which it ends."""
+_SIGNALS = ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "XCPU")
+
+
+def run() -> None:
+    """Respond to one hook event; does not return."""
+    received: list[bytes] = []
+    try:
+        began_s = time.monotonic()
+        _open_closed_streams()
+        _handle_signals(received)
+        words = sys.argv[1:]
+        resident = _connect() if len(words) in {1, 3} else None
+        if len(words) in {1, 3}:
+            received.append(_read_input(began_s + INPUT_S))
+        if resident is not None:
+            reply = _ask(resident, words, received[0], began_s)
+            if reply is not None:
+                os._exit(write(*reply))
+        _decide_here(words, received, began_s)
+    except BaseException as error:  # noqa: BLE001  see above
+        refuse(f"{type(error).__name__}: {error}", received)
+    refuse("it ended without a response", received)
+
+
+def _decide_here(words: "list[str]", received: "list[bytes]", began_s: float) -> None:
+    """Decide the event in this process, then start a resident process. Does not return."""
+    import gc  # noqa: PLC0415
+
+    gc.disable()  # the process ends before there is garbage worth collecting
+    from switchgear._hooks.process import main  # noqa: PLC0415
+
+    main(words, received[0] if received else b"", began_s, write, _start_resident)
+
+
+def _start_resident() -> None:
+    if os.environ.get(SWITCH) != "off":
+        from switchgear._hooks.resident import start  # noqa: PLC0415
+
+        start()
+
+
+# The resident process
+
+
+def folders() -> "list[str]":
+    """Where the socket of the resident process can be, in order of preference.
+
+    The state folder of the user; where it cannot be written, the runtime folder of the login.
+    """
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not state.startswith("/"):
+        state = os.path.expanduser("~/.local/state")
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    found = [f"{state}/switchgear/run"]
+    return [*found, f"{runtime}/switchgear"] if runtime.startswith("/") else found
+
+
+def socket_name() -> str:
+    """The name of the socket: one per installation, interpreter, encoding of paths and mount namespace.
+
+    A process in a container sees other files under the same paths, so it has its own.
+    """
+    try:
+        space = os.readlink("/proc/self/ns/mnt")
+    except OSError:
+        space = ""
+    about = f"{os.path.abspath(__file__)}\0{sys.executable}\0{sys.hexversion}"
+    number = (
+        0xCBF29CE484222325  # FNV-1a: importing `hashlib` would take longer than everything else
+    )
+    for byte in f"{about}\0{sys.getfilesystemencoding()}\0{space}".encode(errors="replace"):
+        number = (number ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"{number:016x}"
+
+
+def open_folder(path: str) -> int:
+    """A descriptor of the folder. Raises OSError unless it belongs to this user alone."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    found = os.fstat(folder)
+    if found.st_uid == os.geteuid() and not found.st_mode & 0o077:
+        return folder
+    os.close(folder)
+    raise PermissionError(1, "is not a private folder of this user", path)
+
+
+def address(folder: int, path: str, name: str) -> str:
+    """The address of a socket in an open folder; by its descriptor, paths of any length fit."""
+    by_descriptor = f"/proc/self/fd/{folder}"
+    return f"{by_descriptor if os.path.isdir(by_descriptor) else path}/{name}"
+
+
+def connect(path: str) -> "Any":
+    """A connection to the resident process; `None`: there is none that can be trusted."""
+    import _socket  # noqa: PLC0415  `socket` takes longer to import
+
+    try:
+        folder = open_folder(path)
+    except OSError:
+        return None
+    line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        line.settimeout(CONNECT_S)
+        line.connect(address(folder, path, socket_name()))
+        if not hasattr(_socket, "SO_PEERCRED"):
+            return line  # the folder alone says whose it is
+        peer = line.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+        if int.from_bytes(peer[4:8], sys.byteorder) == os.geteuid():
+            return line
+    except OSError:
+        pass
+    finally:
+        os.close(folder)
+    line.close()
+    return None
+
+
+def _connect() -> "Any":
+    if os.environ.get(SWITCH) == "off":
+        return None
+    for path in folders():
+        line = connect(path)
+        if line is not None:
+            return line
+    return None
+
+
+def _ask(
+    line: "Any", words: "list[str]", raw: bytes, began_s: float
+) -> "tuple[int, bytes, bytes, bytes] | None":
+    """The response of the resident process; `None`: it did not decide the event."""
+    try:
+        context = [os.fsencode(word) for word in (words[0], *(words[2:] or ("",)), os.getcwd())]
+        context.append(repr(began_s).encode())
+        context += [b"%b=%b" % pair for pair in os.environb.items()]
+        head = b"\0".join(context)
+        if len(head) > LARGEST_CONTEXT or words[1:2] not in ([], ["--root"]):
+            return None
+        return exchange(line, head, raw, LAST_S + 1.0)
+    except OSError:
+        return None
+
+
+def exchange(
+    line: "Any", head: bytes, raw: bytes, wait_s: float
+) -> "tuple[int, bytes, bytes, bytes] | None":
+    """Send a request once a process is ready for it, and read the response. Raises OSError."""
+    state = line.recv(1)
+    line.settimeout(QUEUE_S)
+    while state == QUEUED:
+        state = line.recv(1)
+    if state != READY:
+        return None
+    line.settimeout(wait_s)
+    line.sendall(b"%08x%08x" % (len(head), len(raw)) + head + raw)
+    sizes = _received(line, 32)
+    if sizes is None:
+        return None
+    code, out, err, refusal = (int(sizes[at : at + 8], 16) for at in (0, 8, 16, 24))
+    body = _received(line, out + err + refusal)
+    if body is None:
+        return None
+    return code, body[:out], body[out : out + err], body[out + err :]
+
+
+def _received(line: "Any", size: int) -> "bytes | None":
+    parts: list[bytes] = []
+    while size:
+        part = line.recv(min(size, 1 << 16))
+        if not part:
+            return None
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+# Standard streams and signals
+
+
+def write(code: int, out: bytes, err: bytes, refusal: bytes) -> int:
+    """Write a response. Returns the exit code: a refusal that cannot be written is exit code 2."""
+    _write(2, err)
+    if _write(1, out) or not refusal:
+        return code
+    _write(2, refusal)
+    return 2
+
+
+def _write(stream: int, data: bytes) -> bool:
+    if data and not data.endswith(b"\n"):
+        data += b"\n"
+    try:
+        while data:
+            data = data[os.write(stream, data) :]
+    except OSError:
+        return False  # the other end is closed
+    return True
+
+
+def _read_input(until_s: float) -> bytes:
+    """Standard input, up to one byte more than is accepted; what there is when the time is up."""
+    parts: list[bytes] = []
+    left, blocks = LARGEST_BYTES + 1, True
+    while left > 0:
+        try:
+            part = os.read(0, min(left, 1 << 20))
+        except BlockingIOError:
+            ended = parts[-1].rstrip()[-1:] == b"}" if parts else False
+            if ended and not _readable(QUIET_S) and _is_json(b"".join(parts)):
+                break
+            if not _readable(until_s - time.monotonic()):
+                break
+            continue
+        except OSError:
+            break  # refused as empty
+        if not part:
+            break
+        parts.append(part)
+        left -= len(part)
+        if blocks:
+            blocks = False
+            os.set_blocking(0, False)
+    if not blocks:
+        os.set_blocking(0, True)
+    return b"".join(parts)
+
+
+def _readable(wait_s: float) -> bool:
+    """Whether there is input, or its end, within the time."""
+    import select  # noqa: PLC0415  most agents have closed the stream by now
+
+    return wait_s > 0 and bool(select.select([0], [], [], wait_s)[0])
+
+
+def _is_json(data: bytes) -> bool:
+    import json  # noqa: PLC0415
+
+    try:
+        json.loads(data.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def refuse(why: str, received: "list[bytes]") -> None:
+    """Refuse a call that has no other response; does not return."""
+    text = f"Switchgear could not check this call, and refused it: {why[:500]}"
+    code = 0 if _is_over(received) else 2
+    try:
+        os.write(2, f"{text}\n".encode(errors="replace"))
+        if sys.argv[1:2] in (["opencode"], ["pi"]) and code:
+            import json  # noqa: PLC0415  only here
+
+            os.write(1, json.dumps({"action": "deny", "text": text, "remark": text}).encode())
+    finally:
+        os._exit(code)
+
+
+def _is_over(received: "list[bytes]") -> bool:
+    """Whether the input is certainly an event after which no tool call follows."""
+    try:
+        import json  # noqa: PLC0415  only here
+
+        data = json.loads(received[0])
+        return data.get("hook_event_name") in AFTER
+    except BaseException:  # noqa: BLE001  not certain
+        return False
+
+
+def _open_closed_streams() -> None:
+    """Open closed standard streams so that no other file takes their place; writing to one fails."""
+    for stream in (0, 1, 2):
+        try:
+            os.fstat(stream)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY)  # takes the lowest free number
+
+
+def _handle_signals(received: "list[bytes]") -> None:
+    """Refuse when a signal ends the process: its end alone would approve the call."""
+    import _signal  # type: ignore[import-not-found]  # noqa: PLC0415  `signal` takes longer to import
+
+    def end(number: int, _: object) -> None:
+        late = number == _signal.SIGALRM
+        refuse(
+            f"no answer after {LAST_S} s" if late else f"it was ended by signal {number}",
+            received if late else [],
+        )
+
+    for name in _SIGNALS:
+        number = getattr(_signal, f"SIG{name}", None)
+        if number is not None:
+            _signal.signal(number, end)
+    _signal.alarm(LAST_S)

@@ -1,0 +1,609 @@
+"""The resident process: answers the hook events of this user, and watches the sessions of all projects.
+
+Run as `python -I -S …/resident.py FOLDER NAME`, started by the first hook that finds none. It has all
+modules of a hook loaded, and forks a process for each event. That process takes over the environment and
+the working directory of the hook and runs the same code as the hook would (`process.respond`), so a
+project cannot affect another one: not by an exception, not by a hang, not by what it configures. The
+resident itself reads nothing of any project.
+
+- The socket is in a folder of mode 0700 that belongs to this user; both ends check the user of the other.
+- Connections wait in a queue; beyond its length they are closed, and those hooks decide themselves.
+- A hook in another mount or process namespace, or with another root folder, is not served.
+- It ends after `IDLE_S` without an event and without a session to watch, and as soon as a file of
+  Switchgear has changed. If it is killed, events under way are not affected, and the next hook starts
+  another one.
+"""
+
+import gc
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping
+
+    from switchgear._hooks.session_check import Look
+    from switchgear._hooks.watched import WatchedSession
+
+IDLE_S = 900.0
+"""Seconds without an event and without a session to watch after which the process ends."""
+MOST_ACTIVE = 8
+"""Processes that decide at the same time; others wait in the queue. One that takes longer than `SLOW_S`
+waits for something, and is not counted."""
+SLOW_S = 0.3
+MOST_PROCESSES = 128
+"""Processes that exist at the same time; beyond that, hooks decide themselves."""
+MOST_QUEUED = 512
+"""Connections that wait."""
+MOST_LOOKS = 4
+"""Projects whose sessions are looked at at the same time."""
+MOST_SESSIONS = 1000
+"""Sessions that are watched; of more the oldest are dropped."""
+REQUEST_S = 10.0
+"""Seconds for a hook to send its event."""
+LONGEST_S = 90
+"""Seconds after which a process that answers or looks is ended."""
+PRESENCE_S = 10.0
+"""Seconds between looks whether the file of the socket is still there."""
+CHECK_S = 0.5
+"""Seconds between looks whether files of Switchgear have changed."""
+LARGEST_MESSAGE = 200_000
+STATUS = b"?status"
+"""In the place of the agent: a request for the facts about the resident process."""
+_HERE = os.path.abspath(__file__)
+_PACKAGE = _HERE.rpartition("/_hooks/")[0]
+
+Key = tuple[str, str]
+"""A project and a session."""
+
+
+# Starting and asking
+
+
+def start() -> bool:
+    """Start a resident process unless there is one. False: there is no folder for its socket."""
+    from switchgear._hooks import client  # noqa: PLC0415
+    from switchgear._system.files import make_private_folder  # noqa: PLC0415  only in hook processes
+
+    for path in client.folders():
+        try:
+            make_private_folder(path)
+            lock = _lock(path, client.socket_name())
+        except OSError:
+            continue
+        if lock is not None:
+            os.close(lock)  # the new process takes it
+            line = [sys.executable, "-I", "-S", _HERE, path, client.socket_name()]
+            nothing = [
+                (os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in (0, 1, 2)
+            ]
+            os.posix_spawn(sys.executable, line, os.environ, file_actions=nothing)
+        return True
+    return False
+
+
+def _lock(path: str, name: str) -> int | None:
+    """The lock of the resident process; `None`: another process has it. Raises OSError."""
+    import fcntl  # noqa: PLC0415  a hook that finds a resident process does without
+
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(os.path.join(path, f"{name}.lock"), flags, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        return None
+    return file
+
+
+def status() -> "dict[str, Any] | None":
+    """The facts about the running resident process; `None`: there is none that answers."""
+    import json  # noqa: PLC0415
+
+    from switchgear._hooks import client  # noqa: PLC0415
+
+    for path in client.folders():
+        line = client.connect(path)
+        if line is None:
+            continue
+        try:
+            reply = client.exchange(line, STATUS, b"", 5.0)
+            return None if reply is None else {**json.loads(reply[1]), "folder": path}
+        except (OSError, ValueError):
+            return None
+        finally:
+            line.close()
+    return None
+
+
+def stop(wait_s: float = 5.0) -> bool:
+    """End the running resident process, and wait for its end. False: none runs, or it did not end."""
+    found = status()
+    if found is None:
+        return False
+    pid, until_s = int(found["pid"]), time.monotonic() + wait_s
+    try:
+        os.kill(pid, signal.SIGTERM)
+        while time.monotonic() < until_s:
+            os.kill(pid, 0)
+            time.sleep(0.02)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)  # if this process started it
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def obstacle() -> str:
+    """Why there can be no resident process here; empty: nothing is in the way."""
+    from switchgear._hooks import client  # noqa: PLC0415
+    from switchgear._system.files import make_private_folder  # noqa: PLC0415
+
+    if os.environ.get(client.SWITCH) == "off":
+        return f"it is turned off by {client.SWITCH}"
+    why = ""
+    for path in client.folders():
+        try:
+            make_private_folder(path)
+            os.close(client.open_folder(path))
+        except OSError as error:
+            why = why or f"{path}: {error.strerror}"
+        else:
+            if not os.path.isdir("/proc/self/fd") and len(os.fsencode(path)) > 80:
+                return f"{path} is too long for the address of a socket"
+            return ""
+    return why
+
+
+# The process itself
+
+
+class Resident:
+    """The loop of the resident process. One thread; does not return."""
+
+    def __init__(self, listener: "socket.socket", lock: int, file: str, idle_s: float) -> None:
+        import select  # noqa: PLC0415
+        import socket  # noqa: PLC0415
+
+        self._listener = listener
+        self._lock = lock
+        self._file = file
+        """The path of the socket."""
+        self._inode = os.stat(file).st_ino
+        self._idle_s = idle_s
+        self._pid = os.getpid()
+        self._began_s = time.monotonic()
+        self._events = 0
+        self._last_s = self._began_s
+        self._queue: list[tuple[socket.socket, int]] = []
+        self._answering: dict[int, float] = {}
+        self._looking: dict[int, str] = {}
+        self._sessions: dict[Key, WatchedSession] = {}
+        self._inbox, self._outbox = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._outbox.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * LARGEST_MESSAGE)
+        self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._stopping = False
+        self._files = _files()
+        self._checked_s = self._began_s
+        for each in (listener, self._inbox, self._outbox):
+            each.setblocking(False)
+        self._poll = select.poll()
+        for number in (listener.fileno(), self._inbox.fileno(), self._wake):
+            self._poll.register(number, select.POLLIN)
+
+    def run(self) -> None:
+        """Serve until there is nothing left to do."""
+        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._stop)
+        while True:
+            self._poll.poll(self._wait_ms(time.monotonic()))
+            self._empty_pipe()
+            self._reap()
+            self._receive()
+            self._accept()
+            now_s = time.monotonic()
+            if self._stopping or self._is_idle(now_s):
+                break
+            self._answer(now_s)
+            self._look(now_s)
+        if self._is_present():
+            os.unlink(self._file)
+        for line, _ in self._queue:
+            line.close()  # these hooks decide themselves
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+
+    def _wait_ms(self, now_s: float) -> int:
+        """How long there is nothing to do, in milliseconds."""
+        due_s = min(self._last_s + self._idle_s, now_s + PRESENCE_S)
+        for each in self._sessions.values():
+            if each.agent is not None:
+                due_s = min(due_s, each.due_s)
+        if self._queue:
+            due_s = min(due_s, now_s + SLOW_S / 4)
+        if len(self._looking) >= MOST_LOOKS or due_s < now_s:
+            due_s = max(due_s, now_s + 0.05)  # a process that ends wakes us as well
+        return max(0, round((due_s - now_s) * 1000) + 1)
+
+    def _is_idle(self, now_s: float) -> bool:
+        if not self._is_present():
+            return True  # no hook can reach it
+        if any(each.agent is not None for each in self._sessions.values()):
+            return False
+        return not self._queue and now_s >= self._last_s + self._idle_s
+
+    def _is_present(self) -> bool:
+        try:
+            return os.stat(self._file).st_ino == self._inode
+        except OSError:
+            return False
+
+    def _empty_pipe(self) -> None:
+        try:
+            while os.read(self._wake, 4096):
+                pass
+        except BlockingIOError:
+            return
+
+    def _reap(self) -> None:
+        while self._answering or self._looking:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._answering.clear()
+                self._looking.clear()
+                return
+            if not pid:
+                return
+            self._answering.pop(pid, None)
+            self._looking.pop(pid, None)
+
+    # Events
+
+    def _accept(self) -> None:
+        import socket  # noqa: PLC0415
+
+        while True:
+            try:
+                line, _ = self._listener.accept()
+            except OSError:
+                return
+            now_s = time.monotonic()
+            if now_s >= self._checked_s + CHECK_S:
+                self._checked_s = now_s
+                if _files() != self._files:
+                    self._stopping = True  # another version is installed: the hook starts it
+            pid = 0 if self._stopping else _peer(line)
+            if not pid or len(self._queue) >= MOST_QUEUED:
+                line.close()
+                continue
+            self._last_s = now_s
+            try:
+                line.send(b"q", socket.MSG_DONTWAIT)
+            except OSError:
+                line.close()
+                continue
+            self._queue.append((line, pid))
+
+    def _answer(self, now_s: float) -> None:
+        """Fork a process for each connection that waits, as far as there is room."""
+        while self._queue and len(self._answering) < MOST_PROCESSES:
+            active = sum(now_s - since_s < SLOW_S for since_s in self._answering.values())
+            if active >= MOST_ACTIVE:
+                return
+            line, pid = self._queue.pop(0)
+            try:
+                child = os.fork()
+            except OSError:
+                line.close()
+                continue
+            if not child:
+                self._in_child(lambda line=line, pid=pid: self._serve(line, pid))  # type: ignore[misc]
+            self._events += 1
+            self._answering[child] = now_s
+            line.close()
+
+    def _in_child(self, work: "Callable[[], object]") -> NoReturn:
+        """Do this in a forked process, which ends with it."""
+        code = 1
+        try:
+            os.close(self._lock)  # else it would be held for as long as this process runs
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            signal.alarm(LONGEST_S)
+            gc.disable()
+            self._listener.close()
+            self._inbox.close()
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _serve(self, line: "socket.socket", pid: int) -> None:
+        from switchgear._hooks import client  # noqa: PLC0415
+        from switchgear._hooks.command import AGENTS  # noqa: PLC0415
+        from switchgear._hooks.process import respond  # noqa: PLC0415
+
+        for each, _ in self._queue:
+            each.close()
+        line.settimeout(REQUEST_S)
+        line.sendall(client.READY)
+        sizes = _received(line, 16)
+        head_size, raw_size = int(sizes[:8], 16), int(sizes[8:], 16)
+        if head_size > client.LARGEST_CONTEXT or raw_size > client.LARGEST_BYTES + 1:
+            return
+        head, raw = _received(line, head_size), _received(line, raw_size)
+
+        def write(code: int, out: bytes, err: bytes, refusal: bytes) -> int:
+            sizes = (code, len(out), len(err), len(refusal))
+            try:
+                line.sendall(b"".join(b"%08x" % size for size in sizes) + out + err + refusal)
+                line.close()
+            except OSError:
+                return 1  # the hook was ended meanwhile; what comes after is done all the same
+            return 0
+
+        if head == STATUS:
+            write(0, self._status(), b"", b"")
+            return
+        words = head.split(b"\0")
+        agent, root, cwd = (os.fsdecode(word) for word in words[:3])
+        began_s = float(words[3])
+        if agent not in AGENTS:
+            return  # the hook reports it
+        _take_over(cwd, words[4:])
+        now_s = time.monotonic()
+        began_s = began_s if 0 <= now_s - began_s <= client.LAST_S else now_s
+        respond(agent, root or None, raw, began_s, write, caller=pid, watches=self)
+
+    def _status(self) -> bytes:
+        import json  # noqa: PLC0415
+
+        watched = [
+            {"session": each.session, "root": each.root, "pid": each.agent.pid}
+            for each in self._sessions.values()
+            if each.agent is not None
+        ]
+        facts = {
+            "pid": self._pid,
+            "version": _version(),
+            "age_s": round(time.monotonic() - self._began_s, 1),
+            "events": self._events,
+            "sessions": watched,
+        }
+        return json.dumps(facts).encode()
+
+    # Sessions
+
+    def needs(self, root: str, session: str) -> bool:
+        """Whether a session is not watched; used by the processes that answer events."""
+        found = self._sessions.get((root, session))
+        if found is None or found.rests:
+            return True
+        return found.agent is not None and not found.agent.lives
+
+    def add(self, agent: str, root: str, session: str, pid: int | None) -> None:
+        """Have the resident process watch a session; used by the processes that answer events."""
+        from switchgear._hooks.watched import AgentProcess  # noqa: PLC0415
+
+        del agent
+        found = None if pid is None else AgentProcess.of(pid)
+        self._send({"root": root, "session": session, "agent": found, "environ": dict(os.environ)})
+
+    def _send(self, message: "Mapping[str, Any]") -> None:
+        import json  # noqa: PLC0415
+
+        data = json.dumps(message).encode()
+        try:
+            if len(data) <= LARGEST_MESSAGE:
+                self._outbox.send(data)
+        except OSError:
+            return  # the resident is gone or busy: the next event of the session tries again
+
+    def _receive(self) -> None:
+        """Take in what the forked processes report."""
+        import json  # noqa: PLC0415
+
+        while True:
+            try:
+                data = self._inbox.recv(LARGEST_MESSAGE)
+            except OSError:
+                return
+            try:
+                self._note(json.loads(data))
+            except (ValueError, TypeError, KeyError):
+                continue
+
+    def _note(self, told: "dict[str, Any]") -> None:
+        from switchgear._hooks.watched import AgentProcess, WatchedSession  # noqa: PLC0415
+
+        now_s = time.monotonic()
+        key = (told["root"], told["session"])
+        if "environ" in told:
+            agent = None if told["agent"] is None else AgentProcess(*told["agent"])
+            before = self._sessions.pop(key, None)
+            new = WatchedSession(agent, *key, told["environ"], now_s, now_s)
+            if before is not None and before.agent == agent:
+                new = before._replace(environ=told["environ"], due_s=now_s, rests=False)
+            self._sessions[key] = new
+            while len(self._sessions) > MOST_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+        elif told["ends"]:
+            self._sessions.pop(key, None)
+        elif key in self._sessions:
+            self._sessions[key] = self._sessions[key]._replace(**told["changes"])
+
+    def _look(self, now_s: float) -> None:
+        """Fork a process for each project that has a session to look at."""
+        due: dict[str, list[WatchedSession]] = {}
+        for each in self._sessions.values():
+            if each.agent is not None and each.due_s <= now_s:
+                due.setdefault(each.root, []).append(each)
+        for project, watched in due.items():
+            if len(self._looking) >= MOST_LOOKS or project in self._looking.values():
+                continue
+            try:
+                child = os.fork()
+            except OSError:
+                return
+            if not child:
+                self._in_child(lambda watched=watched: self._visit(watched))  # type: ignore[misc]
+            self._looking[child] = project
+            for each in watched:  # again after this, if the process reports nothing
+                self._sessions[each.root, each.session] = each._replace(due_s=now_s + LONGEST_S)
+
+    def _visit(self, due: "list[WatchedSession]") -> None:
+        from switchgear._hooks import watched  # noqa: PLC0415
+
+        def look(session: "WatchedSession") -> "Look":
+            os.chdir(session.root)
+            return watched.look_at(session, self._pid)
+
+        for each in due:
+            os.environ.clear()
+            os.environ.update(each.environ)
+            done = watched.visit(each, time.monotonic(), look, watched.start_help)
+            if done.ends == watched.AGENT_GONE:
+                watched.mark_ended(each, self._pid)
+            names = ("due_s", "failures", "interrupted_s", "heard_s", "is_noted", "rests")
+            changes = {name: getattr(done.session, name) for name in names}
+            self._send(
+                {"root": each.root, "session": each.session}
+                | {"ends": done.ends, "changes": changes}
+            )
+
+
+def _received(line: "socket.socket", size: int) -> bytes:
+    """So many bytes. Raises OSError if the other end closes before: it decides itself then."""
+    parts: list[bytes] = []
+    while size:
+        part = line.recv(min(size, 1 << 20))
+        if not part:
+            raise ConnectionError("closed")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _take_over(cwd: str, environ: list[bytes]) -> None:
+    """Use the working directory and the environment of a hook. Raises OSError."""
+    os.chdir(cwd)
+    os.environ.clear()
+    for each in environ:
+        name, _, value = each.partition(b"=")
+        os.environb[name] = value
+
+
+def _peer(line: "socket.socket") -> int:
+    """The process at the other end; 0: it is none that is served, see the top of the module."""
+    import socket  # noqa: PLC0415
+
+    if not hasattr(socket, "SO_PEERCRED"):
+        return -1  # the folder alone says whose it is; its process is not known
+    peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, user = (int.from_bytes(peer[at : at + 4], sys.byteorder) for at in (0, 4))
+    if user != os.geteuid() or not pid:
+        return 0
+    try:
+        same = os.path.samestat(os.stat(f"/proc/{pid}/root"), os.stat("/"))
+    except OSError:
+        return 0
+    return pid if same else 0
+
+
+def _files() -> "list[tuple[str, int, int]]":
+    """The files of Switchgear that are loaded, with their times of change and sizes."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if path and (name.startswith("switchgear") or name == "__main__"):
+            try:
+                seen = os.stat(path)
+            except OSError:
+                found.append((path, 0, 0))
+            else:
+                found.append((path, seen.st_mtime_ns, seen.st_size))
+    return found
+
+
+def _version() -> str:
+    try:
+        with open(os.path.join(_PACKAGE, "__init__.py"), encoding="utf-8") as file:
+            return file.read().partition('__version__ = "')[2].partition('"')[0]
+    except OSError:
+        return ""
+
+
+def _load() -> None:
+    """Import what events need, and decide one in memory, so that no event waits for it."""
+    import json  # noqa: PLC0415
+
+    from switchgear._agents.registry import dialect_of  # noqa: PLC0415
+    from switchgear._config.model import Config  # noqa: PLC0415
+    from switchgear._hooks import compiled, handler, interrupt, watched  # noqa: F401, PLC0415
+    from switchgear._hooks.command import AGENTS  # noqa: PLC0415
+    from switchgear._hooks.compiler import compile_config  # noqa: PLC0415
+    from switchgear._hooks.decide import decide  # noqa: PLC0415
+    from switchgear._stores.memory import MemoryStore  # noqa: PLC0415
+    from switchgear._stores.sqlite.store import SqliteStore  # noqa: F401, PLC0415
+
+    known = compiled.loaded(json.loads(json.dumps(compile_config(Config(), "/"))), "/")
+    store = MemoryStore()
+    call = {"session_id": "s", "cwd": "/", "tool_name": "Bash", "tool_use_id": "t"} | {
+        "tool_input": {"command": "cd x && git status | grep -c y > z"},
+        "tool_response": {"stdout": "1"},
+    }
+    for agent in AGENTS:
+        dialect_of(agent)
+    dialect = dialect_of("claude-code")
+    for event in ("PreToolUse", "PostToolUse"):
+        facts = dialect.read({**call, "hook_event_name": event})
+        decide(facts, known, store, dialect.warns, [])
+
+
+def main(path: str, name: str) -> None:
+    """Serve on a socket of this name in this folder, unless another process does."""
+    import socket  # noqa: PLC0415
+
+    from switchgear._hooks import client  # noqa: PLC0415
+
+    lock = _lock(path, name)
+    if lock is None:
+        return
+    os.ftruncate(lock, 0)
+    os.write(lock, f"{os.getpid()}\n".encode())
+    folder = client.open_folder(path)
+    os.umask(0o077)
+    _load()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    file = client.address(folder, path, name)
+    with suppress(FileNotFoundError):
+        os.unlink(file)
+    listener.bind(file)
+    listener.listen(MOST_QUEUED)
+    gc.collect()
+    gc.freeze()  # what forked processes share is not written to
+    told = os.environ.get(client.SWITCH, "")
+    idle_s = float(told) if told.isdecimal() else IDLE_S
+    Resident(listener, lock, file, idle_s).run()
+
+
+if __name__ == "__main__":
+    os.closerange(3, 65536)  # of the agent: it may wait until they are closed
+    with suppress(OSError):  # it leads a session already
+        os.setsid()
+    os.chdir("/")
+    package: Any = type(sys)("switchgear")
+    package.__path__ = [_PACKAGE]
+    sys.modules["switchgear"] = package
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,144 @@
+"""The recipes of CONTRIBUTING.md, followed in a copy of the package: one package or file, one row."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from architecture.pages import ROOT, blocks
+from timeouts import LIMIT_S
+
+FOLLOWS = {"Add a detector": "Add a store", "Add an agent": "Change the mechanism"}
+"""The heading that follows a recipe."""
+SCRIBE = """#!/bin/sh
+cat > prompt.txt
+echo '{"type": "call", "id": 1, "tool": "bash", "input": {"command": "make"}}'
+echo '{"type": "output", "id": 1, "exit_code": 2, "text": "no rule"}'
+echo '{"type": "tokens", "in": 900, "out": 50}'
+echo '{"type": "end", "text": "done", "ok": true}'
+"""
+RUN = """
+import sys
+from pathlib import Path
+from switchgear._agents.process import AgentProcess
+from switchgear._agents.registry import agent_named
+
+run = AgentProcess(agent_named("scribe"), "fix it", Path(sys.argv[1]), deadline_s=60).run()
+print(run.exit_code, [type(event).__name__ for event in run.events], run.usage[0].input_tokens)
+"""
+
+
+def code(recipe: str, language: str) -> list[str]:
+    """The blocks of a recipe in a language."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = page.partition(f"## {recipe}\n")[2].partition(f"\n## {FOLLOWS[recipe]}\n")[0]
+    return [f"{block.text}\n" for block in blocks(section) if block.language == language]
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package."""
+    copy = tmp_path / "lib" / "switchgear"
+    shutil.copytree(
+        ROOT / "src" / "switchgear", copy, ignore=shutil.ignore_patterns("*.bin", "__pycache__")
+    )
+    return copy
+
+
+def run(package: Path, cwd: Path, *words: str, stdin: str = "") -> str:
+    """What a command prints that finds the copy instead of the package."""
+    environment = {
+        **os.environ,
+        "HOME": str(cwd / "home"),
+        "XDG_STATE_HOME": str(cwd / "state"),
+        "PATH": f"{cwd / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(package.parent),
+    }
+    done = subprocess.run(
+        words,
+        input=stdin,
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_agent_is_one_package_and_one_row(package: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    program = project / "bin" / "scribe"
+    program.parent.mkdir(parents=True)
+    program.write_text(SCRIBE)
+    program.chmod(0o755)
+    agent, _, hooks = code("Add an agent", "python")
+    [row] = code("Add an agent", "py")
+    folder = package / "_agents" / "scribe"
+    folder.mkdir()
+    (folder / "__init__.py").write_text('"""Scribe."""\n')
+    (folder / "agent.py").write_text(agent)
+    (folder / "hooks.py").write_text(hooks)
+    registry = package / "_agents" / "registry.py"
+    registry.write_text(registry.read_text().replace("ROWS = (\n", f"ROWS = (\n{row}", 1))
+
+    events = ["ToolStarted", "ToolStep", "Usage", "AgentResult"]
+    assert run(package, project, sys.executable, "-c", RUN, str(project)).strip() == (
+        f"0 {events} 900"
+    )
+    assert (project / "prompt.txt").read_text() == "fix it"
+
+    run(package, project, sys.executable, "-m", "switchgear", "hooks", "install", "scribe")
+    settings = json.loads((project / ".scribe" / "settings.json").read_text())
+    assert set(settings["hooks"]) == {"PreToolUse", "PostToolUse", "Stop"}
+    [group] = settings["hooks"]["PreToolUse"]
+    command = group["hooks"][0]["command"]
+    assert str(package) in command
+
+    def decision(words: str) -> Any:
+        event = {
+            "hook_event_name": "PreToolUse",
+            "session_id": "s1",
+            "cwd": str(project),
+            "tool_name": "Bash",
+            "tool_input": {"command": words},
+            "tool_use_id": "t1",
+        }
+        out = run(package, project, "/bin/sh", "-c", command, stdin=json.dumps(event))
+        return json.loads(out or "{}").get("hookSpecificOutput", {}).get("permissionDecision")
+
+    assert decision("ls") is None
+    assert decision("rm -rf /etc") == "deny"
+
+
+def test_a_detector_is_one_file_and_one_row(package: Path, tmp_path: Path) -> None:
+    detector = code("Add a detector", "python")[0]
+    name = re.findall(r"^class (\w+)\(Detector\)", detector, re.MULTILINE)[0]
+    (package / "_detectors" / "total_failures.py").write_text(detector)
+    registry = package / "_detectors" / "__init__.py"
+    text = registry.read_text()
+    text = text.replace(
+        "ALL: ", f"from switchgear._detectors.total_failures import {name}\n\nALL: ", 1
+    )
+    text = re.sub(r"^(ALL: [^\n]*= \(\n)", rf"\1    {name},\n", text, count=1, flags=re.MULTILINE)
+    registry.write_text(text)
+    script = f"""
+from switchgear import CircuitBreaker, Policy, Signal
+from switchgear._detectors.policy_wire import dump_policy, load_policy
+from switchgear._detectors.total_failures import {name}
+
+policy = load_policy(dump_policy(Policy([{name}(threshold=2)])))
+breaker = CircuitBreaker("op/deploy", policy=policy)
+for ok in (False, True, False):
+    breaker.record(Signal(ok=ok))
+print(breaker.state)
+"""
+    assert run(package, tmp_path, sys.executable, "-c", script).strip().endswith("open")

@@ -1,0 +1,315 @@
+"""The resident process: who may use it, what ends it, and what becomes of events when it is killed."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.hook_process import PATIENCE_S, command, stop_residents
+from switchgear._hooks import client, handler, resident
+from switchgear._stores.sqlite import SqliteStore
+from unit.hook_calls import after, before, claude
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A state folder with a resident process of its own."""
+    folder = tmp_path / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    monkeypatch.delenv(client.SWITCH, raising=False)
+    yield folder
+    stop_residents(folder)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    return project
+
+
+def run(project: Path, data: Any, **environ: str) -> tuple[int, bytes, bytes]:
+    raw = data if isinstance(data, bytes) else json.dumps(data).encode()
+    done = subprocess.run(
+        command(project),
+        input=raw,
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE_S,
+        env={**os.environ, **environ},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def running() -> dict[str, Any]:
+    """The facts about the resident process, started if there is none."""
+    until_s = time.monotonic() + PATIENCE_S
+    start_s = 0.0
+    while (found := resident.status()) is None:
+        if time.monotonic() >= start_s:  # one that was killed may hold its lock for a moment
+            assert resident.start()
+            start_s = time.monotonic() + 5.0
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    return found
+
+
+def folder_of(state: Path) -> Path:
+    return state / "switchgear" / "run"
+
+
+def test_the_first_hook_starts_it_and_the_next_use_it(state: Path, project: Path) -> None:
+    assert run(project, before()) == (0, b"", b"")
+    found = running()
+    assert found["version"]
+    assert run(project, after()) == (0, b"", b"")
+    later = running()
+    assert later["pid"] == found["pid"]
+    assert later["events"] >= found["events"] + 2
+    assert folder_of(state).stat().st_mode & 0o777 == 0o700
+    (file,) = (each for each in folder_of(state).iterdir() if each.is_socket())
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_only_one_runs(state: Path) -> None:
+    pids = {running()["pid"] for _ in range(5) if resident.start()}
+    assert len(pids) == 1
+
+
+def test_it_can_be_stopped_and_started_again(state: Path) -> None:
+    first = running()["pid"]
+    assert resident.stop()
+    assert resident.status() is None
+    assert running()["pid"] != first
+
+
+def test_it_ends_without_events(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(client.SWITCH, "1")
+    pid = running()["pid"]
+    until_s = time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < until_s
+        time.sleep(0.1)
+
+
+def test_it_ends_when_its_socket_is_removed(state: Path) -> None:
+    pid = running()["pid"]
+    for file in folder_of(state).iterdir():
+        file.unlink()
+    until_s = time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < until_s
+        time.sleep(0.1)
+
+
+def test_a_folder_that_others_can_use_is_not_used(state: Path, project: Path) -> None:
+    pid = running()["pid"]
+    folder_of(state).chmod(0o777)
+    assert resident.status() is None
+    assert (
+        run(project, before("Bash", {"command": "rm -rf /etc"}))[1].count(b"deletes/outside") == 1
+    )
+    assert folder_of(state).stat().st_mode & 0o777 == 0o700, "the next one is private"
+    assert running()["pid"] == pid
+
+
+def test_a_link_in_the_place_of_the_folder_is_not_followed(state: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir(mode=0o700)
+    folder_of(state).parent.mkdir(parents=True)
+    folder_of(state).symlink_to(tmp_path / "other")
+    assert not resident.start()
+    assert "switchgear/run" in resident.obstacle()
+
+
+def test_a_socket_of_another_user_is_not_used(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running()
+    found = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: found + 1)
+    assert client.connect(str(folder_of(state))) is None
+
+
+@pytest.mark.parametrize("user", ["peer", "nobody"])
+def test_a_peer_of_another_user_or_root_folder_is_not_served(
+    user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, other = socket.socketpair(socket.AF_UNIX)
+    with ours, other:
+        assert resident._peer(ours) == os.getpid()
+        if user == "peer":
+            found = os.geteuid()
+            monkeypatch.setattr(os, "geteuid", lambda: found + 1)
+        else:
+            monkeypatch.setattr(os.path, "samestat", lambda *_: False)
+        assert resident._peer(ours) == 0
+
+
+def test_a_path_that_is_too_long_for_a_socket_works(
+    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 120)
+    monkeypatch.setenv("XDG_STATE_HOME", str(long))
+    try:
+        assert running()["pid"]
+        assert run(project, before()) == (0, b"", b"")
+        assert running()["events"] >= 2
+    finally:
+        stop_residents(long)
+
+
+def test_without_a_folder_for_the_socket_hooks_decide_themselves(
+    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert not resident.start()
+    assert "file/switchgear/run" in resident.obstacle()
+    assert run(project, before("Bash", {"command": "rm -rf /etc"}))[1].count(b'"deny"') == 1
+
+
+def test_the_runtime_folder_stands_in_for_a_state_folder_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    found = running()
+    assert found["folder"] == str(tmp_path / "switchgear")
+    os.kill(found["pid"], signal.SIGKILL)
+
+
+def test_a_resident_process_that_is_suspended_costs_only_time(state: Path, project: Path) -> None:
+    run(project, before("Bash", {"command": "make"}))
+    pid = running()["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        began_s = time.monotonic()
+        assert b"deletes/outside" in run(project, before("Bash", {"command": "rm -rf /etc"}))[1]
+        assert time.monotonic() - began_s < client.LAST_S
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_what_is_no_request_does_not_affect_it(state: Path, project: Path) -> None:
+    pid = running()["pid"]
+    chance = random.Random(5)
+    bad = [
+        b"",
+        b"\0" * 16,
+        b"ffffffffffffffff",
+        b"0000000400000000abcd",
+        b"0000000100000001",
+        b"00000000zzzzzzzz",
+        *(chance.randbytes(chance.randrange(200)) for _ in range(20)),
+    ]
+    for data in bad:
+        line = client.connect(str(folder_of(state)))
+        assert line is not None
+        line.settimeout(PATIENCE_S)
+        try:
+            while line.recv(1) == client.QUEUED:
+                pass
+            with suppress(ConnectionError):  # it closes without reading the rest
+                line.sendall(data)
+                line.shutdown(socket.SHUT_WR)
+                assert line.recv(100) == b""
+        finally:
+            line.close()
+    assert running()["pid"] == pid
+    assert run(project, before()) == (0, b"", b"")
+
+
+def test_each_event_is_decided_with_its_own_environment(state: Path, tmp_path: Path) -> None:
+    running()
+    for name in ("one", "two"):
+        project = tmp_path / name
+        (project / ".git").mkdir(parents=True)
+        (tmp_path / f"store-{name}").mkdir()
+        url = f"sqlite:///{tmp_path}/store-{name}/state.db"
+        assert run(project, before(), SWITCHGEAR_STORE=url, HOME=str(tmp_path)) == (0, b"", b"")
+        assert run(project, after(), SWITCHGEAR_STORE=url, HOME=str(tmp_path)) == (0, b"", b"")
+        found = SqliteStore(tmp_path / f"store-{name}" / "state.db").get("op/shell")
+        assert found is not None
+        assert found.circuit.totals.succeeded == 1
+
+
+EVENTS = [
+    claude("SessionStart", source="startup"),
+    claude("UserPromptSubmit", prompt="go"),
+    before("Bash", {"command": "ls"}),
+    after("Bash", {"command": "ls"}),
+    before("Bash", {"command": "rm -rf /etc"}, "t2"),
+    before("Bash", {"command": "switchgear reset x"}, "t3"),
+    before("Bash", {"command": "echo \0"}, "t4"),
+    before("Write", {"file_path": "/etc/passwd", "content": "x"}, "t5"),
+    claude("MadeUp"),
+    claude("Stop"),
+    claude("SessionEnd", reason="other"),
+]
+
+
+def test_the_resident_process_and_the_hook_respond_alike(state: Path, tmp_path: Path) -> None:
+    running()
+    found: list[list[tuple[int, bytes, bytes]]] = []
+    for switch in ("", "off"):
+        project = tmp_path / "same"  # texts contain the path
+        (project / ".git").mkdir(parents=True)
+        raw = [b"", b"{", *(json.dumps({**each, "cwd": str(project)}).encode() for each in EVENTS)]
+        found.append([run(project, each, **{client.SWITCH: switch}) for each in raw])
+        project.rename(tmp_path / f"done-{switch}")
+    assert found[0] == found[1]
+    assert running()["events"] > len(EVENTS)
+
+
+@pytest.mark.timeout(300)
+def test_no_event_is_lost_or_counted_twice_when_it_is_killed(state: Path, project: Path) -> None:
+    run(project, before("Bash", {"command": "make"}, "first"))
+    chance = random.Random(3)
+    rounds, at_once = 6, 4
+    for number in range(rounds):
+        running()
+        calls = [before("Read", {"file_path": f"{n}"}, f"{number}-{n}") for n in range(at_once)]
+        processes = [
+            subprocess.Popen(
+                command(project), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ
+            )
+            for _ in calls
+        ]
+        for process, call in zip(processes, calls, strict=True):
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({**call, "session_id": f"k{number}"}).encode())
+            process.stdin.close()
+            process.stdin = None
+        time.sleep(chance.random() * 0.15)
+        found = resident.status()
+        if found is not None:
+            os.kill(found["pid"], signal.SIGKILL)
+        for process in processes:
+            out, _ = process.communicate(timeout=PATIENCE_S)
+            assert (process.returncode, out) == (0, b"")
+    ends = [
+        {**after("Read", {"file_path": f"{n}"}, f"{number}-{n}"), "session_id": f"k{number}"}
+        for number in range(rounds)
+        for n in range(at_once)
+    ]
+    for end in ends:
+        assert run(project, end)[0] == 0
+    read = SqliteStore(project / ".switchgear" / "state.db").get("op/file_read")
+    assert read is not None
+    totals = read.circuit.totals
+    assert totals.succeeded + totals.failed + totals.late == rounds * at_once
+
+
+def test_the_client_accepts_as_much_input_as_the_handler() -> None:
+    assert client.LARGEST_BYTES == handler.LARGEST_BYTES
