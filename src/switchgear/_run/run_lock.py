@@ -27,7 +27,7 @@ TRY_AGAIN_S = 0.05
 """Readers look at a lock for a moment (`is_held`): that is no conflict."""
 
 
-class LockHolder(NamedTuple):
+class RunLockHolder(NamedTuple):
     """The process that holds a lock, as far as it is known."""
 
     pid: int | None = None
@@ -50,7 +50,7 @@ class LockHolder(NamedTuple):
 class RunConflict(SwitchgearError):
     """Another process runs the same task. `what` is the task, `holder` the process."""
 
-    def __init__(self, what: str, holder: LockHolder) -> None:
+    def __init__(self, what: str, holder: RunLockHolder) -> None:
         super().__init__(what, holder)
         self.what = what
         self.holder = holder
@@ -75,7 +75,7 @@ class RunLock:
     def describe(self, holds: str | None) -> None:
         """Write the holder and its purpose into the file; errors are ignored."""
         now = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds")
-        holder = LockHolder(os.getpid(), now, holds, socket.gethostname())
+        holder = RunLockHolder(os.getpid(), now, holds, socket.gethostname())
         text = json.dumps(holder._asdict()).encode()[:LONGEST]
         with suppress(OSError):
             os.ftruncate(self._descriptor, 0)
@@ -150,7 +150,7 @@ def _locked(path: Path, what: str) -> int:
             raise
         os.close(descriptor)
         time.sleep(TRY_AGAIN_S)
-    raise RunConflict(what, LockHolder())
+    raise RunConflict(what, RunLockHolder())
 
 
 def _is_still(path: Path, descriptor: int) -> bool:
@@ -161,12 +161,12 @@ def _is_still(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _holder(descriptor: int) -> LockHolder:
+def _holder(descriptor: int) -> RunLockHolder:
     try:
         held: Any = json.loads(os.pread(descriptor, LONGEST, 0))
-        holder = LockHolder(**{key: held.get(key) for key in LockHolder._fields})
+        holder = RunLockHolder(**{key: held.get(key) for key in RunLockHolder._fields})
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-        return LockHolder()
+        return RunLockHolder()
     pid = holder.pid if isinstance(holder.pid, int) else None
     texts = (value if isinstance(value, str) else None for value in holder[1:])
-    return LockHolder(pid, *texts)
+    return RunLockHolder(pid, *texts)

@@ -132,7 +132,7 @@ def test_a_rung_that_an_operator_chose_is_not_tried_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "rungs"),
+    ("plan", "step_names"),
     [
         (Interventions(escalate="codex"), ("nudge", "reset", "escalate", "skip")),
         (Interventions(), ("nudge", "reset", "skip")),
