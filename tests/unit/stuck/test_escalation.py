@@ -72,7 +72,7 @@ def test_the_last_rung_latches_until_an_operator_resets() -> None:
     assert escalation.given_up(apply, SUBJECT, STEP_NAMES) == "tried nudge, reset, escalate, skip"
 
 
-def test_the_evidence_of_each_rung_is_kept() -> None:
+def test_the_evidence_of_each_step_is_kept() -> None:
     store = MemoryStore()
     escalation.take_next_step(
         applying(store), SUBJECT, STEP_NAMES, "21 calls without a file change"
@@ -97,14 +97,14 @@ def test_the_memory_outlasts_the_process(tmp_path: Path) -> None:
     second.close()
 
 
-def test_a_rung_that_was_taken_outlasts_kill_9(tmp_path: Path) -> None:
+def test_a_step_that_was_taken_outlasts_kill_9(tmp_path: Path) -> None:
     path = str(tmp_path / "state.db")
     body = f"""
 import os, signal
-from switchgear._stuck import escalation as ladder
+from switchgear._stuck import escalation
 from switchgear._stores.sqlite import SqliteStore
 store = SqliteStore({path!r})
-store.transact("x", lambda tx: ladder.climb(tx.apply, {SUBJECT!r}, ladder.RUNGS, "flood"))
+store.transact("x", lambda tx: escalation.take_next_step(tx.apply, {SUBJECT!r}, escalation.STEP_NAMES, "flood"))
 os.kill(os.getpid(), signal.SIGKILL)
 """
     killed = subprocess.run([sys.executable, "-c", body], check=False)
@@ -116,13 +116,13 @@ os.kill(os.getpid(), signal.SIGKILL)
     store.close()
 
 
-def test_ladders_of_two_sessions_are_two() -> None:
+def test_escalations_of_two_sessions_are_two() -> None:
     apply = applying(MemoryStore())
     escalation.take_next_step(apply, "session/a", STEP_NAMES, "flood")
     assert escalation.take_next_step(apply, "session/b", STEP_NAMES, "flood").step_name == "nudge"
 
 
-def test_a_rung_that_an_operator_chose_is_not_tried_again() -> None:
+def test_a_step_that_an_operator_chose_is_not_tried_again() -> None:
     apply = applying(MemoryStore())
     for _ in range(2):
         escalation.take(apply, SUBJECT, STEP_NAMES, "nudge", "by hand")
