@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear._cli.entry import Branch, fail
-from switchgear._cli.options import json_option, store_options, token_option
+from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
 from switchgear._cli.views.text import clean, plural, say
 from switchgear._hooks.command import AGENTS
 
@@ -193,13 +192,12 @@ def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     Reads the command back from the agent's own file, runs it as the agent would, looks for the
     event in the store and for the answer in the agent's dialect, and says what is missing.
     """
-    from switchgear._cli.doctor import report
-    from switchgear._cli.hooks_doctor import examine, resident_process
+    from switchgear._cli.doctor import examine_hooks, report, resident_process
 
     findings = [
         finding
         for name in (AGENTS if agent is None else (agent,))
-        for finding in examine(name, scope, wanted=agent is not None)
+        for finding in examine_hooks(name, scope, wanted=agent is not None)
     ]
     if findings:
         findings += resident_process()

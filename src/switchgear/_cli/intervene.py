@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from switchgear._cli.entry import fail
-from switchgear._cli.options import circuit_argument, store_options, token_option
+from switchgear._cli.options import circuit_argument, fail, store_options, token_option
 from switchgear._cli.views.text import clean, say, words
 from switchgear._run.options import seconds
 
@@ -89,7 +88,7 @@ def _picked(
     impossible: "Mapping[str, str]" = MappingProxyType({}),
 ) -> str | None:
     """The action to take: as requested, or as chosen at the terminal; `None`: no choice was made."""
-    from switchgear._cli.views.choice import ask, is_attended
+    from switchgear._cli.views.terminal import ask, is_attended
 
     if choice is not None:
         if choice not in {option.key for option in options}:
@@ -193,7 +192,7 @@ def _done(
     why: str | None,
 ) -> str:
     """Take the action in one transaction, start the hand-over after it; a sentence about it."""
-    from switchgear._cli.run_choices import reason, who
+    from switchgear._cli.run_options import reason, who
     from switchgear._hooks import session as sessions
     from switchgear._stuck.escalation import ESCALATE
     from switchgear._stuck.score import session_policy
@@ -313,7 +312,7 @@ def _tripped(
 
 def _wait(session: "Session", view: "View", command: str | None) -> int:
     """Wait for the cooldown; then the test decides, if one is given, else the next call."""
-    from switchgear._cli.run_choices import wait_visibly
+    from switchgear._cli.run_options import wait_visibly
     from switchgear._stuck import messages
 
     wait_s = view.verdict.retry_after_s
@@ -350,7 +349,7 @@ def _test(session: "Session", name: str, command: str) -> int:
 
 
 def _force(session: "Session", name: str, why: str | None) -> int:
-    from switchgear._cli.run_choices import reason, who
+    from switchgear._cli.run_options import reason, who
     from switchgear._core.types import Mode, Override
 
     by, why = who(), reason(why)
@@ -363,7 +362,7 @@ def _force(session: "Session", name: str, why: str | None) -> int:
 
 def _skip(session: "Session", name: str, why: str | None) -> int:
     """Hold it open, and tell every agent at work to do without it."""
-    from switchgear._cli.run_choices import reason, who
+    from switchgear._cli.run_options import reason, who
     from switchgear._core.types import Mode, Override
     from switchgear._hooks import session as sessions
     from switchgear._stuck import messages

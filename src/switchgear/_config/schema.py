@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from switchgear._breaker.presets import DESCRIPTIONS, LOOP_PRESETS, PRESETS
-from switchgear._config.fleet import ALIASES
 from switchgear._config.model import Retention
 from switchgear._config.parts import REQUIRED, Field, fields_of
-from switchgear._config.policies import POLICY_KEYS
 from switchgear._config.sections import (
+    ALIASES,
     ON_TROUBLE,
+    POLICY_KEYS,
     hooks_of,
     interventions,
     loop_preset,

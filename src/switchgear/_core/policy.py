@@ -49,6 +49,9 @@ class AnyDetector(Combine):
     __slots__ = ()
     kind: ClassVar[str] = "any"
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
         """That of the hottest."""
         del detectors

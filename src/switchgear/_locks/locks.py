@@ -82,8 +82,8 @@ class ResourceLock:
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.resource = resource
-        self.owner = redacted_name("owner", owner) or _me()
-        self.token = 0
+        self.owner: str = redacted_name("owner", owner) or _me()
+        self.token: int = 0
         """The fencing token; 0: we do not have it."""
         self._ledger = ledger
         self._breaker = breaker

@@ -44,9 +44,9 @@ class Interrupt:
     """
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.asked: int = 0
         """The number of requests."""
-        self.by = ""
+        self.by: str = ""
         """The name of the first signal."""
         self._running: Stoppable | None = None
         self._second_s: float | None = None

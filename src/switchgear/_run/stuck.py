@@ -18,7 +18,7 @@ from switchgear._agents.events import AgentResult, StreamEvent, TextOutput, Tool
 from switchgear._agents.hook_protocol import safe_id
 from switchgear._agents.registry import agent_or_command
 from switchgear._breaker.handle import Breaker
-from switchgear._config.policies import preset_policy
+from switchgear._config.sections import preset_policy
 from switchgear._core.errors import StoreError
 from switchgear._core.types import AgentStep, Mode, Phase, Signal
 from switchgear._hooks.session import Notes, note_name

@@ -254,8 +254,8 @@ class GuardedStore:
 
     def __init__(self, store: Store, clock: Clock, retry_s: float) -> None:
         self.inner = store
-        self.label = store.label
-        self.pushes = store.pushes
+        self.label: str = store.label
+        self.pushes: bool = store.pushes
         self._clock = clock
         self._retry_s = retry_s
         self._lock = ForkSafeLock()
@@ -370,8 +370,8 @@ class Resilient(GuardedStore):
     ) -> None:
         super().__init__(store, clock, retry_s)
         self.url = url
-        self.operator = operator or OperatorLock()
-        self.is_kept = False
+        self.operator: OperatorLock = operator or OperatorLock()
+        self.is_kept: bool = False
         """Whether somebody calls `try_again` about once a second, so that no caller need wait."""
         self._is_memory = type(store) is MemoryStore
         """Whether it is a part of this process: never gone, and nothing to be remembered for it."""
@@ -383,7 +383,7 @@ class Resilient(GuardedStore):
         """What is added to versions, so that they rise for our readers even if the store's fell."""
         self._away: dict[str, Backlog] = {}
         """Circuits that live here while the store is gone, or has trouble with them."""
-        self.submitter = Submitter()
+        self.submitter: Submitter = Submitter()
         self.process: Callable[[], str] | None = getattr(store, "process", None)
         """The name under which this process reports to shared circuits; `None`: it shares none."""
         self._news: dict[str, tuple[Event, ...]] = {}

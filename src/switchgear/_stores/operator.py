@@ -14,7 +14,7 @@ class OperatorLock:
     __slots__ = ("_kept", "_token", "digest")
 
     def __init__(self, digest: str | None = None, token: str | None = None) -> None:
-        self.digest = None if digest is None else digest.lower()
+        self.digest: str | None = None if digest is None else digest.lower()
         """What this process is configured with."""
         self._token = token
         self._kept = digest is None

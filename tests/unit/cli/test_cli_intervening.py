@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from switchgear._agents.hook_protocol import Moment
 from switchgear._cli import main
-from switchgear._cli.views.choice import ask, chosen
+from switchgear._cli.views.terminal import ask, chosen
 from switchgear._config import load_config, preset_policy
 from switchgear._core.types import AgentStep, Phase, Record, Signal
 from switchgear._hooks import session

@@ -12,9 +12,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from switchgear._agents.events import StreamEvent
-from switchgear._cli.views.live_screen import LiveScreen
-from switchgear._cli.views.run_board import Board, Notebook, one_line
-from switchgear._cli.views.screen import Screen, fitted
+from switchgear._cli.views.run import Board, Notebook, one_line
+from switchgear._cli.views.terminal import LiveScreen, Screen, fitted
 from switchgear._cli.views.text import UNICODE, clean, plural
 from switchgear._core.errors import duration, elapsed
 from switchgear._run.batch.model import SATISFIED, BatchEnd, Progress, Status
@@ -144,7 +143,7 @@ def batch_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[BatchV
 
 def batch_chooser(view: BatchView, wait_s: float, stopping: Callable[[], int]) -> "Choose | None":
     """Asks a person at this view; one question at a time, whichever task asks."""
-    from switchgear._cli.views.choice import ask, is_attended  # noqa: PLC0415  only of some batches
+    from switchgear._cli.views.terminal import ask, is_attended  # noqa: PLC0415  only of some batches
 
     if not is_attended():
         return None

@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from switchgear._breaker.handle import Breaker
-from switchgear._config.policies import preset_policy
+from switchgear._config.sections import preset_policy
 from switchgear._core.errors import OverrideRefused, Rejected, StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.types import Permit, Phase, Signal

@@ -238,16 +238,20 @@ class Clients:
             raise missing_package(address.label) from error
         self._address = address
         self._timeout_s = timeout_s
-        self.no_script = exceptions.NoScriptError
-        self.refusals = exceptions.ResponseError
+        self.no_script: type[Exception] = exceptions.NoScriptError
+        self.refusals: type[Exception] = exceptions.ResponseError
         """Errors that the server replied."""
-        self.errors = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
+        self.errors: tuple[type[Exception], ...] = (
+            exceptions.RedisError,
+            exceptions.RedisClusterException,
+            OSError,
+        )
         """What the redis package raises when something is wrong with the server.
 
         After each of them nobody knows whether the server did what it was sent. An error that the
         server replied may be the reply to another call: it repeats no nonce.
         """
-        self.timeouts = (exceptions.TimeoutError, TimeoutError)
+        self.timeouts: tuple[type[Exception], ...] = (exceptions.TimeoutError, TimeoutError)
         self._begin()
 
     def _begin(self) -> None:

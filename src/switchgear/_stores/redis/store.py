@@ -129,7 +129,7 @@ class RedisStore:
         idle_s: float = IDLE_S,
     ) -> None:
         self._address = clients.parsed(url)
-        self.label = self._address.label
+        self.label: str = self._address.label
         self._timeout_s = values.seconds("RedisStore.timeout_s", timeout_s)
         self._server_clock = ServerClock()
         self._protocol = Protocol(

@@ -33,7 +33,7 @@ class Link:
     """Opens the file when it is needed, and again when it must. Thread-safe and fork-safe."""
 
     def __init__(self, file: DatabaseFile, busy_timeout_s: float) -> None:
-        self.label = file.label
+        self.label: str = file.label
         self._file = file
         self._busy_timeout_s = busy_timeout_s
         self._lock = ForkSafeLock()

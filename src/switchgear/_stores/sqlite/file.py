@@ -173,7 +173,7 @@ class BootClock:
         self._name = boot_name() if hasattr(time, "CLOCK_BOOTTIME") else None
         # Until the shared anchor is known, our own: the time goes on while the file is away.
         self._anchor_s = self._own_anchor_s()
-        self.is_shared = self._name is None
+        self.is_shared: bool = self._name is None
 
     def __call__(self) -> float:
         """The time now."""
@@ -246,8 +246,8 @@ class DatabaseFile:
     __slots__ = ("_busy_timeout_s", "_clock", "_folder", "label", "path")
 
     def __init__(self, path: str, label: str, busy_timeout_s: float, clock: BootClock) -> None:
-        self.path = path
-        self.label = label
+        self.path: str = path
+        self.label: str = label
         self._folder = os.path.dirname(path)
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock
