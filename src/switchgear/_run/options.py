@@ -300,7 +300,7 @@ def _switched_off(given: Mapping[str, Any]) -> dict[str, Any]:
 FAILURES = frozenset({"consecutive_failures", "same_error"})
 
 
-class RunLimits(NamedTuple):
+class RunLoopLimits(NamedTuple):
     """What stops a loop; `None`: not watched."""
 
     consecutive_failures: int | None
@@ -331,7 +331,7 @@ _TEXTS = {
 }
 
 
-def limits_of(options: RunOptions) -> RunLimits:
+def limits_of(options: RunOptions) -> RunLoopLimits:
     """The limits that hold for a run.
 
     >>> limits_of(RunOptions("t", "demo", consecutive_failures=8, given=("consecutive_failures",)))[:3]
@@ -339,7 +339,7 @@ def limits_of(options: RunOptions) -> RunLimits:
     """
     chosen = frozenset(options.given)
     failures_set, standstill_set = bool(chosen & FAILURES), "no_progress" in chosen
-    return RunLimits(
+    return RunLoopLimits(
         _raised(options, "consecutive_failures", chosen),
         _raised(options, "same_error", chosen),
         options.no_progress,
