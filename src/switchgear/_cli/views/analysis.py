@@ -1,20 +1,128 @@
-"""What a backtest found, in the terminal: a table of the policies, then the runs that they stop."""
+"""Tables of `backtest`, `selftest` and `simulate` in the terminal."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
 from switchgear._analysis.backtest.findings import Found
 from switchgear._analysis.backtest.replay import Judged, Row
 from switchgear._analysis.backtest.statistics import Counts, Rate
-from switchgear._cli.views.screen import Screen, fitted
+from switchgear._analysis.selftest.rows import Row as SelftestRow
+from switchgear._analysis.selftest.rows import Status
+from switchgear._analysis.simulate.compare import Result, blocks
+from switchgear._analysis.simulate.tally import SLOTS
+from switchgear._cli.views.terminal import WIDE, Screen, fitted
 from switchgear._cli.views.text import clean, plural
+from switchgear._core.errors import duration
 from switchgear._text.money import dollars
+
+_HEADS = ("guard", "attack", "path", "tripped by", "after")
+_WIDTHS = (26, 16, 16, 28, 22)
+_STYLES = {Status.OK: "green", Status.FAILED: "bold red", Status.SKIPPED: "yellow"}
+
+
+def show_selftest(rows: list[SelftestRow]) -> None:
+    """A line for each guard; where it does not fire, the reason below it; then the sum."""
+    screen = Screen()
+    signs = screen.signs
+    marks = {Status.OK: signs.good, Status.FAILED: signs.bad, Status.SKIPPED: signs.dot}
+    margin = max(map(len, marks.values()))
+    stacked = screen.width is not None and screen.width < sum(_WIDTHS) + len(_WIDTHS) + margin
+    if not stacked and rows:
+        heads = " ".join(f"{head:{width}}" for head, width in zip(_HEADS, _WIDTHS, strict=True))
+        screen.line(Text(f"{'':{margin}} {heads}".rstrip(), "dim"))
+    for row in rows:
+        mark = (f"{marks[row.status]:{margin}} ", _STYLES[row.status])
+        screen.line(Text.assemble(mark, _cells(row, screen, stacked=stacked)), margin + 3)
+        if row.status is not Status.OK or (screen.width or 0) >= WIDE:
+            why = f"{'':{margin}}   {row.status}: {clean(row.reason, 600)}"
+            screen.line(Text(why, "" if row.status is Status.FAILED else "dim"), margin + 3)
+    _sum(screen, rows)
+
+
+def _cells(row: SelftestRow, screen: Screen, *, stacked: bool) -> str:
+    cells = [
+        clean(cell, 200) for cell in (row.guard, row.attack, row.path, row.detector, row.after)
+    ]
+    if stacked:
+        return ", ".join(filter(None, cells))
+    pairs = zip(cells, _WIDTHS, strict=True)
+    return " ".join(fitted(cell, width, screen.signs) for cell, width in pairs).rstrip()
+
+
+def _sum(screen: Screen, rows: list[SelftestRow]) -> None:
+    stopped = sum(row.status is Status.OK and row.signals > 0 for row in rows)
+    bad, left = (
+        sum(row.status is status for row in rows) for status in (Status.FAILED, Status.SKIPPED)
+    )
+    said = f"{plural(stopped, 'attack')} stopped"
+    said += f", {plural(bad, 'guard')} cannot fire" if bad else ", every guard fires"
+    said += f", {left:,} not tried" if left else ""
+    screen.line()
+    screen.line(Text(said, "bold red" if bad else "bold"))
+
+
+BLOCKS, PLAIN = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
+_NAME, _VALUE, _TAG = 36, 20, 16
+
+
+def show_simulation(result: Result, source: str) -> None:
+    """Print it all."""
+    screen = Screen()
+    world = result.world
+    size = f"{world.agents:,} agents, {duration(world.length_s)}, seed {world.seed}"
+    noise = f", noise {world.noise:g}" if world.noise else ""
+    screen.line(Text(f"{world.scenario.name}: {world.scenario.about}", "bold"))
+    screen.line(clean(f"{size}{noise}, judged by {source}"))
+    screen.line()
+    screen.line(Text(f"{'':<{_NAME}}{'without':>{_VALUE}}{'with breakers':>{_VALUE}}", "bold"))
+    for block in blocks(result):
+        screen.line(Text(block.title, "bold"))
+        for row in block.rows:
+            values = f"{row.plain:>{_VALUE}}{row.guarded:>{_VALUE}}"
+            screen.line(f"  {row.name:<{_NAME - 2}}{values}")
+    screen.line()
+    for line in plots(result, has_blocks=screen.signs.full == "█", width=screen.width):
+        screen.line(line)
+    screen.line()
+    for bar in result.bars:
+        sign, style = (screen.signs.good, "green") if bar.kept else (screen.signs.bad, "bold red")
+        screen.line(Text(f"{sign} {bar.words}", style))
+
+
+def plots(result: Result, *, has_blocks: bool, width: int | None) -> list[str]:
+    """How many calls were made, wasted and refused in each slot of time, on both sides."""
+    signs = BLOCKS if has_blocks else PLAIN
+    room = SLOTS if width is None else max(min(SLOTS, width - _TAG), 10)
+    rows = []
+    for side, tally in (("without", result.plain), ("with", result.guarded)):
+        rows.append((f"{side:<8}made", tally.made))
+        rows.append((f"{'':<8}wasted", tally.doomed))
+        if any(tally.refused):
+            rows.append((f"{'':<8}refused", tally.refused))
+    most = max(max(counts) for _, counts in rows)
+    found = [f"{name:<{_TAG}}{spark(counts, most, signs, room)}" for name, counts in rows]
+    end = duration(result.world.length_s)
+    return [*found, f"{'':<{_TAG}}0{end:>{room - 1}}"]
+
+
+def spark(counts: Sequence[int], most: int, signs: str, width: int) -> str:
+    """Counts as signs of rising height; what is not nothing is seen.
+
+    >>> spark([0, 1, 50, 100], 100, " .:-=+*#@", 4)
+    ' .=@'
+    """
+    # With fewer columns than slots, a column is the highest of its slots.
+    edges = [place * len(counts) // width for place in range(width + 1)]
+    highest = [max(counts[low:high]) for low, high in zip(edges, edges[1:], strict=False)]
+    top = len(signs) - 1
+    return "".join(signs[-(-count * top // max(most, 1))] for count in highest)
+
 
 _LABEL = 22
 
 
-def draw(screen: Screen, found: Found, limit: int) -> None:
+def show_backtest(screen: Screen, found: Found, limit: int) -> None:
     """Everything."""
     _head(screen, found)
     if found.runs:
