@@ -1,12 +1,12 @@
 """Policies and loops that are ready to use, as data."""
 
 from switchgear._breaker.presets import LOOP_PRESETS, PRESETS
-from switchgear._stuck.timeouts import Chosen, Estimate, Timeouts, timeout
+from switchgear._stuck.timeouts import ChosenTimeout, Estimate, Timeouts, timeout
 
 __all__ = [
     "LOOP_PRESETS",
     "PRESETS",
-    "Chosen",
+    "ChosenTimeout",
     "Estimate",
     "Timeouts",
     "timeout",

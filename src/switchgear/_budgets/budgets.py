@@ -1,7 +1,7 @@
 """Budgets that many agents share: set aside before it is spent, over the whole tree, in one store.
 
 `panel.budgets` is one. What may be given is decided in a transaction of the store (`core/turning`);
-circuits are told of costs after it.
+costs are recorded in circuits after it.
 """
 
 from collections.abc import Callable, Iterator, Sequence

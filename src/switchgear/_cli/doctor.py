@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from switchgear._core.types import Mode
     from switchgear._hooks.compiled import Compiled
     from switchgear._hooks.install.agents import HookSettings
-    from switchgear._hooks.install.outcome import Place, Standing
+    from switchgear._hooks.install.outcome import HookFile, InstallState
     from switchgear._hooks.install.probe import Probe
     from switchgear._stores.base import Store
 
@@ -381,7 +381,7 @@ def _program(agent: "HookSettings") -> Iterator[Finding]:
         yield Finding(GOOD, f"{agent.title} is {found}")
 
 
-def _standing(agent: "HookSettings", scope: str, standing: "Standing") -> Iterator[Finding]:
+def _standing(agent: "HookSettings", scope: str, standing: "InstallState") -> Iterator[Finding]:
     count = f"{len(standing.events)} of {len(agent.events)} events"
     again = f"switchgear hooks install {agent.name} --scope {scope}"
     if standing.gone:
@@ -398,7 +398,7 @@ def _standing(agent: "HookSettings", scope: str, standing: "Standing") -> Iterat
         yield Finding(PROBLEM, what, "change that setting")
 
 
-def _proved(agent: "HookSettings", scope: str, there: "Place", folder: str) -> Iterator[Finding]:
+def _proved(agent: "HookSettings", scope: str, there: "HookFile", folder: str) -> Iterator[Finding]:
     """Send events through the commands that the file holds, and look for them."""
     from switchgear._core.errors import StoreError
     from switchgear._hooks.compiled import Unconfigured, compiled

@@ -18,7 +18,7 @@ from switchgear._system.fork_lock import ForkSafeLock
 STALE_S = 10.0
 """After how long a worse measurement replaces a better one: clocks drift."""
 GUESSES_S = 3600.0
-"""How old a guess may be that is told to the server."""
+"""How old a guess may be that is sent to the server."""
 
 
 class ServerClock:
@@ -248,7 +248,7 @@ class Clients:
         )
         """What the redis package raises when something is wrong with the server.
 
-        After each of them nobody knows whether the server did what it was sent. An error that the
+        After each of them it is unknown whether the server did what it was sent. An error that the
         server replied may be the reply to another call: it repeats no nonce.
         """
         self.timeouts: tuple[type[Exception], ...] = (exceptions.TimeoutError, TimeoutError)
@@ -292,7 +292,7 @@ class Clients:
             await client.connection_pool.disconnect(inuse_connections=False)
 
     def another(self) -> Any:
-        """A client of one's own, to be closed by whoever made it."""
+        """A new client, which the caller closes."""
         import redis.backoff  # noqa: PLC0415
         import redis.cluster  # noqa: PLC0415
         import redis.retry  # noqa: PLC0415

@@ -195,7 +195,7 @@ class SqliteStore:
     because waiting for the disk would cost each message milliseconds.
 
     A damaged file, or one that lacks commits, is moved aside and a new one begun; circuits then
-    start anew with an event that says so, until somebody has taken the file that was moved aside
+    start anew with an event that says so, until an operator has taken the file that was moved aside
     away.
 
     >>> import tempfile, os
