@@ -163,7 +163,9 @@ class Answers(NamedTuple):
     metavar="NAME=MODEL[,MODEL…]",
     help="An agent and its models, as provider/model; the first is used while it works.",
 )
-@click.option("--owner", metavar="NAME", help="Who is told about the agents [default: login name].")
+@click.option(
+    "--owner", metavar="NAME", help="Person to notify about the agents [default: login name]."
+)
 @click.option(
     "--notify",
     multiple=True,
@@ -476,12 +478,12 @@ def config() -> None:
 config.add_command(init)
 
 
-@config.command(short_help="Check the file, and list what it holds.")
+@config.command(short_help="Check the file, and list what it contains.")
 @click.argument("file", required=False)
 @json_option
 @store_options
 def check(file: str | None, *, as_json: bool) -> None:
-    """Check FILE, or the configuration that holds here, and list what was found in it.
+    """Check FILE, or the configuration in effect, and list what it contains.
 
     Reports unset environment variables and keys of earlier versions. Exit code 0: valid; 2: every
     problem is printed with its line.
@@ -521,7 +523,7 @@ def check(file: str | None, *, as_json: bool) -> None:
 @json_option
 @store_options
 def show(*, as_json: bool) -> None:
-    """Show what holds here and where it comes from; secrets are masked."""
+    """Show the configuration in effect and its source; secrets are masked."""
     from switchgear._cli.context import choose_store, chosen_config_file, load_chosen_config
     from switchgear._cli.json_values import printed
 
@@ -636,11 +638,13 @@ def schema() -> None:
 
 
 @config.command(short_help="Make a new operator token.")
-@click.option("-o", "--output", metavar="FILE", help="Write the token there, for you alone.")
+@click.option(
+    "-o", "--output", metavar="FILE", help="Write the token to this file, readable only by you."
+)
 def token(output: str | None) -> None:
-    """Make a new operator token, and the line for the configuration that asks for it.
+    """Create an operator token, and the configuration line that requires it.
 
-    The token is for operators, the line for the file. Keep the token where no agent can read it.
+    Put the line into the configuration file. Keep the token where no agent can read it.
     """
     import secrets
     from hashlib import sha256
@@ -663,15 +667,15 @@ def token(output: str | None) -> None:
 
 
 @config.command(short_help="Change the operator token of the store.")
-@click.option("--remove", is_flag=True, help="From now on orders need no token.")
+@click.option("--remove", is_flag=True, help="Remove the seal: overrides need no token any more.")
 @token_option
 @store_options
 def seal(*, remove: bool) -> None:
-    """Make the store ask for the configured operator token from now on; needs the present one.
+    """Make the store require the configured operator token; needs the current one.
 
-    A store remembers the first digest that it is used with, so that leaving it out of the
-    configuration opens nothing. To change the token, put the new digest into the configuration,
-    then run this with the old token.
+    A store keeps the first digest that it is used with, so that removing it from the
+    configuration does not disable the check. To change the token, put the new digest into the
+    configuration, then run this command with the old token.
     """
     from switchgear._cli.context import open_session
 
@@ -699,7 +703,9 @@ fish: switchgear completion fish | source       in ~/.config/fish/config.fish
 """
 
 
-@click.command(help=COMPLETION_HELP, short_help="Completion for bash, zsh or fish.")
+@click.command(
+    help=COMPLETION_HELP, short_help="Print the completion script for bash, zsh or fish."
+)
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print the completion script of a shell."""
