@@ -185,7 +185,7 @@ def backtest(  # noqa: PLR0917  click passes them by name
     from switchgear._cli.views.terminal import progress
 
     with progress("replaying recordings", hidden=as_json or live) as tell:
-        reading = Reading(force, outcomes, jobs, tell)
+        reading = ReplayOptions(force, outcomes, jobs, tell)
         for row in _live() if live else _recorded(found, paths, names, reading):
             found.add(row)
     if html is not None:
@@ -207,7 +207,7 @@ def check_folder(option: str, path: str | None) -> None:
         fail(f"{option} {path!r}: the folder that it is to be in is not there")
 
 
-class Reading(NamedTuple):
+class ReplayOptions(NamedTuple):
     """How the recordings are read."""
 
     force: str | None
@@ -217,7 +217,7 @@ class Reading(NamedTuple):
 
 
 def _recorded(
-    found: "Found", paths: tuple[str, ...], names: list[str], reading: Reading
+    found: "Found", paths: tuple[str, ...], names: list[str], reading: ReplayOptions
 ) -> "Iterator[Row]":
     from switchgear._analysis.backtest.engine import Judging, Recordings, each_run, read_outcomes
 

@@ -13,7 +13,7 @@ from switchgear._text.money import dollars
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from switchgear._cli.context import Choice
+    from switchgear._cli.context import StoreChoice
     from switchgear._config import Config
     from switchgear._fleet.manifest import Agent, Story
     from switchgear._fleet.targets import Target
@@ -22,7 +22,7 @@ MOST_NAMED = 20
 """Names shown of a section; the others are counted."""
 
 
-class Row(NamedTuple):
+class SummaryRow(NamedTuple):
     """One section: what it is called, how many entries it has, and which."""
 
     title: str
@@ -30,7 +30,7 @@ class Row(NamedTuple):
     items: list[str]
 
 
-def summary(config: "Config", *, store: str) -> list[Row]:
+def summary(config: "Config", *, store: str) -> list[SummaryRow]:
     """What was found, section by section; those without an entry are left out but for the store."""
     from switchgear._rules.builtin import builtin_rules
     from switchgear._text.redact import redact
@@ -41,7 +41,7 @@ def summary(config: "Config", *, store: str) -> list[Row]:
     own = [rule.name for rule in config.rules.rules if rule.name not in builtin]
     held = len(config.rules.rules)
     rows = [
-        Row("store", 1, [store]),
+        SummaryRow("store", 1, [store]),
         _row("agents", [_agent_line(one) for one in crew.agents.values()]),
         _row("providers", providers),
         _row("stories", [_story_line(one) for one in crew.stories.values()]),
@@ -49,7 +49,7 @@ def summary(config: "Config", *, store: str) -> list[Row]:
         _row("policies", list(config.policies)),
         _row("circuits", [rule.match for rule in config.circuits]),
         _row("loops", list(config.loop_presets)),
-        Row("rules", held, [f"{held - len(own)} built-in", *own]),
+        SummaryRow("rules", held, [f"{held - len(own)} built-in", *own]),
         _row("sinks", [redact(repr(sink)) for sink in config.sinks]),
         _row("targets", [_target(one) for one in config.notifications]),
         _row("budgets", [_budget(node) for node in config.budgets]),
@@ -68,7 +68,7 @@ def unset_variables(config: "Config") -> list[str]:
     return found
 
 
-def say_summary(rows: list[Row]) -> None:
+def say_summary(rows: list[SummaryRow]) -> None:
     """Print the rows."""
     width = max(len(row.title) for row in rows)
     for row in rows:
@@ -78,13 +78,13 @@ def say_summary(rows: list[Row]) -> None:
         say(clean(f"  {row.title.ljust(width)}  {count}{'; '.join(named)}", 4000))
 
 
-def as_values(rows: list[Row]) -> dict[str, Any]:
+def as_values(rows: list[SummaryRow]) -> dict[str, Any]:
     """The rows as JSON values."""
     return {row.title: {"count": row.entries, "items": row.items} for row in rows}
 
 
-def _row(title: str, items: list[str]) -> Row:
-    return Row(title, len(items), items)
+def _row(title: str, items: list[str]) -> SummaryRow:
+    return SummaryRow(title, len(items), items)
 
 
 def _agent_line(one: Any) -> str:
@@ -453,12 +453,12 @@ def _trust(path: str) -> None:
 
 
 def _report(path: str) -> None:
-    from switchgear._cli.context import Choice, file_of
+    from switchgear._cli.context import StoreChoice, file_of
     from switchgear._config import load_config
     from switchgear._text.redact import redact
 
     loaded = load_config(path)
-    url = loaded.store or f"sqlite:///{file_of(Choice(None, 'default'))}"
+    url = loaded.store or f"sqlite:///{file_of(StoreChoice(None, 'default'))}"
     say_summary(summary(loaded, store=redact(url)))
     say_notes((), unset_variables(loaded))
     say("next: switchgear config check; switchgear doctor; switchgear fleet status")
@@ -551,7 +551,9 @@ def _compact(value: Any) -> str:
     return value if isinstance(value, str) else printed(value, indent=None)
 
 
-def _effective(loaded: "Config", store: "Choice", found: "Choice") -> dict[str, dict[str, Any]]:
+def _effective(
+    loaded: "Config", store: "StoreChoice", found: "StoreChoice"
+) -> dict[str, dict[str, Any]]:
     from switchgear._cli.context import file_of
     from switchgear._config import DEFAULT
     from switchgear._detectors.policy_wire import dump_policy
