@@ -19,6 +19,7 @@ ALLOWED: dict[str, str] = {}
 BASELINE = frozenset(
     [
         "Agent",
+        "AgentProcess",
         "Answer",
         "Block",
         "Call",

@@ -5,6 +5,7 @@
 True
 """
 
+from switchgear._breaker.rules import RuleGuard, place_at
 from switchgear._config import (
     DEFAULT,
     CircuitPolicy,
@@ -18,17 +19,25 @@ from switchgear._config import (
     load_config,
     preset_policy,
 )
+from switchgear._rules.builtin import builtin_rules
+from switchgear._rules.effects import Place
+from switchgear._rules.rules import judge
 
 __all__ = [
     "DEFAULT",
     "CircuitPolicy",
     "Config",
     "ConfigError",
+    "Place",
     "Problem",
     "Retention",
     "RuleBook",
+    "RuleGuard",
+    "builtin_rules",
     "config_schema",
     "find_config",
+    "judge",
     "load_config",
+    "place_at",
     "preset_policy",
 ]

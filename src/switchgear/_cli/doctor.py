@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from switchgear._core.types import Mode
     from switchgear._hooks.compiled import Compiled
     from switchgear._hooks.install.agents import HookSettings
-    from switchgear._hooks.install.outcome import Place, Standing
+    from switchgear._hooks.install.outcome import HookFile, InstallState
     from switchgear._hooks.install.probe import Probe
     from switchgear._stores.base import Store
 
@@ -389,7 +389,7 @@ def _program(agent: "HookSettings") -> Iterator[CheckResult]:
         yield CheckResult(GOOD, f"{agent.title} is {found}")
 
 
-def _standing(agent: "HookSettings", scope: str, standing: "Standing") -> Iterator[CheckResult]:
+def _standing(agent: "HookSettings", scope: str, standing: "InstallState") -> Iterator[CheckResult]:
     count = f"{len(standing.events)} of {len(agent.events)} events"
     again = f"switchgear hooks install {agent.name} --scope {scope}"
     if standing.gone:
@@ -407,7 +407,7 @@ def _standing(agent: "HookSettings", scope: str, standing: "Standing") -> Iterat
 
 
 def _proved(
-    agent: "HookSettings", scope: str, there: "Place", folder: str
+    agent: "HookSettings", scope: str, there: "HookFile", folder: str
 ) -> Iterator[CheckResult]:
     """Send events through the commands that the file holds, and look for them."""
     from switchgear._core.errors import StoreError

@@ -214,7 +214,7 @@ def _done(
         return sentence, taken, after
 
     sentence, taken, notes = session.transact(view.name, work)
-    if taken is not None and taken.rung == ESCALATE and plan.escalate is not None:
+    if taken is not None and taken.step_name == ESCALATE and plan.escalate is not None:
         from switchgear._hooks.after_reply import start_help
 
         log = start_help(plan.escalate, notes.stop or "", view.name, root=notes.project or None)
@@ -269,10 +269,14 @@ def _decided(
         over = "; its time is over: add time with --do extend" if notes.warned_over else ""
         return notes._replace(stop=None, untended=False), f"the agent may go on{over}", None
     if key is None:
-        notes, taken = sessions.take_rung(circuit, notes, plan)
-        return notes, f"no terminal: the configured escalation takes the step {taken.rung!r}", taken
-    rung = escalation.SKIP if key == "abort" else key
-    notes, taken = sessions.step_in(circuit, notes, plan, rung, by=by)
+        notes, taken = sessions.take_escalation_step(circuit, notes, plan)
+        return (
+            notes,
+            f"no terminal: the configured escalation takes the step {taken.step_name!r}",
+            taken,
+        )
+    step_name = escalation.SKIP if key == "abort" else key
+    notes, taken = sessions.step_in(circuit, notes, plan, step_name, by=by)
     done = {
         "nudge": "the agent receives the hint at its next step",
         "escalate": f"{plan.helper} takes over; the agent is stopped at its next step",

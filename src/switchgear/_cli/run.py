@@ -562,9 +562,9 @@ def _runner(
 def _forget_ladder(session: "Session", loop: str, why: str | None) -> None:
     """Who closes a loop by force begins at the bottom of its ladder, too."""
     from switchgear._cli.run_options import reason, who
-    from switchgear._stuck.escalation import ladder_key
+    from switchgear._stuck.escalation import escalation_key
 
-    key = ladder_key(loop)
+    key = escalation_key(loop)
     if session.panel.store.get(key) is not None:
         session.panel.order(key, by=who(), why=reason(why), reset=True)
 

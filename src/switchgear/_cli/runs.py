@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415  what a verb needs is imported when it is used
 
-COPIED = ("folder: ", "kept: ", "report: ", "receipt: ", "go on: ", "files: ")
+COPIED = ("folder: ", "kept: ", "report: ", "receipt: ", "continue: ", "files: ")
 """Lines that are not broken by us, so that what is in them can be copied."""
 
 
@@ -257,7 +257,7 @@ def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
     if end.get("receipt"):
         lines.append(f"receipt: {clean(str(end['receipt']))}")
     if end.get("resume"):
-        lines.append(f"go on: {clean(str(end['resume']))}")
+        lines.append(f"continue: {clean(str(end['resume']))}")
     return lines
 
 

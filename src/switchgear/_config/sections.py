@@ -357,7 +357,7 @@ T = TypeVar("T")
 
 def interventions(
     *,
-    when_alone: Any = escalation.RUNGS,
+    when_alone: Any = escalation.STEP_NAMES,
     hint: str = escalation.HINT,
     extend_s: float = 300.0,
     escalate: str | None = None,
@@ -368,10 +368,10 @@ def interventions(
 ) -> Interventions:
     """What is done about a stuck agent, when somebody is there and when nobody is."""
     if not isinstance(when_alone, list | tuple):
-        rule = f"it must be a list of {', '.join(escalation.RUNGS)}"
+        rule = f"it must be a list of {', '.join(escalation.STEP_NAMES)}"
         raise ValueError(f"Interventions.when_alone is {when_alone!r}: {rule}")
-    rungs = tuple(when_alone)
-    plan = Interventions(rungs, hint, extend_s, escalate, helper, ask_s, in_runs, progress)
+    step_names = tuple(when_alone)
+    plan = Interventions(step_names, hint, extend_s, escalate, helper, ask_s, in_runs, progress)
     return escalation.checked(plan)
 
 

@@ -45,13 +45,13 @@ class EventKind(StrEnum):
     STORE_LOST = "store_lost"
     """The store cannot be reached; the circuit goes on from its last known state."""
     STORE_BACK = "store_back"
-    """The store is reached again, and has been told what happened meanwhile."""
+    """The store is reached again, and what happened meanwhile is saved."""
     STATE_UNREADABLE = "state_unreadable"
     """What was stored could not be read; it was set aside and the circuit starts anew."""
     UNDECIDED = "undecided"
     """A hook could not decide: it admitted or refused as the configuration says, and says why."""
     CALL_EXPIRED = "call_expired"
-    """A tool call of an agent has begun and its end was never told; it is given up."""
+    """A tool call of an agent has begun and its end was never reported; it is given up."""
     RULE_BROKEN = "rule_broken"
     """An agent tried what a rule forbids; it was refused."""
     ISOLATED = "isolated"
@@ -91,10 +91,10 @@ class Signal(NamedTuple):
     """Whether it succeeded. `None` is no evidence: a cancelled call, a permit given back."""
     seconds: float | None = None
     error: str | None = None
-    """One line about the failure, already redacted by whoever made the signal."""
+    """One line about the failure, already redacted."""
     retry_after_s: float | None = None
     """How long the other side asked us to stay away, from now."""
-    count: int = 1  # type: ignore[assignment]  # tuple.count is nobody's loss
+    count: int = 1  # type: ignore[assignment]  # hides tuple.count
     """How many equal things happened in a row; 0 tells nothing but the time."""
     refused: int = 0
     """Calls refused by a snapshot of this circuit since the last message."""
@@ -106,7 +106,7 @@ class Signal(NamedTuple):
     output_chars: int | None = None
     """How long the output was, in characters."""
     at_s: float | None = None
-    """When it was measured, in seconds since the epoch, by whoever measured it."""
+    """When it was measured, in seconds since the epoch."""
     step: AgentStep | None = None
     """The step of an agent that this was."""
     state: str | None = None
@@ -250,19 +250,19 @@ class Probing(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Everything that was ever told or asked, since the start or the last reset."""
+    """All results and requests since the start or the last reset."""
 
     succeeded: int = 0
     failed: int = 0
     ignored: int = 0
-    """Told without a verdict: cancelled, given back, not evidence."""
+    """Results that are no evidence: cancelled calls, permits given back."""
     late: int = 0
-    """Told under an older generation, or a probe's result told twice: counted, never judged."""
+    """Stale results, from before the last transition, and a probe's second result: counted, never judged."""
     refused: int = 0
     overruled: int = 0
     """Admitted by the mode against the evidence: what shadow mode would have refused."""
     cost_micros: int = 0
-    """What was told of costs, in millionths of a dollar."""
+    """The sum of the recorded costs, in millionths of a dollar."""
 
 
 class DatedRecord(NamedTuple):

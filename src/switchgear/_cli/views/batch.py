@@ -19,7 +19,7 @@ from switchgear._core.errors import duration, elapsed
 from switchgear._run.batch.model import SATISFIED, BatchEnd, Progress, Status
 from switchgear._run.batch.view import BatchLineView, BatchView, task_status
 from switchgear._run.formats import UNKNOWN, spend
-from switchgear._run.view import View
+from switchgear._run.view import RunView
 
 if TYPE_CHECKING:
     from switchgear._run.dependencies import Choose
@@ -81,7 +81,7 @@ def in_words(batch: str, end: BatchEnd, progress: Mapping[str, Progress], resume
     lines = [f"batch {batch}: {end.name}: {done} of {plural(len(progress), 'task')} done, {spent}"]
     if end.code:
         failed = any(each.status in {Status.FAILED, Status.SKIPPED} for each in progress.values())
-        lines.append(f"  go on: {resume}{' --retry-failed' if failed else ''}")
+        lines.append(f"  continue: {resume}{' --retry-failed' if failed else ''}")
     return lines
 
 
@@ -159,7 +159,7 @@ def batch_chooser(view: BatchView, wait_s: float, stopping: Callable[[], int]) -
     return choose
 
 
-class _TaskView(View):
+class _TaskView(RunView):
     """Tells a task's notebook what its run does. Told by the task's thread."""
 
     def __init__(self, notebook: Notebook, table: "BatchTable", name: str) -> None:
@@ -232,7 +232,7 @@ class BatchTable(BatchView):
             self._tasks[name] = progress
         self._live.news()
 
-    def run_view(self, name: str) -> View:
+    def run_view(self, name: str) -> RunView:
         """Keeps what the run does, for the task's line."""
         notebook = Notebook(self._clock, self._stopping)
         with self._lock:

@@ -29,7 +29,7 @@ from switchgear._cli.views.text import ASCII, Signs, bar, clean, percent, plural
 from switchgear._core.types import Phase
 from switchgear._run import formats
 from switchgear._run.formats import passing, spent
-from switchgear._run.view import LineView, View, evidence_of
+from switchgear._run.view import LineView, RunView, evidence_of
 from switchgear._stuck.messages import Option
 from switchgear._text.fingerprint import gist
 from switchgear._text.money import dollars
@@ -521,12 +521,12 @@ def cut(text: Text, size: Size) -> Text:
     return text.append(size.signs.dots)
 
 
-COPIED = ("  kept: ", "  report: ", "  receipt: ", "  go on: ")
+COPIED = ("  kept: ", "  report: ", "  receipt: ", "  continue: ")
 """Lines that are not broken by us, so that what is in them can be copied."""
 
 
 @contextmanager
-def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[View]:
+def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[RunView]:
     """The view that fits: a live screen at a terminal, plain lines anywhere else.
 
     `stopping` tells how often somebody asked the run to stop.
@@ -545,7 +545,7 @@ def run_view(*, as_json: bool, stopping: Callable[[], int]) -> Iterator[View]:
         view.close()
 
 
-def chooser(view: View, wait_s: float) -> "Choose | None":
+def chooser(view: RunView, wait_s: float) -> "Choose | None":
     """Asks a person at this view what to do about a stuck agent; `None`: nobody is there."""
     from switchgear._cli.views.terminal import ask, is_attended  # noqa: PLC0415  only of some runs
 
@@ -559,7 +559,7 @@ def chooser(view: View, wait_s: float) -> "Choose | None":
     return choose
 
 
-class LiveView(View):
+class LiveView(RunView):
     """Draws a run on a terminal. Told by the run's thread; a thread of its own draws."""
 
     def __init__(

@@ -209,7 +209,7 @@ def ask(
     wait_s: float | None,
     source: int | None = None,
     *,
-    alone: str = "the ladder decides",
+    alone: str = "the escalation decides",
     stopped: Callable[[], int] = int,
 ) -> str | None:
     """Show the block and ask which option; `None`: nobody answered in `wait_s` seconds.

@@ -15,7 +15,7 @@ from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptO
 from switchgear._run.batch.model import Batch, Progress, Status, Task
 from switchgear._run.budget import FreeBudget, RunReservation, free_budget
 from timeouts import LIMIT_S
-from unit.run.test_batch_conducting import Stage, outcome
+from unit.run.test_batch_scheduler import Stage, outcome
 
 NODE = "atlas/wave-1"
 
@@ -79,7 +79,7 @@ def test_all_of_nothing_is_refused_by_the_node_that_has_nothing(budgets: Budgets
         RunReservation(budgets, "atlas/wave-1/S-1", None, owner="run")
     assert refused.value.node == NODE
     assert refused.value.free_micros == 0
-    assert refused.value.why == "nothing is free, $0.00006 is set aside by others"
+    assert refused.value.why == "nothing is free, $0.00006 is reserved by others"
     held.settle(60)
     with pytest.raises(BudgetRefused, match=r"refuses: nothing is free$"):
         RunReservation(budgets, NODE, None, owner="run")
@@ -102,7 +102,7 @@ def test_a_store_that_cannot_be_told_of_the_end_is_said(budgets: Budgets) -> Non
     aside._held.path = "atlas/~restored-from-an-older-copy"
     said = aside.settle(1)
     assert said is not None
-    assert "there is no such reservation; what was set aside counts as spent" in said
+    assert "there is no such reservation; the reservation counts as spent" in said
 
 
 # Batches

@@ -301,7 +301,7 @@ def test_a_policy_tries_again_only_so_often(stage: Stage, policy: str) -> None:
     batch = with_all(tasks(a=""), on_timeout=policy, attempts=2)
     assert stage.run(batch, lambda _: outcome("timeout")).code == 21
     assert len(stage.attempts) == 2
-    assert stage.progress["a"].reason == "its time was over after 2 attempts"
+    assert stage.progress["a"].reason == "time limit reached after 2 attempts"
 
 
 @pytest.mark.parametrize(("choice", "status"), [("accept", "partial"), ("skip", "skipped"), ("resume", "done"), ("retry", "done")])  # fmt: skip
