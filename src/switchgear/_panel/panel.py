@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from weakref import WeakSet
@@ -232,16 +233,17 @@ class Panel:
         owner: str = "",
         lease_s: float | None = None,
         timeout_s: float | None = None,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> "ResourceLock":
         """An exclusive lock on a resource: `with panel.lock("staging-db", lease_s=60) as lock:`.
 
         `lease_s`: seconds until it expires unless renewed; default: that of `panel.locks`. `timeout_s`: the
-        longest wait; `None`: as long as the circuit allows. Raises `Rejected` while `lock/<resource>` is open.
+        longest wait; `None`: as long as the circuit allows. `sleep`: waits, for tests. Raises `Rejected` while `lock/<resource>` is open.
         """
         locks = self.locks
         if lease_s is None:
-            return locks.lock(resource, owner=owner, timeout_s=timeout_s)
-        return locks.lock(resource, owner=owner, lease_s=lease_s, timeout_s=timeout_s)
+            return locks.lock(resource, owner=owner, timeout_s=timeout_s, sleep=sleep)
+        return locks.lock(resource, owner=owner, lease_s=lease_s, timeout_s=timeout_s, sleep=sleep)
 
     def _demand_operator(self, name: str, what: str) -> None:
         """Raise `OverrideRefused` unless overrides are allowed here. Raises `StoreError`."""
