@@ -1,10 +1,11 @@
 """The resident process: answers the hook events of this user, and watches the sessions of all projects.
 
 Run as `python -I -S …/resident.py FOLDER NAME`, started by the first hook that finds none. It has all
-modules of a hook loaded, and forks a process for each event. That process takes over the environment and
+modules of a hook loaded, and forks a process for an event. That process takes over the environment and
 the working directory of the hook and runs the same code as the hook would (`process.respond`), so a
 project cannot affect another one: not by an exception, not by a hang, not by what it configures. The
-resident itself reads nothing of any project.
+resident itself reads nothing of any project. The forked process stays as a worker for further events of
+the same project and environment; hooks connect to it directly.
 
 - The socket is in a folder of mode 0700 that belongs to this user; both ends check the user of the other.
 - Connections wait in a queue; beyond its length they are closed, and those hooks decide themselves.
@@ -231,7 +232,9 @@ class Resident:
 
     def _wait_ms(self, now_s: float) -> int:
         """How long there is nothing to do, in milliseconds."""
-        due_s = min(self._last_s + self._idle_s, now_s + PRESENCE_S)
+        due_s = now_s + PRESENCE_S
+        if not self._answering:
+            due_s = min(due_s, self._last_s + self._idle_s)
         for each in self._sessions.values():
             if each.agent is not None:
                 due_s = min(due_s, each.due_s)
@@ -246,7 +249,7 @@ class Resident:
             return True  # no hook can reach it
         if any(each.agent is not None for each in self._sessions.values()):
             return False
-        return not self._queue and now_s >= self._last_s + self._idle_s
+        return not self._queue and not self._answering and now_s >= self._last_s + self._idle_s
 
     def _is_present(self) -> bool:
         try:
@@ -271,7 +274,8 @@ class Resident:
                 return
             if not pid:
                 return
-            self._answering.pop(pid, None)
+            if self._answering.pop(pid, None) is not None:
+                self._last_s = time.monotonic()
             self._looking.pop(pid, None)
 
     # Events
